@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+
+extensions = ['openstackdocstheme', 'os_api_ref']
+
+project = 'ironic-reservations'
+copyright = 'ironic-reservations contributors'
+
+openstackdocs_auto_name = False
+openstackdocs_auto_version = False
+
+html_theme = 'openstackdocs'
+html_theme_options = {'sidebar_mode': 'toc'}
