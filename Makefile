@@ -14,22 +14,23 @@
 
 PYTHON ?= python3
 TOX := .tox/bootstrap/bin/tox
-RUN := $(TOX) run -e py3 --
 RESULTS := .tox/results
+# Not run below tox, which makes several interrupts of one Ctrl-C: whoever is
+# stopping servers then needs the first one only.
+IN_ENV := PATH="$(CURDIR)/.tox/py3/bin:$$PATH"
 
-.PHONY: quickstart serve test lint docs
+.PHONY: quickstart serve test lint docs environment
 
-quickstart: $(TOX)
-	@$(RUN) python -m tools.quickstart $(ARGS)
+quickstart: environment
+	@$(IN_ENV) python -m tools.quickstart $(ARGS)
 
-serve: $(TOX)
-	@$(RUN) python -m tools.quickstart --serve $(ARGS)
+serve: environment
+	@$(IN_ENV) python -m tools.quickstart --serve $(ARGS)
 
-# The sum is the last line, whatever tox has to say.
-test: $(TOX)
+test: environment
 	@rm -rf $(RESULTS)
 	@status=0; \
-	$(RUN) pytest --junit-xml=$(RESULTS)/pytest.xml $(ARGS) || status=1; \
+	$(IN_ENV) pytest --junit-xml=$(RESULTS)/pytest.xml $(ARGS) || status=1; \
 	$(PYTHON) tools/summary.py $(RESULTS) || status=1; \
 	exit $$status
 
@@ -38,6 +39,9 @@ lint: $(TOX)
 
 docs: $(TOX)
 	@$(TOX) run -e docs
+
+environment: $(TOX)
+	@$(TOX) run -q --notest -e py3
 
 $(TOX): constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
