@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ironic comes up with the plugin, which answers its own path alone."""
+
+import json
+
+import pytest
+
+OURS = '/v1/reservations'
+
+
+def test_reservations_are_listed(ironic):
+    response = ironic.http.get(OURS)
+    assert response.status_code == 200
+    assert response.json()['reservations'] == []
+
+
+@pytest.mark.parametrize('path', ['/', '/v1', '/v1/nodes', '/v1/allocations',
+                                  '/v1/reservationsandmore', '/reservations'])
+def test_other_paths_are_ironics(ironic, stock_ironic, path):
+    ours, stock = ironic.http.get(path), stock_ironic.http.get(path)
+
+    def answer(response):
+        headers = {key: value for key, value in response.headers.items()
+                   if key not in ('Date', 'Openstack-Request-Id')}
+        return response.status_code, headers, response.text
+
+    assert answer(ours) == answer(stock)
+
+
+@pytest.fixture(scope='module')
+def stock_ironic(start_ironic):
+    with start_ironic(plugin=False) as ironic:
+        yield ironic
+
+
+def test_nodes_become_available(ironic, resource_class):
+    with ironic.fleet({'resource_class': resource_class,
+                       'owner': 'project', 'traits': ['CUSTOM_X']}) as nodes:
+        node, = nodes
+        assert node.provision_state == 'available'
+        assert node.power_state == 'power off'
+        assert node.reservation is None
+        assert node.owner == 'project'
+        assert node.traits == ['CUSTOM_X']
+    assert not list(ironic.baremetal.nodes(resource_class=resource_class))
+
+
+def test_openstack_command_reaches_ironic(ironic, openstack):
+    result = openstack('baremetal', 'node', 'list', '-f', 'json', check=True)
+    assert isinstance(json.loads(result.stdout), list)
+
+
+def test_application_alone_answers(ironic, start_standalone):
+    with start_standalone(ironic) as alone:
+        assert alone.http.get(OURS).status_code == 200
+        assert alone.http.get('/v1/nodes').status_code == 404

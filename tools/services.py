@@ -1,0 +1,371 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real parts as processes of our own, for quickstart, tests, benchmarks.
+
+Every service is a context manager: started when entered, answering when the
+body runs, stopped and waited for when left, however it is left. All listen
+on 127.0.0.1 or on a socket in a temporary directory.
+"""
+
+import configparser
+import contextlib
+import dataclasses
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sysconfig
+import tempfile
+import uuid
+
+import fixtures
+import openstack
+from pifpaf.drivers import mysql
+import requests
+import sqlalchemy
+import tenacity
+
+START_TIMEOUT = 60
+STOP_TIMEOUT = 30
+# Ironic's API has a pool of ten threads; more clients only wait for them.
+THREADS = 1
+
+# Everything here is on loopback: a proxy of the environment would refuse it.
+os.environ['no_proxy'] = '127.0.0.1,localhost'
+
+
+class NotInstalled(Exception):
+    """A program that a service needs is not on this machine."""
+
+
+class PortTaken(Exception):
+    """Something else listens on the port."""
+
+
+class NotSettled(Exception):
+    """Nodes did not reach the state waited for."""
+
+
+class StartError(Exception):
+    """A service ended, or did not answer in time, while it was started."""
+
+
+def program(name):
+    """Path of a console script of this Python environment."""
+    return os.path.join(sysconfig.get_path('scripts'), name)
+
+
+def free_port():
+    with socket.socket() as sock:
+        sock.bind(('127.0.0.1', 0))
+        return sock.getsockname()[1]
+
+
+def check_port(port):
+    """Raise PortTaken now, not after half of the services are started."""
+    with socket.socket() as sock:
+        # As the servers do: connections in TIME_WAIT do not count.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind(('127.0.0.1', port))
+        except OSError as e:
+            raise PortTaken(
+                f'port {port} of 127.0.0.1 cannot be used: {e.strerror}')
+
+
+def stop_on_signal():
+    """Let SIGTERM unwind the stack as Ctrl-C does, and unwind it once.
+
+    What runs us (make, tox) hands on a Ctrl-C that the terminal has sent us
+    already; the second one must not end the stopping.
+    """
+    def interrupt(signum, frame):
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, interrupt)
+
+
+# Processes
+
+def tail(log, lines=30):
+    return '\n'.join(
+        pathlib.Path(log).read_text(errors='replace').splitlines()[-lines:])
+
+
+def run(command, log):
+    """Run a command to its end, or raise StartError with what it said."""
+    with open(log, 'ab') as out:
+        status = subprocess.run(command, stdin=subprocess.DEVNULL,
+                                stdout=out, stderr=out).returncode
+    if status:
+        raise StartError(f'{os.path.basename(command[0])} ended with status '
+                         f'{status}; the end of {log}:\n{tail(log)}')
+
+
+@contextlib.contextmanager
+def running(command, log, url, env=None):
+    """A server process in its own session, once it answers at the URL."""
+    # A session of its own, because Ironic signals its whole process group,
+    # and because Ctrl-C must reach us alone: we stop things in order.
+    with open(log, 'ab') as out:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+            env={**os.environ, **(env or {})}, start_new_session=True)
+    try:
+        _wait_until_answering(process, log, url)
+        yield process
+    finally:
+        try:
+            process.terminate()
+            process.wait(STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            # Workers too, should they have outlived their master.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _wait_until_answering(process, log, url):
+    name = os.path.basename(process.args[0])
+    try:
+        for attempt in tenacity.Retrying(
+                retry=tenacity.retry_if_exception_type(
+                    requests.RequestException),
+                wait=tenacity.wait_fixed(0.1),
+                stop=tenacity.stop_after_delay(START_TIMEOUT)):
+            with attempt:
+                if process.poll() is not None:
+                    raise StartError(
+                        f'{name} ended with status {process.returncode}; '
+                        f'the end of {log}:\n{tail(log)}')
+                requests.get(url, timeout=5)
+    except tenacity.RetryError:
+        raise StartError(f'{name} does not answer at {url} after '
+                         f'{START_TIMEOUT} s; the end of {log}:\n{tail(log)}')
+
+
+# Databases
+
+# pifpaf calls the programs by names that MariaDB 11 no longer installs.
+MARIADB = {'mariadbd': 'mysqld', 'mariadb': 'mysql',
+           'mariadb-install-db': 'mysql_install_db'}
+
+
+@contextlib.contextmanager
+def mariadb():
+    """A private MariaDB server; yields its URL, for database()."""
+    # Debian keeps the server where only root's PATH looks.
+    path = os.environ['PATH'] + ':/usr/sbin:/usr/libexec'
+    found = {name: shutil.which(name, path=path) for name in MARIADB}
+    missing = [name for name in found if not found[name]]
+    if missing:
+        raise NotInstalled('MariaDB is not installed: no '
+                           + ', '.join(missing))
+    with tempfile.TemporaryDirectory() as links:
+        for name, old_name in MARIADB.items():
+            os.symlink(found[name], os.path.join(links, old_name))
+        with fixtures.EnvironmentVariable('PATH', f'{links}:{path}'), \
+                mysql.MySQLDriver() as server:
+            yield ('mysql+pymysql://root@localhost/?unix_socket='
+                   + server.socket)
+
+
+@contextlib.contextmanager
+def database(server_url, name=None):
+    """A new database on the server; yields its URL, drops it at the end."""
+    name = name or f'test_{uuid.uuid4().hex}'
+    engine = sqlalchemy.create_engine(
+        server_url, isolation_level='AUTOCOMMIT',
+        poolclass=sqlalchemy.NullPool)
+
+    def execute(statement):
+        with engine.connect() as connection:
+            connection.exec_driver_sql(statement)
+
+    # Without its configuration files the server's default is latin1.
+    execute(f'CREATE DATABASE {name} CHARACTER SET utf8mb4')
+    try:
+        yield engine.url.set(database=name).render_as_string(
+            hide_password=False)
+    finally:
+        execute(f'DROP DATABASE {name}')
+
+
+# Ironic
+
+@dataclasses.dataclass(frozen=True)
+class Service:
+    """A running API."""
+    port: int
+    conf_file: str
+    database_url: str
+    log: str
+    process: subprocess.Popen = dataclasses.field(repr=False)
+
+    @property
+    def url(self):
+        return f'http://127.0.0.1:{self.port}'
+
+
+@contextlib.contextmanager
+def ironic(directory, database_url, port, config=None, plugin=True):
+    """The all-in-one Ironic, API and conductor, on an empty database.
+
+    :param directory: for ironic.conf, ironic.log and locks
+    :param config: options over our own, ``{section: {option: value}}``
+    :param plugin: False is a stock Ironic, without our table and middleware
+    """
+    check_port(port)
+    directory = pathlib.Path(directory)
+    log = str(directory / 'ironic.log')
+    conf_file = _write_conf(directory, database_url, port,
+                            config or {}, plugin)
+    run([program('ironic-dbsync'), '--config-file', conf_file,
+         'create_schema'], log)
+    if plugin:
+        run([program('ironic-reservations-dbsync'), '--config-file',
+             conf_file, 'upgrade'], log)
+    with running([program('ironic'), '--config-file', conf_file], log,
+                 f'http://127.0.0.1:{port}/v1') as process:
+        yield Service(port, conf_file, database_url, log, process)
+
+
+def _write_conf(directory, database_url, port, config, plugin):
+    conf = configparser.RawConfigParser()
+    conf.read_dict({
+        'DEFAULT': {
+            'auth_strategy': 'noauth',
+            'rpc_transport': 'none',
+            'my_ip': '127.0.0.1',
+            'enabled_hardware_types': 'fake-hardware',
+            'enabled_bios_interfaces': 'no-bios',
+            'enabled_boot_interfaces': 'fake',
+            'enabled_console_interfaces': 'no-console',
+            'enabled_deploy_interfaces': 'fake',
+            'enabled_firmware_interfaces': 'no-firmware',
+            'enabled_inspect_interfaces': 'no-inspect',
+            'enabled_management_interfaces': 'fake',
+            'enabled_network_interfaces': 'noop',
+            'enabled_power_interfaces': 'fake',
+            'enabled_raid_interfaces': 'no-raid',
+            'enabled_rescue_interfaces': 'no-rescue',
+            'enabled_storage_interfaces': 'noop',
+            'enabled_vendor_interfaces': 'no-vendor',
+            'default_network_interface': 'noop',
+        },
+        'api': {'host_ip': '127.0.0.1', 'port': port},
+        'conductor': {'automated_clean': 'false'},
+        'database': {'connection': database_url},
+        'oslo_concurrency': {'lock_path': directory / 'lock'},
+    })
+    if plugin:
+        conf['api']['middleware'] = 'reservations'
+    conf.read_dict(config)
+    conf_file = directory / 'ironic.conf'
+    with open(conf_file, 'w') as f:
+        conf.write(f)
+    return str(conf_file)
+
+
+@contextlib.contextmanager
+def standalone(conf_file, port, processes=4):
+    """The application alone under uWSGI, on the database of an ironic()."""
+    check_port(port)
+    log = os.path.join(os.path.dirname(conf_file), f'uwsgi-{port}.log')
+    conf = configparser.RawConfigParser()
+    conf.read(conf_file)
+    with running(
+            [program('uwsgi'), '--http-socket', f'127.0.0.1:{port}',
+             '--module', 'ironic_reservations.wsgi:application',
+             '--need-app', '--master', '--processes', str(processes),
+             '--enable-threads', '--die-on-term', '--disable-logging'],
+            log, f'http://127.0.0.1:{port}/v1/reservations',
+            {'OS_IRONIC_RESERVATIONS_CONFIG_FILES': conf_file}) as process:
+        yield Service(port, conf_file, conf['database']['connection'], log,
+                      process)
+
+
+# Clients
+
+def connect(url):
+    """The SDK's baremetal proxy for an Ironic without authentication."""
+    return openstack.connect(
+        load_envvars=False, load_yaml_config=False, auth_type='none',
+        endpoint=url).baremetal
+
+
+def cli_environment(url):
+    """What the openstack command needs, and nothing of the caller's cloud."""
+    return {
+        **{k: v for k, v in os.environ.items() if not k.startswith('OS_')},
+        'PATH': os.pathsep.join([sysconfig.get_path('scripts'),
+                                 os.environ['PATH']]),
+        'OS_AUTH_TYPE': 'none',
+        'OS_ENDPOINT': url,
+    }
+
+
+# Fleets
+
+def enrol(baremetal, nodes, progress=iter):
+    """Create nodes that are available, unlocked, and powered off.
+
+    One after the other: Ironic's API is the bottleneck, and on SQLite it
+    answers 500 when traits are set while a conductor writes.
+
+    :param nodes: dicts of Ironic's node fields, and ``traits``
+    :param progress: wraps the nodes while they are created
+    :returns: the nodes, in the order given
+    """
+    created = [_create(baremetal, **fields) for fields in progress(nodes)]
+    # Ironic knows no power state of fake hardware until it is told one.
+    for node in created:
+        baremetal.set_node_power_state(node, 'power off')
+    return settle(baremetal, created, power_state='power off')
+
+
+def _create(baremetal, traits=None, **fields):
+    # The first API versions create nodes as available: no waiting for
+    # manage and provide, but all newer fields are a matter of an update.
+    node = baremetal.create_node(driver='fake-hardware',
+                                 provision_state='available')
+    baremetal.update_node(node, **fields)
+    if traits:
+        baremetal.set_node_traits(node, traits)
+    return node
+
+
+@tenacity.retry(wait=tenacity.wait_fixed(0.1),
+                stop=tenacity.stop_after_delay(60),
+                retry=tenacity.retry_if_exception_type(NotSettled),
+                reraise=True)
+def settle(baremetal, nodes, **wanted):
+    """Wait until the nodes are as wanted and no conductor has them locked.
+
+    The SDK's own waits poll every two seconds and see a node before its
+    lock is gone.
+
+    :returns: the nodes as they are then
+    """
+    found = {node.id: node for node in baremetal.nodes(details=True)}
+    nodes = [found[node.id] for node in nodes]
+    for node in nodes:
+        state = {field: node[field] for field in wanted}
+        if node.reservation or state != wanted:
+            raise NotSettled(f'node {node.id}: {state}, wanted {wanted}, lock '
+                             f'{node.reservation}, error {node.last_error}')
+    return nodes
+
+
+def remove(baremetal, nodes):
+    """Delete nodes, whatever became of them."""
+    for node in nodes:
+        # Ironic deletes any node in maintenance, held and deployed ones too.
+        baremetal.set_node_maintenance(node)
+        baremetal.delete_node(node)
