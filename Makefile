@@ -17,15 +17,15 @@ TOX := .tox/bootstrap/bin/tox
 RESULTS := .tox/results
 # Not run below tox, which makes several interrupts of one Ctrl-C: whoever is
 # stopping servers then needs the first one only.
-IN_ENV := PATH="$(CURDIR)/.tox/py3/bin:$$PATH"
+IN_ENV := env PATH="$(CURDIR)/.tox/py3/bin:$$PATH"
 
 .PHONY: quickstart serve test lint docs environment
 
 quickstart: environment
-	@$(IN_ENV) python -m tools.quickstart $(ARGS)
+	@exec $(IN_ENV) python -m tools.quickstart $(ARGS)
 
 serve: environment
-	@$(IN_ENV) python -m tools.quickstart --serve $(ARGS)
+	@exec $(IN_ENV) python -m tools.quickstart --serve $(ARGS)
 
 test: environment
 	@rm -rf $(RESULTS)
