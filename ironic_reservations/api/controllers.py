@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The calls: parse, authorize, call, present."""
+
+import urllib.parse
+
+from oslo_utils import uuidutils
+import pecan
+import webob.exc
+from wsme.rest import json as wsme_json
+
+from ironic_reservations.api import limits
+from ironic_reservations.api import schema
+from ironic_reservations.api import types
+from ironic_reservations.conf import CONF
+from ironic_reservations import context
+from ironic_reservations import exception
+from ironic_reservations import request_spec
+from ironic_reservations import reservations
+
+
+def _caller():
+    return context.RequestContext.from_environ(pecan.request.environ)
+
+
+def _query(validate):
+    """The query's parameters; one that is given twice is a list."""
+    return validate(pecan.request.GET.mixed())
+
+
+def _url():
+    """The collection's URL as the client knows it, by Ironic's rules."""
+    request = pecan.request
+    if CONF.oslo_middleware.enable_proxy_headers_parsing:
+        base = request.application_url
+    else:
+        base = CONF.api.public_endpoint or request.host_url
+    return f'{base.rstrip("/")}/v1/reservations'
+
+
+def _present(reservation, fields=None):
+    return wsme_json.tojson(
+        types.Reservation,
+        types.Reservation.present(reservation, _url(), fields))
+
+
+def _not_allowed(*methods):
+    raise webob.exc.HTTPMethodNotAllowed(
+        headers={'Allow': ', '.join(methods)})
+
+
+class ReservationController:
+    """/v1/reservations/{instance_uuid}"""
+
+    def __init__(self, instance_uuid):
+        self.instance_uuid = instance_uuid
+
+    @pecan.expose(generic=True)
+    def index(self):
+        _not_allowed('GET', 'HEAD', 'DELETE')
+
+    @index.when(method='GET', template='json')
+    def get(self):
+        fields = schema.fields(_query(schema.show_query).get('fields'))
+        return _present(self._visible_to(_caller()), fields)
+
+    index.when(method='HEAD', template='json')(get)
+
+    @index.when(method='DELETE')
+    def delete(self):
+        host = _query(schema.delete_query).get('host')
+        caller = _caller()
+        reservation = self._visible_to(caller)
+        caller.authorize('delete', reservation.project_id)
+        reservations.release(self.instance_uuid, host=host,
+                             forced=caller.may('create_restricted'))
+        pecan.response.status = 204
+
+    def _visible_to(self, caller):
+        """The reservation, if policy lets the caller know of it."""
+        reservation = reservations.get(self.instance_uuid)
+        if not caller.may('get', reservation.project_id):
+            if reservation.project_id == caller.project_id:
+                caller.authorize('get', reservation.project_id)
+            raise reservations.not_found(self.instance_uuid)
+        return reservation
+
+
+class ReservationsController:
+    """/v1/reservations"""
+
+    @pecan.expose(generic=True)
+    def index(self):
+        _not_allowed('GET', 'HEAD', 'POST')
+
+    @index.when(method='GET', template='json')
+    def list(self):
+        query = _query(schema.list_query)
+        caller = _caller()
+        caller.authorize('list')
+        limited_to = caller.limit('list_all')
+        if limited_to is not None and query.get(
+                'project_id', limited_to) != limited_to:
+            raise exception.NotAuthorized(
+                'The reservations of another project cannot be listed.')
+        fields = schema.fields(query.pop('fields', None))
+        limit = min(int(query.pop('limit', CONF.api.max_limit)),
+                    CONF.api.max_limit)
+        # One more than asked for tells whether there is a next page.
+        found = reservations.find(limited_to, limit=limit + 1, **query)
+        page = {'reservations': [_present(reservation, fields)
+                                 for reservation in found[:limit]]}
+        if len(found) > limit:
+            page['next'] = self._next(found[limit - 1], limit)
+        return page
+
+    index.when(method='HEAD', template='json')(list)
+
+    @staticmethod
+    def _next(last, limit):
+        query = {**pecan.request.GET.mixed(), 'limit': limit,
+                 'marker': last.instance_uuid}
+        return f'{_url()}?{urllib.parse.urlencode(query)}'
+
+    @index.when(method='POST', template='json')
+    def create(self):
+        _query(schema.create_query)
+        caller = _caller()
+        caller.authorize('create')
+        body = schema.request_spec(schema.parse(limits.body(pecan.request)))
+        owner = self._owner(caller, body)
+        spec = request_spec.RequestSpec.from_dict(
+            body, CONF.reservations.match)
+        instance_uuid = body.get('instance_uuid')
+        reservation, created = reservations.hold(
+            instance_uuid.lower() if instance_uuid
+            else uuidutils.generate_uuid(),
+            spec, owner, caller.limit('create_restricted'))
+        pecan.response.status = 201 if created else 200
+        pecan.response.location = f'{_url()}/{reservation.instance_uuid}'
+        return _present(reservation)
+
+    @staticmethod
+    def _owner(caller, body):
+        """For whom the node is held: as the body says, or the caller."""
+        given = {key: body[key] for key in ('host', 'project_id', 'user_id')
+                 if body.get(key) is not None}
+        if given and not caller.may('create_restricted'):
+            raise exception.NotAuthorized(
+                f'{", ".join(given)}: only system-scope and service callers '
+                f'may say for whom a node is reserved.')
+        return reservations.Owner(**{'project_id': caller.project_id,
+                                     'user_id': caller.user_id, **given})
+
+    @pecan.expose()
+    def _lookup(self, instance_uuid, *remainder):
+        return (ReservationController(schema.instance_uuid(instance_uuid)),
+                remainder)
+
+
+class V1Controller:
+    reservations = ReservationsController()
+
+
+class RootController:
+    v1 = V1Controller()

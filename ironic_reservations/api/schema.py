@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What may come in: one JSON schema for the body, one for each query."""
+
+import json
+import re
+
+import jsonschema
+
+from ironic_reservations.api import types
+from ironic_reservations import exception
+from ironic_reservations import reservations
+
+MAX_INT = 2 ** 31 - 1
+
+# NUL ends a string in some databases; a lone surrogate is no Unicode.
+_TEXT = r'^[^\x00\ud800-\udfff]*\Z'
+_UUID = r'^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z'
+
+
+def _string(longest=255, **more):
+    return {'type': ['string', 'null'], 'maxLength': longest,
+            'pattern': _TEXT, **more}
+
+
+def _strings(longest):
+    return {'type': ['object', 'null'], 'propertyNames': _name,
+            'additionalProperties': _string(longest)}
+
+
+_name = {'type': 'string', 'minLength': 1, 'maxLength': 255,
+         'pattern': _TEXT}
+_integer = {'type': ['integer', 'null'], 'minimum': 0, 'maximum': MAX_INT}
+_number = {'type': ['number', 'null'], 'minimum': 0, 'maximum': MAX_INT}
+_uuid = {'type': ['string', 'null'], 'pattern': _UUID}
+
+REQUEST_SPEC = {
+    'type': 'object',
+    'additionalProperties': False,
+    'properties': {
+        'instance_uuid': _uuid,
+        'host': _string(minLength=1),
+        'memory_mb': _integer,
+        'vcpus': _integer,
+        'root_gb': _integer,
+        'ephemeral_gb': _integer,
+        'swap': _integer,
+        'vcpu_weight': _integer,
+        'rxtx_factor': _number,
+        'name': _string(),
+        'flavorid': _string(),
+        'extra_specs': _strings(1024),
+        'image': {
+            'type': ['object', 'null'],
+            'additionalProperties': False,
+            'properties': {
+                'id': _string(),
+                'properties': _strings(1024),
+                'min_ram': _integer,
+                'min_disk': _integer,
+            },
+        },
+        'resource_class': _string(minLength=1),
+        'conductor_group': _string(),
+        'shard': _string(minLength=1),
+        'candidate_nodes': {
+            'type': ['array', 'null'], 'items': _name, 'minItems': 1,
+        },
+        'project_id': _string(minLength=1),
+        'user_id': _string(minLength=1),
+    },
+}
+
+LIST = {
+    'type': 'object',
+    'additionalProperties': False,
+    'properties': {
+        'host': _name,
+        'node': _name,
+        'project_id': _name,
+        'resource_class': _name,
+        'state': {'enum': list(reservations.STATES)},
+        'fields': _name,
+        'limit': {'type': 'string', 'pattern': r'^0*[1-9][0-9]{0,8}\Z'},
+        'marker': {'type': 'string', 'pattern': _UUID},
+        'sort_key': {'enum': list(reservations.SORT_KEYS)},
+        'sort_dir': {'enum': ['asc', 'desc']},
+    },
+}
+
+SHOW = {'type': 'object', 'additionalProperties': False,
+        'properties': {'fields': _name}}
+
+CREATE = {'type': 'object', 'additionalProperties': False}
+
+DELETE = {'type': 'object', 'additionalProperties': False,
+          'properties': {'host': _name}}
+
+_EXPECTED = {_TEXT: 'text without NUL and without lone surrogates',
+             _UUID: 'a UUID such as 5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e',
+             LIST['properties']['limit']['pattern']: 'a positive number'}
+
+
+class _Validator:
+    """One schema, compiled; errors name the field and what it must be."""
+
+    def __init__(self, schema, whole):
+        self._validator = jsonschema.Draft202012Validator(schema)
+        self._whole = whole
+
+    def __call__(self, value):
+        """Return the value if it is valid.
+
+        :raises: InvalidInput.
+        """
+        for error in self._validator.iter_errors(value):
+            raise exception.InvalidInput(*self._explain(error))
+        return value
+
+    def _explain(self, error):
+        path = [str(part) for part in error.absolute_path]
+        field = '.'.join(path) or self._whole
+        if error.validator == 'additionalProperties':
+            known = error.schema.get('properties', {})
+            unknown = next(key for key in error.instance if key not in known)
+            return ('.'.join([*path, _printable(unknown)]),
+                    'is not known here; known are: '
+                    + (', '.join(known) or 'none'))
+        if 'propertyNames' in error.absolute_schema_path:
+            field = '.'.join([*path, _printable(error.instance)])
+        wanted = error.validator_value
+        return field, 'must be ' + {
+            'type': lambda: _types(wanted),
+            'minimum': lambda: f'at least {wanted}',
+            'maximum': lambda: f'at most {wanted}',
+            'minLength': lambda: f'at least {wanted} characters long',
+            'maxLength': lambda: f'at most {wanted} characters long',
+            'minItems': lambda: f'a list of at least {wanted}',
+            'enum': lambda: 'one of ' + ', '.join(wanted),
+            'pattern': lambda: _EXPECTED[wanted],
+        }[error.validator]()
+
+
+def _types(wanted):
+    names = [wanted] if isinstance(wanted, str) else wanted
+    return ' or '.join(names)
+
+
+def _printable(key):
+    """A key that the client made up, fit to be shown to it again."""
+    return ascii(key[:64])[1:-1]
+
+
+request_spec = _Validator(REQUEST_SPEC, 'body')
+list_query = _Validator(LIST, 'query')
+show_query = _Validator(SHOW, 'query')
+create_query = _Validator(CREATE, 'query')
+delete_query = _Validator(DELETE, 'query')
+
+
+def instance_uuid(text):
+    """The UUID in a path, in lower case.
+
+    :raises: InvalidInput when it is none.
+    """
+    if not re.match(_UUID, text):
+        raise exception.InvalidInput('instance_uuid',
+                                     f'must be {_EXPECTED[_UUID]}')
+    return text.lower()
+
+
+def fields(text):
+    """The fields that a query asks for, None for all.
+
+    :raises: InvalidInput for one that a reservation does not have.
+    """
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(',')]
+    for name in names:
+        if name not in types.FIELDS:
+            raise exception.InvalidInput(
+                'fields', f'must be of {", ".join(types.FIELDS)}')
+    return names
+
+
+def parse(body):
+    """Parse a JSON body.
+
+    What JSON itself does not know (NaN, Infinity) becomes a value that no
+    schema allows, so that the error names its field.
+
+    :param body: bytes, bounded in length and nesting before.
+    :raises: InvalidInput.
+    """
+    try:
+        return json.loads(body.decode('utf-8'),
+                          parse_constant=lambda constant: object(),
+                          # Twenty digits are over every maximum, and few
+                          # enough for Python to read.
+                          parse_int=lambda digits: int(digits[:20]))
+    except ValueError as error:
+        raise exception.InvalidInput('body', f'must be valid JSON: {error}')

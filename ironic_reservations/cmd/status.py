@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ironic-reservations-status: is this installation ready?"""
+
+import sys
+
+from alembic import runtime
+from alembic import script
+from oslo_upgradecheck import upgradecheck
+
+from ironic_reservations.cmd import dbsync
+from ironic_reservations import conf
+from ironic_reservations.db import engine
+from ironic_reservations.db import models
+
+
+class Checks(upgradecheck.UpgradeCommands):
+    """What must hold before the API is (re)started."""
+
+    def _schema(self):
+        """The tables and columns that we stand on are there."""
+        found = list(engine.problems(engine.connect()))
+        return (upgradecheck.Result(upgradecheck.Code.FAILURE,
+                                    '; '.join(found))
+                if found else upgradecheck.Result(upgradecheck.Code.SUCCESS))
+
+    def _revision(self):
+        """Our table is at the newest revision."""
+        with engine.connect().connect() as connection:
+            newest = script.ScriptDirectory.from_config(
+                dbsync.alembic(connection)).get_current_head()
+            current = runtime.migration.MigrationContext.configure(
+                connection, opts={'version_table': models.VERSION_TABLE}
+            ).get_current_revision()
+        if current == newest:
+            return upgradecheck.Result(upgradecheck.Code.SUCCESS)
+        return upgradecheck.Result(
+            upgradecheck.Code.FAILURE,
+            f'revision is {current}, newest is {newest}: run '
+            f'"ironic-reservations-dbsync upgrade"')
+
+    def _middleware(self):
+        """Ironic is told to load the plugin."""
+        if 'reservations' in conf.CONF.api.middleware:
+            return upgradecheck.Result(upgradecheck.Code.SUCCESS)
+        return upgradecheck.Result(
+            upgradecheck.Code.WARNING,
+            '"[api] middleware" does not name "reservations": Ironic will '
+            'not serve /v1/reservations by itself')
+
+    _upgrade_checks = (('Database schema', _schema),
+                       ('Database revision', _revision),
+                       ('API plugin', _middleware))
+
+
+def main():
+    conf.register_opts()
+    return upgradecheck.main(conf.CONF, project='ironic',
+                             upgrade_command=Checks())
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options: our own group, and those of ironic.conf that we read."""
+
+import os
+
+from oslo_config import cfg
+from oslo_db import options as db_options
+from oslo_log import log
+from pbr import version
+
+CONF = cfg.CONF
+
+RESERVATIONS = cfg.OptGroup(
+    'reservations', title='Reservations of bare metal nodes')
+
+reservations_opts = [
+    cfg.StrOpt(
+        'match', default='at_least',
+        choices=[('at_least', 'A node is at least as large as asked for.'),
+                 ('exact', 'The sizes that a request gives are equal to the '
+                           "node's.")],
+        mutable=True,
+        help='How sizes are compared in a request whose flavor does not say '
+             'it with the extra spec reservations:match.'),
+]
+
+# Ironic registers these itself; without it, in an application that runs
+# alone, they are registered here with Ironic's names and defaults.
+ironic_opts = {
+    None: [
+        cfg.StrOpt('auth_strategy', default='keystone',
+                   choices=['noauth', 'keystone', 'http_basic']),
+        cfg.StrOpt('http_basic_auth_user_file',
+                   default='/etc/ironic/htpasswd'),
+        cfg.BoolOpt('rbac_service_role_elevated_access', default=False),
+        cfg.StrOpt('rbac_service_project_name', default='service'),
+    ],
+    'api': [
+        cfg.IntOpt('max_limit', default=1000, mutable=True),
+        cfg.StrOpt('public_endpoint', mutable=True),
+        cfg.ListOpt('middleware', default=[]),
+    ],
+}
+
+#: Where the application alone finds its configuration: files separated by
+#: ";", as Nova's variable.
+FILES_VARIABLE = 'OS_IRONIC_RESERVATIONS_CONFIG_FILES'
+
+
+def register_opts(conf=CONF):
+    """Register what we read; Ironic may have registered its own already."""
+    conf.register_group(RESERVATIONS)
+    conf.register_opts(reservations_opts, group=RESERVATIONS)
+    for group, opts in ironic_opts.items():
+        for opt in opts:
+            try:
+                conf.register_opt(opt, group=group)
+            except cfg.DuplicateOptError:
+                pass  # Ironic's own, with its help text.
+    db_options.set_defaults(conf)
+
+
+def load(args, prog='ironic-reservations', files=None):
+    """Read ironic.conf in a process that is not Ironic's.
+
+    :param args: command line, without the program's name.
+    :param files: paths, or None to look where Ironic does.
+    """
+    log.register_options(CONF)
+    register_opts()
+    CONF(args, project='ironic', prog=prog, default_config_files=files,
+         version=version.VersionInfo(
+             'ironic-reservations').version_string())
+    log.setup(CONF, 'ironic_reservations')
+
+
+def load_from_environment():
+    """Read the files that the environment names, else Ironic's own."""
+    files = os.environ.get(FILES_VARIABLE, '/etc/ironic/ironic.conf')
+    load([], files=[name for name in files.split(';') if name])
+
+
+def list_opts():
+    """For oslo-config-generator."""
+    return [(RESERVATIONS, reservations_opts)]

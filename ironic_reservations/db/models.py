@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables: one of ours, and what we use of Ironic's."""
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
+from sqlalchemy import orm
+
+# Ironic's tables, only the columns that we stand on. They are Ironic's to
+# create and migrate, hence a metadata of their own; ``engine`` checks at
+# start that the database has them.
+ironic = sa.MetaData()
+
+nodes = sa.Table(
+    'nodes', ironic,
+    sa.Column('id', sa.Integer, primary_key=True),
+    sa.Column('uuid', sa.String(36)),
+    sa.Column('name', sa.String(255)),
+    sa.Column('instance_uuid', sa.String(36)),
+    sa.Column('provision_state', sa.String(15)),
+    sa.Column('power_state', sa.String(15)),
+    sa.Column('maintenance', sa.Boolean),
+    sa.Column('retired', sa.Boolean),
+    # The host name of the conductor that holds the node's lock.
+    sa.Column('reservation', sa.String(255)),
+    sa.Column('allocation_id', sa.Integer),
+    sa.Column('parent_node', sa.String(36)),
+    sa.Column('resource_class', sa.String(80)),
+    sa.Column('conductor_group', sa.String(255)),
+    sa.Column('shard', sa.String(255)),
+    sa.Column('owner', sa.String(255)),
+    sa.Column('lessee', sa.String(255)),
+    # JSON, read and compared as the text it is.
+    sa.Column('properties', sa.Text),
+    sa.Column('updated_at', sa.DateTime),
+)
+
+node_traits = sa.Table(
+    'node_traits', ironic,
+    sa.Column('node_id', sa.Integer, primary_key=True),
+    sa.Column('trait', sa.String(255), primary_key=True),
+)
+
+
+class Base(orm.DeclarativeBase):
+    pass
+
+
+class Reservation(Base):
+    """A node held for an instance.
+
+    It counts only while the node ``node_id`` carries ``instance_uuid``. There
+    is no foreign key into Ironic's tables: an extension must never make one
+    of Ironic's own statements fail.
+    """
+
+    __tablename__ = 'reservations'
+    __table_args__ = (
+        sa.UniqueConstraint('instance_uuid',
+                            name='uniq_reservations0instance_uuid'),
+        sa.UniqueConstraint('node_id', name='uniq_reservations0node_id'),
+        sa.Index('reservations_node_uuid_idx', 'node_uuid'),
+        sa.Index('reservations_host_idx', 'host'),
+        sa.Index('reservations_project_id_idx', 'project_id'),
+        sa.Index('reservations_expires_at_idx', 'expires_at'),
+        {
+            # An id that came back would let a late clean-up of a stale row
+            # hit the row that follows it.
+            'sqlite_autoincrement': True,
+            'mysql_engine': 'InnoDB',
+            'mysql_charset': 'utf8mb4',
+            # Host and project names differ when their bytes differ.
+            'mysql_collate': 'utf8mb4_bin',
+        },
+    )
+
+    id = sa.Column(sa.Integer, primary_key=True)
+    instance_uuid = sa.Column(sa.String(36), nullable=False)
+    node_id = sa.Column(sa.Integer, nullable=False)
+    node_uuid = sa.Column(sa.String(36), nullable=False)
+    host = sa.Column(sa.String(255))
+    project_id = sa.Column(sa.String(255))
+    user_id = sa.Column(sa.String(255))
+    request_spec = sa.Column(
+        sa.Text().with_variant(mysql.MEDIUMTEXT(), 'mysql', 'mariadb'),
+        nullable=False)
+    expires_at = sa.Column(sa.DateTime)
+    created_at = sa.Column(sa.DateTime, nullable=False)
+    updated_at = sa.Column(sa.DateTime)
+
+
+reservations = Reservation.__table__
+
+#: Where alembic keeps our revision; Ironic's stays in alembic_version.
+VERSION_TABLE = 'reservations_alembic_version'

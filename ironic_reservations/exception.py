@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can go wrong, by name; ``api.errors`` gives each its status code."""
+
+
+class ReservationsError(Exception):
+    """Base of the errors whose message is meant for the caller."""
+
+
+class InvalidInput(ReservationsError):
+    """A request says something that cannot be understood.
+
+    :param field: the field at fault, dotted (``image.min_ram``).
+    :param reason: what it must be.
+    """
+
+    def __init__(self, field, reason):
+        super().__init__(f'{field}: {reason}')
+        self.field = field
+
+
+class NotAcceptable(ReservationsError):
+    """The API version asked for is malformed or not to be had."""
+
+
+class NotAuthorized(ReservationsError):
+    """Policy does not allow the call to this caller."""
+
+
+class NotFound(ReservationsError):
+    """No such reservation, or none that the caller may see."""
+
+
+class Conflict(ReservationsError):
+    """The reservation or its node is in a state that forbids the call."""
+
+
+class BodyTooLarge(ReservationsError):
+    """The request body is over the limit."""
+
+
+class UnsupportedMediaType(ReservationsError):
+    """The request body is not JSON."""
+
+
+class NoMatchingNode(ReservationsError):
+    """No free node satisfies the request.
+
+    :param locked: True when nodes matched but conductors had them locked,
+        so that the same request may succeed a moment later.
+    """
+
+    def __init__(self, message, locked=False):
+        super().__init__(message)
+        self.locked = locked
+
+
+class DatabaseNotReady(ReservationsError):
+    """A table or column that we stand on is missing in the database."""

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Does this node satisfy the request, and how well: no database, no client.
+
+``constraints`` is the whole of matching: each asks one question about one
+node, by a name that an operator can read.
+"""
+
+import dataclasses
+import functools
+import json
+import math
+import re
+
+from oslo_utils import specs_matcher
+from oslo_utils import strutils
+
+from ironic_reservations import request_spec
+
+_NUMBER = re.compile(r'\s*\d{1,18}(?:\.\d{1,18})?\s*', re.ASCII)
+
+# A number, a word or a flat list of such: what specs_matcher evaluates as a
+# Python literal. Anything deeper is kept from the parser, whose recursion
+# would overflow the small stacks of Ironic's API threads.
+_ITEM = r"""(?:'[^'\\]*'|"[^"\\]*"|-?[\w.]+)"""
+_LITERAL = re.compile(
+    rf'\s*(?:-?[\w.]+|\[\s*(?:{_ITEM}(?:\s*,\s*{_ITEM})*+\s*,?)?\s*\])\s*',
+    re.ASCII)
+
+
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """What matching knows of a node, as Ironic has it.
+
+    :param id: primary key in Ironic's database.
+    :param properties: the JSON text of the column, unparsed, or None.
+    :param traits: names.
+    """
+
+    id: int
+    uuid: str
+    name: str | None = None
+    resource_class: str | None = None
+    properties: str | None = None
+    traits: frozenset[str] = frozenset()
+    conductor_group: str = ''
+    shard: str | None = None
+    owner: str | None = None
+    lessee: str | None = None
+
+    @functools.cached_property
+    def _properties(self):
+        try:
+            properties = json.loads(self.properties or '{}')
+        except (ValueError, RecursionError):
+            return {}
+        return properties if isinstance(properties, dict) else {}
+
+    @functools.cached_property
+    def sizes(self):
+        """``memory_mb`` (MiB), ``vcpus`` and ``local_gb`` (GiB)."""
+        return {name: _number(self._properties.get(key)) for name, key in
+                (('memory_mb', 'memory_mb'), ('vcpus', 'cpus'),
+                 ('local_gb', 'local_gb'))}
+
+    @functools.cached_property
+    def capabilities(self):
+        """Names and values; a name without a value is ``true``."""
+        given = self._properties.get('capabilities')
+        if isinstance(given, dict):
+            return {str(name): str(value) for name, value in given.items()}
+        if not isinstance(given, str):
+            return {}
+        pairs = (item.partition(':') for item in given.split(','))
+        return {name.strip(): value.strip() if colon else 'true'
+                for name, colon, value in pairs if name.strip()}
+
+    @functools.cached_property
+    def cpu_arch(self):
+        """Canonical name, or None when the node states none."""
+        given = self._properties.get('cpu_arch')
+        if not isinstance(given, str) or not given.strip():
+            return None
+        return request_spec.canonical_architecture(given)
+
+    def capability(self, name):
+        if name == 'cpu_arch':
+            return self.cpu_arch
+        return self.capabilities.get(name)
+
+
+def _number(value):
+    """A size as Ironic or an old row may hold it; 0 when it is no number."""
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        return float(value) if '.' in value else int(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return 0
+    return max(value, 0) if math.isfinite(value) else 0
+
+
+def satisfies(expression, value):
+    """Whether a capability's value is what an Expression wants.
+
+    A value that the operator cannot read does not match.
+    """
+    if value is None:
+        return False
+    if expression is None:
+        return strutils.bool_from_string(value, default=True)
+    if expression.operator is None:
+        return value == expression.text
+    if (expression.operator in ('<all-in>', '<range-in>')
+            and not _LITERAL.fullmatch(value)):
+        return False
+    try:
+        return specs_matcher.op_methods[expression.operator](
+            value, *expression.operands)
+    except (ValueError, TypeError, SyntaxError):
+        return False
+
+
+def constraints(spec):
+    """The questions that a request asks of a node, in a stable order.
+
+    :param spec: a RequestSpec.
+    :returns: list of pairs: a name such as ``trait:CUSTOM_GPU=required``, and
+        a function of a Node that is true when the node satisfies it.
+    """
+    asked = []
+
+    def ask(name, satisfied):
+        asked.append((name, satisfied))
+
+    for candidates in spec.candidate_nodes:
+        ask('candidate_nodes',
+            lambda node, these=candidates: (node.uuid in these
+                                            or node.name in these))
+    if spec.conductor_group is not None:
+        ask(f'conductor_group={spec.conductor_group}',
+            lambda node: node.conductor_group.lower() == spec.conductor_group)
+    if spec.shard is not None:
+        ask(f'shard={spec.shard}', lambda node: node.shard == spec.shard)
+    if spec.resource_class is not None:
+        ask(f'resource_class={spec.resource_class}',
+            lambda node: has_class(node.resource_class, spec.resource_class))
+    if spec.hypervisor_types - {'baremetal', 'ironic'}:
+        ask('hypervisor_type=' + ','.join(sorted(spec.hypervisor_types)),
+            lambda node: False)
+    for name, size in spec.sizes:
+        if spec.exact:
+            ask(f'{name}={size}',
+                lambda node, name=name, size=size: node.sizes[name] == size)
+        else:
+            ask(f'{name}>={size}',
+                lambda node, name=name, size=size: node.sizes[name] >= size)
+    for name, size in spec.minimums:
+        ask(f'image:{name}>={size}',
+            lambda node, name=name, size=size: node.sizes[name] >= size)
+    for trait in sorted(spec.required_traits):
+        ask(f'trait:{trait}=required',
+            lambda node, trait=trait: trait in node.traits)
+    for trait in sorted(spec.forbidden_traits):
+        ask(f'trait:{trait}=forbidden',
+            lambda node, trait=trait: trait not in node.traits)
+    for name, wanted in spec.capabilities:
+        ask(f'capabilities:{name}{wanted or ""}',
+            lambda node, name=name, wanted=wanted: satisfies(
+                wanted, node.capability(name)))
+    if spec.boot_mode is not None:
+        ask(f'capabilities:boot_mode={spec.boot_mode}',
+            lambda node: node.capabilities.get(
+                'boot_mode', spec.boot_mode).lower() == spec.boot_mode)
+    return asked
+
+
+def has_class(resource_class, normalized):
+    """Whether a node's class is the normalized one."""
+    return (resource_class is not None and
+            request_spec.normalize_resource_class(resource_class)
+            == normalized)
+
+
+def matches(asked, node):
+    """Whether a node satisfies all of the ``constraints`` of a request."""
+    return all(satisfied(node) for _, satisfied in asked)
+
+
+def fit(spec, node):
+    """How badly a node fits: the least is the best.
+
+    The sum of (have - asked) / asked over the sizes asked for, then the
+    traits and capabilities that nobody asked for, then memory, CPUs, disk.
+    """
+    oversize = sum((node.sizes[name] - size) / size
+                   for name, size in spec.sizes if size)
+    asked = {name for name, _ in spec.capabilities}
+    if spec.boot_mode is not None:
+        asked.add('boot_mode')
+    unasked = (len(node.traits - spec.required_traits)
+               + len(node.capabilities.keys() - asked))
+    return (oversize, unasked, *node.sizes.values())

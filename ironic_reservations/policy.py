@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may do what: Ironic's defaults for allocations, and compute services.
+
+The rules live beside Ironic's, in the same policy file.
+"""
+
+import functools
+
+from oslo_policy import policy
+
+from ironic_reservations import conf
+
+# rule:service_role is Ironic's: the service role in the service project,
+# where [DEFAULT] rbac_service_role_elevated_access says so.
+SERVICE = '(role:service and system_scope:all) or rule:service_role'
+SYSTEM_MEMBER = f'(role:member and system_scope:all) or {SERVICE}'
+SYSTEM_READER = f'(role:reader and system_scope:all) or {SERVICE}'
+OWNER_MEMBER = 'role:member and project_id:%(reservation.project_id)s'
+OWNER_READER = 'role:reader and project_id:%(reservation.project_id)s'
+ANY_READER = 'role:reader or role:service'
+
+_COLLECTION = '/v1/reservations'
+_ONE = '/v1/reservations/{instance_uuid}'
+
+
+def _rule(name, check, description, method, path):
+    return policy.DocumentedRuleDefault(
+        name=f'baremetal:reservation:{name}', check_str=check,
+        scope_types=['system', 'project'], description=description,
+        operations=[{'method': method, 'path': path}])
+
+
+rules = [
+    # Ironic's rule, by its name, so that one line of the policy file means
+    # the same for both.
+    policy.RuleDefault(
+        'service_role',
+        'role:service and project_name:%(config.service_project_name)s',
+        description='Rule to match service role usage with a service '
+                    'project.'),
+    _rule('create', f'{SYSTEM_MEMBER} or role:member',
+          'Reserve a node, for a project one that it owns or leases.',
+          'POST', _COLLECTION),
+    _rule('create_restricted', SYSTEM_MEMBER,
+          'Reserve any node, for any host, project and user; release a node '
+          'in maintenance whatever its state.',
+          'POST', _COLLECTION),
+    _rule('get', f'{SYSTEM_READER} or ({OWNER_READER})',
+          'Show a reservation.', 'GET', _ONE),
+    _rule('list', ANY_READER,
+          'List reservations, those of the own project.',
+          'GET', _COLLECTION),
+    _rule('list_all', SYSTEM_READER,
+          'List the reservations of all projects.', 'GET', _COLLECTION),
+    _rule('delete', f'{SYSTEM_MEMBER} or ({OWNER_MEMBER})',
+          'Release a reserved node.', 'DELETE', _ONE),
+]
+
+
+@functools.cache
+def get_enforcer():
+    enforcer = policy.Enforcer(conf.CONF)
+    enforcer.register_defaults(rules)
+    return enforcer
+
+
+def list_rules():
+    """For oslopolicy-sample-generator."""
+    return rules

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The application alone, for any WSGI server, beside an older Ironic.
+
+A proxy routes /v1/reservations to it. It reads the files that
+``OS_IRONIC_RESERVATIONS_CONFIG_FILES`` names, else /etc/ironic/ironic.conf,
+and connects to nothing before the first request.
+"""
+
+import webob.exc
+
+from ironic_reservations import conf
+from ironic_reservations import middleware
+
+conf.load_from_environment()
+
+application = middleware.ReservationsMiddleware(webob.exc.HTTPNotFound())
