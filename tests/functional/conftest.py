@@ -44,13 +44,19 @@ class Ironic:
         self.database_url = service.database_url
         self.log = service.log
         self.http = Http(service.url)
-        self.enrol = functools.partial(services.enrol, self.baremetal)
-        self.remove = functools.partial(services.remove, self.baremetal)
-        self.settle = functools.partial(services.settle, self.baremetal)
 
     @functools.cached_property
     def baremetal(self):
         return services.connect(self.url)
+
+    def enrol(self, nodes):
+        return services.enrol(self.baremetal, nodes)
+
+    def settle(self, nodes, **wanted):
+        return services.settle(self.baremetal, nodes, **wanted)
+
+    def remove(self, nodes):
+        services.remove(self.baremetal, nodes)
 
     @contextlib.contextmanager
     def fleet(self, *nodes):
