@@ -274,17 +274,25 @@ def _write_conf(directory, database_url, port, config, plugin):
 
 
 @contextlib.contextmanager
-def standalone(conf_file, port, processes=4):
-    """The application alone under uWSGI, on the database of an ironic()."""
+def uwsgi(application, conf_file, port, processes=4):
+    """A WSGI application in processes of its own, beside an ironic().
+
+    :param application: ``ironic_reservations.wsgi:application``, ours alone,
+        or ``ironic.wsgi:application``, Ironic's API with us in it, if that
+        ironic() has ``rpc_transport = json-rpc``
+    """
     check_port(port)
     log = os.path.join(os.path.dirname(conf_file), f'uwsgi-{port}.log')
     conf = configparser.RawConfigParser()
     conf.read(conf_file)
     with running(
+            # It closes every connection, and clients must know.
             [program('uwsgi'), '--http-socket', f'127.0.0.1:{port}',
-             '--module', 'ironic_reservations.wsgi:application',
-             '--need-app', '--master', '--processes', str(processes),
-             '--enable-threads', '--die-on-term', '--disable-logging'],
+             '--add-header', 'Connection: close',
+             '--module', application, '--need-app',
+             '--pyargv', f'--config-file {conf_file}',
+             '--master', '--processes', str(processes), '--enable-threads',
+             '--die-on-term', '--disable-logging'],
             log, f'http://127.0.0.1:{port}/v1/reservations',
             {'OS_IRONIC_RESERVATIONS_CONFIG_FILES': conf_file}) as process:
         yield Service(port, conf_file, conf['database']['connection'], log,

@@ -101,12 +101,13 @@ def ironic(request):
 
 
 @pytest.fixture(scope='session')
-def start_standalone():
-    """Starts the application alone beside an Ironic: a context manager."""
+def start_uwsgi():
+    """Starts an application beside an Ironic: a context manager."""
     @contextlib.contextmanager
-    def start(ironic, **kwargs):
-        with services.standalone(ironic.conf_file, services.free_port(),
-                                 **kwargs) as service:
+    def start(ironic, application='ironic_reservations.wsgi:application',
+              **kwargs):
+        with services.uwsgi(application, ironic.conf_file,
+                            services.free_port(), **kwargs) as service:
             yield Ironic(service)
     return start
 

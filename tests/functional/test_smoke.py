@@ -5,6 +5,8 @@ import json
 
 import pytest
 
+from tools import services
+
 OURS = '/v1/reservations'
 
 
@@ -51,7 +53,20 @@ def test_openstack_command_reaches_ironic(ironic, openstack):
     assert isinstance(json.loads(result.stdout), list)
 
 
-def test_application_alone_answers(ironic, start_standalone):
-    with start_standalone(ironic) as alone:
+def test_application_alone_answers(ironic, start_uwsgi):
+    with start_uwsgi(ironic) as alone:
         assert alone.http.get(OURS).status_code == 200
         assert alone.http.get('/v1/nodes').status_code == 404
+
+
+def test_plugin_answers_in_ironics_wsgi_application(start_ironic,
+                                                    start_uwsgi):
+    # The conductor is another process, so the API needs a way to it.
+    json_rpc = {'host_ip': '127.0.0.1', 'port': services.free_port(),
+                'auth_strategy': 'noauth'}
+    with start_ironic(config={'DEFAULT': {'rpc_transport': 'json-rpc'},
+                              'json_rpc': json_rpc}) as ironic, \
+            start_uwsgi(ironic, 'ironic.wsgi:application') as api:
+        assert api.http.get(OURS).status_code == 200
+        with api.fleet({'resource_class': 'gold'}) as nodes:
+            assert nodes[0].power_state == 'power off'
