@@ -54,7 +54,7 @@ class ReservationController:
     def __init__(self, instance_uuid):
         self.instance_uuid = instance_uuid
 
-    @pecan.expose(generic=True)
+    @pecan.expose('json', generic=True)
     def index(self):
         _not_allowed('GET', 'HEAD', 'DELETE')
 
@@ -65,7 +65,7 @@ class ReservationController:
 
     index.when(method='HEAD', template='json')(get)
 
-    @index.when(method='DELETE')
+    @index.when(method='DELETE', template='json')
     def delete(self):
         host = _query(schema.delete_query).get('host')
         caller = _caller()
@@ -88,7 +88,7 @@ class ReservationController:
 class ReservationsController:
     """/v1/reservations"""
 
-    @pecan.expose(generic=True)
+    @pecan.expose('json', generic=True)
     def index(self):
         _not_allowed('GET', 'HEAD', 'POST')
 

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One class for each command; they stand on python-ironicclient."""
+
+import re
+import urllib.parse
+
+from ironicclient import exc
+from osc_lib.cli import format_columns
+from osc_lib.command import command
+import tenacity
+
+PATH = '/v1/reservations'
+
+COLUMNS = ('instance_uuid', 'node', 'host', 'state', 'resource_class')
+DETAILS = ('instance_uuid', 'node_uuid', 'node_name', 'host', 'state',
+           'provision_state', 'resource_class', 'project_id', 'user_id',
+           'request_spec', 'expires_at', 'created_at', 'updated_at')
+SORT_KEYS = ('instance_uuid', 'node_uuid', 'host', 'project_id', 'user_id',
+             'expires_at', 'created_at', 'updated_at')
+STATES = ('reserved', 'deploying', 'active', 'releasing', 'error',
+          'unavailable')
+
+# Options of create that are keys of the request spec, with the attributes of
+# a flavor (openstacksdk's) that they override.
+_SIZES = {'ram': ('memory_mb', '<MiB>', 'Memory of the node'),
+          'vcpus': ('vcpus', '<number>', 'CPUs of the node'),
+          'disk': ('root_gb', '<GiB>', 'Root disk of the instance'),
+          'ephemeral': ('ephemeral_gb', '<GiB>',
+                        'Ephemeral disk of the instance'),
+          'swap': ('swap', '<MiB>', 'Swap disk of the instance')}
+
+
+def _http_client(cmd):
+    client = cmd.app.client_manager.baremetal.http_client
+    # A conflict does not go away by itself: show it at once.
+    client.conflict_max_retries = 0
+    return client
+
+
+def _display(reservation):
+    """Columns and values for ShowOne."""
+    values = dict(reservation,
+                  request_spec=format_columns.DictColumn(
+                      reservation['request_spec']))
+    return DETAILS, [values[name] for name in DETAILS]
+
+
+def _is_locked(error):
+    """Nodes match but are locked at this moment; the server says it so."""
+    return (getattr(error, 'http_status', None) == 422
+            and 'Retry-After' in error.response.headers)
+
+
+class CreateReservation(command.ShowOne):
+    """Reserve a node that matches a request."""
+
+    def get_parser(self, prog_name):
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            '--flavor', metavar='<flavor>',
+            help='Flavor (name or ID) to take the request from; the other '
+                 'options override it')
+        parser.add_argument(
+            '--image', metavar='<image>',
+            help='Image (name or ID) whose properties and minimum sizes the '
+                 'node must satisfy')
+        for option, (key, metavar, text) in _SIZES.items():
+            parser.add_argument(f'--{option}', dest=key, type=int,
+                                metavar=metavar, help=text)
+        parser.add_argument(
+            '--resource-class', metavar='<class>',
+            help='Resource class of the node')
+        parser.add_argument(
+            '--trait', action='append', default=[], metavar='<trait>',
+            help='Trait that the node must have (repeat for several)')
+        parser.add_argument(
+            '--forbidden-trait', action='append', default=[],
+            metavar='<trait>',
+            help='Trait that the node must not have (repeat for several)')
+        parser.add_argument(
+            '--capability', action='append', default=[],
+            metavar='<name>[=<value>]',
+            help='Capability that the node must have, of any value or of '
+                 'one, which may be an expression such as ">= 4" (repeat '
+                 'for several)')
+        parser.add_argument(
+            '--conductor-group', metavar='<group>',
+            help='Conductor group of the node ("" for the default group)')
+        parser.add_argument(
+            '--shard', metavar='<shard>', help='Shard of the node')
+        parser.add_argument(
+            '--candidate-node', action='append', dest='candidate_nodes',
+            metavar='<node>',
+            help='Node (name or UUID) to choose from (repeat for several)')
+        parser.add_argument(
+            '--match', choices=('at_least', 'exact'),
+            help='How sizes are compared')
+        parser.add_argument(
+            '--host', metavar='<host>',
+            help='Compute service that holds the reservation')
+        parser.add_argument(
+            '--instance-uuid', metavar='<uuid>',
+            help='UUID of the instance (default: a new one)')
+        return parser
+
+    def take_action(self, parsed_args):
+        body = self._request(parsed_args)
+        client = _http_client(self)
+        for attempt in tenacity.Retrying(
+                retry=tenacity.retry_if_exception(_is_locked),
+                stop=tenacity.stop_after_delay(5),
+                wait=tenacity.wait_fixed(1), reraise=True):
+            with attempt:
+                _, reservation = client.json_request('POST', PATH, body=body)
+        return _display(reservation)
+
+    def _request(self, args):
+        """The request spec: flavor and image, overridden by the options."""
+        body = {}
+        if args.flavor:
+            body.update(self._flavor(args.flavor))
+        if args.image:
+            body['image'] = self._image(args.image)
+        for key in ('memory_mb', 'vcpus', 'root_gb', 'ephemeral_gb', 'swap',
+                    'resource_class', 'conductor_group', 'shard',
+                    'candidate_nodes', 'host', 'instance_uuid'):
+            if getattr(args, key) is not None:
+                body[key] = getattr(args, key)
+        specs = {**body.get('extra_specs', {}), **_extra_specs(args)}
+        if specs:
+            body['extra_specs'] = specs
+        return body
+
+    def _flavor(self, ident):
+        flavor = self.app.client_manager.sdk_connection.compute.find_flavor(
+            ident, ignore_missing=False, get_extra_specs=True)
+        return {'memory_mb': flavor.ram, 'vcpus': flavor.vcpus,
+                'root_gb': flavor.disk, 'ephemeral_gb': flavor.ephemeral,
+                'swap': flavor.swap or 0, 'rxtx_factor': flavor.rxtx_factor,
+                'name': flavor.name, 'flavorid': flavor.id,
+                'extra_specs': dict(flavor.extra_specs or {})}
+
+    def _image(self, ident):
+        image = self.app.client_manager.sdk_connection.image.find_image(
+            ident, ignore_missing=False)
+        properties = {**image.properties,
+                      'hw_architecture': image.architecture}
+        return {'id': image.id,
+                'properties': {name: str(value)
+                               for name, value in properties.items()
+                               if value is not None},
+                'min_ram': image.min_ram, 'min_disk': image.min_disk}
+
+
+def _extra_specs(args):
+    """Traits, capabilities and match word, as a flavor would have them."""
+    specs = {f'trait:{name}': 'required' for name in args.trait}
+    specs.update({f'trait:{name}': 'forbidden'
+                  for name in args.forbidden_trait})
+    bare = []
+    for capability in args.capability:
+        name, *value = re.split('[=:]', capability, maxsplit=1)
+        if value:
+            specs[f'capabilities:{name}'] = value[0]
+        else:
+            bare.append(name)
+    if bare:
+        specs['capabilities'] = ','.join(bare)
+    if args.match:
+        specs['reservations:match'] = args.match
+    return specs
+
+
+class ListReservation(command.Lister):
+    """List reservations."""
+
+    def get_parser(self, prog_name):
+        parser = super().get_parser(prog_name)
+        parser.add_argument('--host', metavar='<host>',
+                            help='Of this compute service')
+        parser.add_argument('--node', metavar='<node>',
+                            help='Of this node (name or UUID)')
+        parser.add_argument('--resource-class', metavar='<class>',
+                            help='Of nodes of this resource class')
+        parser.add_argument('--state', choices=STATES, help='In this state')
+        parser.add_argument('--project', dest='project_id',
+                            metavar='<project-id>', help='Of this project')
+        parser.add_argument('--sort', metavar='<key>[:<direction>]',
+                            help='Column and direction (asc or desc) to sort '
+                                 'by; columns: ' + ', '.join(SORT_KEYS))
+        display = parser.add_mutually_exclusive_group()
+        display.add_argument('--long', action='store_true',
+                             help='Show all columns')
+        display.add_argument('--fields', nargs='+', choices=DETAILS,
+                             metavar='<field>',
+                             help='Columns to show: ' + ', '.join(DETAILS))
+        return parser
+
+    def take_action(self, parsed_args):
+        query = {name: getattr(parsed_args, name) for name in
+                 ('host', 'node', 'resource_class', 'state', 'project_id')}
+        if parsed_args.sort:
+            query['sort_key'], _, direction = parsed_args.sort.partition(':')
+            query['sort_dir'] = direction or None
+        if parsed_args.fields:
+            query['fields'] = ','.join(parsed_args.fields)
+        columns = (DETAILS if parsed_args.long
+                   else parsed_args.fields or COLUMNS)
+        headers = [name.replace('_', ' ').title().replace('Uuid', 'UUID')
+                   for name in columns]
+        return headers, ([self._value(reservation, name) for name in columns]
+                         for reservation in self._all(query))
+
+    def _all(self, query):
+        """Every reservation: the pages, one after the other."""
+        query = {name: value for name, value in query.items()
+                 if value is not None}
+        client = _http_client(self)
+        while query is not None:
+            _, page = client.json_request(
+                'GET', f'{PATH}?{urllib.parse.urlencode(query)}')
+            yield from page['reservations']
+            # The link may name a host that only the server's side knows:
+            # take its query, not its address.
+            query = page.get('next') and dict(urllib.parse.parse_qsl(
+                urllib.parse.urlsplit(page['next']).query))
+
+    @staticmethod
+    def _value(reservation, name):
+        if name == 'node':
+            return reservation['node_name'] or reservation['node_uuid']
+        if name == 'request_spec':
+            return format_columns.DictColumn(reservation[name])
+        return reservation[name]
+
+
+class ShowReservation(command.ShowOne):
+    """Show the reservation of an instance."""
+
+    def get_parser(self, prog_name):
+        parser = super().get_parser(prog_name)
+        parser.add_argument('instance_uuid', metavar='<instance-uuid>',
+                            help='UUID of the instance')
+        return parser
+
+    def take_action(self, parsed_args):
+        _, reservation = _http_client(self).json_request(
+            'GET', _path(parsed_args.instance_uuid))
+        return _display(reservation)
+
+
+class DeleteReservation(command.Command):
+    """Release the nodes of instances that nothing is deployed to."""
+
+    def get_parser(self, prog_name):
+        parser = super().get_parser(prog_name)
+        parser.add_argument('instance_uuids', nargs='+',
+                            metavar='<instance-uuid>',
+                            help='UUID of the instance')
+        parser.add_argument('--host', metavar='<host>',
+                            help='Only if this compute service holds it')
+        return parser
+
+    def take_action(self, parsed_args):
+        client, failures = _http_client(self), []
+        query = ('?' + urllib.parse.urlencode({'host': parsed_args.host})
+                 if parsed_args.host else '')
+        for instance_uuid in parsed_args.instance_uuids:
+            try:
+                client.json_request('DELETE', _path(instance_uuid) + query)
+            except exc.ClientException as error:
+                failures.append(f'{instance_uuid}: {error}')
+        if failures:
+            raise exc.ClientException('\n'.join(failures))
+
+
+def _path(instance_uuid):
+    return f'{PATH}/{urllib.parse.quote(instance_uuid, safe="")}'
