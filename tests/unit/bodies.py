@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies that satisfy the schema, the sensible and the absurd."""
+
+from hypothesis import strategies as st
+
+from ironic_reservations.api import schema
+
+integers = st.none() | st.integers(0, schema.MAX_INT) | st.sampled_from(
+    [0, 1, 2, schema.MAX_INT])
+
+
+def text(longest=255, least=0):
+    return st.text(st.characters(exclude_characters='\0',
+                                 exclude_categories=['Cs']),
+                   min_size=least, max_size=longest)
+
+
+# Expressions and what looks like them.
+_words = st.sampled_from([
+    '>=', '<=', '==', '!=', '=', '>', '<', 's==', 's!=', 's<', 's>=', '<in>',
+    '<or>', '<all-in>', '<range-in>', '[', ']', '(', ')', '1', '2.5', '-3',
+    '1e9', 'nan', 'inf', 'a', 'amd64', ',', ':', '0', 'required',
+    'forbidden', 'exact', 'at_least', 'baremetal', 'true'])
+values = st.none() | st.lists(_words, max_size=8).map(' '.join) | text(60)
+
+_keys = st.sampled_from([
+    'capabilities', 'capabilities:x', 'capabilities:cpu_arch', 'capabilities:',
+    'cpu_arch', 'resources:VCPU', 'resources:MEMORY_MB', 'resources:DISK_GB',
+    'resources:CUSTOM_X', 'resources1:CUSTOM_Y', 'resources:', 'trait:',
+    'trait:CUSTOM_X', 'trait2:CUSTOM_X', 'trait:x', 'reservations:match',
+    'reservations:trait:CUSTOM_X', 'reservations:candidate_nodes', 'hw:x',
+    'hw_architecture', 'hw_firmware_type', 'hypervisor_type', 'img_hv_type'])
+strings = st.none() | st.dictionaries(_keys | text(60, 1), values, max_size=6)
+
+
+def requests():
+    return st.fixed_dictionaries({}, optional={
+        **dict.fromkeys(('memory_mb', 'vcpus', 'root_gb', 'ephemeral_gb',
+                         'swap', 'vcpu_weight'), integers),
+        'rxtx_factor': integers | st.floats(0, 10),
+        **dict.fromkeys(('name', 'flavorid', 'conductor_group'),
+                        st.none() | text(30)),
+        **dict.fromkeys(('host', 'project_id', 'user_id', 'shard',
+                         'resource_class'), st.none() | text(30, 1)),
+        'instance_uuid': st.none() | st.uuids().map(str),
+        'extra_specs': strings,
+        'image': st.none() | st.fixed_dictionaries({}, optional={
+            'id': st.none() | text(30), 'properties': strings,
+            'min_ram': integers, 'min_disk': integers}),
+        'candidate_nodes': st.none() | st.lists(text(30, 1), min_size=1,
+                                                max_size=4),
+    })

@@ -1,0 +1,645 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which nodes satisfy a request, and which of them fits best: tables."""
+
+import itertools
+import json
+import random
+
+import pytest
+
+from ironic_reservations import exception
+from ironic_reservations import matching
+from ironic_reservations import request_spec
+
+UUID = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
+
+
+def make_spec(body, match='at_least'):
+    return request_spec.RequestSpec.from_dict(body, match)
+
+
+def make_node(properties=None, **fields):
+    """A node; ``properties`` is a dict, or text as the column has it."""
+    if isinstance(properties, dict):
+        properties = json.dumps(properties)
+    return matching.Node(**{'id': 1, 'uuid': UUID, 'properties': properties,
+                            **fields})
+
+
+def matches(body, node, match='at_least'):
+    return matching.matches(
+        matching.constraints(make_spec(body, match)), node)
+
+
+def table(*rows):
+    """Rows of an id, a request's body, a node and whether it matches."""
+    return pytest.mark.parametrize(
+        'body, node, expected', [row[1:] for row in rows],
+        ids=[row[0] for row in rows])
+
+
+def specs(extra_specs, **body):
+    """A request with these extra_specs that any size of node satisfies."""
+    return {'memory_mb': 0, 'extra_specs': extra_specs, **body}
+
+
+def image(**properties):
+    return {'memory_mb': 0, 'image': {'properties': properties}}
+
+
+# Sizes
+
+GOLD = make_node({'memory_mb': 1024, 'cpus': 8, 'local_gb': 31})
+
+
+@table(
+    ('memory-equal', {'memory_mb': 1024}, GOLD, True),
+    ('memory-smaller', {'memory_mb': 1023}, GOLD, True),
+    ('memory-larger', {'memory_mb': 1025}, GOLD, False),
+    ('vcpus-equal', {'vcpus': 8}, GOLD, True),
+    ('vcpus-smaller', {'vcpus': 7}, GOLD, True),
+    ('vcpus-larger', {'vcpus': 9}, GOLD, False),
+    ('root-equal', {'root_gb': 31}, GOLD, True),
+    ('root-larger', {'root_gb': 32}, GOLD, False),
+    ('ephemeral-is-added', {'root_gb': 20, 'ephemeral_gb': 11}, GOLD, True),
+    ('ephemeral-is-too-much', {'root_gb': 20, 'ephemeral_gb': 12}, GOLD,
+     False),
+    ('swap-is-rounded-up', {'root_gb': 30, 'swap': 1}, GOLD, True),
+    ('swap-is-rounded-up-over', {'root_gb': 31, 'swap': 1}, GOLD, False),
+    ('swap-fills-a-gib', {'root_gb': 30, 'swap': 1024}, GOLD, True),
+    ('swap-begins-a-gib', {'root_gb': 30, 'swap': 1025}, GOLD, False),
+    ('all-disks', {'root_gb': 20, 'ephemeral_gb': 10, 'swap': 2}, GOLD, True),
+    ('all-disks-over', {'root_gb': 21, 'ephemeral_gb': 10, 'swap': 2}, GOLD,
+     False),
+    ('every-size', {'memory_mb': 1024, 'vcpus': 8, 'root_gb': 31}, GOLD,
+     True),
+    ('one-size-over', {'memory_mb': 1024, 'vcpus': 9, 'root_gb': 31}, GOLD,
+     False),
+    ('min-ram', {'memory_mb': 1, 'image': {'min_ram': 1024}}, GOLD, True),
+    ('min-ram-over', {'memory_mb': 1, 'image': {'min_ram': 1025}}, GOLD,
+     False),
+    ('min-disk', {'memory_mb': 1, 'image': {'min_disk': 31}}, GOLD, True),
+    ('min-disk-over', {'memory_mb': 1, 'image': {'min_disk': 32}}, GOLD,
+     False),
+    ('not-matched', {'memory_mb': 1, 'vcpu_weight': 9, 'rxtx_factor': 9.5,
+                     'name': 'bm.small', 'flavorid': '7'}, GOLD, True),
+)
+def test_sizes(body, node, expected):
+    assert matches(body, node) is expected
+
+
+# What a property may look like in an old row, and the number that it is.
+NUMBERS = {
+    '1024': 1024,
+    '"1024"': 1024,
+    '1024.0': 1024,
+    '"1024.0"': 1024,
+    '"1024.5"': 1024.5,
+    '" 1024 "': 1024,
+    '1.024e3': 1024,
+    '"1e3"': 0,
+    '"12abc"': 0,
+    '"0x10"': 0,
+    '"-1"': 0,
+    '"+1"': 0,
+    '"1_000"': 0,
+    '"1024."': 0,
+    '"\\u0661"': 0,
+    '""': 0,
+    'null': 0,
+    'true': 0,
+    '[1024]': 0,
+    '{"a": 1024}': 0,
+    'NaN': 0,
+    'Infinity': 0,
+    '1e999': 0,
+    '-5': 0,
+}
+
+
+@pytest.mark.parametrize('text, number', NUMBERS.items(), ids=list(NUMBERS))
+def test_size_as_an_old_row_holds_it(text, number):
+    node = make_node(f'{{"memory_mb": {text}}}')
+    assert node.sizes['memory_mb'] == number
+
+
+SAY_NOTHING = {
+    'null-column': None, 'empty': '', 'object': '{}', 'null': 'null',
+    'list': '[{"memory_mb": 1}]', 'string': '"memory_mb"', 'cut': '{"cpus": ',
+    'case': '{"MEMORY_MB": 1, "CPUS": 1}', 'deep': '[' * 100_000}
+
+
+@pytest.mark.parametrize('properties', SAY_NOTHING.values(),
+                         ids=list(SAY_NOTHING))
+def test_properties_that_say_nothing_count_as_0(properties):
+    node = make_node(properties)
+    assert node.sizes == {'memory_mb': 0, 'vcpus': 0, 'local_gb': 0}
+    assert matches({'memory_mb': 0, 'vcpus': 0, 'root_gb': 0}, node)
+    assert not matches({'memory_mb': 1}, node)
+
+
+@pytest.mark.parametrize('digits', [20, 400, 5000])
+def test_size_beyond_every_machine_ends_no_search(digits):
+    node = make_node('{"memory_mb": ' + '9' * digits + '}')
+    assert matches({'memory_mb': 3}, node) in (True, False)
+    assert matching.fit(make_spec({'memory_mb': 3}), node) is not None
+
+
+@table(
+    ('memory', {'memory_mb': 9999, 'vcpus': 8,
+                'extra_specs': {'resources:MEMORY_MB': '0'}}, GOLD, True),
+    ('vcpus', {'memory_mb': 1024, 'vcpus': 99,
+               'extra_specs': {'resources:VCPU': '0'}}, GOLD, True),
+    ('disk', {'vcpus': 8, 'root_gb': 99,
+              'extra_specs': {'resources:DISK_GB': '0'}}, GOLD, True),
+    ('others-are-compared', {'memory_mb': 9999, 'vcpus': 8, 'extra_specs': {
+        'resources:VCPU': '0', 'resources:DISK_GB': '0'}}, GOLD, False),
+    ('amount-1-skips-nothing', {'memory_mb': 9999, 'extra_specs': {
+        'resources:MEMORY_MB': '1'}}, GOLD, False),
+    ('numbered-group', {'memory_mb': 9999, 'extra_specs': {
+        'resources1:MEMORY_MB': '0'}}, GOLD, True),
+    ('image-minimum-stays', {'memory_mb': 1, 'image': {'min_ram': 1025},
+                             'extra_specs': {'resources:MEMORY_MB': '0'}},
+     GOLD, False),
+)
+def test_override_skips_a_size(body, node, expected):
+    assert matches(body, node) is expected
+
+
+EXACT = {'reservations:match': 'exact'}
+
+
+@table(
+    ('equal', {'memory_mb': 1024, 'extra_specs': EXACT}, GOLD, True),
+    ('smaller', {'memory_mb': 1023, 'extra_specs': EXACT}, GOLD, False),
+    ('larger', {'memory_mb': 1025, 'extra_specs': EXACT}, GOLD, False),
+    ('vcpus', {'vcpus': 7, 'extra_specs': EXACT}, GOLD, False),
+    ('disk', {'root_gb': 30, 'extra_specs': EXACT}, GOLD, False),
+    ('disks-added', {'root_gb': 20, 'ephemeral_gb': 10, 'swap': 1,
+                     'extra_specs': EXACT}, GOLD, True),
+    ('only-sizes-given', {'vcpus': 8, 'extra_specs': EXACT}, GOLD, True),
+    ('zero-is-given', {'vcpus': 8, 'memory_mb': 0, 'extra_specs': EXACT},
+     GOLD, False),
+    ('zero-and-missing', {'memory_mb': 0, 'extra_specs': EXACT},
+     make_node({}), True),
+    ('compares-what-an-override-skips', {'memory_mb': 1023, 'extra_specs': {
+        **EXACT, 'resources:MEMORY_MB': '0'}}, GOLD, False),
+    ('compares-what-an-override-skips-equal', {
+        'memory_mb': 1024,
+        'extra_specs': {**EXACT, 'resources:MEMORY_MB': '0'}}, GOLD, True),
+    ('min-ram-stays-a-minimum', {
+        'memory_mb': 1024, 'image': {'min_ram': 512}, 'extra_specs': EXACT},
+     GOLD, True),
+    ('min-disk-stays-a-minimum', {
+        'memory_mb': 1024, 'image': {'min_disk': 1}, 'extra_specs': EXACT},
+     GOLD, True),
+    ('min-ram-over', {
+        'memory_mb': 1024, 'image': {'min_ram': 1025}, 'extra_specs': EXACT},
+     GOLD, False),
+    ('decimal-string', {'memory_mb': 1024, 'extra_specs': EXACT},
+     make_node({'memory_mb': '1024.0'}), True),
+)
+def test_exact(body, node, expected):
+    assert matches(body, node) is expected
+
+
+@pytest.mark.parametrize('configured, asked, expected', [
+    ('exact', None, False), ('at_least', None, True),
+    ('exact', 'at_least', True), ('at_least', 'exact', False)])
+def test_extra_spec_goes_before_the_configured_match(configured, asked,
+                                                     expected):
+    body = {'memory_mb': 1000,
+            'extra_specs': {'reservations:match': asked}}
+    assert matches(body, GOLD, match=configured) is expected
+
+
+# Resource class
+
+@table(
+    ('same', {'resource_class': 'baremetal.gold'}, 'baremetal.gold', True),
+    ('case', {'resource_class': 'Baremetal.Gold'}, 'baremetal.gold', True),
+    ('normalized-request', {'resource_class': 'CUSTOM_BAREMETAL_GOLD'},
+     'baremetal.gold', True),
+    ('normalized-node', {'resource_class': 'baremetal.gold'},
+     'CUSTOM_BAREMETAL_GOLD', True),
+    ('other-punctuation', {'resource_class': 'baremetal.gold'},
+     'baremetal-gold', True),
+    ('another', {'resource_class': 'baremetal.gold'}, 'baremetal.silver',
+     False),
+    ('node-without', {'resource_class': 'baremetal.gold'}, None, False),
+    ('node-empty', {'resource_class': 'baremetal.gold'}, '', False),
+    ('any', {'memory_mb': 0}, None, True),
+    ('resources', specs({'resources:CUSTOM_BAREMETAL_GOLD': '1'}),
+     'baremetal.gold', True),
+    ('resources-another', specs({'resources:CUSTOM_BAREMETAL_GOLD': '1'}),
+     'baremetal.silver', False),
+    ('resources-0', specs({'resources:CUSTOM_BAREMETAL_GOLD': '0'}),
+     'baremetal.silver', True),
+    ('resources-numbered', specs({'resources7:CUSTOM_GOLD': '1'}), 'silver',
+     False),
+    ('resources-named-group', specs({'resources_BM:CUSTOM_GOLD': '1'}),
+     'silver', False),
+    ('same-class-twice', specs({'resources:CUSTOM_GOLD': '1'},
+                               resource_class='gold'), 'gold', True),
+    ('standard-resource', specs({'resources:PCPU': '4'}), 'gold', True),
+)
+def test_resource_class(body, node, expected):
+    assert matches(body, make_node(resource_class=node)) is expected
+
+
+# Traits
+
+@table(
+    ('required-there', specs({'trait:CUSTOM_A': 'required'}), 'A', True),
+    ('required-among-others', specs({'trait:CUSTOM_A': 'required'}), 'AB',
+     True),
+    ('required-missing', specs({'trait:CUSTOM_A': 'required'}), 'B', False),
+    ('required-both', specs({'trait:CUSTOM_A': 'required',
+                             'trait:CUSTOM_B': 'required'}), 'A', False),
+    ('forbidden-there', specs({'trait:CUSTOM_A': 'forbidden'}), 'AB', False),
+    ('forbidden-missing', specs({'trait:CUSTOM_A': 'forbidden'}), 'B', True),
+    ('contradiction', specs({'trait:CUSTOM_A': 'required',
+                             'trait1:CUSTOM_A': 'forbidden'}), 'A', False),
+    ('numbered-required', specs({'trait2:CUSTOM_A': 'required'}), 'B', False),
+    ('numbered-forbidden', specs({'trait2:CUSTOM_A': 'forbidden'}), 'A',
+     False),
+    ('unseen-by-placement-required',
+     specs({'reservations:trait:CUSTOM_A': 'required'}), 'B', False),
+    ('unseen-by-placement-forbidden',
+     specs({'reservations:trait:CUSTOM_A': 'forbidden'}), 'A', False),
+    ('unseen-by-placement-satisfied',
+     specs({'reservations:trait:CUSTOM_A': 'forbidden'}), 'B', True),
+    ('image-required', image(**{'trait:CUSTOM_A': 'required'}), 'B', False),
+    ('image-required-there', image(**{'trait:CUSTOM_A': 'required'}), 'A',
+     True),
+    ('image-forbidden', image(**{'trait:CUSTOM_A': 'forbidden'}), 'A', False),
+    ('none-asked', {'memory_mb': 0}, 'AB', True),
+)
+def test_traits(body, node, expected):
+    traits = frozenset(f'CUSTOM_{name}' for name in node)
+    assert matches(body, make_node(traits=traits)) is expected
+
+
+# Capabilities
+
+@table(
+    ('bare-true', 'key', 'key:true', True),
+    ('bare-any-value', 'key', 'key:7', True),
+    ('bare-on-node-too', 'key', 'key', True),
+    ('bare-false', 'key', 'key:false', False),
+    ('bare-False', 'key', 'key:False', False),
+    ('bare-no', 'key', 'key:no', False),
+    ('bare-0', 'key', 'key:0', False),
+    ('bare-missing', 'key', 'other:true', False),
+    ('bare-no-prefix', 'key', 'keys:true', False),
+    ('two-bare', 'key,other', 'key:1,other:1', True),
+    ('two-bare-one-missing', 'key,other', 'key:1', False),
+    ('pair', 'key:value', 'key:value', True),
+    ('pair-another', 'key:value', 'key:values', False),
+    ('pair-missing', 'key:value', '', False),
+    ('pair-of-true', 'key:true', 'key', True),
+    ('mixed', 'other,key:value', 'key:value,other:1', True),
+    ('mixed-spaces', ' other , key : value ', ' key : value , other:1 ',
+     True),
+    ('value-with-colon', 'key:a:b', 'key:a:b', True),
+    ('empty-items', 'key,,', 'key:1', True),
+    ('operator-in-a-pair', 'key:>= 4', 'key:5', True),
+)
+def test_capabilities_in_one_word(body, node, expected):
+    node = make_node({'capabilities': node})
+    assert matches(specs({'capabilities': body}), node) is expected
+
+
+@table(
+    ('equal', 'value', 'value', True),
+    ('case', 'value', 'Value', False),
+    ('substring', 'val', 'value', False),
+    ('surrounding-space', ' value ', 'value', True),
+    ('plain-with-a-space', 'Dell Inc.', 'Dell Inc.', True),
+    ('plain-with-a-space-another', 'Dell Inc.', 'Dell', False),
+    ('plain-beginning-with-s', 'servers', 'servers', True),
+    ('plain-number', '4', '4', True),
+    ('plain-number-is-text', '4', '4.0', False),
+    ('s==', 's== abc', 'abc', True),
+    ('s==-another', 's== abc', 'abcd', False),
+    ('s!=', 's!= abc', 'abd', True),
+    ('s!=-same', 's!= abc', 'abc', False),
+    ('s<', 's< b', 'a', True),
+    ('s<-not', 's< b', 'b', False),
+    ('s<=', 's<= b', 'b', True),
+    ('s>', 's> a', 'b', True),
+    ('s>=', 's>= b', 'a', False),
+    ('=-is-at-least', '= 4', '5', True),
+    ('=-less', '= 4', '3', False),
+    ('==', '== 4', '4.0', True),
+    ('==-another', '== 4', '5', False),
+    ('!=', '!= 4', '5', True),
+    ('!=-same', '!= 4', '4', False),
+    ('<', '< 4', '3', True),
+    ('<-not', '< 4', '4', False),
+    ('<=', '<= 4', '4', True),
+    ('>', '> 4', '5', True),
+    ('>=', '>= 4', '4', True),
+    ('>=-numeric-not-text', '>= 4', '10', True),
+    ('>=-less', '>= 4', '3', False),
+    ('>=-no-space', '>=4', '4', True),
+    ('in', '<in> b', 'abc', True),
+    ('in-not', '<in> d', 'abc', False),
+    ('or-first', '<or> a <or> b', 'a', True),
+    ('or-second', '<or> a <or> b', 'b', True),
+    ('or-neither', '<or> a <or> b', 'c', False),
+    ('all-in', '<all-in> aes mmx', "['mmx', 'aes', 'sse']", True),
+    ('all-in-one-missing', '<all-in> aes mmx', "['aes']", False),
+    ('range', '<range-in> [ 10 20 ]', '20', True),
+    ('range-open', '<range-in> [ 10 20 )', '20', False),
+    ('range-outside', '<range-in> [ 10 20 ]', '21', False),
+    ('range-float', '<range-in> ( 10 20 ]', '10.5', True),
+    ('missing', 's!= abc', None, False),
+)
+def test_capability(body, node, expected):
+    capabilities = {} if node is None else {'key': node}
+    # A dict, as some inspectors write it: a value may then hold a comma.
+    node = make_node({'capabilities': capabilities})
+    assert matches(specs({'capabilities:key': body}), node) is expected
+
+
+@pytest.mark.parametrize('value', [
+    'abc', '', '4 GiB', '0x4', '[4]', "['aes'", '__import__("os")',
+    '(' * 5000, '[' * 5000, '-' * 5000 + '1', '1' * 5000, '{}', 'None',
+    "['a'] * 3", '\x00', '9' * 400, 'nan'], ids=lambda text: repr(text)[:20])
+@pytest.mark.parametrize('wanted', [
+    '>= 4', '= 4', '== 4', '<all-in> b', '<range-in> [ 3 5 ]'])
+def test_value_that_an_operator_cannot_read_ends_no_search(wanted, value):
+    node = make_node({'capabilities': {'key': value}})
+    assert matches(specs({'capabilities:key': wanted}), node) in (True, False)
+
+
+@table(
+    ('>=', '>= 4', 'abc', False),
+    ('>=-empty', '>= 4', '', False),
+    ('!=', '!= 4', 'abc', False),
+    ('<', '< 4', 'abc', False),
+    ('all-in', '<all-in> aes', 'aes', False),
+    ('all-in-no-list', '<all-in> aes', '4', False),
+    ('range', '<range-in> [ 1 9 ]', 'abc', False),
+    ('range-of-a-list', '<range-in> [ 1 9 ]', "['5']", False),
+)
+def test_value_that_the_operator_cannot_read_does_not_match(body, node,
+                                                            expected):
+    node = make_node({'capabilities': {'key': node}})
+    assert matches(specs({'capabilities:key': body}), node) is expected
+
+
+@pytest.mark.parametrize('given, expected', [
+    ('key:value', {'key': 'value'}),
+    ('key', {'key': 'true'}),
+    ('a:1,b:2', {'a': '1', 'b': '2'}),
+    ({'key': 'value', 'number': 4}, {'key': 'value', 'number': '4'}),
+    ('', {}), (None, {}), (7, {}), (['key'], {}), (',:,', {}),
+], ids=repr)
+def test_capabilities_as_a_node_may_state_them(given, expected):
+    assert make_node({'capabilities': given}).capabilities == expected
+
+
+# Architecture
+
+@table(
+    ('extra-spec', specs({'cpu_arch': 'x86_64'}), 'x86_64', True),
+    ('extra-spec-another', specs({'cpu_arch': 'x86_64'}), 'aarch64', False),
+    ('capability', specs({'capabilities:cpu_arch': 'x86_64'}), 'x86_64',
+     True),
+    ('capability-another', specs({'capabilities:cpu_arch': 'x86_64'}),
+     'aarch64', False),
+    ('capabilities', specs({'capabilities': 'cpu_arch:x86_64'}), 'aarch64',
+     False),
+    ('image', image(hw_architecture='x86_64'), 'x86_64', True),
+    ('image-another', image(hw_architecture='x86_64'), 'aarch64', False),
+    ('image-and-flavor-differ', {
+        **image(hw_architecture='x86_64'),
+        'extra_specs': {'cpu_arch': 'aarch64'}}, 'x86_64', False),
+    ('alias-asked', specs({'cpu_arch': 'amd64'}), 'x86_64', True),
+    ('alias-of-the-image', image(hw_architecture='amd64'), 'x86_64', True),
+    ('alias-of-the-node', specs({'cpu_arch': 'x86_64'}), 'amd64', True),
+    ('alias-i686', specs({'cpu_arch': 'i386'}), 'i686', True),
+    ('case', specs({'cpu_arch': 'X86_64'}), 'AMD64', True),
+    ('node-states-none', specs({'cpu_arch': 'x86_64'}), None, False),
+    ('node-states-empty', specs({'cpu_arch': 'x86_64'}), '', False),
+    ('node-states-a-number', specs({'cpu_arch': '64'}), 64, False),
+    ('operator', specs({'capabilities:cpu_arch': '<or> amd64 <or> aarch64'}),
+     'x86_64', True),
+    ('operator-s==', specs({'capabilities:cpu_arch': 's== amd64'}), 'x86_64',
+     True),
+    ('operator-another', specs({'capabilities:cpu_arch': 's!= amd64'}),
+     'x86_64', False),
+    ('any', {'memory_mb': 0}, None, True),
+)
+def test_architecture(body, node, expected):
+    assert matches(body, make_node({'cpu_arch': node})) is expected
+
+
+def test_architecture_is_no_other_capability():
+    node = make_node({'capabilities': 'cpu_arch:x86_64'})
+    assert not matches(specs({'cpu_arch': 'x86_64'}), node)
+
+
+# What an image asks for
+
+@table(
+    ('baremetal', image(hypervisor_type='baremetal'), None, True),
+    ('ironic', image(hypervisor_type='ironic'), None, True),
+    ('case', image(hypervisor_type='Baremetal'), None, True),
+    ('img_hv_type', image(img_hv_type='baremetal'), None, True),
+    ('another', image(hypervisor_type='kvm'), None, False),
+    ('img_hv_type-another', image(img_hv_type='qemu'), None, False),
+    ('empty', image(hypervisor_type=''), None, False),
+    ('one-of-both-another', image(hypervisor_type='baremetal',
+                                  img_hv_type='kvm'), None, False),
+)
+def test_hypervisor_type(body, node, expected):
+    assert matches(body, make_node(node)) is expected
+
+
+@table(
+    ('same', image(hw_firmware_type='uefi'), 'boot_mode:uefi', True),
+    ('another', image(hw_firmware_type='uefi'), 'boot_mode:bios', False),
+    ('case', image(hw_firmware_type='UEFI'), 'boot_mode:Uefi', True),
+    ('node-states-none', image(hw_firmware_type='uefi'), 'a:b', True),
+    ('not-asked', image(), 'boot_mode:bios', True),
+)
+def test_firmware_type(body, node, expected):
+    assert matches(body, make_node({'capabilities': node})) is expected
+
+
+# Where a node is
+
+@table(
+    ('same', {'conductor_group': 'rack-7'}, 'rack-7', True),
+    ('case-asked', {'conductor_group': 'RACK-7'}, 'rack-7', True),
+    ('case-node', {'conductor_group': 'rack-7'}, 'Rack-7', True),
+    ('another', {'conductor_group': 'rack-7'}, 'rack-8', False),
+    ('default-group', {'conductor_group': ''}, '', True),
+    ('default-group-is-no-other', {'conductor_group': ''}, 'rack-7', False),
+    ('not-the-default-group', {'conductor_group': 'rack-7'}, '', False),
+    ('null-is-any', {'conductor_group': None}, 'rack-7', True),
+)
+def test_conductor_group(body, node, expected):
+    body = {'memory_mb': 0, **body}
+    assert matches(body, make_node(conductor_group=node)) is expected
+
+
+@table(
+    ('same', {'shard': 'a'}, 'a', True),
+    ('case', {'shard': 'A'}, 'a', False),
+    ('another', {'shard': 'a'}, 'b', False),
+    ('node-in-none', {'shard': 'a'}, None, False),
+    ('null-is-any', {'shard': None}, 'a', True),
+)
+def test_shard(body, node, expected):
+    assert matches({'memory_mb': 0, **body}, make_node(shard=node)) is expected
+
+
+@table(
+    ('uuid', {'candidate_nodes': [UUID]}, 'node-1', True),
+    ('uuid-upper-case', {'candidate_nodes': [UUID.upper()]}, 'node-1', True),
+    ('name', {'candidate_nodes': ['node-1']}, 'node-1', True),
+    ('name-case', {'candidate_nodes': ['NODE-1']}, 'node-1', False),
+    ('one-of-several', {'candidate_nodes': ['x', 'node-1']}, 'node-1', True),
+    ('another', {'candidate_nodes': ['node-2']}, 'node-1', False),
+    ('nameless', {'candidate_nodes': ['node-1']}, None, False),
+    ('flavor-name', specs({'reservations:candidate_nodes': 'node-1'}),
+     'node-1', True),
+    ('flavor-uuid', specs({'reservations:candidate_nodes': UUID}), None,
+     True),
+    ('flavor-several', specs({'reservations:candidate_nodes': 'x, node-1'}),
+     'node-1', True),
+    ('flavor-another', specs({'reservations:candidate_nodes': 'node-2'}),
+     'node-1', False),
+    ('flavor-none', specs({'reservations:candidate_nodes': ''}), 'node-1',
+     False),
+    ('both', {'candidate_nodes': ['node-1'], 'extra_specs': {
+        'reservations:candidate_nodes': 'node-1,node-2'}}, 'node-1', True),
+    ('only-in-one', {'candidate_nodes': ['node-1'], 'extra_specs': {
+        'reservations:candidate_nodes': 'node-2'}}, 'node-1', False),
+)
+def test_candidate_nodes(body, node, expected):
+    assert matches(body, make_node(name=node)) is expected
+
+
+@pytest.mark.parametrize('key', [
+    'hw:cpu_policy', 'quota:vif_outbound', 'aggregate_instance_extra_specs:x',
+    'key', 'reservations:other', 'resources', 'trait',
+    'capabilities_x:key'])
+def test_other_extra_specs_are_not_matched(key):
+    assert matches({'extra_specs': {key: 'dedicated'}}, make_node())
+
+
+def test_constraints_are_named_in_a_stable_order():
+    """The names are what an operator reads."""
+    spec = make_spec({
+        'memory_mb': 1024, 'vcpus': 8, 'root_gb': 20, 'shard': 'a',
+        'resource_class': 'gold', 'conductor_group': 'Rack',
+        'candidate_nodes': ['node-1'],
+        'extra_specs': {'trait:CUSTOM_B': 'forbidden',
+                        'trait:CUSTOM_A': 'required',
+                        'capabilities:maker': 'Dell Inc.',
+                        'capabilities:ssd': '>= 2', 'capabilities': 'gpu'},
+        'image': {'min_ram': 512,
+                  'properties': {'hw_firmware_type': 'uefi',
+                                 'hypervisor_type': 'kvm'}}})
+    assert [name for name, _ in matching.constraints(spec)] == [
+        'candidate_nodes', 'conductor_group=rack', 'shard=a',
+        'resource_class=CUSTOM_GOLD', 'hypervisor_type=kvm',
+        'memory_mb>=1024', 'vcpus>=8', 'local_gb>=20',
+        'image:memory_mb>=512', 'trait:CUSTOM_A=required',
+        'trait:CUSTOM_B=forbidden', 'capabilities:gpu',
+        'capabilities:maker=Dell Inc.', 'capabilities:ssd >= 2',
+        'capabilities:boot_mode=uefi']
+
+
+# Which of several
+
+ASKED = {'memory_mb': 1000, 'vcpus': 10, 'root_gb': 100,
+         'extra_specs': {'trait:CUSTOM_A': 'required',
+                         'capabilities': 'gpu'}}
+
+
+def sized(memory_mb, cpus, local_gb, capabilities='gpu:1', traits='A'):
+    return make_node(
+        {'memory_mb': memory_mb, 'cpus': cpus, 'local_gb': local_gb,
+         'capabilities': capabilities},
+        traits=frozenset(f'CUSTOM_{name}' for name in traits))
+
+
+@pytest.mark.parametrize('best_first', [
+    # The sum of what each has too much, relative to what was asked for:
+    # 0; 0.1 + 0.1; 0.5; 1.
+    [sized(1000, 10, 100), sized(1100, 11, 100), sized(1000, 15, 100),
+     sized(2000, 10, 100)],
+    # Relative: 500 MiB more are less than 10 CPUs more.
+    [sized(1500, 10, 100), sized(1000, 20, 100)],
+    # Then what was not asked for, traits and capabilities alike.
+    [sized(1000, 10, 100), sized(1000, 10, 100, traits='AB'),
+     sized(1000, 10, 100, 'gpu:1,x:1', traits='AB'),
+     sized(1000, 10, 100, traits='ABCD')],
+    # Size before traits.
+    [sized(1000, 10, 100, traits='ABCD'), sized(1001, 10, 100)],
+    # Then memory, CPUs, disk: 1 CPU more weighs as 100 MiB or 10 GiB more.
+    [sized(1000, 10, 110), sized(1000, 11, 100), sized(1100, 10, 100)],
+], ids=['oversize', 'relative', 'unasked', 'size-first', 'absolute'])
+def test_best_fit(best_first):
+    spec = make_spec(ASKED)
+    for order in itertools.islice(itertools.permutations(best_first), 24):
+        found = sorted(order, key=lambda node: matching.fit(spec, node))
+        assert found == best_first
+
+
+def test_best_fit_of_sizes_that_nobody_asked_for():
+    """Nothing to divide by; memory, CPUs, disk decide."""
+    spec = make_spec({'resource_class': 'gold', 'memory_mb': 0})
+    best_first = [make_node({'memory_mb': memory_mb, 'cpus': cpus})
+                  for memory_mb, cpus in ((0, 9), (1, 0), (1, 2), (5, 1))]
+    shuffled = random.sample(best_first, len(best_first))
+    assert sorted(shuffled, key=lambda node: matching.fit(
+        spec, node)) == best_first
+
+
+def test_boot_mode_of_the_image_is_asked_for():
+    spec = make_spec(image(hw_firmware_type='uefi'))
+    plain, uefi, more = (make_node({'capabilities': text})
+                         for text in ('', 'boot_mode:uefi', 'other:1'))
+    assert matching.fit(spec, plain) == matching.fit(spec, uefi)
+    assert matching.fit(spec, plain) < matching.fit(spec, more)
+
+
+def test_equals_fit_equally():
+    """Which of them it is, is left to chance."""
+    spec = make_spec(ASKED)
+    assert (matching.fit(spec, sized(1100, 10, 100))
+            == matching.fit(spec, sized('1100', '10.0', 100)))
+
+
+# What cannot be asked
+
+@pytest.mark.parametrize('body, field', [
+    (specs({'resources:CUSTOM_GOLD': '2'}),
+     'extra_specs.resources:CUSTOM_GOLD'),
+    (specs({'resources:CUSTOM_GOLD': '-1'}),
+     'extra_specs.resources:CUSTOM_GOLD'),
+    (specs({'resources:CUSTOM_GOLD': 'one'}),
+     'extra_specs.resources:CUSTOM_GOLD'),
+    (specs({'resources:CUSTOM_GOLD': ''}),
+     'extra_specs.resources:CUSTOM_GOLD'),
+    (specs({'resources2:CUSTOM_GOLD': '2'}),
+     'extra_specs.resources2:CUSTOM_GOLD'),
+    (specs({'resources:VCPU': '\u0664'}), 'extra_specs.resources:VCPU'),
+    (specs({'resources:CUSTOM_GOLD': '1', 'resources:CUSTOM_SILVER': '1'}),
+     'resource_class'),
+    (specs({'resources:CUSTOM_GOLD': '1', 'resources1:CUSTOM_SILVER': '1'}),
+     'resource_class'),
+    (specs({'resources:CUSTOM_GOLD': '1'}, resource_class='silver'),
+     'resource_class'),
+], ids=str)
+def test_node_is_one_unit_of_one_class(body, field):
+    with pytest.raises(exception.InvalidInput) as caught:
+        make_spec(body)
+    assert caught.value.field == field
