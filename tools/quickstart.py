@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real Ironic with the plugin and a small fleet, shown or left running.
+
+Every command is shown with its real output; the first unexpected one ends
+the show with status 1. Nothing is left behind, unless a folder is given.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import uuid
+
+import requests
+from rich import console as rich_console
+from rich import progress
+
+from tools import services
+
+console = rich_console.Console(highlight=False, markup=False, soft_wrap=True)
+
+TEAM_A = 'a3b1c0de11114222833344445555aaaa'
+TEAM_B = 'b3b1c0de11114222833344445555bbbb'
+
+
+class Unexpected(Exception):
+    """A command did something else than the show tells."""
+
+
+def node(name, resource_class, memory_mb, cpus, local_gb, *traits,
+         capabilities='boot_mode:uefi', cpu_arch='x86_64', **fields):
+    return {'name': name, 'resource_class': resource_class,
+            'properties': {'memory_mb': memory_mb, 'cpus': cpus,
+                           'local_gb': local_gb, 'cpu_arch': cpu_arch,
+                           'capabilities': capabilities},
+            'traits': list(traits), **fields}
+
+
+FLEET = [
+    node('gold-1', 'baremetal.gold', 131072, 64, 2000, 'CUSTOM_NVME',
+         'HW_CPU_X86_VMX', shard='east', owner=TEAM_A),
+    node('gold-2', 'baremetal.gold', 131072, 64, 2000, 'CUSTOM_NVME',
+         shard='east'),
+    node('gold-3', 'baremetal.gold', 262144, 96, 4000, 'CUSTOM_NVME',
+         shard='west'),
+    node('silver-1', 'baremetal.silver', 32768, 16, 480, shard='east'),
+    node('silver-2', 'baremetal.silver', 65536, 32, 960, shard='east'),
+    node('silver-3', 'baremetal.silver', 65536, 32, 960, 'CUSTOM_NVME',
+         shard='west'),
+    node('silver-4', 'baremetal.silver', 131072, 32, 960, 'CUSTOM_NVME',
+         shard='west', lessee=TEAM_B),
+    node('bronze-1', 'baremetal.bronze', 8192, 4, 120, shard='west',
+         capabilities='boot_mode:bios'),
+    node('bronze-2', 'baremetal.bronze', 8192, 4, 120, shard='west',
+         capabilities='boot_mode:bios', owner=TEAM_B),
+    node('bronze-3', 'baremetal.bronze', 16384, 8, 240, shard='east'),
+    node('gpu-1', 'baremetal.gpu', 131072, 32, 1000, 'CUSTOM_GPU',
+         shard='east', capabilities='boot_mode:uefi,gpus:4'),
+    node('gpu-2', 'baremetal.gpu', 262144, 64, 1000, 'CUSTOM_GPU',
+         shard='west', capabilities='boot_mode:uefi,gpus:8'),
+    node('arm-1', 'baremetal.arm', 65536, 64, 480, cpu_arch='aarch64',
+         shard='east', lessee=TEAM_A),
+    node('arm-2', 'baremetal.arm', 131072, 128, 960, 'CUSTOM_NVME',
+         cpu_arch='aarch64', shard='west'),
+]
+
+
+def main(argv=None):
+    args = parse(argv)
+    services.stop_on_signal()
+    try:
+        with ironic(args) as service:
+            say(f'Enrolling {len(FLEET)} nodes of fake hardware')
+            baremetal = services.connect(service.url)
+            services.enrol(baremetal, FLEET, progress=enrolling)
+            if args.serve:
+                serve(service)
+            else:
+                Show(service, baremetal).run()
+            say('Stopping Ironic')
+    except KeyboardInterrupt:
+        say('Stopped')
+        return 0 if args.serve else 130
+    except services.PortTaken as e:
+        return fail(f'{e}. Choose another: PORT=6390 or --port 6390')
+    except (services.NotSettled, services.StartError, Unexpected) as e:
+        return fail(e)
+    if not args.serve:
+        say('That is all. "make serve" starts the same and stays.')
+    return 0
+
+
+def parse(argv):
+    parser = argparse.ArgumentParser(
+        prog='python -m tools.quickstart', description=__doc__)
+    parser.add_argument(
+        '--serve', action='store_true',
+        help='start, enrol and stay, until Ctrl-C')
+    parser.add_argument(
+        '--port', type=int, default=os.environ.get('PORT') or 6385,
+        help='port of 127.0.0.1 (default: $PORT, or 6385)')
+    parser.add_argument(
+        '--dir', type=pathlib.Path, default=os.environ.get('DIR') or None,
+        help='a new or empty folder for configuration, database and log, '
+             'kept at the end (default: $DIR, or a temporary one)')
+    args = parser.parse_args(argv)
+    if not 0 < args.port < 65536:
+        parser.error(f'not a port: {args.port}')
+    if args.dir and args.dir.exists() and (
+            not args.dir.is_dir() or any(args.dir.iterdir())):
+        parser.error(f'{args.dir} is not a new or empty folder')
+    return args
+
+
+@contextlib.contextmanager
+def ironic(args):
+    with contextlib.ExitStack() as stack:
+        # Before anything is made, and before a word of starting.
+        services.check_port(args.port)
+        if args.dir:
+            args.dir.mkdir(parents=True, exist_ok=True)
+            directory = args.dir.absolute()
+        else:
+            directory = pathlib.Path(
+                stack.enter_context(tempfile.TemporaryDirectory()))
+        say(f'Starting Ironic with the plugin on port {args.port}; its '
+            f'configuration, database and log are in {directory}')
+        yield stack.enter_context(services.ironic(
+            directory, f'sqlite:///{directory}/ironic.sqlite', args.port))
+
+
+def enrolling(nodes):
+    return progress.track(nodes, 'Enrolling', console=console)
+
+
+def serve(service):
+    console.print(f'''
+Ironic answers at {service.url}. In another terminal:
+
+  export PATH={shlex.quote(sysconfig.get_path('scripts'))}:$PATH
+  export OS_AUTH_TYPE=none OS_ENDPOINT={service.url}
+  openstack baremetal reservation create --resource-class baremetal.gold
+  openstack baremetal node list
+
+  curl -s {service.url}/v1/reservations -H 'Content-Type: application/json' \
+-d '{{"resource_class": "baremetal.silver", "memory_mb": 65536}}'
+
+Ctrl-C stops it.''')
+    service.process.wait()
+    raise services.StartError(
+        f'Ironic ended; the end of {service.log}:\n'
+        + services.tail(service.log))
+
+
+class Show:
+
+    def __init__(self, service, baremetal):
+        self.url = service.url
+        self.baremetal = baremetal
+        self.environment = services.cli_environment(service.url)
+
+    def run(self):
+        first, second, third = (str(uuid.uuid4()) for _ in range(3))
+        self.openstack('baremetal node list --fields name resource_class '
+                       'traits owner lessee')
+
+        say('A request: Ironic picks the least oversized node and holds it')
+        self.openstack(
+            'baremetal reservation create --resource-class baremetal.silver '
+            '--ram 49152 --vcpus 16 --trait CUSTOM_NVME '
+            '--capability boot_mode=uefi --host compute-1 '
+            f'--instance-uuid {first}', says='silver-3')
+
+        say('The same over HTTP, with the extra specs of a flavor')
+        self.post({
+            'instance_uuid': second, 'host': 'compute-2',
+            'memory_mb': 65536, 'vcpus': 32, 'root_gb': 100,
+            'extra_specs': {'resources:CUSTOM_BAREMETAL_GPU': '1',
+                            'trait:CUSTOM_GPU': 'required',
+                            'capabilities:gpus': '>= 4'}}, says='gpu-1')
+
+        say('Aimed at some machines')
+        self.openstack(
+            'baremetal reservation create --ram 65536 --candidate-node '
+            'gold-2 --candidate-node gold-3 --shard west '
+            f'--instance-uuid {third}', says='gold-3')
+
+        say('Ironic and its clients see who holds what')
+        self.openstack('baremetal reservation list')
+        self.openstack('baremetal node list --fields name resource_class '
+                       'instance_uuid provision_state', says=first)
+
+        say('Nothing matches: 422, and nothing is held')
+        self.openstack(
+            'baremetal reservation create --resource-class baremetal.gold '
+            '--trait CUSTOM_FPGA', status=1, says='HTTP 422')
+
+        say('A deployed node is not released')
+        self.openstack('baremetal node deploy silver-3')
+        self.wait('silver-3', 'active')
+        self.openstack(f'baremetal reservation show {first} '
+                       '-c node_name -c state', says='active')
+        self.openstack(f'baremetal reservation delete {first}',
+                       status=1, says='HTTP 409')
+
+        say('Its tear-down ends the reservation by itself')
+        self.openstack('baremetal node undeploy silver-3')
+        self.wait('silver-3', 'available')
+        self.openstack(f'baremetal reservation show {first}',
+                       status=1, says='HTTP 404')
+
+        say('The others are released')
+        self.openstack(f'baremetal reservation delete {second} {third}')
+        self.openstack('baremetal reservation list -f json', says='[]')
+
+    def openstack(self, command, status=0, says=''):
+        command = ['openstack', *shlex.split(command)]
+        console.print(f'\n$ {shlex.join(command)}', style='bold')
+        done = subprocess.run(command, env=self.environment, text=True,
+                              stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT)
+        if output := done.stdout.strip('\n'):
+            console.print(output)
+        expect(done.stdout, done.returncode, status, says)
+
+    def post(self, body, says):
+        console.print(f'\nPOST {self.url}/v1/reservations', style='bold')
+        console.print(json.dumps(body, indent=2))
+        response = requests.post(f'{self.url}/v1/reservations', json=body,
+                                 timeout=60)
+        console.print(f'\nHTTP {response.status_code}', style='bold')
+        console.print(json.dumps(response.json(), indent=2))
+        expect(response.text, response.status_code, 201, says)
+
+    def wait(self, name, provision_state):
+        # The command's own --wait looks every ten seconds.
+        console.print(f'(until it is {provision_state})')
+        node = self.baremetal.get_node(name)
+        services.settle(self.baremetal, [node],
+                        provision_state=provision_state)
+
+
+def expect(output, status, expected_status, says):
+    if status != expected_status or says not in output:
+        raise Unexpected(
+            f'Unexpected: status {status}, expected {expected_status} and '
+            f'"{says}" in the output. DIR=folder or --dir keeps the log of '
+            'Ironic.')
+
+
+def say(text):
+    console.print(f'\n# {text}', style='cyan')
+
+
+def fail(error):
+    print(f'\n{error}', file=sys.stderr)
+    return 1
+
+
+if __name__ == '__main__':
+    sys.exit(main())
