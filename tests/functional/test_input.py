@@ -1,0 +1,919 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever comes in: refused by name, without a trace, and life goes on."""
+
+import json
+import socket
+import string
+import typing
+import uuid
+
+import hypothesis
+from hypothesis import strategies as st
+from ironicclient.common import http as ironicclient_http
+import pytest
+
+from tests.functional import answers
+from tools import services
+
+OURS = '/v1/reservations'
+# A free node of this class would be held by whatever is not refused.
+CLASS = 'test-input'
+HELD = '11111111-2222-4333-8444-555555555555'
+ITEM = f'{OURS}/{HELD}'
+UNKNOWN = '99999999-2222-4333-8444-555555555555'
+MAX_INT = 2 ** 31 - 1
+LIMIT = 64 * 1024
+NUL, SURROGATE = 'a\x00b', 'a\ud800b'
+
+
+class Row(typing.NamedTuple):
+    id: str
+    method: str
+    path: str
+    headers: dict
+    body: typing.Any
+    status: int | tuple
+    field: str | None
+
+
+def post(id, body, field, status=400, headers=None, path=OURS):
+    if not isinstance(body, bytes):
+        body = json.dumps(body).encode()
+    return Row(id, 'POST', path,
+               {'Content-Type': 'application/json', **(headers or {})},
+               body, status, field)
+
+
+def wanted(**more):
+    return {'resource_class': CLASS, **more}
+
+
+def literal(key, text):
+    """A body with something that json.dumps would not write."""
+    return f'{{"resource_class": "{CLASS}", "{key}": {text}}}'.encode()
+
+
+def specs(**more):
+    return wanted(extra_specs=more)
+
+
+def spec(key, value):
+    return wanted(extra_specs={key: value})
+
+
+def properties(key, value):
+    return wanted(image={'properties': {key: value}})
+
+
+def field_value(field, value):
+    """A body in which a dotted field has a value."""
+    first, _, rest = field.partition('.')
+    return wanted(**{first: {rest: value} if rest else value})
+
+
+def nested(depth, opening='[', closing=']'):
+    return (opening * depth + closing * depth).encode()
+
+
+BODIES = [
+    post('empty', b'', 'body'),
+    post('blank', b' \n', 'body'),
+    post('null', None, 'body'),
+    post('true', True, 'body'),
+    post('number', 1, 'body'),
+    post('fraction', 1.5, 'body'),
+    post('text', 'x', 'body'),
+    post('list', [], 'body'),
+    post('list-of-objects', [wanted()], 'body'),
+    post('nan-alone', b'NaN', 'body'),
+    post('unfinished', b'{"resource_class": "' + CLASS.encode(), 'body'),
+    post('brace', b'{', 'body'),
+    post('more-behind', json.dumps(wanted()).encode() + b'{}', 'body'),
+    post('single-quotes', str(wanted()).encode(), 'body'),
+    post('comma', b'{"resource_class": "' + CLASS.encode() + b'",}', 'body'),
+    post('control-character', literal('name', '"\n"'), 'body'),
+    post('bad-escape', literal('name', '"\\x41"'), 'body'),
+    post('leading-zero', literal('vcpus', '01'), 'body'),
+    post('form', b'resource_class=' + CLASS.encode(), 'body'),
+]
+
+NOTHING_WANTED = [
+    post(f'nothing-wanted-{id}', body, 'wanted') for id, body in {
+        'empty': {},
+        'nulls': {'memory_mb': None, 'resource_class': None,
+                  'candidate_nodes': None, 'extra_specs': None},
+        'empty-specs': {'extra_specs': {}},
+        'names': {'name': 'bm.small', 'flavorid': '1', 'vcpu_weight': 1},
+        'sizes-beside': {'ephemeral_gb': 1, 'swap': 1},
+        'image': {'image': {'id': 'x', 'min_ram': 1}},
+        'where': {'shard': 'x', 'conductor_group': 'y'},
+        'whom': {'instance_uuid': UNKNOWN, 'host': 'h', 'project_id': 'p'},
+    }.items()]
+
+UNKNOWN_KEYS = [
+    post('unknown-key', wanted(foo=1), 'foo'),
+    post('unknown-key-null', wanted(foo=None), 'foo'),
+    post('unknown-key-case', wanted(Memory_MB=1), 'Memory_MB'),
+    post('unknown-key-space', wanted(**{'host ': 'h'}), 'host '),
+    post('unknown-key-empty', wanted(**{'': 1}), ''),
+    post('unknown-key-nul', wanted(**{NUL: 1}), 'a'),
+    post('unknown-key-surrogate', wanted(**{SURROGATE: 1}), 'a'),
+    post('unknown-key-long', wanted(**{'k' * 10000: 1}), 'kkk'),
+    post('unknown-key-prototype', wanted(__class__='x'), '__class__'),
+    post('unknown-key-nova', {'nova_object.data': wanted()},
+         'nova_object.data'),
+    post('unknown-image-key', wanted(image={'name': 'x'}), 'image.name'),
+    post('unknown-image-key-nul', wanted(image={NUL: 1}), 'image.a'),
+    post('state-key', wanted(state='active'), 'state'),
+    post('node-key', wanted(node_uuid=UNKNOWN), 'node_uuid'),
+    # Keys and parameters that are to come are refused, not ignored.
+    post('not-yet-expires-in', wanted(expires_in=600), 'expires_in'),
+    post('not-yet-dry-run', wanted(), 'dry_run',
+         path=f'{OURS}?dry_run=true'),
+    Row('not-yet-capacity', 'GET', f'{OURS}/capacity', {}, None, 400, None),
+]
+
+INTEGER_FIELDS = ('memory_mb', 'vcpus', 'root_gb', 'ephemeral_gb', 'swap',
+                  'vcpu_weight', 'image.min_ram', 'image.min_disk')
+INTEGERS = [
+    post(f'{field}-{id}', field_value(field, value), field)
+    for field in INTEGER_FIELDS
+    for id, value in {
+        'true': True, 'text': '3', 'fraction': 1.5, 'negative': -1,
+        'too-big': MAX_INT + 1, 'far-too-big': 10 ** 30,
+        'nan': float('nan'), 'infinity': float('inf'),
+        'minus-infinity': float('-inf'), 'list': [1], 'object': {},
+        'empty': '',
+    }.items()
+] + [
+    post(f'memory-{id}', literal('memory_mb', text), 'memory_mb')
+    for id, text in {
+        '5000-digits': '9' * 5000, 'minus-5000-digits': '-' + '9' * 5000,
+        'half-a-body-of-digits': '1' * 30000, '1e400': '1e400',
+        'minus-1e400': '-1e400', '1e10': '1e10', 'huge-exponent':
+        '1e999999999999', '5000-decimals': '1.' + '5' * 5000,
+    }.items()
+] + [
+    post('min_ram-5000-digits',
+         literal('image', '{"min_ram": %s}' % ('9' * 5000)),
+         'image.min_ram'),
+    post('unknown-5000-digits', literal('foo', '9' * 5000), 'foo'),
+    post('bare-5000-digits', b'9' * 5000, 'body'),
+] + [
+    post(f'rxtx_factor-{id}', literal('rxtx_factor', text), 'rxtx_factor')
+    for id, text in {
+        'true': 'true', 'text': '"1.0"', 'negative': '-0.5',
+        'too-big': '2147483648', 'nan': 'NaN', 'infinity': 'Infinity',
+        '1e400': '1e400', 'list': '[]', '5000-digits': '9' * 5000,
+    }.items()
+]
+
+STRING_FIELDS = ('host', 'name', 'flavorid', 'resource_class',
+                 'conductor_group', 'shard', 'project_id', 'user_id',
+                 'image.id')
+STRINGS = [
+    post(f'{field}-{id}', field_value(field, value), field)
+    for field in STRING_FIELDS
+    for id, value in {
+        'too-long': 'x' * 256, 'nul': NUL, 'surrogate': SURROGATE,
+        'low-surrogate': '\udc00', 'number': 3, 'true': True,
+        'list': ['x'], 'object': {'x': 'y'},
+    }.items()
+] + [
+    post(f'{where}-{id}', field_value(where, {key: value}), f'{where}.{key}')
+    for where in ('extra_specs', 'image.properties')
+    for key in ('a',)
+    for id, value in {
+        'too-long': 'x' * 1025, 'nul': NUL, 'surrogate': SURROGATE,
+        'number': 1, 'true': True, 'list': ['x'], 'object': {},
+    }.items()
+] + [
+    post(f'{where}-key-{id}', field_value(where, {key: 'x'}), where)
+    for where in ('extra_specs', 'image.properties')
+    for id, key in {
+        'too-long': 'k' * 256, 'nul': NUL, 'surrogate': SURROGATE,
+    }.items()
+] + [
+    post(f'{field}-{id}', field_value(field, value), field)
+    for field in ('extra_specs', 'image', 'image.properties')
+    for id, value in {'list': [], 'text': 'x', 'number': 1,
+                      'true': True}.items()
+]
+
+UUIDS = [
+    post(f'instance_uuid-{id}', wanted(instance_uuid=value), 'instance_uuid')
+    for id, value in {
+        'word': 'x', 'empty': '', 'number': 3, 'true': True, 'list': [HELD],
+        'undashed': HELD.replace('-', ''), 'braces': f'{{{HELD}}}',
+        'urn': f'urn:uuid:{HELD}', 'newline': HELD + '\n',
+        'space': HELD + ' ', 'dashes-elsewhere': HELD.replace('-', '')[:31]
+        + '-----', 'not-hex': HELD[:-1] + 'g', 'nul': HELD[:-1] + '\x00',
+        'surrogate': HELD[:-1] + '\ud800', 'digits-of-others':
+        HELD[:-1] + '\u0663', 'long': HELD + '0',
+    }.items()]
+
+CANDIDATES = [
+    post(f'candidate_nodes-{id}', {'candidate_nodes': value},
+         'candidate_nodes')
+    for id, value in {
+        'empty': [], 'text': 'node-1', 'object': {}, 'true': True,
+        'of-null': [None], 'of-number': [3], 'of-list': [['x']],
+        'of-empty': [''], 'too-long': ['x' * 256], 'nul': [NUL],
+        'surrogate': [SURROGATE],
+    }.items()]
+
+WORDS = [
+    post(f'{field}-{word or "empty"}', field_value(field, {key: word}),
+         f'{field}.{key}')
+    for field, key, words in (
+        ('extra_specs', 'trait:CUSTOM_X',
+         ('', 'maybe', 'Required', 'required ', 'preferred')),
+        ('extra_specs', 'trait1:CUSTOM_X', ('maybe',)),
+        ('extra_specs', 'trait_RACK:CUSTOM_X', ('maybe',)),
+        ('extra_specs', 'reservations:trait:CUSTOM_X', ('', 'maybe')),
+        ('image.properties', 'trait:CUSTOM_X', ('', 'maybe')),
+        ('extra_specs', 'reservations:match',
+         ('', 'almost', 'EXACT', 'at-least')),
+    )
+    for word in words
+] + [
+    post(f'trait-name-{id}', spec(f'trait:{name}', 'required'), 'trait:')
+    for id, name in {'none': '', 'lower-case': 'custom_x', 'space': 'A B',
+                     'not-ascii': 'CUSTOM_\u00c9'}.items()
+]
+
+EXPRESSIONS = [
+    post(f'expression-{text}', spec('capabilities:x', text),
+         'extra_specs.capabilities:x')
+    for text in ('>= x', '>=', '= x', '== ', '!= x', '<= a b', 's==', 's!= ',
+                 's>=', '<in>', '<or>', '<or> a <or>', '<all-in>',
+                 '<range-in>', '<range-in> [ 1', '<range-in> [ 5 1 ]',
+                 '<range-in> [ a b ]', '<range-in> 1 2', '>= 1 2')
+] + [
+    post('expression-many-brackets',
+         spec('capabilities:x', '<range-in> ' + '[' * 1000),
+         'extra_specs.capabilities:x'),
+    post('expression-many-operators',
+         spec('capabilities:x', '<or> ' * 200),
+         'extra_specs.capabilities:x'),
+    post('expression-in-list', specs(capabilities='a,b:>= x'),
+         'extra_specs.capabilities'),
+    post('expression-cpu-arch', specs(cpu_arch='>= x'),
+         'extra_specs.cpu_arch'),
+    post('expression-image-arch', properties('hw_architecture', '<in>'),
+         'image.properties.hw_architecture'),
+    post('capability-without-name', specs(capabilities='a,:b'),
+         'extra_specs.capabilities'),
+]
+
+RESOURCES = [
+    post(f'resources-{key}-{amount or "empty"}'[:80],
+         {'extra_specs': {f'{key}': amount}}, f'extra_specs.{key}')
+    for key, amounts in (
+        ('resources:CUSTOM_TEST_INPUT',
+         ('', '2', '-1', '1.0', 'one', ' 1', '1 ', '+1', '0x1', '\u0661',
+          '\u00b2', '1' * 1000)),
+        ('resources1:CUSTOM_TEST_INPUT', ('2', 'x')),
+        ('resources_NET:CUSTOM_TEST_INPUT', ('2',)),
+        ('resources:MEMORY_MB', ('', 'x', '-1', '1.5')),
+        ('resources:VCPU', ('x',)),
+        ('resources:DISK_GB', ('x',)),
+    )
+    for amount in amounts
+] + [
+    post('two-classes', spec('resources:CUSTOM_OTHER', '1'),
+         'resource_class'),
+    post('two-classes-in-specs',
+         {'extra_specs': {'resources:CUSTOM_A': '1',
+                          'resources:CUSTOM_B': '1'}}, 'resource_class'),
+    post('two-classes-in-groups',
+         {'extra_specs': {'resources1:CUSTOM_A': '1',
+                          'resources2:CUSTOM_B': '1'}}, 'resource_class'),
+]
+
+# Valid but for its depth; and brackets inside of strings do not count.
+DEPTH = [
+    post('depth-21-lists', nested(21), 'nested'),
+    post('depth-21-objects', nested(21, '{"a":', '}'), 'nested'),
+    post('depth-20-lists', nested(20), 'object'),
+    post('depth-21-inside',
+         literal('foo', '[' * 20 + ']' * 20), 'nested'),
+    post('depth-20-inside', literal('foo', '[' * 19 + ']' * 19), 'foo'),
+    post('depth-50000', b'[' * 50000, 'nested'),
+    post('depth-25000-closed', nested(25000), 'nested'),
+    post('depth-objects', b'{"a":' * 13000, 'nested'),
+    post('depth-mixed', b'[{"a":' * 10000, 'nested'),
+    post('depth-behind-a-string',
+         b'{"a": "\\\\", "b": ' + b'[' * 50000, 'nested'),
+    post('depth-behind-a-quote',
+         b'{"a": "\\"", "b": ' + b'[' * 50000, 'nested'),
+    post('depth-closing', b']' * 50000 + b'[' * 10000, None),
+    post('depth-in-text', wanted(name='[' * 300), 'name'),
+    post('open-string', b'{"a": "' + b'\\"' * 30000, 'body'),
+    post('open-string-backslashes', b'{"a": "' + b'\\' * 60000, 'body'),
+    post('open-string-odd', b'{"a": "' + b'\\\\"' * 20000, 'body'),
+    post('many-quotes', b'"' * 60000, 'body'),
+    post('many-strings', b'"\\"",' * 10000, 'body'),
+    post('depth-utf-16', ('[' * 20000).encode('utf-16'), None),
+]
+
+SIZE = [
+    post('one-byte-too-long',
+         json.dumps(wanted()).encode().ljust(LIMIT + 1), 'body', 413),
+    post('text-too-long', wanted(name='x' * LIMIT), 'body', 413),
+    post('brackets-too-long', b'[' * 100000, 'body', 413),
+    post('too-long-and-no-json', b'x' * (LIMIT + 1), 'body', 413,
+         {'Content-Type': 'text/plain'})._replace(status=(413, 415),
+                                                  field=None),
+]
+
+ENCODINGS = [
+    post(f'encoding-{id}', body, 'body') for id, body in {
+        'utf-16': json.dumps(wanted()).encode('utf-16'),
+        'utf-16-le': json.dumps(wanted()).encode('utf-16-le'),
+        'utf-16-be': json.dumps(wanted()).encode('utf-16-be'),
+        'utf-32': json.dumps(wanted()).encode('utf-32'),
+        'utf-8-bom': json.dumps(wanted()).encode('utf-8-sig'),
+        'utf-7': b'+AHs-}',
+        'latin-1': literal('name', '"\u00e9"').decode().encode('latin-1'),
+        'not-utf-8': literal('name', '"?"').replace(b'?', b'\xff\xfe'),
+        'overlong': literal('name', '"?"').replace(b'?', b'\xc0\xaf'),
+        'surrogate': literal('name', '"?"').replace(b'?', b'\xed\xa0\x80'),
+        'cut': literal('name', '"?"').replace(b'?', b'\xf0\x9f\x98'),
+        'raw-nul': literal('name', '"?"').replace(b'?', b'\x00'),
+        'gzip': b'\x1f\x8b\x08\x00',
+    }.items()
+] + [
+    post('encoding-utf-16-said', json.dumps(wanted()).encode('utf-16'),
+         'body', headers={'Content-Type': 'application/json; charset=utf-16'})
+]
+
+TYPES = [
+    post(f'type-{content_type or "none"}', wanted(), 'application/json', 415,
+         {'Content-Type': content_type})
+    for content_type in (
+        None, 'text/plain', 'text/json', 'application/xml', '*/*',
+        'application/json-patch+json', 'application/x-www-form-urlencoded',
+        'multipart/form-data; boundary=x', 'application/jsonp',
+        'nonsense', ';', 'application/', '\xff')
+]
+
+QUERIES = [
+    Row(f'query-{query}'[:60], 'GET', f'{OURS}?{query}', {}, None, 400, field)
+    for field, queries in {
+        'limit': ('limit', 'limit=', 'limit=0', 'limit=-1', 'limit=x',
+                  'limit=1.5', 'limit=1e3', 'limit=%2B1', 'limit=1%20',
+                  'limit=%D9%A3', 'limit=0x10', 'limit=99999999999999999999',
+                  'limit=' + '9' * 5000, 'limit=1&limit=2',
+                  'limit=1&limit=1', 'limit=true', 'limit=None'),
+        'marker': ('marker', 'marker=', 'marker=x', f'marker={UNKNOWN}',
+                   f'marker={HELD}%0a', f'marker={HELD}&marker={HELD}',
+                   'marker=1'),
+        'state': ('state', 'state=', 'state=gone', 'state=available',
+                  'state=RESERVED', 'state=reserved,active',
+                  'state=reserved&state=active', 'state=%00'),
+        'sort_key': ('sort_key=', 'sort_key=x', 'sort_key=state',
+                     'sort_key=node_name', 'sort_key=request_spec',
+                     'sort_key=host&sort_key=id', 'sort_key=id%20desc',
+                     'sort_key=__class__', 'sort_key=id;--'),
+        'sort_dir': ('sort_dir=', 'sort_dir=up', 'sort_dir=ASC',
+                     'sort_dir=asc&sort_dir=asc'),
+        'fields': ('fields', 'fields=', 'fields=x', 'fields=host,',
+                   'fields=host,x', 'fields=__class__', 'fields=node_id',
+                   'fields=host&fields=state', 'fields=' + '[' * 200,
+                   'fields=%00'),
+        'host': ('host', 'host=', 'host=a&host=b', 'host=%00',
+                 'host=' + 'x' * 256),
+        'node': ('node=', 'node=%00', 'node=a&node=b', 'node=' + 'x' * 256),
+        'project_id': ('project_id=', 'project_id=%00',
+                       'project_id=' + 'x' * 256),
+        'resource_class': ('resource_class=', 'resource_class=%00',
+                           'resource_class=a&resource_class=b'),
+        'foo': ('foo', 'foo=1', 'foo=1&foo=2', 'limit=1&foo=1'),
+        'Limit': ('Limit=1',),
+        'detail': ('detail=true',),
+        'instance_uuid': (f'instance_uuid={HELD}',),
+        'URL': ('%ff', 'host=%ff', 'host=%C0%AF', 'host=%ED%A0%80',
+                'foo=%80', '%F0%9F=1'),
+        None: ('=', '=1', '&=&', '[]=1', '%00=1', '%0d%0aX=1', '%s%n=1'),
+    }.items()
+    for query in queries
+] + [
+    Row(f'query-one-{query}'[:60], 'GET', f'{ITEM}?{query}', {}, None, 400,
+        field)
+    for query, field in (('host=h', 'host'), ('foo=1', 'foo'),
+                         ('fields=', 'fields'), ('fields=x', 'fields'),
+                         ('fields=host&fields=host', 'fields'),
+                         ('limit=1', 'limit'), ('%ff', 'URL'))
+] + [
+    Row(f'query-delete-{query}'[:60], 'DELETE', f'{ITEM}?{query}', {}, None,
+        400, field)
+    for query, field in (('foo=1', 'foo'), ('host', 'host'),
+                         ('host=', 'host'), ('host=%00', 'host'),
+                         ('host=h&host=h', 'host'), ('host=%ff', 'URL'),
+                         ('force=true', 'force'), ('Host=h', 'Host'),
+                         ('host=' + 'h' * 256, 'host'))
+] + [
+    post(f'query-post-{query}', wanted(), field, path=f'{OURS}?{query}')
+    for query, field in (('foo=1', 'foo'), ('host=h', 'host'),
+                         ('dry_run=1', 'dry_run'), ('dry_run', 'dry_run'),
+                         ('%ff', 'URL'))
+]
+
+PATHS = [
+    Row(f'path-{method}-{path}', method, f'{OURS}/{path}', {}, None, 400,
+        'instance_uuid')
+    for method in ('GET', 'DELETE')
+    for path in ('x', HELD[:-1], HELD + '0', HELD.replace('-', ''),
+                 f'%7B{HELD}%7D', f'{HELD}%0a', f'{HELD}%00', '%00', '%20',
+                 f'{HELD}.json', '%2e%2e', '..%2fnodes', '%f0%9f%98%80',
+                 'node-1', 'None', '%27%20OR%201=1', 'x' * 5000)
+] + [
+    Row('path-not-utf-8', 'GET', f'{OURS}/%ff', {}, None, 400, 'URL'),
+    Row('path-surrogate', 'GET', f'{OURS}/%ED%A0%80', {}, None, 400, 'URL'),
+    Row('path-not-utf-8-delete', 'DELETE', f'{OURS}/%ff', {}, None, 400,
+        'URL'),
+    Row('path-unknown', 'GET', f'{OURS}/{UNKNOWN}', {}, None, 404, UNKNOWN),
+    Row('path-unknown-delete', 'DELETE', f'{OURS}/{UNKNOWN}', {}, None, 404,
+        UNKNOWN),
+    Row('path-other-host', 'DELETE', f'{ITEM}?host=other', {}, None, 404,
+        HELD),
+    Row('path-below', 'GET', f'{ITEM}/more', {}, None, 404, None),
+    Row('path-below-delete', 'DELETE', f'{ITEM}/more', {}, None, 404, None),
+    Row('path-below-far', 'GET', f'{ITEM}' + '/x' * 500, {}, None, 404, None),
+] + [
+    # Names of our own code are no names of reservations.
+    Row(f'path-{name}', 'GET', f'{OURS}/{name}', {}, None, (400, 404), None)
+    for name in ('index', 'list', 'create', 'get', 'delete', '_lookup',
+                 '_default', '_route', '__class__', '__init__')
+] + [
+    Row(f'path-one-{name}', 'GET', f'{ITEM}/{name}', {}, None, (400, 404),
+        None)
+    for name in ('index', 'get', 'delete', '_visible_to', 'instance_uuid')
+]
+
+METHODS = [
+    Row(f'method-{method}-{id}', method, path,
+        {'Content-Type': 'application/json'}, body, 405, None)
+    for id, path, methods in (
+        ('all', OURS, ('PUT', 'PATCH', 'DELETE', 'TRACE', 'FOO')),
+        ('one', ITEM, ('PUT', 'PATCH', 'POST', 'FOO')))
+    for method in methods
+    for body in (b'{}',)
+]
+
+VERSIONS = [
+    Row(f'version-{value}'[:40], 'GET', OURS,
+        {'X-OpenStack-Ironic-API-Version': value}, None, 406, None)
+    for value in ('abc', '1', '1.', '.1', '1.1.1', '1.99999', '0.1', '1.0',
+                  '2.1', '1.-5', '-1.1', '1.x', '1,1', 'newest',
+                  '1.' + '9' * 5000, '\xff', '1.\xb2')
+] + [
+    Row(f'version-openstack-{value}', 'GET', OURS,
+        {'X-OpenStack-Ironic-API-Version': None,
+         'OpenStack-API-Version': value}, None, 406, None)
+    for value in ('baremetal x', 'baremetal 1.99999', 'baremetal 1')
+] + [
+    Row('version-of-a-post', *post('', wanted(), None, 406, {
+        'X-OpenStack-Ironic-API-Version': '1.99999'})[1:]),
+    Row('version-of-a-delete', 'DELETE', ITEM,
+        {'X-OpenStack-Ironic-API-Version': 'x'}, None, 406, None),
+]
+
+ROWS = (BODIES + NOTHING_WANTED + UNKNOWN_KEYS + INTEGERS + STRINGS + UUIDS
+        + CANDIDATES + WORDS + EXPRESSIONS + RESOURCES + DEPTH + SIZE
+        + ENCODINGS + TYPES + QUERIES + PATHS + METHODS + VERSIONS)
+
+
+@pytest.fixture(scope='module')
+def fleet(ironic):
+    """A node to be had, and one that is held."""
+    with ironic.fleet(
+            {'resource_class': CLASS}, {'resource_class': CLASS}) as nodes:
+        response = ironic.http.post(OURS, json={
+            'instance_uuid': HELD, 'resource_class': CLASS, 'host': 'h'})
+        answers.check(response, 201)
+        yield nodes
+
+
+@pytest.fixture
+def untouched(ironic, fleet):
+    """Nothing has changed, and nobody has died, when a test is over."""
+    before, workers = answers.state(ironic), answers.workers(ironic)
+    yield
+    assert answers.state(ironic) == before
+    answers.check(ironic.http.get(f'{OURS}?limit=1'), 200)
+    assert answers.workers(ironic) == workers
+
+
+@pytest.mark.parametrize('row', [pytest.param(row, id=ascii(row.id)[1:-1])
+                                 for row in ROWS])
+def test_refused(ironic, untouched, row):
+    response = ironic.http.request(
+        row.method, row.path, data=row.body,
+        headers={name: value if value is None else value.encode('latin-1')
+                 for name, value in row.headers.items()})
+    fault = answers.check(response, row.status)
+    if row.field is not None:
+        assert row.field in fault
+    if response.status_code == 405:
+        assert 'GET' in response.headers['Allow'].split(', ')
+        assert row.method not in response.headers['Allow'].split(', ')
+    # As ironicclient reads it.
+    assert ironicclient_http._extract_error_json(
+        response.content)['error_message'] == fault
+
+
+def test_rows_are_told_apart():
+    ids = [row.id for row in ROWS]
+    assert len(ids) == len(set(ids))
+
+
+def chunks(*parts):
+    yield from parts
+
+
+@pytest.mark.parametrize('chunk', [b'x' * (LIMIT + 1), b'[' * 100000])
+def test_body_of_unknown_length_is_bounded(ironic, untouched, chunk):
+    response = ironic.http.post(OURS, data=chunks(b'{"name": "', chunk),
+                                headers={'Content-Type': 'application/json'})
+    assert 'body' in answers.check(response, 413)
+
+
+def test_body_of_unknown_length_is_checked(ironic, untouched):
+    response = ironic.http.post(
+        OURS, data=chunks(b'{"resource_class"', b': "x", "foo": 1}'),
+        headers={'Content-Type': 'application/json'})
+    assert 'foo' in answers.check(response, 400)
+
+
+def exchange(ironic, request):
+    """What the server says to bytes that are hardly HTTP."""
+    with socket.create_connection(('127.0.0.1', ironic.port), 30) as peer:
+        peer.sendall(request)
+        peer.shutdown(socket.SHUT_WR)
+        answer = b''
+        try:
+            while part := peer.recv(65536):
+                answer += part
+        except ConnectionResetError:
+            pass
+        return answer
+
+
+RAW_POST = (b'POST /v1/reservations HTTP/1.1\r\nHost: x\r\n'
+            b'Content-Type: application/json\r\n')
+
+
+@pytest.mark.parametrize('request_bytes', [
+    pytest.param(request_bytes, id=id) for id, request_bytes in {
+        'path-of-bytes': b'GET /v1/reservations/\xff\xfe HTTP/1.1\r\n'
+                         b'Host: x\r\n\r\n',
+        'query-of-bytes': b'GET /v1/reservations?host=\xff HTTP/1.1\r\n'
+                          b'Host: x\r\n\r\n',
+        'length-is-a-word': RAW_POST + b'Content-Length: abc\r\n\r\n{}',
+        'length-is-negative': RAW_POST + b'Content-Length: -1\r\n\r\n{}',
+        'length-is-huge': RAW_POST + b'Content-Length: ' + b'9' * 30
+                          + b'\r\n\r\n{}',
+        'no-length': RAW_POST + b'\r\n{"resource_class": "test-input"}',
+        'too-short': RAW_POST + b'Content-Length: 100\r\n\r\n'
+                     b'{"resource_class": ',
+        'chunk-of-words': RAW_POST + b'Transfer-Encoding: chunked\r\n\r\n'
+                          b'xyz\r\n{}\r\n0\r\n\r\n',
+        'unknown-coding': RAW_POST + b'Transfer-Encoding: gzip\r\n\r\n{}',
+    }.items()])
+def test_hardly_http(ironic, untouched, request_bytes):
+    answer = exchange(ironic, request_bytes)
+    # Much of this the web server refuses before it reaches us.
+    assert not answer or answer.split(b' ')[1][:1] in b'45', answer
+    assert not answers.LEAK.search(answer.decode('latin-1'))
+    if b'Ironic-API-Version' in answer:
+        assert answer.split(b' ')[1][:1] == b'4', answer
+
+
+def test_huge_body(ironic, untouched):
+    head = RAW_POST + b'Content-Length: 50000000\r\n\r\n'
+    try:
+        answer = exchange(ironic, head + b'[' * 5000000)
+    except (BrokenPipeError, ConnectionResetError):
+        return  # Refused and hung up before we had said it all.
+    assert not answer or b' 413 ' in answer.partition(b'\r\n')[0]
+
+
+@pytest.mark.parametrize('path, status', [
+    (OURS, 200), (ITEM, 200), (f'{OURS}/{UNKNOWN}', 404),
+    (f'{OURS}/x', 400), (f'{OURS}?foo=1', 400), (f'{ITEM}/more', 404)])
+def test_head_is_get_without_body(ironic, untouched, path, status):
+    head = ironic.http.head(path)
+    answers.check(head, status)
+    get = ironic.http.get(path)
+    assert get.status_code == status
+    for name in 'Content-Type', 'Content-Length':
+        assert head.headers[name] == get.headers[name]
+
+
+@pytest.mark.parametrize('accept', [
+    'text/html', 'text/html,application/xhtml+xml;q=0.9', 'application/xml',
+    'image/png', '*/*', '', 'nonsense', 'application/json;q=0', ';;q=,'])
+@pytest.mark.parametrize('method, path, status', [
+    ('GET', OURS, 200), ('GET', ITEM, 200), ('GET', f'{OURS}/x', 400),
+    ('GET', f'{ITEM}/more', 404), ('PUT', ITEM, 405)])
+def test_answers_are_json_whatever_is_accepted(
+        ironic, untouched, accept, method, path, status):
+    response = ironic.http.request(method, path, headers={'Accept': accept})
+    answers.check(response, status)
+    assert response.json()
+
+
+@pytest.mark.parametrize('headers, version', [
+    ({}, '1.1'),
+    ({'X-OpenStack-Ironic-API-Version': '1.1'}, '1.1'),
+    ({'X-OpenStack-Ironic-API-Version': '1.90'}, '1.90'),
+    ({'X-OpenStack-Ironic-API-Version': 'latest'}, None),
+    ({'OpenStack-API-Version': 'baremetal 1.90'}, '1.90'),
+    ({'OpenStack-API-Version': 'baremetal latest'}, None),
+    ({'OpenStack-API-Version': 'compute 2.1'}, '1.1'),
+])
+@pytest.mark.parametrize('path', [OURS, ITEM, f'{OURS}/{UNKNOWN}'])
+def test_versions_are_told(ironic, untouched, headers, version, path):
+    headers = {'X-OpenStack-Ironic-API-Version': None, **headers}
+    response = ironic.http.get(path, headers=headers)
+    answers.check(response)
+    of_ironic = ironic.http.get('/v1/nodes?limit=1', headers={
+        'X-OpenStack-Ironic-API-Version': 'latest'}).headers
+    least, most = (of_ironic[name] for name in answers.VERSION_HEADERS[1:])
+    assert [response.headers[name] for name in answers.VERSION_HEADERS] == [
+        version or most, least, most]
+
+
+def test_own_request_id_is_kept_in_the_log_only(ironic, untouched):
+    mine = f'req-{uuid.uuid4()}'
+    response = ironic.http.get(OURS, headers={'X-Openstack-Request-Id': mine})
+    answers.check(response, 200)
+    given = response.headers['x-openstack-request-id']
+    assert given.startswith('req-') and given != mine
+    assert given == response.headers['openstack-request-id']
+
+
+@pytest.mark.parametrize('headers', [
+    {'Content-Type': 'application/json; charset=utf-8'},
+    {'Content-Type': 'application/JSON'},
+    {'Content-Type': 'application/json', 'Accept': 'text/html'},
+], ids=str)
+def test_accepted_and_given_back(ironic, fleet, headers):
+    response = ironic.http.post(OURS, data=json.dumps(wanted()),
+                                headers=headers)
+    answers.check(response, 201)
+    release(ironic, response)
+
+
+def test_body_of_just_the_limit(ironic, fleet):
+    response = ironic.http.post(
+        OURS, data=json.dumps(wanted()).encode().ljust(LIMIT),
+        headers={'Content-Type': 'application/json'})
+    answers.check(response, 201)
+    release(ironic, response)
+
+
+def test_largest_values(ironic, fleet):
+    response = ironic.http.post(OURS, json=wanted(
+        vcpu_weight=MAX_INT, rxtx_factor=MAX_INT, name='n' * 255,
+        extra_specs={'k' * 255: 'v' * 1024},
+        image={'properties': {'k' * 255: 'v' * 1024}, 'min_ram': 0}))
+    answers.check(response, 201)
+    release(ironic, response)
+    response = ironic.http.post(OURS, json=wanted(
+        memory_mb=MAX_INT, vcpus=MAX_INT, root_gb=MAX_INT,
+        ephemeral_gb=MAX_INT, swap=MAX_INT))
+    answers.check(response, 422)
+
+
+def release(ironic, response):
+    answers.check(ironic.http.delete(
+        f'{OURS}/{response.json()["instance_uuid"]}'), 204)
+
+
+# Text
+
+@pytest.fixture(scope='module')
+def ironic_utf8(start_ironic, mariadb_url):
+    """With the character set of the URL in Ironic's install guide."""
+    with services.database(mariadb_url) as url, \
+            start_ironic(f'{url}&charset=utf8') as ironic:
+        yield ironic
+
+
+@pytest.fixture(scope='module', params=['sqlite', 'mariadb', 'utf8'])
+def any_ironic(request):
+    ironic = request.getfixturevalue(f'ironic_{request.param}')
+    with ironic.fleet({'resource_class': f'{CLASS}-text'}):
+        yield ironic
+
+
+TEXTS = {
+    'emoji': '\U0001f600' * 255, 'last-of-unicode': '\U0010ffff' * 255,
+    'accents': '\u00e9\u0301\u00df\u0130' * 60, 'ideographs': '\u6f22' * 255,
+    'right-to-left': '\u202e\u05d0\u200f', 'no-characters': '\ufffe\uffff',
+    'controls': '\x01\x07\x1b\x7f\x85\u2028', 'lines': 'a\r\nb\tc',
+    'quotes': '\'"`\\\'" OR 1=1; -- %s %(x)s {} ${x} ' * 5,
+    'wildcards': '%_*?[]', 'spaces': ' a ',
+}
+
+
+@pytest.mark.parametrize('text', TEXTS.values(), ids=TEXTS)
+def test_text_is_kept(any_ironic, text):
+    http = any_ironic.http
+    body = {
+        'resource_class': f'{CLASS}-text', 'host': text, 'name': text,
+        'flavorid': text, 'project_id': text, 'user_id': text,
+        'extra_specs': {text: text * 4},
+        'image': {'id': text, 'properties': {text: text * 4}},
+    }
+    response = http.post(OURS, json=body)
+    answers.check(response, 201)
+    held = response.json()
+    try:
+        for name in 'host', 'project_id', 'user_id':
+            assert held[name] == text
+        for name in 'name', 'flavorid', 'extra_specs', 'image':
+            assert held['request_spec'][name] == body[name]
+        for name in 'host', 'project_id':
+            found = http.get(OURS, params={name: text})
+            answers.check(found, 200)
+            assert found.json()['reservations'] == [held]
+            found = http.get(OURS, params={name: text, 'limit': 1,
+                                           'sort_key': name})
+            assert found.json()['reservations'] == [held]
+        again = http.post(OURS, json={
+            **body, 'instance_uuid': held['instance_uuid']})
+        answers.check(again, 200)
+    finally:
+        answers.check(http.delete(f'{OURS}/{held["instance_uuid"]}',
+                                  params={'host': text}), 204)
+
+
+@pytest.mark.parametrize('text', TEXTS.values(), ids=TEXTS)
+@pytest.mark.parametrize('body', [
+    lambda text: {'resource_class': text},
+    lambda text: {'conductor_group': text},
+    lambda text: {'shard': text},
+    lambda text: {'candidate_nodes': [text, 'x']},
+    lambda text: {'extra_specs': {'capabilities:x': text[:1000]}},
+    lambda text: {'extra_specs': {f'capabilities:{text[:240]}': 'x'}},
+    lambda text: {'extra_specs': {'reservations:candidate_nodes': text}},
+    lambda text: {'extra_specs': {'capabilities': text}},
+    lambda text: {'image': {'properties': {'hw_architecture': text}}},
+], ids=['resource_class', 'conductor_group', 'shard', 'candidate_nodes',
+        'capability', 'capability-name', 'candidates-of-flavor',
+        'capabilities', 'architecture'])
+def test_text_that_no_node_has(any_ironic, body, text):
+    response = any_ironic.http.post(OURS, json={
+        'resource_class': f'{CLASS}-text', **body(text)})
+    answers.check(response, 422)
+
+
+@pytest.mark.parametrize('text', TEXTS.values(), ids=TEXTS)
+@pytest.mark.parametrize('name', ['host', 'node', 'resource_class',
+                                  'project_id'])
+def test_text_that_nothing_is_called(any_ironic, name, text):
+    response = any_ironic.http.get(OURS, params={name: text})
+    answers.check(response, 200)
+    assert response.json()['reservations'] == []
+
+
+# Chance
+
+BOUNDED = hypothesis.settings(
+    max_examples=150, deadline=None, derandomize=True, database=None,
+    suppress_health_check=list(hypothesis.HealthCheck))
+
+VALID = {
+    'instance_uuid': UNKNOWN, 'host': 'compute-1', 'memory_mb': 0,
+    'vcpus': 0, 'root_gb': 0, 'ephemeral_gb': 0, 'swap': 0,
+    'vcpu_weight': None, 'rxtx_factor': 1.0, 'name': 'bm.small',
+    'flavorid': '1', 'resource_class': CLASS, 'conductor_group': '',
+    'shard': None, 'project_id': 'p', 'user_id': 'u',
+    'extra_specs': {'capabilities:x': '<or> a <or> b',
+                    'resources:CUSTOM_TEST_INPUT': '1',
+                    'resources:VCPU': '0', 'trait:CUSTOM_X': 'forbidden',
+                    'reservations:match': 'at_least'},
+    'image': {'id': 'i', 'min_ram': 0, 'min_disk': 0,
+              'properties': {'hw_architecture': 'x86_64',
+                             'trait:CUSTOM_Y': 'forbidden'}},
+}
+
+# Surrogates too: json.dumps writes them as escapes.
+TEXT = st.text(st.characters(), max_size=20)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXT
+    | st.sampled_from(['required', '>= 3', '<in> x', HELD, 10 ** 400, '']),
+    lambda inner: st.lists(inner, max_size=4)
+    | st.dictionaries(TEXT | st.sampled_from(sorted(VALID)), inner,
+                      max_size=5),
+    max_leaves=12)
+
+
+@st.composite
+def mutated(draw):
+    """The valid body, changed in one or two places."""
+    body = json.loads(json.dumps(VALID))
+    for _ in range(draw(st.integers(1, 2))):
+        inside = draw(st.sampled_from(
+            [inside for inside in (
+                body, body.get('extra_specs'), body.get('image'),
+                (body.get('image') or {}).get('properties')
+                if isinstance(body.get('image'), dict) else None)
+             if isinstance(inside, dict)]))
+        key = draw(st.sampled_from(sorted(inside) or ['x']) | TEXT)
+        if draw(st.booleans()) and key in inside:
+            del inside[key]
+        else:
+            inside[key] = draw(JSON)
+    return json.dumps(body).encode()
+
+
+@st.composite
+def garbled(draw):
+    """The valid body's text with bytes cut out and put in."""
+    body = json.dumps(VALID).encode()
+    for _ in range(draw(st.integers(1, 3))):
+        start = draw(st.integers(0, len(body)))
+        end = draw(st.integers(start, min(start + 5, len(body))))
+        body = body[:start] + draw(
+            st.binary(max_size=3) | st.sampled_from(
+                [b'"', b'\\', b'{', b'[', b'}', b',', b'\\ud800', b'9'])
+        ) + body[end:]
+    return body
+
+
+def check_by_chance(ironic, response, before):
+    """Refused by name or granted; and then all is as before."""
+    fault = answers.check(response)
+    if response.status_code == 400:
+        assert ': ' in fault
+    if response.request.method == 'POST' and response.ok:
+        release(ironic, response)
+    assert answers.state(ironic) == before
+
+
+@pytest.mark.parametrize('bodies', [
+    st.dictionaries(st.sampled_from(sorted(VALID)), JSON, max_size=6).map(
+        lambda body: json.dumps(body).encode()),
+    JSON.map(lambda body: json.dumps(body).encode()),
+    mutated(), garbled(), st.binary(max_size=200),
+], ids=['known-keys', 'json', 'mutated', 'garbled', 'bytes'])
+def test_bodies_by_chance(ironic, untouched, bodies):
+    before = answers.state(ironic)
+
+    @BOUNDED
+    @hypothesis.given(bodies)
+    def run(body):
+        check_by_chance(ironic, ironic.http.post(
+            OURS, data=body, headers={'Content-Type': 'application/json'}),
+            before)
+
+    run()
+
+
+def test_queries_by_chance(ironic, untouched):
+    before = answers.state(ironic)
+    names = st.sampled_from(
+        ['host', 'node', 'state', 'limit', 'marker', 'sort_key', 'sort_dir',
+         'fields', 'project_id', 'resource_class']) | st.text(max_size=5)
+    values = st.sampled_from(
+        ['1', 'h', HELD, 'reserved', 'asc', 'created_at', 'host,state']
+    ) | st.text(max_size=10)
+    raw = st.text(string.printable.replace('#', ''), max_size=30)
+
+    @BOUNDED
+    @hypothesis.given(
+        st.sampled_from([OURS, ITEM]),
+        st.lists(st.tuples(names, values), max_size=4) | raw)
+    def run(path, query):
+        check_by_chance(ironic, ironic.http.get(path, params=query), before)
+
+    run()
+
+
+def test_paths_by_chance(ironic, untouched):
+    before = answers.state(ironic)
+    segments = (st.text(max_size=10) | st.binary(max_size=5)
+                | st.sampled_from([UNKNOWN, '.', '..', 'index', '', 'get']))
+
+    @BOUNDED
+    @hypothesis.given(
+        st.sampled_from(['GET', 'DELETE', 'PUT', 'PATCH', 'FOO']),
+        st.lists(segments, min_size=1, max_size=3))
+    def run(method, path):
+        quoted = ''.join(f'/{percent(segment)}' for segment in path)
+        check_by_chance(ironic, ironic.http.request(method, OURS + quoted),
+                        before)
+
+    run()
+
+
+def percent(segment):
+    """Every byte of a path's segment, quoted."""
+    if isinstance(segment, str):
+        segment = segment.encode()
+    return ''.join(f'%{byte:02x}' for byte in segment)
