@@ -361,7 +361,8 @@ def settle(baremetal, nodes, **wanted):
 
     :returns: the nodes as they are then
     """
-    found = {node.id: node for node in baremetal.nodes(details=True)}
+    found = {node.id: node for node in baremetal.nodes(
+        details=True, include_children=True)}
     nodes = [found[node.id] for node in nodes]
     for node in nodes:
         state = {field: node[field] for field in wanted}

@@ -10,14 +10,16 @@ from tools import services
 OURS = '/v1/reservations'
 
 
-def test_reservations_are_listed(ironic):
-    response = ironic.http.get(OURS)
+def test_reservations_are_listed(ironic, resource_class):
+    response = ironic.http.get(OURS,
+                               params={'resource_class': resource_class})
     assert response.status_code == 200
     assert response.json()['reservations'] == []
 
 
-@pytest.mark.parametrize('path', ['/', '/v1', '/v1/nodes', '/v1/allocations',
-                                  '/v1/reservationsandmore', '/reservations'])
+@pytest.mark.parametrize('path', [
+    '/', '/v1', '/v1/nodes?resource_class=none', '/v1/nodes/none',
+    '/v1/allocations', '/v1/reservationsandmore', '/reservations'])
 def test_other_paths_are_ironics(ironic, stock_ironic, path):
     assert answer(ironic, path) == answer(stock_ironic, path)
 
