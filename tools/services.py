@@ -28,8 +28,6 @@ import tenacity
 
 START_TIMEOUT = 60
 STOP_TIMEOUT = 30
-# Ironic's API has a pool of ten threads; more clients only wait for them.
-THREADS = 1
 
 # Everything here is on loopback: a proxy of the environment would refuse it.
 os.environ['no_proxy'] = '127.0.0.1,localhost'
