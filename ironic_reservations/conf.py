@@ -22,6 +22,20 @@ reservations_opts = [
         mutable=True,
         help='How sizes are compared in a request whose flavor does not say '
              'it with the extra spec reservations:match.'),
+    cfg.IntOpt(
+        'default_lease', default=0, min=0, mutable=True,
+        help='Seconds after which a reservation that says nothing else is '
+             'over, if nothing has begun on its node. 0 means that it has no '
+             'end. At most max_lease.'),
+    cfg.IntOpt(
+        'max_lease', default=86400, min=1, mutable=True,
+        help='The longest lease in seconds that a request may ask for with '
+             'expires_in.'),
+    cfg.IntOpt(
+        'capacity_ttl', default=5, min=0, mutable=True,
+        help='Seconds for which a process answers GET '
+             '/v1/reservations/capacity with the same counts. A request with '
+             'the header "Cache-Control: no-cache" is always counted anew.'),
 ]
 
 # Ironic registers these itself; without it, in an application that runs

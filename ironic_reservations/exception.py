@@ -45,13 +45,15 @@ class UnsupportedMediaType(ReservationsError):
 class NoMatchingNode(ReservationsError):
     """No free node satisfies the request.
 
-    :param locked: True when nodes matched but conductors had them locked,
-        so that the same request may succeed a moment later.
+    :param explanation: why, as data (see ``matching.explain``).
+    :param retry: True when nodes matched but were locked or taken at that
+        moment, so that the same request may succeed a second later.
     """
 
-    def __init__(self, message, locked=False):
+    def __init__(self, message, explanation, retry=False):
         super().__init__(message)
-        self.locked = locked
+        self.explanation = explanation
+        self.retry = retry
 
 
 class DatabaseNotReady(ReservationsError):

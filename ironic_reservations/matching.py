@@ -5,10 +5,10 @@
 node, by a name that an operator can read.
 """
 
+import collections
 import dataclasses
 import functools
 import json
-import math
 import re
 
 from oslo_utils import specs_matcher
@@ -16,7 +16,14 @@ from oslo_utils import strutils
 
 from ironic_reservations import request_spec
 
-_NUMBER = re.compile(r'\s*\d{1,18}(?:\.\d{1,18})?\s*', re.ASCII)
+#: Why a node that satisfies a request cannot be held, in the order in which
+#: an explanation tells it: for each node the first that applies.
+RESERVED, LOCKED = 'reserved', 'locked'
+REASONS = (RESERVED, 'allocated', 'maintenance', 'not available', 'retired',
+           'power state unknown', 'child node', LOCKED)
+
+_NUMBER = re.compile(r'\s*\d{1,18}(?:\.\d+)?(?:[eE][+-]?\d{1,2})?\s*',
+                     re.ASCII)
 
 # A number, a word or a flat list of such: what specs_matcher evaluates as a
 # Python literal. Anything deeper is kept from the parser, whose recursion
@@ -66,8 +73,6 @@ class Node:
     def capabilities(self):
         """Names and values; a name without a value is ``true``."""
         given = self._properties.get('capabilities')
-        if isinstance(given, dict):
-            return {str(name): str(value) for name, value in given.items()}
         if not isinstance(given, str):
             return {}
         pairs = (item.partition(':') for item in given.split(','))
@@ -90,11 +95,12 @@ class Node:
 
 def _number(value):
     """A size as Ironic or an old row may hold it; 0 when it is no number."""
-    if isinstance(value, str) and _NUMBER.fullmatch(value):
-        return float(value) if '.' in value else int(value)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return 0
-    return max(value, 0) if math.isfinite(value) else 0
+    text = str(value)
+    if not _NUMBER.fullmatch(text):
+        return 0
+    return int(text) if text.strip().isdecimal() else float(text)
 
 
 def satisfies(expression, value):
@@ -198,3 +204,38 @@ def fit(spec, node):
     unasked = (len(node.traits - spec.required_traits)
                + len(node.capabilities.keys() - asked))
     return (oversize, unasked, *node.sizes.values())
+
+
+def explain(asked, groups):
+    """Why nodes do not match, as data for people and programs.
+
+    :param asked: the ``constraints`` of a request.
+    :param groups: triples of a Node, why nodes like it cannot be held (None
+        when they can) and how many they are; the reasons are told in the
+        order of ``REASONS``.
+    :returns: dict of ``considered``, ``eliminated`` (each node counted once,
+        for the first constraint that it does not satisfy or else for why it
+        cannot be held) and ``nearest`` (the one constraint without which
+        most nodes could be held, and how many; None when there is none).
+    """
+    names = list(dict.fromkeys(name for name, _ in asked))
+    eliminated, nearest = collections.Counter(), collections.Counter()
+    considered = 0
+    for node, reason, count in groups:
+        considered += count
+        unmet = list(dict.fromkeys(
+            name for name, satisfied in asked if not satisfied(node)))
+        if unmet or reason:
+            eliminated[unmet[0] if unmet else reason] += count
+        if len(unmet) == 1 and not reason:
+            nearest[unmet[0]] += count
+    order = [*names, *sorted(eliminated.keys() - set(names),
+                             key=REASONS.index)]
+    best = max(names, key=lambda name: nearest[name], default=None)
+    return {
+        'considered': considered,
+        'eliminated': [{'by': name, 'nodes': eliminated[name]}
+                       for name in order if eliminated[name]],
+        'nearest': ({'by': best, 'nodes': nearest[best]}
+                    if nearest[best] else None),
+    }

@@ -54,6 +54,9 @@ rules = [
           'List the reservations of all projects.', 'GET', _COLLECTION),
     _rule('delete', f'{SYSTEM_MEMBER} or ({OWNER_MEMBER})',
           'Release a reserved node.', 'DELETE', _ONE),
+    _rule('capacity', ANY_READER,
+          'Show what the fleet can give, as far as the caller may see it.',
+          'GET', f'{_COLLECTION}/capacity'),
 ]
 
 

@@ -11,25 +11,19 @@ threads, processes, hosts and the members of a Galera cluster alike.
 
 import dataclasses
 import datetime
-import json
-import random
 
 from oslo_db import exception as db_exc
 from oslo_log import log
 
 from ironic_reservations.db import engine
-from ironic_reservations.db import models
 from ironic_reservations.db import queries
 from ironic_reservations import exception
-from ironic_reservations import matching
+from ironic_reservations import search
 
 LOG = log.getLogger(__name__)
 
-#: How many nodes are weighed against each other, at first and at most.
-PAGE, LARGEST_PAGE = 16, 1024
-
-#: How often a search begins anew because all it found was taken meanwhile.
-_SEARCHES = 10
+#: How many lapsed reservations are read at once.
+_BATCH = 100
 
 # What Ironic's provision states mean for a reservation.
 PROVISION_STATES = {
@@ -67,7 +61,8 @@ class Reservation:
     :param provision_state: Ironic's word for where the node is.
     :param resource_class: of the node, as Ironic spells it.
     :param request_spec: canonical JSON text of what was asked for.
-    :param locked: whether a conductor has the node's lock.
+    :param lock: the conductor that has the node's lock, or None.
+    :param lapsed: whether the lease is over and the node is free again.
     """
 
     id: int
@@ -81,8 +76,9 @@ class Reservation:
     request_spec: str
     provision_state: str
     resource_class: str | None
-    maintenance: bool
-    locked: bool
+    maintenance: bool | None
+    lock: str | None
+    lapsed: bool
     expires_at: datetime.datetime | None
     created_at: datetime.datetime
     updated_at: datetime.datetime | None
@@ -95,14 +91,6 @@ class Reservation:
                 return state
         return UNAVAILABLE
 
-    @classmethod
-    def _from_row(cls, row):
-        values = dict(row._mapping)
-        values['locked'] = values.pop('lock') is not None
-        values['maintenance'] = bool(values['maintenance'])
-        del values['carrier_id']
-        return cls(**values)
-
 
 @dataclasses.dataclass(frozen=True)
 class Owner:
@@ -113,15 +101,18 @@ class Owner:
     user_id: str | None = None
 
 
-def hold(instance_uuid, spec, owner, limited_to=None):
+def hold(instance_uuid, spec, owner, lease=None, limited_to=None):
     """Hold a node that satisfies a request spec, the best fit there is.
 
     Asking again for the same instance and the same spec gives the node that
-    is held already, and moves it to another host if one is named.
+    is held already, begins its lease anew, and moves it to another host if
+    one is named.
 
     :param instance_uuid: canonical UUID of the instance.
     :param spec: RequestSpec.
     :param owner: Owner.
+    :param lease: seconds after which the reservation is over if nothing has
+        begun on the node; None for no end.
     :param limited_to: a project: only nodes that it owns or leases may be
         held, and only its own reservation is given again. None for any.
     :returns: the Reservation, and True when this call has made it.
@@ -135,29 +126,27 @@ def hold(instance_uuid, spec, owner, limited_to=None):
         # Each round begins with reading: after a COMMIT whose outcome is
         # unknown, the reservation may be there.
         nonlocal tried
-        db = engine.get_engine()
         while True:
-            held = _held(db, instance_uuid)
+            held = _held(instance_uuid)
             if held is not None:
-                held = _again(db, held, spec, owner, limited_to)
+                held = _again(held, spec, owner, lease, limited_to, tried)
                 if held is not None:
                     return held, tried
                 continue  # It moved on while we looked.
-            for node in _search(db, spec, limited_to):
+            _give_back_lapsed()
+            for node in search.search(spec, limited_to):
                 tried = True
                 try:
-                    tried = _take(db, node, spec, owner, limited_to,
+                    tried = _take(node, spec, owner, lease, limited_to,
                                   instance_uuid)
                 except db_exc.DBDuplicateEntry:
                     # Another request for the same instance was faster, or a
                     # row whose node has moved on is in the way of ours.
                     tried = False
-                    _purge(db, instance_uuid, node.id)
+                    _purge(instance_uuid, node.id)
                     break
                 if tried:
                     break
-            else:
-                raise _none(db, spec, limited_to)
 
     reservation, created = attempt()
     if created:
@@ -168,31 +157,37 @@ def hold(instance_uuid, spec, owner, limited_to=None):
     return reservation, created
 
 
-def _take(db, node, spec, owner, limited_to, instance_uuid):
+def _take(node, spec, owner, lease, limited_to, instance_uuid):
     """One transaction; False when the node is no longer as it was read."""
-    with db.begin() as connection:
+    with engine.get_engine().begin() as connection:
         held = connection.execute(
             queries.hold(node, spec, limited_to, instance_uuid)).rowcount
         if held:
             connection.execute(queries.insert(
-                instance_uuid=instance_uuid, node_id=node.id,
+                lease, instance_uuid=instance_uuid, node_id=node.id,
                 node_uuid=node.uuid, request_spec=spec.canonical,
                 **dataclasses.asdict(owner)))
     return bool(held)
 
 
-def _held(db, instance_uuid):
+def _rows(query):
+    with engine.get_engine().connect() as connection:
+        return [row._mapping for row in connection.execute(query)]
+
+
+def _held(instance_uuid):
     """The reservation of an instance, or None when no node carries it.
 
     :raises: Conflict when a node carries it without a reservation.
     """
-    with db.connect() as connection:
-        row = connection.execute(queries.holder(instance_uuid)).first()
-    if row is None:
-        return None
-    if row.id is None:
-        raise _in_use(instance_uuid)
-    return Reservation._from_row(row)
+    for row in _rows(queries.carrier(instance_uuid)):
+        if row['id'] is None:
+            raise _in_use(instance_uuid)
+        held = Reservation(**row)
+        if not held.lapsed:
+            return held
+        _give_back(held)
+    return None
 
 
 def _in_use(instance_uuid):
@@ -202,11 +197,13 @@ def _in_use(instance_uuid):
         f'or in a state that does not allow this one.')
 
 
-def _again(db, held, spec, owner, limited_to):
+def _again(held, spec, owner, lease, limited_to, ours):
     """Answer a repeated request; None when the reservation moved on.
 
     Nova builds an instance on one host at a time, so the later host is right
     as long as nothing has begun on the node.
+
+    :param ours: whether this very request has made the reservation.
     """
     same_host = owner.host in (None, held.host)
     if (held.request_spec != spec.canonical
@@ -214,128 +211,96 @@ def _again(db, held, spec, owner, limited_to):
             or held.state not in ('reserved', 'deploying', 'active')
             or not (same_host or held.state == 'reserved')):
         raise _in_use(held.instance_uuid)
-    if same_host:
+    if ours or held.state != 'reserved':
         return held
-    with db.begin() as connection:
-        if not connection.execute(queries.move(held.id, owner.host)).rowcount:
+    if same_host and lease is None and held.expires_at is None:
+        return held
+    with engine.get_engine().begin() as connection:
+        if not connection.execute(queries.renew(
+                held.id, owner.host or held.host, lease)).rowcount:
             return None
-    LOG.info('Instance %(instance)s moves from host %(old)s to %(new)s and '
-             'keeps node %(node)s',
-             {'instance': held.instance_uuid, 'old': held.host,
-              'new': owner.host, 'node': held.node_uuid})
-    return _held(db, held.instance_uuid)
+    if not same_host:
+        LOG.info('Instance %(instance)s moves from host %(old)s to %(new)s '
+                 'and keeps node %(node)s',
+                 {'instance': held.instance_uuid, 'old': held.host,
+                  'new': owner.host, 'node': held.node_uuid})
+    renewed = _held(held.instance_uuid)
+    return renewed if renewed and renewed.id == held.id else None
 
 
-def _search(db, spec, limited_to, lock=queries.UNLOCKED):
-    """Yield nodes that satisfy a request, page by page, the best fit first.
+def _give_back(held):
+    """Free the node of a lapsed reservation; False when it lapsed no more.
 
-    Ends only when a whole scan has found nothing that was still to be had.
-    Whoever takes a node ends the iteration; going on means it was lost.
+    One transaction: the node must still be untouched, and the lease must not
+    have been renewed meanwhile.
     """
-    asked = matching.constraints(spec)
-    for _ in range(_SEARCHES):
-        found = False
-        for page in _scan(db, spec, limited_to, asked, lock):
-            # Equals in random order, or every process would want the same.
-            random.shuffle(page)
-            page.sort(key=lambda node: matching.fit(spec, node))
-            for node in page:
-                found = True
-                yield node
-        if not found:
-            return
-    raise exception.NoMatchingNode(
-        'The nodes that match the request are being taken or changed at the '
-        'moment; try again.', locked=True)
+    with engine.get_engine().connect() as connection:
+        given_back = (
+            connection.execute(queries.give_back(
+                held.node_id, held.instance_uuid)).rowcount
+            and connection.execute(queries.delete_expired(held.id)).rowcount)
+        if given_back:
+            connection.commit()
+            LOG.warning('The lease of instance %(instance)s on node %(node)s '
+                        'for host %(host)s is over; the node is free again',
+                        {'instance': held.instance_uuid,
+                         'node': held.node_uuid, 'host': held.host})
+    return bool(given_back)
 
 
-def _scan(db, spec, limited_to, asked, lock):
-    """Yield lists of matching nodes, each node of the fleet looked at once.
+def _give_back_lapsed():
+    """Free all nodes whose leases are over; how many."""
+    given_back = 0
+    while True:
+        lapsed = [Reservation(**row)
+                  for row in _rows(queries.lapsed(limit=_BATCH))]
+        given_back += sum(map(_give_back, lapsed))
+        if len(lapsed) < _BATCH:
+            return given_back
 
-    From a random id on and round, so that many processes do not meet; the
-    pages grow while nothing matches.
+
+@engine.retry
+def sweep():
+    """Give back every node whose lease is over, and purge finished rows.
+
+    :returns: numbers of nodes given back and rows purged.
     """
-    where = [*queries.FREE, lock, *queries.visible_to(limited_to),
-             *queries.narrow(
-                 spec,
-                 _spellings(db, models.nodes.c.resource_class,
-                            spec.resource_class, matching.has_class),
-                 _spellings(db, models.nodes.c.conductor_group,
-                            spec.conductor_group,
-                            lambda group, asked: group.lower() == asked))]
-    with db.connect() as connection:
-        low, high = connection.execute(queries.id_range()).one()
-    if low is None:
-        return
-    start = random.randint(low, high)
-    ranges = [(start, high), (low, start - 1)]
-    size, rows = PAGE, []
-    while ranges:
-        first, last = ranges[0]
-        with db.connect() as connection:
-            got = connection.execute(queries.page(
-                where, first, last, size - len(rows))).all()
-        if len(got) < size - len(rows):
-            ranges.pop(0)
-        else:
-            ranges[0] = got[-1].id + 1, last
-        rows += got
-        if rows and (len(rows) == size or not ranges):
-            matching_nodes = [node for node in _facts(db, rows)
-                              if matching.matches(asked, node)]
-            if matching_nodes:
-                yield matching_nodes
-            else:
-                size = min(size * 4, LARGEST_PAGE)
-            rows = []
+    return _give_back_lapsed(), _purge()
 
 
-def _spellings(db, column, wanted, equal):
-    """How the database spells a class or a group; None when any will do."""
-    if wanted is None:
-        return None
-    with db.connect() as connection:
-        known = connection.execute(queries.spellings(column)).scalars().all()
-    return [value for value in known if equal(value, wanted)]
+@engine.retry
+def overdue():
+    """Reservations past their lease that are kept: their nodes are touched.
+
+    :returns: list of Reservation.
+    """
+    return [Reservation(**row) for row in _rows(queries.overdue())]
 
 
-def _facts(db, rows):
-    """The nodes of a page with their traits."""
-    traits = {row.id: set() for row in rows}
-    with db.connect() as connection:
-        for node_id, trait in connection.execute(queries.traits_of(traits)):
-            traits[node_id].add(trait)
-    return [matching.Node(**row._mapping, traits=frozenset(traits[row.id]))
-            for row in rows]
-
-
-def _none(db, spec, limited_to):
-    locked = next(_search(db, spec, limited_to, ~queries.UNLOCKED), None)
-    if locked is not None:
-        return exception.NoMatchingNode(
-            'The nodes that match the request are locked by conductors at '
-            'the moment; try again.', locked=True)
-    return exception.NoMatchingNode('No free node matches the request.')
-
-
-def _purge(db, instance_uuid, node_id=None):
-    with db.begin() as connection:
+def _purge(instance_uuid=None, node_id=None):
+    with engine.get_engine().begin() as connection:
         purged = connection.execute(
             queries.purge(instance_uuid, node_id)).rowcount
     if purged:
         LOG.info('Purged %d reservations whose nodes have moved on', purged)
+    return purged
 
 
+@engine.retry
 def get(instance_uuid, limited_to=None):
     """The reservation of an instance.
 
     :param limited_to: when given, only this project's.
     :raises: NotFound.
     """
-    found = find(limited_to, instance_uuid=instance_uuid)
-    if not found:
-        raise not_found(instance_uuid)
-    return found[0]
+    return _get(instance_uuid, limited_to)
+
+
+def _get(instance_uuid, limited_to):
+    for row in _rows(queries.live(limited_to).where(
+            queries.column('instance_uuid') == instance_uuid)):
+        return Reservation(**row)
+    raise not_found(instance_uuid)
 
 
 def not_found(instance_uuid):
@@ -367,17 +332,15 @@ def find(limited_to=None, state=None, node=None, limit=None, marker=None,
         query = query.where(queries.is_node(node))
     for name, value in equal.items():
         query = query.where(queries.column(name) == value)
-    with engine.get_engine().connect() as connection:
-        after = None
-        if marker is not None:
-            after = connection.execute(queries.live(limited_to).where(
-                queries.column('instance_uuid') == marker)).first()
-            if after is None:
-                raise exception.InvalidInput(
-                    'marker', 'must be the instance UUID of a reservation')
-        found = connection.execute(queries.ordered(
-            query, sort_key, sort_dir, after).limit(limit))
-        return [Reservation._from_row(row) for row in found]
+    after = None
+    if marker is not None:
+        try:
+            after = _get(marker, limited_to)
+        except exception.NotFound:
+            raise exception.InvalidInput(
+                'marker', 'must be the instance UUID of a reservation')
+    return [Reservation(**row) for row in _rows(queries.ordered(
+        query, sort_key, sort_dir, after).limit(limit))]
 
 
 def release(instance_uuid, host=None, limited_to=None, forced=False):
@@ -393,12 +356,11 @@ def release(instance_uuid, host=None, limited_to=None, forced=False):
     @engine.retry
     def attempt():
         nonlocal tried
-        db = engine.get_engine()
         while True:
             try:
-                held = get(instance_uuid, limited_to)
+                held = _get(instance_uuid, limited_to)
             except exception.NotFound:
-                _purge(db, instance_uuid)
+                _clear(instance_uuid)
                 if tried:
                     return  # Our own COMMIT went through unnoticed.
                 raise
@@ -406,7 +368,7 @@ def release(instance_uuid, host=None, limited_to=None, forced=False):
                 raise not_found(instance_uuid)
             _check_releasable(held, forced)
             tried = True
-            tried = _let_go(db, held, host, forced)
+            tried = _let_go(held, host, forced)
             if tried:
                 return
 
@@ -414,8 +376,16 @@ def release(instance_uuid, host=None, limited_to=None, forced=False):
     LOG.info('Instance %s has released its node', instance_uuid)
 
 
+def _clear(instance_uuid):
+    """Away with what an instance has left: a lapsed hold, a finished row."""
+    for row in _rows(queries.carrier(instance_uuid)):
+        if row['lapsed']:
+            _give_back(Reservation(**row))
+    _purge(instance_uuid)
+
+
 def _check_releasable(held, forced):
-    if held.locked:
+    if held.lock is not None:
         raise exception.Conflict(
             f'Node {held.node_uuid} is locked by a conductor; try again.')
     if not (held.provision_state in RELEASABLE
@@ -425,14 +395,14 @@ def _check_releasable(held, forced):
             f'can be released while nothing is deployed to its node.')
 
 
-def _let_go(db, held, host, forced):
+def _let_go(held, host, forced):
     """One transaction; False when the reservation is no longer as read."""
-    with db.connect() as connection, connection.begin() as transaction:
-        if (connection.execute(queries.release(
+    with engine.get_engine().connect() as connection:
+        let_go = (
+            connection.execute(queries.release(
                 held.node_id, held.instance_uuid, RELEASABLE,
                 forced)).rowcount
-                and connection.execute(
-                    queries.delete(held.id, host)).rowcount):
-            return True
-        transaction.rollback()
-    return False
+            and connection.execute(queries.delete(held.id, host)).rowcount)
+        if let_go:
+            connection.commit()
+    return bool(let_go)

@@ -3,6 +3,7 @@
 
 import urllib.parse
 
+from oslo_utils import strutils
 from oslo_utils import uuidutils
 import pecan
 import webob.exc
@@ -11,11 +12,13 @@ from wsme.rest import json as wsme_json
 from ironic_reservations.api import limits
 from ironic_reservations.api import schema
 from ironic_reservations.api import types
+from ironic_reservations import capacity
 from ironic_reservations.conf import CONF
 from ironic_reservations import context
 from ironic_reservations import exception
 from ironic_reservations import request_spec
 from ironic_reservations import reservations
+from ironic_reservations import search
 
 
 def _caller():
@@ -85,8 +88,34 @@ class ReservationController:
         return reservation
 
 
+class CapacityController:
+    """/v1/reservations/capacity"""
+
+    @pecan.expose('json', generic=True)
+    def index(self):
+        _not_allowed('GET', 'HEAD')
+
+    @index.when(method='GET', template='json')
+    def get(self):
+        query = _query(schema.capacity_query)
+        traits = query.pop('trait', [])
+        caller = _caller()
+        caller.authorize('capacity')
+        rows, age = capacity.capacity(
+            max_age=(0 if pecan.request.cache_control.no_cache
+                     else CONF.reservations.capacity_ttl),
+            limited_to=caller.limit('list_all'),
+            traits=[traits] if isinstance(traits, str) else traits, **query)
+        pecan.response.age = int(age)
+        return wsme_json.tojson(types.Capacity, types.Capacity.present(rows))
+
+    index.when(method='HEAD', template='json')(get)
+
+
 class ReservationsController:
     """/v1/reservations"""
+
+    capacity = CapacityController()
 
     @pecan.expose('json', generic=True)
     def index(self):
@@ -123,18 +152,22 @@ class ReservationsController:
 
     @index.when(method='POST', template='json')
     def create(self):
-        _query(schema.create_query)
+        dry_run = _query(schema.create_query).get('dry_run', 'false')
         caller = _caller()
         caller.authorize('create')
         body = schema.request_spec(schema.parse(limits.body(pecan.request)))
         owner = self._owner(caller, body)
+        lease = schema.expires_in(body)
+        limited_to = caller.limit('create_restricted')
         spec = request_spec.RequestSpec.from_dict(
             body, CONF.reservations.match)
-        instance_uuid = body.get('instance_uuid')
+        if strutils.bool_from_string(dry_run):
+            return wsme_json.tojson(types.DryRun, types.DryRun.present(
+                search.dry_run(spec, limited_to)))
+        instance_uuid = (body.get('instance_uuid')
+                         or uuidutils.generate_uuid()).lower()
         reservation, created = reservations.hold(
-            instance_uuid.lower() if instance_uuid
-            else uuidutils.generate_uuid(),
-            spec, owner, caller.limit('create_restricted'))
+            instance_uuid, spec, owner, lease, limited_to)
         pecan.response.status = 201 if created else 200
         pecan.response.location = f'{_url()}/{reservation.instance_uuid}'
         return _present(reservation)

@@ -53,15 +53,19 @@ def present(error):
     if not isinstance(error, exception.ReservationsError):
         LOG.error('%s', _MESSAGES[status], exc_info=error)
         message = _MESSAGES[status]
-    response = envelope(status, message)
-    if status == 503 or getattr(error, 'locked', False):
+    more = {}
+    if isinstance(error, exception.NoMatchingNode):
+        more['explanation'] = error.explanation
+    response = envelope(status, message, **more)
+    if status == 503 or getattr(error, 'retry', False):
         response.retry_after = _RETRY_AFTER[status]
     return response
 
 
-def envelope(status, message):
+def envelope(status, message, **more):
     """An error as Ironic's API gives it, for every Ironic client.
 
+    :param more: data to stand beside it.
     :returns: webob.Response with the body {"error_message": "<JSON text of
         faultcode, faultstring and debuginfo>"}.
     """
@@ -69,7 +73,7 @@ def envelope(status, message):
              'faultstring': message, 'debuginfo': None}
     return webob.Response(
         status=status, content_type='application/json', charset=None,
-        json_body={'error_message': json.dumps(fault)})
+        json_body={'error_message': json.dumps(fault), **more})
 
 
 class ErrorEnvelope:

@@ -7,6 +7,7 @@ import re
 import jsonschema
 
 from ironic_reservations.api import types
+from ironic_reservations.conf import CONF
 from ironic_reservations import exception
 from ironic_reservations import reservations
 
@@ -14,6 +15,7 @@ MAX_INT = 2 ** 31 - 1
 
 # NUL ends a string in some databases; a lone surrogate is no Unicode.
 _TEXT = r'^[^\x00\ud800-\udfff]*\Z'
+_BOOLEAN = r'^(?i:true|false)\Z'
 _UUID = r'^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z'
 
 
@@ -27,8 +29,8 @@ def _strings(longest):
             'additionalProperties': _string(longest)}
 
 
-_name = {'type': 'string', 'minLength': 1, 'maxLength': 255,
-         'pattern': _TEXT}
+_text = {'type': 'string', 'maxLength': 255, 'pattern': _TEXT}
+_name = {**_text, 'minLength': 1}
 _integer = {'type': ['integer', 'null'], 'minimum': 0, 'maximum': MAX_INT}
 _number = {'type': ['number', 'null'], 'minimum': 0, 'maximum': MAX_INT}
 _uuid = {'type': ['string', 'null'], 'pattern': _UUID}
@@ -65,6 +67,8 @@ REQUEST_SPEC = {
         'candidate_nodes': {
             'type': ['array', 'null'], 'items': _name, 'minItems': 1,
         },
+        # No more than [reservations] max_lease: see expires_in().
+        'expires_in': {**_integer, 'minimum': 1},
         'project_id': _string(minLength=1),
         'user_id': _string(minLength=1),
     },
@@ -90,13 +94,28 @@ LIST = {
 SHOW = {'type': 'object', 'additionalProperties': False,
         'properties': {'fields': _name}}
 
-CREATE = {'type': 'object', 'additionalProperties': False}
+CREATE = {'type': 'object', 'additionalProperties': False,
+          'properties': {'dry_run': {'type': 'string',
+                                     'pattern': _BOOLEAN}}}
+
+CAPACITY = {
+    'type': 'object',
+    'additionalProperties': False,
+    'properties': {
+        'host': _name,
+        'resource_class': _name,
+        'trait': {**_name, 'type': ['string', 'array'], 'items': _name},
+        'conductor_group': _text,
+        'shard': _name,
+    },
+}
 
 DELETE = {'type': 'object', 'additionalProperties': False,
           'properties': {'host': _name}}
 
 _EXPECTED = {_TEXT: 'text without NUL and without lone surrogates',
              _UUID: 'a UUID such as 5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e',
+             _BOOLEAN: 'true or false',
              LIST['properties']['limit']['pattern']: 'a positive number'}
 
 
@@ -154,6 +173,7 @@ request_spec = _Validator(REQUEST_SPEC, 'body')
 list_query = _Validator(LIST, 'query')
 show_query = _Validator(SHOW, 'query')
 create_query = _Validator(CREATE, 'query')
+capacity_query = _Validator(CAPACITY, 'query')
 delete_query = _Validator(DELETE, 'query')
 
 
@@ -166,6 +186,21 @@ def instance_uuid(text):
         raise exception.InvalidInput('instance_uuid',
                                      f'must be {_EXPECTED[_UUID]}')
     return text.lower()
+
+
+def expires_in(body):
+    """The lease that a request asks for or gets by default, in seconds.
+
+    :returns: None for no end.
+    :raises: InvalidInput when it is longer than the longest.
+    """
+    longest, seconds = CONF.reservations.max_lease, body.get('expires_in')
+    if seconds is None:
+        return min(CONF.reservations.default_lease, longest) or None
+    if seconds > longest:
+        raise exception.InvalidInput('expires_in',
+                                     f'must be at most {longest}')
+    return int(seconds)
 
 
 def fields(text):

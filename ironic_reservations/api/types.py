@@ -67,8 +67,43 @@ FIELDS = tuple(attribute.name
                for attribute in wtypes.list_attributes(Reservation))
 
 
-class ReservationCollection(wtypes.Base):
-    """A page of reservations."""
+class Profile(wtypes.Base):
+    """Nodes that no request can tell apart, counted."""
 
-    reservations = [Reservation]
-    next = wtypes.text
+    resource_class = wtypes.text
+    memory_mb = Json()
+    vcpus = Json()
+    local_gb = Json()
+    cpu_arch = wtypes.text
+    capabilities = Json()
+    traits = [wtypes.text]
+    conductor_group = wtypes.text
+    shard = wtypes.text
+    owner = wtypes.text
+    lessee = wtypes.text
+    total = int
+    free = int
+    held = int
+
+
+class Capacity(wtypes.Base):
+    """What the fleet can give."""
+
+    capacity = [Profile]
+
+    @classmethod
+    def present(cls, rows):
+        return cls(capacity=[Profile(**row) for row in rows])
+
+
+class DryRun(wtypes.Base):
+    """What a request would find."""
+
+    matching_nodes = int
+    profiles = [Profile]
+    explanation = Json()
+
+    @classmethod
+    def present(cls, verdict):
+        return cls(**{**verdict, 'profiles': [
+            Profile(**row) for row in verdict['profiles']]})

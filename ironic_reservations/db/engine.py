@@ -61,7 +61,16 @@ def connect():
     # No waiting for a database that is away: the caller is told.
     facade.configure(connection=url.render_as_string(hide_password=False),
                      max_retries=0, thread_checkin=False)
-    return facade.writer.get_engine()
+    engine = facade.writer.get_engine()
+    if url.get_backend_name() == 'mysql':
+        sa.event.listen(engine, 'connect', _long_group_concat)
+    return engine
+
+
+def _long_group_concat(connection, record):
+    # MySQL cuts a list of traits at 1,024 bytes by default.
+    with connection.cursor() as cursor:
+        cursor.execute('SET SESSION group_concat_max_len = 1048576')
 
 
 def check(engine):
@@ -79,11 +88,11 @@ def check(engine):
 def problems(engine):
     """What is missing in the database: sentences for an operator."""
     inspector = sa.inspect(engine)
-    for table, remedy in (
-            (models.nodes, 'this is no database of a supported Ironic; run '
-                           '"ironic-dbsync upgrade"'),
-            (models.node_traits, 'run "ironic-dbsync upgrade"'),
-            (models.reservations, 'run "ironic-reservations-dbsync upgrade"')):
+    for table in (*models.ironic.sorted_tables, models.reservations):
+        remedy = ('run "ironic-reservations-dbsync upgrade"'
+                  if table is models.reservations else
+                  'this is not the database of a supported Ironic, or '
+                  '"ironic-dbsync upgrade" is due')
         if not inspector.has_table(table.name):
             yield f'table {table.name} is missing; {remedy}'
             continue

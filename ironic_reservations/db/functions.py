@@ -55,47 +55,94 @@ def _same_text_sqlite(element, compiler, **kw):
             f'{compiler.process(text, **kw)}')
 
 
-class maybe_at_least(expression.FunctionElement):
-    """Whether a number in a JSON text may be at least another.
+class seconds_from_now(expression.FunctionElement):
+    """A time on the database's clock. Argument: seconds."""
 
-    Never false where matching would say yes, the other way round at times:
-    SQL reads ``12abc`` as 12, and a text that the database's parser refuses
-    is left for matching to judge.
+    type = sa.DateTime()
+    inherit_cache = True
 
-    Arguments: the column, the key, the least number (positive).
+
+@compiler.compiles(seconds_from_now)
+def _seconds_from_now(element, compiler, **kw):
+    seconds = compiler.process(element.clauses, **kw)
+    return f'DATE_ADD(UTC_TIMESTAMP(), INTERVAL {seconds} SECOND)'
+
+
+@compiler.compiles(seconds_from_now, 'sqlite')
+def _seconds_from_now_sqlite(element, compiler, **kw):
+    seconds = compiler.process(element.clauses, **kw)
+    return ("strftime('%Y-%m-%d %H:%M:%S.000000', 'now', "
+            f"{seconds} || ' seconds')")
+
+
+class exact(expression.FunctionElement):
+    """A text as its bytes, to be grouped and compared by them.
+
+    The answer is bytes on MariaDB and text on SQLite: ``as_text`` reads both.
     """
 
-    type = sa.Boolean()
+    type = sa.types.NULLTYPE
     inherit_cache = True
-    comparison = '>='
 
 
-class maybe_equal(maybe_at_least):
-    """Whether a number in a JSON text may be equal to another."""
+def as_text(value):
+    return value.decode() if isinstance(value, bytes) else value
 
+
+@compiler.compiles(exact)
+def _exact(element, compiler, **kw):
+    return f'CAST({compiler.process(element.clauses, **kw)} AS BINARY)'
+
+
+@compiler.compiles(exact, 'sqlite')
+def _exact_sqlite(element, compiler, **kw):
+    return compiler.process(element.clauses, **kw)
+
+
+class property_text(expression.FunctionElement):
+    """A value at the top of a JSON text, as text; NULL when there is none.
+
+    Argument: the column and a path such as $.cpus.
+    """
+
+    type = sa.Text()
     inherit_cache = True
-    comparison = '='
 
 
-@compiler.compiles(maybe_at_least)
-@compiler.compiles(maybe_equal)
-def _maybe(element, compiler, **kw):
-    column, key, number = (compiler.process(clause, **kw)
-                           for clause in element.clauses)
-    # MySQL 8 raises an error where JSON_EXTRACT meets a malformed text,
-    # MariaDB returns NULL: ask JSON_VALID first for the one, and take NULL
-    # for "perhaps" for both.
-    value = f'JSON_UNQUOTE(JSON_EXTRACT({column}, {key}))'
-    return (f'CASE WHEN COALESCE(JSON_VALID({column}), 0) = 0 THEN 1'
-            f' ELSE CAST({value} AS DECIMAL(40, 18))'
-            f' {element.comparison} {number} END')
+@compiler.compiles(property_text)
+def _property_text(element, compiler, **kw):
+    # NULL for a malformed text on MariaDB; MySQL 8 raises an error there.
+    # Ironic writes well-formed JSON only.
+    return f'JSON_VALUE({compiler.process(element.clauses, **kw)})'
 
 
-@compiler.compiles(maybe_at_least, 'sqlite')
-@compiler.compiles(maybe_equal, 'sqlite')
-def _maybe_sqlite(element, compiler, **kw):
-    column, key, number = (compiler.process(clause, **kw)
-                           for clause in element.clauses)
-    return (f'CASE WHEN coalesce(json_valid({column}), 0) = 0 THEN 1'
-            f' ELSE CAST(json_extract({column}, {key}) AS REAL)'
-            f' {element.comparison} {number} END')
+@compiler.compiles(property_text, 'sqlite')
+def _property_text_sqlite(element, compiler, **kw):
+    column = compiler.process(list(element.clauses)[0], **kw)
+    return (f'CASE WHEN json_valid({column}) THEN CAST('
+            f'json_extract({compiler.process(element.clauses, **kw)}) AS TEXT'
+            ') END')
+
+
+class trait_set(expression.FunctionElement):
+    """The traits of the node in the outer query, in order, comma-separated.
+
+    MySQL cuts GROUP_CONCAT at 1,024 bytes unless the session says otherwise:
+    ``engine`` does.
+    """
+
+    type = sa.Text()
+    inherit_cache = True
+
+
+@compiler.compiles(trait_set)
+def _trait_set(element, compiler, **kw):
+    return ('(SELECT GROUP_CONCAT(trait ORDER BY trait) FROM node_traits '
+            'WHERE node_traits.node_id = nodes.id)')
+
+
+@compiler.compiles(trait_set, 'sqlite')
+def _trait_set_sqlite(element, compiler, **kw):
+    return ("(SELECT group_concat(trait, ',') FROM (SELECT trait FROM "
+            'node_traits WHERE node_traits.node_id = nodes.id '
+            'ORDER BY trait))')

@@ -29,8 +29,9 @@ nodes = sa.Table(
     sa.Column('shard', sa.String(255)),
     sa.Column('owner', sa.String(255)),
     sa.Column('lessee', sa.String(255)),
-    # JSON, read and compared as the text it is.
+    # JSON, read and compared as the text that it is.
     sa.Column('properties', sa.Text),
+    sa.Column('instance_info', sa.Text),
     sa.Column('updated_at', sa.DateTime),
 )
 
@@ -38,6 +39,22 @@ node_traits = sa.Table(
     'node_traits', ironic,
     sa.Column('node_id', sa.Integer, primary_key=True),
     sa.Column('trait', sa.String(255), primary_key=True),
+)
+
+
+ports, portgroups = (
+    sa.Table(
+        name, ironic,
+        sa.Column('id', sa.Integer, primary_key=True),
+        sa.Column('node_id', sa.Integer),
+        sa.Column('internal_info', sa.Text),
+        sa.Column('extra', sa.Text),
+    ) for name in ('ports', 'portgroups'))
+
+volume_targets = sa.Table(
+    'volume_targets', ironic,
+    sa.Column('id', sa.Integer, primary_key=True),
+    sa.Column('node_id', sa.Integer),
 )
 
 

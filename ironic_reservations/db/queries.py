@@ -7,6 +7,7 @@ import sqlalchemy as sa
 
 from ironic_reservations.db import functions
 from ironic_reservations.db import models
+from ironic_reservations import matching
 
 nodes = models.nodes
 node_traits = models.node_traits
@@ -16,9 +17,6 @@ reservations = models.reservations
 FACTS = (nodes.c.id, nodes.c.uuid, nodes.c.name, nodes.c.resource_class,
          nodes.c.properties, nodes.c.conductor_group, nodes.c.shard,
          nodes.c.owner, nodes.c.lessee)
-
-_SIZE_KEYS = {'memory_mb': '$.memory_mb', 'vcpus': '$.cpus',
-              'local_gb': '$.local_gb'}
 
 UNLOCKED = nodes.c.reservation.is_(None)
 
@@ -36,10 +34,35 @@ FREE = (
 
 # A reservation counts while its node carries its instance. The node is found
 # by its id, so that the differing collations of the two columns cost nothing.
-LIVE = sa.and_(nodes.c.id == reservations.c.node_id,
-               nodes.c.instance_uuid == reservations.c.instance_uuid)
+CARRIED = sa.and_(nodes.c.id == reservations.c.node_id,
+                  nodes.c.instance_uuid == reservations.c.instance_uuid)
 
-_STALE = ~sa.exists().where(LIVE).correlate(reservations)
+_STALE = ~sa.exists().where(CARRIED).correlate(reservations)
+
+
+def _has_vif(table):
+    return sa.exists().where(
+        table.c.node_id == nodes.c.id,
+        sa.or_(table.c.internal_info.like('%vif_port_id%'),
+               table.c.extra.like('%vif_port_id%')))
+
+
+#: Something has begun on a held node: its reservation does not lapse, lest a
+#: tenant's half-prepared node go to another.
+TOUCHED = sa.or_(
+    sa.func.coalesce(nodes.c.provision_state, '') != 'available',
+    nodes.c.reservation.is_not(None),
+    sa.func.coalesce(nodes.c.instance_info, '').not_in(('', '{}')),
+    _has_vif(models.ports), _has_vif(models.portgroups),
+    sa.exists().where(models.volume_targets.c.node_id == nodes.c.id),
+)
+
+_EXPIRED = reservations.c.expires_at <= functions.utcnow()
+
+#: The lease is over: gone from every read, the node counts as free.
+LAPSED = sa.and_(CARRIED, _EXPIRED, ~TOUCHED)
+
+_LIVE = sa.or_(reservations.c.expires_at.is_(None), ~_EXPIRED, TOUCHED)
 
 
 def visible_to(project_id):
@@ -63,38 +86,87 @@ def trait_constraints(spec):
             + [~has(trait) for trait in sorted(spec.forbidden_traits)])
 
 
-def narrow(spec, resource_classes, conductor_groups):
-    """What SQL can say of a request: true wherever matching says yes.
+def are(candidates):
+    """Nodes that are among some UUIDs and names."""
+    return sa.or_(nodes.c.uuid.in_(candidates), nodes.c.name.in_(candidates))
 
-    :param resource_classes: the spellings, in the database, of the class
-        asked for; None for any.
-    :param conductor_groups: likewise.
+
+#: What makes a hardware profile, as the database has it.
+PROFILE = {
+    **{name: nodes.c[name] for name in
+       ('resource_class', 'conductor_group', 'shard', 'owner', 'lessee')},
+    **{name: functions.property_text(nodes.c.properties, f'$.{name}')
+       for name in ('memory_mb', 'cpus', 'local_gb', 'cpu_arch',
+                    'capabilities')},
+    'traits': functions.trait_set(),
+}
+
+_LAPSED_NODES = sa.select(reservations.c.node_id).join_from(
+    reservations, nodes, CARRIED).where(LAPSED).correlate(None)
+
+#: What each of ``matching.REASONS`` means, in that order.
+_REASONS = dict(zip(matching.REASONS, (
+    sa.and_(nodes.c.instance_uuid.is_not(None),
+            nodes.c.id.not_in(_LAPSED_NODES)),
+    nodes.c.allocation_id.is_not(None),
+    nodes.c.maintenance == sa.true(),
+    sa.func.coalesce(nodes.c.provision_state, '') != 'available',
+    nodes.c.retired == sa.true(),
+    nodes.c.power_state.is_(None),
+    nodes.c.parent_node.is_not(None),
+    nodes.c.reservation.is_not(None),
+), strict=True))
+
+
+def fleet(candidates=()):
+    """Count the nodes by hardware profile and by why they cannot be held.
+
+    SELECT resource_class, ..., JSON_VALUE(properties, '$.memory_mb'), ...,
+           (SELECT GROUP_CONCAT(trait ...)) AS traits, CASE ... END AS reason,
+           COUNT(*)
+    FROM nodes GROUP BY <all but the count>
+
+    :param candidates: sets of UUIDs and names: nodes that are in one of them
+        make groups of their own, with their uuid and name.
     """
-    asked = trait_constraints(spec)
-    if resource_classes is not None:
-        asked.append(nodes.c.resource_class.in_(resource_classes))
-    if conductor_groups is not None:
-        asked.append(nodes.c.conductor_group.in_(conductor_groups))
-    if spec.shard is not None:
-        asked.append(nodes.c.shard == spec.shard)
-    for candidates in spec.candidate_nodes:
-        asked.append(sa.or_(nodes.c.uuid.in_(candidates),
-                            nodes.c.name.in_(candidates)))
-    compare = (functions.maybe_equal if spec.exact
-               else functions.maybe_at_least)
-    # A size of 0 is for matching: a malformed property counts as 0, which
-    # SQL may read as something else.
-    asked += [compare(nodes.c.properties, _SIZE_KEYS[name], size)
-              for name, size in spec.sizes if size]
-    asked += [functions.maybe_at_least(nodes.c.properties, _SIZE_KEYS[name],
-                                       size)
-              for name, size in spec.minimums if size]
-    return asked
+    keys = _profile_keys()
+    keys.append(sa.case(*((when, sa.literal(reason))
+                          for reason, when in _REASONS.items()),
+                        else_=sa.null()).label('reason'))
+    keys += [sa.case((sa.or_(*map(are, candidates)), nodes.c[name]),
+                     else_=sa.null()).label(f'candidate_{name}')
+             for name in ('uuid', 'name') if candidates]
+    return _counted(keys, nodes)
 
 
-def spellings(column):
-    """The distinct values of a column; an index holds them together."""
-    return sa.select(column).distinct().where(column.is_not(None))
+def held_by(host):
+    """Count the nodes that a host holds by hardware profile."""
+    return _counted(
+        _profile_keys(), reservations.join(nodes, CARRIED)
+    ).where(reservations.c.host == host, _LIVE)
+
+
+def _profile_keys():
+    return [functions.exact(column).label(f'profile_{name}')
+            for name, column in PROFILE.items()]
+
+
+def _counted(keys, source):
+    # By the labels, so that no expression is evaluated twice.
+    return sa.select(*keys, sa.func.count().label('nodes')).select_from(
+        source).group_by(*(sa.literal_column(key.name) for key in keys))
+
+
+def like(profile):
+    """Nodes of a hardware profile, given as ``fleet`` gave it."""
+    where = []
+    for name, column in PROFILE.items():
+        value = profile[name]
+        if name == 'resource_class' and value is not None:
+            # Once more as it is, for the index.
+            where.append(column == value)
+        where.append(functions.same_text(column, value))
+    return where
 
 
 def id_range():
@@ -113,7 +185,7 @@ def traits_of(ids):
         node_traits.c.node_id.in_(ids))
 
 
-def hold(node, spec, project_id, instance_uuid):
+def hold(node, spec, limited_to, instance_uuid):
     """The guarded update that makes a node somebody's, or touches no row.
 
     UPDATE nodes SET instance_uuid = :i, updated_at = UTC_TIMESTAMP()
@@ -130,32 +202,49 @@ def hold(node, spec, project_id, instance_uuid):
                for name in ('resource_class', 'conductor_group', 'shard',
                             'name', 'properties')]
     return sa.update(nodes).where(
-        nodes.c.id == node.id, *FREE, UNLOCKED, *visible_to(project_id),
+        nodes.c.id == node.id, *FREE, UNLOCKED, *visible_to(limited_to),
         *as_read, *trait_constraints(spec),
     ).values(instance_uuid=instance_uuid, updated_at=functions.utcnow())
 
 
-def insert(**values):
+def _expiry(lease):
+    return functions.seconds_from_now(lease) if lease else sa.null()
+
+
+def insert(lease, **values):
+    """A reservation's row; the lease in seconds, None for no end."""
     return sa.insert(reservations).values(
-        created_at=functions.utcnow(), **values)
+        created_at=functions.utcnow(), expires_at=_expiry(lease), **values)
 
 
-def holder(instance_uuid):
+def carrier(instance_uuid):
     """The node that carries an instance, and its reservation if it has one.
 
     SELECT ... FROM nodes LEFT JOIN reservations
       ON node_id = nodes.id AND reservations.instance_uuid = ...
     WHERE nodes.instance_uuid = :i
     """
-    return _view(nodes.outerjoin(reservations, LIVE)).where(
+    return _view(nodes.outerjoin(reservations, CARRIED)).where(
         nodes.c.instance_uuid == instance_uuid)
 
 
 def live(limited_to=None):
     """The reservations that count, each with its node."""
-    query = _view(reservations.join(nodes, LIVE))
+    query = _view(reservations.join(nodes, CARRIED)).where(_LIVE)
     return query if limited_to is None else query.where(
         reservations.c.project_id == limited_to)
+
+
+def lapsed(limit):
+    """Reservations whose lease is over and whose node is untouched."""
+    return _view(reservations.join(nodes, CARRIED)).where(
+        LAPSED).order_by(reservations.c.expires_at).limit(limit)
+
+
+def overdue():
+    """Reservations past their lease whose node something has begun on."""
+    return _view(reservations.join(nodes, CARRIED)).where(
+        _EXPIRED, nodes.c.provision_state == 'available', TOUCHED)
 
 
 def column(name):
@@ -198,42 +287,54 @@ def ordered(query, sort_key, sort_dir, after):
 
 def _view(joined):
     return sa.select(
-        *(column for column in reservations.c if column.name != 'id'),
-        reservations.c.id.label('id'),
-        nodes.c.id.label('carrier_id'),
-        nodes.c.name.label('node_name'),
-        nodes.c.provision_state, nodes.c.resource_class,
-        nodes.c.maintenance, nodes.c.reservation.label('lock'),
+        *reservations.c, nodes.c.name.label('node_name'),
+        nodes.c.provision_state, nodes.c.resource_class, nodes.c.maintenance,
+        nodes.c.reservation.label('lock'), LAPSED.label('lapsed'),
     ).select_from(joined)
 
 
-def purge(instance_uuid, node_id):
-    """Delete an instance's and a node's row if the two have parted."""
-    return sa.delete(reservations).where(
-        sa.or_(reservations.c.instance_uuid == instance_uuid,
-               reservations.c.node_id == node_id),
-        _STALE)
+def purge(instance_uuid=None, node_id=None):
+    """Delete rows whose node no longer carries their instance.
+
+    :param instance_uuid: only this instance's row,
+    :param node_id: or this node's; None and None for all.
+    """
+    statement = sa.delete(reservations).where(_STALE)
+    if instance_uuid is None:
+        return statement
+    return statement.where(sa.or_(
+        reservations.c.instance_uuid == instance_uuid,
+        reservations.c.node_id == node_id))
 
 
-def move(reservation_id, host):
-    """Give a reservation to another host while nothing has begun.
+def renew(reservation_id, host, lease):
+    """Begin the lease anew, for a host, while nothing has begun.
 
-    UPDATE reservations SET host = :h WHERE id = :r AND EXISTS (SELECT 1
-      FROM nodes WHERE <it carries this> AND provision_state = 'available')
+    UPDATE reservations SET host = :h, expires_at = ... WHERE id = :r
+      AND EXISTS (SELECT 1 FROM nodes WHERE <it carries this>
+                  AND provision_state = 'available')
     """
     return sa.update(reservations).where(
         reservations.c.id == reservation_id,
-        sa.exists().where(LIVE, nodes.c.provision_state == 'available'
+        sa.exists().where(CARRIED, nodes.c.provision_state == 'available'
                           ).correlate(reservations),
-    ).values(host=host, updated_at=functions.utcnow())
+    ).values(host=host, expires_at=_expiry(lease),
+             updated_at=functions.utcnow())
+
+
+def _let_go(node_id, instance_uuid, *where):
+    return sa.update(nodes).where(
+        nodes.c.id == node_id, nodes.c.instance_uuid == instance_uuid,
+        UNLOCKED, *where,
+    ).values(instance_uuid=None, updated_at=functions.utcnow())
 
 
 def release(node_id, instance_uuid, states, forced):
     """Take an instance off its node if the node's state allows it.
 
     UPDATE nodes SET instance_uuid = NULL WHERE id = :n
-      AND instance_uuid = :i AND provision_state IN (...)
-      AND reservation IS NULL
+      AND instance_uuid = :i AND reservation IS NULL
+      AND provision_state IN (...)
 
     :param states: provision states in which it may be released.
     :param forced: whether maintenance allows it in any state.
@@ -241,15 +342,26 @@ def release(node_id, instance_uuid, states, forced):
     allowed = nodes.c.provision_state.in_(states)
     if forced:
         allowed = sa.or_(allowed, nodes.c.maintenance == sa.true())
-    return sa.update(nodes).where(
-        nodes.c.id == node_id, nodes.c.instance_uuid == instance_uuid,
-        allowed, UNLOCKED,
-    ).values(instance_uuid=None, updated_at=functions.utcnow())
+    return _let_go(node_id, instance_uuid, allowed)
 
 
-def delete(reservation_id, host):
+def give_back(node_id, instance_uuid):
+    """Take an instance off its node if nothing has begun on it.
+
+    UPDATE nodes SET instance_uuid = NULL WHERE id = :n
+      AND instance_uuid = :i AND reservation IS NULL AND <untouched>
+    """
+    return _let_go(node_id, instance_uuid, ~TOUCHED)
+
+
+def delete(reservation_id, host=None):
     """Delete a row, of a certain host if one is named."""
     statement = sa.delete(reservations).where(
         reservations.c.id == reservation_id)
     return statement if host is None else statement.where(
         reservations.c.host == host)
+
+
+def delete_expired(reservation_id):
+    """Delete a row unless its lease was renewed."""
+    return delete(reservation_id).where(_EXPIRED)

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """One class for each command; they stand on python-ironicclient."""
 
+import json
 import re
 import urllib.parse
 
+from cliff import columns
 from ironicclient import exc
 from osc_lib.cli import format_columns
 from osc_lib.command import command
+import prettytable
 import tenacity
 
 PATH = '/v1/reservations'
@@ -17,6 +20,10 @@ DETAILS = ('instance_uuid', 'node_uuid', 'node_name', 'host', 'state',
            'request_spec', 'expires_at', 'created_at', 'updated_at')
 SORT_KEYS = ('instance_uuid', 'node_uuid', 'host', 'project_id', 'user_id',
              'expires_at', 'created_at', 'updated_at')
+PROFILE = ('resource_class', 'memory_mb', 'vcpus', 'local_gb', 'cpu_arch',
+           'traits', 'total', 'free', 'held')
+PROFILE_DETAILS = (*PROFILE[:-3], 'capabilities', 'conductor_group', 'shard',
+                   'owner', 'lessee', *PROFILE[-3:])
 STATES = ('reserved', 'deploying', 'active', 'releasing', 'error',
           'unavailable')
 
@@ -43,6 +50,41 @@ def _display(reservation):
                   request_spec=format_columns.DictColumn(
                       reservation['request_spec']))
     return DETAILS, [values[name] for name in DETAILS]
+
+
+def _headers(names):
+    """Column headers of keys: node_uuid is Node UUID."""
+    upper = {'uuid': 'UUID', 'id': 'ID', 'mb': 'MB', 'gb': 'GB',
+             'vcpus': 'VCPUs', 'cpu': 'CPU'}
+    return [' '.join(upper.get(word, word.title())
+                     for word in name.split('_')) for name in names]
+
+
+class Profiles(columns.FormattableColumn):
+    """Hardware profiles: one a line for people, data for programs."""
+
+    def human_readable(self):
+        return '\n'.join(
+            '{free} free of {total}: {resource_class}, {memory_mb} MiB, '
+            '{vcpus} CPUs, {local_gb} GiB'.format(**profile)
+            for profile in self._value)
+
+
+class Explanation(columns.FormattableColumn):
+    """Why nodes do not match: a small table for people, data for programs."""
+
+    def human_readable(self):
+        table = prettytable.PrettyTable(['Eliminated by', 'Nodes'])
+        table.align.update({'Eliminated by': 'l', 'Nodes': 'r'})
+        for each in self._value['eliminated']:
+            table.add_row([each['by'], each['nodes']])
+        lines = [f'{self._value["considered"]} nodes considered']
+        if self._value['eliminated']:
+            lines.append(str(table))
+        if self._value['nearest']:
+            lines.append('{nodes} more could be held without {by}'.format(
+                **self._value['nearest']))
+        return '\n'.join(lines)
 
 
 def _is_locked(error):
@@ -96,23 +138,52 @@ class CreateReservation(command.ShowOne):
             '--match', choices=('at_least', 'exact'),
             help='How sizes are compared')
         parser.add_argument(
+            '--expires-in', type=int, metavar='<seconds>',
+            help='Lease: give the node back after this time if nothing has '
+                 'begun on it')
+        parser.add_argument(
             '--host', metavar='<host>',
             help='Compute service that holds the reservation')
         parser.add_argument(
             '--instance-uuid', metavar='<uuid>',
             help='UUID of the instance (default: a new one)')
+        parser.add_argument(
+            '--dry-run', action='store_true',
+            help='Reserve nothing; show what matches, and why the rest does '
+                 'not')
         return parser
 
     def take_action(self, parsed_args):
         body = self._request(parsed_args)
         client = _http_client(self)
-        for attempt in tenacity.Retrying(
-                retry=tenacity.retry_if_exception(_is_locked),
-                stop=tenacity.stop_after_delay(5),
-                wait=tenacity.wait_fixed(1), reraise=True):
-            with attempt:
-                _, reservation = client.json_request('POST', PATH, body=body)
-        return _display(reservation)
+        if parsed_args.dry_run:
+            _, found = client.json_request('POST', f'{PATH}?dry_run=true',
+                                           body=body)
+            return (('matching_nodes', 'profiles', 'explanation'),
+                    (found['matching_nodes'],
+                     Profiles(found['profiles']),
+                     Explanation(found['explanation'])))
+        try:
+            return _display(self._create(client, body))
+        except exc.ClientException as error:
+            self._explain(error)
+            raise
+
+    @staticmethod
+    @tenacity.retry(retry=tenacity.retry_if_exception(_is_locked),
+                    stop=tenacity.stop_after_delay(5),
+                    wait=tenacity.wait_fixed(1), reraise=True)
+    def _create(client, body):
+        return client.json_request('POST', PATH, body=body)[1]
+
+    def _explain(self, error):
+        """Print why no node matches, where the server says it."""
+        if getattr(error, 'http_status', None) == 422:
+            explanation = json.loads(error.response.content).get(
+                'explanation')
+            if explanation:
+                print(Explanation(explanation).human_readable(),
+                      file=self.app.stderr)
 
     def _request(self, args):
         """The request spec: flavor and image, overridden by the options."""
@@ -123,7 +194,7 @@ class CreateReservation(command.ShowOne):
             body['image'] = self._image(args.image)
         for key in ('memory_mb', 'vcpus', 'root_gb', 'ephemeral_gb', 'swap',
                     'resource_class', 'conductor_group', 'shard',
-                    'candidate_nodes', 'host', 'instance_uuid'):
+                    'candidate_nodes', 'expires_in', 'host', 'instance_uuid'):
             if getattr(args, key) is not None:
                 body[key] = getattr(args, key)
         specs = {**body.get('extra_specs', {}), **_extra_specs(args)}
@@ -204,12 +275,10 @@ class ListReservation(command.Lister):
             query['sort_dir'] = direction or None
         if parsed_args.fields:
             query['fields'] = ','.join(parsed_args.fields)
-        columns = (DETAILS if parsed_args.long
-                   else parsed_args.fields or COLUMNS)
-        headers = [name.replace('_', ' ').title().replace('Uuid', 'UUID')
-                   for name in columns]
-        return headers, ([self._value(reservation, name) for name in columns]
-                         for reservation in self._all(query))
+        names = DETAILS if parsed_args.long else parsed_args.fields or COLUMNS
+        return _headers(names), (
+            [self._value(reservation, name) for name in names]
+            for reservation in self._all(query))
 
     def _all(self, query):
         """Every reservation: the pages, one after the other."""
@@ -232,6 +301,53 @@ class ListReservation(command.Lister):
         if name == 'request_spec':
             return format_columns.DictColumn(reservation[name])
         return reservation[name]
+
+
+class ShowCapacity(command.Lister):
+    """Show what the fleet can still give, by hardware profile."""
+
+    def get_parser(self, prog_name):
+        parser = super().get_parser(prog_name)
+        parser.add_argument('--resource-class', metavar='<class>',
+                            help='Only nodes of this resource class')
+        parser.add_argument('--trait', action='append', metavar='<trait>',
+                            help='Only nodes that have this trait (repeat '
+                                 'for several)')
+        parser.add_argument('--conductor-group', metavar='<group>',
+                            help='Only nodes in this conductor group')
+        parser.add_argument('--shard', metavar='<shard>',
+                            help='Only nodes in this shard')
+        parser.add_argument('--host', metavar='<host>',
+                            help='Count as held what this compute service '
+                                 'holds')
+        parser.add_argument('--no-cache', action='store_true',
+                            help='Have the nodes counted anew')
+        parser.add_argument('--long', action='store_true',
+                            help='Show all columns')
+        return parser
+
+    def take_action(self, parsed_args):
+        query = {name: getattr(parsed_args, name) for name in
+                 ('resource_class', 'trait', 'conductor_group', 'shard',
+                  'host') if getattr(parsed_args, name) is not None}
+        headers = ({'Cache-Control': 'no-cache'} if parsed_args.no_cache
+                   else {})
+        _, answer = _http_client(self).json_request(
+            'GET', f'{PATH}/capacity?'
+                   + urllib.parse.urlencode(query, doseq=True),
+            headers=headers)
+        names = PROFILE_DETAILS if parsed_args.long else PROFILE
+        return _headers(names), ([self._value(profile[name])
+                                  for name in names]
+                                 for profile in answer['capacity'])
+
+    @staticmethod
+    def _value(value):
+        if isinstance(value, dict):
+            return format_columns.DictColumn(value)
+        if isinstance(value, list):
+            return format_columns.ListColumn(value)
+        return value
 
 
 class ShowReservation(command.ShowOne):

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which node to hold: profiles order the search, current rows decide."""
+
+import random
+
+from ironic_reservations import capacity
+from ironic_reservations.db import engine
+from ironic_reservations.db import queries
+from ironic_reservations import exception
+from ironic_reservations import matching
+
+#: How many nodes are read at once, at first and at most.
+PAGE, LARGEST_PAGE = 16, 1024
+
+#: How often a search begins anew because all that it found was taken.
+_SEARCHES = 5
+
+
+def search(spec, limited_to):
+    """Yield nodes that satisfy a request, the best fit first.
+
+    Whoever takes a node stops; to go on says that it was lost to another.
+
+    :param spec: RequestSpec.
+    :param limited_to: a project: only nodes that it owns or leases.
+    :returns: iterator of matching.Node.
+    :raises: NoMatchingNode when the fleet as it is now has none.
+    """
+    asked = matching.constraints(spec)
+    profiles = capacity.at_hand() if not spec.candidate_nodes else ()
+    for _ in range(_SEARCHES):
+        yield from _candidates(spec, asked, limited_to, profiles)
+        # All of what was counted before is gone. Count the fleet as it is:
+        # only that may say that there is none.
+        profiles = _count(spec)
+        verdict = explain(asked, limited_to, profiles)
+        if not verdict['matching_nodes']:
+            raise _none(verdict)
+    raise exception.NoMatchingNode(
+        'The nodes that match the request are being taken or changed at the '
+        'moment; try again.', verdict['explanation'], retry=True)
+
+
+def explain(asked, limited_to, profiles):
+    """What matches, and why the rest does not.
+
+    :returns: dict of ``matching_nodes`` (how many could be held this very
+        moment), ``profiles`` (those of the matching nodes, with all of their
+        nodes) and ``explanation`` (see matching.explain).
+    """
+    visible = [profile for profile in profiles
+               if profile.visible_to(limited_to)]
+    fitting = [profile for profile in visible
+               if matching.matches(asked, profile.node)]
+    return {
+        'matching_nodes': sum(profile.counts.get(None, 0)
+                              for profile in fitting),
+        'profiles': capacity.present(fitting),
+        'explanation': matching.explain(asked, (
+            (profile.node, reason, nodes) for profile in visible
+            for reason, nodes in profile.counts.items())),
+    }
+
+
+@engine.retry
+def dry_run(spec, limited_to):
+    """``explain`` for a request, on the fleet as it is now."""
+    return explain(matching.constraints(spec), limited_to, _count(spec))
+
+
+def _count(spec):
+    if spec.candidate_nodes:
+        return capacity.count(spec.candidate_nodes)
+    return capacity.fresh()
+
+
+def _none(verdict):
+    """The error that says why there is no node."""
+    explanation = verdict['explanation']
+    eliminated = explanation['eliminated']
+    told = ', '.join(f'{each["by"]} eliminates {each["nodes"]}'
+                     for each in eliminated[:5])
+    return exception.NoMatchingNode(
+        f'No free node matches the request: of {explanation["considered"]} '
+        f'nodes, {told or "none can be seen"}'
+        + (', and more.' if len(eliminated) > 5 else '.'),
+        explanation,
+        # Locks are the last obstacle: whom they eliminate matched otherwise.
+        retry=any(each['by'] == matching.LOCKED for each in eliminated))
+
+
+def _candidates(spec, asked, limited_to, profiles):
+    """Yield the free nodes that match: profile after profile."""
+    if spec.candidate_nodes:
+        yield from _nodes(spec, asked, limited_to, LARGEST_PAGE,
+                          list(map(queries.are, spec.candidate_nodes)))
+        return
+    fitting = [profile for profile in profiles
+               if profile.visible_to(limited_to)
+               and matching.matches(asked, profile.node)]
+    # A profile that had no free node is tried too, after the others: one may
+    # have come free since.
+    fitting.sort(key=lambda profile: (not profile.free,
+                                      matching.fit(spec, profile.node)))
+    for profile in fitting:
+        yield from _nodes(spec, asked, limited_to, PAGE,
+                          queries.like(profile.raw))
+
+
+def _nodes(spec, asked, limited_to, size, where):
+    """Yield all free nodes that match, each page's best fit first.
+
+    From a random id on and round, so that many processes do not meet; the
+    pages grow when nothing comes of them.
+    """
+    where = [*queries.FREE, queries.UNLOCKED, *where,
+             *queries.visible_to(limited_to)]
+    ranges = _around()
+    rows = []
+    while ranges:
+        first, last = ranges[0]
+        got = _read(queries.page(where, first, last, size - len(rows)))
+        if len(got) < size - len(rows):
+            ranges.pop(0)
+        else:
+            ranges[0] = got[-1].id + 1, last
+        rows += got
+        if rows and (len(rows) == size or not ranges):
+            page = [node for node in _facts(rows)
+                    if matching.matches(asked, node)]
+            # Equals in random order, or every process would want the same.
+            random.shuffle(page)
+            page.sort(key=lambda node: matching.fit(spec, node))
+            yield from page
+            rows, size = [], min(size * 4, LARGEST_PAGE)
+
+
+def _around():
+    """All ids, as two ranges, from a random one on and round."""
+    [(low, high)] = _read(queries.id_range())
+    if low is None:
+        return []
+    start = random.randint(low, high)
+    return [(start, high), (low, start - 1)]
+
+
+def _facts(rows):
+    """The nodes of a page with their traits."""
+    traits = {row.id: set() for row in rows}
+    for node_id, trait in _read(queries.traits_of(traits)):
+        traits[node_id].add(trait)
+    return [matching.Node(**row._mapping, traits=frozenset(traits[row.id]))
+            for row in rows]
+
+
+def _read(query):
+    with engine.get_engine().connect() as connection:
+        return connection.execute(query).all()
