@@ -33,11 +33,16 @@ class Profile:
     :param node: a matching.Node that stands for each of them.
     :param counts: numbers of nodes by why they cannot be held; None: they
         can.
+    :param first: the least id of these nodes; nodes that were enrolled
+        together are near each other.
+    :param last: the greatest.
     """
 
     raw: dict
     node: matching.Node
     counts: dict
+    first: int
+    last: int
 
     @property
     def total(self):
@@ -74,31 +79,32 @@ def count(candidates=()):
 
 
 def _profiles(query):
-    counted = collections.defaultdict(dict)
+    rows = collections.defaultdict(list)
     with engine.get_engine().connect() as connection:
         for row in connection.execute(query):
-            values = {name: functions.as_text(value)
-                      for name, value in row._mapping.items()
-                      if name not in ('reason', 'nodes')}
-            reason = row._mapping.get('reason')
-            counted[tuple(values.items())][reason] = row.nodes
-    return [_profile(dict(values), counts)
-            for values, counts in counted.items()]
+            facts = tuple((name, functions.as_text(value))
+                          for name, value in row._mapping.items()
+                          if name.startswith(('profile_', 'candidate_')))
+            rows[facts].append(row._mapping)
+    return [_profile(dict(facts), alike) for facts, alike in rows.items()]
 
 
-def _profile(values, counts):
-    raw = {name: values[f'profile_{name}'] for name in queries.PROFILE}
+def _profile(facts, rows):
+    """A Profile of the rows that differ in ``reason`` alone."""
+    raw = {name: facts[f'profile_{name}'] for name in queries.PROFILE}
     properties = {name: raw[name] for name in
                   ('memory_mb', 'cpus', 'local_gb', 'cpu_arch',
                    'capabilities') if raw[name] is not None}
     node = matching.Node(
-        id=0, uuid=values.get('candidate_uuid'),
-        name=values.get('candidate_name'), properties=json.dumps(properties),
+        id=0, uuid=facts.get('candidate_uuid'),
+        name=facts.get('candidate_name'), properties=json.dumps(properties),
         traits=frozenset(raw['traits'].split(',') if raw['traits'] else ()),
         **{name: raw[name] for name in
            ('resource_class', 'conductor_group', 'shard', 'owner',
             'lessee')})
-    return Profile(raw, node, counts)
+    return Profile(
+        raw, node, {row.get('reason'): row['nodes'] for row in rows},
+        min(row['first'] for row in rows), max(row['last'] for row in rows))
 
 
 class _Shared:

@@ -13,6 +13,9 @@ import pyparsing
 
 from ironic_reservations import exception
 
+#: The largest number that a request may give, as large as Ironic's ids get.
+MAX_INT = 2 ** 31 - 1
+
 #: Keys of the body that say for whom and how long, not what: two requests
 #: that differ only in these ask for the same node.
 ENVELOPE = ('instance_uuid', 'host', 'expires_in', 'project_id', 'user_id')

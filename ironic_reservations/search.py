@@ -8,6 +8,7 @@ from ironic_reservations.db import engine
 from ironic_reservations.db import queries
 from ironic_reservations import exception
 from ironic_reservations import matching
+from ironic_reservations import request_spec
 
 #: How many nodes are read at once, at first and at most.
 PAGE, LARGEST_PAGE = 16, 1024
@@ -92,8 +93,9 @@ def _none(verdict):
 def _candidates(spec, asked, limited_to, profiles):
     """Yield the free nodes that match: profile after profile."""
     if spec.candidate_nodes:
-        yield from _nodes(spec, asked, limited_to, LARGEST_PAGE,
-                          list(map(queries.are, spec.candidate_nodes)))
+        yield from _nodes(spec, asked, limited_to,
+                          list(map(queries.are, spec.candidate_nodes)),
+                          [(0, request_spec.MAX_INT)], LARGEST_PAGE)
         return
     fitting = [profile for profile in profiles
                if profile.visible_to(limited_to)
@@ -103,19 +105,21 @@ def _candidates(spec, asked, limited_to, profiles):
     fitting.sort(key=lambda profile: (not profile.free,
                                       matching.fit(spec, profile.node)))
     for profile in fitting:
-        yield from _nodes(spec, asked, limited_to, PAGE,
-                          queries.like(profile.raw))
+        # From a random id on and round, so that many processes do not meet.
+        start = random.randint(profile.first, profile.last)
+        yield from _nodes(spec, asked, limited_to, queries.like(profile.raw),
+                          [(start, profile.last), (profile.first, start - 1)])
 
 
-def _nodes(spec, asked, limited_to, size, where):
-    """Yield all free nodes that match, each page's best fit first.
+def _nodes(spec, asked, limited_to, where, ranges, size=PAGE):
+    """Yield the free nodes that match, each page's best fit first.
 
-    From a random id on and round, so that many processes do not meet; the
-    pages grow when nothing comes of them.
+    :param where: what narrows the search in SQL.
+    :param ranges: of ids, pairs, to be read in this order.
+    :param size: of the first page; they grow when nothing comes of them.
     """
     where = [*queries.FREE, queries.UNLOCKED, *where,
              *queries.visible_to(limited_to)]
-    ranges = _around()
     rows = []
     while ranges:
         first, last = ranges[0]
@@ -133,15 +137,6 @@ def _nodes(spec, asked, limited_to, size, where):
             page.sort(key=lambda node: matching.fit(spec, node))
             yield from page
             rows, size = [], min(size * 4, LARGEST_PAGE)
-
-
-def _around():
-    """All ids, as two ranges, from a random one on and round."""
-    [(low, high)] = _read(queries.id_range())
-    if low is None:
-        return []
-    start = random.randint(low, high)
-    return [(start, high), (low, start - 1)]
 
 
 def _facts(rows):

@@ -9,9 +9,8 @@ import jsonschema
 from ironic_reservations.api import types
 from ironic_reservations.conf import CONF
 from ironic_reservations import exception
+from ironic_reservations.request_spec import MAX_INT
 from ironic_reservations import reservations
-
-MAX_INT = 2 ** 31 - 1
 
 # NUL ends a string in some databases; a lone surrogate is no Unicode.
 _TEXT = r'^[^\x00\ud800-\udfff]*\Z'

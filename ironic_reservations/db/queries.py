@@ -123,7 +123,7 @@ def fleet(candidates=()):
 
     SELECT resource_class, ..., JSON_VALUE(properties, '$.memory_mb'), ...,
            (SELECT GROUP_CONCAT(trait ...)) AS traits, CASE ... END AS reason,
-           COUNT(*)
+           COUNT(*), MIN(id), MAX(id)
     FROM nodes GROUP BY <all but the count>
 
     :param candidates: sets of UUIDs and names: nodes that are in one of them
@@ -153,12 +153,16 @@ def _profile_keys():
 
 def _counted(keys, source):
     # By the labels, so that no expression is evaluated twice.
-    return sa.select(*keys, sa.func.count().label('nodes')).select_from(
-        source).group_by(*(sa.literal_column(key.name) for key in keys))
+    return sa.select(
+        *keys, sa.func.count().label('nodes'),
+        sa.func.min(nodes.c.id).label('first'),
+        sa.func.max(nodes.c.id).label('last'),
+    ).select_from(source).group_by(*(sa.literal_column(key.name) for key in keys))
 
 
 def like(profile):
     """Nodes of a hardware profile, given as ``fleet`` gave it."""
+    # What is cheap to compare stands first.
     where = []
     for name, column in PROFILE.items():
         value = profile[name]
@@ -167,10 +171,6 @@ def like(profile):
             where.append(column == value)
         where.append(functions.same_text(column, value))
     return where
-
-
-def id_range():
-    return sa.select(sa.func.min(nodes.c.id), sa.func.max(nodes.c.id))
 
 
 def page(where, first, last, limit):
