@@ -56,7 +56,7 @@ def fault(response):
 @functools.cache
 def database(url):
     """An engine on a service's database."""
-    return sa.create_engine(url, poolclass=sa.NullPool)
+    return sa.create_engine(url)
 
 
 def execute(ironic, statement, **values):

@@ -126,11 +126,42 @@ UNKNOWN_KEYS = [
     post('unknown-image-key-nul', wanted(image={NUL: 1}), 'image.a'),
     post('state-key', wanted(state='active'), 'state'),
     post('node-key', wanted(node_uuid=UNKNOWN), 'node_uuid'),
-    # Keys and parameters that are to come are refused, not ignored.
-    post('not-yet-expires-in', wanted(expires_in=600), 'expires_in'),
-    post('not-yet-dry-run', wanted(), 'dry_run',
+]
+
+LEASES = [
+    post(f'expires_in-{id}', literal('expires_in', text), 'expires_in')
+    for id, text in {
+        'zero': '0', 'negative': '-1', 'true': 'true', 'text': '"600"',
+        'fraction': '1.5', 'over-max_lease': '86401', 'too-big':
+        '2147483648', 'nan': 'NaN', 'list': '[]', '5000-digits': '9' * 5000,
+    }.items()
+]
+
+DRY_RUN = [
+    post('dry-run-unknown-key', wanted(foo=1), 'foo',
          path=f'{OURS}?dry_run=true'),
-    Row('not-yet-capacity', 'GET', f'{OURS}/capacity', {}, None, 400, None),
+    post('dry-run-nothing-wanted', {}, 'wanted',
+         path=f'{OURS}?dry_run=true'),
+    post('dry-run-lease', wanted(expires_in=0), 'expires_in',
+         path=f'{OURS}?dry_run=true'),
+]
+
+CAPACITY = [
+    Row(f'capacity-{query}', 'GET', f'{OURS}/capacity?{query}', {}, None,
+        400, field)
+    for query, field in (
+        ('foo=1', 'foo'), ('limit=1', 'limit'), ('host=', 'host'),
+        ('host=%00', 'host'), ('host=a&host=b', 'host'), ('trait=', 'trait'),
+        ('trait=%00', 'trait'), ('trait=CUSTOM_A&trait=', 'trait'),
+        ('resource_class=', 'resource_class'),
+        ('resource_class=a&resource_class=b', 'resource_class'),
+        ('shard=a&shard=b', 'shard'), ('conductor_group=%00',
+                                       'conductor_group'),
+        ('conductor_group=' + 'x' * 256, 'conductor_group'), ('%ff', 'URL'),
+        ('host=%ff', 'URL'))
+] + [
+    Row(f'capacity-below-{name}', 'GET', f'{OURS}/capacity/{name}', {}, None,
+        (400, 404), None) for name in ('x', 'index', 'get', HELD)
 ]
 
 INTEGER_FIELDS = ('memory_mb', 'vcpus', 'root_gb', 'ephemeral_gb', 'swap',
@@ -417,6 +448,9 @@ QUERIES = [
     post(f'query-post-{query}', wanted(), field, path=f'{OURS}?{query}')
     for query, field in (('foo=1', 'foo'), ('host=h', 'host'),
                          ('dry_run=1', 'dry_run'), ('dry_run', 'dry_run'),
+                         ('dry_run=', 'dry_run'), ('dry_run=maybe', 'dry_run'),
+                         ('dry_run=true&dry_run=true', 'dry_run'),
+                         ('dry_run=true&foo=1', 'foo'),
                          ('%ff', 'URL'))
 ]
 
@@ -457,7 +491,9 @@ METHODS = [
         {'Content-Type': 'application/json'}, body, 405, None)
     for id, path, methods in (
         ('all', OURS, ('PUT', 'PATCH', 'DELETE', 'TRACE', 'FOO')),
-        ('one', ITEM, ('PUT', 'PATCH', 'POST', 'FOO')))
+        ('one', ITEM, ('PUT', 'PATCH', 'POST', 'FOO')),
+        ('capacity', f'{OURS}/capacity',
+         ('PUT', 'PATCH', 'POST', 'DELETE', 'FOO')))
     for method in methods
     for body in (b'{}',)
 ]
@@ -480,7 +516,8 @@ VERSIONS = [
         {'X-OpenStack-Ironic-API-Version': 'x'}, None, 406, None),
 ]
 
-ROWS = (BODIES + NOTHING_WANTED + UNKNOWN_KEYS + INTEGERS + STRINGS + UUIDS
+ROWS = (BODIES + NOTHING_WANTED + UNKNOWN_KEYS + LEASES + DRY_RUN
+        + CAPACITY + INTEGERS + STRINGS + UUIDS
         + CANDIDATES + WORDS + EXPRESSIONS + RESOURCES + DEPTH + SIZE
         + ENCODINGS + TYPES + QUERIES + PATHS + METHODS + VERSIONS)
 
@@ -559,6 +596,18 @@ def exchange(ironic, request):
         except ConnectionResetError:
             pass
         return answer
+
+
+def test_nothing_follows_an_answer_without_content(ironic, fleet):
+    response = ironic.http.post(OURS, json=wanted())
+    answers.check(response, 201)
+    answer = exchange(ironic, (
+        f'DELETE {OURS}/{response.json()["instance_uuid"]} HTTP/1.1\r\n'
+        f'Host: x\r\n\r\n').encode())
+    head, _, rest = answer.partition(b'\r\n\r\n')
+    assert head.startswith(b'HTTP/1.1 204 ')
+    # A client would take it for the beginning of the next answer.
+    assert rest == b''
 
 
 RAW_POST = (b'POST /v1/reservations HTTP/1.1\r\nHost: x\r\n'
@@ -792,7 +841,7 @@ VALID = {
     'vcpus': 0, 'root_gb': 0, 'ephemeral_gb': 0, 'swap': 0,
     'vcpu_weight': None, 'rxtx_factor': 1.0, 'name': 'bm.small',
     'flavorid': '1', 'resource_class': CLASS, 'conductor_group': '',
-    'shard': None, 'project_id': 'p', 'user_id': 'u',
+    'shard': None, 'expires_in': 600, 'project_id': 'p', 'user_id': 'u',
     'extra_specs': {'capabilities:x': '<or> a <or> b',
                     'resources:CUSTOM_TEST_INPUT': '1',
                     'resources:VCPU': '0', 'trait:CUSTOM_X': 'forbidden',
