@@ -296,7 +296,7 @@ def get(instance_uuid, limited_to=None):
     return _get(instance_uuid, limited_to)
 
 
-def _get(instance_uuid, limited_to):
+def _get(instance_uuid, limited_to=None):
     for row in _rows(queries.live(limited_to).where(
             queries.column('instance_uuid') == instance_uuid)):
         return Reservation(**row)
@@ -343,11 +343,10 @@ def find(limited_to=None, state=None, node=None, limit=None, marker=None,
         query, sort_key, sort_dir, after).limit(limit))]
 
 
-def release(instance_uuid, host=None, limited_to=None, forced=False):
+def release(instance_uuid, host=None, forced=False):
     """Let a node go that nothing is deployed to.
 
     :param host: when given, only if this host holds it.
-    :param limited_to: when given, only this project's.
     :param forced: whether a node in maintenance is let go in any state.
     :raises: NotFound; Conflict when the node's state or lock forbids it.
     """
@@ -358,7 +357,7 @@ def release(instance_uuid, host=None, limited_to=None, forced=False):
         nonlocal tried
         while True:
             try:
-                held = _get(instance_uuid, limited_to)
+                held = _get(instance_uuid)
             except exception.NotFound:
                 _clear(instance_uuid)
                 if tried:

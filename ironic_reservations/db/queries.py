@@ -312,12 +312,15 @@ def renew(reservation_id, host, lease):
 
     UPDATE reservations SET host = :h, expires_at = ... WHERE id = :r
       AND EXISTS (SELECT 1 FROM nodes WHERE <it carries this>
-                  AND provision_state = 'available')
+                  AND provision_state = 'available' AND <not lapsed>)
+
+    What others have seen gone does not come back.
     """
     return sa.update(reservations).where(
         reservations.c.id == reservation_id,
-        sa.exists().where(CARRIED, nodes.c.provision_state == 'available'
-                          ).correlate(reservations),
+        sa.exists().where(
+            CARRIED, nodes.c.provision_state == 'available', _LIVE
+        ).correlate(reservations),
     ).values(host=host, expires_at=_expiry(lease),
              updated_at=functions.utcnow())
 
