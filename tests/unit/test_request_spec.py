@@ -8,9 +8,9 @@ import hypothesis
 from hypothesis import strategies as st
 import pytest
 
-from ironic_reservations.api import schema
 from ironic_reservations import exception
 from ironic_reservations import request_spec
+from ironic_reservations.api import schema
 from tests.unit import bodies
 
 BODY = {

@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ironic's real schema with our table, on SQLite and on a private MariaDB.
+
+Every test that takes one of these fixtures runs on both.
+"""
+
+import contextlib
+import json
+import subprocess
+import uuid
+
+import pytest
+import sqlalchemy as sa
+
+from ironic_reservations import conf
+from ironic_reservations import request_spec
+from ironic_reservations import reservations
+from ironic_reservations.db import engine as db_engine
+from ironic_reservations.db import models
+from tools import services
+
+conf.register_opts()
+
+INTERFACES = {'boot': 'fake', 'deploy': 'fake', 'management': 'fake',
+              'network': 'noop', 'power': 'fake', 'vendor': 'no-vendor'}
+
+
+class Database:
+    """A database, and the commands that administer it."""
+
+    def __init__(self, url, directory):
+        self.url = url
+        self.conf_file = str(directory / 'ironic.conf')
+        with open(self.conf_file, 'w') as f:
+            # Ironic's own checks want the programs of its default hardware.
+            f.write('[DEFAULT]\nenabled_hardware_types = fake-hardware\n')
+            for interface, name in INTERFACES.items():
+                f.write(f'enabled_{interface}_interfaces = {name}\n')
+            f.write(f'[database]\nconnection = {url}\n')
+        self.engine = connect(url)
+
+    def run(self, program, *args):
+        """Run a command to its good end; what it said."""
+        done = subprocess.run(
+            [services.program(program), '--config-file', self.conf_file,
+             *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, check=False)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+
+def connect(url):
+    """An engine as the service has it."""
+    conf.CONF.set_override('connection', url, group='database')
+    try:
+        return db_engine.connect()
+    finally:
+        conf.CONF.clear_override('connection', group='database')
+
+
+@pytest.fixture(scope='session', params=['sqlite', 'mariadb'])
+def new_database(request, tmp_path_factory):
+    """Creates an empty Database: a context manager."""
+    if request.param == 'mariadb':
+        server = request.getfixturevalue('mariadb_url')
+
+    @contextlib.contextmanager
+    def create():
+        directory = tmp_path_factory.mktemp('db')
+        url = (services.database(server) if request.param == 'mariadb'
+               else contextlib.nullcontext(f'sqlite:///{directory}/sqlite'))
+        with url as url:
+            database = Database(url, directory)
+            try:
+                yield database
+            finally:
+                database.engine.dispose()
+    return create
+
+
+@pytest.fixture(scope='session')
+def database(new_database):
+    """Ironic's schema and our table, shared by all tests."""
+    with new_database() as database:
+        database.run('ironic-dbsync', 'create_schema')
+        database.run('ironic-reservations-dbsync', 'upgrade')
+        yield database
+
+
+@pytest.fixture
+def fleet(database, monkeypatch):
+    """No nodes at first; the service works on its database."""
+    monkeypatch.setattr(db_engine, 'get_engine', lambda: database.engine)
+    fleet = Fleet(database.engine)
+    yield fleet
+    fleet.clear()
+
+
+class Fleet:
+    """Nodes as Ironic has them, and what became of them."""
+
+    # Of Ironic's, for nodes that have an allocation.
+    allocations = sa.table('allocations', *map(
+        sa.column, ('id', 'uuid', 'name', 'state', 'resource_class')))
+
+    def __init__(self, engine):
+        self.engine = engine
+
+    def execute(self, statement, *args):
+        with self.engine.begin() as connection:
+            result = connection.execute(statement, *args)
+            return result.all() if result.returns_rows else result
+
+    def clear(self):
+        with self.engine.begin() as connection:
+            for table in (models.node_traits, models.reservations,
+                          models.nodes, self.allocations):
+                connection.execute(sa.delete(table))
+
+    def free(self):
+        """Let all nodes go."""
+        self.execute(sa.delete(models.reservations))
+        self.execute(sa.update(models.nodes).values(instance_uuid=None))
+
+    def add(self, *nodes):
+        """Add many nodes at once, each a dict of columns and traits."""
+        rows = [{**self._free(), **node} for node in nodes]
+        traits = [row.pop('traits', ()) for row in rows]
+        with self.engine.begin() as connection:
+            connection.execute(sa.insert(models.nodes), [
+                {**row, 'properties': _text(row['properties'])}
+                for row in rows])
+            ids = dict(connection.execute(sa.select(
+                models.nodes.c.uuid, models.nodes.c.id)).all())
+            ids = [ids[row['uuid']] for row in rows]
+            of_traits = [{'node_id': node_id, 'trait': trait}
+                         for node_id, names in zip(ids, traits, strict=True)
+                         for trait in names]
+            if of_traits:
+                connection.execute(sa.insert(models.node_traits), of_traits)
+        return ids
+
+    @staticmethod
+    def _free():
+        return {'uuid': str(uuid.uuid4()), 'name': None,
+                'provision_state': 'available', 'power_state': 'power off',
+                'instance_uuid': None, 'allocation_id': None,
+                'maintenance': False, 'retired': False, 'reservation': None,
+                'parent_node': None, 'resource_class': 'gold',
+                'conductor_group': '', 'shard': None, 'owner': None,
+                'lessee': None, 'properties': {'memory_mb': 1024}}
+
+    def node(self, **fields):
+        """Add one node; its id."""
+        return self.add(fields)[0]
+
+    def allocation(self):
+        """An allocation of Ironic's; its id."""
+        ident = str(uuid.uuid4())
+        self.execute(sa.insert(self.allocations).values(
+            uuid=ident, name=ident, state='active', resource_class='gold'))
+        return self.execute(sa.select(self.allocations.c.id).where(
+            self.allocations.c.uuid == ident))[0].id
+
+    def edit(self, node_id, **fields):
+        if 'properties' in fields:
+            fields['properties'] = _text(fields['properties'])
+        self.execute(sa.update(models.nodes).where(
+            models.nodes.c.id == node_id).values(**fields))
+
+    def set_traits(self, node_id, *traits):
+        table = models.node_traits
+        self.execute(sa.delete(table).where(table.c.node_id == node_id))
+        for trait in traits:
+            self.execute(sa.insert(table).values(node_id=node_id,
+                                                 trait=trait))
+
+    def delete(self, node_id):
+        self.execute(sa.delete(models.nodes).where(
+            models.nodes.c.id == node_id))
+
+    def __getitem__(self, node_id):
+        """A node's row."""
+        return self.execute(sa.select(models.nodes).where(
+            models.nodes.c.id == node_id))[0]
+
+    @property
+    def rows(self):
+        """The rows of our table, also those that no longer count."""
+        return self.execute(sa.select(models.reservations).order_by(
+            models.reservations.c.id))
+
+    @property
+    def carried(self):
+        """Which instance each held node carries."""
+        return {row.id: row.instance_uuid for row in self.execute(sa.select(
+            models.nodes.c.id, models.nodes.c.instance_uuid).where(
+                models.nodes.c.instance_uuid.is_not(None)))}
+
+    @property
+    def held(self):
+        """The same, where our table agrees with it; and it must."""
+        agreed = {row.node_id: row.instance_uuid for row in self.rows}
+        assert agreed == self.carried
+        return agreed
+
+    def stale(self, **fields):
+        """Add a row of our table, as a release by Ironic leaves it."""
+        self.execute(sa.insert(models.reservations).values(**{
+            'instance_uuid': str(uuid.uuid4()), 'node_id': 0,
+            'node_uuid': str(uuid.uuid4()), 'request_spec': '{}',
+            'created_at': sa.func.current_timestamp(), **fields}))
+
+    @contextlib.contextmanager
+    def before(self, statement, action, times=1):
+        """Do something right before the service's next such statement."""
+        done = []
+
+        def act(connection, cursor, text, *args):
+            if text.startswith(statement) and len(done) < times:
+                done.append(text)
+                action()
+
+        sa.event.listen(self.engine, 'before_cursor_execute', act)
+        try:
+            yield done
+        finally:
+            sa.event.remove(self.engine, 'before_cursor_execute', act)
+        assert done, f'there was no {statement}'
+
+    @contextlib.contextmanager
+    def counted(self, statement):
+        """How many rows each such statement of the service touches."""
+        touched = []
+
+        def count(connection, cursor, text, *args):
+            if text.startswith(statement):
+                touched.append(cursor.rowcount)
+
+        sa.event.listen(self.engine, 'after_cursor_execute', count)
+        try:
+            yield touched
+        finally:
+            sa.event.remove(self.engine, 'after_cursor_execute', count)
+
+    @contextlib.contextmanager
+    def commit_fails(self, error, after=False, then=lambda: None):
+        """Let the next COMMIT fail, maybe after it has gone through.
+
+        :param then: what another does before the client sees it fail.
+        """
+        dialect, done = self.engine.dialect, []
+        commit = dialect.do_commit
+
+        def do_commit(connection):
+            if not done:
+                done.append(True)
+                if after:
+                    commit(connection)
+                then()
+                raise error
+            commit(connection)
+
+        dialect.do_commit = do_commit
+        try:
+            yield
+        finally:
+            dialect.do_commit = commit
+        assert done, 'there was no COMMIT'
+
+    def hold(self, instance_uuid=None, limited_to=None, owner=None, **body):
+        """What a POST does: the reservation, and whether it is new."""
+        body = body or {'resource_class': 'gold'}
+        return reservations.hold(
+            instance_uuid or str(uuid.uuid4()),
+            request_spec.RequestSpec.from_dict(body),
+            owner or reservations.Owner('compute-1', limited_to),
+            limited_to=limited_to)
+
+
+def _text(properties):
+    return (json.dumps(properties) if isinstance(properties, dict)
+            else properties)

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our table in Ironic's database: how it comes, goes, and stays apart."""
+
+from alembic import command
+from alembic import script
+from oslo_db.sqlalchemy import test_migrations
+import pytest
+import sqlalchemy as sa
+
+from ironic_reservations import exception
+from ironic_reservations.cmd import dbsync
+from ironic_reservations.db import engine as db_engine
+from ironic_reservations.db import models
+
+OURS = {models.reservations.name, models.VERSION_TABLE}
+
+
+@pytest.fixture
+def empty(new_database):
+    with new_database() as database:
+        yield database
+
+
+@pytest.fixture
+def stock(database):
+    """An Ironic's database before we came."""
+    remove(database)
+    yield database
+    remove(database)
+    migrate(database, 'head')
+
+
+def remove(database):
+    ours = sa.MetaData()
+    ours.reflect(database.engine, only=lambda name, _: name in OURS)
+    ours.drop_all(database.engine)
+
+
+def migrate(database, revision, how=command.upgrade):
+    with database.engine.connect() as connection:
+        how(dbsync.alembic(connection), revision)
+
+
+def revisions():
+    """From the first to the last."""
+    tree = script.ScriptDirectory.from_config(dbsync.alembic(None))
+    return [found.revision for found in tree.walk_revisions()][::-1]
+
+
+def tables(database):
+    return set(sa.inspect(database.engine).get_table_names())
+
+
+def schema(database):
+    """Everything that the database knows of its tables but ours."""
+    inspector = sa.inspect(database.engine)
+    return {name: [str(found) for found in (
+        *inspector.get_columns(name), inspector.get_pk_constraint(name),
+        *inspector.get_foreign_keys(name),
+        *sorted(inspector.get_indexes(name), key=str),
+        *sorted(inspector.get_unique_constraints(name), key=str))]
+        for name in tables(database) - OURS}
+
+
+class ModelsSync(test_migrations.ModelsMigrationsSync):
+    """oslo.db's comparison, outside of its test classes."""
+
+    def __init__(self, database):
+        self._database = database
+
+    def db_sync(self, engine):
+        migrate(self._database, 'head')
+
+    def get_engine(self):
+        return self._database.engine
+
+    def get_metadata(self):
+        return models.Base.metadata
+
+    def include_object(self, object_, name, type_, reflected, compare_to):
+        return not (type_ == 'table' and name == models.VERSION_TABLE)
+
+    def addCleanup(self, function):
+        """The whole database goes away."""
+
+    def fail(self, message):
+        pytest.fail(message)
+
+
+def test_models_are_what_the_migrations_make(empty):
+    ModelsSync(empty).test_models_sync()
+
+
+def test_unsynchronized_models_are_seen(empty):
+    """The comparison above is not blind."""
+    migrate(empty, 'head')
+    with empty.engine.begin() as connection:
+        connection.execute(sa.DDL(
+            'DROP INDEX reservations_host_idx' + (
+                '' if empty.engine.name == 'sqlite' else ' ON reservations')))
+    with pytest.raises(pytest.fail.Exception, match='reservations_host_idx'):
+        ModelsSync(empty).test_models_sync()
+
+
+def test_options_of_the_table(empty):
+    """What autogenerate does not compare."""
+    migrate(empty, 'head')
+    with empty.engine.connect() as connection:
+        if connection.dialect.name == 'sqlite':
+            created = connection.scalar(sa.text(
+                "SELECT sql FROM sqlite_master WHERE name = 'reservations'"))
+            assert 'AUTOINCREMENT' in created
+        else:
+            created = connection.execute(sa.text(
+                'SHOW CREATE TABLE reservations')).one()[1]
+            assert 'ENGINE=InnoDB' in created
+            assert 'COLLATE=utf8mb4_bin' in created
+
+
+def test_every_revision_up_and_down(stock):
+    before = schema(stock)
+    for revision in revisions():
+        migrate(stock, revision)
+        migrate(stock, '-1', command.downgrade)
+        migrate(stock, revision)
+    assert OURS <= tables(stock)
+    migrate(stock, 'base', command.downgrade)
+    assert tables(stock) & OURS <= {models.VERSION_TABLE}
+    migrate(stock, 'head')
+    assert OURS <= tables(stock)
+    assert schema(stock) == before
+
+
+def test_our_table_has_no_tie_to_ironics(database):
+    inspector = sa.inspect(database.engine)
+    assert inspector.get_foreign_keys('reservations') == []
+
+
+def test_dbsync_commands(stock):
+    def dbsync(*args):
+        return stock.run('ironic-reservations-dbsync', *args)
+
+    first, last = revisions()[0], revisions()[-1]
+    assert first in dbsync('history')
+    assert last not in dbsync('version')
+    dbsync('upgrade', '--revision', first)
+    assert first in dbsync('version')
+    dbsync('upgrade')
+    assert 'Revision ID: ' + last in dbsync('current')
+    # Again is no harm.
+    dbsync('upgrade')
+    assert last in dbsync('version')
+
+
+def test_ironics_own_revision_is_untouched(stock):
+    def revision():
+        with stock.engine.connect() as connection:
+            return connection.execute(
+                sa.text('SELECT * FROM alembic_version')).all()
+
+    before = revision()
+    migrate(stock, 'head')
+    assert revision() == before
+    assert stock.run('ironic-dbsync', 'version').split()[-1] == before[0][0]
+    migrate(stock, 'base', command.downgrade)
+    assert revision() == before
+
+
+def test_ironic_upgrades_beside_our_table(database):
+    before = schema(database)
+    database.run('ironic-dbsync', 'upgrade')
+    database.run('ironic-status', 'upgrade', 'check')
+    assert schema(database) == before
+    assert OURS <= tables(database)
+
+
+# Not ready
+
+def problems(database):
+    return list(db_engine.problems(database.engine))
+
+
+def test_complete_schema_is_ready(database):
+    assert problems(database) == []
+    db_engine.check(database.engine)
+
+
+def test_missing_table_of_ours(stock, caplog):
+    problem, = problems(stock)
+    assert 'reservations' in problem
+    assert 'ironic-reservations-dbsync upgrade' in problem
+    with pytest.raises(exception.DatabaseNotReady) as caught:
+        db_engine.check(stock.engine)
+    # The operator reads what to do, the client nothing of the inside.
+    assert problem in caplog.text
+    assert 'table' not in str(caught.value)
+    migrate(stock, 'head')
+    db_engine.check(stock.engine)
+
+
+def test_missing_tables_of_ironic(empty):
+    migrate(empty, 'head')
+    with pytest.raises(exception.DatabaseNotReady):
+        db_engine.check(empty.engine)
+    assert any('nodes' in problem and 'ironic-dbsync' in problem
+               for problem in problems(empty))
+
+
+@pytest.mark.parametrize('table, column', [
+    ('reservations', 'request_spec'), ('node_traits', 'trait'),
+    ('nodes', 'power_state')])
+def test_missing_column(empty, table, column):
+    """A table that another version has left, or not made yet."""
+    everything = sa.MetaData()
+    for each in (models.nodes, models.node_traits, models.reservations):
+        sa.Table(each.name, everything, *(
+            sa.Column(found.name, found.type, primary_key=found.primary_key)
+            for found in each.columns
+            if (each.name, found.name) != (table, column)))
+    everything.create_all(empty.engine)
+    with pytest.raises(exception.DatabaseNotReady):
+        db_engine.check(empty.engine)
+    problem, = problems(empty)
+    assert table in problem and column in problem
