@@ -661,19 +661,6 @@ def test_late_release_by_a_host_that_held_it(held):
     assert held.held == {held.node_id: INSTANCE}
 
 
-@pytest.mark.parametrize('project, released', [('mine', True),
-                                               ('yours', False)])
-def test_release_for_a_project(fleet, project, released):
-    node_id = fleet.node(owner='mine')
-    fleet.hold(INSTANCE, owner=Owner(project_id='mine'), **GOLD)
-    if released:
-        reservations.release(INSTANCE, limited_to=project)
-    else:
-        with pytest.raises(exception.NotFound):
-            reservations.release(INSTANCE, limited_to=project)
-    assert fleet.held == ({} if released else {node_id: INSTANCE})
-
-
 @pytest.mark.parametrize('fields, error', [
     ({'provision_state': 'deploying'}, exception.Conflict),
     ({'reservation': 'conductor-1'}, exception.Conflict),

@@ -209,9 +209,14 @@ def held_until_none(fleet, **body):
 
 @hypothesis.given(st.lists(nodes, min_size=1, max_size=25),
                   st.lists(requests, min_size=1, max_size=4))
-@hypothesis.settings(deadline=None, max_examples=70, suppress_health_check=[
-    hypothesis.HealthCheck.function_scoped_fixture,
-    hypothesis.HealthCheck.too_slow])
+@hypothesis.settings(
+    deadline=None, max_examples=70,
+    # No shrinking, which takes minutes on a database: the message says which
+    # node it is.
+    phases=[hypothesis.Phase.explicit, hypothesis.Phase.reuse,
+            hypothesis.Phase.generate],
+    suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture,
+                           hypothesis.HealthCheck.too_slow])
 def test_all_that_matches_is_held_and_nothing_else(fleet, batch, bodies):
     fleet.clear()
     batch = named(batch)
