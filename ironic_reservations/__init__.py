@@ -16,7 +16,9 @@ A request comes down this list:
 ``api.schema``         the JSON schemas of what may come in
 ``request_spec``       what is wanted: a frozen value
 ``matching``           does this node satisfy it, and how well: pure
-``reservations``       hold, renew, release: the only writer
+``reservations``       hold, renew, release, expire: the only writer
+``search``             which node: profiles order it, current rows decide
+``capacity``           hardware profiles of the fleet, counted
 ``db``                 tables and SQL
 =====================  ====================================================
 """
