@@ -20,6 +20,7 @@ import uuid
 import requests
 from rich import console as rich_console
 from rich import progress
+import tenacity
 
 from tools import services
 
@@ -49,12 +50,15 @@ FLEET = [
          shard='east'),
     node('gold-3', 'baremetal.gold', 262144, 96, 4000, 'CUSTOM_NVME',
          shard='west'),
+    node('gold-4', 'baremetal.gold', 131072, 64, 2000, 'CUSTOM_NVME',
+         shard='east'),
     node('silver-1', 'baremetal.silver', 32768, 16, 480, shard='east'),
     node('silver-2', 'baremetal.silver', 65536, 32, 960, shard='east'),
     node('silver-3', 'baremetal.silver', 65536, 32, 960, 'CUSTOM_NVME',
          shard='west'),
     node('silver-4', 'baremetal.silver', 131072, 32, 960, 'CUSTOM_NVME',
          shard='west', lessee=TEAM_B),
+    node('silver-5', 'baremetal.silver', 65536, 32, 960, shard='east'),
     node('bronze-1', 'baremetal.bronze', 8192, 4, 120, shard='west',
          capabilities='boot_mode:bios'),
     node('bronze-2', 'baremetal.bronze', 8192, 4, 120, shard='west',
@@ -166,9 +170,18 @@ class Show:
         self.environment = services.cli_environment(service.url)
 
     def run(self):
-        first, second, third = (str(uuid.uuid4()) for _ in range(3))
+        first, second, third, leased = (str(uuid.uuid4()) for _ in range(4))
         self.openstack('baremetal node list --fields name resource_class '
                        'traits owner lessee')
+
+        say('What the fleet can give, nodes that are alike in one line')
+        self.openstack('baremetal reservation capacity --host compute-1')
+
+        say('What a request would find: a dry run, which holds nothing')
+        self.openstack(
+            'baremetal reservation create --resource-class baremetal.silver '
+            '--ram 49152 --trait CUSTOM_NVME --dry-run',
+            says='16 nodes considered')
 
         say('A request: Ironic picks the least oversized node and holds it')
         self.openstack(
@@ -196,10 +209,24 @@ class Show:
         self.openstack('baremetal node list --fields name resource_class '
                        'instance_uuid provision_state', says=first)
 
-        say('Nothing matches: 422, and nothing is held')
+        say('They are counted as held by their hosts, no longer as free')
+        self.openstack('baremetal reservation capacity --host compute-1 '
+                       '--no-cache')
+
+        say('Nothing matches: 422 with the reasons, and nothing is held')
         self.openstack(
             'baremetal reservation create --resource-class baremetal.gold '
-            '--trait CUSTOM_FPGA', status=1, says='HTTP 422')
+            '--trait CUSTOM_NVME --trait CUSTOM_FPGA', status=1,
+            says='3 more could be held without trait:CUSTOM_FPGA=required')
+
+        say('A lease: nothing begins on the node, so it is free again')
+        self.openstack(
+            'baremetal reservation create --resource-class baremetal.arm '
+            f'--ram 131072 --instance-uuid {leased} --expires-in 3 '
+            '-c node_name -c state -c expires_at', says='arm-2')
+        self.until_gone(leased)
+        self.openstack('baremetal reservation capacity --no-cache '
+                       '--resource-class baremetal.arm')
 
         say('A deployed node is not released')
         self.openstack('baremetal node deploy silver-3')
@@ -238,6 +265,15 @@ class Show:
         console.print(f'\nHTTP {response.status_code}', style='bold')
         console.print(json.dumps(response.json(), indent=2))
         expect(response.text, response.status_code, 201, says)
+
+    def until_gone(self, instance_uuid):
+        console.print('(until it is over)')
+        retry = tenacity.retry(
+            retry=tenacity.retry_if_result(lambda answer: answer.ok),
+            wait=tenacity.wait_fixed(0.2), stop=tenacity.stop_after_delay(30),
+            retry_error_callback=lambda state: None)
+        retry(requests.get)(f'{self.url}/v1/reservations/{instance_uuid}',
+                            timeout=60)
 
     def wait(self, name, provision_state):
         # The command's own --wait looks every ten seconds.
