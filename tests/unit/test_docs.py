@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What there is is documented, and what is documented is there."""
+
+import configparser
+import fnmatch
+import importlib.metadata
+import json
+import pathlib
+import re
+
+import pytest
+import yaml
+
+from ironic_reservations import conf
+from ironic_reservations import matching
+from ironic_reservations import policy
+from ironic_reservations import request_spec
+from ironic_reservations import reservations
+from ironic_reservations.api import errors
+from ironic_reservations.api import schema
+from ironic_reservations.api import types
+from ironic_reservations.cmd import dbsync
+from ironic_reservations.cmd import manage
+from ironic_reservations.cmd import status
+
+ROOT = pathlib.Path(__file__).parents[2]
+API_REF = ROOT / 'api-ref' / 'source'
+
+# By name, without the folder and the suffix.
+PAGES = {path.stem: path.read_text()
+         for path in (ROOT / 'doc' / 'source').glob('*.rst')}
+REFERENCE = (API_REF / 'reservations.inc').read_text()
+PARAMETERS = yaml.safe_load((API_REF / 'parameters.yaml').read_text())
+SAMPLES = {path.name: json.loads(path.read_text())
+           for path in (API_REF / 'samples').iterdir()}
+
+
+def call(method, path):
+    """What the reference says of a call: the request, the answers."""
+    _, _, rest = REFERENCE.partition(f'.. rest_method::  {method} {path}\n')
+    assert rest, f'{method} {path} is not documented'
+    text, _, _ = rest.partition('.. rest_method::')
+    request, _, answers = text.partition('\nResponse\n')
+    return request, answers
+
+
+def named(text, *places):
+    """Names in the tables of parameters that are in these places."""
+    return {name for name, key in re.findall(
+                r'^   - (\S+): (\S+)$', text, re.MULTILINE)
+            if PARAMETERS[key]['in'] in places}
+
+
+def keys(properties):
+    """Names of a schema's properties, the inner ones dotted."""
+    found = set()
+    for name, inner in properties.items():
+        found |= {name} | {f'{name}.{key}'
+                           for key in inner.get('properties', {})}
+    return found
+
+
+def paths(value, prefix=''):
+    """Keys of a value, the inner ones dotted."""
+    found = set()
+    for name, inner in value.items():
+        found.add(prefix + name)
+        if isinstance(inner, list):
+            found |= paths(inner[0], f'{prefix}{name}.')
+    return found
+
+
+def attributes(wsme_type):
+    return {attribute.name
+            for attribute in wsme_type._wsme_attributes}
+
+
+# An explanation with all that may be in one.
+EXPLANATION = paths({'explanation': [matching.explain(
+    [('shard=a', lambda node: False)],
+    [(matching.Node(id=1, uuid='a'), None, 1)])]})
+
+COLLECTION = '/v1/reservations'
+ONE = '/v1/reservations/{instance_uuid}'
+CAPACITY = '/v1/reservations/capacity'
+
+
+@pytest.mark.parametrize(('method', 'path', 'place', 'known'), [
+    ('POST', COLLECTION, 'query', schema.CREATE),
+    ('POST', COLLECTION, 'body', schema.REQUEST_SPEC),
+    ('GET', COLLECTION, 'query', schema.LIST),
+    ('GET', ONE, 'query', schema.SHOW),
+    ('DELETE', ONE, 'query', schema.DELETE),
+    ('GET', CAPACITY, 'query', schema.CAPACITY),
+])
+def test_what_a_call_takes(method, path, place, known):
+    request, _ = call(method, path)
+    assert named(request, place) == keys(known['properties'])
+
+
+@pytest.mark.parametrize(('method', 'path', 'given'), [
+    ('POST', COLLECTION,
+     {*types.FIELDS, *attributes(types.DryRun), *EXPLANATION}),
+    ('GET', COLLECTION, {'reservations', 'next'}),
+    ('GET', ONE, {*types.FIELDS}),
+    ('DELETE', ONE, set()),
+    ('GET', CAPACITY,
+     attributes(types.Capacity) | attributes(types.Profile)),
+])
+def test_what_a_call_gives(method, path, given):
+    _, answers = call(method, path)
+    assert named(answers, 'body') == given
+
+
+@pytest.mark.parametrize(('method', 'path', 'headers'), [
+    ('POST', COLLECTION, {'Location', 'Retry-After'}),
+    ('GET', CAPACITY, {'Age', 'Cache-Control'}),
+])
+def test_headers(method, path, headers):
+    assert named(''.join(call(method, path)), 'header') == headers
+
+
+@pytest.mark.parametrize('key', PARAMETERS)
+def test_parameters_are_used_and_described(key):
+    assert re.search(rf'^   - \S+: {re.escape(key)}$', REFERENCE,
+                     re.MULTILINE)
+    assert PARAMETERS[key]['description'].strip()
+
+
+@pytest.mark.parametrize('code', sorted({code for _, code in errors.STATUS}))
+def test_status_codes(code):
+    assert str(code) in re.findall(r'\d+', REFERENCE)
+
+
+@pytest.mark.parametrize('word', reservations.STATES)
+def test_states(word):
+    assert f'``{word}``' in PARAMETERS['state']['description']
+
+
+@pytest.mark.parametrize('word', reservations.SORT_KEYS)
+def test_sort_keys(word):
+    assert f'``{word}``' in PARAMETERS['sort_key']['description']
+
+
+@pytest.mark.parametrize('word', matching.REASONS)
+def test_reasons(word):
+    assert f'``{word}``' in (
+        PARAMETERS['explanation.eliminated.by']['description'])
+    assert f'``{word}``' in PAGES['matching']
+
+
+@pytest.mark.parametrize('name', SAMPLES)
+def test_samples_are_shown(name):
+    assert f'.. literalinclude:: samples/{name}\n' in REFERENCE
+
+
+def test_samples_are_what_is_taken_and_given():
+    request = schema.request_spec(
+        SAMPLES['reservation-create-request.json'])
+    spec = request_spec.RequestSpec.from_dict(request)
+    made = SAMPLES['reservation-create-response.json']
+    assert made['request_spec'] == json.loads(spec.canonical)
+
+    page = SAMPLES['reservation-list-response.json']
+    shown = SAMPLES['reservation-show-response.json']
+    for each in (made, shown, *page['reservations']):
+        assert tuple(each) == types.FIELDS
+
+    refused = SAMPLES['reservation-create-no-match.json']
+    assert paths({'explanation': [refused['explanation']]}) == EXPLANATION
+    dry_run = SAMPLES['reservation-create-dry-run-response.json']
+    assert dry_run.keys() == attributes(types.DryRun)
+    capacity = SAMPLES['reservation-capacity-response.json']
+    for profile in (*dry_run['profiles'], *capacity['capacity']):
+        assert profile.keys() == attributes(types.Profile)
+
+
+@pytest.mark.parametrize('opt', conf.reservations_opts,
+                         ids=lambda opt: opt.name)
+def test_options(opt):
+    assert opt.help
+    assert '.. show-options::\n\n   ironic_reservations\n' in (
+        PAGES['configuration'])
+    # The generated page says what it is; another one says what it is for.
+    assert f'``{opt.name}``' in PAGES['configuration']
+    assert any(f'``[reservations] {opt.name}``' in page.replace('\n', ' ')
+               for page in PAGES.values())
+
+
+@pytest.mark.parametrize(('group', 'name'), [
+    (group or 'DEFAULT', opt.name)
+    for group, opts in conf.ironic_opts.items() for opt in opts])
+def test_options_of_ironic(group, name):
+    assert f'``[{group}] {name}``' in PAGES['configuration']
+
+
+@pytest.mark.parametrize('rule', policy.rules, ids=lambda rule: rule.name)
+def test_policies(rule):
+    assert rule.description
+    assert f'   * - ``{rule.name}``\n' in PAGES['policy']
+    assert '.. show-policy::' in PAGES['policy']
+
+
+def osc_commands():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / 'setup.cfg')
+    for line in setup['options.entry_points'][
+            'openstack.baremetal.v1'].strip().splitlines():
+        name, _, value = line.partition(' = ')
+        yield pytest.param(name.replace('_', ' '), value, id=name)
+
+
+@pytest.mark.parametrize(('name', 'value'), list(osc_commands()))
+def test_commands_of_the_client(name, value):
+    # The page is generated from the commands' own help.
+    pattern, = re.findall(r'^\.\. autoprogram-cliff:: openstack\.baremetal'
+                          r'\.v1\n   :command: (.*)$',
+                          PAGES['cli'], re.MULTILINE)
+    assert fnmatch.fnmatch(name, pattern)
+    assert f'$ openstack {name}' in PAGES['cli']
+    command = importlib.metadata.EntryPoint(name, value, '').load()
+    assert command.__doc__
+    for action in command(None, None).get_parser(name)._actions:
+        assert action.help, action.option_strings or action.dest
+
+
+@pytest.mark.parametrize(('program', 'names'), [
+    ('ironic-reservations-dbsync', dbsync.COMMANDS),
+    ('ironic-reservations-manage', manage.COMMANDS),
+    ('ironic-reservations-status',
+     [name for name, _ in status.Checks._upgrade_checks]),
+])
+def test_commands_of_the_api_hosts(program, names):
+    heading = f'\n{program}\n{"=" * len(program)}\n'
+    assert heading in PAGES['cli']
+    section = re.split(r'\n=+\n', PAGES['cli'].partition(heading)[2])[0]
+    assert re.findall(r'^``(.*)``$', section, re.MULTILINE) == [*names]
+
+
+def test_links_of_the_readme():
+    links = re.findall(r'<([^<>]+)>`_', (ROOT / 'README.rst').read_text())
+    assert links
+    assert [link for link in links if not (ROOT / link).is_file()] == []
