@@ -211,9 +211,8 @@ STRINGS = [
         'list': ['x'], 'object': {'x': 'y'},
     }.items()
 ] + [
-    post(f'{where}-{id}', field_value(where, {key: value}), f'{where}.{key}')
+    post(f'{where}-{id}', field_value(where, {'a': value}), f'{where}.a')
     for where in ('extra_specs', 'image.properties')
-    for key in ('a',)
     for id, value in {
         'too-long': 'x' * 1025, 'nul': NUL, 'surrogate': SURROGATE,
         'number': 1, 'true': True, 'list': ['x'], 'object': {},
@@ -225,7 +224,7 @@ STRINGS = [
         'too-long': 'k' * 256, 'nul': NUL, 'surrogate': SURROGATE,
     }.items()
 ] + [
-    post(f'{field}-{id}', field_value(field, value), field)
+    post(f'{field}-is-{id}', field_value(field, value), field)
     for field in ('extra_specs', 'image', 'image.properties')
     for id, value in {'list': [], 'text': 'x', 'number': 1,
                       'true': True}.items()
@@ -254,8 +253,8 @@ CANDIDATES = [
     }.items()]
 
 WORDS = [
-    post(f'{field}-{word or "empty"}', field_value(field, {key: word}),
-         f'{field}.{key}')
+    post(f'{field}-{key}-{word or "empty"}',
+         field_value(field, {key: word}), f'{field}.{key}')
     for field, key, words in (
         ('extra_specs', 'trait:CUSTOM_X',
          ('', 'maybe', 'Required', 'required ', 'preferred')),

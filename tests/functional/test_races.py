@@ -1,0 +1,384 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many clients at once, beside all else that changes nodes.
+
+What must not happen is looked for where it would be seen: in the database,
+by a trigger that writes down every node at the moment it is taken or let go.
+"""
+
+import collections
+import concurrent.futures
+import itertools
+import json
+import multiprocessing
+import random
+import time
+import uuid
+
+import pytest
+import requests
+
+from tests.functional import answers
+
+OURS = '/v1/reservations'
+CLIENTS = 8
+NODES, REQUESTS = 50, 64
+#: How long everybody goes at the nodes, per database.
+SECONDS = 15
+VERSION = {'X-OpenStack-Ironic-API-Version': 'latest'}
+
+_barrier = None
+
+
+# What runs in the clients' processes
+
+def _join(barrier):
+    global _barrier
+    _barrier = barrier
+
+
+def call(method, url, body=None):
+    """A status and what came with it."""
+    response = requests.request(method, url, json=body, headers=VERSION,
+                                timeout=120)
+    return response.status_code, response.json() if response.content else None
+
+
+def post_all(url, bodies):
+    _barrier.wait(120)
+    return [call('POST', url + OURS, body) for body in bodies]
+
+
+def hold_and_release(url, specs):
+    """Ask again and again; returns what was asked and what came of it."""
+    seen = []
+    for spec in until_the_end(specs):
+        instance_uuid = str(uuid.uuid4())
+        status, _ = call('POST', url + OURS,
+                         {**spec, 'instance_uuid': instance_uuid})
+        released = []
+        if status == 201:
+            time.sleep(random.uniform(0, 0.05))
+            # Locked, or in motion: 409. A few are left as they are.
+            while (random.random() > 0.05
+                   and 204 not in released and len(released) < 50):
+                released.append(call(
+                    'DELETE', f'{url}{OURS}/{instance_uuid}')[0])
+        seen.append((instance_uuid, spec, status, released))
+    return seen
+
+
+def allocate(url, resource_class):
+    """Ironic's own way to a node."""
+    seen = []
+    for _ in until_the_end([None]):
+        status, allocation = call('POST', f'{url}/v1/allocations',
+                                  {'resource_class': resource_class})
+        if status != 201:
+            continue
+        path = f'{url}/v1/allocations/{allocation["uuid"]}'
+        # Where SQLite is busy the conductor may leave it at "allocating".
+        for _ in range(50):
+            status, found = call('GET', path)
+            if status == 200 and found['state'] != 'allocating':
+                seen.append(found['state'])
+                break
+        call('DELETE', path)
+    return seen
+
+
+def edit(url, calls):
+    """Make calls at random; returns their statuses."""
+    return [call(method, url + path, body)[0]
+            for method, path, body in until_the_end(calls)]
+
+
+def until_the_end(choices):
+    random.seed()
+    _barrier.wait(120)
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        yield random.choice(choices)
+
+
+@pytest.fixture(scope='module')
+def clients():
+    """Runs a function in every client process, all of them at once."""
+    # Spawned: nothing of pytest's threads and connections is theirs.
+    context = multiprocessing.get_context('spawn')
+    with concurrent.futures.ProcessPoolExecutor(
+            CLIENTS, context, _join,
+            [context.Barrier(CLIENTS)]) as executor:
+        def run(*jobs):
+            assert len(jobs) == CLIENTS
+            return [future.result(300) for future in
+                    [executor.submit(*job) for job in jobs]]
+        yield run
+
+
+# Against each other
+
+@pytest.fixture(scope='module')
+def alone(ironic, start_uwsgi):
+    with start_uwsgi(ironic, processes=4) as alone:
+        yield alone
+
+
+@pytest.fixture(scope='module')
+def pool_class():
+    return f'test-{uuid.uuid4().hex}'
+
+
+@pytest.fixture(scope='module')
+def pool(ironic, pool_class):
+    with ironic.fleet(*[{'resource_class': pool_class,
+                         'properties': {'memory_mb': 1024}}] * NODES
+                      ) as nodes:
+        yield nodes
+
+
+@pytest.fixture(params=['all-in-one', 'uwsgi'])
+def api(request, ironic, alone, pool):
+    yield ironic if request.param == 'all-in-one' else alone
+    for instance_uuid, in answers.execute(
+            ironic, 'SELECT instance_uuid FROM reservations'):
+        status, _ = call('DELETE', f'{ironic.url}{OURS}/{instance_uuid}')
+        assert status == 204
+
+
+def agreement(ironic):
+    """Node and instance as the nodes have them; the rows say the same."""
+    nodes = answers.execute(
+        ironic, 'SELECT id, uuid, instance_uuid FROM nodes '
+                'WHERE instance_uuid IS NOT NULL ORDER BY id')
+    rows = answers.execute(
+        ironic, 'SELECT node_id, node_uuid, instance_uuid '
+                'FROM reservations ORDER BY node_id')
+    assert nodes == rows
+    return {instance_uuid: node_uuid for _, node_uuid, instance_uuid in rows}
+
+
+def test_every_node_is_held_once(ironic, api, pool, pool_class, clients):
+    bodies = [{'resource_class': pool_class, 'memory_mb': 512,
+               'host': f'host-{number}', 'instance_uuid': str(uuid.uuid4())}
+              for number in range(REQUESTS)]
+    seen = list(itertools.chain(*clients(*(
+        (post_all, api.url, bodies[number::CLIENTS])
+        for number in range(CLIENTS)))))
+    assert collections.Counter(status for status, _ in seen) == {
+        201: NODES, 422: REQUESTS - NODES}
+    held = {body['instance_uuid']: body['node_uuid']
+            for status, body in seen if status == 201}
+    assert set(held.values()) == {node.id for node in pool}
+    assert agreement(ironic) == held
+
+
+def test_one_instance_is_held_once(ironic, api, pool_class, clients):
+    for _ in range(5):
+        body = {'resource_class': pool_class,
+                'instance_uuid': str(uuid.uuid4())}
+        seen = list(itertools.chain(*clients(
+            *[(post_all, api.url, [body] * 3)] * CLIENTS)))
+        assert collections.Counter(status for status, _ in seen) == {
+            201: 1, 200: 3 * CLIENTS - 1}
+        node_uuid, = {answer['node_uuid'] for _, answer in seen}
+        assert agreement(ironic)[body['instance_uuid']] == node_uuid
+    assert len(agreement(ironic)) == 5
+
+
+def test_one_instance_is_held_for_one_spec(ironic, api, pool_class, clients):
+    instance_uuid = str(uuid.uuid4())
+    seen = clients(*(
+        (post_all, api.url, [{'resource_class': pool_class, 'name': str(name),
+                              'instance_uuid': instance_uuid}])
+        for name in range(CLIENTS)))
+    assert collections.Counter(status for (status, _), in seen) == {
+        201: 1, 409: CLIENTS - 1}
+    assert list(agreement(ironic)) == [instance_uuid]
+
+
+def test_one_instance_ends_on_one_host(ironic, api, pool_class, clients):
+    instance_uuid = str(uuid.uuid4())
+    seen = clients(*(
+        (post_all, api.url, [{'resource_class': pool_class,
+                              'host': f'host-{name}',
+                              'instance_uuid': instance_uuid}])
+        for name in range(CLIENTS)))
+    assert collections.Counter(status for (status, _), in seen) == {
+        201: 1, 200: CLIENTS - 1}
+    assert len({answer['node_uuid'] for (_, answer), in seen}) == 1
+    assert list(agreement(ironic)) == [instance_uuid]
+
+
+# Against everybody else
+
+AUDIT = '''
+CREATE TABLE audit (
+    id INTEGER PRIMARY KEY {increment}, node_id INTEGER,
+    held_before VARCHAR(36), held VARCHAR(36), allocation_id INTEGER,
+    properties TEXT, traits TEXT, shard VARCHAR(255), retired BOOLEAN,
+    maintenance BOOLEAN, provision_state VARCHAR(15),
+    reservation VARCHAR(255))
+'''
+
+# In the transaction that takes or leaves a node: nothing is between.
+INTO_AUDIT = '''
+INSERT INTO audit (
+    node_id, held_before, held, allocation_id, properties, traits, shard,
+    retired, maintenance, provision_state, reservation)
+VALUES (
+    NEW.id, OLD.instance_uuid, NEW.instance_uuid, NEW.allocation_id,
+    NEW.properties,
+    (SELECT GROUP_CONCAT(trait) FROM node_traits WHERE node_id = NEW.id),
+    NEW.shard, NEW.retired, NEW.maintenance, NEW.provision_state,
+    NEW.reservation);
+'''
+
+TRIGGERS = {
+    'sqlite': f'''
+        CREATE TRIGGER audit_nodes AFTER UPDATE ON nodes
+        WHEN OLD.instance_uuid IS NOT NEW.instance_uuid
+            OR OLD.allocation_id IS NOT NEW.allocation_id
+        BEGIN {INTO_AUDIT} END''',
+    'mysql': f'''
+        CREATE TRIGGER audit_nodes AFTER UPDATE ON nodes FOR EACH ROW
+        IF NOT (OLD.instance_uuid <=> NEW.instance_uuid
+                AND OLD.allocation_id <=> NEW.allocation_id)
+        THEN {INTO_AUDIT} END IF''',
+}
+
+
+@pytest.fixture
+def audit(ironic):
+    """Looks up what has become of the nodes, in order."""
+    dialect = answers.database(ironic.database_url).dialect.name
+    answers.execute(ironic, AUDIT.format(
+        increment='AUTO_INCREMENT' if dialect == 'mysql' else 'AUTOINCREMENT'))
+    answers.execute(ironic, TRIGGERS[dialect])
+    yield lambda: answers.execute(ironic, 'SELECT * FROM audit ORDER BY id')
+    answers.execute(ironic, 'DROP TRIGGER audit_nodes')
+    answers.execute(ironic, 'DROP TABLE audit')
+
+
+def properties(number, memory_mb, gpus):
+    # The number makes every edit another text.
+    return {'memory_mb': memory_mb, 'capabilities': f'gpus:{gpus}',
+            'number': number}
+
+
+#: What is asked for, and whether a node as it was written down is that.
+SPECS = [
+    ({'memory_mb': 1000},
+     lambda node: json.loads(node.properties)['memory_mb'] >= 1000),
+    ({'memory_mb': 500, 'extra_specs': {'reservations:match': 'exact'}},
+     lambda node: json.loads(node.properties)['memory_mb'] == 500),
+    ({'extra_specs': {'capabilities:gpus': '>= 2'}},
+     lambda node: json.loads(node.properties)['capabilities'] == 'gpus:2'),
+    ({'extra_specs': {'capabilities': 'gpus:1'}},
+     lambda node: json.loads(node.properties)['capabilities'] == 'gpus:1'),
+    ({'extra_specs': {'trait:CUSTOM_A': 'required'}},
+     lambda node: 'CUSTOM_A' in (node.traits or '').split(',')),
+    ({'extra_specs': {'trait:CUSTOM_A': 'forbidden'}},
+     lambda node: 'CUSTOM_A' not in (node.traits or '').split(',')),
+    ({'shard': 'a'}, lambda node: node.shard == 'a'),
+]
+
+
+def may_be_held(node):
+    return (node.held_before is None and node.allocation_id is None
+            and node.reservation is None and not node.maintenance
+            and not node.retired and node.provision_state == 'available')
+
+
+def edits(nodes):
+    """What operators do to nodes: properties, traits, and out of the way."""
+    paths = [f'/v1/nodes/{node.id}' for node in nodes]
+    patches = [
+        ('PATCH', path, [
+            {'op': 'add', 'path': '/properties',
+             'value': properties(number, memory_mb, gpus)},
+            {'op': 'add', 'path': '/shard', 'value': shard}])
+        for path in paths
+        for number, (memory_mb, gpus, shard) in enumerate(
+            itertools.product((500, 1000), (1, 2), 'ab'))]
+    retirements = [
+        ('PATCH', path, [{'op': 'add', 'path': '/retired', 'value': retired}])
+        for path in paths for retired in (True, False, False)]
+    traits = [(method, f'{path}/traits/CUSTOM_A', None)
+              for path in paths for method in ('PUT', 'DELETE')]
+    trait_sets = [('PUT', f'{path}/traits', {'traits': names})
+                  for path in paths for names in (['CUSTOM_A'], [])]
+    maintenance = [(method, f'{path}/maintenance', None)
+                   for path in paths for method in ('PUT', 'DELETE')]
+    provision = [('PUT', f'{path}/states/provision', {'target': target})
+                 for path in paths
+                 for target in ('manage', 'provide', 'provide')]
+    return (patches, traits * 3 + trait_sets + retirements,
+            maintenance + provision * 2)
+
+
+def test_holds_beside_all_that_ironic_does(
+        ironic, alone, audit, clients, resource_class):
+    with ironic.fleet(*(
+            {'resource_class': resource_class, 'shard': 'a',
+             'properties': properties(0, 1000, 2)} for _ in range(8))
+            ) as nodes:
+        matches = {json.dumps(spec): match for spec, match in SPECS}
+        specs = [{**spec, 'resource_class': resource_class}
+                 for spec, _ in SPECS]
+        *seen, allocated, patched, traits, moved = clients(
+            *((hold_and_release, api.url, specs)
+              for api in (ironic, ironic, alone, alone)),
+            (allocate, ironic.url, resource_class),
+            *((edit, ironic.url, calls) for calls in edits(nodes)))
+        seen = list(itertools.chain(*seen))
+        statuses = collections.Counter(
+            status for _, _, created, released in seen
+            for status in (created, *released))
+        # Nobody stood still while the others ran.
+        assert set(statuses) <= {201, 204, 409, 422}, statuses
+        assert statuses[201] >= 20 and statuses[204] >= 20, statuses
+        assert allocated.count('active') >= 1
+        for number, done in enumerate((patched, traits, moved)):
+            assert sum(status < 300 for status in done) >= 10, number
+
+        asked = {instance_uuid: (spec, created, released)
+                 for instance_uuid, spec, created, released in seen}
+        history = collections.defaultdict(list)
+        for event in audit():
+            history[event.node_id].append(event)
+        taken, left = collections.Counter(), collections.Counter()
+        for event in itertools.chain(*history.values()):
+            if event.held in asked and event.held_before != event.held:
+                taken[event.held] += 1
+                assert may_be_held(event), event
+                spec = {key: value for key, value in
+                        asked[event.held][0].items()
+                        if key != 'resource_class'}
+                assert matches[json.dumps(spec)](event), (spec, event)
+            # Nobody takes what somebody has.
+            assert None in (event.held_before, event.held) or (
+                event.held_before == event.held), event
+            if event.held in asked:
+                assert event.allocation_id is None, event
+            if event.held_before in asked and event.held is None:
+                left[event.held_before] += 1
+        # What was granted was taken, once; what was released is free, once.
+        assert taken == collections.Counter(
+            {name: 1 for name, (_, created, _) in asked.items()
+             if created == 201})
+        assert left == collections.Counter(
+            {name: 1 for name, (_, _, released) in asked.items()
+             if 204 in released})
+
+        kept = set(taken) - set(left)
+        rows = answers.execute(
+            ironic, 'SELECT reservations.instance_uuid FROM reservations '
+                    'JOIN nodes ON nodes.id = node_id AND '
+                    'nodes.instance_uuid = reservations.instance_uuid')
+        assert {instance_uuid for instance_uuid, in rows} == kept
+        assert len(answers.execute(
+            ironic, 'SELECT id FROM reservations')) == len(kept)
+        for instance_uuid in kept:
+            status, _ = call('GET', f'{ironic.url}{OURS}/{instance_uuid}')
+            assert status == 200
+    answers.execute(ironic, 'DELETE FROM reservations')
