@@ -138,6 +138,8 @@ class ReservationsController:
             raise exception.NotAuthorized(
                 'The reservations of another project cannot be listed.')
         fields = schema.fields(query.pop('fields', None))
+        if 'marker' in query:
+            query['marker'] = query['marker'].lower()
         limit = min(int(query.pop('limit', CONF.api.max_limit)),
                     CONF.api.max_limit)
         # One more than asked for tells whether there is a next page.
