@@ -147,8 +147,7 @@ def _objects(draw):
     pairs.update(draw(st.lists(_others, max_size=2)))
     text = '{' + ', '.join(f'{json.dumps(name)}: {value}'
                            for name, value in pairs.items()) + '}'
-    return draw(st.sampled_from([text, f'  {text}\n',
-                                 text.replace('cpus', '\\u0063pus')]))
+    return draw(st.sampled_from([text, f'  {text}\n']))
 
 
 nodes = st.fixed_dictionaries({
@@ -209,7 +208,7 @@ _requests = st.fixed_dictionaries({
 })
 
 _settings = hypothesis.settings(
-    deadline=None, max_examples=60, suppress_health_check=[
+    deadline=None, max_examples=30, suppress_health_check=[
         hypothesis.HealthCheck.function_scoped_fixture,
         hypothesis.HealthCheck.too_slow])
 
@@ -228,7 +227,8 @@ def add(fleet, batch):
             for node_id, (fields, condition) in zip(ids, batch, strict=True)]
 
 
-@hypothesis.given(st.lists(st.tuples(nodes, _conditions), max_size=25))
+@hypothesis.given(st.lists(st.tuples(nodes, _conditions), min_size=1,
+                           max_size=25))
 @_settings
 def test_profiles_are_the_nodes_as_matching_sees_them(fleet, batch):
     expected = collections.Counter(
@@ -240,7 +240,8 @@ def test_profiles_are_the_nodes_as_matching_sees_them(fleet, batch):
     assert found == expected
 
 
-@hypothesis.given(st.lists(st.tuples(nodes, _conditions), max_size=25),
+@hypothesis.given(st.lists(st.tuples(nodes, _conditions), min_size=1,
+                           max_size=25),
                   st.lists(_requests, min_size=1, max_size=4),
                   st.none() | st.sampled_from(PROJECTS))
 @_settings
@@ -323,6 +324,7 @@ HOSTILE = [
     ('{"cpu_arch": 64, "memory_mb": 4096}', NUMBER),
     ('{"cpu_arch": ["x86_64"], "memory_mb": 4096}', NUMBER),
     ('{"memory_mb": 4096.0000000000009}', NUMBER),
+    (r'{"memory\u005fmb": 4096}', NUMBER),
 ]
 
 
@@ -558,14 +560,12 @@ def test_capacity_for_a_project(owned):
 
 
 def test_held_for_a_project(owned):
-    for owner in (None, 'mine'):
-        owned.hold(limited_to=owner, owner=reservations.Owner('compute-1'))
-    for node_id in set(owned.carried):
-        if owned[node_id].owner is None:
-            owned.edit(node_id, owner='yours')
-    found = rows(limited_to='mine', host='compute-1')
-    assert {row['owner'] for row in found} <= {'mine', 'yours'}
-    assert all('mine' in (row['owner'], row['lessee']) for row in found)
+    for _ in range(5):
+        owned.hold(owner=reservations.Owner('compute-1', 'mine'))
+    assert counts(rows(limited_to='mine', host='compute-1'),
+                  'owner', 'lessee') == {
+        ('mine', None): (2, 0, 1), ('yours', 'mine'): (1, 0, 1)}
+    assert sum(row['held'] for row in rows(host='compute-1')) == 5
 
 
 def test_dry_run_for_a_project(owned):
@@ -641,7 +641,8 @@ def test_one_query_and_no_other(fleet):
     texts = []
 
     def note(connection, cursor, text, *args):
-        texts.append(text)
+        if text != 'BEGIN':
+            texts.append(text)
 
     sa.event.listen(fleet.engine, 'before_cursor_execute', note)
     try:
@@ -846,7 +847,7 @@ def test_node_that_has_changed_since_is_held_as_it_is_now(fleet,
     monkeypatch.setattr(capacity._fleet, 'at_hand', lambda: profiles)
     fleet.edit(node_id, shard='b', properties={'memory_mb': 4096})
     with pytest.raises(exception.NoMatchingNode):
-        fleet.hold(shard='a')
+        fleet.hold(memory_mb=0, shard='a')
     assert fleet.hold(memory_mb=4096, shard='b')[0].node_id == node_id
 
 

@@ -1,0 +1,397 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the fleet can still give, asked of a real Ironic."""
+
+import configparser
+import json
+import time
+import types
+import uuid
+
+import pytest
+
+from tests.functional import answers
+
+OURS = '/v1/reservations'
+CAPACITY = f'{OURS}/capacity'
+KEYS = ['resource_class', 'memory_mb', 'vcpus', 'local_gb', 'cpu_arch',
+        'capabilities', 'traits', 'conductor_group', 'shard', 'owner',
+        'lessee', 'total', 'free', 'held']
+FRESH = {'Cache-Control': 'no-cache'}
+
+LARGE = {'properties': {'memory_mb': 131072, 'cpus': 64, 'local_gb': 2000,
+                        'cpu_arch': 'x86_64',
+                        'capabilities': 'boot_mode:uefi,has_gpu'},
+         'traits': ['CUSTOM_NVME', 'CUSTOM_GPU']}
+SMALL = {'properties': {'memory_mb': 4096, 'cpus': 4, 'local_gb': 100},
+         'traits': ['CUSTOM_NVME'], 'owner': 'a-project'}
+
+
+@pytest.fixture(scope='module')
+def node_class():
+    return f'test.{uuid.uuid4().hex}'
+
+
+@pytest.fixture(scope='module')
+def pool(ironic, node_class):
+    """Two large nodes, one small, and one of which nothing is known."""
+    with ironic.fleet(*({**node, 'resource_class': node_class}
+                        for node in (LARGE, LARGE, SMALL, {}))) as nodes:
+        yield nodes
+
+
+@pytest.fixture(autouse=True)
+def given_back(request):
+    yield
+    if 'pool' in request.fixturenames:
+        ironic = request.getfixturevalue('ironic')
+        answers.execute(
+            ironic, "UPDATE nodes SET provision_state = 'available', "
+            "power_state = 'power off', maintenance = :no, retired = :no, "
+            'reservation = NULL, parent_node = NULL, instance_uuid = NULL, '
+            "shard = NULL, conductor_group = '' WHERE resource_class = :c",
+            c=request.getfixturevalue('node_class'), no=False)
+        answers.execute(ironic, 'DELETE FROM reservations')
+
+
+def capacity(ironic, **query):
+    """The rows as they are now."""
+    response = ironic.http.get(CAPACITY, params=query, headers=FRESH)
+    answers.check(response, 200)
+    assert response.headers['Age'] == '0'
+    body = response.json()
+    assert list(body) == ['capacity']
+    assert all(list(row) == KEYS for row in body['capacity'])
+    return body['capacity']
+
+
+def counts(rows, name='memory_mb'):
+    """{value: (total, free, held)}; no value is there twice."""
+    found = {row[name]: (row['total'], row['free'], row['held'])
+             for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def hold(ironic, **body):
+    response = ironic.http.post(OURS, json=body)
+    answers.check(response, 201)
+    return response.json()
+
+
+def set_node(ironic, node_uuid, **columns):
+    """Put a node into a state that is hard to come by, or does not stay."""
+    for name, value in columns.items():
+        answers.execute(
+            ironic, f'UPDATE nodes SET {name} = :value WHERE uuid = :uuid',
+            value=value, uuid=node_uuid)
+
+
+def test_rows(ironic, pool, node_class):
+    rows = capacity(ironic, resource_class=node_class)
+    common = {'resource_class': node_class, 'conductor_group': '',
+              'shard': None, 'lessee': None, 'held': 0}
+    assert sorted(rows, key=lambda row: row['memory_mb']) == [
+        {**common, 'memory_mb': 0, 'vcpus': 0, 'local_gb': 0,
+         'cpu_arch': None, 'capabilities': {}, 'traits': [], 'owner': None,
+         'total': 1, 'free': 1},
+        {**common, 'memory_mb': 4096, 'vcpus': 4, 'local_gb': 100,
+         'cpu_arch': None, 'capabilities': {}, 'traits': ['CUSTOM_NVME'],
+         'owner': 'a-project', 'total': 1, 'free': 1},
+        {**common, 'memory_mb': 131072, 'vcpus': 64, 'local_gb': 2000,
+         'cpu_arch': 'x86_64',
+         'capabilities': {'boot_mode': 'uefi', 'has_gpu': 'true'},
+         'traits': ['CUSTOM_GPU', 'CUSTOM_NVME'], 'owner': None,
+         'total': 2, 'free': 2}]
+
+
+def test_all_of_the_fleet_is_counted(ironic, pool):
+    (count,), = answers.execute(ironic, 'SELECT COUNT(*) FROM nodes')
+    assert sum(row['total'] for row in capacity(ironic)) == count
+
+
+def test_every_answer_is_in_the_same_order(ironic, pool):
+    assert capacity(ironic) == capacity(ironic)
+
+
+def test_head(ironic, pool):
+    response = ironic.http.head(CAPACITY)
+    answers.check(response, 200)
+    assert 'Age' in response.headers
+
+
+@pytest.mark.parametrize('method', ['POST', 'PUT', 'PATCH', 'DELETE'])
+def test_other_methods(ironic, method):
+    response = ironic.http.request(method, CAPACITY, json={'memory_mb': 1})
+    answers.check(response, 405)
+    assert response.headers['Allow'] == 'GET, HEAD'
+
+
+# Free and held
+
+@pytest.mark.parametrize('columns, free', [
+    ({}, 1), ({'reservation': 'conductor-1'}, 1), ({'maintenance': True}, 0),
+    ({'retired': True}, 0), ({'power_state': None}, 0),
+    ({'provision_state': 'manageable'}, 0),
+    ({'provision_state': 'cleaning'}, 0),
+    ({'instance_uuid': str(uuid.uuid4())}, 0),
+    ({'parent_node': str(uuid.uuid4())}, 0),
+    ({'maintenance': True, 'reservation': 'conductor-1'}, 0),
+    ({'maintenance': None, 'retired': None}, 1),
+], ids=str)
+def test_free(ironic, pool, node_class, columns, free):
+    set_node(ironic, pool[2].id, **columns)
+    assert counts(capacity(ironic, resource_class=node_class))[4096] == (
+        1, free, 0)
+
+
+def test_life_of_a_reservation(ironic, pool, node_class):
+    def large(**query):
+        return counts(capacity(ironic, resource_class=node_class,
+                               **query))[131072]
+
+    held = hold(ironic, resource_class=node_class, memory_mb=8192,
+                host='compute-1')
+    assert large() == (2, 1, 0)
+    assert large(host='compute-1') == (2, 1, 1)
+    assert large(host='compute-2') == (2, 1, 0)
+    assert large(host='COMPUTE-1') == (2, 1, 0)
+    set_node(ironic, held['node_uuid'], provision_state='active')
+    assert large(host='compute-1') == (2, 1, 1)
+    # A tear-down lets go of the node before it is clean.
+    set_node(ironic, held['node_uuid'], provision_state='cleaning',
+             instance_uuid=None)
+    assert large(host='compute-1') == (2, 1, 0)
+    set_node(ironic, held['node_uuid'], provision_state='available')
+    assert large(host='compute-1') == (2, 2, 0)
+
+
+def test_held_without_a_host_is_nobodys(ironic, pool, node_class):
+    hold(ironic, resource_class=node_class, memory_mb=8192)
+    for host in ('compute-1', 'None', 'null'):
+        assert counts(capacity(ironic, resource_class=node_class,
+                               host=host))[131072] == (2, 1, 0)
+
+
+def test_held_wherever_the_node_is_now(ironic, pool, node_class):
+    """A node with an instance stays its host's when its group changes."""
+    for node in pool:
+        set_node(ironic, node.id, conductor_group='rack-7', shard='a')
+    held = hold(ironic, resource_class=node_class, memory_mb=8192,
+                conductor_group='rack-7', host='compute-1')
+    set_node(ironic, held['node_uuid'], conductor_group='rack-8', shard='b')
+    for query in ({'conductor_group': 'rack-7'}, {'shard': 'a'},
+                  {'conductor_group': 'Rack-7', 'shard': 'a'}):
+        rows = capacity(ironic, resource_class=node_class,
+                        host='compute-1', **query)
+        assert counts([row for row in rows
+                       if row['memory_mb'] == 131072], 'shard') == {
+            'a': (1, 1, 0), 'b': (1, 0, 1)}
+        rows = capacity(ironic, resource_class=node_class,
+                        host='compute-2', **query)
+        assert {row['shard'] for row in rows} == {'a'}
+    # What else was asked for holds for these, too.
+    assert capacity(ironic, resource_class='another', host='compute-1',
+                    shard='a') == []
+    assert capacity(ironic, resource_class=node_class, shard='a',
+                    host='compute-1', trait='CUSTOM_ELSE') == []
+    # Where the group's own nodes are of that profile, they stay together.
+    set_node(ironic, held['node_uuid'], conductor_group='rack-7', shard='a')
+    assert counts(capacity(ironic, resource_class=node_class, shard='a',
+                           host='compute-1'))[131072] == (2, 1, 1)
+
+
+def test_total_is_at_least_held(ironic, pool, node_class):
+    for _ in range(2):
+        hold(ironic, resource_class=node_class, memory_mb=8192,
+             host='compute-1')
+    answers.execute(ironic, "UPDATE nodes SET shard = 'b' "
+                            'WHERE resource_class = :c', c=node_class)
+    rows = capacity(ironic, resource_class=node_class, shard='a',
+                    host='compute-1')
+    assert counts(rows) == {131072: (2, 0, 2)}
+
+
+# Filters
+
+@pytest.mark.parametrize('spell', [
+    str, str.upper, lambda name: name.replace('.', '-'),
+    lambda name: 'CUSTOM_' + name.upper().replace('.', '_')],
+    ids=['same', 'upper', 'dash', 'normal'])
+def test_resource_class_in_any_spelling(ironic, pool, node_class, spell):
+    rows = capacity(ironic, resource_class=spell(node_class))
+    assert counts(rows).keys() == {0, 4096, 131072}
+    assert {row['resource_class'] for row in rows} == {node_class}
+
+
+@pytest.mark.parametrize('traits, expected', [
+    ('CUSTOM_NVME', {4096, 131072}), ('CUSTOM_GPU', {131072}),
+    (['CUSTOM_NVME', 'CUSTOM_GPU'], {131072}),
+    (['CUSTOM_NVME', 'CUSTOM_NVME'], {4096, 131072}),
+    ('CUSTOM_ELSE', set()), (['CUSTOM_NVME', 'CUSTOM_ELSE'], set())],
+    ids=str)
+def test_traits(ironic, pool, node_class, traits, expected):
+    assert counts(capacity(ironic, resource_class=node_class,
+                           trait=traits)).keys() == expected
+
+
+def test_conductor_group_and_shard(ironic, pool, node_class):
+    set_node(ironic, pool[0].id, conductor_group='Rack-7', shard='a')
+    set_node(ironic, pool[1].id, shard='A')
+
+    def found(**query):
+        return [(row['conductor_group'], row['shard'])
+                for row in capacity(ironic, resource_class=node_class,
+                                    trait='CUSTOM_GPU', **query)]
+
+    assert set(found()) == {('Rack-7', 'a'), ('', 'A')}
+    assert found(conductor_group='') == [('', 'A')]
+    for group in ('Rack-7', 'rack-7', 'RACK-7'):
+        assert found(conductor_group=group) == [('Rack-7', 'a')]
+    assert found(conductor_group='rack') == []
+    assert found(shard='a') == [('Rack-7', 'a')]
+    assert found(shard='A') == [('', 'A')]
+    assert found(shard='b') == found(shard='a ') == []
+    assert found(shard='a', conductor_group='') == []
+
+
+@pytest.mark.parametrize('query, field', [
+    ('nothing=1', 'nothing'), ('Host=a', 'Host'), ('limit=1', 'limit'),
+    ('fields=total', 'fields'), ('project_id=p', 'project_id'),
+    ('host=a&host=b', 'host'), ('host=a&host=a', 'host'),
+    ('resource_class=a&resource_class=b', 'resource_class'),
+    ('shard=a&shard=b', 'shard'),
+    ('conductor_group=a&conductor_group=', 'conductor_group'),
+    ('host=', 'host'), ('resource_class=', 'resource_class'),
+    ('shard=', 'shard'), ('trait=', 'trait'), ('trait=A&trait=', 'trait'),
+    ('host=%00', 'host'), ('trait=%00', 'trait'),
+    ('shard=' + 'x' * 256, 'shard'), ('host=' + 'x' * 256, 'host'),
+    ('conductor_group=' + 'x' * 256, 'conductor_group'),
+    ('trait=not%20a%20trait', 'trait'), ('trait=gpu!', 'trait'),
+])
+def test_malformed_query(ironic, pool, query, field):
+    text = answers.check(ironic.http.get(f'{CAPACITY}?{query}'), 400)
+    assert text.startswith(field), text
+
+
+@pytest.mark.parametrize('query', ['host=%ff', 'trait=%ED%A0%80'])
+def test_query_that_is_no_text(ironic, query):
+    answers.check(ironic.http.get(f'{CAPACITY}?{query}'), 400)
+
+
+@pytest.mark.parametrize('path', ['/more', f'/{uuid.uuid4()}'])
+def test_nothing_is_below(ironic, path):
+    answers.check(ironic.http.get(CAPACITY + path), 404)
+
+
+# Age
+
+@pytest.fixture(scope='module')
+def patient(ironic, start_uwsgi, tmp_path_factory):
+    """A process whose counts stay good for an hour."""
+    conf = configparser.RawConfigParser()
+    conf.read(ironic.conf_file)
+    conf['reservations'] = {'capacity_ttl': 3600}
+    conf_file = tmp_path_factory.mktemp('patient') / 'ironic.conf'
+    with open(conf_file, 'w') as f:
+        conf.write(f)
+    with start_uwsgi(types.SimpleNamespace(conf_file=str(conf_file)),
+                     processes=1) as alone:
+        yield alone
+
+
+@pytest.mark.parametrize('query', [{}, {'host': 'compute-1'}], ids=str)
+def test_age(ironic, patient, pool, node_class, query):
+    query = {**query, 'resource_class': node_class}
+
+    def get(**headers):
+        response = patient.http.get(CAPACITY, params=query, headers=headers)
+        answers.check(response, 200)
+        return int(response.headers['Age']), response.json()
+
+    age, first = get(**FRESH)
+    assert age == 0
+    set_node(ironic, pool[2].id, maintenance=True)
+    ages = [age]
+    while ages[-1] < 2 and len(ages) < 100:
+        time.sleep(0.1)
+        age, found = get()
+        assert found == first
+        ages.append(age)
+    assert ages[-1] >= 2 and ages == sorted(ages)
+    age, changed = get(**FRESH)
+    assert age == 0
+    assert changed != first
+    age, found = get()
+    assert found == changed
+    assert age < ages[-1]
+
+
+@pytest.mark.parametrize('value', [
+    'no-cache', 'NO-CACHE', 'max-age=9, no-cache', 'no-store', 'max-age=x',
+    'no-cache="', '=', ',,', '"', 'max-age'])
+def test_cache_control_is_no_ones_end(patient, pool, value):
+    response = patient.http.get(CAPACITY, headers={'Cache-Control': value})
+    answers.check(response, 200)
+    assert int(response.headers['Age']) >= 0
+
+
+def test_count_grows_old_at_the_default(ironic, pool, node_class):
+    """After capacity_ttl, 5 s, it is counted anew without being told."""
+    set_node(ironic, pool[2].id, maintenance=True)
+    for _ in range(150):
+        response = ironic.http.get(CAPACITY,
+                                   params={'resource_class': node_class})
+        answers.check(response, 200)
+        assert int(response.headers['Age']) <= 5
+        if counts(response.json()['capacity'])[4096] == (1, 0, 0):
+            return
+        time.sleep(0.1)
+    raise AssertionError('it is never counted anew')
+
+
+# Through Ironic's own API
+
+def test_long_lists_of_traits(ironic, node_class):
+    """MySQL cuts GROUP_CONCAT at 1,024 bytes."""
+    traits = [f'CUSTOM_{number:02}_{"X" * 100}' for number in range(30)]
+    with ironic.fleet({'resource_class': node_class, 'traits': traits},
+                      {'resource_class': node_class,
+                       'traits': [*traits, 'CUSTOM_Z']}):
+        rows = capacity(ironic, trait=traits[-1])
+        assert sorted(row['traits'] for row in rows) == [
+            traits, [*traits, 'CUSTOM_Z']]
+        assert counts(capacity(ironic, trait='CUSTOM_Z')) == {0: (1, 1, 0)}
+        held = hold(ironic, memory_mb=0, extra_specs={
+            'trait:CUSTOM_Z': 'required', f'trait:{traits[-1]}': 'required'})
+        assert counts(capacity(ironic, trait='CUSTOM_Z')) == {0: (1, 0, 0)}
+        answers.check(ironic.http.delete(
+            f'{OURS}/{held["instance_uuid"]}'), 204)
+
+
+HOSTILE = [r'"\ud800"', r'"a:\u0000,b"', 'NaN', '["a"]', '{"a": 1}', '7',
+           'true', '"a:\U0001f600"']
+
+
+@pytest.mark.parametrize('text', HOSTILE)
+def test_properties_that_ironic_takes_stop_nobody(ironic, pool, node_class,
+                                                  text):
+    """Whoever may edit one node must not stop the service for all."""
+    path = f'/v1/nodes/{pool[3].id}'
+    response = ironic.http.patch(
+        path, headers={'Content-Type': 'application/json'},
+        data=('[{"op": "add", "path": "/properties/capabilities", '
+              f'"value": {text}}}]').encode())
+    try:
+        # Ironic takes most of it, and answers 400 to some.
+        assert response.status_code in (200, 400), response.text
+        rows = capacity(ironic, resource_class=node_class)
+        assert sum(row['total'] for row in rows) == 4
+        held = hold(ironic, resource_class=node_class, memory_mb=8192)
+        assert held['node_uuid'] in (pool[0].id, pool[1].id)
+        response = ironic.http.post(OURS, json={
+            'resource_class': node_class, 'memory_mb': 999999})
+        answers.check(response, 422)
+        assert json.loads(response.text)['explanation']['considered'] >= 4
+    finally:
+        answers.execute(ironic, "UPDATE nodes SET properties = '{}' "
+                                'WHERE uuid = :u', u=pool[3].id)

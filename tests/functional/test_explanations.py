@@ -1,0 +1,375 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why no node matches, and what a dry run finds, from a real Ironic."""
+
+import uuid
+
+import pytest
+
+from tests.functional import answers
+
+OURS = '/v1/reservations'
+DRY_RUN = f'{OURS}?dry_run=true'
+
+
+@pytest.fixture(scope='module')
+def node_class():
+    return f'test-{uuid.uuid4().hex}'
+
+
+@pytest.fixture(scope='module')
+def of_class(node_class):
+    """How an explanation names the class."""
+    return f'resource_class=CUSTOM_{node_class.upper().replace("-", "_")}'
+
+
+@pytest.fixture(scope='module')
+def pool(ironic, node_class):
+    """Eight nodes; the first two have a trait, and all a capability."""
+    with ironic.fleet(*(
+            {'name': f'explained-{number}', 'resource_class': node_class,
+             'properties': {'memory_mb': 1024 * (1 + number // 4),
+                            'cpus': 8, 'local_gb': 100,
+                            'capabilities': 'uefi'},
+             'traits': ['CUSTOM_GPU'] if number < 2 else []}
+            for number in range(8))) as nodes:
+        yield nodes
+
+
+@pytest.fixture(autouse=True)
+def given_back(ironic, pool, node_class):
+    yield
+    answers.execute(
+        ironic, "UPDATE nodes SET provision_state = 'available', "
+        "power_state = 'power off', maintenance = :no, retired = :no, "
+        'reservation = NULL, parent_node = NULL, instance_uuid = NULL '
+        'WHERE resource_class = :c', c=node_class, no=False)
+    answers.execute(ironic, 'DELETE FROM reservations')
+
+
+def set_node(ironic, node, **columns):
+    for name, value in columns.items():
+        answers.execute(
+            ironic, f'UPDATE nodes SET {name} = :value WHERE uuid = :uuid',
+            value=value, uuid=node.id)
+
+
+def dry_run(ironic, **body):
+    """Ask for a dry run; it adds up and leaves no trace."""
+    before = answers.state(ironic)
+    response = ironic.http.post(DRY_RUN, json=body)
+    answers.check(response, 200)
+    assert answers.state(ironic) == before
+    assert 'Location' not in response.headers
+    verdict = response.json()
+    assert list(verdict) == ['matching_nodes', 'profiles', 'explanation']
+    check(ironic, verdict['explanation'], verdict['matching_nodes'])
+    return verdict
+
+
+def check(ironic, explanation, matching=0):
+    assert list(explanation) == ['considered', 'eliminated', 'nearest']
+    # In a noauth Ironic every caller sees all nodes.
+    (count,), = answers.execute(ironic, 'SELECT COUNT(*) FROM nodes')
+    assert explanation['considered'] == count
+    assert count == matching + sum(each['nodes']
+                                   for each in explanation['eliminated'])
+    assert all(list(each) == ['by', 'nodes'] and each['nodes']
+               for each in explanation['eliminated'])
+
+
+def refused(ironic, retry=False, **body):
+    """Ask for what there is not; a dry run says the same."""
+    before = answers.state(ironic)
+    response = ironic.http.post(OURS, json=body)
+    text = answers.check(response, 422)
+    assert answers.state(ironic) == before
+    assert response.headers.get('Retry-After') == ('1' if retry else None)
+    explanation = response.json()['explanation']
+    check(ironic, explanation)
+    verdict = dry_run(ironic, **body)
+    assert verdict['explanation'] == explanation
+    assert verdict['matching_nodes'] == 0
+    # For people: what was looked at and what keeps it from being held.
+    assert str(explanation['considered']) in text
+    for each in explanation['eliminated'][:1]:
+        assert each['by'] in text and str(each['nodes']) in text
+    assert '\n' not in text and '{' not in text
+    return explanation
+
+
+def eliminated(explanation, of_class):
+    """{by: nodes} of the own nodes, in order."""
+    return {each['by']: each['nodes'] for each in explanation['eliminated']
+            if each['by'] != of_class}
+
+
+def test_dry_run(ironic, pool, node_class):
+    verdict = dry_run(ironic, resource_class=node_class, memory_mb=2048)
+    assert verdict['matching_nodes'] == 4
+    profile, = verdict['profiles']
+    assert profile == {
+        'resource_class': node_class, 'memory_mb': 2048, 'vcpus': 8,
+        'local_gb': 100, 'cpu_arch': None, 'capabilities': {'uefi': 'true'},
+        'traits': [], 'conductor_group': '', 'shard': None, 'owner': None,
+        'lessee': None, 'total': 4, 'free': 4, 'held': 0}
+
+
+@pytest.mark.parametrize('word, status', [
+    ('true', 200), ('True', 200), ('false', 201), ('False', 201), ('', 400),
+    ('maybe', 400), ('2', 400), ('true&dry_run=true', 400)])
+def test_dry_run_or_not(ironic, pool, node_class, word, status):
+    response = ironic.http.post(f'{OURS}?dry_run={word}',
+                                json={'resource_class': node_class})
+    answers.check(response, status)
+    rows = answers.execute(ironic, 'SELECT * FROM reservations')
+    assert len(rows) == (status == 201)
+
+
+@pytest.mark.parametrize('body, field', [
+    ({}, 'body'), ({'memory_mb': '1'}, 'memory_mb'),
+    ({'memory_mb': 1, 'expires_in': 0}, 'expires_in'),
+    ({'memory_mb': 1, 'expires_in': 86401}, 'expires_in'),
+    ({'memory_mb': 1, 'extra_specs': {'trait:A': 'x'}},
+     'extra_specs.trait:A')], ids=str)
+def test_dry_run_is_as_strict(ironic, body, field):
+    assert field in answers.check(ironic.http.post(DRY_RUN, json=body), 400)
+
+
+def test_dry_run_of_an_instance_that_holds_a_node(ironic, pool, node_class):
+    body = {'resource_class': node_class, 'memory_mb': 2048,
+            'instance_uuid': str(uuid.uuid4())}
+    answers.check(ironic.http.post(OURS, json=body), 201)
+    assert dry_run(ironic, **body)['matching_nodes'] == 3
+
+
+def test_matching_nodes_can_be_held(ironic, pool, node_class):
+    body = {'resource_class': node_class, 'memory_mb': 2048}
+    for left in (4, 3, 2, 1):
+        assert dry_run(ironic, **body)['matching_nodes'] == left
+        answers.check(ironic.http.post(OURS, json=body), 201)
+    refused(ironic, **body)
+
+
+def test_first_constraint_that_is_not_satisfied(ironic, pool, node_class,
+                                                of_class):
+    explanation = refused(
+        ironic, resource_class=node_class, memory_mb=2048,
+        extra_specs={'trait:CUSTOM_GPU': 'required'})
+    assert eliminated(explanation, of_class) == {
+        'memory_mb>=2048': 4, 'trait:CUSTOM_GPU=required': 4}
+    assert explanation['nearest'] == {'by': 'trait:CUSTOM_GPU=required',
+                                      'nodes': 4}
+
+
+def test_nearest_is_of_the_free_ones(ironic, pool, node_class):
+    body = {'resource_class': node_class, 'memory_mb': 2048,
+            'extra_specs': {'trait:CUSTOM_GPU': 'required'}}
+    for node in pool[4:7]:
+        set_node(ironic, node, maintenance=True)
+    # Without the trait one node could be held, without the size two.
+    assert refused(ironic, **body)['nearest'] == {
+        'by': 'memory_mb>=2048', 'nodes': 2}
+    for node in pool[:2]:
+        set_node(ironic, node, retired=True)
+    assert refused(ironic, **body)['nearest'] == {
+        'by': 'trait:CUSTOM_GPU=required', 'nodes': 1}
+    set_node(ironic, pool[7], maintenance=True)
+    assert refused(ironic, **body)['nearest'] is None
+
+
+def test_two_things_at_once_are_not_near(ironic, pool, node_class):
+    explanation = refused(ironic, resource_class=node_class, memory_mb=4096,
+                          vcpus=16)
+    assert explanation['nearest'] is None
+
+
+@pytest.mark.parametrize('body, by', [
+    ({'vcpus': 9}, 'vcpus>=9'),
+    ({'root_gb': 50, 'ephemeral_gb': 51}, 'local_gb>=101'),
+    ({'root_gb': 99, 'extra_specs': {'reservations:match': 'exact'}},
+     'local_gb=99'),
+    ({'image': {'min_ram': 4096}}, 'image:memory_mb>=4096'),
+    ({'image': {'min_disk': 200}}, 'image:local_gb>=200'),
+    ({'conductor_group': 'Rack'}, 'conductor_group=rack'),
+    ({'shard': 'S'}, 'shard=S'),
+    ({'extra_specs': {'trait:CUSTOM_X': 'required'}},
+     'trait:CUSTOM_X=required'),
+    ({'extra_specs': {'capabilities': 'uefi:false'}},
+     'capabilities:uefi=false'),
+    ({'extra_specs': {'capabilities': 'gpu'}}, 'capabilities:gpu'),
+    ({'extra_specs': {'capabilities:gpus': '>= 4'}},
+     'capabilities:gpus >= 4'),
+    ({'extra_specs': {'cpu_arch': 'amd64'}}, 'capabilities:cpu_arch=x86_64'),
+    ({'image': {'properties': {'img_hv_type': 'qemu'}}},
+     'hypervisor_type=qemu'),
+], ids=str)
+def test_each_constraint_by_its_name(ironic, pool, node_class, of_class,
+                                     body, by):
+    explanation = refused(ironic, resource_class=node_class, **body)
+    assert sum(eliminated(explanation, of_class).values()) + sum(
+        each['nodes'] for each in explanation['eliminated']
+        if each['by'] == of_class) == explanation['considered']
+    others = explanation['considered'] - len(pool)
+    if by.partition('=')[0] in ('conductor_group', 'shard'):
+        # These come before the class, and eliminate the others as well.
+        assert eliminated(explanation, of_class) == {by: len(pool) + others}
+    else:
+        assert eliminated(explanation, of_class) == {by: len(pool)}
+    assert explanation['nearest'] == {'by': by, 'nodes': len(pool)}
+
+
+CONDITIONS = [
+    ('reserved', {'instance_uuid': 'an instance'}),
+    ('maintenance', {'maintenance': True}),
+    ('not available', {'provision_state': 'cleaning'}),
+    ('retired', {'retired': True}),
+    ('power state unknown', {'power_state': None}),
+    ('child node', {'parent_node': 'a node'}),
+    ('locked', {'reservation': 'conductor-1'}),
+]
+
+
+def apply(ironic, node, columns):
+    set_node(ironic, node, **{
+        name: str(uuid.uuid4()) if name in ('instance_uuid', 'parent_node')
+        else value for name, value in columns.items()})
+
+
+@pytest.mark.parametrize('reason, columns', CONDITIONS,
+                         ids=[reason for reason, _ in CONDITIONS])
+def test_each_reason_by_its_name(ironic, pool, node_class, of_class, reason,
+                                 columns):
+    for node in pool:
+        apply(ironic, node, columns)
+    explanation = refused(ironic, resource_class=node_class,
+                          retry=reason == 'locked')
+    assert eliminated(explanation, of_class) == {reason: 8}
+    assert explanation['nearest'] is None
+
+
+def test_reasons_in_their_order(ironic, pool, node_class, of_class):
+    for node, (_, columns) in zip(pool, CONDITIONS, strict=False):
+        apply(ironic, node, columns)
+    # All at once on the last: the first reason is told.
+    for _, columns in CONDITIONS:
+        apply(ironic, pool[7], columns)
+    explanation = refused(ironic, retry=True, resource_class=node_class)
+    assert list(eliminated(explanation, of_class).items()) == [
+        ('reserved', 2), ('maintenance', 1), ('not available', 1),
+        ('retired', 1), ('power state unknown', 1), ('child node', 1),
+        ('locked', 1)]
+
+
+def test_allocated(ironic, pool, node_class, of_class):
+    response = ironic.http.post('/v1/allocations', json={
+        'resource_class': node_class, 'candidate_nodes': [pool[0].id]})
+    allocation = response.json()['uuid']
+    try:
+        for _ in range(100):
+            found = ironic.http.get(f'/v1/allocations/{allocation}').json()
+            if found['state'] != 'allocating':
+                break
+        assert found['state'] == 'active', found
+        verdict = dry_run(ironic, resource_class=node_class)
+        assert eliminated(verdict['explanation'], of_class) in (
+            {'reserved': 1}, {'reserved': 1, 'locked': 1})
+        set_node(ironic, pool[0], instance_uuid=None)
+        verdict = dry_run(ironic, resource_class=node_class)
+        assert eliminated(verdict['explanation'], of_class)['allocated'] == 1
+    finally:
+        ironic.http.delete(f'/v1/allocations/{allocation}')
+
+
+def test_locks_are_the_last_obstacle(ironic, pool, node_class, of_class):
+    for node in pool:
+        set_node(ironic, node, reservation='conductor-1')
+    body = {'resource_class': node_class, 'memory_mb': 2048}
+    explanation = refused(ironic, retry=True, **body)
+    assert eliminated(explanation, of_class) == {'memory_mb>=2048': 4,
+                                                 'locked': 4}
+    verdict = dry_run(ironic, **body)
+    assert [profile['free'] for profile in verdict['profiles']] == [4]
+    # One that would not do anyway is no reason to come again.
+    refused(ironic, resource_class=node_class, memory_mb=8192)
+    for node in pool[4:]:
+        set_node(ironic, node, maintenance=True)
+    refused(ironic, **body)
+    set_node(ironic, pool[7], reservation=None, maintenance=False)
+    assert dry_run(ironic, **body)['matching_nodes'] == 1
+    answers.check(ironic.http.post(OURS, json=body), 201)
+
+
+def test_candidates(ironic, pool, node_class, of_class):
+    wanted = [pool[0].name, pool[4].id, 'nobody']
+    verdict = dry_run(ironic, candidate_nodes=wanted)
+    assert verdict['matching_nodes'] == 2
+    considered = verdict['explanation']['considered']
+    assert verdict['explanation']['eliminated'] == [
+        {'by': 'candidate_nodes', 'nodes': considered - 2}]
+    explanation = refused(ironic, candidate_nodes=wanted, memory_mb=2048,
+                          extra_specs={'trait:CUSTOM_GPU': 'required'})
+    assert explanation['eliminated'] == [
+        {'by': 'candidate_nodes', 'nodes': considered - 2},
+        {'by': 'memory_mb>=2048', 'nodes': 1},
+        {'by': 'trait:CUSTOM_GPU=required', 'nodes': 1}]
+
+
+def test_candidates_of_the_flavor(ironic, pool):
+    body = {'candidate_nodes': [pool[0].name, pool[1].name],
+            'extra_specs': {'reservations:candidate_nodes':
+                            f'{pool[1].id}, {pool[2].name}'}}
+    assert dry_run(ironic, **body)['matching_nodes'] == 1
+    set_node(ironic, pool[1], maintenance=True)
+    explanation = refused(ironic, **body)
+    assert explanation['eliminated'] == [
+        {'by': 'candidate_nodes', 'nodes': explanation['considered'] - 1},
+        {'by': 'maintenance', 'nodes': 1}]
+
+
+def test_no_such_candidate(ironic, pool):
+    explanation = refused(ironic, candidate_nodes=['nobody'], memory_mb=2048)
+    assert explanation['eliminated'] == [
+        {'by': 'candidate_nodes', 'nodes': explanation['considered']}]
+    # Without the candidates the four of that size could be held.
+    assert explanation['nearest'] == {'by': 'candidate_nodes', 'nodes': 4}
+
+
+def test_class_that_nobody_has(ironic, pool):
+    explanation = refused(ironic, resource_class='nobodys')
+    assert explanation['eliminated'] == [
+        {'by': 'resource_class=CUSTOM_NOBODYS',
+         'nodes': explanation['considered']}]
+    assert explanation['nearest']['by'] == 'resource_class=CUSTOM_NOBODYS'
+
+
+def test_same_question_same_answer(ironic, pool, node_class):
+    body = {'resource_class': node_class, 'memory_mb': 2048, 'vcpus': 9,
+            'extra_specs': {'trait:CUSTOM_GPU': 'required',
+                            'trait:CUSTOM_A': 'required',
+                            'capabilities': 'a,b:c'}}
+    assert refused(ironic, **body) == refused(ironic, **body)
+
+
+def test_words_of_the_caller_do_no_harm(ironic, pool):
+    text = 'x\'"; DROP TABLE nodes; -- %s %(a)s {0} \u00e4\U0001f600'
+    refused_by = {'capabilities': text, f'capabilities:{text}': text}
+    response = ironic.http.post(OURS, json={
+        'shard': text, 'conductor_group': text, 'memory_mb': 1,
+        'candidate_nodes': [text], 'extra_specs': refused_by})
+    answers.check(response, 422)
+    check(ironic, response.json()['explanation'])
+
+
+def test_no_node_at_all(start_ironic):
+    with start_ironic() as ironic:
+        response = ironic.http.post(OURS, json={'memory_mb': 1})
+        text = answers.check(response, 422)
+        assert response.json()['explanation'] == {
+            'considered': 0, 'eliminated': [], 'nearest': None}
+        assert '0 nodes' in text
+        assert 'Retry-After' not in response.headers
+        assert dry_run(ironic, memory_mb=1) == {
+            'matching_nodes': 0, 'profiles': [], 'explanation':
+                response.json()['explanation']}
+        response = ironic.http.get(f'{OURS}/capacity')
+        assert response.json() == {'capacity': []}

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why no node matches: counts that sum up, in a stable order."""
+
+import itertools
+import json
+
+import pytest
+
+from ironic_reservations import matching
+from ironic_reservations import request_spec
+
+BODY = {'memory_mb': 1024, 'vcpus': 8, 'resource_class': 'gold',
+        'conductor_group': 'Rack', 'shard': 'a',
+        'candidate_nodes': ['node-1'],
+        'image': {'min_ram': 512, 'min_disk': 10, 'properties': {
+            'hw_firmware_type': 'uefi', 'img_hv_type': 'qemu'}},
+        'extra_specs': {'trait:CUSTOM_B': 'required',
+                        'trait:CUSTOM_A': 'required',
+                        'trait:CUSTOM_C': 'forbidden',
+                        'capabilities': 'gpu,ssd:4',
+                        'capabilities:raid': '>= 2',
+                        'cpu_arch': 'amd64'}}
+NAMES = ['candidate_nodes', 'conductor_group=rack', 'shard=a',
+         'resource_class=CUSTOM_GOLD', 'hypervisor_type=qemu',
+         'memory_mb>=1024', 'vcpus>=8', 'image:memory_mb>=512',
+         'image:local_gb>=10', 'trait:CUSTOM_A=required',
+         'trait:CUSTOM_B=required', 'trait:CUSTOM_C=forbidden',
+         'capabilities:gpu', 'capabilities:ssd=4', 'capabilities:raid >= 2',
+         'capabilities:cpu_arch=x86_64', 'capabilities:boot_mode=uefi']
+
+
+def constraints(**body):
+    return matching.constraints(request_spec.RequestSpec.from_dict(body))
+
+
+def node(memory=4096, resource_class='gold', traits=(), **more):
+    return matching.Node(
+        1, 'uuid', resource_class=resource_class, traits=frozenset(traits),
+        properties=json.dumps({'memory_mb': memory, 'cpus': 8}), **more)
+
+
+def explain(asked, *groups):
+    """Explain; whatever the answer, it must add up."""
+    explanation = matching.explain(asked, groups)
+    assert list(explanation) == ['considered', 'eliminated', 'nearest']
+    assert explanation['considered'] == sum(count for *_, count in groups)
+    matched = sum(count for node, reason, count in groups
+                  if not reason and matching.matches(asked, node))
+    assert explanation['considered'] == matched + sum(
+        each['nodes'] for each in explanation['eliminated'])
+    for each in explanation['eliminated']:
+        assert list(each) == ['by', 'nodes'] and each['nodes'] > 0
+    # It must be data, and the same in whatever order the nodes come.
+    assert json.loads(json.dumps(explanation)) == explanation
+    assert matching.explain(asked, groups[::-1]) == explanation
+    return explanation
+
+
+def eliminated(explanation):
+    return {each['by']: each['nodes'] for each in explanation['eliminated']}
+
+
+def test_names_are_stable():
+    assert [name for name, _ in constraints(**BODY)] == NAMES
+
+
+def test_names_do_not_depend_on_the_order_of_the_request():
+    def turned(value):
+        if not isinstance(value, dict):
+            return value
+        return {key: turned(value[key]) for key in reversed(value)}
+
+    names = [name for name, _ in constraints(**turned(BODY))]
+    assert sorted(names) == sorted(NAMES)
+    assert names[:12] == NAMES[:12]
+
+
+def test_exact_sizes_have_other_names():
+    names = [name for name, _ in constraints(
+        memory_mb=1, vcpus=2, root_gb=3,
+        extra_specs={'reservations:match': 'exact'})]
+    assert names == ['memory_mb=1', 'vcpus=2', 'local_gb=3']
+
+
+def test_nothing_to_consider():
+    assert explain(constraints(memory_mb=1)) == {
+        'considered': 0, 'eliminated': [], 'nearest': None}
+
+
+def test_all_match():
+    assert explain(constraints(memory_mb=1), (node(), None, 3)) == {
+        'considered': 3, 'eliminated': [], 'nearest': None}
+
+
+def test_as_the_documentation_has_it():
+    asked = constraints(extra_specs={'trait:CUSTOM_GPU': 'required'})
+    gpu = node(traits=['CUSTOM_GPU'])
+    assert explain(asked, (node(), None, 31), (node(), 'reserved', 437),
+                   (gpu, 'locked', 12)) == {
+        'considered': 480,
+        'eliminated': [{'by': 'trait:CUSTOM_GPU=required', 'nodes': 468},
+                       {'by': 'locked', 'nodes': 12}],
+        'nearest': {'by': 'trait:CUSTOM_GPU=required', 'nodes': 31}}
+
+
+def test_each_node_counts_once_for_the_first_that_it_does_not_satisfy():
+    asked = constraints(resource_class='gold', memory_mb=8192,
+                        extra_specs={'trait:CUSTOM_A': 'required'})
+    explanation = explain(
+        asked, (node(resource_class='silver'), None, 1),
+        (node(), 'maintenance', 2), (node(memory=8192), None, 4),
+        (node(memory=8192, traits=['CUSTOM_A']), 'maintenance', 8))
+    assert explanation['eliminated'] == [
+        {'by': 'resource_class=CUSTOM_GOLD', 'nodes': 1},
+        {'by': 'memory_mb>=8192', 'nodes': 2},
+        {'by': 'trait:CUSTOM_A=required', 'nodes': 4},
+        {'by': 'maintenance', 'nodes': 8}]
+    assert explanation['nearest'] == {'by': 'trait:CUSTOM_A=required',
+                                      'nodes': 4}
+
+
+@pytest.mark.parametrize('reasons', itertools.islice(
+    itertools.permutations(matching.REASONS), 0, None, 5000), ids=str)
+def test_reasons_in_their_order_lock_last(reasons):
+    explanation = explain(
+        constraints(memory_mb=1),
+        *((node(), reason, number) for number, reason
+          in enumerate(reasons, start=1)))
+    assert [each['by'] for each in explanation['eliminated']] == [
+        'reserved', 'allocated', 'maintenance', 'not available', 'retired',
+        'power state unknown', 'child node', 'locked']
+    assert explanation['nearest'] is None
+
+
+def test_nearest_is_what_alone_keeps_most_free_nodes_from_being_held():
+    asked = constraints(resource_class='gold', memory_mb=8192)
+    explanation = explain(
+        asked,
+        # Two things are wrong with most of them.
+        (node(resource_class='silver'), None, 100),
+        (node(resource_class='silver', memory=8192), None, 3),
+        (node(), None, 2),
+        # And these are not free.
+        (node(), 'reserved', 50), (node(), 'locked', 50))
+    assert explanation['nearest'] == {
+        'by': 'resource_class=CUSTOM_GOLD', 'nodes': 3}
+    assert eliminated(explanation) == {
+        'resource_class=CUSTOM_GOLD': 103, 'memory_mb>=8192': 102}
+
+
+def test_first_of_two_that_are_equally_near():
+    asked = constraints(resource_class='gold', memory_mb=8192)
+    assert explain(asked, (node(), None, 1), (node(
+        resource_class='silver', memory=8192), None, 1))['nearest'] == {
+            'by': 'resource_class=CUSTOM_GOLD', 'nodes': 1}
+
+
+def test_no_single_constraint_is_near():
+    asked = constraints(resource_class='gold', memory_mb=8192)
+    assert explain(asked, (node(resource_class='silver'), None, 9))[
+        'nearest'] is None
+
+
+def test_two_lists_of_candidates_are_one_constraint():
+    asked = constraints(candidate_nodes=['a'], extra_specs={
+        'reservations:candidate_nodes': 'b'})
+    assert explain(asked, (node(name='a'), None, 1), (node(name='c'), None,
+                                                      1)) == {
+        'considered': 2,
+        'eliminated': [{'by': 'candidate_nodes', 'nodes': 2}],
+        'nearest': {'by': 'candidate_nodes', 'nodes': 2}}
+
+
+def test_same_capability_twice_is_one_constraint():
+    asked = constraints(extra_specs={'capabilities': 'gpu:1',
+                                     'capabilities:gpu': '1'})
+    assert explain(asked, (node(), None, 2)) == {
+        'considered': 2,
+        'eliminated': [{'by': 'capabilities:gpu=1', 'nodes': 2}],
+        'nearest': {'by': 'capabilities:gpu=1', 'nodes': 2}}
+
+
+def test_foreign_hypervisor_matches_nothing():
+    asked = constraints(memory_mb=1, image={
+        'properties': {'img_hv_type': 'QEMU'}})
+    assert explain(asked, (node(), None, 2))['eliminated'] == [
+        {'by': 'hypervisor_type=qemu', 'nodes': 2}]
