@@ -16,6 +16,7 @@ from ironic_reservations.db import models
 from ironic_reservations.reservations import Owner
 
 INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
+OTHER = '1be26c0b-03f2-4d2e-ae87-c02d7f33c123'
 HOST_1, HOST_2 = Owner(host='compute-1'), Owner(host='compute-2')
 GOLD = {'resource_class': 'gold', 'memory_mb': 1000}
 
@@ -88,13 +89,13 @@ def test_empty_fleet(fleet):
 INELIGIBLE = [
     *({'provision_state': state} for state in sorted(
         states.ALL_STATES - {'available'}) + [None]),
-    {'instance_uuid': str(uuid.uuid4())},
+    {'instance_uuid': OTHER},
     {'allocation_id': 'an allocation'},
     {'reservation': 'conductor-1'},
     {'maintenance': True},
     {'retired': True},
     {'power_state': None},
-    {'parent_node': str(uuid.uuid4())},
+    {'parent_node': OTHER},
 ]
 
 
@@ -182,12 +183,12 @@ CHANGED = {
     'owner-case': {'owner': 'MINE'},
     'no-owner': {'owner': None},
     'state': {'provision_state': 'manageable'},
-    'instance': {'instance_uuid': str(uuid.uuid4())},
+    'instance': {'instance_uuid': OTHER},
     'lock': {'reservation': 'conductor-1'},
     'maintenance': {'maintenance': True},
     'retired': {'retired': True},
     'power': {'power_state': None},
-    'parent': {'parent_node': str(uuid.uuid4())},
+    'parent': {'parent_node': OTHER},
     'required-trait': ['CUSTOM_C'],
     'no-traits': [],
     'forbidden-trait': ['CUSTOM_A', 'CUSTOM_B'],
@@ -665,7 +666,7 @@ def test_late_release_by_a_host_that_held_it(held):
     ({'provision_state': 'deploying'}, exception.Conflict),
     ({'reservation': 'conductor-1'}, exception.Conflict),
     ({'instance_uuid': None}, exception.NotFound),
-    ({'instance_uuid': str(uuid.uuid4())}, exception.NotFound)], ids=str)
+    ({'instance_uuid': OTHER}, exception.NotFound)], ids=str)
 def test_node_that_changes_is_not_released(held, fields, error):
     before = held.rows
     with held.before(HOLD, lambda: held.edit(held.node_id, **fields)):
