@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """One class for each command; they stand on python-ironicclient."""
 
+import copy
 import json
 import re
 import urllib.parse
 
 from cliff import columns
 from ironicclient import exc
+from ironicclient.common import http
+from keystoneauth1 import exceptions as ksa_exc
+from openstack import exceptions as sdk_exc
+from osc_lib import exceptions
 from osc_lib.cli import format_columns
 from osc_lib.command import command
+from oslo_utils import uuidutils
 import prettytable
 import tenacity
 
@@ -36,12 +42,37 @@ _SIZES = {'ram': ('memory_mb', '<MiB>', 'Memory of the node'),
                         'Ephemeral disk of the instance'),
           'swap': ('swap', '<MiB>', 'Swap disk of the instance')}
 
+# What an option overrides in a flavor's extra specs, as patterns of keys.
+_OVERRIDDEN = {'memory_mb': r'resources[\w-]*:MEMORY_MB',
+               'vcpus': r'resources[\w-]*:VCPU',
+               'root_gb': r'resources[\w-]*:DISK_GB',
+               'ephemeral_gb': r'resources[\w-]*:DISK_GB',
+               'swap': r'resources[\w-]*:DISK_GB',
+               'resource_class': r'resources[\w-]*:CUSTOM_.*',
+               'candidate_nodes': 'reservations:candidate_nodes'}
 
-def _http_client(cmd):
-    client = cmd.app.client_manager.baremetal.http_client
+#: The longest value of an image property that a request may have.
+_LONGEST = 1024
+
+# ironicclient logs the last attempt of a request that fails, and raises it
+# too. Where one attempt is all, everything would be said twice.
+http.LOG.addFilter(
+    lambda record: not record.getMessage().endswith('Attempt 1 of 1'))
+
+
+def _request(cmd, method, url, **kwargs):
+    """One request through ironicclient; returns the answer's data."""
+    # A copy: other commands of an interactive shell have retries.
+    client = copy.copy(cmd.app.client_manager.baremetal.http_client)
     # A conflict does not go away by itself: show it at once.
     client.conflict_max_retries = 0
-    return client
+    return client.json_request(
+        method, url, hooks={'response': _take_retry_after}, **kwargs)[1]
+
+
+def _take_retry_after(response, *args, **kwargs):
+    # ironicclient makes a TypeError of an error that has this header.
+    response.retry_after = response.headers.pop('Retry-After', None)
 
 
 def _display(reservation):
@@ -90,7 +121,7 @@ class Explanation(columns.FormattableColumn):
 def _is_locked(error):
     """Nodes match but are locked at this moment; the server says it so."""
     return (getattr(error, 'http_status', None) == 422
-            and 'Retry-After' in error.response.headers)
+            and error.response.retry_after is not None)
 
 
 class CreateReservation(command.ShowOne):
@@ -155,26 +186,23 @@ class CreateReservation(command.ShowOne):
 
     def take_action(self, parsed_args):
         body = self._request(parsed_args)
-        client = _http_client(self)
         if parsed_args.dry_run:
-            _, found = client.json_request('POST', f'{PATH}?dry_run=true',
-                                           body=body)
+            found = _request(self, 'POST', f'{PATH}?dry_run=true', body=body)
             return (('matching_nodes', 'profiles', 'explanation'),
                     (found['matching_nodes'],
                      Profiles(found['profiles']),
                      Explanation(found['explanation'])))
         try:
-            return _display(self._create(client, body))
+            return _display(self._create(body))
         except exc.ClientException as error:
             self._explain(error)
             raise
 
-    @staticmethod
     @tenacity.retry(retry=tenacity.retry_if_exception(_is_locked),
                     stop=tenacity.stop_after_delay(5),
                     wait=tenacity.wait_fixed(1), reraise=True)
-    def _create(client, body):
-        return client.json_request('POST', PATH, body=body)[1]
+    def _create(self, body):
+        return _request(self, 'POST', PATH, body=body)
 
     def _explain(self, error):
         """Print why no node matches, where the server says it."""
@@ -197,14 +225,23 @@ class CreateReservation(command.ShowOne):
                     'candidate_nodes', 'expires_in', 'host', 'instance_uuid'):
             if getattr(args, key) is not None:
                 body[key] = getattr(args, key)
-        specs = {**body.get('extra_specs', {}), **_extra_specs(args)}
+        specs = _extra_specs(args, body.get('extra_specs', {}))
         if specs:
             body['extra_specs'] = specs
         return body
 
+    def _find(self, service, kind, ident, **more):
+        """A flavor or an image by name or ID."""
+        try:
+            proxy = getattr(self.app.client_manager.sdk_connection, service)
+            find = getattr(proxy, f'find_{kind}')
+            return find(ident, ignore_missing=False, **more)
+        except (sdk_exc.SDKException, ksa_exc.ClientException) as error:
+            raise exceptions.CommandError(
+                f'Cannot look up {kind} "{ident}": {error}')
+
     def _flavor(self, ident):
-        flavor = self.app.client_manager.sdk_connection.compute.find_flavor(
-            ident, ignore_missing=False, get_extra_specs=True)
+        flavor = self._find('compute', 'flavor', ident, get_extra_specs=True)
         return {'memory_mb': flavor.ram, 'vcpus': flavor.vcpus,
                 'root_gb': flavor.disk, 'ephemeral_gb': flavor.ephemeral,
                 'swap': flavor.swap or 0, 'rxtx_factor': flavor.rxtx_factor,
@@ -212,34 +249,68 @@ class CreateReservation(command.ShowOne):
                 'extra_specs': dict(flavor.extra_specs or {})}
 
     def _image(self, ident):
-        image = self.app.client_manager.sdk_connection.image.find_image(
-            ident, ignore_missing=False)
-        properties = {**image.properties,
-                      'hw_architecture': image.architecture}
+        image = self._find('image', 'image', ident)
+        # Nova's older names, which the SDK has as attributes, and over them
+        # the newer ones.
+        properties = {'hw_architecture': image.architecture,
+                      'img_hv_type': image.hypervisor_type,
+                      **(image.properties or {})}
+        # An image may carry texts of any length, which no node can match.
         return {'id': image.id,
                 'properties': {name: str(value)
                                for name, value in properties.items()
-                               if value is not None},
+                               if value is not None
+                               and len(str(value)) <= _LONGEST},
                 'min_ram': image.min_ram, 'min_disk': image.min_disk}
 
 
-def _extra_specs(args):
-    """Traits, capabilities and match word, as a flavor would have them."""
-    specs = {f'trait:{name}': 'required' for name in args.trait}
-    specs.update({f'trait:{name}': 'forbidden'
-                  for name in args.forbidden_trait})
-    bare = []
-    for capability in args.capability:
-        name, *value = re.split('[=:]', capability, maxsplit=1)
-        if value:
-            specs[f'capabilities:{name}'] = value[0]
+def _extra_specs(args, flavor):
+    """A flavor's extra specs, and over them what the options say."""
+    traits = {**dict.fromkeys(args.trait, 'required'),
+              **dict.fromkeys(args.forbidden_trait, 'forbidden')}
+    capabilities = dict(map(_capability, args.capability))
+    for name in {*args.trait} & {*args.forbidden_trait}:
+        raise exceptions.CommandError(
+            f'trait {name} cannot be required and forbidden')
+    if len(capabilities) < len(args.capability):
+        raise exceptions.CommandError(
+            'a capability can be asked for only once')
+
+    overridden = '|'.join([
+        *(pattern for key, pattern in _OVERRIDDEN.items()
+          if getattr(args, key) is not None),
+        *(rf'(?:trait[\w-]*|reservations:trait):{re.escape(name)}'
+          for name in traits),
+        *(f'capabilities:{re.escape(name)}' for name in capabilities),
+        *(['cpu_arch'] if 'cpu_arch' in capabilities else []),
+    ])
+    specs = {key: value for key, value in flavor.items()
+             if not re.fullmatch(overridden, key)}
+    # Flavors have them in one key too: "a,b:c".
+    together = [item for item in specs.pop('capabilities', '').split(',')
+                if item and item.partition(':')[0].strip()
+                not in capabilities]
+    for name, value in capabilities.items():
+        if value is None:
+            together.append(name)
         else:
-            bare.append(name)
-    if bare:
-        specs['capabilities'] = ','.join(bare)
+            specs[f'capabilities:{name}'] = value
+    if together:
+        specs['capabilities'] = ','.join(together)
+    specs.update({f'trait:{name}': word for name, word in traits.items()})
     if args.match:
         specs['reservations:match'] = args.match
     return specs
+
+
+def _capability(text):
+    """Name and value, None for any value."""
+    found = re.fullmatch(r'([^\s=:,<>!]+)(?:[=:](.*))?', text, re.DOTALL)
+    if not found:
+        raise exceptions.CommandError(
+            f'capability "{text}" must be <name> or <name>=<value>, such as '
+            f'"gpus=>= 4"')
+    return found.groups()
 
 
 class ListReservation(command.Lister):
@@ -284,10 +355,9 @@ class ListReservation(command.Lister):
         """Every reservation: the pages, one after the other."""
         query = {name: value for name, value in query.items()
                  if value is not None}
-        client = _http_client(self)
         while query is not None:
-            _, page = client.json_request(
-                'GET', f'{PATH}?{urllib.parse.urlencode(query)}')
+            page = _request(
+                self, 'GET', f'{PATH}?{urllib.parse.urlencode(query)}')
             yield from page['reservations']
             # The link may name a host that only the server's side knows:
             # take its query, not its address.
@@ -332,9 +402,9 @@ class ShowCapacity(command.Lister):
                   'host') if getattr(parsed_args, name) is not None}
         headers = ({'Cache-Control': 'no-cache'} if parsed_args.no_cache
                    else {})
-        _, answer = _http_client(self).json_request(
-            'GET', f'{PATH}/capacity?'
-                   + urllib.parse.urlencode(query, doseq=True),
+        answer = _request(
+            self, 'GET', f'{PATH}/capacity?'
+                         + urllib.parse.urlencode(query, doseq=True),
             headers=headers)
         names = PROFILE_DETAILS if parsed_args.long else PROFILE
         return _headers(names), ([self._value(profile[name])
@@ -360,9 +430,8 @@ class ShowReservation(command.ShowOne):
         return parser
 
     def take_action(self, parsed_args):
-        _, reservation = _http_client(self).json_request(
-            'GET', _path(parsed_args.instance_uuid))
-        return _display(reservation)
+        return _display(
+            _request(self, 'GET', _path(parsed_args.instance_uuid)))
 
 
 class DeleteReservation(command.Command):
@@ -378,12 +447,12 @@ class DeleteReservation(command.Command):
         return parser
 
     def take_action(self, parsed_args):
-        client, failures = _http_client(self), []
+        failures = []
         query = ('?' + urllib.parse.urlencode({'host': parsed_args.host})
                  if parsed_args.host else '')
         for instance_uuid in parsed_args.instance_uuids:
             try:
-                client.json_request('DELETE', _path(instance_uuid) + query)
+                _request(self, 'DELETE', _path(instance_uuid) + query)
             except exc.ClientException as error:
                 failures.append(f'{instance_uuid}: {error}')
         if failures:
@@ -391,4 +460,7 @@ class DeleteReservation(command.Command):
 
 
 def _path(instance_uuid):
-    return f'{PATH}/{urllib.parse.quote(instance_uuid, safe="")}'
+    # Anything else may be another path of the API.
+    if not uuidutils.is_uuid_like(instance_uuid):
+        raise exc.ClientException(f'"{instance_uuid}" is not a UUID')
+    return f'{PATH}/{instance_uuid}'
