@@ -15,6 +15,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import sysconfig
 import tempfile
 import uuid
@@ -265,10 +266,15 @@ def _write_conf(directory, database_url, port, config, plugin):
     if plugin:
         conf['api']['middleware'] = 'reservations'
     conf.read_dict(config)
-    conf_file = directory / 'ironic.conf'
-    with open(conf_file, 'w') as f:
+    return _write(directory / 'ironic.conf', conf)
+
+
+def _write(path, config):
+    conf = configparser.RawConfigParser()
+    conf.read_dict(config)
+    with open(path, 'w') as f:
         conf.write(f)
-    return str(conf_file)
+    return str(path)
 
 
 @contextlib.contextmanager
@@ -283,27 +289,128 @@ def uwsgi(application, conf_file, port, processes=4):
     log = os.path.join(os.path.dirname(conf_file), f'uwsgi-{port}.log')
     conf = configparser.RawConfigParser()
     conf.read(conf_file)
-    with running(
-            # It closes every connection, and clients must know.
-            [program('uwsgi'), '--http-socket', f'127.0.0.1:{port}',
-             '--add-header', 'Connection: close',
-             '--module', application, '--need-app',
-             '--pyargv', f'--config-file {conf_file}',
-             '--master', '--processes', str(processes), '--enable-threads',
-             '--die-on-term', '--disable-logging'],
-            log, f'http://127.0.0.1:{port}/v1/reservations',
-            {'OS_IRONIC_RESERVATIONS_CONFIG_FILES': conf_file}) as process:
+    with _uwsgi(application, log, port, '/v1/reservations', processes,
+                {'OS_IRONIC_RESERVATIONS_CONFIG_FILES': conf_file},
+                '--pyargv', f'--config-file {conf_file}') as process:
         yield Service(port, conf_file, conf['database']['connection'], log,
                       process)
 
 
+def _uwsgi(application, log, port, path, processes, env, *more):
+    return running(
+        # It closes every connection, and clients must know.
+        [program('uwsgi'), '--http-socket', f'127.0.0.1:{port}',
+         '--add-header', 'Connection: close',
+         '--module', application, '--need-app', *more,
+         '--master', '--processes', str(processes), '--enable-threads',
+         '--die-on-term', '--disable-logging'],
+        log, f'http://127.0.0.1:{port}{path}', env)
+
+
+# Nova and Glance, for flavors and images
+
+@contextlib.contextmanager
+def nova(directory, port):
+    """Nova's API alone: everyone is an admin, and there are flavors."""
+    directory = pathlib.Path(directory)
+    conf_file = _write(directory / 'nova.conf', {
+        'DEFAULT': {'transport_url': 'fake://', 'state_path': directory},
+        'api_database': {'connection': f'sqlite:///{directory}/api.sqlite'},
+        'database': {'connection': f'sqlite:///{directory}/nova.sqlite'},
+        'oslo_concurrency': {'lock_path': directory / 'lock'},
+    })
+    _write_paste(directory, 'nova/api-paste.ini')
+    log = str(directory / 'nova.log')
+    for sync in (['api_db', 'sync'], ['db', 'sync', '--local_cell']):
+        run([program('nova-manage'), '--config-file', conf_file, *sync], log)
+    with _uwsgi('nova.wsgi.osapi_compute:application', log, port, '/v2.1/', 1,
+                {'OS_NOVA_CONFIG_DIR': str(directory)}, *_ADMIN):
+        yield f'http://127.0.0.1:{port}/v2.1'
+
+
+@contextlib.contextmanager
+def glance(directory, port):
+    """Glance's API, where everyone is an admin; images are files."""
+    directory = pathlib.Path(directory)
+    conf_file = _write(directory / 'glance-api.conf', {
+        'DEFAULT': {'enabled_backends': 'file:file',
+                    'worker_self_reference_url': f'http://127.0.0.1:{port}'},
+        'glance_store': {'default_backend': 'file'},
+        **{store: {'filesystem_store_datadir': directory / store} for store in
+           ('file', 'os_glance_staging_store', 'os_glance_tasks_store')},
+        'database': {'connection': f'sqlite:///{directory}/glance.sqlite'},
+        'paste_deploy': {
+            'flavor': 'keystone',
+            'config_file': _write_paste(directory,
+                                        'glance/glance-api-paste.ini')},
+        'oslo_concurrency': {'lock_path': directory / 'lock'},
+    })
+    log = str(directory / 'glance.log')
+    run([program('glance-manage'), '--config-file', conf_file, 'db_sync'],
+        log)
+    with _uwsgi('glance.wsgi.api:application', log, port, '/', 1,
+                {'OS_GLANCE_CONFIG_DIR': str(directory)}, *_ADMIN):
+        yield f'http://127.0.0.1:{port}'
+
+
+# Neither knows a "noauth" any more that may do anything: instead of
+# keystonemiddleware, uWSGI says who calls.
+_ADMIN = [word for name, value in (
+              ('IDENTITY_STATUS', 'Confirmed'), ('USER_ID', 'admin'),
+              ('PROJECT_ID', 'admin'), ('ROLES', 'admin'))
+          for word in ('--route-run', f'addvar:HTTP_X_{name}={value}')]
+
+
+def _write_paste(directory, installed):
+    """The service's own paste file, without the check of tokens."""
+    installed = pathlib.Path(sys.prefix, 'etc', installed)
+    paste = pathlib.Path(directory, installed.name)
+    paste.write_text(installed.read_text().replace(' authtoken ', ' '))
+    return str(paste)
+
+
+# Keystone
+
+@contextlib.contextmanager
+def keystone(directory, port):
+    """Keystone's API; yields what its administrator logs in with.
+
+    A dict for ``openstack.connect(auth=...)``, without a scope; ``admin`` has
+    the role of that name on the project ``admin`` and on the system.
+    """
+    check_port(port)
+    directory = pathlib.Path(directory)
+    url = f'http://127.0.0.1:{port}/v3'
+    password = uuid.uuid4().hex
+    conf_file = _write(directory / 'keystone.conf', {
+        'database': {'connection': f'sqlite:///{directory}/keystone.sqlite'},
+        **{kind: {'key_repository': directory / 'fernet-keys'}
+           for kind in ('fernet_tokens', 'fernet_receipts')},
+        # Nobody has the time for good hashes here.
+        'identity': {'password_hash_rounds': 4},
+    })
+    log = str(directory / 'keystone.log')
+    for command in (['db_sync'],
+                    ['fernet_setup', '--keystone-user', str(os.getuid()),
+                     '--keystone-group', str(os.getgid())],
+                    ['bootstrap', '--bootstrap-password', password,
+                     '--bootstrap-public-url', url,
+                     '--bootstrap-internal-url', url]):
+        run([program('keystone-manage'), '--config-file', conf_file,
+             *command], log)
+    with _uwsgi('keystone.wsgi.api:application', log, port, '/v3', 2,
+                {'OS_KEYSTONE_CONFIG_DIR': str(directory)}):
+        yield {'auth_url': url, 'username': 'admin', 'password': password,
+               'user_domain_id': 'default'}
+
+
 # Clients
 
-def connect(url):
-    """The SDK's baremetal proxy for an Ironic without authentication."""
-    return openstack.connect(
+def connect(url, service='baremetal'):
+    """The SDK's proxy for a service without authentication."""
+    return getattr(openstack.connect(
         load_envvars=False, load_yaml_config=False, auth_type='none',
-        endpoint=url).baremetal
+        endpoint=url), service)
 
 
 def cli_environment(url):
