@@ -343,12 +343,16 @@ def find(limited_to=None, state=None, node=None, limit=None, marker=None,
         query, sort_key, sort_dir, after).limit(limit))]
 
 
-def release(instance_uuid, host=None, forced=False):
+def release(instance_uuid, authorize=lambda reservation: None, host=None,
+            forced=False):
     """Let a node go that nothing is deployed to.
 
+    :param authorize: called with the Reservation before anything is done;
+        it raises when the caller may not release it.
     :param host: when given, only if this host holds it.
     :param forced: whether a node in maintenance is let go in any state.
-    :raises: NotFound; Conflict when the node's state or lock forbids it.
+    :raises: NotFound; Conflict when the node's state or lock forbids it;
+        what ``authorize`` raises.
     """
     tried = False
 
@@ -363,6 +367,7 @@ def release(instance_uuid, host=None, forced=False):
                 if tried:
                     return  # Our own COMMIT went through unnoticed.
                 raise
+            authorize(held)
             if host not in (None, held.host):
                 raise not_found(instance_uuid)
             _check_releasable(held, forced)

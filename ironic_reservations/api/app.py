@@ -22,6 +22,15 @@ class _Cors(cors.CORS):
                       *_VERSION_HEADERS]
 
 
+class _BasicAuth(basic_auth.BasicAuthMiddleware):
+
+    def format_exception(self, e):
+        response = super().format_exception(e)
+        # As Ironic does: a browser asks its user then.
+        response.www_authenticate = ('Basic', {'realm': 'Baremetal API'})
+        return response
+
+
 class _RequestId(request_id.RequestId):
     # Ironic's historical name of the header, beside x-openstack-request-id.
     compat_headers = ['openstack-request-id']
@@ -63,5 +72,5 @@ def _authenticate(app):
         CONF.set_override('http_basic_auth_user_file',
                           CONF.http_basic_auth_user_file,
                           group='oslo_middleware')
-        return basic_auth.BasicAuthMiddleware(app)
+        return _BasicAuth(app)
     return app

@@ -70,7 +70,9 @@ class ReservationController:
     @index.when(method='GET', template='json')
     def get(self):
         fields = schema.fields(_query(schema.show_query).get('fields'))
-        return _present(self._visible_to(_caller()), fields)
+        reservation = reservations.get(self.instance_uuid)
+        self._check_visible(_caller(), reservation)
+        return _present(reservation, fields)
 
     index.when(method='HEAD', template='json')(get)
 
@@ -78,20 +80,23 @@ class ReservationController:
     def delete(self):
         host = _query(schema.delete_query).get('host')
         caller = _caller()
-        reservation = self._visible_to(caller)
-        caller.authorize('delete', reservation.project_id)
-        reservations.release(self.instance_uuid, host=host,
+
+        def authorize(reservation):
+            self._check_visible(caller, reservation)
+            caller.authorize('delete', reservation.project_id)
+
+        reservations.release(self.instance_uuid, authorize, host=host,
                              forced=caller.may('create_restricted'))
         pecan.response.status = 204
 
-    def _visible_to(self, caller):
-        """The reservation, if policy lets the caller know of it."""
-        reservation = reservations.get(self.instance_uuid)
-        if not caller.may('get', reservation.project_id):
-            if reservation.project_id == caller.project_id:
-                caller.authorize('get', reservation.project_id)
-            raise reservations.not_found(self.instance_uuid)
-        return reservation
+    @staticmethod
+    def _check_visible(caller, reservation):
+        """Let nobody know of a reservation that policy hides from him."""
+        project_id = reservation.project_id
+        if not caller.may('get', project_id):
+            if project_id is not None and project_id == caller.project_id:
+                caller.authorize('get', project_id)
+            raise reservations.not_found(reservation.instance_uuid)
 
 
 class CapacityController:
