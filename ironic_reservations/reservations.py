@@ -354,7 +354,7 @@ def release(instance_uuid, authorize=lambda reservation: None, host=None,
     :raises: NotFound; Conflict when the node's state or lock forbids it;
         what ``authorize`` raises.
     """
-    tried = False
+    tried = None
 
     @engine.retry
     def attempt():
@@ -364,17 +364,19 @@ def release(instance_uuid, authorize=lambda reservation: None, host=None,
                 held = _get(instance_uuid)
             except exception.NotFound:
                 _clear(instance_uuid)
-                if tried:
+                if tried is not None:
                     return  # Our own COMMIT went through unnoticed.
                 raise
+            if tried not in (None, held.id):
+                return  # It did, and the instance has a new one already.
             authorize(held)
             if host not in (None, held.host):
                 raise not_found(instance_uuid)
             _check_releasable(held, forced)
-            tried = True
-            tried = _let_go(held, host, forced)
-            if tried:
+            tried = held.id
+            if _let_go(held, host, forced):
                 return
+            tried = None
 
     attempt()
     LOG.info('Instance %s has released its node', instance_uuid)
