@@ -182,7 +182,7 @@ def test_equals_of_several_profiles_at_random(ironic, resource_class):
         count(ironic)
         held = [hold(ironic, resource_class=resource_class)['node_uuid']
                 for _ in range(20)]
-        shards = {uuid_: shard for uuid_, shard in answers.execute(
-            ironic, 'SELECT uuid, shard FROM nodes')}
-        assert {shards[node_uuid] for node_uuid in held} == {None, 'b'}
+        in_shard = {row[0] for row in answers.execute(
+            ironic, "SELECT uuid FROM nodes WHERE shard = 'b'")}
+        assert 0 < len(in_shard.intersection(held)) < 20
         assert len(more) == 39

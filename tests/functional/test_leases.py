@@ -9,6 +9,7 @@ import configparser
 import contextlib
 import datetime
 import random
+import socket
 import subprocess
 import threading
 import time
@@ -25,7 +26,7 @@ from tools import services
 OURS = '/v1/reservations'
 LATEST = {conftest.API_VERSION: 'latest'}
 INSTANCE_INFO = [{'op': 'add', 'path': '/instance_info/image_source',
-                  'value': 'an-image'}]
+                  'value': 'http://127.0.0.1/image'}]
 NO_INSTANCE_INFO = [{'op': 'remove', 'path': '/instance_info'}]
 
 #: How long everybody goes at the nodes, per database.
@@ -49,9 +50,6 @@ def given_back(request):
     yield
     if 'pool' in request.fixturenames:
         ironic = request.getfixturevalue('ironic')
-        for node in request.getfixturevalue('pool'):
-            for kind in 'ports', 'portgroups', 'volume/targets':
-                remove_all(ironic, kind, node.id)
         answers.execute(
             ironic, "UPDATE nodes SET provision_state = 'available', "
             "power_state = 'power off', instance_uuid = NULL, "
@@ -59,6 +57,9 @@ def given_back(request):
             'WHERE resource_class = :c',
             c=request.getfixturevalue('node_class'), no=False)
         answers.execute(ironic, 'DELETE FROM reservations')
+        for node in request.getfixturevalue('pool'):
+            for kind in 'ports', 'portgroups', 'volume/targets':
+                remove_all(ironic, kind, node.id)
 
 
 def remove_all(ironic, kind, node_uuid):
@@ -364,6 +365,18 @@ def test_late_release_gives_it_back(ironic, pool, request_, query):
     assert not answers.execute(ironic, 'SELECT * FROM reservations')
 
 
+def test_release_leaves_nothing_on_the_connection(ironic, pool, request_):
+    """What follows a 204 is taken for the beginning of the next answer."""
+    held = create(ironic, **request_)
+    with socket.create_connection(('127.0.0.1', ironic.port), 60) as client:
+        client.sendall(f'DELETE {OURS}/{held["instance_uuid"]} HTTP/1.1\r\n'
+                       'Host: ironic\r\nConnection: close\r\n\r\n'.encode())
+        answer = b''.join(iter(lambda: client.recv(65536), b''))
+    head, _, body = answer.partition(b'\r\n\r\n')
+    assert head.startswith(b'HTTP/1.1 204 ')
+    assert body == b''
+
+
 def test_release_after_a_tear_down_purges(ironic, pool, request_):
     held = create(ironic, **request_)
     set_node(ironic, held['node_uuid'], instance_uuid=None)
@@ -471,9 +484,10 @@ def test_touched_node_can_be_renewed_and_released(ironic, pool, request_):
     delete(ironic, held['instance_uuid'], 404)
 
 
-def test_deployed_node_outlives_its_lease(ironic, node_class, request_):
+def test_deployed_node_outlives_its_lease(ironic, resource_class, request_):
     """And its tear-down is its end."""
-    with ironic.fleet({'resource_class': node_class}) as (node,):
+    request_['resource_class'] = resource_class
+    with ironic.fleet({'resource_class': resource_class}) as (node,):
         held = create(ironic, **request_)
         ident, path = held['instance_uuid'], f'/v1/nodes/{node.id}'
 
@@ -489,7 +503,7 @@ def test_deployed_node_outlives_its_lease(ironic, node_class, request_):
         lapse(ironic, ident)
         assert manage(ironic, 'sweep').returncode == 0
         answers.check(ironic.http.post(OURS, json={
-            'resource_class': node_class}), 422)
+            'resource_class': resource_class}), 422)
         assert show(ironic, ident)['state'] == 'active'
         delete(ironic, ident, 409)
         # Not the audit's business either: it is at work.
@@ -503,7 +517,7 @@ def test_deployed_node_outlives_its_lease(ironic, node_class, request_):
 
 
 @pytest.mark.parametrize('columns', [
-    {'maintenance': True}, {'instance_info': None}, {'instance_info': ''},
+    {'maintenance': True}, {'instance_info': None},
     {'power_state': 'power on'}], ids=str)
 def test_these_are_no_touch(ironic, pool, request_, columns):
     held = create(ironic, **request_)
@@ -711,10 +725,10 @@ def alone(ironic, start_uwsgi):
         yield alone
 
 
-def test_races(ironic, alone, node_class):
+def test_races(ironic, alone, resource_class):
     """Expiry against renewal, release, a deploy and a conductor's lock."""
-    with ironic.fleet(*[{'resource_class': node_class}] * 6) as nodes:
-        race = Race(ironic, alone, node_class)
+    with ironic.fleet(*[{'resource_class': resource_class}] * 6) as nodes:
+        race = Race(ironic, alone, resource_class)
         jobs = [(race.observe,), (race.sweep,), (race.ask,), (race.steal,),
                 *((race.build, node.id) for node in nodes)]
         with concurrent.futures.ThreadPoolExecutor(len(jobs)) as executor:
@@ -724,19 +738,18 @@ def test_races(ironic, alone, node_class):
             race.done.set()
         for future in futures:
             future.result()
-        print(race.rounds)
         # Not one of all has ended in another way than it may.
         assert race.finished <= race.torn_down
         ironic.settle(nodes, provision_state='available')
         # What is left lapses, and nothing is left of it.
-        until(lambda: not listed(ironic, resource_class=node_class),
+        until(lambda: not listed(ironic, resource_class=resource_class),
               'a lease does not end')
         assert manage(ironic, 'sweep').returncode == 0
         assert answers.execute(
             ironic, 'SELECT uuid FROM nodes WHERE resource_class = :c '
-            'AND instance_uuid IS NOT NULL', c=node_class) == []
+            'AND instance_uuid IS NOT NULL', c=resource_class) == []
         assert answers.execute(ironic, 'SELECT * FROM reservations') == []
-        taken = {create(ironic, resource_class=node_class)['node_uuid']
+        taken = {create(ironic, resource_class=resource_class)['node_uuid']
                  for _ in nodes}
         assert taken == {node.id for node in nodes}
         answers.execute(ironic, 'DELETE FROM reservations')

@@ -25,6 +25,8 @@ def pool(ironic, node_class):
 
 @pytest.fixture(autouse=True)
 def given_back(ironic, pool, node_class):
+    # Rows that other tests have left, their nodes deleted.
+    answers.execute(ironic, 'DELETE FROM reservations')
     yield
     answers.execute(
         ironic, "UPDATE nodes SET provision_state = 'available', "
@@ -64,10 +66,15 @@ def carried(ironic, held):
         u=held['node_uuid'])[0][0]
 
 
+def swept(done):
+    """What a sweep says in the end, below its log."""
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1]
+
+
 def test_nothing_to_do(ironic, manage):
-    done = manage('sweep')
-    assert (done.returncode, done.stdout) == (
-        0, '0 nodes given back, 0 finished reservations purged\n')
+    assert swept(manage('sweep')) == (
+        '0 nodes given back, 0 finished reservations purged')
     done = manage('audit')
     assert (done.returncode, done.stdout) == (
         0, '0 reservations past their lease\n')
@@ -80,9 +87,8 @@ def test_sweep(ironic, node_class, manage):
             {'op': 'add', 'path': '/instance_info/a', 'value': 'b'}])
     assert response.status_code == 200, response.text
     lapse(ironic, over, touched)
-    done = manage('sweep')
-    assert (done.returncode, done.stdout) == (
-        0, '1 nodes given back, 0 finished reservations purged\n')
+    assert swept(manage('sweep')) == (
+        '1 nodes given back, 0 finished reservations purged')
     assert carried(ironic, over) is None
     assert carried(ironic, touched) == touched['instance_uuid']
     assert carried(ironic, valid) == valid['instance_uuid']
@@ -90,16 +96,15 @@ def test_sweep(ironic, node_class, manage):
         'resource_class': node_class}).json()['reservations']
     assert [each['instance_uuid'] for each in left] == [
         touched['instance_uuid'], valid['instance_uuid']]
-    assert manage('sweep').stdout.startswith('0 nodes')
+    assert swept(manage('sweep')).startswith('0 nodes')
 
 
 def test_sweep_purges_what_is_finished(ironic, node_class, manage):
     finished, valid = (hold(ironic, node_class) for _ in range(2))
     answers.execute(ironic, 'UPDATE nodes SET instance_uuid = NULL '
                             'WHERE uuid = :u', u=finished['node_uuid'])
-    done = manage('sweep')
-    assert (done.returncode, done.stdout) == (
-        0, '0 nodes given back, 1 finished reservations purged\n')
+    assert swept(manage('sweep')) == (
+        '0 nodes given back, 1 finished reservations purged')
     rows = answers.execute(ironic, 'SELECT instance_uuid FROM reservations')
     assert rows == [(valid['instance_uuid'],)]
 
@@ -135,7 +140,7 @@ def test_lease_of_what_is_deployed_is_nobodys_business(
                             'WHERE uuid = :u', s=state, u=held['node_uuid'])
     lapse(ironic, held)
     assert manage('audit').returncode == 0
-    assert manage('sweep').stdout.startswith('0 nodes')
+    assert swept(manage('sweep')).startswith('0 nodes')
     assert carried(ironic, held) == held['instance_uuid']
 
 
@@ -157,11 +162,10 @@ def test_help(manage):
 @pytest.mark.parametrize('connection', ['sqlite:///{}/empty.sqlite',
                                         'sqlite:///{}/no/such.sqlite'])
 def test_no_such_database(tmp_path, manage, command, connection):
-    """An error, and what to do about it: no traceback, and not 0 or 1."""
+    """An error that says what is wrong, instead of a traceback."""
     conf_file = tmp_path / 'ironic.conf'
     conf_file.write_text('[database]\n'
                          f'connection = {connection.format(tmp_path)}\n')
     done = manage(command, conf_file=str(conf_file))
-    assert done.returncode not in (0, -6, -11)
+    assert done.returncode > 0
     assert 'Traceback' not in done.stderr + done.stdout
-    assert not done.stdout
