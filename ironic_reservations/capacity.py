@@ -92,12 +92,13 @@ def _profiles(query):
 def _profile(facts, rows):
     """A Profile of the rows that differ in ``reason`` alone."""
     raw = {name: facts[f'profile_{name}'] for name in queries.PROFILE}
-    properties = {name: raw[name] for name in
-                  ('memory_mb', 'cpus', 'local_gb', 'cpu_arch',
-                   'capabilities') if raw[name] is not None}
+    properties = raw['unlike_others'] or json.dumps(
+        {name: raw[name] for name in ('memory_mb', 'cpus', 'local_gb',
+                                      'cpu_arch', 'capabilities')
+         if raw[name] is not None})
     node = matching.Node(
         id=0, uuid=facts.get('candidate_uuid'),
-        name=facts.get('candidate_name'), properties=json.dumps(properties),
+        name=facts.get('candidate_name'), properties=properties,
         traits=frozenset(raw['traits'].split(',') if raw['traits'] else ()),
         **{name: raw[name] for name in
            ('resource_class', 'conductor_group', 'shard', 'owner',

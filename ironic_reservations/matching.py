@@ -120,7 +120,7 @@ def satisfies(expression, value):
     try:
         return specs_matcher.op_methods[expression.operator](
             value, *expression.operands)
-    except (ValueError, TypeError, SyntaxError):
+    except (ValueError, TypeError, SyntaxError, OverflowError):
         return False
 
 

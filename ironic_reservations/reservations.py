@@ -22,6 +22,9 @@ from ironic_reservations import search
 
 LOG = log.getLogger(__name__)
 
+#: How often a request looks again because what it had read has changed.
+_ROUNDS = 10
+
 #: How many lapsed reservations are read at once.
 _BATCH = 100
 
@@ -126,7 +129,7 @@ def hold(instance_uuid, spec, owner, lease=None, limited_to=None):
         # Each round begins with reading: after a COMMIT whose outcome is
         # unknown, the reservation may be there.
         nonlocal tried
-        while True:
+        for _ in range(_ROUNDS):
             held = _held(instance_uuid)
             if held is not None:
                 held = _again(held, spec, owner, lease, limited_to, tried)
@@ -147,6 +150,7 @@ def hold(instance_uuid, spec, owner, lease=None, limited_to=None):
                     break
                 if tried:
                     break
+        raise _changing(instance_uuid)
 
     reservation, created = attempt()
     if created:
@@ -195,6 +199,12 @@ def _in_use(instance_uuid):
     return exception.Conflict(
         f'Instance {instance_uuid} already holds a node, for another request '
         f'or in a state that does not allow this one.')
+
+
+def _changing(instance_uuid):
+    return exception.Conflict(
+        f'The reservation of instance {instance_uuid}, or what stands in its '
+        f'way, is changing at the moment; try again.')
 
 
 def _again(held, spec, owner, lease, limited_to, ours):
@@ -298,7 +308,7 @@ def get(instance_uuid, limited_to=None):
 
 def _get(instance_uuid, limited_to=None):
     for row in _rows(queries.live(limited_to).where(
-            queries.column('instance_uuid') == instance_uuid)):
+            queries.having('instance_uuid', instance_uuid))):
         return Reservation(**row)
     raise not_found(instance_uuid)
 
@@ -331,7 +341,7 @@ def find(limited_to=None, state=None, node=None, limit=None, marker=None,
     if node is not None:
         query = query.where(queries.is_node(node))
     for name, value in equal.items():
-        query = query.where(queries.column(name) == value)
+        query = query.where(queries.having(name, value))
     after = None
     if marker is not None:
         try:
@@ -359,7 +369,7 @@ def release(instance_uuid, authorize=lambda reservation: None, host=None,
     @engine.retry
     def attempt():
         nonlocal tried
-        while True:
+        for _ in range(_ROUNDS):
             try:
                 held = _get(instance_uuid)
             except exception.NotFound:
@@ -377,6 +387,7 @@ def release(instance_uuid, authorize=lambda reservation: None, host=None,
             if _let_go(held, host, forced):
                 return
             tried = None
+        raise _changing(instance_uuid)
 
     attempt()
     LOG.info('Instance %s has released its node', instance_uuid)

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which node to hold: profiles order the search, current rows decide."""
 
+import itertools
 import random
+
+import sqlalchemy as sa
 
 from ironic_reservations import capacity
 from ironic_reservations.db import engine
@@ -100,18 +103,33 @@ def _candidates(spec, asked, limited_to, profiles):
     fitting = [profile for profile in profiles
                if profile.visible_to(limited_to)
                and matching.matches(asked, profile.node)]
-    # A profile that had no free node is tried too, after the others: one may
-    # have come free since.
-    fitting.sort(key=lambda profile: (not profile.free,
-                                      matching.fit(spec, profile.node)))
-    for profile in fitting:
-        # From a random id on and round, so that many processes do not meet.
-        start = random.randint(profile.first, profile.last)
-        yield from _nodes(spec, asked, limited_to, queries.like(profile.raw),
-                          [(start, profile.last), (profile.first, start - 1)])
+    # Equals in random order here and below, or every process would want the
+    # same.
+    random.shuffle(fitting)
+    fitting.sort(key=lambda profile: matching.fit(spec, profile.node))
+    for has_free, group in itertools.groupby(
+            fitting, key=lambda profile: bool(profile.free)):
+        if has_free:
+            for profile in group:
+                yield from _of(spec, asked, limited_to, [profile], PAGE)
+        else:
+            # They had no free node when they were counted. One may have come
+            # free since: look through all of them at once.
+            yield from _of(spec, asked, limited_to, list(group), LARGEST_PAGE)
 
 
-def _nodes(spec, asked, limited_to, where, ranges, size=PAGE):
+def _of(spec, asked, limited_to, profiles, size):
+    """Yield the free nodes of some profiles."""
+    first = min(profile.first for profile in profiles)
+    last = max(profile.last for profile in profiles)
+    # From a random id on and round, so that many processes do not meet.
+    start = random.randint(first, last)
+    where = sa.or_(*(queries.like(profile.raw) for profile in profiles))
+    yield from _nodes(spec, asked, limited_to, [where],
+                      [(start, last), (first, start - 1)], size)
+
+
+def _nodes(spec, asked, limited_to, where, ranges, size):
     """Yield the free nodes that match, each page's best fit first.
 
     :param where: what narrows the search in SQL.
@@ -132,7 +150,6 @@ def _nodes(spec, asked, limited_to, where, ranges, size=PAGE):
         if rows and (len(rows) == size or not ranges):
             page = [node for node in _facts(rows)
                     if matching.matches(asked, node)]
-            # Equals in random order, or every process would want the same.
             random.shuffle(page)
             page.sort(key=lambda node: matching.fit(spec, node))
             yield from page

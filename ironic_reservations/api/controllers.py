@@ -13,7 +13,7 @@ from wsme.rest import json as wsme_json
 from ironic_reservations.api import limits
 from ironic_reservations.api import schema
 from ironic_reservations.api import types
-from ironic_reservations import capacity
+from ironic_reservations import capacity as profiles
 from ironic_reservations.conf import CONF
 from ironic_reservations import context
 from ironic_reservations import exception
@@ -52,31 +52,20 @@ def _present(reservation, fields=None):
         types.Reservation.present(reservation, _url(), fields))
 
 
-def _not_allowed(*methods):
-    raise webob.exc.HTTPMethodNotAllowed(
-        headers={'Allow': ', '.join(methods)})
-
-
 class ReservationController:
     """/v1/reservations/{instance_uuid}"""
 
     def __init__(self, instance_uuid):
         self.instance_uuid = instance_uuid
 
-    @pecan.expose('json', generic=True)
-    def index(self):
-        _not_allowed('GET', 'HEAD', 'DELETE')
-
-    @index.when(method='GET', template='json')
+    @pecan.expose('json')
     def get(self):
         fields = schema.fields(_query(schema.show_query).get('fields'))
         reservation = reservations.get(self.instance_uuid)
         self._check_visible(_caller(), reservation)
         return _present(reservation, fields)
 
-    index.when(method='HEAD', template='json')(get)
-
-    @index.when(method='DELETE', template='json')
+    @pecan.expose('json')
     def delete(self):
         host = _query(schema.delete_query).get('host')
         caller = _caller()
@@ -87,7 +76,7 @@ class ReservationController:
 
         reservations.release(self.instance_uuid, authorize, host=host,
                              forced=caller.may('create_restricted'))
-        pecan.response.status = 204
+        raise webob.exc.HTTPNoContent()
 
     @staticmethod
     def _check_visible(caller, reservation):
@@ -99,40 +88,10 @@ class ReservationController:
             raise reservations.not_found(reservation.instance_uuid)
 
 
-class CapacityController:
-    """/v1/reservations/capacity"""
-
-    @pecan.expose('json', generic=True)
-    def index(self):
-        _not_allowed('GET', 'HEAD')
-
-    @index.when(method='GET', template='json')
-    def get(self):
-        query = _query(schema.capacity_query)
-        traits = query.pop('trait', [])
-        caller = _caller()
-        caller.authorize('capacity')
-        rows, age = capacity.capacity(
-            max_age=(0 if pecan.request.cache_control.no_cache
-                     else CONF.reservations.capacity_ttl),
-            limited_to=caller.limit('list_all'),
-            traits=[traits] if isinstance(traits, str) else traits, **query)
-        pecan.response.age = int(age)
-        return wsme_json.tojson(types.Capacity, types.Capacity.present(rows))
-
-    index.when(method='HEAD', template='json')(get)
-
-
 class ReservationsController:
-    """/v1/reservations"""
+    """/v1/reservations and /v1/reservations/capacity"""
 
-    capacity = CapacityController()
-
-    @pecan.expose('json', generic=True)
-    def index(self):
-        _not_allowed('GET', 'HEAD', 'POST')
-
-    @index.when(method='GET', template='json')
+    @pecan.expose('json')
     def list(self):
         query = _query(schema.list_query)
         caller = _caller()
@@ -155,15 +114,13 @@ class ReservationsController:
             page['next'] = self._next(found[limit - 1], limit)
         return page
 
-    index.when(method='HEAD', template='json')(list)
-
     @staticmethod
     def _next(last, limit):
         query = {**pecan.request.GET.mixed(), 'limit': limit,
                  'marker': last.instance_uuid}
         return f'{_url()}?{urllib.parse.urlencode(query)}'
 
-    @index.when(method='POST', template='json')
+    @pecan.expose('json')
     def create(self):
         dry_run = _query(schema.create_query).get('dry_run', 'false')
         caller = _caller()
@@ -197,15 +154,40 @@ class ReservationsController:
         return reservations.Owner(**{'project_id': caller.project_id,
                                      'user_id': caller.user_id, **given})
 
-    @pecan.expose()
-    def _lookup(self, instance_uuid, *remainder):
-        return (ReservationController(schema.instance_uuid(instance_uuid)),
-                remainder)
-
-
-class V1Controller:
-    reservations = ReservationsController()
+    @pecan.expose('json')
+    def capacity(self):
+        query = _query(schema.capacity_query)
+        traits = query.pop('trait', [])
+        caller = _caller()
+        caller.authorize('capacity')
+        rows, age = profiles.capacity(
+            max_age=(0 if pecan.request.cache_control.no_cache
+                     else CONF.reservations.capacity_ttl),
+            limited_to=caller.limit('list_all'),
+            traits=[traits] if isinstance(traits, str) else traits, **query)
+        pecan.response.age = int(age)
+        return wsme_json.tojson(types.Capacity, types.Capacity.present(rows))
 
 
 class RootController:
-    v1 = V1Controller()
+    """Paths and methods; everything that is not here is an error."""
+
+    @pecan.expose()
+    def _route(self, args, request):
+        # Segments behind /v1/reservations; one slash at the end is nothing.
+        path = args[2:-1] if args[-1] == '' else args[2:]
+        if not path:
+            calls = ReservationsController()
+            methods = {'GET': calls.list, 'POST': calls.create}
+        elif path == ['capacity']:
+            methods = {'GET': ReservationsController().capacity}
+        elif len(path) == 1:
+            calls = ReservationController(schema.instance_uuid(path[0]))
+            methods = {'GET': calls.get, 'DELETE': calls.delete}
+        else:
+            raise webob.exc.HTTPNotFound()
+        methods['HEAD'] = methods['GET']
+        if request.method not in methods:
+            raise webob.exc.HTTPMethodNotAllowed(
+                headers={'Allow': ', '.join(sorted(methods))})
+        return methods[request.method], []

@@ -79,6 +79,8 @@ def envelope(status, message, **more):
 class ErrorEnvelope:
     """Give every error of the application inside the same form."""
 
+    _DONE = 'ironic_reservations.enveloped'
+
     def __init__(self, app):
         self.app = app
 
@@ -87,9 +89,10 @@ class ErrorEnvelope:
             response = webob.Request(environ).get_response(self.app)
         except Exception as error:
             response = present(error)
-        if (response.status_int >= 400
-                and not response.body.startswith(b'{"error_message"')):
-            self._wrap(response)
+        else:
+            if response.status_int >= 400 and self._DONE not in environ:
+                self._wrap(response)
+        environ[self._DONE] = True
         return response(environ, start_response)
 
     @staticmethod

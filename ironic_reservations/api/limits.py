@@ -59,13 +59,16 @@ def _check_text(request):
 def _read(request):
     if (request.content_length or 0) > MAX_BODY:
         raise _too_large()
-    if request.content_type != 'application/json':
+    if request.content_type.lower() != 'application/json':
         raise exception.UnsupportedMediaType(
             'Content-Type: must be application/json')
     # One byte more than allowed tells a body of unknown length that is too
     # long from one that just fits.
     stream, length = request.environ['wsgi.input'], request.content_length
-    body = stream.read(MAX_BODY + 1 if length is None else length)
+    try:
+        body = stream.read(MAX_BODY + 1 if length is None else length)
+    except (OSError, ValueError):
+        raise exception.InvalidInput('body', 'must be readable HTTP')
     if len(body) > MAX_BODY:
         raise _too_large()
     return body

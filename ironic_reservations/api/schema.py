@@ -140,7 +140,7 @@ class _Validator:
         if error.validator == 'additionalProperties':
             known = error.schema.get('properties', {})
             unknown = next(key for key in error.instance if key not in known)
-            return ('.'.join([*path, _printable(unknown)]),
+            return ('.'.join([*path, _printable(unknown)]) or '""',
                     'is not known here; known are: '
                     + (', '.join(known) or 'none'))
         if 'propertyNames' in error.absolute_schema_path:

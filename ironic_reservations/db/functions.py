@@ -99,10 +99,20 @@ def _exact_sqlite(element, compiler, **kw):
     return compiler.process(element.clauses, **kw)
 
 
-class property_text(expression.FunctionElement):
-    """A value at the top of a JSON text, as text; NULL when there is none.
+# A JSON text that every parser reads alike: well-formed by the database's
+# own rules, which know no NaN and no deep nesting, and without escapes, which
+# can spell a key in many ways or a character that there is not.
+_PLAIN = 'JSON_VALID({0}) AND {1}({0}, CHAR(92)) = 0'
 
-    Argument: the column and a path such as $.cpus.
+
+class property_text(expression.FunctionElement):
+    """A value at the top of a plain JSON text, as text.
+
+    NULL when there is none, when it is a list or an object, and in a text
+    that is not plain. Of a key that stands there twice the databases read
+    the first and Python the last; Ironic writes each key once.
+
+    Arguments: the column and a path such as $.cpus.
     """
 
     type = sa.Text()
@@ -111,17 +121,32 @@ class property_text(expression.FunctionElement):
 
 @compiler.compiles(property_text)
 def _property_text(element, compiler, **kw):
-    # NULL for a malformed text on MariaDB; MySQL 8 raises an error there.
-    # Ironic writes well-formed JSON only.
+    # MySQL 8 raises an error for a malformed text, even behind JSON_VALID;
+    # MariaDB returns NULL. Ironic writes well-formed JSON.
     return f'JSON_VALUE({compiler.process(element.clauses, **kw)})'
 
 
 @compiler.compiles(property_text, 'sqlite')
 def _property_text_sqlite(element, compiler, **kw):
+    arguments = compiler.process(element.clauses, **kw)
     column = compiler.process(list(element.clauses)[0], **kw)
-    return (f'CASE WHEN json_valid({column}) THEN CAST('
-            f'json_extract({compiler.process(element.clauses, **kw)}) AS TEXT'
-            ') END')
+    return (f"CASE WHEN {_PLAIN.format(column, 'instr')} AND "
+            f"json_type({arguments}) NOT IN ('array', 'object') "
+            f'THEN CAST(json_extract({arguments}) AS TEXT) END')
+
+
+class unlike_others(expression.FunctionElement):
+    """A JSON text that is not plain, for Python to read; else NULL."""
+
+    type = sa.Text()
+    inherit_cache = True
+
+
+@compiler.compiles(unlike_others)
+def _unlike_others(element, compiler, **kw):
+    column = compiler.process(element.clauses, **kw)
+    return (f"CASE WHEN {_PLAIN.format(column, 'INSTR')} THEN NULL "
+            f'ELSE {column} END')
 
 
 class trait_set(expression.FunctionElement):

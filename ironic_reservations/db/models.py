@@ -85,7 +85,7 @@ class Reservation(Base):
             'sqlite_autoincrement': True,
             'mysql_engine': 'InnoDB',
             'mysql_charset': 'utf8mb4',
-            # Host and project names differ when their bytes differ.
+            # Names differ by case and accents, as they do elsewhere.
             'mysql_collate': 'utf8mb4_bin',
         },
     )

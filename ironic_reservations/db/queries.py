@@ -65,12 +65,20 @@ LAPSED = sa.and_(CARRIED, _EXPIRED, ~TOUCHED)
 _LIVE = sa.or_(reservations.c.expires_at.is_(None), ~_EXPIRED, TOUCHED)
 
 
+def equal(column, text):
+    """Whether a column is the very text, for which its index is used.
+
+    utf8mb4_bin of our own table, too, ignores trailing spaces.
+    """
+    return sa.and_(column == text, functions.same_text(column, text))
+
+
 def visible_to(project_id):
     """Nodes that a project may use; all of them for None."""
     if project_id is None:
         return ()
-    return (sa.or_(nodes.c.owner == project_id,
-                   nodes.c.lessee == project_id),)
+    return (sa.or_(functions.same_text(nodes.c.owner, project_id),
+                   functions.same_text(nodes.c.lessee, project_id)),)
 
 
 def trait_constraints(spec):
@@ -99,6 +107,7 @@ PROFILE = {
        for name in ('memory_mb', 'cpus', 'local_gb', 'cpu_arch',
                     'capabilities')},
     'traits': functions.trait_set(),
+    'unlike_others': functions.unlike_others(nodes.c.properties),
 }
 
 _LAPSED_NODES = sa.select(reservations.c.node_id).join_from(
@@ -143,7 +152,7 @@ def held_by(host):
     """Count the nodes that a host holds by hardware profile."""
     return _counted(
         _profile_keys(), reservations.join(nodes, CARRIED)
-    ).where(reservations.c.host == host, _LIVE)
+    ).where(equal(reservations.c.host, host), _LIVE)
 
 
 def _profile_keys():
@@ -163,14 +172,11 @@ def _counted(keys, source):
 def like(profile):
     """Nodes of a hardware profile, given as ``fleet`` gave it."""
     # What is cheap to compare stands first.
-    where = []
-    for name, column in PROFILE.items():
-        value = profile[name]
-        if name == 'resource_class' and value is not None:
-            # Once more as it is, for the index.
-            where.append(column == value)
-        where.append(functions.same_text(column, value))
-    return where
+    return sa.and_(*(
+        equal(column, profile[name])
+        if name == 'resource_class' and profile[name] is not None
+        else functions.same_text(column, profile[name])
+        for name, column in PROFILE.items()))
 
 
 def page(where, first, last, limit):
@@ -232,7 +238,7 @@ def live(limited_to=None):
     """The reservations that count, each with its node."""
     query = _view(reservations.join(nodes, CARRIED)).where(_LIVE)
     return query if limited_to is None else query.where(
-        reservations.c.project_id == limited_to)
+        equal(reservations.c.project_id, limited_to))
 
 
 def lapsed(limit):
@@ -247,9 +253,10 @@ def overdue():
         _EXPIRED, nodes.c.provision_state == 'available', TOUCHED)
 
 
-def column(name):
-    """What a list may be filtered by."""
-    return (nodes if name == 'resource_class' else reservations).c[name]
+def having(name, value):
+    """Reservations with a column, or a node's resource_class, of a value."""
+    table = nodes if name == 'resource_class' else reservations
+    return equal(table.c[name], value)
 
 
 def in_states(wanted, known):
@@ -362,7 +369,7 @@ def delete(reservation_id, host=None):
     statement = sa.delete(reservations).where(
         reservations.c.id == reservation_id)
     return statement if host is None else statement.where(
-        reservations.c.host == host)
+        equal(reservations.c.host, host))
 
 
 def delete_expired(reservation_id):
