@@ -513,6 +513,83 @@ def test_untouched_is_given_back(fleet, fields):
     assert fleet.held == {}
 
 
+INSTANCE = str(uuid.uuid4())
+#: The first statement of a give-back.
+LET_GO = 'UPDATE nodes SET instance_uuid'
+
+
+def renewed(fleet):
+    fleet.execute(sa.update(models.reservations).values(
+        expires_at=sa.text("'2999-01-01 00:00:00.000000'")))
+
+
+@pytest.mark.parametrize('again', [
+    reservations.sweep, lambda: reservations.release(INSTANCE),
+    lambda: hold_of_another()], ids=['sweep', 'release', 'hold'])
+def test_renewal_that_is_faster_than_the_give_back(fleet, again):
+    node_id = fleet.node()
+    fleet.hold(INSTANCE)
+    lapse(fleet)
+    with fleet.before(LET_GO, lambda: renewed(fleet)):
+        with contextlib.suppress(exception.NotFound,
+                                 exception.NoMatchingNode):
+            again()
+    assert fleet.held == {node_id: INSTANCE}
+    assert reservations.get(INSTANCE).node_id == node_id
+
+
+def hold_of_another():
+    reservations.hold(str(uuid.uuid4()), request_spec.RequestSpec.from_dict(
+        {'resource_class': 'gold'}), reservations.Owner('compute-2'))
+
+
+@pytest.mark.parametrize('touch', TOUCHES)
+def test_touch_that_is_faster_than_the_give_back(fleet, touch):
+    node_id = fleet.node()
+    fleet.hold(INSTANCE)
+    lapse(fleet)
+    with fleet.before(LET_GO, lambda: TOUCHES[touch](fleet, node_id)):
+        assert reservations.sweep() == (0, 0)
+    assert fleet.held == {node_id: INSTANCE}
+    assert reservations.get(INSTANCE).node_id == node_id
+
+
+def test_give_back_that_is_faster_than_the_renewal(fleet):
+    node_id = fleet.node()
+    first, _ = fleet.hold(INSTANCE, owner=reservations.Owner('compute-1'))
+
+    def over():
+        lapse(fleet)
+        assert reservations.sweep() == (1, 0)
+
+    with fleet.before('UPDATE reservations SET host', over):
+        held, created = fleet.hold(INSTANCE,
+                                   owner=reservations.Owner('compute-2'))
+    assert created
+    assert held.id > first.id
+    assert held.host == 'compute-2'
+    assert fleet.held == {node_id: INSTANCE}
+
+
+def test_two_sweeps_at_once(fleet):
+    fleet.node()
+    fleet.hold(INSTANCE)
+    lapse(fleet)
+    with fleet.before(LET_GO, reservations.sweep):
+        assert reservations.sweep() == (0, 0)
+    assert fleet.held == {}
+
+
+def test_another_holds_the_node_before_the_second_give_back(fleet):
+    node_id = fleet.node()
+    fleet.hold(INSTANCE)
+    lapse(fleet)
+    with fleet.before(LET_GO, hold_of_another):
+        assert reservations.sweep()[0] == 0
+    (held_node, instance), = fleet.held.items()
+    assert held_node == node_id and instance != INSTANCE
+
+
 def test_many_lapsed_are_given_back_at_once(fleet):
     fleet.add(*[{}] * 120)
     for _ in range(120):

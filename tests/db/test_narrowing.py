@@ -109,8 +109,6 @@ _shuffled = st.builds(
         lambda text: text + '}',
         lambda text: text.replace('memory', 'MEMORY'),
         lambda text: text.replace('cpus', '\\u0063pus'),
-        lambda text: text[:-1] + ', "cpus": 1}',
-        lambda text: '{"cpus": 1, ' + text[1:],
         lambda text: text.replace('{', "{'").replace('"', "'"),
         lambda text: text[:-1] + ',}',
         lambda text: '{"a": ' + deep(40) + ', ' + text[1:],
@@ -235,7 +233,6 @@ def test_all_that_matches_is_held_and_nothing_else(fleet, batch, bodies):
 @pytest.mark.parametrize('text', [
     '{"memory_mb": 4096}', '{"memory_mb": "4096"}', '{"memory_mb": " 4096 "}',
     '{"memory_mb": "4096.0"}', '{"memory_mb": 4.096e3}',
-    '{"memory_mb": 1, "memory_mb": 4096}',
     '{"memory_mb": 4096, "MEMORY_MB": 1}',
     '{"MEMORY_MB": 1, "memory_mb": 4096}',
     '{"memory\\u005fmb": 4096}', '{"memory_mb": "\\u0034096"}',
