@@ -7,6 +7,7 @@ from oslo_middleware import request_id
 from oslo_utils import strutils
 from oslo_utils import uuidutils
 import pecan
+import webob
 import webob.exc
 from wsme.rest import json as wsme_json
 
@@ -76,7 +77,7 @@ class ReservationController:
 
         reservations.release(self.instance_uuid, authorize, host=host,
                              forced=caller.may('create_restricted'))
-        raise webob.exc.HTTPNoContent()
+        return webob.Response(status=204)
 
     @staticmethod
     def _check_visible(caller, reservation):
