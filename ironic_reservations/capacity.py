@@ -13,11 +13,11 @@ import json
 import threading
 import time
 
+from ironic_reservations import matching
+from ironic_reservations import request_spec
 from ironic_reservations.db import engine
 from ironic_reservations.db import functions
 from ironic_reservations.db import queries
-from ironic_reservations import matching
-from ironic_reservations import request_spec
 
 #: Holds order their search by profiles whose age is at most this many times
 #: what it took to count them. Old ones make no wrong answer, and counting

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Ironic API plugin: ``[api] middleware = reservations``."""
 
-from ironic_reservations.api import app as api_app
 from ironic_reservations import conf
+from ironic_reservations.api import app as api_app
 
 PATH = '/v1/reservations'
 

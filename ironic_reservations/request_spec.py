@@ -40,7 +40,8 @@ _TRAIT_NAME = re.compile(r'[A-Z0-9_]{1,255}')
 _SIZES = {orc.MEMORY_MB: 'memory_mb', orc.VCPU: 'vcpus',
           orc.DISK_GB: 'local_gb'}
 
-_OPERATOR = re.compile(r'\s*(?:s?(?:[<>!=]=|[<>])|=|<(?:in|or|all-in|range-in)>)')
+_OPERATOR = re.compile(
+    r'\s*(?:s?(?:[<>!=]=|[<>])|=|<(?:in|or|all-in|range-in)>)')
 _NUMERIC = ('=', '==', '!=', '<', '<=', '>', '>=')
 
 # Nova's canonical names (nova.objects.fields.Architecture.canonicalize).

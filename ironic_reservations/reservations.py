@@ -15,10 +15,10 @@ import datetime
 from oslo_db import exception as db_exc
 from oslo_log import log
 
-from ironic_reservations.db import engine
-from ironic_reservations.db import queries
 from ironic_reservations import exception
 from ironic_reservations import search
+from ironic_reservations.db import engine
+from ironic_reservations.db import queries
 
 LOG = log.getLogger(__name__)
 

@@ -7,11 +7,11 @@ import random
 import sqlalchemy as sa
 
 from ironic_reservations import capacity
-from ironic_reservations.db import engine
-from ironic_reservations.db import queries
 from ironic_reservations import exception
 from ironic_reservations import matching
 from ironic_reservations import request_spec
+from ironic_reservations.db import engine
+from ironic_reservations.db import queries
 
 #: How many nodes are read at once, at first and at most.
 PAGE, LARGEST_PAGE = 16, 1024

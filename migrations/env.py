@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from ironic_reservations.db import models
 
+
 def _ours(name, type_, parent_names):
     """Leave Ironic's tables alone when a revision is generated."""
     return type_ != 'table' or name in models.Base.metadata.tables

@@ -11,16 +11,16 @@ import webob
 import webob.exc
 from wsme.rest import json as wsme_json
 
-from ironic_reservations.api import limits
-from ironic_reservations.api import schema
-from ironic_reservations.api import types
 from ironic_reservations import capacity as profiles
-from ironic_reservations.conf import CONF
 from ironic_reservations import context
 from ironic_reservations import exception
 from ironic_reservations import request_spec
 from ironic_reservations import reservations
 from ironic_reservations import search
+from ironic_reservations.api import limits
+from ironic_reservations.api import schema
+from ironic_reservations.api import types
+from ironic_reservations.conf import CONF
 
 
 def _caller():

@@ -6,11 +6,11 @@ import re
 
 import jsonschema
 
+from ironic_reservations import exception
+from ironic_reservations import reservations
 from ironic_reservations.api import types
 from ironic_reservations.conf import CONF
-from ironic_reservations import exception
 from ironic_reservations.request_spec import MAX_INT
-from ironic_reservations import reservations
 
 # NUL ends a string in some databases; a lone surrogate is no Unicode.
 _TEXT = r'^[^\x00\ud800-\udfff]*\Z'

@@ -58,7 +58,7 @@ class Reservation(wtypes.Base):
             elif name not in values:
                 value = getattr(reservation, name)
                 if isinstance(value, datetime.datetime):
-                    value = value.replace(tzinfo=datetime.timezone.utc)
+                    value = value.replace(tzinfo=datetime.UTC)
                 values[name] = value
         return cls(**values)
 

@@ -10,8 +10,8 @@ import functools
 import microversion_parse
 import webob
 
-from ironic_reservations.api import errors
 from ironic_reservations import exception
+from ironic_reservations.api import errors
 
 HEADER = 'X-OpenStack-Ironic-API-Version'
 MIN_HEADER = 'X-OpenStack-Ironic-API-Minimum-Version'

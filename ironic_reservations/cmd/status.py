@@ -7,8 +7,8 @@ from alembic import runtime
 from alembic import script
 from oslo_upgradecheck import upgradecheck
 
-from ironic_reservations.cmd import dbsync
 from ironic_reservations import conf
+from ironic_reservations.cmd import dbsync
 from ironic_reservations.db import engine
 from ironic_reservations.db import models
 

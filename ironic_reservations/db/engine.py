@@ -9,8 +9,8 @@ from oslo_log import log
 import sqlalchemy as sa
 
 from ironic_reservations import conf
-from ironic_reservations.db import models
 from ironic_reservations import exception
+from ironic_reservations.db import models
 
 LOG = log.getLogger(__name__)
 

@@ -2,8 +2,8 @@
 """The tables: one of ours, and what we use of Ironic's."""
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import mysql
 from sqlalchemy import orm
+from sqlalchemy.dialects import mysql
 
 # Ironic's tables, only the columns that we stand on. They are Ironic's to
 # create and migrate, hence a metadata of their own; ``engine`` checks at

@@ -5,9 +5,9 @@ import datetime
 
 import sqlalchemy as sa
 
+from ironic_reservations import matching
 from ironic_reservations.db import functions
 from ironic_reservations.db import models
-from ironic_reservations import matching
 
 nodes = models.nodes
 node_traits = models.node_traits
@@ -162,11 +162,12 @@ def _profile_keys():
 
 def _counted(keys, source):
     # By the labels, so that no expression is evaluated twice.
+    labels = [sa.literal_column(key.name) for key in keys]
     return sa.select(
         *keys, sa.func.count().label('nodes'),
         sa.func.min(nodes.c.id).label('first'),
         sa.func.max(nodes.c.id).label('last'),
-    ).select_from(source).group_by(*(sa.literal_column(key.name) for key in keys))
+    ).select_from(source).group_by(*labels)
 
 
 def like(profile):
