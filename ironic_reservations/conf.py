@@ -81,6 +81,8 @@ def load(args, prog='ironic-reservations', files=None):
     :param files: paths, or None to look where Ironic does.
     """
     log.register_options(CONF)
+    # A command's standard output is for its result.
+    CONF.set_default('use_stderr', True)
     register_opts()
     CONF(args, project='ironic', prog=prog, default_config_files=files,
          version=version.VersionInfo(

@@ -25,9 +25,6 @@ LOG = log.getLogger(__name__)
 #: How often a request looks again because what it had read has changed.
 _ROUNDS = 10
 
-#: How many lapsed reservations are read at once.
-_BATCH = 100
-
 # What Ironic's provision states mean for a reservation.
 PROVISION_STATES = {
     'reserved': ('available',),
@@ -260,13 +257,14 @@ def _give_back(held):
 
 def _give_back_lapsed():
     """Free all nodes whose leases are over; how many."""
-    given_back = 0
-    while True:
-        lapsed = [Reservation(**row)
-                  for row in _rows(queries.lapsed(limit=_BATCH))]
-        given_back += sum(map(_give_back, lapsed))
-        if len(lapsed) < _BATCH:
-            return given_back
+    expired = [Reservation(**row) for row in _rows(queries.expired())]
+    if any(each.state == 'active' for each in expired):
+        # What is deployed needs its lease no more: without this, every
+        # request would look at every instance that there is.
+        with engine.get_engine().begin() as connection:
+            connection.execute(
+                queries.end_leases(PROVISION_STATES['active']))
+    return sum(_give_back(each) for each in expired if each.lapsed)
 
 
 @engine.retry

@@ -14,6 +14,7 @@ from ironic_reservations.request_spec import MAX_INT
 
 # NUL ends a string in some databases; a lone surrogate is no Unicode.
 _TEXT = r'^[^\x00\ud800-\udfff]*\Z'
+_TRAIT = r'^[A-Z0-9_]{1,255}\Z'
 _BOOLEAN = r'^(?i:true|false)\Z'
 _UUID = r'^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z'
 
@@ -30,6 +31,7 @@ def _strings(longest):
 
 _text = {'type': 'string', 'maxLength': 255, 'pattern': _TEXT}
 _name = {**_text, 'minLength': 1}
+_trait = {'type': 'string', 'pattern': _TRAIT}
 _integer = {'type': ['integer', 'null'], 'minimum': 0, 'maximum': MAX_INT}
 _number = {'type': ['number', 'null'], 'minimum': 0, 'maximum': MAX_INT}
 _uuid = {'type': ['string', 'null'], 'pattern': _UUID}
@@ -103,7 +105,7 @@ CAPACITY = {
     'properties': {
         'host': _name,
         'resource_class': _name,
-        'trait': {**_name, 'type': ['string', 'array'], 'items': _name},
+        'trait': {**_trait, 'type': ['string', 'array'], 'items': _trait},
         'conductor_group': _text,
         'shard': _name,
     },
@@ -114,6 +116,7 @@ DELETE = {'type': 'object', 'additionalProperties': False,
 
 _EXPECTED = {_TEXT: 'text without NUL and without lone surrogates',
              _UUID: 'a UUID such as 5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e',
+             _TRAIT: 'a trait: A-Z, 0-9 and _',
              _BOOLEAN: 'true or false',
              LIST['properties']['limit']['pattern']: 'a positive number'}
 

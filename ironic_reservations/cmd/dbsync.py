@@ -8,6 +8,7 @@ from alembic import command
 from alembic import config as alembic_config
 from oslo_config import cfg
 
+from ironic_reservations import cmd
 from ironic_reservations import conf
 from ironic_reservations.db import engine
 
@@ -43,6 +44,7 @@ def _add_commands(subparsers):
             parser.add_argument('--revision', help='the revision to reach')
 
 
+@cmd.command
 def main():
     conf.CONF.register_cli_opt(cfg.SubCommandOpt(
         'command', title='Commands', handler=_add_commands))
@@ -53,4 +55,4 @@ def main():
 
 
 if __name__ == '__main__':
-    main()
+    sys.exit(main())

@@ -5,6 +5,7 @@ import sys
 
 from oslo_config import cfg
 
+from ironic_reservations import cmd
 from ironic_reservations import conf
 from ironic_reservations import reservations
 
@@ -40,6 +41,7 @@ def _add_commands(subparsers):
                               description=run.__doc__)
 
 
+@cmd.command
 def main():
     conf.CONF.register_cli_opt(cfg.SubCommandOpt(
         'command', title='Commands', handler=_add_commands))

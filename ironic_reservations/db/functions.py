@@ -121,8 +121,9 @@ class property_text(expression.FunctionElement):
 
 @compiler.compiles(property_text)
 def _property_text(element, compiler, **kw):
-    # MySQL 8 raises an error for a malformed text, even behind JSON_VALID;
-    # MariaDB returns NULL. Ironic writes well-formed JSON.
+    # MariaDB returns NULL for a malformed text, where MySQL 8 raises an error
+    # (Ironic writes well-formed JSON), and any length of text, where MySQL 8
+    # returns NULL for more than 512 characters.
     return f'JSON_VALUE({compiler.process(element.clauses, **kw)})'
 
 

@@ -242,10 +242,9 @@ def live(limited_to=None):
         equal(reservations.c.project_id, limited_to))
 
 
-def lapsed(limit):
-    """Reservations whose lease is over and whose node is untouched."""
-    return _view(reservations.join(nodes, CARRIED)).where(
-        LAPSED).order_by(reservations.c.expires_at).limit(limit)
+def expired():
+    """Reservations whose lease is over, lapsed or not."""
+    return _view(reservations.join(nodes, CARRIED)).where(_EXPIRED)
 
 
 def overdue():
@@ -331,6 +330,19 @@ def renew(reservation_id, host, lease):
         ).correlate(reservations),
     ).values(host=host, expires_at=_expiry(lease),
              updated_at=functions.utcnow())
+
+
+def end_leases(states):
+    """Forget the leases that are over where a deployment stands instead.
+
+    :param states: provision states out of which a node does not become
+        available without losing its instance.
+    """
+    return sa.update(reservations).where(
+        _EXPIRED,
+        sa.exists().where(CARRIED, nodes.c.provision_state.in_(states)
+                          ).correlate(reservations),
+    ).values(expires_at=None)
 
 
 def _let_go(node_id, instance_uuid, *where):
