@@ -4,7 +4,8 @@
 #
 #   make quickstart    a real Ironic with the plugin, shown and stopped again
 #   make serve         the same, left running until Ctrl-C
-#   make test          all tests
+#   make test          the tests
+#   make test-long     those that race for long, added to the sum
 #   make lint          style
 #   make docs          documentation, API reference, release notes
 #
@@ -19,7 +20,7 @@ RESULTS := .tox/results
 # stopping servers then needs the first one only.
 IN_ENV := env PATH="$(CURDIR)/.tox/py3/bin:$$PATH"
 
-.PHONY: quickstart serve test lint docs environment
+.PHONY: quickstart serve test test-long lint docs environment
 
 quickstart: environment
 	@exec $(IN_ENV) python -m tools.quickstart $(ARGS)
@@ -31,6 +32,13 @@ test: environment
 	@rm -rf $(RESULTS)
 	@status=0; \
 	$(IN_ENV) pytest --junit-xml=$(RESULTS)/pytest.xml $(ARGS) || status=1; \
+	$(PYTHON) tools/summary.py $(RESULTS) || status=1; \
+	exit $$status
+
+test-long: environment
+	@status=0; \
+	$(IN_ENV) pytest -m long --junit-xml=$(RESULTS)/long.xml $(ARGS) \
+	    || status=1; \
 	$(PYTHON) tools/summary.py $(RESULTS) || status=1; \
 	exit $$status
 

@@ -728,6 +728,7 @@ def alone(ironic, start_uwsgi):
         yield alone
 
 
+@pytest.mark.long
 def test_races(ironic, alone, resource_class):
     """Expiry against renewal, release, a deploy and a conductor's lock."""
     with ironic.fleet(*[{'resource_class': resource_class}] * 6) as nodes:

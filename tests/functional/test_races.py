@@ -429,6 +429,7 @@ def edits(nodes):
     return patches + traits * 2 + trait_sets, maintenance + provision * 2
 
 
+@pytest.mark.long
 def test_holds_beside_all_that_ironic_does(
         ironic, alone, audit, clients, resource_class):
     with ironic.fleet(*(
