@@ -216,17 +216,20 @@ def explain(asked, groups):
     :returns: dict of ``considered``, ``eliminated`` (each node counted once,
         for the first constraint that it does not satisfy or else for why it
         cannot be held) and ``nearest`` (the one constraint without which
-        most nodes could be held, and how many; None when there is none).
+        most nodes could be held, and how many these would be in all; None
+        when no more could).
     """
     names = list(dict.fromkeys(name for name, _ in asked))
     eliminated, nearest = collections.Counter(), collections.Counter()
-    considered = 0
+    considered = matching = 0
     for node, reason, count in groups:
         considered += count
         unmet = list(dict.fromkeys(
             name for name, satisfied in asked if not satisfied(node)))
         if unmet or reason:
             eliminated[unmet[0] if unmet else reason] += count
+        else:
+            matching += count
         if len(unmet) == 1 and not reason:
             nearest[unmet[0]] += count
     order = [*names, *sorted(eliminated.keys() - set(names),
@@ -236,6 +239,6 @@ def explain(asked, groups):
         'considered': considered,
         'eliminated': [{'by': name, 'nodes': eliminated[name]}
                        for name in order if eliminated[name]],
-        'nearest': ({'by': best, 'nodes': nearest[best]}
+        'nearest': ({'by': best, 'nodes': matching + nearest[best]}
                     if nearest[best] else None),
     }

@@ -22,6 +22,9 @@ from ironic_reservations.db import queries
 
 LOG = log.getLogger(__name__)
 
+#: How many expired reservations a request looks at before it searches.
+_IN_PASSING = 10
+
 #: How often a request looks again because what it had read has changed.
 _ROUNDS = 10
 
@@ -129,24 +132,29 @@ def hold(instance_uuid, spec, owner, lease=None, limited_to=None):
         for _ in range(_ROUNDS):
             held = _held(instance_uuid)
             if held is not None:
-                held = _again(held, spec, owner, lease, limited_to, tried)
+                ours = tried and owner == Owner(held.host, held.project_id,
+                                                held.user_id)
+                held = _again(held, spec, owner, lease, limited_to, ours)
                 if held is not None:
-                    return held, tried
+                    return held, ours
                 continue  # It moved on while we looked.
-            _give_back_lapsed()
-            for node in search.search(spec, limited_to):
-                tried = True
-                try:
+            _give_back_lapsed(limit=_IN_PASSING)
+            try:
+                for node in search.search(spec, limited_to):
+                    tried = True
                     tried = _take(node, spec, owner, lease, limited_to,
                                   instance_uuid)
-                except db_exc.DBDuplicateEntry:
-                    # Another request for the same instance was faster, or a
-                    # row whose node has moved on is in the way of ours.
-                    tried = False
-                    _purge(instance_uuid, node.id)
-                    break
-                if tried:
-                    break
+                    if tried:
+                        break
+            except db_exc.DBDuplicateEntry:
+                # Another request for the same instance was faster, or a row
+                # whose node has moved on is in the way of ours.
+                tried = False
+                _purge(instance_uuid, node.id)
+            except exception.NoMatchingNode:
+                # The rest of the lapsed ones, now that they are wanted.
+                if not _give_back_lapsed():
+                    raise
         raise _changing(instance_uuid)
 
     reservation, created = attempt()
@@ -255,9 +263,9 @@ def _give_back(held):
     return bool(given_back)
 
 
-def _give_back_lapsed():
-    """Free all nodes whose leases are over; how many."""
-    expired = [Reservation(**row) for row in _rows(queries.expired())]
+def _give_back_lapsed(limit=None):
+    """Free nodes whose leases are over, a few of them or all; how many."""
+    expired = [Reservation(**row) for row in _rows(queries.expired(limit))]
     if any(each.state == 'active' for each in expired):
         # What is deployed needs its lease no more: without this, every
         # request would look at every instance that there is.

@@ -4,8 +4,6 @@
 import itertools
 import random
 
-import sqlalchemy as sa
-
 from ironic_reservations import capacity
 from ironic_reservations import exception
 from ironic_reservations import matching
@@ -32,13 +30,18 @@ def search(spec, limited_to):
     """
     asked = matching.constraints(spec)
     profiles = capacity.at_hand() if not spec.candidate_nodes else ()
-    for _ in range(_SEARCHES):
-        yield from _candidates(spec, asked, limited_to, profiles)
+    for counted in range(_SEARCHES):
+        lost = False
+        for node in _candidates(spec, asked, limited_to, profiles):
+            lost = True
+            yield node
         # All of what was counted before is gone. Count the fleet as it is:
         # only that may say that there is none.
         profiles = _count(spec)
         verdict = explain(asked, limited_to, profiles)
-        if not verdict['matching_nodes']:
+        if not verdict['matching_nodes'] or (counted > 1 and not lost):
+            # Or else what counts as matching is not to be had: a lapsed
+            # reservation holds it, or matching reads it another way.
             raise _none(verdict)
     raise exception.NoMatchingNode(
         'The nodes that match the request are being taken or changed at the '
@@ -124,8 +127,8 @@ def _of(spec, asked, limited_to, profiles, size):
     last = max(profile.last for profile in profiles)
     # From a random id on and round, so that many processes do not meet.
     start = random.randint(first, last)
-    where = sa.or_(*(queries.like(profile.raw) for profile in profiles))
-    yield from _nodes(spec, asked, limited_to, [where],
+    yield from _nodes(spec, asked, limited_to,
+                      [queries.like([profile.raw for profile in profiles])],
                       [(start, last), (first, start - 1)], size)
 
 

@@ -217,7 +217,7 @@ class Show:
         self.openstack(
             'baremetal reservation create --resource-class baremetal.gold '
             '--trait CUSTOM_NVME --trait CUSTOM_FPGA', status=1,
-            says='3 more could be held without trait:CUSTOM_FPGA=required')
+            says='3 could be held without trait:CUSTOM_FPGA=required')
 
         say('A lease: nothing begins on the node, so it is free again')
         self.openstack(

@@ -71,6 +71,10 @@ def _read(request):
         raise exception.InvalidInput('body', 'must be readable HTTP')
     if len(body) > MAX_BODY:
         raise _too_large()
+    if length is not None and len(body) < length:
+        # The client went away: nobody would know of what it gets.
+        raise exception.InvalidInput(
+            'body', f'must be {length} bytes long, as Content-Length says')
     return body
 
 

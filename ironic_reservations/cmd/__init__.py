@@ -4,6 +4,8 @@
 import functools
 import sys
 
+import alembic.util
+from oslo_config import cfg
 from oslo_db import exception as db_exc
 import sqlalchemy.exc
 
@@ -11,13 +13,15 @@ from ironic_reservations import exception
 
 
 def command(main):
-    """Let a command end with one line and 2 when its database fails it."""
+    """Let a command end with one line and 2 when it cannot do its work."""
     @functools.wraps(main)
     def wrapped():
         try:
             return main()
-        except (exception.ReservationsError, db_exc.DBError,
-                sqlalchemy.exc.SQLAlchemyError) as error:
+        except (exception.ReservationsError, alembic.util.CommandError,
+                cfg.Error) as error:
+            print(error, file=sys.stderr)
+        except (db_exc.DBError, sqlalchemy.exc.SQLAlchemyError) as error:
             print(f'The database cannot be used: {error}', file=sys.stderr)
-            return 2
+        return 2
     return wrapped

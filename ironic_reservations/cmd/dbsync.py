@@ -7,9 +7,11 @@ import sys
 from alembic import command
 from alembic import config as alembic_config
 from oslo_config import cfg
+import sqlalchemy as sa
 
 from ironic_reservations import cmd
 from ironic_reservations import conf
+from ironic_reservations import exception
 from ironic_reservations.db import engine
 
 
@@ -50,7 +52,12 @@ def main():
         'command', title='Commands', handler=_add_commands))
     conf.load(sys.argv[1:], prog='ironic-reservations-dbsync')
     _, run = COMMANDS[conf.CONF.command.name]
-    with engine.connect().connect() as connection:
+    database = engine.connect()
+    if not sa.inspect(database).has_table('nodes'):
+        raise exception.DatabaseNotReady(
+            "[database] connection does not lead to Ironic's database: it "
+            'has no table nodes.')
+    with database.connect() as connection:
         run(alembic(connection), getattr(conf.CONF.command, 'revision', None))
 
 

@@ -7,6 +7,7 @@ from alembic import runtime
 from alembic import script
 from oslo_upgradecheck import upgradecheck
 
+from ironic_reservations import cmd
 from ironic_reservations import conf
 from ironic_reservations.cmd import dbsync
 from ironic_reservations.db import engine
@@ -52,6 +53,7 @@ class Checks(upgradecheck.UpgradeCommands):
                        ('API plugin', _middleware))
 
 
+@cmd.command
 def main():
     conf.register_opts()
     return upgradecheck.main(conf.CONF, project='ironic',

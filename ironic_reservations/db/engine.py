@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The connection to Ironic's database."""
 
+import functools
 import threading
+import time
 
 from oslo_db import api as db_api
+from oslo_db import exception as db_exc
 from oslo_db.sqlalchemy import enginefacade
 from oslo_log import log
 import sqlalchemy as sa
@@ -17,15 +20,39 @@ LOG = log.getLogger(__name__)
 _lock = threading.Lock()
 _engine = None
 
-#: Runs a function again when the database aborted its transaction or lost
-#: the connection, for about three seconds in all. It goes *outside* the
-#: transaction; what it wraps must bear being run twice, also when the first
-#: run's COMMIT went through unnoticed.
-retry = db_api.wrap_db_retry(
-    max_retries=20, retry_interval=0.01, inc_retry_interval=True,
-    max_retry_interval=0.2, retry_on_deadlock=True, retry_on_disconnect=True,
-    # SQLite, when another process writes for longer than the busy timeout.
-    exception_checker=lambda exc: 'database is locked' in str(exc))
+#: Seconds after which a request does not try again.
+_PATIENCE = 3
+
+
+def retry(function):
+    """Run a function again when the database aborted what it did.
+
+    That is for a few seconds after a deadlock or a lost connection. It goes
+    *outside* of the transaction; what it wraps must bear being run twice,
+    also when the first run's COMMIT went through unnoticed.
+    """
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        patient_until = time.monotonic() + _PATIENCE
+
+        def may_pass(error):
+            return time.monotonic() < patient_until and (
+                isinstance(error, (db_exc.DBDeadlock,
+                                   db_exc.DBConnectionError))
+                # SQLite, when another process writes for longer than the
+                # busy timeout.
+                or 'database is locked' in str(error))
+
+        attempt = db_api.wrap_db_retry(
+            max_retries=100, retry_interval=0.01, inc_retry_interval=True,
+            max_retry_interval=0.2, exception_checker=may_pass)(function)
+        try:
+            return attempt(*args, **kwargs)
+        except (db_exc.DBNonExistentTable, sa.exc.ProgrammingError):
+            # Say what to do about it.
+            check(get_engine())
+            raise
+    return wrapper
 
 
 def get_engine():
@@ -52,6 +79,9 @@ def get_engine():
 
 def connect():
     """An engine on ``[database] connection``, its schema unchecked."""
+    if not conf.CONF.database.connection:
+        raise exception.DatabaseNotReady(
+            '[database] connection is not set.')
     url = sa.make_url(conf.CONF.database.connection)
     if url.get_backend_name() == 'mysql':
         # Ironic's documented URL says utf8, which has no room for all of
@@ -63,14 +93,16 @@ def connect():
                      max_retries=0, thread_checkin=False)
     engine = facade.writer.get_engine()
     if url.get_backend_name() == 'mysql':
-        sa.event.listen(engine, 'connect', _long_group_concat)
+        sa.event.listen(engine, 'connect', _set_up_session)
     return engine
 
 
-def _long_group_concat(connection, record):
-    # MySQL cuts a list of traits at 1,024 bytes by default.
+def _set_up_session(connection, record):
     with connection.cursor() as cursor:
-        cursor.execute('SET SESSION group_concat_max_len = 1048576')
+        # MySQL cuts a list of traits at 1,024 bytes by default, and waits 50
+        # seconds for a row that another transaction has locked.
+        cursor.execute('SET SESSION group_concat_max_len = 1048576, '
+                       f'innodb_lock_wait_timeout = {_PATIENCE}')
 
 
 def check(engine):

@@ -18,6 +18,9 @@ FACTS = (nodes.c.id, nodes.c.uuid, nodes.c.name, nodes.c.resource_class,
          nodes.c.properties, nodes.c.conductor_group, nodes.c.shard,
          nodes.c.owner, nodes.c.lessee)
 
+#: How many hardware profiles a statement tells from each other at most.
+_PROFILES = 20
+
 UNLOCKED = nodes.c.reservation.is_(None)
 
 #: A node may be held: Ironic's own rule for its allocations, and not retired.
@@ -84,14 +87,22 @@ def visible_to(project_id):
 def trait_constraints(spec):
     """The traits that the request requires and forbids.
 
-    EXISTS (SELECT 1 FROM node_traits
-            WHERE node_id = nodes.id AND trait = :t) AND NOT EXISTS (...)
+    (SELECT COUNT(*) FROM node_traits
+     WHERE node_id = nodes.id AND trait IN (...)) = <how many>
+    AND NOT EXISTS (SELECT 1 FROM node_traits WHERE ... trait IN (...))
     """
-    def has(trait):
-        return sa.exists().where(node_traits.c.node_id == nodes.c.id,
-                                 node_traits.c.trait == trait)
-    return ([has(trait) for trait in sorted(spec.required_traits)]
-            + [~has(trait) for trait in sorted(spec.forbidden_traits)])
+    asked = []
+    if spec.required_traits:
+        asked.append(
+            sa.select(sa.func.count()).where(
+                node_traits.c.node_id == nodes.c.id,
+                node_traits.c.trait.in_(sorted(spec.required_traits))
+            ).scalar_subquery() == len(spec.required_traits))
+    if spec.forbidden_traits:
+        asked.append(~sa.exists().where(
+            node_traits.c.node_id == nodes.c.id,
+            node_traits.c.trait.in_(sorted(spec.forbidden_traits))))
+    return asked
 
 
 def are(candidates):
@@ -170,8 +181,18 @@ def _counted(keys, source):
     ).select_from(source).group_by(*labels)
 
 
-def like(profile):
-    """Nodes of a hardware profile, given as ``fleet`` gave it."""
+def like(profiles):
+    """Nodes of some hardware profiles, given as ``fleet`` gave them."""
+    if len(profiles) > _PROFILES:
+        # A statement has its limits: matching sorts out what is too much.
+        return sa.or_(*(
+            nodes.c.resource_class == name if name is not None
+            else nodes.c.resource_class.is_(None)
+            for name in {profile['resource_class'] for profile in profiles}))
+    return sa.or_(*map(_like, profiles))
+
+
+def _like(profile):
     # What is cheap to compare stands first.
     return sa.and_(*(
         equal(column, profile[name])
@@ -242,9 +263,10 @@ def live(limited_to=None):
         equal(reservations.c.project_id, limited_to))
 
 
-def expired():
-    """Reservations whose lease is over, lapsed or not."""
-    return _view(reservations.join(nodes, CARRIED)).where(_EXPIRED)
+def expired(limit=None):
+    """Reservations whose lease is over, lapsed or not, in random order."""
+    return _view(reservations.join(nodes, CARRIED)).where(
+        _EXPIRED).order_by(sa.func.random()).limit(limit)
 
 
 def overdue():

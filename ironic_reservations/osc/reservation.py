@@ -113,7 +113,7 @@ class Explanation(columns.FormattableColumn):
         if self._value['eliminated']:
             lines.append(str(table))
         if self._value['nearest']:
-            lines.append('{nodes} more could be held without {by}'.format(
+            lines.append('{nodes} could be held without {by}'.format(
                 **self._value['nearest']))
         return '\n'.join(lines)
 
@@ -345,7 +345,8 @@ class ListReservation(command.Lister):
             query['sort_key'], _, direction = parsed_args.sort.partition(':')
             query['sort_dir'] = direction or None
         if parsed_args.fields:
-            query['fields'] = ','.join(parsed_args.fields)
+            query['fields'] = ','.join(
+                dict.fromkeys(['instance_uuid', *parsed_args.fields]))
         names = DETAILS if parsed_args.long else parsed_args.fields or COLUMNS
         return _headers(names), (
             [self._value(reservation, name) for name in names]
@@ -355,10 +356,22 @@ class ListReservation(command.Lister):
         """Every reservation: the pages, one after the other."""
         query = {name: value for name, value in query.items()
                  if value is not None}
+        first, seen = query, set()
         while query is not None:
-            page = _request(
-                self, 'GET', f'{PATH}?{urllib.parse.urlencode(query)}')
-            yield from page['reservations']
+            try:
+                page = _request(
+                    self, 'GET', f'{PATH}?{urllib.parse.urlencode(query)}')
+            except exc.BadRequest:
+                if query is first:
+                    raise
+                # What the page before ended with has been released
+                # meanwhile: begin again.
+                query = first
+                continue
+            for reservation in page['reservations']:
+                if reservation['instance_uuid'] not in seen:
+                    seen.add(reservation['instance_uuid'])
+                    yield reservation
             # The link may name a host that only the server's side knows:
             # take its query, not its address.
             query = page.get('next') and dict(urllib.parse.parse_qsl(

@@ -200,7 +200,7 @@ def test_nothing_matches(ironic, fleet, cli):
 +---------------------------+-------+
 | trait:CUSTOM_GPU=required |     5 |
 +---------------------------+-------+
-5 more could be held without trait:CUSTOM_GPU=required
+5 could be held without trait:CUSTOM_GPU=required
 No free node matches the request: of 5 nodes, trait:CUSTOM_GPU=required \
 eliminates 5. (HTTP 422)
 '''
@@ -329,7 +329,7 @@ def test_dry_run(ironic, fleet, cli):
 |                | +-----------------+-------+                           |
 |                | | candidate_nodes |     4 |                           |
 |                | +-----------------+-------+                           |
-|                | 4 more could be held without candidate_nodes          |
+|                | 5 could be held without candidate_nodes               |
 +----------------+-------------------------------------------------------+
 '''
     found = data(found)
@@ -337,7 +337,7 @@ def test_dry_run(ironic, fleet, cli):
     assert found['explanation'] == {
         'considered': 5,
         'eliminated': [{'by': 'candidate_nodes', 'nodes': 4}],
-        'nearest': {'by': 'candidate_nodes', 'nodes': 4}}
+        'nearest': {'by': 'candidate_nodes', 'nodes': 5}}
     profile, = found['profiles']
     assert profile['traits'] == ['CUSTOM_NVME']
     assert profile['capabilities'] == {

@@ -19,7 +19,8 @@ def test_reservations_are_listed(ironic, resource_class):
 
 @pytest.mark.parametrize('path', [
     '/', '/v1', '/v1/nodes?resource_class=none', '/v1/nodes/none',
-    '/v1/allocations?resource_class=none', '/v1/reservationsandmore', '/reservations'])
+    '/v1/allocations?resource_class=none', '/v1/reservationsandmore',
+    '/reservations'])
 def test_other_paths_are_ironics(ironic, stock_ironic, path):
     assert answer(ironic, path) == answer(stock_ironic, path)
 
