@@ -100,7 +100,9 @@ def _number(value):
     text = str(value)
     if not _NUMBER.fullmatch(text):
         return 0
-    return int(text) if text.strip().isdecimal() else float(text)
+    number = int(text) if text.strip().isdecimal() else float(text)
+    # Beyond that, databases write a number otherwise than they read it.
+    return number if number < 10 ** 18 else 0
 
 
 def satisfies(expression, value):
