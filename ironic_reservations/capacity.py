@@ -201,12 +201,8 @@ def capacity(max_age, host=None, limited_to=None, resource_class=None,
                 and shard in (None, node.shard))
 
     profiles, age = _fleet.get(max_age)
-    rows = {}
-    for profile in profiles:
-        if of_interest(profile) and inside(profile):
-            row = _row(rows, profile)
-            row['total'] += profile.total
-            row['free'] += profile.free
+    rows = _rows(profile for profile in profiles
+                 if of_interest(profile) and inside(profile))
     if host is not None:
         held, held_age = _held(host).get(max_age)
         age = max(age, held_age)
@@ -214,16 +210,25 @@ def capacity(max_age, host=None, limited_to=None, resource_class=None,
             row = _row(rows, profile)
             row['held'] += profile.total
             row['total'] = max(row['total'], row['held'])
-    return [rows[key] for key in sorted(rows, key=repr)], age
+    return _ordered(rows), age
 
 
 def present(profiles):
     """The profiles as ``capacity`` gives them, with nothing held."""
+    return _ordered(_rows(profiles))
+
+
+def _rows(profiles):
+    """Rows by what a request can tell of them."""
     rows = {}
     for profile in profiles:
         row = _row(rows, profile)
         row['total'] += profile.total
         row['free'] += profile.free
+    return rows
+
+
+def _ordered(rows):
     return [rows[key] for key in sorted(rows, key=repr)]
 
 
