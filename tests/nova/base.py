@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all tests of the driver stand on: a cloud per test."""
+
+import atexit
+import contextlib
+import copy
+import functools
+import importlib
+import logging
+import os
+import sys
+import tempfile
+import uuid
+
+import fixtures
+from keystoneauth1 import loading
+from nova import context
+from nova import objects
+import nova.conf
+from nova.tests.functional import integrated_helpers
+from nova.tests.functional.api import client
+import openstack.proxy
+import tenacity
+
+from tests.functional import conftest
+from tools import services
+
+CONF = nova.conf.CONF
+HOSTS = ('compute-1', 'compute-2', 'compute-3')
+OURS = 'ironic_reservations.ReservationsDriver'
+STOCK = 'ironic.IronicDriver'
+
+_get_endpoint = openstack.proxy.Proxy.get_endpoint
+
+
+# Ironic
+
+class Ironic(conftest.Ironic):
+    """What tests do with a running service; see also its base class."""
+
+    def reservations(self, **filters):
+        response = self.http.get('/v1/reservations', params=filters)
+        response.raise_for_status()
+        return response.json()['reservations']
+
+    def nodes(self, **query):
+        return list(self.baremetal.nodes(details=True, **query))
+
+    def node_of(self, server):
+        """The node that carries the server; None if there is none."""
+        nodes = self.nodes(instance_id=server['id'])
+        return nodes[0] if nodes else None
+
+
+@contextlib.contextmanager
+def started_ironic(**kwargs):
+    with tempfile.TemporaryDirectory() as directory, services.ironic(
+            directory, f'sqlite:///{directory}/ironic.sqlite',
+            services.free_port(), **kwargs) as service:
+        yield Ironic(service)
+
+
+# The Ironics that several classes use; stopped with this process.
+_shared = contextlib.ExitStack()
+atexit.register(_shared.close)
+
+
+@functools.cache
+def shared_ironic(plugin):
+    services.stop_on_signal()
+    return _shared.enter_context(started_ironic(plugin=plugin))
+
+
+# Nova
+
+class TestCase(integrated_helpers.ProviderUsageBaseTestCase):
+    """A cloud with three computes, and a fleet.
+
+    Attributes are for subclasses to change.
+    """
+
+    compute_driver = OURS
+    #: Started at set-up; none leaves that to the test, see start_compute().
+    hosts = HOSTS
+    #: The nodes at set-up, as Ironic's fields and ``traits``.
+    fleet = ()
+    #: False is a stock Ironic, without reservations.
+    plugin = True
+    #: Options of ironic.conf, ``{section: {option: value}}``. A class with
+    #: options has an Ironic of its own.
+    ironic_config = None
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        if cls.ironic_config is None:
+            cls._ironic = shared_ironic(cls.plugin)
+        else:
+            services.stop_on_signal()
+            cls._ironic = cls.enterClassContext(started_ironic(
+                config=cls.ironic_config, plugin=cls.plugin))
+
+    def setUp(self):
+        self.ironic = self._ironic
+        self.addCleanup(self._remove_all_nodes)
+        self.enrol(*self.fleet)
+        importlib.import_module(
+            'nova.virt.' + self.compute_driver.rpartition('.')[0])
+        self.flags(group='wsgi', api_paste_config=os.path.join(
+            sys.prefix, 'etc/nova/api-paste.ini'))
+        self.use_ironic(self.ironic)
+        self.flags(running_deleted_instance_timeout=0)
+        # As documented: no host has the capabilities of a mixed fleet.
+        self.flags(group='filter_scheduler', enabled_filters=[
+            name for name in CONF.filter_scheduler.enabled_filters
+            if name != 'ComputeCapabilitiesFilter'])
+        super().setUp()
+        # Nova's fixtures mock it for all services; Ironic is a real one.
+        mocked = openstack.proxy.Proxy.get_endpoint
+        self.useFixture(fixtures.MonkeyPatch(
+            'openstack.proxy.Proxy.get_endpoint',
+            lambda proxy, *args, **kwargs: (
+                _get_endpoint if proxy.service_type == 'baremetal'
+                else mocked)(proxy, *args, **kwargs)))
+        # Every poll is a line.
+        logging.getLogger('nova.api.openstack.requestlog').setLevel('WARNING')
+        self.plain_image = self.image()
+        self._config = {}
+        self._compute_ids = {}
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.virt.node.get_local_node_uuid', self._compute_id))
+        for host in self.hosts:
+            self.start_compute(host)
+
+    def use_ironic(self, ironic):
+        """Configure what computes are started from now on."""
+        CONF.register_opts(loading.get_auth_plugin_conf_options('none'),
+                           group='ironic')
+        self.flags(group='ironic', auth_type='none', endpoint=ironic.url,
+                   endpoint_override=ironic.url, api_retry_interval=0)
+
+    # The fleet
+
+    def enrol(self, *nodes):
+        return self.ironic.enrol(nodes)
+
+    def _remove_all_nodes(self):
+        self._ironic.remove(self._ironic.nodes())
+
+    # Computes
+
+    def start_compute(self, host, **config):
+        """Start a compute that has not been started, or was stopped.
+
+        :param config: what this host alone has in nova.conf: for
+            ``[ironic] shard``, ``ironic={'shard': 'a'}``
+        """
+        self._config.setdefault(host, {}).update(config)
+        if host not in self.host_mappings:
+            # Else Nova's start_service() does it, and looks for a row that
+            # a host without nodes does not have.
+            mapping = objects.HostMapping(
+                context.get_context(), host=host,
+                cell_mapping=self.cell_mappings['cell1'])
+            mapping.create()
+            self.host_mappings[host] = mapping
+        with self.as_host(host):
+            return self._start_compute(host)
+
+    def stop_compute(self, host):
+        self.computes.pop(host).stop()
+
+    def restart_compute(self, host, **config):
+        """A new manager and driver, with the same compute_id."""
+        self.stop_compute(host)
+        return self.start_compute(host, **config)
+
+    @contextlib.contextmanager
+    def as_host(self, host):
+        """Let this host's nova.conf be the one that is read.
+
+        All hosts share one process. Outside of this, CONF.host is none of
+        them: what a driver reads late is seen as wrong.
+        """
+        config = [(None, 'host', host)] + [
+            (None if group == 'DEFAULT' else group, name, value)
+            for group, options in self._config.get(host, {}).items()
+            for name, value in options.items()]
+        before = [(group, name, CONF[group][name] if group else CONF[name])
+                  for group, name, _ in config]
+        try:
+            for group, name, value in config:
+                CONF.set_override(name, value, group)
+            yield
+        finally:
+            for group, name, value in before:
+                CONF.set_override(name, value, group)
+
+    def _compute_id(self):
+        return self._compute_ids.setdefault(CONF.host, str(uuid.uuid4()))
+
+    def run_periodic(self, host=None, task='update_available_resource'):
+        """Run one of the manager's periodic tasks, on all hosts or on one.
+
+        Others of interest are ``_sync_power_states``, which goes on in the
+        background, and ``_cleanup_running_deleted_instances``.
+        """
+        for each in [host] if host else list(self.computes):
+            cell = self.host_mappings[each].cell_mapping
+            with self.as_host(each), context.target_cell(
+                    context.get_admin_context(), cell) as ctxt:
+                getattr(self.computes[each].manager, task)(ctxt)
+
+    @property
+    def log(self):
+        """What Nova's services have logged up to now, from INFO on."""
+        return self.stdlog.logger.output
+
+    # Servers
+
+    def flavor(self, resource_class='gold', memory_mb=1024, vcpus=1, disk=1,
+               **extra_specs):
+        """Create a flavor of a resource class, or, if that is None, of sizes.
+
+        :param extra_specs: as keywords, or as ``**{'trait:X': 'required'}``
+        :returns: its id
+        """
+        if resource_class:
+            extra_specs = {
+                f'resources:CUSTOM_{resource_class.upper()}': '1',
+                **{f'resources:{standard}': '0' for standard in (
+                    'VCPU', 'MEMORY_MB', 'DISK_GB')}, **extra_specs}
+        return self._create_flavor(
+            memory_mb=memory_mb, vcpu=vcpus, disk=disk, ephemeral=0,
+            extra_spec=extra_specs or None)
+
+    def image(self, min_ram=0, min_disk=0, **properties):
+        """Create an image; returns its id."""
+        return self.glance.create(None, {
+            **copy.deepcopy(self.glance.image1), 'id': str(uuid.uuid4()),
+            'min_ram': min_ram, 'min_disk': min_disk,
+            'properties': properties})['id']
+
+    def boot(self, flavor, status='ACTIVE', **server):
+        """Create a server and wait for it.
+
+        :param status: None not to wait
+        :param server: more keys of the request, as ``networks``, ``host``;
+            ``image`` is an image's id
+        """
+        server.setdefault('networks', 'none')
+        server['imageRef'] = server.pop('image', self.plain_image)
+        server = self.api.post_server({'server': {
+            'name': 'server', 'flavorRef': flavor, **server}})
+        return self.wait_for_status(server, status) if status else server
+
+    def act(self, server, action, status=None, **arguments):
+        """``act(server, 'rebuild', 'ACTIVE', imageRef=...)``."""
+        self.api.post_server_action(server['id'],
+                                    {action: arguments or None})
+        return self.wait_for_status(server, status) if status else server
+
+    def wait_for_status(self, server, status, timeout=60):
+        """Returns the server once it is at rest in that status."""
+        def check():
+            found = self.api.get_server(server['id'])
+            # Nova sets the status, then the fault.
+            at_rest = (not found['OS-EXT-STS:task_state']
+                       and (found['status'] != 'ERROR' or 'fault' in found))
+            self.assertTrue(at_rest and found['status'] in (status, 'ERROR'),
+                            found)
+            return found
+        found = self.wait_for(check, timeout)
+        self.assertEqual(status, found['status'], found.get('fault'))
+        return found
+
+    def delete(self, server, wait=True):
+        """Delete the server and wait until its allocations are gone too."""
+        self.api.delete_server(server['id'])
+        if wait:
+            self.wait_for(lambda: self.assertRaises(
+                client.OpenStackApiNotFoundException,
+                self.api.get_server, server['id']))
+            self.wait_for(lambda: self.assertEqual(
+                {}, self.allocations(server)))
+
+    def wait_for(self, check, timeout=60):
+        """Call a function until it raises no assertion error."""
+        return tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(AssertionError),
+            wait=tenacity.wait_fixed(0.1),
+            stop=tenacity.stop_after_delay(timeout), reraise=True)(check)
+
+    # Placement, where providers are called as the compute's rows
+
+    def providers(self):
+        return {each['name']: each['uuid']
+                for each in self._get_all_providers()}
+
+    def inventories(self, provider):
+        return self._get_provider_inventory(self.providers()[provider])
+
+    def traits(self, provider):
+        return set(self._get_provider_traits(self.providers()[provider]))
+
+    def usages(self, provider):
+        return self._get_provider_usages(self.providers()[provider])
+
+    def allocations(self, server):
+        """``{provider's uuid: {resource class: amount}}``"""
+        found = self._get_allocations_by_server_uuid(server['id'])
+        return {provider: each['resources']
+                for provider, each in found.items()}
+
+    # What must be true in the end
+
+    def assert_nothing_left(self):
+        """No reservation, no node in use, no VIF, no allocation."""
+        if self.plugin:
+            self.assertEqual([], self.ironic.reservations())
+        for node in self.ironic.nodes():
+            self.assertIsNone(node.instance_id)
+            self.assertEqual({}, node.instance_info)
+        for port in self.ironic.baremetal.ports(details=True):
+            self.assertNotIn('tenant_vif_port_id', port.internal_info)
+            self.assertNotIn('vif_port_id', port.extra)
+        for provider in self.providers():
+            self.assertEqual(set(), {
+                name for name, used in self.usages(provider).items() if used})
