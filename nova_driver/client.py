@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``/v1/reservations``, as the driver speaks it."""
+
+import json
+
+from keystoneauth1 import exceptions as ksa_exc
+from openstack import exceptions as sdk_exc
+import tenacity
+
+#: Seconds for which a call is tried again that may fare better then, and
+#: between two tries: the server says "Retry-After: 1".
+PATIENCE, PAUSE = 10, 1
+
+#: How often Ironic must deny the endpoint: behind a proxy some of its API
+#: processes may have the plugin and others not yet.
+DENIALS = 3
+
+_PAGE = 1000
+
+
+class Failure(Exception):
+    """A call that has come to nothing.
+
+    :ivar busy: whether the same call may succeed a little later.
+    """
+
+    def __init__(self, message, busy=False):
+        super().__init__(message)
+        self.busy = busy
+
+
+class Unavailable(Failure):
+    """Ironic cannot be reached, is not well, or does not let us in."""
+
+
+class NoNode(Failure):
+    """No free node matches; ``busy``: those that do are locked just now.
+
+    :ivar explanation: of the server, a dict (REST API: Explanation).
+    """
+
+    def __init__(self, message, explanation, busy):
+        super().__init__(message, busy)
+        self.explanation = explanation
+
+    @property
+    def reason(self):
+        """What stands in the way, in words that a user may read.
+
+        The constraint, but no numbers: how large a fleet is, and how much of
+        it is taken, is its operator's business.
+        """
+        nearest = self.explanation.get('nearest')
+        if nearest:
+            return f'no free node matches {nearest["by"]}'
+        by = [each['by'] for each in self.explanation.get('eliminated', ())]
+        return 'no free node matches' + (f' ({", ".join(by)})' if by else '')
+
+
+class Conflict(Failure):
+    """The reservation or its node is in no state for this."""
+
+
+class Refused(Failure):
+    """Nobody can do what the request says."""
+
+
+def _patient(*errors):
+    """Try again for a few seconds what may succeed then."""
+    return tenacity.retry(
+        retry=tenacity.retry_if_exception(
+            lambda error: getattr(error, 'busy', False)
+            or isinstance(error, errors)),
+        wait=tenacity.wait_fixed(PAUSE),
+        stop=tenacity.stop_after_delay(PATIENCE), reraise=True)
+
+
+class Client:
+    """Reservations, through an adapter of openstacksdk.
+
+    :param connect: returns the adapter; it may raise what the SDK raises.
+    """
+
+    def __init__(self, connect):
+        self._connect = connect
+
+    def renew(self, request):
+        """Renew the lease of the node that is held, or hold one.
+
+        :param request: the body of POST, a dict.
+        :returns: the reservation, a dict.
+        :raises: NoNode, Conflict, Refused, Unavailable.
+        """
+        return self._call('POST', json=request)
+
+    #: The same, patiently.
+    hold = _patient()(renew)
+
+    # A node is locked for moments only.
+    @_patient(Conflict)
+    def release(self, instance_uuid, host):
+        """Let the node go if this host holds it; else nothing is done.
+
+        :raises: Conflict, Refused, Unavailable.
+        """
+        self._call('DELETE', f'/{instance_uuid}', params={'host': host})
+
+    @_patient()
+    def get(self, instance_uuid):
+        """The reservation of an instance, a dict; None if there is none."""
+        return self._call('GET', f'/{instance_uuid}')
+
+    def held_by(self, host, fields):
+        """This host's reservations.
+
+        :param fields: those wanted, beside ``instance_uuid``.
+        :returns: list of dicts.
+        """
+        query = {'host': host, 'limit': _PAGE,
+                 'fields': ','.join(('instance_uuid', *fields))}
+        found, more = [], True
+        while more:
+            page = self._call('GET', params=query)
+            found += page['reservations']
+            more = page.get('next')
+            if more:
+                query['marker'] = found[-1]['instance_uuid']
+        return found
+
+    def capacity(self, host, **partition):
+        """What the fleet can give (REST API: capacity).
+
+        :param partition: ``conductor_group``, ``shard``; None for any.
+        :returns: rows, and the age of their counts in seconds.
+        """
+        response = self._send('GET', '/capacity', params={
+            'host': host, **{name: value for name, value in partition.items()
+                             if value is not None}})
+        return self._parsed(response)['capacity'], int(
+            response.headers.get('Age', 0))
+
+    def is_present(self):
+        """Whether this Ironic has the endpoint.
+
+        :returns: False only after several plain denials of an Ironic that
+            is well otherwise.
+        :raises: Failure when that cannot be said now.
+        """
+        for _ in range(DENIALS):
+            if self._call('GET', params={'limit': 1}) is not None:
+                return True
+            root = self._send_to('GET', '/')
+            if (root.status_code != 200
+                    or 'X-OpenStack-Ironic-API-Version' not in root.headers):
+                raise Unavailable('what answers is not an Ironic API')
+        return False
+
+    def _call(self, method, path='', **kwargs):
+        """The answer's body; None if there is no such reservation."""
+        response = self._send(method, path, **kwargs)
+        if response.status_code == 204:
+            return None
+        return self._parsed(response)
+
+    def _send(self, method, path='', **kwargs):
+        return self._send_to(method, f'/reservations{path}', **kwargs)
+
+    def _send_to(self, method, path, **kwargs):
+        try:
+            # What to do about an error is for us to say; the SDK would try
+            # 409 and 503 again for long by itself.
+            return self._connect().request(
+                path, method, raise_exc=False, connect_retries=0,
+                status_code_retries=0, **kwargs)
+        except (ksa_exc.ClientException, sdk_exc.SDKException) as e:
+            raise Unavailable(f'Ironic cannot be reached: {e}', busy=True)
+
+    @staticmethod
+    def _parsed(response):
+        """The body of a success, None for a 404, else the Failure."""
+        status = response.status_code
+        try:
+            body = response.json()
+            if status < 300 and isinstance(body, dict):
+                return body
+            message = _fault(body)
+        except (ValueError, KeyError, TypeError):
+            # Not of Ironic: a proxy on the way, or something else entirely.
+            raise Unavailable(
+                f'unexpected answer with status {status} from {response.url}',
+                busy=status >= 500)
+        if status == 404:
+            return None
+        if status == 409:
+            raise Conflict(message)
+        if status == 422:
+            raise NoNode(message, body.get('explanation') or {},
+                         busy='Retry-After' in response.headers)
+        if status in (400, 413):
+            raise Refused(message)
+        raise Unavailable(f'{message} (HTTP {status})', busy=status >= 500)
+
+
+def _fault(body):
+    """The text in Ironic's error envelope.
+
+    It is JSON in JSON; Ironic's own 404 has it unpacked.
+    """
+    fault = body['error_message']
+    if isinstance(fault, str):
+        try:
+            fault = json.loads(fault)
+        except ValueError:
+            return fault
+    return fault.get('faultstring', '') if isinstance(fault, dict) else fault

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of the group ``[reservations]`` in nova.conf."""
+
+import nova.conf
+from oslo_config import cfg
+
+CONF = nova.conf.CONF
+
+RESERVATIONS = cfg.OptGroup(
+    'reservations', title='Reservations of bare metal nodes')
+
+reservations_opts = [
+    cfg.StrOpt(
+        'mode', default='auto',
+        choices=[('auto', 'A host that has its one row keeps it; one with a '
+                          'row per node, or with instances on such rows, '
+                          'keeps those; any other asks Ironic when it '
+                          'starts.'),
+                 ('reservations', 'One row per host.'),
+                 ('per_node', 'A row per node and a hash ring, as Nova\'s '
+                              'own Ironic driver has them. Deprecated.')],
+        help='Whether this compute host is one row, and reserves a node in '
+             'Ironic when it builds an instance.'),
+    cfg.IntOpt(
+        'lease', default=3600, min=60,
+        help='Seconds after which a node goes back to the fleet when this '
+             'host dies between reserving it and preparing it for an '
+             'instance. The lease is renewed while the build goes on, so it '
+             'need not be as long as one. At most [reservations] max_lease '
+             'in ironic.conf.'),
+    cfg.BoolOpt(
+        'report_standard_resources', default=False,
+        help='Report VCPU, MEMORY_MB and DISK_GB to Placement beside the '
+             'resource classes of the nodes, for flavors that ask for sizes '
+             'and for no resource class.'),
+]
+
+
+def register_opts(conf):
+    conf.register_group(RESERVATIONS)
+    conf.register_opts(reservations_opts, group=RESERVATIONS)
+
+
+def list_opts():
+    """For oslo-config-generator."""
+    return [(RESERVATIONS, reservations_opts)]
+
+
+register_opts(CONF)

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a host reports of the nodes that it may use: sums, no list."""
+
+import collections
+import dataclasses
+import math
+
+from nova import exception
+from nova import utils
+from nova.objects import fields
+import os_resource_classes as orc
+
+#: The most that Nova's compute_nodes and Placement's inventories can take.
+MAX_INT = 2 ** 31 - 1
+
+#: What a hardware profile calls Placement's standard resource classes.
+STANDARD = {orc.VCPU: 'vcpus', orc.MEMORY_MB: 'memory_mb',
+            orc.DISK_GB: 'local_gb'}
+
+
+def normalize(resource_class):
+    """A node's resource class as Placement knows it; None for none."""
+    if resource_class and resource_class.startswith(orc.CUSTOM_NAMESPACE):
+        return resource_class
+    return utils.normalize_rc_name(resource_class)
+
+
+def allocated(request):
+    """What Placement has allocated of the standard classes for a request.
+
+    :param request: the request spec that a node is held for, a dict.
+    :returns: amounts by resource class.
+    """
+    sizes = {
+        orc.VCPU: request.get('vcpus', 0),
+        orc.MEMORY_MB: request.get('memory_mb', 0),
+        orc.DISK_GB: (request.get('root_gb', 0)
+                      + request.get('ephemeral_gb', 0)
+                      + math.ceil(request.get('swap', 0) / 1024))}
+    extra_specs = request.get('extra_specs', {})
+    return collections.Counter({
+        name: int(extra_specs.get(f'resources:{name}', size))
+        for name, size in sizes.items()})
+
+
+@dataclasses.dataclass(frozen=True)
+class Fleet:
+    """The nodes that a host may use and those that it holds.
+
+    :param rows: hardware profiles, as the capacity call gives them.
+    :param taken: what this host's instances have allocated of the standard
+        resource classes, in sum; None to report none of these classes.
+    """
+
+    rows: list
+    taken: collections.Counter | None = None
+
+    def resources(self):
+        """Sums for ``compute_nodes``: MiB, CPUs, GiB.
+
+        Nova itself sums up what its instances use.
+        """
+        sums = {size: _clamp(sum(row['total'] * row[size]
+                                 for row in self.rows))
+                for size in STANDARD.values()}
+        return {**sums, **{f'{size}_used': 0 for size in sums},
+                'disk_available_least': sums['local_gb'],
+                'supported_instances': [
+                    (each, fields.HVType.BAREMETAL, fields.VMMode.HVM)
+                    for each in sorted(self._architectures())]}
+
+    def _architectures(self):
+        for row in self.rows:
+            try:
+                yield fields.Architecture.canonicalize(row['cpu_arch'])
+            except exception.InvalidArchitectureName:
+                pass
+
+    def traits(self):
+        """Those of all nodes: the hold matches them exactly."""
+        return set().union(*(row['traits'] for row in self.rows))
+
+    def inventory(self, released):
+        """Placement's inventory of the host's provider.
+
+        ``total`` counts every node, ``reserved`` those that are neither free
+        nor held by this host, so that each host offers at most what is free.
+
+        :param released: amounts by resource class that this host has let go
+            since the profiles were counted: its nodes are being cleaned.
+        """
+        total, usable = collections.Counter(), collections.Counter()
+        for row in self.rows:
+            name = normalize(row['resource_class'])
+            total[name] += row['total']
+            usable[name] += row['free'] + row['held']
+        largest = dict.fromkeys(total, 1)
+        if self.taken is not None:
+            for name, size in STANDARD.items():
+                total[name] = sum(row['total'] * row[size]
+                                  for row in self.rows)
+                usable[name] = self.taken[name] + sum(
+                    row['free'] * row[size] for row in self.rows)
+                largest[name] = max((row[size] for row in self.rows),
+                                    default=0)
+        usable.subtract(released)
+        return {
+            name: {'total': _clamp(amount),
+                   'reserved': _clamp(amount) - min(
+                       max(usable[name], 0), _clamp(amount)),
+                   'min_unit': 1, 'max_unit': _clamp(largest[name]),
+                   'step_size': 1, 'allocation_ratio': 1.0}
+            # Nodes without a class, and a total of 0, have no place there.
+            for name, amount in total.items() if name and amount}
+
+
+def _clamp(amount):
+    return min(amount, MAX_INT)
