@@ -122,8 +122,10 @@ class TestCase(integrated_helpers.ProviderUsageBaseTestCase):
             lambda proxy, *args, **kwargs: (
                 _get_endpoint if proxy.service_type == 'baremetal'
                 else mocked)(proxy, *args, **kwargs)))
+        self._let_neutron_unbind()
         # Every poll is a line.
-        logging.getLogger('nova.api.openstack.requestlog').setLevel('WARNING')
+        for each in 'nova.api.openstack.requestlog', 'placement.requestlog':
+            logging.getLogger(each).setLevel('WARNING')
         self.plain_image = self.image()
         self._config = {}
         self._compute_ids = {}
@@ -132,12 +134,26 @@ class TestCase(integrated_helpers.ProviderUsageBaseTestCase):
         for host in self.hosts:
             self.start_compute(host)
 
+    def _let_neutron_unbind(self):
+        # Nova's fixture knows no port that nothing has bound, and Nova binds
+        # none for bare metal: Ironic would.
+        update_port = self.neutron.update_port
+
+        def update(port_id, body):
+            if (body['port'].get('binding:host_id', '') is None
+                    and not self.neutron._port_bindings[port_id]):
+                self.neutron._port_bindings[port_id][None] = {
+                    'status': 'ACTIVE'}
+            return update_port(port_id, body)
+
+        self.neutron.update_port = update
+
     def use_ironic(self, ironic):
         """Configure what computes are started from now on."""
         CONF.register_opts(loading.get_auth_plugin_conf_options('none'),
                            group='ironic')
         self.flags(group='ironic', auth_type='none', endpoint=ironic.url,
-                   endpoint_override=ironic.url, api_retry_interval=0)
+                   endpoint_override=ironic.url, api_retry_interval=1)
 
     # The fleet
 
@@ -240,6 +256,10 @@ class TestCase(integrated_helpers.ProviderUsageBaseTestCase):
             **copy.deepcopy(self.glance.image1), 'id': str(uuid.uuid4()),
             'min_ram': min_ram, 'min_disk': min_disk,
             'properties': properties})['id']
+
+    def port(self):
+        """Create a port, for ``networks=[{'port': id}]``; returns its id."""
+        return self.neutron.create_port()['port']['id']
 
     def boot(self, flavor, status='ACTIVE', **server):
         """Create a server and wait for it.
