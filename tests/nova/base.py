@@ -17,6 +17,7 @@ from keystoneauth1 import loading
 from nova import context
 from nova import objects
 import nova.conf
+from nova.tests import fixtures as nova_fixtures
 from nova.tests.functional import integrated_helpers
 from nova.tests.functional.api import client
 import openstack.proxy
@@ -73,6 +74,23 @@ def shared_ironic(plugin):
 
 # Nova
 
+class CellDatabases(nova_fixtures.CellDatabases):
+    """What targets no cell is in the one that has the computes.
+
+    Nova's fixture lets it follow the last one targeted, for tests with many
+    cells, and locks for that: with several computes at work it deadlocks
+    with the lock of the database.
+    """
+
+    @contextlib.contextmanager
+    def _wrap_target_cell(self, ctxt, cell_mapping):
+        with self._real_target_cell(ctxt, cell_mapping) as targeted:
+            yield targeted
+
+    def _wrap_get_context_manager(self, ctxt):
+        return getattr(ctxt, 'db_connection', None) or self._default_ctxt_mgr
+
+
 class TestCase(integrated_helpers.ProviderUsageBaseTestCase):
     """A cloud with three computes, and a fleet.
 
@@ -110,10 +128,13 @@ class TestCase(integrated_helpers.ProviderUsageBaseTestCase):
             sys.prefix, 'etc/nova/api-paste.ini'))
         self.use_ironic(self.ironic)
         self.flags(running_deleted_instance_timeout=0)
+        self.flags(group='quota', instances=-1, cores=-1, ram=-1)
         # As documented: no host has the capabilities of a mixed fleet.
         self.flags(group='filter_scheduler', enabled_filters=[
             name for name in CONF.filter_scheduler.enabled_filters
             if name != 'ComputeCapabilitiesFilter'])
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.tests.fixtures.CellDatabases', CellDatabases))
         super().setUp()
         # Nova's fixtures mock it for all services; Ironic is a real one.
         mocked = openstack.proxy.Proxy.get_endpoint
