@@ -4,14 +4,19 @@
 #
 #   make quickstart    a real Ironic with the plugin, shown and stopped again
 #   make serve         the same, left running until Ctrl-C
-#   make test          the tests
-#   make test-long     those that race for long, added to the sum
+#   make test          the tests, but for the long ones
+#   make test-long     those that take long, added to the sum
+#   make test-nova     those of the Nova driver alone
+#   make test-nova33   the same with Nova 33 (2026.1), added to the sum
 #   make lint          style
 #   make docs          documentation, API reference, release notes
 #
-# PORT and DIR choose where quickstart and serve run; ARGS is handed on:
+# PORT and DIR choose where quickstart and serve run; ARGS is handed on. With
+# ARGS, "make test" and "make test-long" run pytest alone; the Nova driver's
+# tests are stestr's, which takes regular expressions:
 #   make serve PORT=6390
 #   make test ARGS="tests/unit -k matching"
+#   make test-nova ARGS=test_smoke
 
 PYTHON ?= python3
 TOX := .tox/bootstrap/bin/tox
@@ -19,8 +24,11 @@ RESULTS := .tox/results
 # Not run below tox, which makes several interrupts of one Ctrl-C: whoever is
 # stopping servers then needs the first one only.
 IN_ENV := env PATH="$(CURDIR)/.tox/py3/bin:$$PATH"
+SUMMARY = $(PYTHON) tools/summary.py $(RESULTS)
+STESTR = $(IN_ENV) tools/stestr.sh $(RESULTS)/$(1) $(2)
 
-.PHONY: quickstart serve test test-long lint docs environment
+.PHONY: quickstart serve test test-long test-nova test-nova33 lint docs \
+    environment
 
 quickstart: environment
 	@exec $(IN_ENV) python -m tools.quickstart $(ARGS)
@@ -32,14 +40,29 @@ test: environment
 	@rm -rf $(RESULTS)
 	@status=0; \
 	$(IN_ENV) pytest --junit-xml=$(RESULTS)/pytest.xml $(ARGS) || status=1; \
-	$(PYTHON) tools/summary.py $(RESULTS) || status=1; \
+	$(if $(ARGS),,$(call STESTR,nova,--exclude-regex '\[long\]') || status=1;) \
+	$(SUMMARY) || status=1; \
 	exit $$status
 
 test-long: environment
 	@status=0; \
 	$(IN_ENV) pytest -m long --junit-xml=$(RESULTS)/long.xml $(ARGS) \
 	    || status=1; \
-	$(PYTHON) tools/summary.py $(RESULTS) || status=1; \
+	$(if $(ARGS),,$(call STESTR,nova-long,'\[long\]') || status=1;) \
+	$(SUMMARY) || status=1; \
+	exit $$status
+
+test-nova: environment
+	@rm -rf $(RESULTS)
+	@status=0; \
+	$(call STESTR,nova,$(ARGS)) || status=1; \
+	$(SUMMARY) || status=1; \
+	exit $$status
+
+test-nova33: $(TOX)
+	@status=0; \
+	$(TOX) run -e nova33 -- $(ARGS) || status=1; \
+	$(SUMMARY) || status=1; \
 	exit $$status
 
 lint: $(TOX)

@@ -2,7 +2,8 @@
 """Sum the JUnit XML files that the test runners left in a folder.
 
 The last line says ``N passed, N failed, N skipped``. The status is 0 only if
-something passed and nothing failed.
+something passed and nothing failed. A file without any test case counts as a
+failure: its runner never came to the tests.
 """
 
 import argparse
@@ -20,11 +21,15 @@ def outcome(case):
     return 'skipped' if 'skipped' in tags else 'passed'
 
 
+def outcomes(path):
+    cases = list(ElementTree.parse(path).iter('testcase'))
+    return [outcome(case) for case in cases] or ['failed']
+
+
 def count(folder):
     return collections.Counter(
-        outcome(case)
-        for path in sorted(pathlib.Path(folder).glob('*.xml'))
-        for case in ElementTree.parse(path).iter('testcase'))
+        each for path in sorted(pathlib.Path(folder).glob('*.xml'))
+        for each in outcomes(path))
 
 
 def main(argv=None):

@@ -11,6 +11,7 @@ import os
 import sys
 import tempfile
 import uuid
+import warnings
 
 import fixtures
 from keystoneauth1 import loading
@@ -22,6 +23,7 @@ from nova.tests.functional import integrated_helpers
 from nova.tests.functional.api import client
 import openstack.proxy
 import tenacity
+import testtools
 
 from tests.functional import conftest
 from tools import services
@@ -74,6 +76,10 @@ def shared_ironic(plugin):
 
 # Nova
 
+#: Marks a test for ``make test-long``.
+long = testtools.testcase.attr('long')
+
+
 class CellDatabases(nova_fixtures.CellDatabases):
     """What targets no cell is in the one that has the computes.
 
@@ -91,7 +97,8 @@ class CellDatabases(nova_fixtures.CellDatabases):
         return getattr(ctxt, 'db_connection', None) or self._default_ctxt_mgr
 
 
-class TestCase(integrated_helpers.ProviderUsageBaseTestCase):
+class TestCase(testtools.testcase.WithAttributes,
+               integrated_helpers.ProviderUsageBaseTestCase):
     """A cloud with three computes, and a fleet.
 
     Attributes are for subclasses to change.
@@ -136,6 +143,10 @@ class TestCase(integrated_helpers.ProviderUsageBaseTestCase):
         self.useFixture(fixtures.MonkeyPatch(
             'nova.tests.fixtures.CellDatabases', CellDatabases))
         super().setUp()
+        # What Nova calls is not ours to change.
+        warnings.filterwarnings(
+            'ignore', category=DeprecationWarning,
+            module=r'nova\.(?!virt\.ironic_reservations)')
         # Nova's fixtures mock it for all services; Ironic is a real one.
         mocked = openstack.proxy.Proxy.get_endpoint
         self.useFixture(fixtures.MonkeyPatch(
@@ -144,8 +155,9 @@ class TestCase(integrated_helpers.ProviderUsageBaseTestCase):
                 _get_endpoint if proxy.service_type == 'baremetal'
                 else mocked)(proxy, *args, **kwargs)))
         self._let_neutron_unbind()
-        # Every poll is a line.
-        for each in 'nova.api.openstack.requestlog', 'placement.requestlog':
+        # Every poll is a line; and each test's end, on the console.
+        for each in ('nova.api.openstack.requestlog', 'placement.requestlog',
+                     'nova.thread_pool_factory'):
             logging.getLogger(each).setLevel('WARNING')
         self.plain_image = self.image()
         self._config = {}

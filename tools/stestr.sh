@@ -1,0 +1,17 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# Run the Nova driver's tests, as "stestr run" would:
+#   tools/stestr.sh RESULT [ARGUMENTS]
+# leaves RESULT.xml for tools/summary.py. Each result has a repository of its
+# own, as otherwise a run that never began would show the one before it.
+set -u
+result=$1
+shift
+rm -rf "$result.stestr"
+mkdir -p "$result.stestr"
+stestr --repo-url "$result.stestr" run --concurrency 2 "$@"
+status=$?
+stestr --repo-url "$result.stestr" last --subunit |
+    subunit2junitxml --output-to "$result.xml" || status=1
+exit $status
