@@ -18,7 +18,6 @@ from nova.compute import task_states
 from nova.compute import utils as compute_utils
 from nova.compute import vm_states
 from nova.scheduler.client import report
-from nova.virt import driver as virt_driver
 from nova.virt import node as virt_node
 from nova.virt.ironic import driver as ironic_driver
 from openstack import exceptions as sdk_exc

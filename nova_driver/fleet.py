@@ -2,6 +2,7 @@
 """What a host reports of the nodes that it may use: sums, no list."""
 
 import collections
+import contextlib
 import dataclasses
 import math
 
@@ -67,14 +68,14 @@ class Fleet:
                 'disk_available_least': sums['local_gb'],
                 'supported_instances': [
                     (each, fields.HVType.BAREMETAL, fields.VMMode.HVM)
-                    for each in sorted(self._architectures())]}
+                    for each in self._architectures()]}
 
     def _architectures(self):
-        for row in self.rows:
-            try:
-                yield fields.Architecture.canonicalize(row['cpu_arch'])
-            except exception.InvalidArchitectureName:
-                pass
+        found = set()
+        for name in {row['cpu_arch'] for row in self.rows} - {None}:
+            with contextlib.suppress(exception.InvalidArchitectureName):
+                found.add(fields.Architecture.canonicalize(name))
+        return sorted(found)
 
     def traits(self):
         """Those of all nodes: the hold matches them exactly."""

@@ -21,7 +21,11 @@ LOAD = """
 import importlib.metadata
 import sys
 
+import nova.virt
+
 folder = sys.argv[1]
+# In an installation Nova's folder and ours are one.
+nova.virt.__path__.insert(0, f'{folder}/nova/virt')
 found, = importlib.metadata.distributions(
     name='ironic-reservations', path=[folder])
 for entry_point in found.entry_points:
@@ -73,3 +77,4 @@ def test_entry_points_load_from_the_wheel(wheel, tmp_path):
         env={'PYTHONPATH': str(tmp_path / 'lib')}).split('\n')
     assert 'ironic.api.middleware reservations' in loaded
     assert 'openstack.baremetal.v1 baremetal_reservation_create' in loaded
+    assert 'oslo.config.opts ironic_reservations.nova' in loaded

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a host reports: arithmetic that needs no cloud."""
+
+import collections
+
+from hypothesis import given
+from hypothesis import strategies as st
+from nova.virt.ironic_reservations import fleet
+import testtools
+
+MAX_INT = 2 ** 31 - 1
+SIZES = ('memory_mb', 'vcpus', 'local_gb')
+
+
+def row(resource_class='gold', memory_mb=4096, vcpus=4, local_gb=100,
+        cpu_arch='x86_64', traits=(), total=1, free=0, held=0):
+    return {'resource_class': resource_class, 'memory_mb': memory_mb,
+            'vcpus': vcpus, 'local_gb': local_gb, 'cpu_arch': cpu_arch,
+            'traits': list(traits), 'total': total, 'free': free,
+            'held': held}
+
+
+def offered(inventory):
+    return {name: each['total'] - each['reserved']
+            for name, each in inventory.items()}
+
+
+rows = st.lists(st.builds(
+    lambda free, held, other, **facts: row(
+        free=free, held=held, total=free + held + other, **facts),
+    *(st.integers(0, 10 ** 5),) * 3,
+    resource_class=st.sampled_from(['gold', 'baremetal.gold', 'CUSTOM_GOLD',
+                                    None]),
+    memory_mb=st.integers(0, 10 ** 7), vcpus=st.integers(0, 10 ** 4),
+    local_gb=st.integers(0, 10 ** 6),
+    cpu_arch=st.sampled_from(['x86_64', 'amd64', 'aarch64', 'nonsense',
+                              None])), max_size=6)
+counters = st.builds(collections.Counter, st.dictionaries(
+    st.sampled_from(['CUSTOM_GOLD', 'CUSTOM_BAREMETAL_GOLD', 'VCPU',
+                     'MEMORY_MB', 'DISK_GB']), st.integers(0, 10 ** 7)))
+
+
+class TestFleet(testtools.TestCase):
+
+    def test_offers_what_is_free_and_what_the_host_holds(self):
+        known = fleet.Fleet([row(total=10, free=3, held=2),
+                             row('baremetal.silver', total=4, free=4)])
+        self.assertEqual({
+            'CUSTOM_GOLD': {
+                'total': 10, 'reserved': 5, 'min_unit': 1, 'max_unit': 1,
+                'step_size': 1, 'allocation_ratio': 1.0},
+            'CUSTOM_BAREMETAL_SILVER': {
+                'total': 4, 'reserved': 0, 'min_unit': 1, 'max_unit': 1,
+                'step_size': 1, 'allocation_ratio': 1.0},
+        }, known.inventory(collections.Counter()))
+
+    def test_profiles_of_one_class_are_one_inventory(self):
+        known = fleet.Fleet([row('baremetal.gold', total=2, free=1),
+                             row('baremetal_gold', total=3, free=3)])
+        self.assertEqual({'CUSTOM_BAREMETAL_GOLD': 4},
+                         offered(known.inventory(collections.Counter())))
+
+    def test_what_was_let_go_is_not_offered(self):
+        known = fleet.Fleet([row(total=10, free=3, held=2)])
+        self.assertEqual({'CUSTOM_GOLD': 4}, offered(
+            known.inventory(collections.Counter(CUSTOM_GOLD=1))))
+
+    def test_standard_classes(self):
+        known = fleet.Fleet(
+            [row(total=3, free=2, held=1),
+             row(memory_mb=8192, total=1, free=0)],
+            taken=collections.Counter(VCPU=2, MEMORY_MB=1024, DISK_GB=10))
+        inventory = known.inventory(collections.Counter())
+        self.assertEqual(
+            {'total': 3 * 4096 + 8192, 'reserved': 3 * 4096 - 1024,
+             'min_unit': 1, 'max_unit': 8192, 'step_size': 1,
+             'allocation_ratio': 1.0}, inventory['MEMORY_MB'])
+        self.assertEqual({'CUSTOM_GOLD': 3, 'VCPU': 10, 'MEMORY_MB': 9216,
+                          'DISK_GB': 210}, offered(inventory))
+
+    def test_what_a_request_has_allocated(self):
+        self.assertEqual({'VCPU': 0, 'MEMORY_MB': 512, 'DISK_GB': 24},
+                         fleet.allocated({
+                             'vcpus': 4, 'memory_mb': 512, 'root_gb': 20,
+                             'ephemeral_gb': 3, 'swap': 100,
+                             'extra_specs': {'resources:VCPU': '0'}}))
+
+    def test_architectures(self):
+        known = fleet.Fleet([row(cpu_arch=name) for name in
+                             ('amd64', 'x86_64', None, 'no such', 'aarch64')])
+        self.assertEqual(
+            [('aarch64', 'baremetal', 'hvm'), ('x86_64', 'baremetal', 'hvm')],
+            known.resources()['supported_instances'])
+
+    def test_traits_are_those_of_all(self):
+        known = fleet.Fleet([row(traits=['CUSTOM_A', 'CUSTOM_B']), row(),
+                             row(traits=['CUSTOM_B', 'HW_CPU_X86_VMX'])])
+        self.assertEqual({'CUSTOM_A', 'CUSTOM_B', 'HW_CPU_X86_VMX'},
+                         known.traits())
+        self.assertEqual(set(), fleet.Fleet([]).traits())
+
+    @given(rows, st.none() | counters, counters)
+    def test_placement_and_nova_take_it(self, rows, taken, released):
+        known = fleet.Fleet(rows, taken)
+        for each in known.inventory(released).values():
+            self.assertTrue(0 < each['total'] <= MAX_INT)
+            self.assertTrue(0 <= each['reserved'] <= each['total'])
+            self.assertTrue(1 <= each['max_unit'] <= MAX_INT)
+        resources = known.resources()
+        for size in SIZES:
+            self.assertTrue(0 <= resources[size] <= MAX_INT)
+            self.assertEqual(min(MAX_INT, sum(
+                each['total'] * each[size] for each in rows)),
+                resources[size])
