@@ -55,12 +55,16 @@ def _image(instance, volume_backed):
         if key.startswith(prefix)})
     # What has an older name too, and the image's own id.
     meta = instance.image_meta
+    # Nova notes the flavor's root disk as the image's minimum, unless the
+    # flavor has none; it has seen to it that the image needs no more.
+    min_disk = (0 if volume_backed or instance.flavor.root_gb
+                else int(image.get('min_disk', 0)))
     known = {name: meta.properties.get(name) for name in
              ('hw_architecture', 'hw_firmware_type', 'img_hv_type')}
     return {
         'id': instance.image_ref or None,
         'min_ram': int(image.get('min_ram', 0)),
-        'min_disk': 0 if volume_backed else int(image.get('min_disk', 0)),
+        'min_disk': min_disk,
         'properties': {**image['properties'], **{
             name: value for name, value in known.items() if value}},
     }
