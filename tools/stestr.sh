@@ -10,7 +10,8 @@ result=$1
 shift
 rm -rf "$result.stestr"
 mkdir -p "$result.stestr"
-stestr --repo-url "$result.stestr" run --concurrency 2 "$@"
+stestr --repo-url "$result.stestr" run --concurrency 2 \
+    --suppress-attachments "$@"
 status=$?
 stestr --repo-url "$result.stestr" last --subunit |
     subunit2junitxml --output-to "$result.xml" || status=1

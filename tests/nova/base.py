@@ -14,7 +14,6 @@ import uuid
 import warnings
 
 import fixtures
-from keystoneauth1 import loading
 from nova import context
 from nova import objects
 import nova.conf
@@ -41,6 +40,11 @@ _get_endpoint = openstack.proxy.Proxy.get_endpoint
 class Ironic(conftest.Ironic):
     """What tests do with a running service; see also its base class."""
 
+    @property
+    def nova_options(self):
+        """[ironic] in nova.conf; start_compute() takes it for one host."""
+        return {'endpoint_override': self.url}
+
     def reservations(self, **filters):
         response = self.http.get('/v1/reservations', params=filters)
         response.raise_for_status()
@@ -56,10 +60,12 @@ class Ironic(conftest.Ironic):
 
 
 @contextlib.contextmanager
-def started_ironic(**kwargs):
+def started_ironic(config=None, **kwargs):
+    # What one host did, the next that asks is to know.
+    config = {'reservations': {'capacity_ttl': 0}, **(config or {})}
     with tempfile.TemporaryDirectory() as directory, services.ironic(
             directory, f'sqlite:///{directory}/ironic.sqlite',
-            services.free_port(), **kwargs) as service:
+            services.free_port(), config=config, **kwargs) as service:
         yield Ironic(service)
 
 
@@ -133,7 +139,8 @@ class TestCase(testtools.testcase.WithAttributes,
             'nova.virt.' + self.compute_driver.rpartition('.')[0])
         self.flags(group='wsgi', api_paste_config=os.path.join(
             sys.prefix, 'etc/nova/api-paste.ini'))
-        self.use_ironic(self.ironic)
+        self.flags(group='ironic', api_retry_interval=1, auth_type='none',
+                   **self.ironic.nova_options)
         self.flags(running_deleted_instance_timeout=0)
         self.flags(group='quota', instances=-1, cores=-1, ram=-1)
         # As documented: no host has the capabilities of a mixed fleet.
@@ -180,13 +187,6 @@ class TestCase(testtools.testcase.WithAttributes,
             return update_port(port_id, body)
 
         self.neutron.update_port = update
-
-    def use_ironic(self, ironic):
-        """Configure what computes are started from now on."""
-        CONF.register_opts(loading.get_auth_plugin_conf_options('none'),
-                           group='ironic')
-        self.flags(group='ironic', auth_type='none', endpoint=ironic.url,
-                   endpoint_override=ironic.url, api_retry_interval=1)
 
     # The fleet
 

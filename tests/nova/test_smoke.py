@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The harness itself, with Nova's own driver."""
+"""Three computes, a real Ironic, and a server that comes and goes."""
 
 from tests.nova import base
 
 
 class TestStockDriver(base.TestCase):
+    """Nova's own driver in a cloud that knows nothing of reservations."""
+
     compute_driver = base.STOCK
     plugin = False
     fleet = [{'resource_class': 'gold'}] * 3
 
     def test_server_comes_and_goes(self):
-        # The first host saw the nodes alone: now they are spread.
+        # The first host has seen the nodes alone: now they are spread.
         self.run_periodic()
         self.assertEqual({node.id for node in self.ironic.nodes()},
                          set(self.providers()))
@@ -20,5 +22,30 @@ class TestStockDriver(base.TestCase):
         self.assertEqual({node.id: {'CUSTOM_GOLD': 1}},
                          self.allocations(server))
         self.assertIn(server['OS-EXT-SRV-ATTR:host'], base.HOSTS)
+        self.delete(server)
+        self.assert_nothing_left()
+
+
+class TestReservationsDriver(base.TestCase):
+    fleet = [{'resource_class': 'gold',
+              'properties': {'cpu_arch': 'x86_64'}}] * 3
+
+    def test_server_comes_and_goes(self):
+        rows = self.providers()
+        self.assertEqual(set(base.HOSTS), set(rows))
+        server = self.boot(self.flavor())
+        host = server['OS-EXT-SRV-ATTR:host']
+        self.assertEqual({rows[host]: {'CUSTOM_GOLD': 1}},
+                         self.allocations(server))
+        self.restart_compute(host)
+        self.assertEqual(rows, self.providers())
+        node = self.ironic.node_of(server)
+        self.assertEqual('active', node.provision_state)
+        self.assertEqual(
+            [(server['id'], node.id, host)],
+            [(each['instance_uuid'], each['node_uuid'], each['host'])
+             for each in self.ironic.reservations()])
+        # The host has its server still.
+        self.assertRaises(AssertionError, self.assert_nothing_left)
         self.delete(server)
         self.assert_nothing_left()
