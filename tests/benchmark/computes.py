@@ -102,7 +102,8 @@ def fleet(server, size):
                 costs.fill(connection, size, iter)
                 for name, version in zip(('nodes', 'node_traits'), versions,
                                          strict=True):
-                    cursor.execute(f'UPDATE {name} SET version = %s', (version,))
+                    cursor.execute(f'UPDATE {name} SET version = %s',
+                                   (version,))
             connection.commit()
         yield ironic
 
