@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """``/v1/reservations``, as the driver speaks it."""
 
+import contextlib
 import json
 
 from keystoneauth1 import exceptions as ksa_exc
+from nova import exception
 from openstack import exceptions as sdk_exc
 import tenacity
 
@@ -31,6 +33,10 @@ class Failure(Exception):
 
 class Unavailable(Failure):
     """Ironic cannot be reached, is not well, or does not let us in."""
+
+
+class NotFound(Unavailable):
+    """There is no such reservation; or, but for one, no such endpoint."""
 
 
 class NoNode(Failure):
@@ -65,20 +71,20 @@ class Refused(Failure):
     """Nobody can do what the request says."""
 
 
-def _patient(*errors):
-    """Try again for a few seconds what may succeed then."""
+def _patient(*errors, seconds=PATIENCE):
+    """Try again for a while what may succeed then."""
     return tenacity.retry(
         retry=tenacity.retry_if_exception(
             lambda error: getattr(error, 'busy', False)
             or isinstance(error, errors)),
         wait=tenacity.wait_fixed(PAUSE),
-        stop=tenacity.stop_after_delay(PATIENCE), reraise=True)
+        stop=tenacity.stop_after_delay(seconds), reraise=True)
 
 
 class Client:
     """Reservations, through an adapter of openstacksdk.
 
-    :param connect: returns the adapter; it may raise what the SDK raises.
+    :param connect: returns the adapter, or raises what Nova or the SDK raise.
     """
 
     def __init__(self, connect):
@@ -96,19 +102,26 @@ class Client:
     #: The same, patiently.
     hold = _patient()(renew)
 
-    # A node is locked for moments only.
-    @_patient(Conflict)
-    def release(self, instance_uuid, host):
+    def release(self, instance_uuid, host, patience=PATIENCE):
         """Let the node go if this host holds it; else nothing is done.
 
+        :param patience: seconds to wait for a node that is locked or is
+            being torn down.
         :raises: Conflict, Refused, Unavailable.
         """
-        self._call('DELETE', f'/{instance_uuid}', params={'host': host})
+        @_patient(Conflict, seconds=patience)
+        def attempt():
+            with contextlib.suppress(NotFound):
+                self._call('DELETE', f'/{instance_uuid}',
+                           params={'host': host})
+
+        attempt()
 
     @_patient()
     def get(self, instance_uuid):
         """The reservation of an instance, a dict; None if there is none."""
-        return self._call('GET', f'/{instance_uuid}')
+        with contextlib.suppress(NotFound):
+            return self._call('GET', f'/{instance_uuid}')
 
     def held_by(self, host, fields):
         """This host's reservations.
@@ -147,7 +160,8 @@ class Client:
         :raises: Failure when that cannot be said now.
         """
         for _ in range(DENIALS):
-            if self._call('GET', params={'limit': 1}) is not None:
+            with contextlib.suppress(NotFound):
+                self._call('GET', params={'limit': 1})
                 return True
             root = self._send_to('GET', '/')
             if (root.status_code != 200
@@ -156,7 +170,7 @@ class Client:
         return False
 
     def _call(self, method, path='', **kwargs):
-        """The answer's body; None if there is no such reservation."""
+        """The answer's body, None if it has none."""
         response = self._send(method, path, **kwargs)
         if response.status_code == 204:
             return None
@@ -172,12 +186,13 @@ class Client:
             return self._connect().request(
                 path, method, raise_exc=False, connect_retries=0,
                 status_code_retries=0, **kwargs)
-        except (ksa_exc.ClientException, sdk_exc.SDKException) as e:
+        except (exception.ServiceUnavailable, ksa_exc.ClientException,
+                sdk_exc.SDKException) as e:
             raise Unavailable(f'Ironic cannot be reached: {e}', busy=True)
 
     @staticmethod
     def _parsed(response):
-        """The body of a success, None for a 404, else the Failure."""
+        """The body of a success; else the Failure is raised."""
         status = response.status_code
         try:
             body = response.json()
@@ -190,7 +205,7 @@ class Client:
                 f'unexpected answer with status {status} from {response.url}',
                 busy=status >= 500)
         if status == 404:
-            return None
+            raise NotFound(message)
         if status == 409:
             raise Conflict(message)
         if status == 422:

@@ -48,6 +48,12 @@ class OnNode(wrapt.ObjectProxy):
                 else self.__wrapped__.get(key, *default))
 
 
+def _partition():
+    """The part of the fleet that is this host's; None stands for any."""
+    return {'conductor_group': CONF.ironic.conductor_group,
+            'shard': CONF.ironic.shard or None}
+
+
 class ReservationsDriver(ironic_driver.IronicDriver):
     """Asks Ironic for a node when it builds an instance."""
 
@@ -61,7 +67,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         self.builds = None
         self._one_row = None
         self._deciding = threading.Lock()
-        self._partition = {'conductor_group': None, 'shard': None}
+        self._partition = None
         self._fleet = None
         # What this host has let go: when, and amounts by resource class.
         self._released = collections.deque()
@@ -75,6 +81,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         # CONF.host would do, were there one host per process always.
         self.host = host
         self.builds = builds.Builds(self.reservations, host)
+        self._partition = _partition()
         self._compute_id = virt_node.get_local_node_uuid()
         self._check_identity()
         try:
@@ -212,8 +219,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         return [self.host]
 
     def _look(self):
-        partition = {'conductor_group': CONF.ironic.conductor_group,
-                     'shard': CONF.ironic.shard}
+        partition = _partition()
         asked, taken = time.monotonic(), None
         try:
             rows, age = self.reservations.capacity(self.host, **partition)
@@ -397,14 +403,18 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         self.builds.end(instance)
         try:
             held = self._held(instance)
-            if held:
+            if held and held['state'] != 'releasing':
                 super().destroy(
                     context, OnNode(instance, held['node_uuid']),
                     network_info, block_device_info, destroy_disks,
                     destroy_secrets)
-                if held['state'] != 'reserved':
-                    self._note_release(held)
-            self.reservations.release(instance.uuid, self.host)
+            if held and held['state'] != 'reserved':
+                self._note_release(held)
+            # What an earlier attempt has begun is waited for, as the parent
+            # waits for its own.
+            self.reservations.release(
+                instance.uuid, self.host,
+                CONF.ironic.api_max_retries * CONF.ironic.api_retry_interval)
         except client.Failure as e:
             raise exception.NovaException(
                 f'The node of instance {instance.uuid} is not released: {e}')
