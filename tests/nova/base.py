@@ -1,15 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What all tests of the driver stand on: a cloud per test."""
 
-import atexit
 import contextlib
-import copy
-import functools
 import importlib
 import logging
 import os
 import sys
-import tempfile
 import uuid
 import warnings
 
@@ -19,13 +15,11 @@ from nova import objects
 import nova.conf
 from nova.tests import fixtures as nova_fixtures
 from nova.tests.functional import integrated_helpers
-from nova.tests.functional.api import client
 import openstack.proxy
-import tenacity
 import testtools
 
-from tests.functional import conftest
-from tools import services
+from tests.nova import helpers
+from tests.nova import ironic
 
 CONF = nova.conf.CONF
 HOSTS = ('compute-1', 'compute-2', 'compute-3')
@@ -33,54 +27,6 @@ OURS = 'ironic_reservations.ReservationsDriver'
 STOCK = 'ironic.IronicDriver'
 
 _get_endpoint = openstack.proxy.Proxy.get_endpoint
-
-
-# Ironic
-
-class Ironic(conftest.Ironic):
-    """What tests do with a running service; see also its base class."""
-
-    @property
-    def nova_options(self):
-        """[ironic] in nova.conf; start_compute() takes it for one host."""
-        return {'endpoint_override': self.url}
-
-    def reservations(self, **filters):
-        response = self.http.get('/v1/reservations', params=filters)
-        response.raise_for_status()
-        return response.json()['reservations']
-
-    def nodes(self, **query):
-        return list(self.baremetal.nodes(details=True, **query))
-
-    def node_of(self, server):
-        """The node that carries the server; None if there is none."""
-        nodes = self.nodes(instance_id=server['id'])
-        return nodes[0] if nodes else None
-
-
-@contextlib.contextmanager
-def started_ironic(config=None, **kwargs):
-    # What one host did, the next that asks is to know.
-    config = {'reservations': {'capacity_ttl': 0}, **(config or {})}
-    with tempfile.TemporaryDirectory() as directory, services.ironic(
-            directory, f'sqlite:///{directory}/ironic.sqlite',
-            services.free_port(), config=config, **kwargs) as service:
-        yield Ironic(service)
-
-
-# The Ironics that several classes use; stopped with this process.
-_shared = contextlib.ExitStack()
-atexit.register(_shared.close)
-
-
-@functools.cache
-def shared_ironic(plugin):
-    services.stop_on_signal()
-    return _shared.enter_context(started_ironic(plugin=plugin))
-
-
-# Nova
 
 #: Marks a test for ``make test-long``.
 long = testtools.testcase.attr('long')
@@ -103,7 +49,7 @@ class CellDatabases(nova_fixtures.CellDatabases):
         return getattr(ctxt, 'db_connection', None) or self._default_ctxt_mgr
 
 
-class TestCase(testtools.testcase.WithAttributes,
+class TestCase(testtools.testcase.WithAttributes, helpers.Helpers,
                integrated_helpers.ProviderUsageBaseTestCase):
     """A cloud with three computes, and a fleet.
 
@@ -125,10 +71,9 @@ class TestCase(testtools.testcase.WithAttributes,
     def setUpClass(cls):
         super().setUpClass()
         if cls.ironic_config is None:
-            cls._ironic = shared_ironic(cls.plugin)
+            cls._ironic = ironic.shared(cls.plugin)
         else:
-            services.stop_on_signal()
-            cls._ironic = cls.enterClassContext(started_ironic(
+            cls._ironic = cls.enterClassContext(ironic.started(
                 config=cls.ironic_config, plugin=cls.plugin))
 
     def setUp(self):
@@ -264,116 +209,6 @@ class TestCase(testtools.testcase.WithAttributes,
     def log(self):
         """What Nova's services have logged up to now, from INFO on."""
         return self.stdlog.logger.output
-
-    # Servers
-
-    def flavor(self, resource_class='gold', memory_mb=1024, vcpus=1, disk=1,
-               **extra_specs):
-        """Create a flavor of a resource class, or, if that is None, of sizes.
-
-        :param extra_specs: as keywords, or as ``**{'trait:X': 'required'}``
-        :returns: its id
-        """
-        if resource_class:
-            extra_specs = {
-                f'resources:CUSTOM_{resource_class.upper()}': '1',
-                **{f'resources:{standard}': '0' for standard in (
-                    'VCPU', 'MEMORY_MB', 'DISK_GB')}, **extra_specs}
-        return self._create_flavor(
-            memory_mb=memory_mb, vcpu=vcpus, disk=disk, ephemeral=0,
-            extra_spec=extra_specs or None)
-
-    def image(self, min_ram=0, min_disk=0, **properties):
-        """Create an image; returns its id."""
-        return self.glance.create(None, {
-            **copy.deepcopy(self.glance.image1), 'id': str(uuid.uuid4()),
-            'min_ram': min_ram, 'min_disk': min_disk,
-            'properties': properties})['id']
-
-    def port(self):
-        """Create a port, for ``networks=[{'port': id}]``; returns its id."""
-        return self.neutron.create_port()['port']['id']
-
-    def boot(self, flavor, status='ACTIVE', **server):
-        """Create a server and wait for it.
-
-        :param status: None not to wait
-        :param server: more keys of the request, as ``networks``, ``host``;
-            ``image`` is an image's id
-        """
-        server.setdefault('networks', 'none')
-        server['imageRef'] = server.pop('image', self.plain_image)
-        server = self.api.post_server({'server': {
-            'name': 'server', 'flavorRef': flavor, **server}})
-        return self.wait_for_status(server, status) if status else server
-
-    def act(self, server, action, status=None, **arguments):
-        """``act(server, 'rebuild', 'ACTIVE', imageRef=...)``."""
-        self.api.post_server_action(server['id'],
-                                    {action: arguments or None})
-        return self.wait_for_status(server, status) if status else server
-
-    def rebuild(self, server, image, status='ACTIVE', **arguments):
-        # Ironic 39 stumbles when it rebuilds and cannot look the image up,
-        # and there is no Glance: an image of a known type it does not.
-        node = self.ironic.node_of(server)
-        self.ironic.baremetal.patch_node(node, [
-            {'op': 'add', 'path': '/instance_info/image_type',
-             'value': 'whole-disk'}])
-        return self.act(server, 'rebuild', status, imageRef=image,
-                        **arguments)
-
-    def wait_for_status(self, server, status, timeout=60):
-        """Returns the server once it is at rest in that status."""
-        def check():
-            found = self.api.get_server(server['id'])
-            # Nova sets the status, then the fault.
-            at_rest = (not found['OS-EXT-STS:task_state']
-                       and (found['status'] != 'ERROR' or 'fault' in found))
-            self.assertTrue(at_rest and found['status'] in (status, 'ERROR'),
-                            found)
-            return found
-        found = self.wait_for(check, timeout)
-        self.assertEqual(status, found['status'], found.get('fault'))
-        return found
-
-    def delete(self, server, wait=True):
-        """Delete the server and wait until its allocations are gone too."""
-        self.api.delete_server(server['id'])
-        if wait:
-            self.wait_for(lambda: self.assertRaises(
-                client.OpenStackApiNotFoundException,
-                self.api.get_server, server['id']))
-            self.wait_for(lambda: self.assertEqual(
-                {}, self.allocations(server)))
-
-    def wait_for(self, check, timeout=60):
-        """Call a function until it raises no assertion error."""
-        return tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(AssertionError),
-            wait=tenacity.wait_fixed(0.1),
-            stop=tenacity.stop_after_delay(timeout), reraise=True)(check)
-
-    # Placement, where providers are called as the compute's rows
-
-    def providers(self):
-        return {each['name']: each['uuid']
-                for each in self._get_all_providers()}
-
-    def inventories(self, provider):
-        return self._get_provider_inventory(self.providers()[provider])
-
-    def traits(self, provider):
-        return set(self._get_provider_traits(self.providers()[provider]))
-
-    def usages(self, provider):
-        return self._get_provider_usages(self.providers()[provider])
-
-    def allocations(self, server):
-        """``{provider's uuid: {resource class: amount}}``"""
-        found = self._get_allocations_by_server_uuid(server['id'])
-        return {provider: each['resources']
-                for provider, each in found.items()}
 
     # What must be true in the end
 

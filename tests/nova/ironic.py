@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real Ironic of the tests: a process beside the one that has Nova."""
+
+import atexit
+import contextlib
+import functools
+import tempfile
+
+from tests.functional import conftest
+from tools import services
+
+
+class Ironic(conftest.Ironic):
+    """What tests do with a running service; see also its base class."""
+
+    @property
+    def nova_options(self):
+        """[ironic] in nova.conf; start_compute() takes it for one host."""
+        return {'endpoint_override': self.url}
+
+    def reservations(self, **filters):
+        response = self.http.get('/v1/reservations', params=filters)
+        response.raise_for_status()
+        return response.json()['reservations']
+
+    def nodes(self, **query):
+        return list(self.baremetal.nodes(details=True, **query))
+
+    def node_of(self, server):
+        """The node that carries the server; None if there is none."""
+        nodes = self.nodes(instance_id=server['id'])
+        return nodes[0] if nodes else None
+
+
+@contextlib.contextmanager
+def started(config=None, **kwargs):
+    services.stop_on_signal()
+    # What one host did, the next that asks is to know.
+    config = {'reservations': {'capacity_ttl': 0}, **(config or {})}
+    with tempfile.TemporaryDirectory() as directory, services.ironic(
+            directory, f'sqlite:///{directory}/ironic.sqlite',
+            services.free_port(), config=config, **kwargs) as service:
+        yield Ironic(service)
+
+
+# What several classes use is stopped with this process.
+_shared = contextlib.ExitStack()
+atexit.register(_shared.close)
+
+
+@functools.cache
+def shared(plugin):
+    return _shared.enter_context(started(plugin=plugin))
