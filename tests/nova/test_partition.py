@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts for a part of the fleet: ``[ironic] conductor_group`` and ``shard``.
+
+Both are set through Ironic's API, on nodes with instances too.
+"""
+
+import contextlib
+import sqlite3
+from urllib import parse
+
+from nova import utils
+
+from tests.nova import base
+from tools import services
+
+GROUP = 'rack-7'
+
+
+def node(trait, **fields):
+    return {'resource_class': 'gold', 'traits': [trait], 'properties': {
+        'memory_mb': 4096, 'cpus': 4, 'local_gb': 100}, **fields}
+
+
+def add_conductor(ironic, group):
+    """A conductor of this group, which nodes must have to enter it.
+
+    It is the service's own by another name.
+    """
+    path = parse.urlsplit(ironic.database_url).path
+    with contextlib.closing(sqlite3.connect(path, timeout=30)) as db, db:
+        added = db.execute(
+            'INSERT INTO conductors (hostname, conductor_group, drivers, '
+            'online, updated_at) SELECT ?, ?, drivers, online, updated_at '
+            'FROM conductors', ('127.0.0.1', group))
+        columns = 'hardware_type, interface_type, interface_name, "default"'
+        db.execute(
+            f'INSERT INTO conductor_hardware_interfaces (conductor_id, '
+            f'{columns}) SELECT ?, {columns} '
+            f'FROM conductor_hardware_interfaces', (added.lastrowid,))
+
+
+class TestPartition(base.TestCase):
+    hosts = ()
+
+    @classmethod
+    def setUpClass(cls):
+        cls.ironic_config = {
+            # Two conductors need an RPC that knows them by their names.
+            'DEFAULT': {'host': 'localhost', 'rpc_transport': 'json-rpc'},
+            'json_rpc': {'auth_strategy': 'noauth', 'host_ip': '127.0.0.1',
+                         'port': services.free_port()},
+            'reservations': {'capacity_ttl': 0},
+        }
+        super().setUpClass()
+        add_conductor(cls._ironic, GROUP)
+
+    def assert_reports(self, host, nodes, traits, reserved=0):
+        """The host reports so many nodes, all of them alike."""
+        if nodes:
+            [(name, inventory)] = self.inventories(host).items()
+            self.assertEqual(('CUSTOM_GOLD', nodes, reserved), (
+                name, inventory['total'], inventory['reserved']))
+        else:
+            self.assertEqual({}, self.inventories(host))
+        self.assertEqual(traits, {
+            each for each in self.traits(host) if each.startswith('CUSTOM_')})
+        # Later versions of the API do not show them.
+        with utils.temporary_mutation(self.api, microversion='2.87'):
+            [row] = [each for each in self.api.api_get(
+                '/os-hypervisors/detail').body['hypervisors']
+                if each['hypervisor_hostname'] == host]
+        self.assertEqual(
+            (nodes * 4096, nodes * 4, nodes * 100),
+            (row['memory_mb'], row['vcpus'], row['local_gb']))
+
+    def check_hosts(self, option, ours, theirs, config):
+        """Two hosts share a part of the fleet; a third sees all of it."""
+        self.enrol(node('CUSTOM_OURS', **{option: ours}),
+                   node('CUSTOM_OURS', **{option: ours}),
+                   node('CUSTOM_THEIRS', **{option: theirs}))
+        for host in 'compute-1', 'compute-2':
+            self.start_compute(host, ironic={option: config})
+        self.start_compute('compute-3')
+        for host in 'compute-1', 'compute-2':
+            self.assert_reports(host, 2, {'CUSTOM_OURS'})
+        self.assert_reports('compute-3', 3, {'CUSTOM_OURS', 'CUSTOM_THEIRS'})
+        flavor = self.flavor()
+        for host in 'compute-1', 'compute-2':
+            server = self.boot(flavor, host=host)
+            self.assertEqual(['CUSTOM_OURS'],
+                             self.ironic.node_of(server).traits)
+            [reservation] = self.ironic.reservations(host=host)
+            self.assertEqual(server['id'], reservation['instance_uuid'])
+            self.assertEqual(ours,
+                             reservation['request_spec'][option].lower())
+        # It does not know of the other's server yet, but Ironic does.
+        self.boot(flavor, host='compute-1', status='ERROR')
+        self.run_periodic()
+        for host in 'compute-1', 'compute-2':
+            self.assert_reports(host, 2, {'CUSTOM_OURS'}, reserved=1)
+        self.boot(flavor)
+        self.assertEqual(1, len(self.ironic.reservations(host='compute-3')))
+
+    def check_moves(self, option, ours, theirs):
+        """Nodes change from one host's part to another's."""
+        self.enrol(*[node('CUSTOM_OURS', **{option: ours})] * 2)
+        self.start_compute('compute-1', ironic={option: ours})
+        self.start_compute('compute-2', ironic={option: theirs})
+        flavor = self.flavor()
+        server = self.boot(flavor)
+        self.assertEqual('compute-1', server['OS-EXT-SRV-ATTR:host'])
+        self.assert_reports('compute-1', 2, {'CUSTOM_OURS'})
+        self.assert_reports('compute-2', 0, set())
+        for each in self.ironic.nodes():
+            self.ironic.baremetal.update_node(each, **{option: theirs})
+        self.run_periodic()
+        self.assert_reports('compute-1', 1, {'CUSTOM_OURS'})
+        self.assert_reports('compute-2', 2, {'CUSTOM_OURS'}, reserved=1)
+        # Each can be used by its host.
+        self.act(server, 'os-stop', 'SHUTOFF')
+        self.assertEqual('power off',
+                         self.ironic.node_of(server).power_state)
+        self.act(server, 'os-start', 'ACTIVE')
+        other = self.boot(flavor)
+        self.assertEqual('compute-2', other['OS-EXT-SRV-ATTR:host'])
+        self.delete(server)
+        # That nothing has an allocation of the class is asked once, then it
+        # is dropped.
+        for _ in range(2):
+            self.run_periodic()
+        self.assert_reports('compute-1', 0, set())
+        self.assert_reports('compute-2', 2, {'CUSTOM_OURS'})
+        self.delete(other)
+        self.assert_nothing_left()
+
+    @base.long
+    def test_shard(self):
+        self.check_hosts('shard', 'a', 'b', config='a')
+
+    def test_node_changes_its_shard(self):
+        self.check_moves('shard', 'a', 'b')
+
+    def test_conductor_group(self):
+        # Without a peer_list.
+        self.check_hosts('conductor_group', GROUP, '', config='Rack-7')
+
+    @base.long
+    def test_node_changes_its_conductor_group(self):
+        self.check_moves('conductor_group', '', GROUP)
+
+    def test_default_conductor_group_is_not_all(self):
+        self.enrol(node('CUSTOM_GROUP', conductor_group=GROUP),
+                   node('CUSTOM_DEFAULT'))
+        self.start_compute('compute-1', ironic={'conductor_group': ''})
+        self.assert_reports('compute-1', 1, {'CUSTOM_DEFAULT'})
+        self.start_compute('compute-2', ironic={'conductor_group': None})
+        self.assert_reports('compute-2', 2,
+                            {'CUSTOM_DEFAULT', 'CUSTOM_GROUP'})
+        self.start_compute('compute-3', ironic={
+            'conductor_group': GROUP, 'shard': 'a'})
+        self.assert_reports('compute-3', 0, set())
