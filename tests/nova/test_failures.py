@@ -1,0 +1,472 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of a build when something goes wrong on its way."""
+
+import contextlib
+import json
+import re
+import threading
+import time
+import urllib.parse
+import uuid
+
+import fixtures
+from nova import exception
+import requests
+import sqlalchemy as sa
+import tenacity
+
+from tests.nova import base
+
+NODE = {'resource_class': 'gold', 'properties': {
+    'memory_mb': 4096, 'cpus': 4, 'local_gb': 100, 'cpu_arch': 'x86_64'}}
+
+HOLD = 'POST', '/v1/reservations'
+
+
+class Wire(fixtures.Fixture):
+    """The wire from Nova to Ironic, for faults on the way.
+
+    Nova has an address of Ironic that nobody else uses.
+
+    :ivar requests: what Nova has sent: method, path and body
+    """
+
+    def __init__(self, ironic):
+        self.url = f'http://localhost:{ironic.port}'
+        self.requests = []
+        self._faults = []
+
+    def _setUp(self):
+        really_send = requests.adapters.HTTPAdapter.send
+
+        def send(adapter, request, *args, **kwargs):
+            def go_on():
+                return really_send(adapter, request, *args, **kwargs)
+
+            if not request.url.startswith(self.url):
+                return go_on()
+            return self._fault(request)(go_on)
+
+        self.useFixture(fixtures.MonkeyPatch(
+            'requests.adapters.HTTPAdapter.send', send))
+
+    def _fault(self, request):
+        path = urllib.parse.urlsplit(request.url).path
+        body = json.loads(request.body or 'null')
+        self.requests.append((request.method, path, body))
+        for fault in self._faults:
+            method, pattern, host, do, left = fault
+            if (re.fullmatch(method, request.method)
+                    and re.fullmatch(pattern, path)
+                    and (host is None or body['host'] == host) and left):
+                fault[-1] -= 1
+                return do
+        return lambda go_on: go_on()
+
+    def on(self, method, path, do, host=None, times=1):
+        """Let something happen to requests.
+
+        :param method: a regular expression, as is the path
+        :param do: called instead of sending a request, with a function
+            that sends it
+        :param host: only to requests whose body names this host
+        :param times: to the next so many of them
+        """
+        self._faults.append([method, path, host, do, times])
+
+    def heal(self):
+        self._faults.clear()
+
+    def sent(self, method, path):
+        """The bodies of such requests up to now."""
+        return [body for each, where, body in list(self.requests)
+                if each == method and re.fullmatch(path, where)]
+
+
+def cut(go_on):
+    """It does not get there."""
+    raise requests.ConnectionError('the wire is cut')
+
+
+def lose_answer(go_on):
+    go_on()
+    cut(None)
+
+
+def before(do):
+    def faulty(go_on):
+        do()
+        return go_on()
+    return faulty
+
+
+def after(do):
+    def faulty(go_on):
+        response = go_on()
+        do()
+        return response
+    return faulty
+
+
+class Gate:
+    """Requests wait before it until it is opened."""
+
+    def __init__(self):
+        self._reached, self._opened = threading.Event(), threading.Event()
+
+    def __call__(self):
+        self._reached.set()
+        assert self._opened.wait(60)
+
+    def wait(self):
+        assert self._reached.wait(60)
+
+    def open(self):
+        self._opened.set()
+
+
+class TestCase(base.TestCase):
+    hosts = ()
+
+    def setUp(self):
+        super().setUp()
+        self.wire = self.useFixture(Wire(self.ironic))
+        self.database = sa.create_engine(self.ironic.database_url)
+        self.addCleanup(self.database.dispose)
+
+    def start_compute(self, host, ironic=None, **config):
+        return super().start_compute(host, ironic={
+            'endpoint_override': self.wire.url, **(ironic or {})}, **config)
+
+    def sql(self, statement, **values):
+        """Do to Ironic's database what nobody asks an API for."""
+        with self.database.begin() as connection:
+            connection.execute(sa.text(statement), values)
+
+    def lapse(self, server_id):
+        self.sql("UPDATE reservations SET expires_at = '2000-01-01 00:00:00' "
+                 "WHERE instance_uuid = :i", i=server_id)
+
+    def hold(self, **body):
+        """Hold a node, as some other client of Ironic."""
+        response = self.ironic.http.post('/v1/reservations', json=body)
+        response.raise_for_status()
+        return response.json()
+
+    def be_impatient(self):
+        """Let the driver try again for one second only."""
+        for name in 'hold', 'get':
+            self.useFixture(fixtures.MonkeyPatch(
+                'nova.virt.ironic_reservations.client.Client.'
+                f'{name}.retry.stop', tenacity.stop_after_delay(1)))
+
+    def unchecked_flavor(self, **extra_specs):
+        # Nova itself checks flavors since 2.86.
+        latest = self.api.microversion
+        self.api.microversion = '2.85'
+        flavor = self.flavor(**extra_specs)
+        self.api.microversion = latest
+        return flavor
+
+    def fault_of(self, server):
+        return self.wait_for_status(server, 'ERROR')['fault']['message']
+
+    def assert_aborted(self, server, reason):
+        """Not a second host was asked, and the user reads why."""
+        self.assertEqual(
+            f'Build of instance {server["id"]} aborted: Instance '
+            f'{server["id"]} is unacceptable: {reason}',
+            self.fault_of(server))
+
+
+class TestHold(TestCase):
+    fleet = [NODE] * 2
+
+    def test_no_node_anywhere(self):
+        for host in base.HOSTS:
+            self.start_compute(host)
+        server = self.boot(self.flavor(capabilities='gpu'), 'ERROR')
+        self.assert_aborted(server, 'no free node matches capabilities:gpu')
+        self.assertIn("'considered': 2, 'eliminated': [{'by': "
+                      "'capabilities:gpu', 'nodes': 2}]", self.log)
+        self.assertEqual(1, len(self.wire.sent(*HOLD)))
+        self.delete(server)
+        # What nobody can understand.
+        for field, value, reason in (
+                ('trait:CUSTOM_X', 'maybe', 'must be required or forbidden'),
+                ('capabilities:ram', '>= x', 'must be a value or an '
+                 'expression such as ">= 4", "<in> word" or "<or> a <or> b", '
+                 'not ">= x"')):
+            self.wire.requests.clear()
+            server = self.boot(self.unchecked_flavor(**{field: value}),
+                               'ERROR')
+            self.assert_aborted(server, f'extra_specs.{field}: {reason}')
+            self.assertEqual(1, len(self.wire.sent(*HOLD)))
+            self.delete(server)
+        self.assert_nothing_left()
+
+    def test_locked(self):
+        for host in base.HOSTS[:2]:
+            self.start_compute(host)
+        flavor = self.flavor()
+
+        def locked(by):
+            self.sql('UPDATE nodes SET reservation = :by', by=by)
+
+        locked('conductor')
+        server = self.boot(flavor, None)
+        # Until a conductor lets go.
+        self.wait_for(lambda: self.assertLess(1, len(self.wire.sent(*HOLD))))
+        locked(None)
+        server = self.wait_for_status(server, 'ACTIVE')
+        self.assertEqual([server['OS-EXT-SRV-ATTR:host']] * 3, [
+            body['host'] for body in self.wire.sent(*HOLD)][:3])
+        self.delete(server)
+        # None does.
+        self.be_impatient()
+        self.wire.requests.clear()
+        locked('conductor')
+        server = self.boot(flavor, 'ERROR')
+        self.assertIn('Exhausted all hosts', server['fault']['message'])
+        self.assertEqual(set(base.HOSTS[:2]), {
+            body['host'] for body in self.wire.sent(*HOLD)})
+        locked(None)
+        self.delete(server)
+        self.assert_nothing_left()
+
+    def test_other_shards(self):
+        self.ironic.remove(self.ironic.nodes())
+        fast = {**NODE, 'properties': {**NODE['properties'],
+                                       'capabilities': 'fast:true'}}
+        large = {**NODE, 'properties': {**NODE['properties'],
+                                        'memory_mb': 65536}}
+        # Nova tries the host with the most memory first.
+        self.enrol({**large, 'shard': 'a'}, {**fast, 'shard': 'b'})
+        for host, shard in zip(base.HOSTS, 'ab'):
+            self.start_compute(host, ironic={'shard': shard})
+        server = self.boot(self.flavor(capabilities='fast'))
+        self.assertEqual('compute-2', server['OS-EXT-SRV-ATTR:host'])
+        self.assertEqual(['compute-1', 'compute-2'], [
+            body['host'] for body in self.wire.sent(*HOLD)][:2])
+        self.delete(server)
+        self.assert_nothing_left()
+
+    def test_unreachable(self):
+        for host in base.HOSTS[:2]:
+            self.start_compute(host)
+        flavor = self.flavor()
+
+        def rename(old, new):
+            return before(lambda: self.sql(
+                f'ALTER TABLE {old} RENAME TO {new}'))
+
+        # It is back within the patience of one host.
+        self.wire.on(*HOLD, cut)
+        self.wire.on(*HOLD, lose_answer)
+        self.wire.on(*HOLD, rename('reservations', 'hidden'))
+        self.wire.on(*HOLD, rename('hidden', 'reservations'))
+        server = self.boot(flavor)
+        [held] = self.ironic.reservations()
+        self.assertEqual(server['id'], held['instance_uuid'])
+        self.assertEqual({(server['id'], held['host'])}, {
+            (body['instance_uuid'], body['host'])
+            for body in self.wire.sent(*HOLD)})
+        self.delete(server)
+        # It is not, but the next host can reach it.
+        self.be_impatient()
+        self.run_periodic()
+        self.wire.requests.clear()
+        self.wire.on(*HOLD, cut, times=2)
+        server = self.boot(flavor)
+        first, *_, last = self.wire.sent(*HOLD)
+        self.assertNotEqual(first['host'], last['host'])
+        self.assertEqual(last['host'], server['OS-EXT-SRV-ATTR:host'])
+        self.delete(server)
+        # None can.
+        self.run_periodic()
+        self.wire.on('.*', '.*', cut, times=999)
+        server = self.boot(flavor, 'ERROR')
+        self.wire.heal()
+        self.assertIn('Exhausted all hosts', server['fault']['message'])
+        self.assertIn('node reservation service did not serve', self.log)
+        self.assertEqual({}, self.allocations(server))
+        self.assert_nothing_left()
+        self.delete(server)
+
+    def test_unreachable_at_cleanup(self):
+        self.be_impatient()
+        self.start_compute('compute-1')
+        self.wire.on(*HOLD, after(
+            lambda: self.wire.on('.*', '.*', cut, times=999)))
+        server = self.boot(self.flavor(), 'ERROR')
+        self.wire.heal()
+        [held] = self.ironic.reservations()
+        self.assertEqual(server['id'], held['instance_uuid'])
+        self.delete(server)
+        # Before its lease ends.
+        self.run_periodic(task='_cleanup_running_deleted_instances')
+        self.assert_nothing_left()
+
+    def test_conflict(self):
+        self.be_impatient()
+        for host in base.HOSTS[:2]:
+            self.start_compute(host)
+        flavor = self.flavor()
+
+        def hold(host):
+            body = self.wire.sent(*HOLD)[-1]
+            held.append(self.hold(
+                instance_uuid=body['instance_uuid'], memory_mb=1,
+                host=host or body['host']))
+
+        # An earlier build of this host has left a hold.
+        held = []
+        self.wire.on(*HOLD, before(lambda: hold(None)))
+        server = self.boot(flavor)
+        [now] = self.ironic.reservations()
+        self.assertEqual((server['id'], held[0]['host']),
+                         (now['instance_uuid'], now['host']))
+        self.assertNotEqual(held[0]['request_spec'], now['request_spec'])
+        self.delete(server)
+        # Another host holds one for it.
+        self.wire.on(*HOLD, before(lambda: hold('another')))
+        server = self.boot(flavor, 'ERROR')
+        self.assertIn('Exhausted all hosts', server['fault']['message'])
+        self.assertIn('another reservation of this instance', self.log)
+        [now] = self.ironic.reservations()
+        self.assertEqual(held[1], now)
+        self.delete(server)
+        self.ironic.http.delete(f'/v1/reservations/{server["id"]}')
+        self.assert_nothing_left()
+
+
+class TestLease(TestCase):
+    fleet = [NODE] * 2
+
+    def test_lapsed(self):
+        self.start_compute('compute-1')
+        flavor = self.flavor()
+        taken = []
+
+        def take():
+            """Somebody else gets the node, and begins with it."""
+            server_id = self.wire.sent(*HOLD)[-1]['instance_uuid']
+            [held] = [each for each in self.ironic.reservations()
+                      if each['instance_uuid'] == server_id]
+            self.lapse(server_id)
+            self.hold(candidate_nodes=[held['node_uuid']])
+            self.ironic.baremetal.update_node(
+                held['node_uuid'], instance_info={'of': 'somebody else'})
+            taken.append(self.ironic.baremetal.get_node(held['node_uuid']))
+
+        # Before VIFs are attached, while another node is free; before it is
+        # deployed, when none is.
+        for renewals in 0, 1:
+            for _ in range(renewals):
+                self.wire.on(*HOLD, after(lambda: None))
+            self.wire.on(*HOLD, after(take))
+            server = self.boot(flavor, 'ERROR')
+            self.assert_aborted(server,
+                                'the reservation of its node has ended')
+            self.assertEqual({}, self.allocations(server))
+            self.delete(server)
+        self.assertEqual({node.id for node in taken}, {
+            each['node_uuid'] for each in self.ironic.reservations()})
+        for node in taken:
+            self.assertEqual(
+                node.to_dict(),
+                self.ironic.baremetal.get_node(node.id).to_dict())
+        self.assertEqual(set(), {
+            method for method, path, _ in self.wire.requests
+            if path.startswith('/v1/nodes')} - {'GET'})
+
+    def test_renewals(self):
+        self.start_compute('compute-1')
+        slow, renewal = Gate(), Gate()
+
+        def gated_cut(go_on):
+            slow()
+            cut(go_on)
+
+        self.wire.on('PATCH', '/v1/nodes/.*', gated_cut)
+        server = self.boot(self.flavor(), None)
+        slow.wait()
+        # The build goes on, and so does its lease.
+        self.sql("UPDATE reservations SET expires_at = "
+                 "datetime('now', '+60 seconds')")
+        [short] = self.ironic.reservations()
+        self.run_periodic()
+        [renewed] = self.ironic.reservations()
+        self.assertGreater(renewed['expires_at'], short['expires_at'])
+        self.assertEqual(short['node_uuid'], renewed['node_uuid'])
+        # It fails while it is renewed again: what is released stays so.
+        self.wire.on(*HOLD, before(renewal))
+        periodic = threading.Thread(target=self.run_periodic)
+        periodic.start()
+        renewal.wait()
+        slow.open()
+        self.wait_for(lambda: self.assertIn('Instance failed to spawn',
+                                            self.log))
+        time.sleep(1)
+        renewal.open()
+        periodic.join()
+        self.wait_for_status(server, 'ERROR')
+        self.run_periodic()
+        self.assert_nothing_left()
+        self.delete(server)
+        # Nor is anything renewed after a server was deployed or deleted.
+        server = self.boot(self.flavor())
+        self.wire.requests.clear()
+        self.run_periodic()
+        self.delete(server)
+        self.run_periodic()
+        self.assertEqual([], self.wire.sent(*HOLD))
+        self.assert_nothing_left()
+
+
+class TestService(TestCase):
+    fleet = [NODE]
+
+    def test_identity(self):
+        for host in base.HOSTS[:2]:
+            self.start_compute(host)
+        for host in base.HOSTS[:2]:
+            self.stop_compute(host)
+        ours, others = [self._compute_ids[host] for host in base.HOSTS[:2]]
+        for wrong, message in (
+                (others, f'compute_id {others} is of host compute-2'),
+                (str(uuid.uuid4()), f'has the compute_id {ours} in the')):
+            self._compute_ids['compute-1'] = wrong
+            refused = self.assertRaises(
+                exception.InvalidConfiguration,
+                self.start_compute, 'compute-1')
+            self.assertIn(message, str(refused))
+        self._compute_ids['compute-1'] = ours
+        self.start_compute('compute-1')
+        self.assertEqual({'compute-1', 'compute-2'}, set(self.providers()))
+
+    def test_started_before_ironic(self):
+        self.start_compute('compute-1')
+        self.stop_compute('compute-1')
+        self.wire.on('.*', '.*', cut, times=999)
+        self.start_compute('compute-1')
+        self.run_periodic()
+        self.wire.heal()
+        self.run_periodic()
+        server = self.boot(self.flavor())
+        self.delete(server)
+        self.assert_nothing_left()
+
+    def test_deleted_while_down(self):
+        self.start_compute('compute-1')
+        server = self.boot(self.flavor())
+        self.stop_compute('compute-1')
+        service = self.api.get_services(binary='nova-compute')[0]['id']
+        self.api.put_service_force_down(service, True)
+        self.delete(server)
+        self.assertEqual('active',
+                         self.ironic.node_of(server).provision_state)
+        self.api.put_service_force_down(service, False)
+        self.start_compute('compute-1')
+        self.run_periodic(task='_cleanup_running_deleted_instances')
+        self.assert_nothing_left()
