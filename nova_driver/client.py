@@ -19,6 +19,10 @@ DENIALS = 3
 
 _PAGE = 1000
 
+#: A header of every answer of Ironic's API, but for its 404 to a path that it
+#: does not know.
+_VERSION = 'X-OpenStack-Ironic-API-Version'
+
 
 class Failure(Exception):
     """A call that has come to nothing.
@@ -35,8 +39,12 @@ class Unavailable(Failure):
     """Ironic cannot be reached, is not well, or does not let us in."""
 
 
-class NotFound(Unavailable):
-    """There is no such reservation; or, but for one, no such endpoint."""
+class NoEndpoint(Unavailable):
+    """Ironic, or the one of its API processes that answers, has no plugin."""
+
+
+class NotFound(Failure):
+    """There is no such reservation."""
 
 
 class NoNode(Failure):
@@ -160,12 +168,11 @@ class Client:
         :raises: Failure when that cannot be said now.
         """
         for _ in range(DENIALS):
-            with contextlib.suppress(NotFound):
+            with contextlib.suppress(NoEndpoint):
                 self._call('GET', params={'limit': 1})
                 return True
             root = self._send_to('GET', '/')
-            if (root.status_code != 200
-                    or 'X-OpenStack-Ironic-API-Version' not in root.headers):
+            if root.status_code != 200 or _VERSION not in root.headers:
                 raise Unavailable('what answers is not an Ironic API')
         return False
 
@@ -205,7 +212,9 @@ class Client:
                 f'unexpected answer with status {status} from {response.url}',
                 busy=status >= 500)
         if status == 404:
-            raise NotFound(message)
+            if _VERSION in response.headers:
+                raise NotFound(message)
+            raise NoEndpoint('Ironic has no /v1/reservations', busy=True)
         if status == 409:
             raise Conflict(message)
         if status == 422:
