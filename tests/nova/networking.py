@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Neutron as a real Ironic calls it: the ports of Nova's Neutron fixture."""
+
+import contextlib
+import http.server
+import json
+import threading
+
+from nova.tests import fixtures
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+
+    def do_GET(self):
+        if self.path == '/':
+            return self._send(200, {'versions': [{
+                'id': 'v2.0', 'status': 'CURRENT', 'links': [{
+                    'rel': 'self', 'href': self.server.url + '/v2.0/'}]}]})
+        kind, name = self.path.rsplit('/', 2)[1:]
+        self._answer(f'show_{kind[:-1]}', name)
+
+    def do_PUT(self):
+        body = json.loads(self.rfile.read(int(
+            self.headers['Content-Length'])))
+        port = body['port']
+        # Neutron finds an address of its own then.
+        if 'mac_address' in port and port['mac_address'] is None:
+            del port['mac_address']
+        # The fixture knows no other way to say that nothing binds it.
+        port['binding:host_id'] = port.get('binding:host_id') or None
+        self._answer('update_port', self.path.rpartition('/')[2], body)
+
+    def _answer(self, method, *args):
+        try:
+            found = getattr(self.server.neutron, method)(*args)
+        except Exception as e:
+            return self._send(404, {'NeutronError': {
+                'type': 'NotFound', 'detail': '', 'message': repr(e)}})
+        self._send(200, found)
+
+    def _send(self, status, body):
+        body = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header('Content-Type', 'application/json')
+        self.send_header('Content-Length', str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args):
+        pass
+
+
+class Neutron(http.server.ThreadingHTTPServer):
+    """Shows and updates ports, shows networks; knows nothing else.
+
+    :ivar neutron: the fixture of the test that runs.
+    """
+
+    neutron = None
+
+    @property
+    def url(self):
+        return f'http://127.0.0.1:{self.server_port}'
+
+    @property
+    def ironic_options(self):
+        """For ironic.conf; nodes choose it: network_interface='flat'."""
+        return {
+            'DEFAULT': {'enabled_network_interfaces': 'noop,flat'},
+            'neutron': {
+                'auth_type': 'none', 'endpoint_override': self.url,
+                'cleaning_network': fixtures.NeutronFixture.network_1['id']}}
+
+
+@contextlib.contextmanager
+def neutron():
+    with Neutron(('127.0.0.1', 0), _Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can be done to a server, from its boot to its end."""
+
+import itertools
+import urllib.parse
+
+import fixtures
+from nova.tests import fixtures as nova_fixtures
+from openstack.baremetal.v1 import _proxy as openstack_baremetal
+
+from tests.nova import base
+from tests.nova import networking
+from tools import services
+
+#: What makes config drives; comes with Ironic.
+MKISOFS = services.program('pycdlib-genisoimage')
+
+
+class TestHardware(base.TestCase):
+    """On nodes with networks, consoles, volume connectors and rescue."""
+
+    hosts = base.HOSTS[:1]
+    fleet = [{'resource_class': 'gold', 'network_interface': 'flat',
+              'console_interface': 'fake-graphical'}] * 2
+
+    @classmethod
+    def setUpClass(cls):
+        cls.network = cls.enterClassContext(networking.neutron())
+        options = cls.network.ironic_options
+        options['DEFAULT'].update({
+            'enabled_rescue_interfaces': 'no-rescue,fake',
+            'default_rescue_interface': 'fake',
+            'enabled_console_interfaces': 'no-console,fake-graphical'})
+        cls.ironic_config = options
+        super().setUpClass()
+
+    def setUp(self):
+        super().setUp()
+        self.network.neutron = self.neutron
+        self.cinder = self.useFixture(nova_fixtures.CinderFixture(self))
+        addresses = (f'52:54:00:00:00:{n:02}' for n in itertools.count())
+        for node in self.ironic.nodes():
+            for _ in range(2):
+                self.ironic.baremetal.create_port(
+                    node_id=node.id, address=next(addresses))
+
+    # Power, rescue, consoles
+
+    def test_power_rescue_and_consoles(self):
+        server = self.boot(self.flavor())
+        self._power(server)
+        self._rescue(server)
+        self._vnc_console(server)
+        self._serial_console(server)
+
+    def power_state(self, server):
+        return self.ironic.node_of(server).power_state
+
+    def _power(self, server):
+        self.act(server, 'reboot', 'ACTIVE', type='HARD')
+        self.assertEqual('power on', self.power_state(server))
+        self.act(server, 'os-stop', 'SHUTOFF')
+        self.assertEqual('power off', self.power_state(server))
+        self.act(server, 'os-start', 'ACTIVE')
+        self.assertEqual('power on', self.power_state(server))
+        self.act(server, 'reboot', 'ACTIVE', type='SOFT')
+        self.assertIn('Successfully rebooted(type SOFT)', self.log)
+        # Behind Nova's back.
+        node = self.ironic.node_of(server)
+        self.ironic.baremetal.set_node_power_state(node, 'power off')
+        self.ironic.settle([node], power_state='power off')
+        self.run_periodic(task='_sync_power_states')
+        self.wait_for_status(server, 'SHUTOFF')
+        # As Ironic tells Nova by itself, if configured so.
+        self.ironic.baremetal.set_node_power_state(node, 'power on')
+        self.ironic.settle([node], power_state='power on')
+        self.api.create_server_external_events([{
+            'name': 'power-update', 'server_uuid': server['id'],
+            'tag': 'POWER_ON'}])
+        self.wait_for_status(server, 'ACTIVE')
+
+    def _rescue(self, server):
+        def states():
+            [reservation] = self.ironic.reservations()
+            return (self.ironic.node_of(server).provision_state,
+                    reservation['state'])
+
+        self.act(server, 'rescue', 'RESCUE')
+        self.assertEqual(('rescue', 'active'), states())
+        self.act(server, 'unrescue', 'ACTIVE')
+        self.assertEqual(('active', 'active'), states())
+
+    def console(self, server, **console):
+        """Where Nova's proxy would connect to for a console."""
+        url = self.api.api_post(
+            f'/servers/{server["id"]}/remote-consoles',
+            {'remote_console': console}).body['remote_console']['url']
+        token = urllib.parse.unquote(url).rpartition('token=')[2]
+        found = self.api.api_get(f'/os-console-auth-tokens/{token}')
+        return found.body['console']
+
+    def _vnc_console(self, server):
+        console = self.console(server, protocol='vnc', type='novnc')
+        node = self.ironic.node_of(server)
+        self.assertTrue(node.is_console_enabled)
+        self.assertEqual(node.driver_internal_info['vnc_host'],
+                         console['host'])
+        self.assertEqual(node.driver_internal_info['vnc_port'],
+                         console['port'])
+
+    def _serial_console(self, server):
+        # Hardware without a screen: only IPMI has such a console in Ironic.
+        node = self.ironic.node_of(server)
+        get_node_console = openstack_baremetal.Proxy.get_node_console
+
+        def get_serial_console(proxy, asked):
+            found = get_node_console(proxy, asked)
+            if asked == node.id and found['console_enabled']:
+                found['console_info'] = {'type': 'socat',
+                                         'url': 'tcp://192.0.2.2:1234'}
+            return found
+
+        self.flags(group='serial_console', enabled=True)
+        with fixtures.MonkeyPatch(
+                'openstack.baremetal.v1._proxy.Proxy.get_node_console',
+                get_serial_console):
+            console = self.console(server, protocol='serial', type='serial')
+        self.assertEqual(('192.0.2.2', 1234),
+                         (console['host'], console['port']))
+
+    # Networks, config drive, volumes
+
+    def vifs(self, server):
+        """Those on the server's node, as Ironic knows them."""
+        return set(self.ironic.baremetal.list_node_vifs(
+            self.ironic.node_of(server)))
+
+    def test_interfaces_and_config_drive(self):
+        self.flags(mkisofs_cmd=MKISOFS)
+        first, second = self.port(), self.port()
+        server = self.boot(self.flavor(), config_drive=True,
+                           networks=[{'port': first}])
+        self.assertIn('configdrive',
+                      self.ironic.node_of(server).instance_info)
+        self.assertEqual({first}, self.vifs(server))
+        self._attach_interface(server, second)
+        self.assertEqual({first, second}, self.vifs(server))
+        self._detach_interface(server, second)
+        self.assertEqual({first}, self.vifs(server))
+        self.delete(server)
+        self.assert_nothing_left()
+
+    def test_volumes_and_shelving(self):
+        for node in self.ironic.nodes():
+            self.ironic.baremetal.create_volume_connector(
+                node_id=node.id, type='iqn', connector_id=f'iqn.{node.id}')
+        volume = nova_fixtures.CinderFixture.IMAGE_BACKED_VOL
+        self.flags(mkisofs_cmd=MKISOFS)
+        port = self.port()
+        server = self.boot(
+            self.flavor(disk=1000), image='', config_drive=True,
+            networks=[{'port': port}],
+            block_device_mapping_v2=[{
+                'boot_index': 0, 'uuid': volume, 'source_type': 'volume',
+                'destination_type': 'volume'}])
+        self._check_volume(server, volume)
+        self._shelve(server)
+        self._fail_to_unshelve(server)
+        self.act(server, 'unshelve', 'ACTIVE')
+        self._check_volume(server, volume)
+        self.assertEqual({port}, self.vifs(server))
+        # Nova's own driver cannot do that either.
+        self.act(server, 'rebuild', 'ERROR', imageRef=self.plain_image)
+        self.assertEqual('active', self.ironic.node_of(server).provision_state)
+        self.delete(server)
+        self.assert_nothing_left()
+
+    def _check_volume(self, server, volume):
+        """Check that the volume is connected to the server's node."""
+        node = self.ironic.node_of(server)
+        [target] = self.ironic.baremetal.volume_targets(details=True)
+        self.assertEqual((node.id, volume, 0), (
+            target.node_id, target.volume_id, target.boot_index))
+        [attachment] = self.cinder.volume_to_attachment[volume].values()
+        self.assertEqual(f'iqn.{node.id}',
+                         attachment['connector']['initiator'])
+
+    def _shelve(self, server):
+        self.act(server, 'shelve', 'SHELVED_OFFLOADED')
+        self._forget_volumes()
+        self.assert_nothing_left()
+
+    def _forget_volumes(self):
+        # Every deploy interface but the fake one does so when it tears down.
+        for target in self.ironic.baremetal.volume_targets():
+            self.ironic.baremetal.delete_volume_target(target)
+
+    def _fail_to_unshelve(self, server):
+        # Ironic looks into it, in the middle of the deploy.
+        self.flags(mkisofs_cmd='true')
+        self.act(server, 'unshelve', 'SHELVED_OFFLOADED')
+        self.assertIn('Failed to prepare the configdrive', self.log)
+        self._forget_volumes()
+        self.assert_nothing_left()
+        self.flags(mkisofs_cmd=MKISOFS)
+        # What was given back is not offered before it is counted anew.
+        self.wait_for(lambda: (self.run_periodic(), self.assertEqual(
+            0, self.inventories('compute-1')['CUSTOM_GOLD']['reserved'])))
+
+
+class TestRebuild(base.TestCase):
+    hosts = base.HOSTS[:1]
+    fleet = [{'name': trait, 'resource_class': 'gold',
+              'traits': [f'CUSTOM_{trait}']} for trait in ('RED', 'BLUE')]
+
+    def test_rebuild(self):
+        server = self.boot(self.flavor(**{'trait:CUSTOM_RED': 'required'}))
+        node = self.ironic.node_of(server)
+        self.assertEqual('RED', node.name)
+        image = self.image()
+        self.rebuild(server, image, preserve_ephemeral=True)
+        self.check(server, image, preserve_ephemeral='True')
+        # Stopped, through an older version of the API.
+        self.act(server, 'os-stop', 'SHUTOFF')
+        self.api.microversion = '2.92'
+        image = self.image(**{'trait:CUSTOM_RED': 'required'})
+        self.rebuild(server, image, 'SHUTOFF')
+        self.api.microversion = 'latest'
+        self.check(server, image, preserve_ephemeral='False')
+        self.assertEqual('power off', self.ironic.node_of(server).power_state)
+        self._refused(server, image)
+
+    def check(self, server, image, **instance_info):
+        node = self.ironic.node_of(server)
+        instance_info['image_source'] = image
+        self.assertEqual(('RED', 'active', instance_info), (
+            node.name, node.provision_state,
+            {key: node.instance_info.get(key) for key in instance_info}))
+        [reservation] = self.ironic.reservations()
+        self.assertEqual((node.id, 'active'), (
+            reservation['node_uuid'], reservation['state']))
+
+    def _refused(self, server, image):
+        other = self.image(**{'trait:CUSTOM_BLUE': 'required'})
+        # Another node of the host has it, and Nova sees no more than that.
+        server = self.rebuild(server, other, 'SHUTOFF')
+        event = self._wait_for_instance_action_event(
+            server, 'rebuild', 'compute_rebuild_instance', 'Error')
+        self.assertIn('the node lacks CUSTOM_BLUE', event['details'])
+        self.check(server, image)
