@@ -8,9 +8,12 @@ import contextlib
 import sqlite3
 from urllib import parse
 
+from nova import exception
 from nova import utils
 
 from tests.nova import base
+from tests.nova.rows import ring
+from tests.nova.rows import rows
 from tools import services
 
 GROUP = 'rack-7'
@@ -81,6 +84,7 @@ class TestPartition(base.TestCase):
         for host in 'compute-1', 'compute-2':
             self.start_compute(host, ironic={option: config})
         self.start_compute('compute-3')
+        self.assertEqual({host: host for host in base.HOSTS}, rows())
         for host in 'compute-1', 'compute-2':
             self.assert_reports(host, 2, {'CUSTOM_OURS'})
         self.assert_reports('compute-3', 3, {'CUSTOM_OURS', 'CUSTOM_THEIRS'})
@@ -159,3 +163,30 @@ class TestPartition(base.TestCase):
         self.start_compute('compute-3', ironic={
             'conductor_group': GROUP, 'shard': 'a'})
         self.assert_reports('compute-3', 0, set())
+
+    @base.long
+    def test_row_per_node(self):
+        self.flags(group='reservations', mode='per_node')
+        group = self.enrol(*[node('CUSTOM_GROUP', conductor_group=GROUP)] * 4)
+        shard = self.enrol(*[node('CUSTOM_SHARD', shard='a')] * 2)
+        peers = 'compute-1', 'compute-2'
+        for host in peers:
+            self.start_compute(host, ironic={
+                'conductor_group': GROUP, 'peer_list': peers})
+        self.start_compute('compute-3', ironic={'shard': 'a'})
+        self.assertRaises(
+            exception.InvalidPeerList, self.start_compute, 'compute-4',
+            ironic={'conductor_group': GROUP, 'peer_list': peers})
+        for _ in range(2):
+            self.run_periodic()
+        self.assertEqual(
+            {**ring(group, *peers), **ring(shard, 'compute-3')}, rows())
+        flavor = self.flavor()
+        servers = [self.boot(flavor, host=host)
+                   for host in set(rows().values())]
+        for each in servers:
+            name = each['OS-EXT-SRV-ATTR:hypervisor_hostname']
+            self.assertEqual(self.ironic.node_of(each).id, name)
+            self.assertEqual(each['OS-EXT-SRV-ATTR:host'], rows()[name])
+            self.delete(each)
+        self.assert_nothing_left()
