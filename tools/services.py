@@ -55,6 +55,17 @@ def program(name):
     return os.path.join(sysconfig.get_path('scripts'), name)
 
 
+def find(name):
+    """Path of a program of the system, or None.
+
+    Debian keeps servers where only root's PATH looks, and RabbitMQ's own
+    programs behind wrappers that change the user.
+    """
+    return shutil.which(name, path=':'.join(
+        ['/usr/lib/rabbitmq/bin', os.environ['PATH'], '/usr/sbin',
+         '/usr/libexec']))
+
+
 def free_port():
     with socket.socket() as sock:
         sock.bind(('127.0.0.1', 0))
@@ -159,9 +170,7 @@ MARIADB = {'mariadbd': 'mysqld', 'mariadb': 'mysql',
 @contextlib.contextmanager
 def mariadb():
     """A private MariaDB server; yields its URL, for database()."""
-    # Debian keeps the server where only root's PATH looks.
-    path = os.environ['PATH'] + ':/usr/sbin:/usr/libexec'
-    found = {name: shutil.which(name, path=path) for name in MARIADB}
+    found = {name: find(name) for name in MARIADB}
     missing = [name for name in found if not found[name]]
     if missing:
         raise NotInstalled('MariaDB is not installed: no '
@@ -169,7 +178,8 @@ def mariadb():
     with tempfile.TemporaryDirectory() as links:
         for name, old_name in MARIADB.items():
             os.symlink(found[name], os.path.join(links, old_name))
-        with fixtures.EnvironmentVariable('PATH', f'{links}:{path}'), \
+        path = f'{links}:{os.environ["PATH"]}:/usr/sbin:/usr/libexec'
+        with fixtures.EnvironmentVariable('PATH', path), \
                 mysql.MySQLDriver() as server:
             yield ('mysql+pymysql://root@localhost/?unix_socket='
                    + server.socket)
@@ -235,29 +245,31 @@ def ironic(directory, database_url, port, config=None, plugin=True):
         yield Service(port, conf_file, database_url, log, process)
 
 
+#: ``[DEFAULT]`` of an Ironic whose nodes do all that they are told at once.
+FAKE_HARDWARE = {
+    'enabled_hardware_types': 'fake-hardware',
+    'enabled_bios_interfaces': 'no-bios',
+    'enabled_boot_interfaces': 'fake',
+    'enabled_console_interfaces': 'no-console',
+    'enabled_deploy_interfaces': 'fake',
+    'enabled_firmware_interfaces': 'no-firmware',
+    'enabled_inspect_interfaces': 'no-inspect',
+    'enabled_management_interfaces': 'fake',
+    'enabled_network_interfaces': 'noop',
+    'enabled_power_interfaces': 'fake',
+    'enabled_raid_interfaces': 'no-raid',
+    'enabled_rescue_interfaces': 'no-rescue',
+    'enabled_storage_interfaces': 'noop',
+    'enabled_vendor_interfaces': 'no-vendor',
+    'default_network_interface': 'noop',
+}
+
+
 def _write_conf(directory, database_url, port, config, plugin):
     conf = configparser.RawConfigParser()
     conf.read_dict({
-        'DEFAULT': {
-            'auth_strategy': 'noauth',
-            'rpc_transport': 'none',
-            'my_ip': '127.0.0.1',
-            'enabled_hardware_types': 'fake-hardware',
-            'enabled_bios_interfaces': 'no-bios',
-            'enabled_boot_interfaces': 'fake',
-            'enabled_console_interfaces': 'no-console',
-            'enabled_deploy_interfaces': 'fake',
-            'enabled_firmware_interfaces': 'no-firmware',
-            'enabled_inspect_interfaces': 'no-inspect',
-            'enabled_management_interfaces': 'fake',
-            'enabled_network_interfaces': 'noop',
-            'enabled_power_interfaces': 'fake',
-            'enabled_raid_interfaces': 'no-raid',
-            'enabled_rescue_interfaces': 'no-rescue',
-            'enabled_storage_interfaces': 'noop',
-            'enabled_vendor_interfaces': 'no-vendor',
-            'default_network_interface': 'noop',
-        },
+        'DEFAULT': {**FAKE_HARDWARE, 'auth_strategy': 'noauth',
+                    'rpc_transport': 'none', 'my_ip': '127.0.0.1'},
         'api': {'host_ip': '127.0.0.1', 'port': port},
         'conductor': {'automated_clean': 'false'},
         'database': {'connection': database_url},
@@ -266,10 +278,10 @@ def _write_conf(directory, database_url, port, config, plugin):
     if plugin:
         conf['api']['middleware'] = 'reservations'
     conf.read_dict(config)
-    return _write(directory / 'ironic.conf', conf)
+    return write_conf(directory / 'ironic.conf', conf)
 
 
-def _write(path, config):
+def write_conf(path, config):
     conf = configparser.RawConfigParser()
     conf.read_dict(config)
     with open(path, 'w') as f:
@@ -297,14 +309,17 @@ def uwsgi(application, conf_file, port, processes=4):
 
 
 def _uwsgi(application, log, port, path, processes, env, *more):
-    return running(
-        # It closes every connection, and clients must know.
-        [program('uwsgi'), '--http-socket', f'127.0.0.1:{port}',
-         '--add-header', 'Connection: close',
-         '--module', application, '--need-app', *more,
-         '--master', '--processes', str(processes), '--enable-threads',
-         '--die-on-term', '--disable-logging'],
-        log, f'http://127.0.0.1:{port}{path}', env)
+    return running(uwsgi_command(application, port, processes, *more),
+                   log, f'http://127.0.0.1:{port}{path}', env)
+
+
+def uwsgi_command(application, port, processes, *more):
+    return [program('uwsgi'), '--http-socket', f'127.0.0.1:{port}',
+            # It closes every connection, and clients must know.
+            '--add-header', 'Connection: close',
+            '--module', application, '--need-app', *more,
+            '--master', '--processes', str(processes), '--enable-threads',
+            '--die-on-term', '--disable-logging']
 
 
 # Nova and Glance, for flavors and images
@@ -313,7 +328,7 @@ def _uwsgi(application, log, port, path, processes, env, *more):
 def nova(directory, port):
     """Nova's API alone: everyone is an admin, and there are flavors."""
     directory = pathlib.Path(directory)
-    conf_file = _write(directory / 'nova.conf', {
+    conf_file = write_conf(directory / 'nova.conf', {
         'DEFAULT': {'transport_url': 'fake://', 'state_path': directory},
         'api_database': {'connection': f'sqlite:///{directory}/api.sqlite'},
         'database': {'connection': f'sqlite:///{directory}/nova.sqlite'},
@@ -332,7 +347,7 @@ def nova(directory, port):
 def glance(directory, port):
     """Glance's API, where everyone is an admin; images are files."""
     directory = pathlib.Path(directory)
-    conf_file = _write(directory / 'glance-api.conf', {
+    conf_file = write_conf(directory / 'glance-api.conf', {
         'DEFAULT': {'enabled_backends': 'file:file',
                     'worker_self_reference_url': f'http://127.0.0.1:{port}'},
         'glance_store': {'default_backend': 'file'},
@@ -382,7 +397,7 @@ def keystone(directory, port):
     directory = pathlib.Path(directory)
     url = f'http://127.0.0.1:{port}/v3'
     password = uuid.uuid4().hex
-    conf_file = _write(directory / 'keystone.conf', {
+    conf_file = write_conf(directory / 'keystone.conf', {
         'database': {'connection': f'sqlite:///{directory}/keystone.sqlite'},
         **{kind: {'key_repository': directory / 'fernet-keys'}
            for kind in ('fernet_tokens', 'fernet_receipts')},

@@ -13,6 +13,7 @@ of nova-compute and of all that it calls; calls are those to Ironic's API.
 import argparse
 import contextlib
 import logging
+import multiprocessing
 import tempfile
 import time
 
@@ -26,6 +27,7 @@ import testtools
 
 from tests.benchmark import costs
 from tests.nova import base
+from tests.nova import ironic as ironics
 from tools import services
 
 # Ironic's own periodic work on its fleet is none of nova-compute's.
@@ -45,7 +47,7 @@ class Cloud(base.TestCase):
     _remove_all_nodes = enrol
 
     def measure(self):
-        """Set figures by name: seconds and calls."""
+        """Tell names, and seconds and calls."""
         calls = []
         request = openstack.proxy.Proxy.request
 
@@ -62,20 +64,33 @@ class Cloud(base.TestCase):
             calls.clear()
             began = time.perf_counter()
             step()
-            self.figures[name] = (time.perf_counter() - began, len(calls))
-        self.figures['rows'] = (len(self.providers()), None)
+            self.tell(name, (time.perf_counter() - began, len(calls)))
+        self.tell('rows and providers', len(self.providers()))
 
 
-def measure(ironic, driver):
-    """Figures by name, for one driver."""
-    cloud, figures = Cloud('measure'), {}
-    cloud._ironic, cloud.compute_driver, cloud.figures = (
-        ironic, driver, figures)
-    result = testtools.TestResult()
-    cloud.run(result)
-    if not result.wasSuccessful():
-        raise SystemExit('\n'.join(
-            text for _, text in result.errors + result.failures))
+def measure(ironic, driver, limit):
+    """Figures by name, for one driver, as far as it comes in this time."""
+    def run():
+        cloud = Cloud('measure')
+        cloud._ironic, cloud.compute_driver = ironic, driver
+        cloud.tell = lambda *figure: told.put(figure)
+        result = testtools.TestResult()
+        cloud.run(result)
+        for _, text in result.errors + result.failures:
+            raise SystemExit(text)
+
+    # Nova's services cannot be stopped half-way; a process can.
+    fork = multiprocessing.get_context('fork')
+    told = fork.SimpleQueue()
+    process = fork.Process(target=run)
+    process.start()
+    process.join(limit)
+    process.kill()
+    process.join()
+    figures = {}
+    while not told.empty():
+        name, figure = told.get()
+        figures[name] = figure
     return figures
 
 
@@ -90,20 +105,23 @@ def fleet(server, size):
         with contextlib.closing(pymysql.connect(
                 unix_socket=parts.query['unix_socket'], user=parts.username,
                 database=parts.database)) as connection:
-            ironic = base.Ironic(service)
+            ironic = ironics.Ironic(service)
             # One through the API, for what Ironic wants to see in its rows.
             [pattern] = ironic.enrol([{'traits': ['CUSTOM_A']}])
             with connection.cursor() as cursor:
-                cursor.execute('SELECT nodes.version, node_traits.version '
-                               'FROM nodes, node_traits')
-                versions = cursor.fetchone()
+                rows = {}
+                for name in ('nodes', 'node_traits'):
+                    cursor.execute(f'SELECT * FROM {name}')
+                    rows[name] = dict(zip(
+                        (column[0] for column in cursor.description),
+                        cursor.fetchone(), strict=True))
                 ironic.remove([pattern])
                 connection.rollback()
                 costs.fill(connection, size, iter)
-                for name, version in zip(('nodes', 'node_traits'), versions,
-                                         strict=True):
-                    cursor.execute(f'UPDATE {name} SET version = %s',
-                                   (version,))
+                for name, row in rows.items():
+                    cursor.execute(f'UPDATE {name} SET ' + ', '.join(
+                        f'`{column}` = COALESCE(`{column}`, %s)'
+                        for column in row), [*row.values()])
             connection.commit()
         yield ironic
 
@@ -114,24 +132,37 @@ def main():
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--nodes', nargs='+', type=int,
                         default=[100, 1000, 10000])
+    parser.add_argument('--limit', type=int, default=3600,
+                        help='seconds for each driver and size (default: '
+                             '%(default)s)')
     args = parser.parse_args()
     # Nova's fixtures leave the log of everything switched on.
     logging.getLogger('pifpaf').setLevel('ERROR')
     shown = table.Table('nodes', 'what', 'row per node', 'one row', 'ratio')
-    screen = console.Console()
     with services.mariadb() as server:
         for size in args.nodes:
             with fleet(server, size) as ironic:
-                stock, ours = (measure(ironic, driver)
-                               for driver in (base.STOCK, base.OURS))
-            for name in ('start', 'periodic task'):
-                (before, asked), (now, asks) = stock[name], ours[name]
-                shown.add_row(
-                    f'{size:,}', name, f'{before:.2f} s, {asked} calls',
-                    f'{now:.2f} s, {asks} calls', f'{before / now:.0f}')
-            shown.add_row(f'{size:,}', 'rows and providers',
-                          str(stock['rows'][0]), str(ours['rows'][0]), '')
-            screen.print(shown)
+                drivers = [measure(ironic, driver, args.limit)
+                           for driver in (base.STOCK, base.OURS)]
+            for name in ('start', 'periodic task', 'rows and providers'):
+                shown.add_row(f'{size:,}', name, *row(
+                    args.limit, *(each.get(name) for each in drivers)))
+            console.Console().print(shown)
+
+
+def row(limit, *figures):
+    """Cells for the two drivers and their ratio."""
+    for figure in figures:
+        match figure:
+            case None:
+                yield f'not within {limit:,} s'
+            case seconds, calls:
+                yield f'{seconds:.2f} s, {calls} calls'
+            case number:
+                yield f'{number:,}'
+    match figures:
+        case (before, _), (now, _):
+            yield f'{before / now:.0f}'
 
 
 if __name__ == '__main__':
