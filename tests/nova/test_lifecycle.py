@@ -16,6 +16,94 @@ from tools import services
 MKISOFS = services.program('pycdlib-genisoimage')
 
 
+class TestRequests(base.TestCase):
+    """What of a flavor and an image decides upon the node."""
+
+    hosts = base.HOSTS[:2]
+    fleet = [
+        {'name': name, 'resource_class': 'gold', 'traits': traits,
+         'properties': {'memory_mb': 1024, 'cpu_arch': cpu_arch,
+                        'capabilities': capabilities}}
+        for name, cpu_arch, capabilities, traits in (
+            ('new', 'x86_64', 'gpu:a100,boot_mode:uefi', ['CUSTOM_FAST']),
+            ('old', 'x86_64', 'gpu:v100,boot_mode:bios',
+             ['CUSTOM_FAST', 'CUSTOM_OLD']),
+            ('ssd', 'x86_64', '', ['CUSTOM_SSD']),
+            ('arm', 'aarch64', '', []),
+            ('any', None, '', []))]
+
+    # Later ones do not let flavors have capabilities of Ironic's nodes.
+    microversion = '2.85'
+
+    def test_node_is_the_one_that_matches(self):
+        servers = {
+            'new': self.request(
+                {'trait:CUSTOM_FAST': 'required',
+                 'reservations:trait:CUSTOM_OLD': 'forbidden'}, {}),
+            'old': self.request(
+                {'capabilities:gpu': '<or> v100 <or> k80'},
+                {'hw_firmware_type': 'bios'}),
+            'ssd': self.request(
+                {}, {'trait:CUSTOM_SSD': 'required',
+                     'trait:CUSTOM_FAST': 'forbidden'}, host='compute-2'),
+            'arm': self.request({}, {'hw_architecture': 'aarch64'})}
+        self.assertEqual({name: name for name in servers}, {
+            name: self.ironic.node_of(self.wait_for_status(
+                server, 'ACTIVE')).name for name, server in servers.items()})
+        server = self.wait_for_status(
+            self.request({'capabilities:gpu': 's== h100'}, {}), 'ERROR')
+        self.assertIn('no free node matches capabilities:gpu s== h100',
+                      server['fault']['message'])
+        self._check_lists(servers.values())
+
+    def request(self, extra_specs, properties, host='compute-1'):
+        return self.boot(self.flavor(**extra_specs), status=None, host=host,
+                         image=self.image(**properties))
+
+    def _check_lists(self, servers):
+        found = [self.api.get_server(each['id']) for each in servers]
+        for host in self.hosts:
+            driver = self.computes[host].manager.driver
+            mine = [each for each in found
+                    if each['OS-EXT-SRV-ATTR:host'] == host]
+            self.assertTrue(mine)
+            self.assertEqual({each['id'] for each in mine},
+                             set(driver.list_instance_uuids()))
+            self.assertEqual(
+                {each['OS-EXT-SRV-ATTR:instance_name'] for each in mine},
+                set(driver.list_instances()))
+            self.assertEqual(len(mine), driver.get_num_instances())
+
+    def test_every_field_arrives(self):
+        flavor = self.api.post_flavor({'flavor': {
+            'id': None, 'name': 'large', 'ram': 2048, 'vcpus': 4, 'disk': 20,
+            'OS-FLV-EXT-DATA:ephemeral': 10, 'swap': 512,
+            'rxtx_factor': 2.0}})['id']
+        extra_specs = {'resources:CUSTOM_GOLD': '1', 'resources:VCPU': '0',
+                       'resources:MEMORY_MB': '0', 'resources:DISK_GB': '0',
+                       'capabilities:gpu': 'a100', 'hw:cpu_policy': 'shared'}
+        self.api.post_extra_spec(flavor, {'extra_specs': extra_specs})
+        properties = {'hw_architecture': 'amd64', 'os_distro': 'debian',
+                      'trait:CUSTOM_FAST': 'required'}
+        image = self.image(min_ram=1024, min_disk=5, **properties)
+        server = self.boot(flavor, image=image)
+        [reservation] = self.ironic.reservations()
+        self.assertEqual(
+            {'memory_mb': 2048, 'vcpus': 4, 'root_gb': 20,
+             'ephemeral_gb': 10, 'swap': 512, 'rxtx_factor': 2.0,
+             'vcpu_weight': 0, 'name': 'large', 'flavorid': flavor,
+             'extra_specs': extra_specs,
+             'image': {'id': image, 'min_ram': 1024, 'properties': {
+                 **properties, 'hw_architecture': 'x86_64',
+                 'base_image_ref': image}}},
+            reservation['request_spec'])
+        self.assertEqual(
+            (server['id'], server['OS-EXT-SRV-ATTR:host'],
+             server['tenant_id'], server['user_id']),
+            tuple(reservation[key] for key in (
+                'instance_uuid', 'host', 'project_id', 'user_id')))
+
+
 class TestHardware(base.TestCase):
     """On nodes with networks, consoles, volume connectors and rescue."""
 
