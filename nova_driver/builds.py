@@ -80,6 +80,9 @@ class _Build:
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
 
+_OVER = _Build({}, '', lost='its build is over')
+
+
 class Builds:
     """What this process builds, and where.
 
@@ -103,18 +106,25 @@ class Builds:
         request = request_for(instance, self._host, partition)
         try:
             try:
-                reservation = self._client.hold(request)
+                reservation = self._hold(request)
             except client.Conflict as e:
                 LOG.info('Releasing what an earlier build has left: %s', e,
                          instance=instance)
                 self._client.release(instance.uuid, self._host)
-                reservation = self._client.hold(request)
+                reservation = self._hold(request)
         except client.Failure as e:
             raise self._verdict(e, instance, partition)
         LOG.info('Node %s is reserved until %s', reservation['node_uuid'],
                  reservation['expires_at'], instance=instance)
         self._builds[instance.uuid] = _Build(
             request, reservation['node_uuid'])
+        return reservation
+
+    def _hold(self, request):
+        reservation = self._client.hold(request)
+        if reservation['state'] != 'reserved':
+            raise client.Conflict(f'node {reservation["node_uuid"]} is '
+                                  f'{reservation["state"]} already')
         return reservation
 
     @staticmethod
@@ -135,9 +145,9 @@ class Builds:
             return exception.InstanceUnacceptable(
                 instance_id=instance.uuid, reason=str(failure))
         return exception.ComputeResourcesUnavailable(
-            reason='the node reservation service did not serve this host'
-            if isinstance(failure, client.Unavailable)
-            else 'another reservation of this instance is in the way')
+            reason='another reservation of this instance is in the way'
+            if isinstance(failure, client.Conflict)
+            else 'the node reservation service did not serve this host')
 
     def renew(self, instance):
         """Renew the lease before something is done to the node.
@@ -145,7 +155,8 @@ class Builds:
         :returns: UUID of the node.
         :raises: InstanceUnacceptable when the node is not held any more.
         """
-        build = self._builds[instance.uuid]
+        # Deleted by another thread, if it is not there any more.
+        build = self._builds.get(instance.uuid, _OVER)
         try:
             self._renew(build, self._client.hold)
         except client.Failure as e:
@@ -163,7 +174,8 @@ class Builds:
             except client.Failure as e:
                 LOG.warning('The lease of instance %s is not renewed: %s',
                             instance_uuid, e)
-                return
+                if isinstance(e, client.Unavailable):
+                    return
 
     @staticmethod
     def _renew(build, hold):
@@ -184,4 +196,4 @@ class Builds:
         build = self._builds.pop(instance.uuid, None)
         if build:
             with build.lock:
-                build.lost = 'its build is over'
+                build.lost = _OVER.lost

@@ -3,6 +3,7 @@
 
 import contextlib
 import json
+import time
 
 from keystoneauth1 import exceptions as ksa_exc
 from nova import exception
@@ -18,6 +19,9 @@ PATIENCE, PAUSE = 10, 1
 DENIALS = 3
 
 _PAGE = 1000
+
+#: How the constraints begin that are of the host and not of the user.
+_PARTITION = ('conductor_group=', 'shard=')
 
 #: A header of every answer of Ironic's API, but for its 404 to a path that it
 #: does not know.
@@ -61,14 +65,15 @@ class NoNode(Failure):
     def reason(self):
         """What stands in the way, in words that a user may read.
 
-        The constraint, but no numbers: how large a fleet is, and how much of
-        it is taken, is its operator's business.
+        The constraint, but no numbers, and nothing of how the fleet is split:
+        that is its operator's business.
         """
-        nearest = self.explanation.get('nearest')
-        if nearest:
-            return f'no free node matches {nearest["by"]}'
-        by = [each['by'] for each in self.explanation.get('eliminated', ())]
-        return 'no free node matches' + (f' ({", ".join(by)})' if by else '')
+        nearest = self.explanation.get('nearest') or {}
+        by = [nearest.get('by', _PARTITION[0])]
+        if by[0].startswith(_PARTITION):
+            by = [each['by'] for each in self.explanation.get('eliminated', ())
+                  if not each['by'].startswith(_PARTITION)]
+        return ' '.join(['no free node matches', ', '.join(by)]).strip()
 
 
 class Conflict(Failure):
@@ -167,8 +172,10 @@ class Client:
             is well otherwise.
         :raises: Failure when that cannot be said now.
         """
-        for _ in range(DENIALS):
-            with contextlib.suppress(NoEndpoint):
+        for denied in range(DENIALS):
+            if denied:
+                time.sleep(PAUSE)
+            with contextlib.suppress(NoEndpoint, NotFound):
                 self._call('GET', params={'limit': 1})
                 return True
             root = self._send_to('GET', '/')

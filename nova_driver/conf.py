@@ -22,12 +22,14 @@ reservations_opts = [
         help='Whether this compute host is one row, and reserves a node in '
              'Ironic when it builds an instance.'),
     cfg.IntOpt(
-        'lease', default=3600, min=60,
+        'lease', default=3600, min=1,
         help='Seconds after which a node goes back to the fleet when this '
              'host dies between reserving it and preparing it for an '
-             'instance. The lease is renewed while the build goes on, so it '
-             'need not be as long as one. At most [reservations] max_lease '
-             'in ironic.conf.'),
+             'instance. It is renewed in each periodic task '
+             '([DEFAULT] update_resources_interval) while the build goes on, '
+             'so it should be several times as long as their interval, and '
+             'need not be as long as a build. At most [reservations] '
+             'max_lease in ironic.conf.'),
     cfg.BoolOpt(
         'report_standard_resources', default=False,
         help='Report VCPU, MEMORY_MB and DISK_GB to Placement beside the '

@@ -8,9 +8,11 @@ their Ironic node in ``instance.node``, and everything is the parent's.
 """
 
 import collections
+import contextlib
 import threading
 import time
 
+from keystoneauth1 import exceptions as ksa_exc
 from nova import context as nova_context
 from nova import exception
 from nova import objects
@@ -82,8 +84,9 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         self.host = host
         self.builds = builds.Builds(self.reservations, host)
         self._partition = _partition()
-        self._compute_id = virt_node.get_local_node_uuid()
-        self._check_identity()
+        if CONF.reservations.mode != 'per_node':
+            self._compute_id = virt_node.get_local_node_uuid()
+            self._check_identity()
         try:
             if not self.one_row:
                 super().init_host(host)
@@ -133,14 +136,13 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         return self._one_row
 
     def _decide(self):
-        names = {row.hypervisor_hostname for row in self._rows()}
         ctxt = nova_context.get_admin_context()
-        per_node = names - {self.host} | {
+        used = {row.hypervisor_hostname for row in self._rows()} | {
             instance.node for instance in objects.InstanceList.get_by_host(
-                ctxt, self.host, expected_attrs=[])
-            if instance.node not in (None, self.host)}
+                ctxt, self.host, expected_attrs=[]) if instance.node}
+        per_node = used - {self.host}
         mode = CONF.reservations.mode
-        if mode == 'reservations' or mode == 'auto' and self.host in names:
+        if mode == 'auto' and self.host in used or mode == 'reservations':
             if per_node:
                 LOG.warning(
                     'Host %s is one row, but has rows or instances of %d '
@@ -167,6 +169,10 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             'peer_list cannot be changed without a restart any more.',
             self.host, '' if mode == 'per_node' else
             ', as this Ironic has no /v1/reservations')
+        if self.host in used:
+            LOG.warning('Host %s was one row; nothing can be built on that '
+                        'row, and it goes when its instances are gone.',
+                        self.host)
         return False
 
     def _endpoint_is_present(self):
@@ -199,7 +205,12 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         """
         if isinstance(instance, OnNode) or not self._is_ours(instance):
             return instance
-        held = self._held(instance)
+        try:
+            held = self._held(instance)
+        except client.Failure as e:
+            LOG.error('The node is not known: %s', e, instance=instance)
+            raise exception.NovaException(
+                f'The node of instance {instance.uuid} is not known now.')
         if held is None:
             raise exception.InstanceNotFound(instance_id=instance.uuid)
         return OnNode(instance, held['node_uuid'])
@@ -237,9 +248,15 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         # Ages are whole seconds, rounded down.
         while self._released and self._released[0][0] < asked - age - 1:
             self._released.popleft()
-        if self._vanished:
-            self._unused |= self._vanished - self._allocated_classes()
-            self._vanished.clear()
+        vanished, self._vanished = self._vanished, set()
+        if vanished:
+            try:
+                self._unused |= vanished - self._allocated_classes()
+            except (exception.ResourceProviderAllocationRetrievalFailed,
+                    ksa_exc.ClientException) as e:
+                # They are found again when the provider is updated.
+                LOG.warning('Whether %s are used is not known: %s',
+                            vanished, e)
 
     def _allocated_classes(self):
         found = report.report_client_singleton(
@@ -276,10 +293,9 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                 collections.Counter()))
         # A class that still has allocations must stay; whether it has is
         # asked outside of the resource tracker's lock.
+        self._unused.difference_update(inventory)
         for name, before in provider_tree.data(nodename).inventory.items():
-            if name in inventory:
-                self._unused.discard(name)
-            elif name not in self._unused:
+            if name not in inventory and name not in self._unused:
                 inventory[name] = {**before, 'reserved': before['total']}
                 self._vanished.add(name)
         provider_tree.update_inventory(nodename, inventory)
@@ -328,8 +344,10 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                     {'uuid': self.list_instance_uuids()}, expected_attrs=[])]
 
     def get_info(self, instance, use_cache=True):
+        # Nothing keeps the parent's cache fresh, but with a row per node.
         return super().get_info(
-            instance, use_cache and not self._is_ours(instance))
+            instance, use_cache and self._one_row is False
+            and not self._is_ours(instance))
 
     # From hold to release
 
@@ -342,6 +360,8 @@ class ReservationsDriver(ironic_driver.IronicDriver):
     def prepare_networks_before_block_device_mapping(self, instance,
                                                      network_info):
         if self._is_ours(instance):
+            # Neutron may take its time, and only then is a node touched.
+            network_info.wait()
             instance = OnNode(instance, self.builds.renew(instance))
         super().prepare_networks_before_block_device_mapping(
             instance, network_info)
@@ -374,9 +394,22 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                 # Here, too, it is not for the next host to try.
                 raise exception.BuildAbortException(
                     instance_uuid=instance.uuid, reason=e.format_message())
+            if isinstance(e, exception.InstanceNotFound):
+                raise self._lost_node(instance)
             raise
         finally:
             self.builds.end(instance)
+
+    @staticmethod
+    def _lost_node(instance):
+        """The error for a node that does not carry its instance any more.
+
+        :raises: InstanceNotFound when it is the instance that is gone: then
+            Nova does nothing more about it, and need not.
+        """
+        instance.refresh()
+        return exception.InstanceDeployFailure(
+            f'The node of instance {instance.uuid} was taken away.')
 
     def failed_spawn_cleanup(self, instance):
         if not self._is_ours(instance):
@@ -403,7 +436,9 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         self.builds.end(instance)
         try:
             held = self._held(instance)
-            if held and held['state'] != 'releasing':
+            if held is None:
+                self._check_unreserved(instance)
+            elif held['state'] != 'releasing':
                 super().destroy(
                     context, OnNode(instance, held['node_uuid']),
                     network_info, block_device_info, destroy_disks,
@@ -416,8 +451,24 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                 instance.uuid, self.host,
                 CONF.ironic.api_max_retries * CONF.ironic.api_retry_interval)
         except client.Failure as e:
+            LOG.error('The node is not released: %s', e, instance=instance)
             raise exception.NovaException(
-                f'The node of instance {instance.uuid} is not released: {e}')
+                f'The node of instance {instance.uuid} is not released.')
+
+    def _check_unreserved(self, instance):
+        """Forget no instance that runs on a node without a reservation.
+
+        There is none, unless a database was restored or edited by hand.
+        """
+        with contextlib.suppress(exception.InstanceNotFound):
+            node = self._validate_instance_and_node(instance)
+            if (node.provision_state in ironic_driver._UNPROVISION_STATES
+                    and self.reservations.get(instance.uuid) is None):
+                LOG.error('Node %s carries this instance, but is not '
+                          'reserved: undeploy it.', node.id,
+                          instance=instance)
+                raise exception.NovaException(
+                    f'The node of instance {instance.uuid} is not reserved.')
 
     def _note_release(self, held):
         """Offer less by this node: it is being cleaned.
@@ -485,12 +536,18 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             reimage_boot_volume = compute_utils.is_volume_backed_instance(
                 context, instance, bdms)
         if self._is_ours(instance):
-            instance = self._on_node(instance)
+            try:
+                instance = self._on_node(instance)
+            except exception.NovaException as e:
+                raise exception.InstanceFaultRollback(e)
             self._check_traits(instance, image_meta)
-        super().rebuild(
-            context, instance, image_meta, injected_files, admin_password,
-            allocations, bdms, *args,
-            reimage_boot_volume=reimage_boot_volume, **kwargs)
+        try:
+            super().rebuild(
+                context, instance, image_meta, injected_files,
+                admin_password, allocations, bdms, *args,
+                reimage_boot_volume=reimage_boot_volume, **kwargs)
+        except exception.InstanceNotFound:
+            raise self._lost_node(instance)
 
     def _check_traits(self, instance, image_meta):
         """Check what Nova has checked against all nodes' traits in one.

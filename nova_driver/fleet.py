@@ -5,11 +5,13 @@ import collections
 import contextlib
 import dataclasses
 import math
+import re
 
 from nova import exception
 from nova import utils
 from nova.objects import fields
 import os_resource_classes as orc
+import os_traits
 
 #: The most that Nova's compute_nodes and Placement's inventories can take.
 MAX_INT = 2 ** 31 - 1
@@ -20,10 +22,17 @@ STANDARD = {orc.VCPU: 'vcpus', orc.MEMORY_MB: 'memory_mb',
 
 
 def normalize(resource_class):
-    """A node's resource class as Placement knows it; None for none."""
-    if resource_class and resource_class.startswith(orc.CUSTOM_NAMESPACE):
-        return resource_class
-    return utils.normalize_rc_name(resource_class)
+    """A node's resource class as Placement knows it, and as it is matched.
+
+    :returns: None for a node that has none, or one that no request can name:
+        with it, Placement would refuse all of the host's inventory.
+    """
+    if not resource_class or resource_class in orc.STANDARDS:
+        return None
+    name = (resource_class
+            if resource_class.startswith(orc.CUSTOM_NAMESPACE)
+            else utils.normalize_rc_name(resource_class))
+    return name if re.fullmatch('CUSTOM_[A-Z0-9_]+', name) else None
 
 
 def allocated(request):
@@ -78,8 +87,14 @@ class Fleet:
         return sorted(found)
 
     def traits(self):
-        """Those of all nodes: the hold matches them exactly."""
-        return set().union(*(row['traits'] for row in self.rows))
+        """Those of all nodes: the hold matches them exactly.
+
+        Without standard ones that are newer than this Nova, as a trait that
+        Placement does not know would make it refuse the host's inventory.
+        """
+        found = set().union(*(row['traits'] for row in self.rows))
+        return {each for each in found if os_traits.is_custom(each)
+                or each in os_traits.get_traits()}
 
     def inventory(self, released):
         """Placement's inventory of the host's provider.

@@ -60,6 +60,17 @@ class TestFleet(testtools.TestCase):
         self.assertEqual({'CUSTOM_BAREMETAL_GOLD': 4},
                          offered(known.inventory(collections.Counter())))
 
+    def test_classes_that_placement_refuses(self):
+        known = fleet.Fleet([row(name, total=2, free=2) for name in (
+            'gold', 'CUSTOM_gold', 'CUSTOM_A.B', '', None, 'VCPU')])
+        self.assertEqual({'CUSTOM_GOLD': 2},
+                         offered(known.inventory(collections.Counter())))
+
+    def test_traits_that_placement_does_not_know(self):
+        known = fleet.Fleet([row(traits=[
+            'CUSTOM_A', 'HW_CPU_X86_VMX', 'HW_OF_A_LATER_RELEASE'])])
+        self.assertEqual({'CUSTOM_A', 'HW_CPU_X86_VMX'}, known.traits())
+
     def test_what_was_let_go_is_not_offered(self):
         known = fleet.Fleet([row(total=10, free=3, held=2)])
         self.assertEqual({'CUSTOM_GOLD': 4}, offered(
