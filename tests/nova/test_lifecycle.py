@@ -22,7 +22,7 @@ class TestRequests(base.TestCase):
     hosts = base.HOSTS[:2]
     fleet = [
         {'name': name, 'resource_class': 'gold', 'traits': traits,
-         'properties': {'memory_mb': 1024, 'cpu_arch': cpu_arch,
+         'properties': {'memory_mb': 1024, 'local_gb': 5, 'cpu_arch': cpu_arch,
                         'capabilities': capabilities}}
         for name, cpu_arch, capabilities, traits in (
             ('new', 'x86_64', 'gpu:a100,boot_mode:uefi', ['CUSTOM_FAST']),
@@ -102,6 +102,12 @@ class TestRequests(base.TestCase):
              server['tenant_id'], server['user_id']),
             tuple(reservation[key] for key in (
                 'instance_uuid', 'host', 'project_id', 'user_id')))
+        # A flavor without a disk leaves that to the image.
+        server = self.boot(self.flavor(disk=0), image=image)
+        [reservation] = self.ironic.reservations(
+            node=self.ironic.node_of(server).id)
+        spec = reservation['request_spec']
+        self.assertEqual((0, 5), (spec['root_gb'], spec['image']['min_disk']))
 
 
 class TestHardware(base.TestCase):
@@ -134,6 +140,7 @@ class TestHardware(base.TestCase):
 
     # Power, rescue, consoles
 
+    @base.long
     def test_power_rescue_and_consoles(self):
         server = self.boot(self.flavor())
         self._power(server)
@@ -223,6 +230,7 @@ class TestHardware(base.TestCase):
         return set(self.ironic.baremetal.list_node_vifs(
             self.ironic.node_of(server)))
 
+    @base.long
     def test_interfaces_and_config_drive(self):
         self.flags(mkisofs_cmd=MKISOFS)
         first, second = self.port(), self.port()
@@ -238,6 +246,7 @@ class TestHardware(base.TestCase):
         self.delete(server)
         self.assert_nothing_left()
 
+    @base.long
     def test_volumes_and_shelving(self):
         for node in self.ironic.nodes():
             self.ironic.baremetal.create_volume_connector(
@@ -252,6 +261,8 @@ class TestHardware(base.TestCase):
                 'boot_index': 0, 'uuid': volume, 'source_type': 'volume',
                 'destination_type': 'volume'}])
         self._check_volume(server, volume)
+        [reservation] = self.ironic.reservations()
+        self.assertEqual(0, reservation['request_spec']['root_gb'])
         self._shelve(server)
         self._fail_to_unshelve(server)
         self.act(server, 'unshelve', 'ACTIVE')
@@ -336,3 +347,97 @@ class TestRebuild(base.TestCase):
             server, 'rebuild', 'compute_rebuild_instance', 'Error')
         self.assertIn('the node lacks CUSTOM_BLUE', event['details'])
         self.check(server, image)
+
+
+class TestInventory(base.TestCase):
+    """What the host reports of a fleet that changes."""
+
+    hosts = ()
+
+    def inventory(self, total, reserved=0, max_unit=1):
+        return {'total': total, 'reserved': reserved, 'min_unit': 1,
+                'max_unit': max_unit, 'step_size': 1, 'allocation_ratio': 1.0}
+
+    def assert_inventories(self, **expected):
+        self.assertEqual(expected, self.inventories('compute-1'))
+
+    @base.long
+    def test_standard_resources(self):
+        self.flags(group='reservations', report_standard_resources=True)
+        self.enrol({'resource_class': 'gold', 'properties': {
+            'memory_mb': 4096, 'cpus': 4, 'local_gb': 100}},
+            {'resource_class': 'gold', 'properties': {
+                'memory_mb': 8192, 'cpus': 8, 'local_gb': 200}})
+        self.start_compute('compute-1')
+        self.assert_inventories(
+            CUSTOM_GOLD=self.inventory(2),
+            VCPU=self.inventory(12, max_unit=8),
+            MEMORY_MB=self.inventory(12288, max_unit=8192),
+            DISK_GB=self.inventory(300, max_unit=200))
+        server = self.boot(self.flavor(None, 3000, 2, 50))
+        self.assertEqual(
+            {'VCPU': 2, 'MEMORY_MB': 3000, 'DISK_GB': 50},
+            self.allocations(server)[self.providers()['compute-1']])
+        # What the larger node has is left, and nothing of the smaller one.
+        self.run_periodic()
+        self.assert_inventories(
+            CUSTOM_GOLD=self.inventory(2),
+            VCPU=self.inventory(12, 2, 8),
+            MEMORY_MB=self.inventory(12288, 1096, 8192),
+            DISK_GB=self.inventory(300, 50, 200))
+        self._clamps()
+
+    def _clamps(self):
+        most = 2 ** 31 - 1
+        self.enrol(*[{'resource_class': 'huge', 'properties': {
+            'memory_mb': most, 'cpus': most, 'local_gb': most}}] * 2)
+        self.run_periodic()
+        found = self.inventories('compute-1')
+        for name in ('VCPU', 'MEMORY_MB', 'DISK_GB'):
+            self.assertEqual(self.inventory(most, 0, most), found[name])
+        self.api.microversion = '2.87'
+        [row] = self.api.api_get('/os-hypervisors/detail').body['hypervisors']
+        self.assertEqual((most, most, most), (
+            row['vcpus'], row['memory_mb'], row['local_gb']))
+
+    @base.long
+    def test_classes_and_traits_come_and_go(self):
+        _, silver = self.enrol(
+            {'resource_class': 'gold', 'traits': ['CUSTOM_OLD']},
+            {'resource_class': 'silver', 'traits': ['CUSTOM_NEW']})
+        self.start_compute('compute-1')
+        server = self.boot(self.flavor('silver'))
+        self.ironic.remove([silver])
+        for _ in range(3):
+            self.run_periodic()
+            self.assert_inventories(CUSTOM_GOLD=self.inventory(1),
+                                    CUSTOM_SILVER=self.inventory(1, 1))
+        self.assertNotIn('CUSTOM_NEW', self.traits('compute-1'))
+        # Placement would not let the class go, and Nova would not start.
+        self.restart_compute('compute-1')
+        self.assertEqual(1, self.usages('compute-1')['CUSTOM_SILVER'])
+        self.delete(server)
+        self.enrol({'resource_class': 'bronze', 'traits': ['CUSTOM_NEW']})
+        for _ in range(3):
+            self.run_periodic()
+        self.assert_inventories(CUSTOM_GOLD=self.inventory(1),
+                                CUSTOM_BRONZE=self.inventory(1))
+        self.assertLessEqual({'CUSTOM_OLD', 'CUSTOM_NEW'},
+                             self.traits('compute-1'))
+
+    def test_node_that_is_cleaned_is_not_offered(self):
+        [node] = self.enrol({'resource_class': 'gold'})
+        self.start_compute('compute-1')
+        server = self.boot(self.flavor())
+        # It leaves cleaning, but not for the next instance.
+        self.ironic.baremetal.update_node(node, is_retired=True)
+        self.delete(server, wait=False)
+
+        # Read in this order: no moment at which it is neither.
+        while self.usages('compute-1')['CUSTOM_GOLD']:
+            pass
+        self.assert_inventories(CUSTOM_GOLD=self.inventory(1, 1))
+        server = self.boot(self.flavor(), 'ERROR')
+        self.assertIn('No valid host', server['fault']['message'])
+        self.run_periodic()
+        self.assert_inventories(CUSTOM_GOLD=self.inventory(1, 1))
