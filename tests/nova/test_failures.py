@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What becomes of a build when something goes wrong on its way."""
 
-import contextlib
 import json
 import re
 import threading
@@ -10,12 +9,16 @@ import urllib.parse
 import uuid
 
 import fixtures
+from nova import context
 from nova import exception
+from nova import objects
+from nova.tests.functional.api import client as api
 import requests
 import sqlalchemy as sa
 import tenacity
 
 from tests.nova import base
+from tests.nova import networking
 
 NODE = {'resource_class': 'gold', 'properties': {
     'memory_mb': 4096, 'cpus': 4, 'local_gb': 100, 'cpu_arch': 'x86_64'}}
@@ -125,6 +128,13 @@ class Gate:
         self._opened.set()
 
 
+def gated_cut(gate):
+    def faulty(go_on):
+        gate()
+        cut(go_on)
+    return faulty
+
+
 class TestCase(base.TestCase):
     hosts = ()
 
@@ -152,6 +162,15 @@ class TestCase(base.TestCase):
         response = self.ironic.http.post('/v1/reservations', json=body)
         response.raise_for_status()
         return response.json()
+
+    def wait_for_free_nodes(self):
+        """Until all hosts report again what was released."""
+        def check():
+            self.run_periodic()
+            for host in self.computes:
+                self.assertEqual(
+                    0, self.inventories(host)['CUSTOM_GOLD']['reserved'])
+        self.wait_for(check)
 
     def be_impatient(self):
         """Let the driver try again for one second only."""
@@ -274,7 +293,7 @@ class TestHold(TestCase):
         self.delete(server)
         # It is not, but the next host can reach it.
         self.be_impatient()
-        self.run_periodic()
+        self.wait_for_free_nodes()
         self.wire.requests.clear()
         self.wire.on(*HOLD, cut, times=2)
         server = self.boot(flavor)
@@ -283,7 +302,7 @@ class TestHold(TestCase):
         self.assertEqual(last['host'], server['OS-EXT-SRV-ATTR:host'])
         self.delete(server)
         # None can.
-        self.run_periodic()
+        self.wait_for_free_nodes()
         self.wire.on('.*', '.*', cut, times=999)
         server = self.boot(flavor, 'ERROR')
         self.wire.heal()
@@ -383,12 +402,7 @@ class TestLease(TestCase):
     def test_renewals(self):
         self.start_compute('compute-1')
         slow, renewal = Gate(), Gate()
-
-        def gated_cut(go_on):
-            slow()
-            cut(go_on)
-
-        self.wire.on('PATCH', '/v1/nodes/.*', gated_cut)
+        self.wire.on('PATCH', '/v1/nodes/.*', gated_cut(slow))
         server = self.boot(self.flavor(), None)
         slow.wait()
         # The build goes on, and so does its lease.
@@ -405,8 +419,7 @@ class TestLease(TestCase):
         periodic.start()
         renewal.wait()
         slow.open()
-        self.wait_for(lambda: self.assertIn('Instance failed to spawn',
-                                            self.log))
+        # Long enough for all that must not be done meanwhile.
         time.sleep(1)
         renewal.open()
         periodic.join()
@@ -470,3 +483,212 @@ class TestService(TestCase):
         self.start_compute('compute-1')
         self.run_periodic(task='_cleanup_running_deleted_instances')
         self.assert_nothing_left()
+
+
+class Killed(BaseException):
+    """Ends a thread without any of the cleaning up that follows an error."""
+
+
+class TestNode(TestCase):
+    """With networks, and deployments that take long or fail."""
+
+    fleet = [{**NODE, 'network_interface': 'flat'}]
+
+    @classmethod
+    def setUpClass(cls):
+        cls.network = cls.enterClassContext(networking.neutron())
+        cls.ironic_config = cls.network.ironic_options
+        cls.ironic_config['DEFAULT']['enabled_deploy_interfaces'] = (
+            # Waits for an agent, which does not come.
+            'fake,custom-agent')
+        cls.ironic_config['conductor'] = {
+            'deploy_callback_timeout': 2, 'check_provision_state_interval': 1}
+        super().setUpClass()
+
+    def setUp(self):
+        super().setUp()
+        self.network.neutron = self.neutron
+        [self.node] = self.ironic.nodes()
+        self.ironic.baremetal.create_port(
+            node_id=self.node.id, address='52:54:00:00:00:01')
+
+    def change(self, **fields):
+        self.ironic.baremetal.update_node(self.node, **fields)
+
+    def boot_with_port(self, status='ACTIVE', **server):
+        return self.boot(self.flavor(), status,
+                         networks=[{'port': self.port()}], **server)
+
+    def test_deploy_fails(self):
+        for host in base.HOSTS[:2]:
+            self.start_compute(host)
+        # It is asked for on both hosts, and fails in the end.
+        self.change(deploy_interface='custom-agent', network_interface='noop')
+        server = self.boot_with_port('ERROR')
+        self.assertIn('Exhausted all hosts', server['fault']['message'])
+        self.assertIn('Failed to provision instance', self.log)
+        self.assertEqual(4, len(self.wire.sent('PUT', '.*/states/provision')))
+        self.assert_free(server)
+        self.delete(server)
+        # Ironic finds before that it cannot be deployed.
+        self.wait_for_free_nodes()
+        self.change(properties={**NODE['properties'],
+                                'root_device': {'no': 'hint'}})
+        server = self.boot_with_port('ERROR')
+        self.assertIn('failed to validate', self.log)
+        self.assert_free(server)
+        self.delete(server)
+        # It is asked for and refused.
+        self.wait_for_free_nodes()
+        self.change(properties=NODE['properties'], deploy_interface='fake',
+                    network_interface='flat')
+        self.wire.on('PUT', '.*/states/provision', before(
+            lambda: self.ironic.baremetal.set_node_maintenance(self.node)))
+        server = self.boot_with_port('ERROR')
+        self.ironic.baremetal.unset_node_maintenance(self.node)
+        self.assert_free(server)
+        self.delete(server)
+        # Nothing of all that is in the way.
+        self.wait_for_free_nodes()
+        server = self.boot_with_port()
+        self.delete(server)
+        self.assert_nothing_left()
+
+    def assert_free(self, server):
+        """Ironic's node is as it was, and Placement knows."""
+        self.assertEqual({}, self.allocations(server))
+        self.assert_nothing_left()
+        self.ironic.settle([self.node], provision_state='available',
+                           last_error=None)
+
+    # nova-compute is killed
+
+    def kill_at(self, method, path, do):
+        """Kill the compute when Ironic has answered to what is done.
+
+        :param do: a function; its result is returned
+        """
+        done = threading.Event()
+
+        def kill(go_on):
+            go_on()
+            done.set()
+            raise Killed
+
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.compute.claims.Claim.abort', lambda claim: None))
+        self.wire.on(method, path, kill)
+        result = do()
+        assert done.wait(60)
+        service = self.computes.pop('compute-1')
+        for name in 'rpcserver', 'rpcserver_alt':
+            if hasattr(service, name):
+                getattr(service, name).stop()
+        return result
+
+    def assert_interrupted(self, server):
+        # Nova itself writes no fault then.
+        self.wait_for(lambda: self.assertEqual(('ERROR', None), tuple(
+            self.api.get_server(server['id'])[key]
+            for key in ('status', 'OS-EXT-STS:task_state'))))
+
+    def test_killed_when_held(self):
+        self.start_compute('compute-1')
+        server = self.kill_at(*HOLD, lambda: self.boot_with_port(None))
+        self.start_compute('compute-1')
+        self.assert_interrupted(server)
+        [held] = self.ironic.reservations()
+        self.assertEqual((server['id'], 'compute-1', 'reserved'), tuple(
+            held[key] for key in ('instance_uuid', 'host', 'state')))
+        # Once the lease has ended, the node is anybody's.
+        self.run_periodic()
+        self.lapse(server['id'])
+        self.assertEqual([], self.ironic.reservations())
+        other = self.hold(candidate_nodes=[self.node.id])
+        self.delete(server)
+        self.assertEqual([other], self.ironic.reservations())
+        self.ironic.http.delete(f'/v1/reservations/{other["instance_uuid"]}')
+        self.assert_free(server)
+
+    def test_killed_when_begun(self):
+        self.start_compute('compute-1')
+        for method, path, fields, states in (
+                ('POST', '.*/vifs', {}, ['reserved']),
+                ('PATCH', '/v1/nodes/.*', {}, ['reserved']),
+                ('PUT', '.*/states/provision', {}, ['active']),
+                # While it is deployed, which fails after a while.
+                ('PUT', '.*/states/provision', {
+                    'deploy_interface': 'custom-agent',
+                    'network_interface': 'noop'}, ['deploying', 'error'])):
+            self.change(**fields)
+            server = self.kill_at(method, path,
+                                  lambda: self.boot_with_port(None))
+            # A node that something has begun on does not go to others.
+            self.lapse(server['id'])
+            self.start_compute('compute-1')
+            self.assert_interrupted(server)
+            [held] = self.ironic.reservations()
+            self.assertIn(held['state'], states)
+            self.delete(server)
+            self.assert_free(server)
+            self.wait_for_free_nodes()
+
+    def test_killed_when_deleting(self):
+        self.start_compute('compute-1')
+        server = self.boot_with_port()
+        self.kill_at('PUT', '.*/states/provision',
+                     lambda: self.delete(server, wait=False))
+        self.start_compute('compute-1')
+        self.wait_for(lambda: self.assertRaises(
+            api.OpenStackApiNotFoundException,
+            self.api.get_server, server['id']))
+        self.assert_free(server)
+
+    # Another host has gone on with an instance
+
+    def traces(self):
+        """Everything of the node that a host may have left there."""
+        baremetal = self.ironic.baremetal
+        return [each.to_dict() for found in (
+            baremetal.nodes(details=True), baremetal.ports(details=True),
+            baremetal.volume_targets(details=True)) for each in found
+        ] + self.ironic.reservations()
+
+    def test_late_cleanup(self):
+        for host in base.HOSTS[:2]:
+            self.start_compute(host)
+        slow, seen = Gate(), []
+        self.wire.on('PATCH', '/v1/nodes/.*', gated_cut(slow))
+        server = self.boot_with_port(None)
+        slow.wait()
+        [held] = self.ironic.reservations()
+        first = held['host']
+        [second] = set(base.HOSTS[:2]) - {first}
+        self.change(instance_info={'begun': 'by the second'})
+        self.ironic.baremetal.create_volume_target(
+            node_id=self.node.id, volume_type='iscsi', properties={},
+            boot_index=0, volume_id=str(uuid.uuid4()))
+        self.hold(**{**self.wire.sent(*HOLD)[0], 'host': second})
+        traces = self.traces()
+        # The first fails, cleans up, and Nova tries the second.
+        self.wire.on(*HOLD, before(lambda: seen.append(self.traces())),
+                     host=second)
+        slow.open()
+        server = self.wait_for_status(server, 'ACTIVE')
+        self.assertEqual(second, server['OS-EXT-SRV-ATTR:host'])
+        self.assertEqual([traces], seen)
+        # When it is deployed, the same, and whatever Nova may call.
+        traces = self.traces()
+        driver = self.computes[first].manager.driver
+        ctxt = context.get_admin_context()
+        with context.target_cell(ctxt, self.cell_mappings['cell1']) as ctxt:
+            instance = objects.Instance.get_by_uuid(ctxt, server['id'])
+            instance.host = instance.node = first
+            vifs = instance.get_network_info()
+            driver.clean_networks_preparation(instance, vifs)
+            driver.failed_spawn_cleanup(instance)
+            driver.unplug_vifs(instance, vifs)
+            driver.destroy(ctxt, instance, vifs)
+        self.assertEqual(traces, self.traces())
+        self.delete(server)
+        self.assert_free(server)
