@@ -5,10 +5,13 @@ import collections
 import http.server
 import itertools
 import json
+import sys
 import threading
 
+import fixtures
 from nova import exception
 import requests
+import tenacity
 
 from tests.nova import base
 from tests.nova.rows import ring
@@ -51,9 +54,9 @@ class Gateway(http.server.ThreadingHTTPServer):
     def break_all(self, answer):
         self.fault = lambda path: answer
 
-    def break_reservations(self, answer, times=None):
-        """Let the endpoint be broken, or its next calls only."""
-        left = itertools.repeat(answer, *[times] * (times is not None))
+    def break_reservations(self, answer, times=sys.maxsize):
+        """Let the endpoint be broken for so many calls."""
+        left = itertools.repeat(answer, times)
         self.fault = lambda path: (
             next(left, None) if path.startswith('/v1/reservations') else None)
 
@@ -145,7 +148,7 @@ class _RowPerNode:
         for _ in range(2):
             self.run_periodic()
 
-    def test_row_per_node(self):
+    def check_rows(self, warning):
         nodes = self.ironic.nodes()
         a, b, c = self.name_hosts(nodes)
         flavor = self.flavor()
@@ -153,7 +156,7 @@ class _RowPerNode:
             self.start_compute(host)
         self.settle()
         self.assertEqual(ring(nodes, a, b), rows())
-        self.assertRegex(self.log, self.warning % a)
+        self.assertRegex(self.log, warning % a)
         # A third host is started: it gets its share, but for the node with
         # another's instance.
         taken = next(name for name, host in ring(nodes, a, b, c).items()
@@ -202,8 +205,10 @@ class TestAbsent(_RowPerNode, TestCase):
     """With an Ironic that has no reservations."""
 
     plugin = False
-    warning = ('Host %s has a row per node, which is deprecated, as this '
-               'Ironic has no /v1/reservations')
+
+    def test_row_per_node(self):
+        self.check_rows('Host %s has a row per node, which is deprecated, as '
+                        'this Ironic has no /v1/reservations')
 
     @base.long
     def test_unreachable_is_not_present(self):
@@ -217,15 +222,14 @@ class TestAbsent(_RowPerNode, TestCase):
         self.assertEqual(ring(self.ironic.nodes(), 'compute-1'), rows())
 
 
-@base.long
 class TestPerNode(_RowPerNode, TestCase):
     """With one that has, on hosts that do not want them."""
 
-    warning = 'Host %s has a row per node, which is deprecated[.] To make'
-
-    def setUp(self):
-        super().setUp()
+    @base.long
+    def test_row_per_node(self):
         self.flags(group='reservations', mode='per_node')
+        self.check_rows(
+            'Host %s has a row per node, which is deprecated[.] To make')
 
 
 class TestUndecided(TestCase):
@@ -313,6 +317,9 @@ class TestDecided(TestCase):
         self.assertEqual(before, self.inventories('compute-1'))
         self.assertIn('Virt driver is not ready', self.log)
         # What it holds is not forgotten.
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.virt.ironic_reservations.client.Client.get.retry.stop',
+            tenacity.stop_after_attempt(2)))
         self.api.delete_server(server['id'])
         self.wait_for_status(server, 'ERROR')
         self.assertEqual(server['id'],
@@ -322,6 +329,7 @@ class TestDecided(TestCase):
         self.delete(server)
         self.assert_nothing_left()
 
+    @base.long
     def test_row_per_node_stays(self):
         names = {node.id: 'compute-1' for node in self.ironic.nodes()}
         self.start_compute('compute-1', reservations={'mode': 'per_node'})
