@@ -224,6 +224,7 @@ class TestHold(TestCase):
             self.delete(server)
         self.assert_nothing_left()
 
+    @base.long
     def test_locked(self):
         for host in base.HOSTS[:2]:
             self.start_compute(host)
@@ -253,6 +254,7 @@ class TestHold(TestCase):
         self.delete(server)
         self.assert_nothing_left()
 
+    @base.long
     def test_other_shards(self):
         self.ironic.remove(self.ironic.nodes())
         fast = {**NODE, 'properties': {**NODE['properties'],
@@ -261,7 +263,7 @@ class TestHold(TestCase):
                                         'memory_mb': 65536}}
         # Nova tries the host with the most memory first.
         self.enrol({**large, 'shard': 'a'}, {**fast, 'shard': 'b'})
-        for host, shard in zip(base.HOSTS, 'ab'):
+        for host, shard in ('compute-1', 'a'), ('compute-2', 'b'):
             self.start_compute(host, ironic={'shard': shard})
         server = self.boot(self.flavor(capabilities='fast'))
         self.assertEqual('compute-2', server['OS-EXT-SRV-ATTR:host'])
@@ -270,6 +272,7 @@ class TestHold(TestCase):
         self.delete(server)
         self.assert_nothing_left()
 
+    @base.long
     def test_unreachable(self):
         for host in base.HOSTS[:2]:
             self.start_compute(host)
@@ -312,6 +315,7 @@ class TestHold(TestCase):
         self.assert_nothing_left()
         self.delete(server)
 
+    @base.long
     def test_unreachable_at_cleanup(self):
         self.be_impatient()
         self.start_compute('compute-1')
@@ -326,6 +330,7 @@ class TestHold(TestCase):
         self.run_periodic(task='_cleanup_running_deleted_instances')
         self.assert_nothing_left()
 
+    @base.long
     def test_conflict(self):
         self.be_impatient()
         for host in base.HOSTS[:2]:
@@ -362,43 +367,7 @@ class TestHold(TestCase):
 class TestLease(TestCase):
     fleet = [NODE] * 2
 
-    def test_lapsed(self):
-        self.start_compute('compute-1')
-        flavor = self.flavor()
-        taken = []
-
-        def take():
-            """Somebody else gets the node, and begins with it."""
-            server_id = self.wire.sent(*HOLD)[-1]['instance_uuid']
-            [held] = [each for each in self.ironic.reservations()
-                      if each['instance_uuid'] == server_id]
-            self.lapse(server_id)
-            self.hold(candidate_nodes=[held['node_uuid']])
-            self.ironic.baremetal.update_node(
-                held['node_uuid'], instance_info={'of': 'somebody else'})
-            taken.append(self.ironic.baremetal.get_node(held['node_uuid']))
-
-        # Before VIFs are attached, while another node is free; before it is
-        # deployed, when none is.
-        for renewals in 0, 1:
-            for _ in range(renewals):
-                self.wire.on(*HOLD, after(lambda: None))
-            self.wire.on(*HOLD, after(take))
-            server = self.boot(flavor, 'ERROR')
-            self.assert_aborted(server,
-                                'the reservation of its node has ended')
-            self.assertEqual({}, self.allocations(server))
-            self.delete(server)
-        self.assertEqual({node.id for node in taken}, {
-            each['node_uuid'] for each in self.ironic.reservations()})
-        for node in taken:
-            self.assertEqual(
-                node.to_dict(),
-                self.ironic.baremetal.get_node(node.id).to_dict())
-        self.assertEqual(set(), {
-            method for method, path, _ in self.wire.requests
-            if path.startswith('/v1/nodes')} - {'GET'})
-
+    @base.long
     def test_renewals(self):
         self.start_compute('compute-1')
         slow, renewal = Gate(), Gate()
@@ -458,6 +427,7 @@ class TestService(TestCase):
         self.start_compute('compute-1')
         self.assertEqual({'compute-1', 'compute-2'}, set(self.providers()))
 
+    @base.long
     def test_started_before_ironic(self):
         self.start_compute('compute-1')
         self.stop_compute('compute-1')
@@ -470,6 +440,7 @@ class TestService(TestCase):
         self.delete(server)
         self.assert_nothing_left()
 
+    @base.long
     def test_deleted_while_down(self):
         self.start_compute('compute-1')
         server = self.boot(self.flavor())
@@ -503,6 +474,7 @@ class TestNode(TestCase):
             'fake,custom-agent')
         cls.ironic_config['conductor'] = {
             'deploy_callback_timeout': 2, 'check_provision_state_interval': 1}
+        cls.ironic_config['agent'] = {'manage_agent_boot': 'false'}
         super().setUpClass()
 
     def setUp(self):
@@ -519,40 +491,44 @@ class TestNode(TestCase):
         return self.boot(self.flavor(), status,
                          networks=[{'port': self.port()}], **server)
 
+    @base.long
     def test_deploy_fails(self):
-        for host in base.HOSTS[:2]:
-            self.start_compute(host)
-        # It is asked for on both hosts, and fails in the end.
-        self.change(deploy_interface='custom-agent', network_interface='noop')
-        server = self.boot_with_port('ERROR')
-        self.assertIn('Exhausted all hosts', server['fault']['message'])
-        self.assertIn('Failed to provision instance', self.log)
-        self.assertEqual(4, len(self.wire.sent('PUT', '.*/states/provision')))
-        self.assert_free(server)
-        self.delete(server)
-        # Ironic finds before that it cannot be deployed.
-        self.wait_for_free_nodes()
-        self.change(properties={**NODE['properties'],
-                                'root_device': {'no': 'hint'}})
-        server = self.boot_with_port('ERROR')
-        self.assertIn('failed to validate', self.log)
-        self.assert_free(server)
-        self.delete(server)
-        # It is asked for and refused.
-        self.wait_for_free_nodes()
-        self.change(properties=NODE['properties'], deploy_interface='fake',
-                    network_interface='flat')
-        self.wire.on('PUT', '.*/states/provision', before(
-            lambda: self.ironic.baremetal.set_node_maintenance(self.node)))
-        server = self.boot_with_port('ERROR')
-        self.ironic.baremetal.unset_node_maintenance(self.node)
-        self.assert_free(server)
-        self.delete(server)
-        # Nothing of all that is in the way.
-        self.wait_for_free_nodes()
-        server = self.boot_with_port()
-        self.delete(server)
-        self.assert_nothing_left()
+        self.start_compute('compute-1')
+        root_device = {**NODE['properties'], 'root_device': {'no': 'hint'}}
+        on_deploy = 'PUT', '.*/states/provision'
+        for prepare, log in (
+                # Ironic says beforehand that it would.
+                (lambda: self.change(deploy_interface='custom-agent',
+                                     network_interface='noop',
+                                     properties=root_device),
+                 'failed to validate'),
+                # It does so in the end.
+                (lambda: self.change(properties=NODE['properties']),
+                 'Failed to provision instance'),
+                # Somebody undoes it.
+                (lambda: self.wire.on('GET', '/v1/nodes',
+                                      before(self.undeploy)),
+                 'was taken away'),
+                # Ironic refuses.
+                (lambda: self.wire.on(*on_deploy, before(
+                    lambda: self.ironic.baremetal.set_node_maintenance(
+                        self.node))),
+                 'in maintenance mode')):
+            prepare()
+            server = self.boot_with_port('ERROR')
+            self.assertIn('Exhausted all hosts', server['fault']['message'])
+            self.assertIn(log, self.log)
+            self.ironic.baremetal.unset_node_maintenance(self.node)
+            self.assert_free(server)
+            self.delete(server)
+            self.wait_for_free_nodes()
+
+    def undeploy(self):
+        self.wait_for(lambda: self.assertIn(
+            self.ironic.nodes()[0].provision_state,
+            ('wait call-back', 'deploy failed')))
+        self.ironic.baremetal.set_node_provision_state(self.node, 'deleted')
+        self.ironic.settle([self.node], provision_state='available')
 
     def assert_free(self, server):
         """Ironic's node is as it was, and Placement knows."""
@@ -560,6 +536,45 @@ class TestNode(TestCase):
         self.assert_nothing_left()
         self.ironic.settle([self.node], provision_state='available',
                            last_error=None)
+
+    @base.long
+    def test_lapsed(self):
+        self.start_compute('compute-1')
+        self.enrol(NODE)
+        taken = []
+
+        def take():
+            """Somebody else gets the node, and begins with it."""
+            server_id = self.wire.sent(*HOLD)[-1]['instance_uuid']
+            [held] = [each for each in self.ironic.reservations()
+                      if each['instance_uuid'] == server_id]
+            self.lapse(server_id)
+            self.hold(candidate_nodes=[held['node_uuid']])
+            self.ironic.baremetal.update_node(
+                held['node_uuid'], instance_info={'of': 'somebody else'})
+            taken.append(self.ironic.baremetal.get_node(held['node_uuid']))
+
+        # Before VIFs are attached, while another node is free; then before
+        # it is deployed, when none is.
+        self.wire.on(*HOLD, after(take))
+        servers = [self.boot_with_port('ERROR')]
+        self.wire.on(*HOLD, after(lambda: None))
+        self.wire.on(*HOLD, after(take))
+        servers.append(self.boot(self.flavor(), 'ERROR'))
+        for server in servers:
+            self.assert_aborted(server,
+                                'the reservation of its node has ended')
+            self.assertEqual({}, self.allocations(server))
+            self.delete(server)
+        self.assertEqual({node.id for node in taken}, {
+            each['node_uuid'] for each in self.ironic.reservations()})
+        for node in taken:
+            self.assertEqual(
+                node.to_dict(),
+                self.ironic.baremetal.get_node(node.id).to_dict())
+        self.assertEqual(set(), {
+            method for method, path, _ in self.wire.requests
+            if path.startswith('/v1/nodes')} - {'GET', 'DELETE'})
 
     # nova-compute is killed
 
@@ -610,6 +625,7 @@ class TestNode(TestCase):
         self.ironic.http.delete(f'/v1/reservations/{other["instance_uuid"]}')
         self.assert_free(server)
 
+    @base.long
     def test_killed_when_begun(self):
         self.start_compute('compute-1')
         for method, path, fields, states in (
@@ -633,6 +649,7 @@ class TestNode(TestCase):
             self.assert_free(server)
             self.wait_for_free_nodes()
 
+    @base.long
     def test_killed_when_deleting(self):
         self.start_compute('compute-1')
         server = self.boot_with_port()
