@@ -68,12 +68,17 @@ class NoNode(Failure):
         The constraint, but no numbers, and nothing of how the fleet is split:
         that is its operator's business.
         """
-        nearest = self.explanation.get('nearest') or {}
-        by = [nearest.get('by', _PARTITION[0])]
-        if by[0].startswith(_PARTITION):
-            by = [each['by'] for each in self.explanation.get('eliminated', ())
-                  if not each['by'].startswith(_PARTITION)]
-        return ' '.join(['no free node matches', ', '.join(by)]).strip()
+        nearest = self.explanation.get('nearest')
+        by = [each['by'] for each in ([nearest] if nearest else
+                                      self.explanation.get('eliminated', ()))
+              if not each['by'].startswith(_PARTITION)]
+        asked = [each for each in by if ':' in each or '=' in each]
+        taken = [each for each in by if each not in asked]
+        if asked and not taken:
+            return f'no free node matches {", ".join(asked)}'
+        # Those that match are reserved, in maintenance or the like.
+        return 'no matching node is free' + (
+            f' ({", ".join(taken)})' if taken else '')
 
 
 class Conflict(Failure):

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a host reports: arithmetic that needs no cloud."""
+"""What a host reports, and what it tells users: no cloud is needed."""
 
 import collections
 
 from hypothesis import given
 from hypothesis import strategies as st
+from nova.virt.ironic_reservations import client
 from nova.virt.ironic_reservations import fleet
 import testtools
 
@@ -123,3 +124,35 @@ class TestFleet(testtools.TestCase):
             self.assertEqual(min(MAX_INT, sum(
                 each['total'] * each[size] for each in rows)),
                 resources[size])
+
+
+class TestNoNode(testtools.TestCase):
+
+    def assert_tells(self, reason, *eliminated, nearest=None):
+        failure = client.NoNode('', {
+            'considered': 16,
+            'eliminated': [{'by': by, 'nodes': 4} for by in eliminated],
+            'nearest': nearest and {'by': nearest, 'nodes': 4}}, busy=False)
+        self.assertEqual(reason, failure.reason)
+
+    def test_names_what_is_nearest(self):
+        self.assert_tells('no free node matches trait:CUSTOM_A=required',
+                          'resource_class=CUSTOM_GOLD',
+                          'trait:CUSTOM_A=required', 'reserved',
+                          nearest='trait:CUSTOM_A=required')
+
+    def test_names_all_if_none_is(self):
+        self.assert_tells('no free node matches memory_mb>=4096, vcpus>=8',
+                          'memory_mb>=4096', 'vcpus>=8')
+
+    def test_those_that_match_are_taken(self):
+        self.assert_tells('no matching node is free (reserved, maintenance)',
+                          'resource_class=CUSTOM_GOLD', 'reserved',
+                          'maintenance')
+
+    def test_tells_nothing_of_how_the_fleet_is_split(self):
+        self.assert_tells('no matching node is free', 'shard=rack-7',
+                          'conductor_group=rack-7')
+        self.assert_tells('no matching node is free', 'shard=rack-7',
+                          'vcpus>=8', nearest='shard=rack-7')
+        self.assert_tells('no matching node is free')

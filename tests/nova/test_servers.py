@@ -56,7 +56,7 @@ class TestServers(base.TestCase):
             else:
                 self.assertEqual({}, self.allocations(each))
                 self.assertRegex(each['fault']['message'],
-                                 'no free node matches|No valid host')
+                                 r'no matching node is free \(reserved\)|No valid host')
         for each in servers:
             self.delete(each)
         self.assert_nothing_left()
