@@ -26,8 +26,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         # Neutron finds an address of its own then.
         if 'mac_address' in port and port['mac_address'] is None:
             del port['mac_address']
-        # The fixture knows no other way to say that nothing binds it.
-        port['binding:host_id'] = port.get('binding:host_id') or None
+        # The fixture knows only one way to say that nothing binds it.
+        if port.get('binding:host_id') == '':
+            port['binding:host_id'] = None
         self._answer('update_port', self.path.rpartition('/')[2], body)
 
     def _answer(self, method, *args):
