@@ -4,6 +4,8 @@
 #
 #   make quickstart    a real Ironic with the plugin, shown and stopped again
 #   make serve         the same, left running until Ctrl-C
+#   make cloud         a whole OpenStack with it, left running
+#   make cloud-down    the end of that
 #   make test          the tests, but for the long ones
 #   make test-long     those that take long, added to the sum
 #   make test-nova     those of the Nova driver alone
@@ -11,10 +13,11 @@
 #   make lint          style
 #   make docs          documentation, API reference, release notes
 #
-# PORT and DIR choose where quickstart and serve run; ARGS is handed on. With
-# ARGS, "make test" and "make test-long" run pytest alone; the Nova driver's
-# tests are stestr's, which takes regular expressions:
+# PORT and DIR choose where quickstart, serve and cloud run; ARGS is handed on.
+# With ARGS, "make test" and "make test-long" run pytest alone; the Nova
+# driver's tests are stestr's, which takes regular expressions:
 #   make serve PORT=6390
+#   make cloud ARGS="--computes 5 --nodes 100"
 #   make test ARGS="tests/unit -k matching"
 #   make test-nova ARGS=test_smoke
 
@@ -24,17 +27,25 @@ RESULTS := .tox/results
 # Not run below tox, which makes several interrupts of one Ctrl-C: whoever is
 # stopping servers then needs the first one only.
 IN_ENV := env PATH="$(CURDIR)/.tox/py3/bin:$$PATH"
+IN_CLOUD := env PATH="$(CURDIR)/.tox/cloud/bin:$$PATH"
 SUMMARY = $(PYTHON) tools/summary.py $(RESULTS)
 STESTR = $(IN_ENV) tools/stestr.sh $(RESULTS)/$(1) $(2)
 
-.PHONY: quickstart serve test test-long test-nova test-nova33 lint docs \
-    environment
+.PHONY: quickstart serve cloud cloud-down test test-long test-nova \
+    test-nova33 lint docs environment
 
 quickstart: environment
 	@exec $(IN_ENV) python -m tools.quickstart $(ARGS)
 
 serve: environment
 	@exec $(IN_ENV) python -m tools.quickstart --serve $(ARGS)
+
+cloud: $(TOX)
+	@$(TOX) run -q --notest -e cloud
+	@exec $(IN_CLOUD) python -m tools.cloud up $(ARGS)
+
+cloud-down:
+	@exec $(IN_CLOUD) python -m tools.cloud down $(ARGS)
 
 test: environment
 	@rm -rf $(RESULTS)

@@ -55,8 +55,9 @@ class TestServers(base.TestCase):
                      {'CUSTOM_GOLD': 1}}, self.allocations(each))
             else:
                 self.assertEqual({}, self.allocations(each))
-                self.assertRegex(each['fault']['message'],
-                                 r'no matching node is free \(reserved\)|No valid host')
+                self.assertRegex(
+                    each['fault']['message'],
+                    r'no matching node is free \(reserved\)|No valid host')
         for each in servers:
             self.delete(each)
         self.assert_nothing_left()

@@ -1,0 +1,573 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole OpenStack on this machine, whose servers land on fake bare metal.
+
+    python -m tools.cloud up
+    python -m tools.cloud down
+
+MariaDB, RabbitMQ, Keystone, Glance, Placement, Neutron, Ironic with the
+plugin, and Nova with several compute services: each a process of its own on
+127.0.0.1, under supervisord. One folder has everything: configuration,
+databases, logs, and openrc files to source.
+
+``Cloud.up`` says what is started, in which order; ``Cloud.configure`` what
+each service is told.
+"""
+
+import argparse
+import concurrent.futures
+import contextlib
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+
+import openstack
+import requests
+from rich import console
+import sqlalchemy
+import tenacity
+
+from tools import services
+
+SCREEN = console.Console(highlight=False)
+PASSWORD = 'only-on-loopback'
+TIMEOUT = 120
+DATABASES = ('keystone', 'glance', 'placement', 'neutron', 'nova_api',
+             'nova_cell0', 'nova', 'ironic')
+APIS = ('keystone', 'glance', 'placement', 'neutron', 'ironic', 'nova')
+FLAVOR, IMAGE, NETWORK = 'bm.gold', 'fake', 'baremetal'
+SCHEDULER_FILTERS = ('ComputeFilter', 'ImagePropertiesFilter',
+                     'NumInstancesFilter', 'ServerGroupAffinityFilter')
+
+
+class Cloud:
+    """Where everything is.
+
+    :param folder: for all files; a short path, as it holds sockets.
+    :param port: the first of ten.
+    """
+
+    def __init__(self, folder, port, computes, nodes, driver):
+        self.folder = pathlib.Path(folder).absolute()
+        self.port = dict(zip(
+            (*APIS, 'json_rpc', 'amqp', 'amqp_dist', 'epmd'),
+            range(port, port + 10), strict=True))
+        self.hosts = [f'compute-{number + 1}' for number in range(computes)]
+        self.nodes, self.driver = nodes, driver
+        self.auth_url = self.url('keystone', '/v3')
+
+    def url(self, service, path=''):
+        return f'http://127.0.0.1:{self.port[service]}{path}'
+
+    # Configuration
+
+    def configure(self):
+        """Write every file that a process reads."""
+        port, folder = self.port, self.folder
+        for name in ('keystone', 'glance', 'placement', 'neutron', 'nova',
+                     'ironic', 'rabbitmq', 'logs', *self.hosts):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        bus = f'rabbit://guest:guest@127.0.0.1:{port["amqp"]}/'
+
+        def user(name, **scope):
+            return {'auth_type': 'password', 'auth_url': self.auth_url,
+                    'username': name, 'password': PASSWORD,
+                    'user_domain_name': 'Default', **(scope or {
+                        'project_name': 'service',
+                        'project_domain_name': 'Default'})}
+
+        def database(name):
+            return {'connection': self._database_url(name)}
+
+        def write(path, config):
+            name = path.partition('/')[0]
+            services.write_conf(folder / path, {
+                'DEFAULT': {**config.pop('DEFAULT', {})},
+                'oslo_concurrency': {'lock_path': folder / name / 'lock'},
+                **config})
+
+        def tokens(name):
+            return {'keystone_authtoken': {
+                **user(name), 'www_authenticate_uri': self.auth_url,
+                'service_token_roles_required': 'true'}}
+
+        write('keystone/keystone.conf', {
+            'database': database('keystone'),
+            **{kind: {'key_repository': folder / 'keystone' / kind}
+               for kind in ('fernet_tokens', 'fernet_receipts')},
+            # Nobody has the time for good hashes here.
+            'identity': {'password_hash_rounds': 4}})
+        write('glance/glance-api.conf', {
+            'DEFAULT': {'enabled_backends': 'file:file',
+                        'worker_self_reference_url': self.url('glance')},
+            'glance_store': {'default_backend': 'file'},
+            **{store: {'filesystem_store_datadir': folder / 'glance' / store}
+               for store in ('file', 'os_glance_staging_store',
+                             'os_glance_tasks_store')},
+            'database': database('glance'),
+            'paste_deploy': {
+                'flavor': 'keystone',
+                'config_file': _installed('glance/glance-api-paste.ini')},
+            **tokens('glance')})
+        write('placement/placement.conf', {
+            'placement_database': database('placement'),
+            **tokens('placement')})
+        write('neutron/neutron.conf', {
+            # Without the last of these Neutron 29 cannot list ports.
+            'DEFAULT': {'core_plugin': 'ml2',
+                        'service_plugins': 'router,port_forwarding',
+                        'transport_url': bus,
+                        'api_paste_config': _installed(
+                            'neutron/api-paste.ini'),
+                        'notify_nova_on_port_status_changes': 'false',
+                        'notify_nova_on_port_data_changes': 'false'},
+            # Ports stay unbound: fake machines need no switch.
+            'ml2': {'type_drivers': 'flat', 'tenant_network_types': '',
+                    'mechanism_drivers': 'logger'},
+            'ml2_type_flat': {'flat_networks': 'physical'},
+            'database': database('neutron'), **tokens('neutron')})
+        write('ironic/ironic.conf', {
+            'DEFAULT': {**services.FAKE_HARDWARE, 'my_ip': '127.0.0.1',
+                        'auth_strategy': 'keystone',
+                        'rpc_transport': 'json-rpc'},
+            'api': {'middleware': 'reservations'},
+            'conductor': {'automated_clean': 'false'},
+            'json_rpc': {'auth_strategy': 'noauth', 'host_ip': '127.0.0.1',
+                         'port': port['json_rpc']},
+            'database': database('ironic'), **tokens('ironic')})
+        nova = {
+            'DEFAULT': {'transport_url': bus, 'my_ip': '127.0.0.1',
+                        # So that what dies is noticed while one watches.
+                        'report_interval': 5, 'service_down_time': 20},
+            'api': {'auth_strategy': 'keystone'},
+            'quota': {'driver': 'nova.quota.NoopQuotaDriver'},
+            'scheduler': {'discover_hosts_in_cells_interval': 5},
+            'filter_scheduler': {
+                'enabled_filters': ','.join(SCHEDULER_FILTERS),
+                'max_instances_per_host': 1000,
+                'num_instances_weight_multiplier': -1,
+                'build_failure_weight_multiplier': 0},
+            'workarounds': {'disable_group_policy_check_upcall': 'true'},
+            'glance': {'api_servers': self.url('glance')},
+            'placement': user('placement'),
+            'neutron': user('neutron'),
+            'service_user': {'send_service_user_token': 'true',
+                             **user('nova')},
+        }
+        # It looks for this one beside its configuration only.
+        shutil.copy(_installed('nova/api-paste.ini'), folder / 'nova')
+        write('nova/nova.conf', {
+            **nova, 'database': database('nova'),
+            'api_database': database('nova_api'), **tokens('nova')})
+        for host in self.hosts:
+            # A compute service must not know the databases.
+            write(f'{host}/nova.conf', {
+                **nova, 'DEFAULT': {
+                    **nova['DEFAULT'], 'host': host,
+                    'compute_driver': self.driver,
+                    'state_path': folder / host,
+                    'reserved_host_memory_mb': 0,
+                    'reserved_host_disk_mb': 0,
+                    'update_resources_interval': 10,
+                    # Fake deploys never power a machine on.
+                    'sync_power_state_interval': -1},
+                'ironic': user('nova', system_scope='all')})
+        (folder / 'supervisord.conf').write_text(self._supervisord())
+
+    def _database_url(self, name):
+        return (f'mysql+pymysql://root@localhost/{name}?unix_socket='
+                f'{self.folder}/mariadb.sock')
+
+    # Processes
+
+    def programs(self):
+        """Command and environment of each process, in the order of start."""
+        rabbitmq = self.folder / 'rabbitmq'
+
+        def uwsgi(service, application, *more, **environment):
+            return services.uwsgi_command(
+                application, self.port[service], 2, *more), {
+                    name: self.folder / value
+                    for name, value in environment.items()}
+
+        def daemon(program, conf):
+            return [services.program(program), '--config-file',
+                    self.folder / conf], {}
+
+        yield 'mariadb', [
+            _system('mariadbd'), '--no-defaults',
+            f'--datadir={self.folder}/mariadb', '--skip-networking',
+            f'--socket={self.folder}/mariadb.sock', '--user=root',
+            '--max-connections=1000', '--character-set-server=utf8mb4'], {}
+        # RabbitMQ would start one that stays.
+        yield 'epmd', [_system('epmd'), '-address', '127.0.0.1',
+                       '-port', self.port['epmd']], {}
+        yield 'rabbitmq', [_system('rabbitmq-server')], {
+            'HOME': rabbitmq,
+            'RABBITMQ_NODENAME': f'cloud{self.port["amqp"]}@localhost',
+            'RABBITMQ_MNESIA_BASE': rabbitmq, 'RABBITMQ_LOG_BASE': rabbitmq,
+            'RABBITMQ_NODE_IP_ADDRESS': '127.0.0.1',
+            'RABBITMQ_NODE_PORT': self.port['amqp'],
+            'RABBITMQ_DIST_PORT': self.port['amqp_dist'],
+            'RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS':
+                '-kernel inet_dist_use_interface {127,0,0,1}',
+            # Not the machine's own.
+            'RABBITMQ_ENABLED_PLUGINS_FILE': rabbitmq / 'none',
+            'RABBITMQ_CONFIG_FILE': rabbitmq / 'none',
+            'RABBITMQ_CONF_ENV_FILE': rabbitmq / 'none',
+            'ERL_EPMD_PORT': self.port['epmd'],
+            'ERL_EPMD_ADDRESS': '127.0.0.1'}
+        yield 'keystone', *uwsgi('keystone', 'keystone.wsgi.api:application',
+                                 OS_KEYSTONE_CONFIG_DIR='keystone')
+        yield 'glance', *uwsgi('glance', 'glance.wsgi.api:application',
+                               OS_GLANCE_CONFIG_DIR='glance')
+        yield 'placement', *uwsgi('placement',
+                                  'placement.wsgi.api:application',
+                                  OS_PLACEMENT_CONFIG_DIR='placement')
+        yield 'neutron', *uwsgi(
+            'neutron', 'neutron.wsgi.api:application', '--pyargv',
+            f'--config-file {self.folder}/neutron/neutron.conf')
+        yield 'ironic-conductor', *daemon('ironic-conductor',
+                                          'ironic/ironic.conf')
+        yield 'ironic', *uwsgi(
+            'ironic', 'ironic.wsgi:application', '--pyargv',
+            f'--config-file {self.folder}/ironic/ironic.conf')
+        yield 'nova-conductor', *daemon('nova-conductor', 'nova/nova.conf')
+        yield 'nova-scheduler', *daemon('nova-scheduler', 'nova/nova.conf')
+        yield 'nova', *uwsgi('nova', 'nova.wsgi.osapi_compute:application',
+                             OS_NOVA_CONFIG_DIR='nova')
+        for host in self.hosts:
+            yield host, *daemon('nova-compute', f'{host}/nova.conf')
+
+    def _supervisord(self):
+        folder = self.folder
+        sections = {
+            'supervisord': {'logfile': folder / 'supervisord.log',
+                            'pidfile': folder / 'supervisord.pid',
+                            'childlogdir': folder / 'logs'},
+            'unix_http_server': {'file': folder / 'supervisor.sock'},
+            'rpcinterface:supervisor': {
+                'supervisor.rpcinterface_factory':
+                    'supervisor.rpcinterface:make_main_rpcinterface'},
+            'supervisorctl': {
+                'serverurl': f'unix://{folder}/supervisor.sock'},
+        }
+        for name, command, environment in self.programs():
+            sections[f'program:{name}'] = {
+                'command': ' '.join(_quoted(word) for word in command),
+                'environment': ','.join(
+                    f'{key}={_quoted(value)}'
+                    for key, value in environment.items()),
+                'stdout_logfile': folder / 'logs' / f'{name}.log',
+                'redirect_stderr': 'true', 'stdout_logfile_maxbytes': 0,
+                'autostart': 'false', 'autorestart': 'false',
+                # Its workers too.
+                'stopasgroup': 'true', 'killasgroup': 'true',
+                'startsecs': 0, 'stopwaitsecs': 10}
+        return '\n'.join(
+            f'[{section}]\n' + ''.join(
+                f'{key} = {str(value).replace("%", "%%")}\n'
+                for key, value in options.items())
+            for section, options in sections.items())
+
+    def control(self, *command):
+        return subprocess.run(
+            [services.program('supervisorctl'), '-c',
+             self.folder / 'supervisord.conf', *command],
+            capture_output=True, text=True)
+
+    # Up and down
+
+    def up(self):
+        if len(str(self.folder)) > 80:
+            raise SystemExit(f'{self.folder} is too long for a socket in it; '
+                             f'choose another folder with DIR')
+        self.down()
+        for port in self.port.values():
+            services.check_port(port)
+        self._empty()
+        self.configure()
+        with step('supervisord'):
+            self.run('supervisord', '-c', self.folder / 'supervisord.conf')
+        with step('MariaDB and RabbitMQ'):
+            self.run(_system('mariadb-install-db'), '--no-defaults',
+                     f'--datadir={self.folder}/mariadb', '--user=root',
+                     '--auth-root-authentication-method=normal',
+                     '--skip-test-db')
+            self.start('mariadb', 'epmd', 'rabbitmq')
+            self._create_databases()
+        with step('database schemas'):
+            self._create_schemas()
+        with step('Keystone'):
+            self.start('keystone')
+            self._create_users()
+        with step('Glance, Placement, Neutron, Ironic'):
+            self.start('glance', 'placement', 'neutron', 'ironic-conductor',
+                       'ironic')
+        with step(f'{self.nodes} nodes'):
+            self._enrol()
+        with step('Nova'):
+            self.start('nova-conductor', 'nova-scheduler', 'nova')
+        with step(f'{len(self.hosts)} computes'):
+            self.start(*self.hosts)
+            self._wait_for_computes()
+        with step('image, flavor, network'):
+            self._create_resources()
+        self._write_openrc()
+        SCREEN.print(f'''
+. {self.folder}/admin-openrc
+openstack server create --flavor {FLAVOR} --image {IMAGE} \\
+    --network {NETWORK} --wait server-1
+. {self.folder}/system-openrc
+openstack baremetal reservation list''', soft_wrap=True)
+
+    def _empty(self):
+        """Away with a cloud that was here; with nothing else."""
+        if (self.folder / 'supervisord.conf').exists():
+            shutil.rmtree(self.folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if any(self.folder.iterdir()):
+            raise SystemExit(f'{self.folder} is neither empty nor a cloud')
+
+    def down(self):
+        """End what runs, if anything does; the files stay."""
+        if self.control('pid').returncode:
+            return  # No supervisord answers here.
+        self.control('stop', 'all')
+        self.control('shutdown')
+        for attempt in patiently(services.StartError):
+            with attempt:
+                if (self.folder / 'supervisord.pid').exists():
+                    raise services.StartError(
+                        f'supervisord does not end; see '
+                        f'{self.folder}/supervisord.log')
+
+    def run(self, program, *arguments):
+        """Run one of the services' commands to its end."""
+        services.run([services.program(program)
+                      if not os.path.isabs(program) else program,
+                      *map(str, arguments)],
+                     self.folder / 'logs' / 'setup.log')
+
+    def start(self, *names):
+        """Start processes; those with an API are waited for."""
+        self.control('start', *names)
+        for name in names:
+            for attempt in patiently(requests.RequestException):
+                with attempt:
+                    if 'RUNNING' not in self.control('status', name).stdout:
+                        raise SystemExit(self._broken(name))
+                    if name in APIS:
+                        requests.get(self.url(name), timeout=10)
+
+    def _broken(self, name):
+        log = self.folder / 'logs' / f'{name}.log'
+        return (f'{name} does not run; the end of {log}:\n'
+                f'{services.tail(log)}')
+
+    # What is in it
+
+    def _create_databases(self):
+        server = sqlalchemy.create_engine(
+            self._database_url(''), isolation_level='AUTOCOMMIT')
+        for attempt in patiently(sqlalchemy.exc.OperationalError):
+            with attempt, server.connect() as connection:
+                for name in DATABASES:
+                    connection.exec_driver_sql(f'CREATE DATABASE {name}')
+        server.dispose()
+
+    def _create_schemas(self):
+        conf = {name: ('--config-file', self.folder / name / file)
+                for name, file in (
+                    ('keystone', 'keystone.conf'),
+                    ('glance', 'glance-api.conf'), ('nova', 'nova.conf'),
+                    ('neutron', 'neutron.conf'), ('ironic', 'ironic.conf'))}
+
+        def keystone():
+            owner = ('--keystone-user', os.getuid(),
+                     '--keystone-group', os.getgid())
+            for command in (
+                    ('db_sync',), ('fernet_setup', *owner),
+                    ('bootstrap', '--bootstrap-password', PASSWORD,
+                     '--bootstrap-public-url', self.auth_url,
+                     '--bootstrap-internal-url', self.auth_url,
+                     '--bootstrap-region-id', 'RegionOne')):
+                self.run('keystone-manage', *conf['keystone'], *command)
+
+        def nova():
+            manage = ('nova-manage', *conf['nova'])
+            self.run(*manage, 'api_db', 'sync')
+            self.run(*manage, 'cell_v2', 'map_cell0',
+                     '--database_connection',
+                     self._database_url('nova_cell0'))
+            self.run(*manage, 'cell_v2', 'create_cell', '--name', 'cell1')
+            self.run(*manage, 'db', 'sync')
+
+        def ironic():
+            self.run('ironic-dbsync', *conf['ironic'], 'create_schema')
+            self.run('ironic-reservations-dbsync', *conf['ironic'],
+                     'upgrade')
+
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            tasks = [pool.submit(*task) for task in (
+                (keystone,), (nova,), (ironic,),
+                (self.run, 'neutron-db-manage', *conf['neutron'], 'upgrade',
+                 'head'),
+                (self.run, 'glance-manage', *conf['glance'], 'db_sync'))]
+            self.run('placement-manage', '--config-dir',
+                     self.folder / 'placement', 'db', 'sync')
+            for task in tasks:
+                task.result()
+
+    def connect(self, **scope):
+        """The SDK's connection of the administrator."""
+        return openstack.connect(
+            load_envvars=False, load_yaml_config=False,
+            auth={'auth_url': self.auth_url, 'username': 'admin',
+                  'password': PASSWORD, 'user_domain_name': 'Default',
+                  **(scope or {'project_name': 'admin',
+                               'project_domain_name': 'Default'})},
+            region_name='RegionOne')
+
+    def _create_users(self):
+        identity = self.connect(system_scope='all').identity
+        roles = {role.name: role for role in identity.roles()}
+        project = identity.create_project(name='service',
+                                          domain_id='default')
+        for name, kind, path in (
+                ('glance', 'image', ''), ('placement', 'placement', ''),
+                ('neutron', 'network', ''), ('ironic', 'baremetal', ''),
+                ('nova', 'compute', '/v2.1')):
+            user = identity.create_user(name=name, password=PASSWORD,
+                                        domain_id='default')
+            for role in ('admin', 'service'):
+                identity.assign_project_role_to_user(project, user,
+                                                     roles[role])
+            service = identity.create_service(name=name, type=kind)
+            identity.create_endpoint(
+                service_id=service.id, interface='public',
+                region_id='RegionOne', url=self.url(name, path))
+            if name == 'nova':
+                for role in ('admin', 'service'):
+                    identity.assign_system_role_to_user(user, roles[role],
+                                                          'all')
+        demo = identity.create_project(name='demo', domain_id='default')
+        identity.assign_project_role_to_user(
+            demo, identity.create_user(name='demo', password=PASSWORD,
+                                       domain_id='default'), roles['member'])
+
+    def _enrol(self):
+        services.enrol(self.connect(system_scope='all').baremetal, [
+            {'name': f'node-{number + 1}', 'resource_class': 'baremetal.gold',
+             'properties': {'memory_mb': 65536, 'cpus': 32, 'local_gb': 1000,
+                            'cpu_arch': 'x86_64'}}
+            for number in range(self.nodes)])
+
+    def _wait_for_computes(self):
+        compute = self.connect().compute
+        for attempt in patiently(LookupError):
+            with attempt:
+                found = {each.name for each in compute.hypervisors()}
+                if found != set(self.hosts):
+                    raise LookupError(f'hypervisors: {sorted(found)}')
+
+    def _create_resources(self):
+        cloud = self.connect()
+        cloud.image.create_image(
+            IMAGE, data=b'nothing', disk_format='raw',
+            container_format='bare', visibility='public')
+        flavor = cloud.compute.create_flavor(
+            name=FLAVOR, ram=65536, vcpus=32, disk=1000)
+        cloud.compute.create_flavor_extra_specs(flavor, {
+            'resources:CUSTOM_BAREMETAL_GOLD': '1', 'resources:VCPU': '0',
+            'resources:MEMORY_MB': '0', 'resources:DISK_GB': '0'})
+        network = cloud.network.create_network(
+            name=NETWORK, is_shared=True, provider_network_type='flat',
+            provider_physical_network='physical')
+        cloud.network.create_subnet(
+            network_id=network.id, ip_version=4, cidr='198.51.100.0/24',
+            is_dhcp_enabled=False)
+
+    def _write_openrc(self):
+        for name, scope in (
+                ('admin', {'OS_USERNAME': 'admin', 'OS_PROJECT_NAME': 'admin',
+                           'OS_PROJECT_DOMAIN_NAME': 'Default'}),
+                ('system', {'OS_USERNAME': 'admin',
+                            'OS_SYSTEM_SCOPE': 'all'}),
+                ('demo', {'OS_USERNAME': 'demo', 'OS_PROJECT_NAME': 'demo',
+                          'OS_PROJECT_DOMAIN_NAME': 'Default'})):
+            (self.folder / f'{name}-openrc').write_text(
+                'for name in ${!OS_*}; do unset "$name"; done\n'
+                + ''.join(f'export {key}={value}\n' for key, value in {
+                    'OS_AUTH_URL': self.auth_url, 'OS_PASSWORD': PASSWORD,
+                    'OS_USER_DOMAIN_NAME': 'Default',
+                    'OS_IDENTITY_API_VERSION': 3, **scope}.items())
+                + f'export PATH={os.path.dirname(sys.executable)}:$PATH\n')
+
+
+def patiently(error):
+    return tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(error),
+        wait=tenacity.wait_fixed(0.5),
+        stop=tenacity.stop_after_delay(TIMEOUT), reraise=True)
+
+
+@contextlib.contextmanager
+def step(what):
+    began = time.monotonic()
+    with SCREEN.status(f'{what} ...'):
+        yield
+    SCREEN.print(f'{what}: {time.monotonic() - began:.0f} s')
+
+
+def _system(name):
+    """Path of a program that Debian's packages bring."""
+    path = services.find(name)
+    if path is None:
+        raise services.NotInstalled(
+            f'{name} is not installed; on Debian: apt-get install '
+            f'--no-install-recommends mariadb-server-core '
+            f'mariadb-client-core rabbitmq-server')
+    return path
+
+
+def _installed(path):
+    return pathlib.Path(sys.prefix, 'etc', path)
+
+
+def _quoted(value):
+    return '"' + str(value).replace('"', '\\"') + '"'
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('command', choices=['up', 'down'])
+    parser.add_argument('--dir',
+                        default=os.environ.get('DIR') or '.tox/cloud-run',
+                        help='folder for everything (default: %(default)s)')
+    parser.add_argument('--port', type=int,
+                        default=os.environ.get('PORT') or 6380,
+                        help='the first of ten ports (default: %(default)s)')
+    parser.add_argument('--computes', type=int, default=3,
+                        help='compute services (default: %(default)s)')
+    parser.add_argument('--nodes', type=int, default=12,
+                        help='bare metal nodes (default: %(default)s)')
+    parser.add_argument('--driver',
+                        default='ironic_reservations.ReservationsDriver',
+                        help='compute_driver (default: %(default)s)')
+    args = parser.parse_args()
+    cloud = Cloud(args.dir, args.port, args.computes, args.nodes, args.driver)
+    services.stop_on_signal()
+    try:
+        getattr(cloud, args.command)()
+    except (services.StartError, services.PortTaken,
+            services.NotInstalled) as e:
+        raise SystemExit(str(e))
+
+
+if __name__ == '__main__':
+    main()
