@@ -388,8 +388,12 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         except Exception as e:
             if unshelved:
                 # Nobody cleans up behind it either.
-                self.destroy(context, instance, network_info,
-                             block_device_info)
+                try:
+                    self.destroy(context, instance, network_info,
+                                 block_device_info)
+                except Exception:
+                    LOG.exception('Cleaning up after a failed unshelving has '
+                                  'failed', instance=instance)
             if isinstance(e, exception.InstanceUnacceptable):
                 # Here, too, it is not for the next host to try.
                 raise exception.BuildAbortException(
@@ -476,9 +480,11 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         Nova reports the inventory before it takes the allocation away, so
         that nothing else is put in its place meanwhile.
         """
-        self._released.append((time.monotonic(), collections.Counter({
-            fleet.normalize(held['resource_class']): 1,
-            **fleet.allocated(held['request_spec'])})))
+        amounts = fleet.allocated(held['request_spec'])
+        if not CONF.reservations.report_standard_resources:
+            amounts = collections.Counter(
+                {fleet.normalize(held['resource_class']): 1})
+        self._released.append((time.monotonic(), amounts))
 
     def _cleanup_deploy(self, node, instance, network_info=None):
         """The parent's, but only a DELETE clears the node's instance_uuid."""

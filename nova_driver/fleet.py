@@ -36,7 +36,7 @@ def normalize(resource_class):
 
 
 def allocated(request):
-    """What Placement has allocated of the standard classes for a request.
+    """What Placement has allocated for a request.
 
     :param request: the request spec that a node is held for, a dict.
     :returns: amounts by resource class.
@@ -47,10 +47,10 @@ def allocated(request):
         orc.DISK_GB: (request.get('root_gb', 0)
                       + request.get('ephemeral_gb', 0)
                       + math.ceil(request.get('swap', 0) / 1024))}
-    extra_specs = request.get('extra_specs', {})
-    return collections.Counter({
-        name: int(extra_specs.get(f'resources:{name}', size))
-        for name, size in sizes.items()})
+    asked = {key.partition(':')[2]: int(amount)
+             for key, amount in request.get('extra_specs', {}).items()
+             if key.startswith('resources:')}
+    return collections.Counter({**sizes, **asked})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,8 +58,9 @@ class Fleet:
     """The nodes that a host may use and those that it holds.
 
     :param rows: hardware profiles, as the capacity call gives them.
-    :param taken: what this host's instances have allocated of the standard
-        resource classes, in sum; None to report none of these classes.
+    :param taken: what this host's instances have allocated, in sum; None
+        where each has one of its node's class, as the standard resource
+        classes are not reported.
     """
 
     rows: list
@@ -109,16 +110,19 @@ class Fleet:
         for row in self.rows:
             name = normalize(row['resource_class'])
             total[name] += row['total']
-            usable[name] += row['free'] + row['held']
+            usable[name] += row['free']
+            if self.taken is None:
+                usable[name] += row['held']
         largest = dict.fromkeys(total, 1)
         if self.taken is not None:
             for name, size in STANDARD.items():
                 total[name] = sum(row['total'] * row[size]
                                   for row in self.rows)
-                usable[name] = self.taken[name] + sum(
-                    row['free'] * row[size] for row in self.rows)
+                usable[name] = sum(row['free'] * row[size]
+                                   for row in self.rows)
                 largest[name] = max((row[size] for row in self.rows),
                                     default=0)
+            usable.update(self.taken)
         usable.subtract(released)
         return {
             name: {'total': _clamp(amount),

@@ -81,7 +81,8 @@ class TestFleet(testtools.TestCase):
         known = fleet.Fleet(
             [row(total=3, free=2, held=1),
              row(memory_mb=8192, total=1, free=0)],
-            taken=collections.Counter(VCPU=2, MEMORY_MB=1024, DISK_GB=10))
+            taken=collections.Counter(VCPU=2, MEMORY_MB=1024, DISK_GB=10,
+                                      CUSTOM_GOLD=1))
         inventory = known.inventory(collections.Counter())
         self.assertEqual(
             {'total': 3 * 4096 + 8192, 'reserved': 3 * 4096 - 1024,
@@ -90,12 +91,22 @@ class TestFleet(testtools.TestCase):
         self.assertEqual({'CUSTOM_GOLD': 3, 'VCPU': 10, 'MEMORY_MB': 9216,
                           'DISK_GB': 210}, offered(inventory))
 
+    def test_node_without_an_allocation_of_its_class(self):
+        known = fleet.Fleet(
+            [row(total=2, free=1, held=1)],
+            taken=collections.Counter(VCPU=4, MEMORY_MB=4096, DISK_GB=100))
+        self.assertEqual({'CUSTOM_GOLD': 1, 'VCPU': 8, 'MEMORY_MB': 8192,
+                          'DISK_GB': 200},
+                         offered(known.inventory(collections.Counter())))
+
     def test_what_a_request_has_allocated(self):
-        self.assertEqual({'VCPU': 0, 'MEMORY_MB': 512, 'DISK_GB': 24},
-                         fleet.allocated({
-                             'vcpus': 4, 'memory_mb': 512, 'root_gb': 20,
-                             'ephemeral_gb': 3, 'swap': 100,
-                             'extra_specs': {'resources:VCPU': '0'}}))
+        self.assertEqual(
+            {'VCPU': 0, 'MEMORY_MB': 512, 'DISK_GB': 24, 'CUSTOM_GOLD': 1},
+            fleet.allocated({
+                'vcpus': 4, 'memory_mb': 512, 'root_gb': 20,
+                'ephemeral_gb': 3, 'swap': 100, 'extra_specs': {
+                    'resources:VCPU': '0', 'resources:CUSTOM_GOLD': '1',
+                    'trait:CUSTOM_A': 'required'}}))
 
     def test_architectures(self):
         known = fleet.Fleet([row(cpu_arch=name) for name in
