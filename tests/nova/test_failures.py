@@ -157,6 +157,11 @@ class TestCase(base.TestCase):
         self.sql("UPDATE reservations SET expires_at = '2000-01-01 00:00:00' "
                  "WHERE instance_uuid = :i", i=server_id)
 
+    def gate(self):
+        gate = Gate()
+        self.addCleanup(gate.open)
+        return gate
+
     def hold(self, **body):
         """Hold a node, as some other client of Ironic."""
         response = self.ironic.http.post('/v1/reservations', json=body)
@@ -370,7 +375,7 @@ class TestLease(TestCase):
     @base.long
     def test_renewals(self):
         self.start_compute('compute-1')
-        slow, renewal = Gate(), Gate()
+        slow, renewal = self.gate(), self.gate()
         self.wire.on('PATCH', '/v1/nodes/.*', gated_cut(slow))
         server = self.boot(self.flavor(), None)
         slow.wait()
@@ -631,7 +636,7 @@ class TestNode(TestCase):
         for method, path, fields, states in (
                 ('POST', '.*/vifs', {}, ['reserved']),
                 ('PATCH', '/v1/nodes/.*', {}, ['reserved']),
-                ('PUT', '.*/states/provision', {}, ['active']),
+                ('PUT', '.*/states/provision', {}, ['deploying', 'active']),
                 # While it is deployed, which fails after a while.
                 ('PUT', '.*/states/provision', {
                     'deploy_interface': 'custom-agent',
@@ -653,8 +658,20 @@ class TestNode(TestCase):
     def test_killed_when_deleting(self):
         self.start_compute('compute-1')
         server = self.boot_with_port()
+        slow, update_port = self.gate(), self.neutron.update_port
+
+        def gated_update(*args):
+            slow()
+            return update_port(*args)
+
+        self.neutron.update_port = gated_update
         self.kill_at('PUT', '.*/states/provision',
                      lambda: self.delete(server, wait=False))
+        # It starts while Ironic still tears the node down.
+        slow.wait()
+        [held] = self.ironic.reservations()
+        self.assertEqual('releasing', held['state'])
+        threading.Timer(2, slow.open).start()
         self.start_compute('compute-1')
         self.wait_for(lambda: self.assertRaises(
             api.OpenStackApiNotFoundException,
@@ -674,7 +691,7 @@ class TestNode(TestCase):
     def test_late_cleanup(self):
         for host in base.HOSTS[:2]:
             self.start_compute(host)
-        slow, seen = Gate(), []
+        slow, seen = self.gate(), []
         self.wire.on('PATCH', '/v1/nodes/.*', gated_cut(slow))
         server = self.boot_with_port(None)
         slow.wait()
