@@ -11,6 +11,7 @@ class TestStockDriver(base.TestCase):
     plugin = False
     fleet = [{'resource_class': 'gold'}] * 3
 
+    @base.long
     def test_server_comes_and_goes(self):
         # The first host has seen the nodes alone: now they are spread.
         self.run_periodic()
@@ -35,6 +36,8 @@ class TestReservationsDriver(base.TestCase):
         self.assertEqual(set(base.HOSTS), set(rows))
         server = self.boot(self.flavor())
         host = server['OS-EXT-SRV-ATTR:host']
+        self.assertEqual(
+            host, server['OS-EXT-SRV-ATTR:hypervisor_hostname'])
         self.assertEqual({rows[host]: {'CUSTOM_GOLD': 1}},
                          self.allocations(server))
         self.restart_compute(host)
