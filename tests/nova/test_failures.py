@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What becomes of a build when something goes wrong on its way."""
 
+import itertools
 import json
 import re
 import threading
@@ -469,6 +470,7 @@ class TestNode(TestCase):
     """With networks, and deployments that take long or fail."""
 
     fleet = [{**NODE, 'network_interface': 'flat'}]
+    addresses = (f'52:54:00:00:00:{n:02}' for n in itertools.count())
 
     @classmethod
     def setUpClass(cls):
@@ -486,8 +488,11 @@ class TestNode(TestCase):
         super().setUp()
         self.network.neutron = self.neutron
         [self.node] = self.ironic.nodes()
+        self.add_port(self.node)
+
+    def add_port(self, node):
         self.ironic.baremetal.create_port(
-            node_id=self.node.id, address='52:54:00:00:00:01')
+            node_id=node.id, address=next(self.addresses))
 
     def change(self, **fields):
         self.ironic.baremetal.update_node(self.node, **fields)
@@ -545,19 +550,26 @@ class TestNode(TestCase):
     @base.long
     def test_lapsed(self):
         self.start_compute('compute-1')
-        self.enrol(NODE)
-        taken = []
+        for node in self.enrol(*self.fleet):
+            self.add_port(node)
+        taken = {}
+
+        def traces(node_uuid):
+            baremetal = self.ironic.baremetal
+            return [baremetal.get_node(node_uuid).to_dict(),
+                    baremetal.list_node_vifs(node_uuid)]
 
         def take():
             """Somebody else gets the node, and begins with it."""
             server_id = self.wire.sent(*HOLD)[-1]['instance_uuid']
-            [held] = [each for each in self.ironic.reservations()
+            [node] = [each['node_uuid'] for each in self.ironic.reservations()
                       if each['instance_uuid'] == server_id]
             self.lapse(server_id)
-            self.hold(candidate_nodes=[held['node_uuid']])
+            self.hold(candidate_nodes=[node])
             self.ironic.baremetal.update_node(
-                held['node_uuid'], instance_info={'of': 'somebody else'})
-            taken.append(self.ironic.baremetal.get_node(held['node_uuid']))
+                node, instance_info={'of': 'somebody else'})
+            self.ironic.baremetal.attach_vif_to_node(node, self.port())
+            taken[node] = traces(node)
 
         # Before VIFs are attached, while another node is free; then before
         # it is deployed, when none is.
@@ -571,12 +583,9 @@ class TestNode(TestCase):
                                 'the reservation of its node has ended')
             self.assertEqual({}, self.allocations(server))
             self.delete(server)
-        self.assertEqual({node.id for node in taken}, {
-            each['node_uuid'] for each in self.ironic.reservations()})
-        for node in taken:
-            self.assertEqual(
-                node.to_dict(),
-                self.ironic.baremetal.get_node(node.id).to_dict())
+        self.assertEqual(taken, {
+            each['node_uuid']: traces(each['node_uuid'])
+            for each in self.ironic.reservations()})
         self.assertEqual(set(), {
             method for method, path, _ in self.wire.requests
             if path.startswith('/v1/nodes')} - {'GET', 'DELETE'})
@@ -636,7 +645,7 @@ class TestNode(TestCase):
         for method, path, fields, states in (
                 ('POST', '.*/vifs', {}, ['reserved']),
                 ('PATCH', '/v1/nodes/.*', {}, ['reserved']),
-                ('PUT', '.*/states/provision', {}, ['deploying', 'active']),
+                ('PUT', '.*/states/provision', {}, ['active']),
                 # While it is deployed, which fails after a while.
                 ('PUT', '.*/states/provision', {
                     'deploy_interface': 'custom-agent',
@@ -648,6 +657,8 @@ class TestNode(TestCase):
             self.lapse(server['id'])
             self.start_compute('compute-1')
             self.assert_interrupted(server)
+            # Nova asks no second time for a node that is locked.
+            self.ironic.settle([self.node])
             [held] = self.ironic.reservations()
             self.assertIn(held['state'], states)
             self.delete(server)
