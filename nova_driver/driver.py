@@ -352,7 +352,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
     # From hold to release
 
     def prepare_for_spawn(self, instance):
-        """Hold a node; the parent's is what is left of a chosen one."""
+        """Hold a node; with a row per node the scheduler has chosen one."""
         if not self._is_ours(instance):
             return super().prepare_for_spawn(instance)
         self.builds.begin(instance, self._partition)
@@ -382,8 +382,9 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             if unshelved:
                 # It comes without a hold, and without VIFs.
                 self.prepare_for_spawn(instance)
-                self.prepare_networks_before_block_device_mapping(
-                    instance, network_info)
+                if network_info is not None:
+                    self.prepare_networks_before_block_device_mapping(
+                        instance, network_info)
             deploy(OnNode(instance, self.builds.renew(instance)))
         except Exception as e:
             if unshelved:

@@ -102,6 +102,8 @@ class Fleet:
 
         ``total`` counts every node, ``reserved`` those that are neither free
         nor held by this host, so that each host offers at most what is free.
+        What the host holds itself since the profiles were counted changes
+        nothing of that: it was free, and is held.
 
         :param released: amounts by resource class that this host has let go
             since the profiles were counted: its nodes are being cleaned.
