@@ -173,7 +173,9 @@ class Cloud:
                     'update_resources_interval': 10,
                     # Fake deploys never power a machine on.
                     'sync_power_state_interval': -1},
-                'ironic': user('nova', system_scope='all')})
+                'ironic': {**user('nova', system_scope='all'),
+                           'timeout': 60, 'status_code_retries': 5,
+                           'status_code_retry_delay': 2}})
         (folder / 'supervisord.conf').write_text(self._supervisord())
 
     def _database_url(self, name):
