@@ -62,6 +62,7 @@ def node(resource_class, memory=2048, cpus=8, disk=100, capabilities='',
                            'local_gb': disk, 'capabilities': capabilities}}
 
 
+@pytest.mark.long
 def test_rare_good_fit_among_many_oversized(ironic, resource_class):
     """More of them than any page has."""
     with ironic.fleet(node(resource_class, 65536), node(resource_class, 2048),

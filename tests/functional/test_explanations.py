@@ -360,6 +360,7 @@ def test_words_of_the_caller_do_no_harm(ironic, pool):
     check(ironic, response.json()['explanation'])
 
 
+@pytest.mark.long
 def test_no_node_at_all(start_ironic):
     with start_ironic() as ironic:
         response = ironic.http.post(OURS, json={'memory_mb': 1})

@@ -185,6 +185,7 @@ def agreement(ironic):
     return {instance_uuid: node_uuid for _, node_uuid, instance_uuid in rows}
 
 
+@pytest.mark.long
 def test_every_node_is_held_once(ironic, api, pool, pool_class, clients):
     bodies = [{'resource_class': pool_class, 'memory_mb': 512,
                'host': f'host-{number}', 'instance_uuid': str(uuid.uuid4())}
