@@ -462,6 +462,24 @@ class TestService(TestCase):
         self.assert_nothing_left()
 
 
+    @base.long
+    def test_row_is_lost(self):
+        """Nova does not forget a server whose node runs on unreserved."""
+        self.start_compute('compute-1')
+        server = self.boot(self.flavor())
+        node = self.ironic.node_of(server)
+        self.sql('DELETE FROM reservations')
+        self.delete(server, wait=False)
+        self.wait_for_status(server, 'ERROR')
+        self.assertIn('is not reserved', self.fault_of(server))
+        self.assertEqual('active',
+                         self.ironic.node_of(server).provision_state)
+        self.ironic.baremetal.set_node_provision_state(node, 'deleted')
+        self.ironic.settle([node], provision_state='available')
+        self.delete(server)
+        self.assert_nothing_left()
+
+
 class Killed(BaseException):
     """Ends a thread without any of the cleaning up that follows an error."""
 
