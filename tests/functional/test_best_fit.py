@@ -82,6 +82,7 @@ def test_rare_good_fit_among_many_oversized(ironic, resource_class):
             count(ironic)
 
 
+@pytest.mark.long
 def test_best_fit_again_as_soon_as_it_is_free(ironic, resource_class):
     """Old counts make a search slower; what is held is the best as it is."""
     with ironic.fleet(node(resource_class, 2048), node(resource_class, 65536),

@@ -572,6 +572,7 @@ def cloud(cli, nova, glance):
     return run
 
 
+@pytest.mark.long
 def test_flavor_and_image(fleet, cloud, flavors, images):
     flavor, image = flavors['bm.cli'], images['debian']
     expected = {

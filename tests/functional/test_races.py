@@ -201,6 +201,7 @@ def test_every_node_is_held_once(ironic, api, pool, pool_class, clients):
     assert agreement(ironic) == held
 
 
+@pytest.mark.long
 def test_one_instance_is_held_once(ironic, api, pool_class, clients):
     for _ in range(5):
         body = {'resource_class': pool_class,

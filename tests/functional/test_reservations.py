@@ -878,6 +878,7 @@ def test_table_that_was_never_there(start_uwsgi, ironic, pool, node_class,
             delete(alone, held['instance_uuid'])
 
 
+@pytest.mark.long
 def test_database_that_cannot_be_reached(tmp_path):
     conf_file = tmp_path / 'ironic.conf'
     conf_file.write_text(

@@ -62,6 +62,7 @@ def test_application_alone_answers(ironic, start_uwsgi):
         assert alone.http.get('/v1/nodes').status_code == 404
 
 
+@pytest.mark.long
 def test_plugin_answers_in_ironics_wsgi_application(start_ironic,
                                                     start_uwsgi):
     # The conductor is another process, so the API needs a way to it.
