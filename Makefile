@@ -29,6 +29,8 @@ RESULTS := .tox/results
 IN_ENV := env PATH="$(CURDIR)/.tox/py3/bin:$$PATH"
 IN_CLOUD := env PATH="$(CURDIR)/.tox/cloud/bin:$$PATH"
 SUMMARY = $(PYTHON) tools/summary.py $(RESULTS)
+# Quoted: an expression may have a "|" in it.
+REGEX = $(if $(ARGS),'$(ARGS)')
 STESTR = $(IN_ENV) tools/stestr.sh $(RESULTS)/$(1) $(2)
 
 .PHONY: quickstart serve cloud cloud-down test test-long test-nova \
@@ -66,13 +68,13 @@ test-long: environment
 test-nova: environment
 	@rm -rf $(RESULTS)
 	@status=0; \
-	$(call STESTR,nova,$(ARGS)) || status=1; \
+	$(call STESTR,nova,$(REGEX)) || status=1; \
 	$(SUMMARY) || status=1; \
 	exit $$status
 
 test-nova33: $(TOX)
 	@status=0; \
-	$(TOX) run -e nova33 -- $(ARGS) || status=1; \
+	$(TOX) run -e nova33 -- $(REGEX) || status=1; \
 	$(SUMMARY) || status=1; \
 	exit $$status
 
