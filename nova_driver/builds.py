@@ -53,13 +53,13 @@ def _image(instance, volume_backed):
     image = utils.get_image_from_system_metadata({
         key: value for key, value in instance.system_metadata.items()
         if key.startswith(prefix)})
-    # What has an older name too, and the image's own id.
-    meta = instance.image_meta
     # Nova notes the flavor's root disk as the image's minimum, unless the
     # flavor has none; it has seen to it that the image needs no more.
     min_disk = (0 if volume_backed or instance.flavor.root_gb
                 else int(image.get('min_disk', 0)))
-    known = {name: meta.properties.get(name) for name in
+    # What may be there by an older name.
+    properties = instance.image_meta.properties
+    known = {name: properties.get(name) for name in
              ('hw_architecture', 'hw_firmware_type', 'img_hv_type')}
     return {
         'id': instance.image_ref or None,
@@ -102,7 +102,7 @@ class Builds:
         return instance_uuid in self._builds
 
     def begin(self, instance, partition):
-        """Hold a node for an instance; returns the reservation."""
+        """Hold a node for an instance."""
         request = request_for(instance, self._host, partition)
         try:
             try:
@@ -118,7 +118,6 @@ class Builds:
                  reservation['expires_at'], instance=instance)
         self._builds[instance.uuid] = _Build(
             request, reservation['node_uuid'])
-        return reservation
 
     def _hold(self, request):
         reservation = self._client.hold(request)

@@ -316,9 +316,9 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                 nova_context.get_admin_context(), self.host, nodename,
                 expected_attrs=[]):
             return False
-        if not self.one_row and nodename != self.host:
-            return super().is_node_deleted(nodename)
-        return nodename != self.host or not self.one_row
+        if self.one_row:
+            return nodename != self.host
+        return nodename == self.host or super().is_node_deleted(nodename)
 
     def get_host_ip_addr(self):
         return CONF.my_ip

@@ -55,15 +55,18 @@ def program(name):
     return os.path.join(sysconfig.get_path('scripts'), name)
 
 
-def find(name):
-    """Path of a program of the system, or None.
+def system_path(first):
+    """A PATH with a folder in front, and with those of servers.
 
-    Debian keeps servers where only root's PATH looks, and RabbitMQ's own
-    programs behind wrappers that change the user.
+    Debian keeps these where only root's PATH looks.
     """
-    return shutil.which(name, path=':'.join(
-        ['/usr/lib/rabbitmq/bin', os.environ['PATH'], '/usr/sbin',
-         '/usr/libexec']))
+    return f'{first}:{os.environ["PATH"]}:/usr/sbin:/usr/libexec'
+
+
+def find(name):
+    """Path of a program of the system, or None."""
+    # RabbitMQ's own programs stand behind wrappers that change the user.
+    return shutil.which(name, path=system_path('/usr/lib/rabbitmq/bin'))
 
 
 def free_port():
@@ -178,8 +181,7 @@ def mariadb():
     with tempfile.TemporaryDirectory() as links:
         for name, old_name in MARIADB.items():
             os.symlink(found[name], os.path.join(links, old_name))
-        path = f'{links}:{os.environ["PATH"]}:/usr/sbin:/usr/libexec'
-        with fixtures.EnvironmentVariable('PATH', path), \
+        with fixtures.EnvironmentVariable('PATH', system_path(links)), \
                 mysql.MySQLDriver() as server:
             yield ('mysql+pymysql://root@localhost/?unix_socket='
                    + server.socket)
