@@ -93,12 +93,6 @@ class Cloud:
                 **user(name), 'www_authenticate_uri': self.auth_url,
                 'service_token_roles_required': 'true'}}
 
-        write('keystone/keystone.conf', {
-            'database': database('keystone'),
-            **{kind: {'key_repository': folder / 'keystone' / kind}
-               for kind in ('fernet_tokens', 'fernet_receipts')},
-            # Nobody has the time for good hashes here.
-            'identity': {'password_hash_rounds': 4}})
         write('glance/glance-api.conf', {
             'DEFAULT': {'enabled_backends': 'file:file',
                         'worker_self_reference_url': self.url('glance')},
@@ -383,20 +377,8 @@ openstack baremetal reservation list''', soft_wrap=True)
     def _create_schemas(self):
         conf = {name: ('--config-file', self.folder / name / file)
                 for name, file in (
-                    ('keystone', 'keystone.conf'),
                     ('glance', 'glance-api.conf'), ('nova', 'nova.conf'),
                     ('neutron', 'neutron.conf'), ('ironic', 'ironic.conf'))}
-
-        def keystone():
-            owner = ('--keystone-user', os.getuid(),
-                     '--keystone-group', os.getgid())
-            for command in (
-                    ('db_sync',), ('fernet_setup', *owner),
-                    ('bootstrap', '--bootstrap-password', PASSWORD,
-                     '--bootstrap-public-url', self.auth_url,
-                     '--bootstrap-internal-url', self.auth_url,
-                     '--bootstrap-region-id', 'RegionOne')):
-                self.run('keystone-manage', *conf['keystone'], *command)
 
         def nova():
             manage = ('nova-manage', *conf['nova'])
@@ -414,7 +396,9 @@ openstack baremetal reservation list''', soft_wrap=True)
 
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             tasks = [pool.submit(*task) for task in (
-                (keystone,), (nova,), (ironic,),
+                (services.set_up_keystone, self.folder / 'keystone',
+                 self._database_url('keystone'), self.auth_url, PASSWORD),
+                (nova,), (ironic,),
                 (self.run, 'neutron-db-manage', *conf['neutron'], 'upgrade',
                  'head'),
                 (self.run, 'glance-manage', *conf['glance'], 'db_sync'))]

@@ -388,19 +388,10 @@ def _write_paste(directory, installed):
 
 # Keystone
 
-@contextlib.contextmanager
-def keystone(directory, port):
-    """Keystone's API; yields what its administrator logs in with.
-
-    A dict for ``openstack.connect(auth=...)``, without a scope; ``admin`` has
-    the role of that name on the project ``admin`` and on the system.
-    """
-    check_port(port)
-    directory = pathlib.Path(directory)
-    url = f'http://127.0.0.1:{port}/v3'
-    password = uuid.uuid4().hex
+def set_up_keystone(directory, database_url, url, password):
+    """Configuration, schema, keys, administrator; returns the log's path."""
     conf_file = write_conf(directory / 'keystone.conf', {
-        'database': {'connection': f'sqlite:///{directory}/keystone.sqlite'},
+        'database': {'connection': database_url},
         **{kind: {'key_repository': directory / 'fernet-keys'}
            for kind in ('fernet_tokens', 'fernet_receipts')},
         # Nobody has the time for good hashes here.
@@ -412,9 +403,26 @@ def keystone(directory, port):
                      '--keystone-group', str(os.getgid())],
                     ['bootstrap', '--bootstrap-password', password,
                      '--bootstrap-public-url', url,
-                     '--bootstrap-internal-url', url]):
+                     '--bootstrap-internal-url', url,
+                     '--bootstrap-region-id', 'RegionOne']):
         run([program('keystone-manage'), '--config-file', conf_file,
              *command], log)
+    return log
+
+
+@contextlib.contextmanager
+def keystone(directory, port):
+    """Keystone's API; yields what its administrator logs in with.
+
+    A dict for ``openstack.connect(auth=...)``, without a scope; ``admin`` has
+    the role of that name on the project ``admin`` and on the system.
+    """
+    check_port(port)
+    directory = pathlib.Path(directory)
+    url = f'http://127.0.0.1:{port}/v3'
+    password = uuid.uuid4().hex
+    log = set_up_keystone(
+        directory, f'sqlite:///{directory}/keystone.sqlite', url, password)
     with _uwsgi('keystone.wsgi.api:application', log, port, '/v3', 2,
                 {'OS_KEYSTONE_CONFIG_DIR': str(directory)}):
         yield {'auth_url': url, 'username': 'admin', 'password': password,
