@@ -16,9 +16,12 @@ each service is told.
 import argparse
 import concurrent.futures
 import contextlib
+import functools
 import os
 import pathlib
+import pwd
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -37,7 +40,15 @@ TIMEOUT = 120
 DATABASES = ('keystone', 'glance', 'placement', 'neutron', 'nova_api',
              'nova_cell0', 'nova', 'ironic')
 APIS = ('keystone', 'glance', 'placement', 'neutron', 'ironic', 'nova')
+DRIVER = 'ironic_reservations.ReservationsDriver'
 FLAVOR, IMAGE, NETWORK = 'bm.gold', 'fake', 'baremetal'
+USERS = {
+    'admin': {'OS_USERNAME': 'admin', 'OS_PROJECT_NAME': 'admin',
+              'OS_PROJECT_DOMAIN_NAME': 'Default'},
+    'system': {'OS_USERNAME': 'admin', 'OS_SYSTEM_SCOPE': 'all'},
+    'demo': {'OS_USERNAME': 'demo', 'OS_PROJECT_NAME': 'demo',
+             'OS_PROJECT_DOMAIN_NAME': 'Default'},
+}
 SCHEDULER_FILTERS = ('ComputeFilter', 'ImagePropertiesFilter',
                      'NumInstancesFilter', 'ServerGroupAffinityFilter')
 
@@ -46,16 +57,24 @@ class Cloud:
     """Where everything is.
 
     :param folder: for all files; a short path, as it holds sockets.
-    :param port: the first of ten.
+    :param port: the first of nine.
+    :param lease: seconds; None is the driver's default.
+    :param deploy_delay: seconds that a node takes to deploy, or two of them,
+        as in "20,40", between which it does.
+    :param mode: None is the driver's default.
     """
 
-    def __init__(self, folder, port, computes, nodes, driver):
+    def __init__(self, folder, port=6400, computes=3, nodes=12,
+                 driver=DRIVER, lease=None, deploy_delay='0', mode=None):
         self.folder = pathlib.Path(folder).absolute()
+        # Nobody else's folder has it.
+        self.marker = self.folder / 'ironic-reservations-cloud'
         self.port = dict(zip(
-            (*APIS, 'json_rpc', 'amqp', 'amqp_dist', 'epmd'),
-            range(port, port + 10), strict=True))
+            (*APIS, 'amqp', 'amqp_dist', 'epmd'),
+            range(port, port + 9), strict=True))
         self.hosts = [f'compute-{number + 1}' for number in range(computes)]
         self.nodes, self.driver = nodes, driver
+        self.lease, self.deploy_delay, self.mode = lease, deploy_delay, mode
         self.auth_url = self.url('keystone', '/v3')
 
     def url(self, service, path=''):
@@ -84,7 +103,7 @@ class Cloud:
         def write(path, config):
             name = path.partition('/')[0]
             services.write_conf(folder / path, {
-                'DEFAULT': {**config.pop('DEFAULT', {})},
+                'DEFAULT': config.pop('DEFAULT', {}),
                 'oslo_concurrency': {'lock_path': folder / name / 'lock'},
                 **config})
 
@@ -125,16 +144,19 @@ class Cloud:
         write('ironic/ironic.conf', {
             'DEFAULT': {**services.FAKE_HARDWARE, 'my_ip': '127.0.0.1',
                         'auth_strategy': 'keystone',
-                        'rpc_transport': 'json-rpc'},
+                        'rpc_transport': 'oslo', 'transport_url': bus},
             'api': {'middleware': 'reservations'},
             'conductor': {'automated_clean': 'false'},
-            'json_rpc': {'auth_strategy': 'noauth', 'host_ip': '127.0.0.1',
-                         'port': port['json_rpc']},
+            'fake': {'deploy_delay': self.deploy_delay},
+            # Whether an image is that of a whole disk.
+            'glance': user('ironic'),
             'database': database('ironic'), **tokens('ironic')})
         nova = {
             'DEFAULT': {'transport_url': bus, 'my_ip': '127.0.0.1',
                         # So that what dies is noticed while one watches.
-                        'report_interval': 5, 'service_down_time': 20},
+                        'report_interval': 5, 'service_down_time': 20,
+                        # Found at once, not after up to a minute.
+                        'periodic_fuzzy_delay': 0},
             'api': {'auth_strategy': 'keystone'},
             'quota': {'driver': 'nova.quota.NoopQuotaDriver'},
             'scheduler': {'discover_hosts_in_cells_interval': 5},
@@ -164,12 +186,19 @@ class Cloud:
                     'state_path': folder / host,
                     'reserved_host_memory_mb': 0,
                     'reserved_host_disk_mb': 0,
-                    'update_resources_interval': 10,
+                    'update_resources_interval': 5,
+                    'running_deleted_instance_poll_interval': 30,
                     # Fake deploys never power a machine on.
                     'sync_power_state_interval': -1},
                 'ironic': {**user('nova', system_scope='all'),
-                           'timeout': 60, 'status_code_retries': 5,
-                           'status_code_retry_delay': 2}})
+                           'timeout': 60, 'connect_retries': 10,
+                           'connect_retry_delay': 2,
+                           'status_code_retries': 5,
+                           'status_code_retry_delay': 2},
+                'reservations': {
+                    name: value for name, value in (
+                        ('lease', self.lease), ('mode', self.mode))
+                    if value is not None}})
         (folder / 'supervisord.conf').write_text(self._supervisord())
 
     def _database_url(self, name):
@@ -194,8 +223,9 @@ class Cloud:
 
         yield 'mariadb', [
             _system('mariadbd'), '--no-defaults',
-            f'--datadir={self.folder}/mariadb', '--skip-networking',
-            f'--socket={self.folder}/mariadb.sock', '--user=root',
+            f'--datadir={self.folder}/mariadb', f'--tmpdir={self.folder}',
+            '--skip-networking',
+            f'--socket={self.folder}/mariadb.sock', f'--user={_user()}',
             '--max-connections=1000', '--character-set-server=utf8mb4'], {}
         # RabbitMQ would start one that stays.
         yield 'epmd', [_system('epmd'), '-address', '127.0.0.1',
@@ -212,6 +242,8 @@ class Cloud:
             # Not the machine's own.
             'RABBITMQ_ENABLED_PLUGINS_FILE': rabbitmq / 'none',
             'RABBITMQ_CONFIG_FILE': rabbitmq / 'none',
+            'RABBITMQ_CONFIG_FILES': rabbitmq / 'none',
+            'RABBITMQ_ADVANCED_CONFIG_FILE': rabbitmq / 'none',
             'RABBITMQ_CONF_ENV_FILE': rabbitmq / 'none',
             'ERL_EPMD_PORT': self.port['epmd'],
             'ERL_EPMD_ADDRESS': '127.0.0.1'}
@@ -252,11 +284,17 @@ class Cloud:
         }
         for name, command, environment in self.programs():
             sections[f'program:{name}'] = {
-                'command': ' '.join(_quoted(word) for word in command),
+                # Not to outlive supervisord, should that be killed. Some
+                # ignore SIGTERM; RabbitMQ's is a shell that hands it on.
+                'command': ' '.join(_quoted(word) for word in (
+                    'setpriv', '--pdeathsig',
+                    'TERM' if name == 'rabbitmq' else 'KILL', *command)),
+                # For what it leaves behind when it crashes.
+                'directory': folder,
                 'environment': ','.join(
                     f'{key}={_quoted(value)}'
                     for key, value in environment.items()),
-                'stdout_logfile': folder / 'logs' / f'{name}.log',
+                'stdout_logfile': self.log(name),
                 'redirect_stderr': 'true', 'stdout_logfile_maxbytes': 0,
                 'autostart': 'false', 'autorestart': 'false',
                 # Its workers too.
@@ -268,6 +306,9 @@ class Cloud:
                 for key, value in options.items())
             for section, options in sections.items())
 
+    def log(self, name):
+        return self.folder / 'logs' / f'{name}.log'
+
     def control(self, *command):
         return subprocess.run(
             [services.program('supervisorctl'), '-c',
@@ -277,21 +318,32 @@ class Cloud:
     # Up and down
 
     def up(self):
-        if len(str(self.folder)) > 80:
-            raise SystemExit(f'{self.folder} is too long for a socket in it; '
-                             f'choose another folder with DIR')
-        self.down()
+        """Start everything, anew; or nothing, when something fails."""
+        if len(str(self.folder)) > 80 or ' ' in str(self.folder):
+            raise services.StartError(
+                f'{self.folder} is too long for a socket in it, or has a '
+                f'space; choose another folder with DIR')
+        if self.runs():
+            with step('end of the last cloud'):
+                self.down()
         for port in self.port.values():
             services.check_port(port)
         self._empty()
+        try:
+            self._up()
+        except BaseException:
+            self.down()
+            raise
+
+    def _up(self):
         self.configure()
         with step('supervisord'):
             self.run('supervisord', '-c', self.folder / 'supervisord.conf')
         with step('MariaDB and RabbitMQ'):
             self.run(_system('mariadb-install-db'), '--no-defaults',
-                     f'--datadir={self.folder}/mariadb', '--user=root',
-                     '--auth-root-authentication-method=normal',
-                     '--skip-test-db')
+                     f'--datadir={self.folder}/mariadb', f'--user={_user()}',
+                     f'--tmpdir={self.folder}', '--skip-test-db',
+                     '--auth-root-authentication-method=normal')
             self.start('mariadb', 'epmd', 'rabbitmq')
             self._create_databases()
         with step('database schemas'):
@@ -302,77 +354,128 @@ class Cloud:
         with step('Glance, Placement, Neutron, Ironic'):
             self.start('glance', 'placement', 'neutron', 'ironic-conductor',
                        'ironic')
+            baremetal = self.connect(system_scope='all').baremetal
+            self.wait(lambda: list(baremetal.conductors()),
+                      'ironic-conductor')
         with step(f'{self.nodes} nodes'):
             self._enrol()
         with step('Nova'):
             self.start('nova-conductor', 'nova-scheduler', 'nova')
         with step(f'{len(self.hosts)} computes'):
-            self.start(*self.hosts)
-            self._wait_for_computes()
+            self.start_computes()
         with step('image, flavor, network'):
             self._create_resources()
         self._write_openrc()
-        SCREEN.print(f'''
-. {self.folder}/admin-openrc
-openstack server create --flavor {FLAVOR} --image {IMAGE} \\
-    --network {NETWORK} --wait server-1
-. {self.folder}/system-openrc
-openstack baremetal reservation list''', soft_wrap=True)
 
     def _empty(self):
         """Away with a cloud that was here; with nothing else."""
-        if (self.folder / 'supervisord.conf').exists():
-            shutil.rmtree(self.folder)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        if any(self.folder.iterdir()):
-            raise SystemExit(f'{self.folder} is neither empty nor a cloud')
+        # Root of its database needs no password.
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not self.marker.exists() and any(self.folder.iterdir()):
+            raise services.StartError(
+                f'{self.folder} is neither empty nor a cloud; choose another '
+                f'folder with DIR')
+        self.marker.touch()
+        for path in set(self.folder.iterdir()) - {self.marker}:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def runs(self):
+        return self.marker.exists() and not self.control('pid').returncode
 
     def down(self):
-        """End what runs, if anything does; the files stay."""
-        if self.control('pid').returncode:
-            return  # No supervisord answers here.
+        """End what runs; the files stay."""
+        if not self.runs():
+            return
         self.control('stop', 'all')
         self.control('shutdown')
-        for attempt in patiently(services.StartError):
-            with attempt:
-                if (self.folder / 'supervisord.pid').exists():
-                    raise services.StartError(
-                        f'supervisord does not end; see '
-                        f'{self.folder}/supervisord.log')
+        try:
+            tenacity.Retrying(
+                retry=tenacity.retry_if_result(bool),
+                wait=tenacity.wait_fixed(0.2),
+                stop=tenacity.stop_after_delay(TIMEOUT))(
+                    (self.folder / 'supervisord.pid').exists)
+        except tenacity.RetryError:
+            raise services.StartError(f'supervisord does not end; see '
+                                      f'{self.folder}/supervisord.log')
 
     def run(self, program, *arguments):
         """Run one of the services' commands to its end."""
-        services.run([services.program(program)
-                      if not os.path.isabs(program) else program,
-                      *map(str, arguments)],
-                     self.folder / 'logs' / 'setup.log')
+        services.run([services.program(program), *map(str, arguments)],
+                     self.log('setup'))
 
     def start(self, *names):
-        """Start processes; those with an API are waited for."""
+        """Start processes; those that listen are waited for."""
         self.control('start', *names)
         for name in names:
-            for attempt in patiently(requests.RequestException):
-                with attempt:
-                    if 'RUNNING' not in self.control('status', name).stdout:
-                        raise SystemExit(self._broken(name))
-                    if name in APIS:
-                        requests.get(self.url(name), timeout=10)
+            self.wait(functools.partial(self._answers, name), name)
 
-    def _broken(self, name):
-        log = self.folder / 'logs' / f'{name}.log'
-        return (f'{name} does not run; the end of {log}:\n'
-                f'{services.tail(log)}')
+    def _answers(self, name):
+        if name == 'rabbitmq':
+            with socket.create_connection(('127.0.0.1', self.port['amqp'])):
+                return True
+        return (name not in APIS
+                or requests.get(self.url(name), timeout=10).status_code < 500)
+
+    def stop(self, *names):
+        self.control('stop', *names)
+
+    def start_computes(self):
+        self.start(*self.hosts)
+        compute = self.connect().compute
+        # Nova's own driver has a row per node.
+        rows = len(self.hosts) if self.driver == DRIVER else self.nodes
+        self.wait(lambda: len(list(compute.hypervisors())) == rows,
+                  *self.hosts)
+
+    def signal(self, name, number):
+        """Send a signal to a process and its workers."""
+        pid = int(self.control('pid', name).stdout)
+        if not pid:
+            raise services.StartError(f'{name} does not run')
+        os.killpg(pid, number)
+
+    def wait(self, ready, *names):
+        """Wait for a true value, and no error, while processes run.
+
+        :raises: StartError when one ends, or it is not ready in time.
+        """
+        def look():
+            for name in names:
+                if 'RUNNING' not in self.control('status', name).stdout:
+                    raise services.StartError(f'{name} has ended; '
+                                              + self._end_of_log(name))
+            return ready()
+
+        def goes_on(error):
+            return (isinstance(error, Exception)
+                    and not isinstance(error, services.StartError))
+
+        try:
+            return tenacity.Retrying(
+                retry=tenacity.retry_if_result(lambda result: not result)
+                | tenacity.retry_if_exception(goes_on),
+                wait=tenacity.wait_fixed(0.5),
+                stop=tenacity.stop_after_delay(TIMEOUT))(look)
+        except tenacity.RetryError as e:
+            raise services.StartError(
+                f'{", ".join(names)}: not ready after {TIMEOUT} s '
+                f'({e.last_attempt.exception() or "not seen"}); '
+                + self._end_of_log(names[0]))
+
+    def _end_of_log(self, name):
+        return (f'the end of {self.log(name)}:\n'
+                f'{services.tail(self.log(name))}')
 
     # What is in it
 
     def _create_databases(self):
         server = sqlalchemy.create_engine(
-            self._database_url(''), isolation_level='AUTOCOMMIT')
-        for attempt in patiently(sqlalchemy.exc.OperationalError):
-            with attempt, server.connect() as connection:
-                for name in DATABASES:
-                    connection.exec_driver_sql(f'CREATE DATABASE {name}')
-        server.dispose()
+            self._database_url(''), isolation_level='AUTOCOMMIT',
+            poolclass=sqlalchemy.NullPool)
+        self.wait(lambda: sqlalchemy.inspect(server), 'mariadb')
+        with server.connect() as connection:
+            for name in DATABASES:
+                connection.exec_driver_sql(f'CREATE DATABASE {name}')
 
     def _create_schemas(self):
         conf = {name: ('--config-file', self.folder / name / file)
@@ -394,7 +497,8 @@ openstack baremetal reservation list''', soft_wrap=True)
             self.run('ironic-reservations-dbsync', *conf['ironic'],
                      'upgrade')
 
-        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        pool = concurrent.futures.ThreadPoolExecutor(2)
+        try:
             tasks = [pool.submit(*task) for task in (
                 (services.set_up_keystone, self.folder / 'keystone',
                  self._database_url('keystone'), self.auth_url, PASSWORD),
@@ -406,6 +510,8 @@ openstack baremetal reservation list''', soft_wrap=True)
                      self.folder / 'placement', 'db', 'sync')
             for task in tasks:
                 task.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def connect(self, **scope):
         """The SDK's connection of the administrator."""
@@ -451,14 +557,6 @@ openstack baremetal reservation list''', soft_wrap=True)
                             'cpu_arch': 'x86_64'}}
             for number in range(self.nodes)])
 
-    def _wait_for_computes(self):
-        compute = self.connect().compute
-        for attempt in patiently(LookupError):
-            with attempt:
-                found = {each.name for each in compute.hypervisors()}
-                if found != set(self.hosts):
-                    raise LookupError(f'hypervisors: {sorted(found)}')
-
     def _create_resources(self):
         cloud = self.connect()
         cloud.image.create_image(
@@ -476,28 +574,21 @@ openstack baremetal reservation list''', soft_wrap=True)
             network_id=network.id, ip_version=4, cidr='198.51.100.0/24',
             is_dhcp_enabled=False)
 
+    def environment(self, name):
+        """What the openstack command needs to be one of USERS."""
+        return {'OS_AUTH_URL': self.auth_url, 'OS_PASSWORD': PASSWORD,
+                'OS_USER_DOMAIN_NAME': 'Default',
+                'OS_IDENTITY_API_VERSION': '3', **USERS[name]}
+
     def _write_openrc(self):
-        for name, scope in (
-                ('admin', {'OS_USERNAME': 'admin', 'OS_PROJECT_NAME': 'admin',
-                           'OS_PROJECT_DOMAIN_NAME': 'Default'}),
-                ('system', {'OS_USERNAME': 'admin',
-                            'OS_SYSTEM_SCOPE': 'all'}),
-                ('demo', {'OS_USERNAME': 'demo', 'OS_PROJECT_NAME': 'demo',
-                          'OS_PROJECT_DOMAIN_NAME': 'Default'})):
+        others = {'OS_CLOUD', 'OS_TOKEN', *(
+            variable for name in USERS for variable in USERS[name])}
+        for name in USERS:
             (self.folder / f'{name}-openrc').write_text(
-                'for name in ${!OS_*}; do unset "$name"; done\n'
-                + ''.join(f'export {key}={value}\n' for key, value in {
-                    'OS_AUTH_URL': self.auth_url, 'OS_PASSWORD': PASSWORD,
-                    'OS_USER_DOMAIN_NAME': 'Default',
-                    'OS_IDENTITY_API_VERSION': 3, **scope}.items())
+                f'unset {" ".join(sorted(others))}\n'
+                + ''.join(f'export {key}={value}\n' for key, value
+                          in self.environment(name).items())
                 + f'export PATH={os.path.dirname(sys.executable)}:$PATH\n')
-
-
-def patiently(error):
-    return tenacity.Retrying(
-        retry=tenacity.retry_if_exception_type(error),
-        wait=tenacity.wait_fixed(0.5),
-        stop=tenacity.stop_after_delay(TIMEOUT), reraise=True)
 
 
 @contextlib.contextmanager
@@ -523,6 +614,10 @@ def _installed(path):
     return pathlib.Path(sys.prefix, 'etc', path)
 
 
+def _user():
+    return pwd.getpwuid(os.geteuid()).pw_name
+
+
 def _quoted(value):
     return '"' + str(value).replace('"', '\\"') + '"'
 
@@ -536,23 +631,44 @@ def main():
                         default=os.environ.get('DIR') or '.tox/cloud-run',
                         help='folder for everything (default: %(default)s)')
     parser.add_argument('--port', type=int,
-                        default=os.environ.get('PORT') or 6380,
-                        help='the first of ten ports (default: %(default)s)')
+                        default=os.environ.get('PORT') or 6400,
+                        help='the first of nine ports (default: %(default)s)')
     parser.add_argument('--computes', type=int, default=3,
                         help='compute services (default: %(default)s)')
     parser.add_argument('--nodes', type=int, default=12,
                         help='bare metal nodes (default: %(default)s)')
-    parser.add_argument('--driver',
-                        default='ironic_reservations.ReservationsDriver',
+    parser.add_argument('--driver', default=DRIVER,
                         help='compute_driver (default: %(default)s)')
+    parser.add_argument('--lease', type=int,
+                        help='[reservations] lease of nova.conf, in seconds '
+                             '(default: an hour)')
+    parser.add_argument('--deploy-delay', default='0',
+                        help='seconds that a node takes to deploy, or '
+                             '"FROM,TO" (default: %(default)s)')
     args = parser.parse_args()
-    cloud = Cloud(args.dir, args.port, args.computes, args.nodes, args.driver)
+    cloud = Cloud(args.dir, args.port, args.computes, args.nodes, args.driver,
+                  args.lease, args.deploy_delay)
     services.stop_on_signal()
     try:
-        getattr(cloud, args.command)()
-    except (services.StartError, services.PortTaken,
-            services.NotInstalled) as e:
-        raise SystemExit(str(e))
+        if args.command == 'up':
+            cloud.up()
+        elif cloud.runs():
+            cloud.down()
+            return
+        else:
+            raise SystemExit(f'No cloud runs in {cloud.folder}')
+    except KeyboardInterrupt:
+        raise SystemExit('Interrupted')
+    except Exception as e:
+        logs = cloud.folder / 'logs'
+        raise SystemExit(f'{type(e).__name__}: {e}' + (
+            f'\n\nAll logs: {logs}' if logs.exists() else ''))
+    SCREEN.print(f'''
+. {cloud.folder}/admin-openrc
+openstack server create --flavor {FLAVOR} --image {IMAGE} \\
+    --network {NETWORK} --wait server-1
+. {cloud.folder}/system-openrc
+openstack baremetal reservation list''', soft_wrap=True)
 
 
 if __name__ == '__main__':

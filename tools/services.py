@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -75,6 +76,20 @@ def free_port():
         return sock.getsockname()[1]
 
 
+def free_ports(count):
+    """The first of so many ports in a row.
+
+    Below those that the system gives to connections: they are to stay free
+    for a while.
+    """
+    while True:
+        first = random.randrange(20000, 32000)
+        with contextlib.suppress(PortTaken):
+            for port in range(first, first + count):
+                check_port(port)
+            return first
+
+
 def check_port(port):
     """Raise PortTaken now, not after half of the services are started."""
     with socket.socket() as sock:
@@ -84,7 +99,8 @@ def check_port(port):
             sock.bind(('127.0.0.1', port))
         except OSError as e:
             raise PortTaken(
-                f'port {port} of 127.0.0.1 cannot be used: {e.strerror}')
+                f'port {port} of 127.0.0.1 cannot be used: {e.strerror}; '
+                f'choose another with PORT')
 
 
 def stop_on_signal():
@@ -112,8 +128,10 @@ def tail(log, lines=30):
 def run(command, log):
     """Run a command to its end, or raise StartError with what it said."""
     with open(log, 'ab') as out:
-        status = subprocess.run(command, stdin=subprocess.DEVNULL,
-                                stdout=out, stderr=out).returncode
+        # It must not work on what the next run sets up, should we be killed.
+        status = subprocess.run(
+            ['setpriv', '--pdeathsig', 'KILL', *command],
+            stdin=subprocess.DEVNULL, stdout=out, stderr=out).returncode
     if status:
         raise StartError(f'{os.path.basename(command[0])} ended with status '
                          f'{status}; the end of {log}:\n{tail(log)}')
@@ -292,12 +310,14 @@ def write_conf(path, config):
 
 
 @contextlib.contextmanager
-def uwsgi(application, conf_file, port, processes=4):
+def uwsgi(application, conf_file, port, processes=4, keepalive=False):
     """A WSGI application in processes of its own, beside an ironic().
 
     :param application: ``ironic_reservations.wsgi:application``, ours alone,
         or ``ironic.wsgi:application``, Ironic's API with us in it, if that
         ironic() has ``rpc_transport = json-rpc``
+    :param keepalive: let clients keep their connections, which uWSGI's router
+        holds in front of the workers
     """
     check_port(port)
     log = os.path.join(os.path.dirname(conf_file), f'uwsgi-{port}.log')
@@ -305,23 +325,32 @@ def uwsgi(application, conf_file, port, processes=4):
     conf.read(conf_file)
     with _uwsgi(application, log, port, '/v1/reservations', processes,
                 {'OS_IRONIC_RESERVATIONS_CONFIG_FILES': conf_file},
-                '--pyargv', f'--config-file {conf_file}') as process:
+                '--pyargv', f'--config-file {conf_file}',
+                keepalive=keepalive) as process:
         yield Service(port, conf_file, conf['database']['connection'], log,
                       process)
 
 
-def _uwsgi(application, log, port, path, processes, env, *more):
-    return running(uwsgi_command(application, port, processes, *more),
+def _uwsgi(application, log, port, path, processes, env, *more, **kwargs):
+    return running(uwsgi_command(application, port, processes, *more,
+                                 **kwargs),
                    log, f'http://127.0.0.1:{port}{path}', env)
 
 
-def uwsgi_command(application, port, processes, *more):
-    return [program('uwsgi'), '--http-socket', f'127.0.0.1:{port}',
-            # It closes every connection, and clients must know.
-            '--add-header', 'Connection: close',
+def uwsgi_command(application, port, processes, *more, keepalive=False):
+    address = f'127.0.0.1:{port}'
+    # An answer that is longer than the router's buffer, a page by default,
+    # waits 40 ms for the client to acknowledge the first part.
+    listen = (['--http', address, '--http-keepalive=60',
+               '--http-buffer-size', '65536'] if keepalive else
+              # It closes every connection, and clients must know.
+              ['--http-socket', address, '--add-header', 'Connection: close'])
+    # Nova asks Neutron for the ports of all servers of a list in one URL, for
+    # which a page, the default, is too short.
+    return [program('uwsgi'), *listen, '--buffer-size', '65535',
             '--module', application, '--need-app', *more,
             '--master', '--processes', str(processes), '--enable-threads',
-            '--die-on-term', '--disable-logging']
+            '--die-on-term', '--no-orphans', '--disable-logging']
 
 
 # Nova and Glance, for flavors and images

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is done with a cloud of "make cloud", and asked of it.
+
+Commands are the real ``openstack``, with real tokens; what is asked often is
+asked with the SDK, which need not start Python anew.
+"""
+
+import json
+import os
+import subprocess
+import uuid
+
+from keystoneauth1 import exceptions as ksa_exc
+from openstack import exceptions as sdk_exc
+import tenacity
+
+from tools import cloud as tools_cloud
+from tools import services
+
+#: Seconds until everybody knows.
+SOON = 90
+CLASS = 'CUSTOM_BAREMETAL_GOLD'
+
+
+def eventually(assertion, timeout=SOON):
+    """What an assertion returns as soon as it holds; its error otherwise.
+
+    Whom it asks may not answer, after a fault.
+    """
+    return tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(
+            (AssertionError, sdk_exc.SDKException,
+             ksa_exc.ClientException)),
+        wait=tenacity.wait_fixed(0.5), reraise=True,
+        stop=tenacity.stop_after_delay(timeout))(assertion)
+
+
+class Operator:
+
+    def __init__(self, cloud):
+        self.cloud = cloud
+        self.connection = cloud.connect()
+        self.system = cloud.connect(system_scope='all')
+
+    def openstack(self, *args, user='admin', check=True):
+        """Run the command; what it answered in JSON, or the process."""
+        done = subprocess.run(
+            [services.program('openstack'), *args,
+             *(['-f', 'json'] if check else [])],
+            env={**{name: value for name, value in os.environ.items()
+                    if not name.startswith('OS_')},
+                 **self.cloud.environment(user)},
+            capture_output=True, text=True, timeout=300)
+        if not check:
+            return done
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def act(self, *args, user='admin'):
+        """Run a command that answers nothing."""
+        done = self.openstack(*args, user=user, check=False)
+        assert done.returncode == 0, done.stderr
+
+    def boot(self, *args, user='admin'):
+        """Create a server with the command; its name is its own."""
+        return self.openstack(
+            'server', 'create', '--flavor', tools_cloud.FLAVOR, '--image',
+            tools_cloud.IMAGE, '--network', tools_cloud.NETWORK, *args,
+            f'server-{uuid.uuid4().hex[:8]}', user=user)
+
+    def boot_many(self, count):
+        """Create servers with one call to Nova; their IDs."""
+        name = f'many-{uuid.uuid4().hex[:8]}'
+        self.connection.compute.create_server(
+            name=name, min_count=count, max_count=count, **self.wanted())
+        return [each.id for each in self.servers() if name in each.name]
+
+    def wanted(self):
+        """What the SDK needs to create a server."""
+        cloud = self.connection
+        return {'flavor_id': cloud.compute.find_flavor(tools_cloud.FLAVOR).id,
+                'image_id': cloud.image.find_image(tools_cloud.IMAGE).id,
+                'networks': [{'uuid': cloud.network.find_network(
+                    tools_cloud.NETWORK).id}]}
+
+    def servers(self):
+        return list(self.connection.compute.servers(all_projects=True))
+
+    def settled(self, servers, timeout=240):
+        """Statuses by server, when none of them changes by itself any more."""
+        def done():
+            status = {each.id: each.status for each in self.servers()
+                      if each.id in servers}
+            assert set(status) == set(servers)
+            assert set(status.values()) <= {'ACTIVE', 'ERROR'}, status
+            return status
+        return eventually(done, timeout)
+
+    def delete_all(self):
+        for each in self.servers():
+            if each.task_state != 'deleting':
+                self.connection.compute.delete_server(each)
+
+    def empty(self):
+        """Delete all servers, again what Nova could not do at once."""
+        eventually(self._emptied, 240)
+
+    def _emptied(self):
+        self.delete_all()
+        self.all_free()
+
+    def reservations(self):
+        response = self.system.baremetal.get('/reservations')
+        sdk_exc.raise_from_response(response)
+        return response.json()['reservations']
+
+    def nodes(self):
+        return list(self.system.baremetal.nodes(details=True))
+
+    def hosts_are_up(self):
+        rows = self.compute_services()
+        assert {row['Host'] for row in rows} == set(self.cloud.hosts)
+        assert {row['State'] for row in rows} == {'up'}
+
+    def compute_services(self):
+        return self.openstack('compute', 'service', 'list', '--service',
+                              'nova-compute')
+
+    def reported(self):
+        """When each host has told last that it is up."""
+        return {row['Host']: row['Updated At']
+                for row in self.compute_services()}
+
+    def configure(self, driver, mode=None):
+        self.cloud.driver, self.cloud.mode = driver, mode
+        self.cloud.configure()
+
+    def switch(self, driver):
+        """Give the hosts, which have no servers, another kind of rows.
+
+        :returns: the hosts whose services were deleted for that.
+        """
+        for host in self.cloud.hosts:
+            self.act('compute', 'service', 'set', '--disable', host,
+                     'nova-compute')
+        self.cloud.stop(*self.cloud.hosts)
+        having_rows = {
+            each.service_details['host'] for each in
+            self.connection.compute.hypervisors(details=True)}
+        for row in self.compute_services():
+            if row['Host'] in having_rows:
+                self.act('compute', 'service', 'delete', row['ID'])
+            else:
+                # Nova cannot delete it, and there is nothing to delete.
+                self.act('compute', 'service', 'set', '--enable',
+                         row['Host'], 'nova-compute')
+        self.configure(driver)
+        self.cloud.start_computes()
+        return having_rows
+
+    def sweep(self):
+        """Give back the nodes whose lease is over."""
+        self.cloud.run(
+            'ironic-reservations-manage', '--config-file',
+            self.cloud.folder / 'ironic' / 'ironic.conf', 'sweep')
+
+    def placement(self, host):
+        """Inventory and consumers of a host's provider."""
+        placement = self.connection.placement
+        providers = list(placement.resource_providers(name=host))
+        assert len(providers) == 1
+        inventory = [
+            each for each in
+            placement.resource_provider_inventories(providers[0])
+            if each.resource_class == CLASS]
+        assert len(inventory) == 1
+        response = placement.get(
+            f'/resource_providers/{providers[0].id}/allocations')
+        sdk_exc.raise_from_response(response)
+        return inventory[0], set(response.json()['allocations'])
+
+    def agree(self):
+        """Servers, Ironic, reservations and Placement tell the same."""
+        capacity = self.openstack('baremetal', 'reservation', 'capacity',
+                                  '--no-cache', user='system')
+        total = sum(row['Total'] for row in capacity)
+        free = sum(row['Free'] for row in capacity)
+        listed = self.openstack('baremetal', 'reservation', 'list',
+                                user='system')
+        hosts = {row['Instance UUID']: row['Host'] for row in listed}
+        # Those without a host never came to one, or have left it.
+        servers = {each.id: each.compute_host for each in self.servers()
+                   if each.compute_host}
+        assert hosts == servers
+        nodes = self.nodes()
+        assert len(nodes) == total
+        assert set(servers) == {
+            node.instance_id for node in nodes if node.instance_id}
+        assert free == total - len(servers)
+        for host in self.cloud.hosts:
+            held = {server for server in hosts if hosts[server] == host}
+            inventory, consumers = self.placement(host)
+            assert consumers == held
+            assert inventory.total == total
+            assert inventory.reserved == total - free - len(held)
+
+    def all_free(self):
+        self.drained()
+        assert not self.reservations()
+        self.agree()
+
+    def drained(self):
+        """The same, as far as it does not matter what rows hosts have."""
+        assert not self.servers()
+        assert all(node.provision_state == 'available'
+                   and not node.instance_id for node in self.nodes())
