@@ -25,7 +25,7 @@ from ironic_reservations.db import queries
 _AGE_TO_COST = 50
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Profile:
     """Nodes alike.
 
@@ -33,16 +33,20 @@ class Profile:
     :param node: a matching.Node that stands for each of them.
     :param counts: numbers of nodes by why they cannot be held; None: they
         can.
+    :param held: numbers of nodes by the host that holds them.
     :param first: the least id of these nodes; nodes that were enrolled
         together are near each other.
     :param last: the greatest.
+    :param spare: matching.Nodes that a search has read and did not need.
     """
 
     raw: dict
     node: matching.Node
     counts: dict
+    held: dict
     first: int
     last: int
+    spare: list = dataclasses.field(default_factory=list, repr=False)
 
     @property
     def total(self):
@@ -68,29 +72,37 @@ class Profile:
                                                     self.node.lessee)
 
 
-def count(candidates=()):
+class Profiles(list):
+    """Profiles that were counted at once.
+
+    :ivar fits: what is worth remembering as long as they last: see search.
+    """
+
+    def __init__(self, profiles=()):
+        super().__init__(profiles)
+        self.fits = {}
+
+
+def count(candidates=(), with_hosts=False):
     """The fleet's profiles as they are now: one aggregate query.
 
     :param candidates: sets of UUIDs and names; a node that is in one of them
         is a profile of its own, with its uuid and name.
-    :returns: list of Profile.
+    :param with_hosts: count, too, which host holds how many.
+    :returns: Profiles.
     """
-    return _profiles(queries.fleet(candidates))
-
-
-def _profiles(query):
     rows = collections.defaultdict(list)
-    with engine.get_engine().connect() as connection:
-        for row in connection.execute(query):
-            facts = tuple((name, functions.as_text(value))
-                          for name, value in row._mapping.items()
-                          if name.startswith(('profile_', 'candidate_')))
-            rows[facts].append(row._mapping)
-    return [_profile(dict(facts), alike) for facts, alike in rows.items()]
+    for row in engine.rows(queries.fleet(candidates, with_hosts)):
+        facts = tuple((name, functions.as_text(value))
+                      for name, value in row._mapping.items()
+                      if name.startswith(('profile_', 'candidate_')))
+        rows[facts].append(row._mapping)
+    return Profiles(_profile(dict(facts), alike)
+                    for facts, alike in rows.items())
 
 
 def _profile(facts, rows):
-    """A Profile of the rows that differ in ``reason`` alone."""
+    """A Profile of the rows that differ in ``reason`` and ``host`` alone."""
     raw = {name: facts[f'profile_{name}'] for name in queries.PROFILE}
     properties = raw['unlike_others'] or json.dumps(
         {name: raw[name] for name in ('memory_mb', 'cpus', 'local_gb',
@@ -103,8 +115,13 @@ def _profile(facts, rows):
         **{name: raw[name] for name in
            ('resource_class', 'conductor_group', 'shard', 'owner',
             'lessee')})
+    counts, held = collections.Counter(), collections.Counter()
+    for row in rows:
+        counts[row['reason']] += row['nodes']
+        if row.get('host') is not None:
+            held[functions.as_text(row['host'])] += row['nodes']
     return Profile(
-        raw, node, {row.get('reason'): row['nodes'] for row in rows},
+        raw, node, counts, held,
         min(row['first'] for row in rows), max(row['last'] for row in rows))
 
 
@@ -124,7 +141,9 @@ class _Shared:
         """The result, at most so many seconds old now, and its age."""
         asked = time.monotonic()
         if asked - self._started > max_age:
-            with self._lock:
+            # Others wait for the lock and keep their connections: whoever has
+            # the lock must not wait for one.
+            with engine.connection(), self._lock:
                 if asked - self._started > max_age:
                     self._renew()
         return self._result, max(asked - self._started, 0)
@@ -153,11 +172,9 @@ class _Shared:
 
 
 _fleet = _Shared(count)
-
-
-@functools.lru_cache(maxsize=4096)
-def _held(host):
-    return _Shared(lambda: _profiles(queries.held_by(host)))
+# What a host holds and what is free are counted at once: a node that changes
+# in between, as its lessee does when it is deployed, would count twice.
+_fleet_with_hosts = _Shared(functools.partial(count, with_hosts=True))
 
 
 def at_hand():
@@ -200,32 +217,33 @@ def capacity(max_age, host=None, limited_to=None, resource_class=None,
                  == conductor_group.lower())
                 and shard in (None, node.shard))
 
-    profiles, age = _fleet.get(max_age)
-    rows = _rows(profile for profile in profiles
-                 if of_interest(profile) and inside(profile))
-    if host is not None:
-        held, held_age = _held(host).get(max_age)
-        age = max(age, held_age)
-        for profile in filter(of_interest, held):
+    profiles, age = (_fleet if host is None else _fleet_with_hosts
+                     ).get(max_age)
+    rows = {}
+    for profile in filter(of_interest, profiles):
+        held = profile.held.get(host, 0)
+        if inside(profile):
+            _add(rows, profile, held)
+        elif held:
             row = _row(rows, profile)
-            row['held'] += profile.total
-            row['total'] = max(row['total'], row['held'])
+            row['total'] += held
+            row['held'] += held
     return _ordered(rows), age
 
 
 def present(profiles):
     """The profiles as ``capacity`` gives them, with nothing held."""
-    return _ordered(_rows(profiles))
-
-
-def _rows(profiles):
-    """Rows by what a request can tell of them."""
     rows = {}
     for profile in profiles:
-        row = _row(rows, profile)
-        row['total'] += profile.total
-        row['free'] += profile.free
-    return rows
+        _add(rows, profile)
+    return _ordered(rows)
+
+
+def _add(rows, profile, held=0):
+    row = _row(rows, profile)
+    row['total'] += profile.total
+    row['free'] += profile.free
+    row['held'] += held
 
 
 def _ordered(rows):

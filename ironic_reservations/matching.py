@@ -189,7 +189,10 @@ def has_class(resource_class, normalized):
 
 def matches(asked, node):
     """Whether a node satisfies all of the ``constraints`` of a request."""
-    return all(satisfied(node) for _, satisfied in asked)
+    for _, satisfied in asked:
+        if not satisfied(node):
+            return False
+    return True
 
 
 def fit(spec, node):

@@ -2,6 +2,7 @@
 """What is wanted: the request spec, parsed once into a frozen value."""
 
 import dataclasses
+import functools
 import json
 import math
 import re
@@ -55,6 +56,7 @@ def canonical_architecture(name):
     return _ARCHITECTURES.get(name, name)
 
 
+@functools.lru_cache(maxsize=1024)
 def normalize_resource_class(name):
     """A node's resource class as Placement knows it.
 
@@ -82,7 +84,9 @@ class Expression:
     def __str__(self):
         return f' {self.text}' if self.operator else f'={self.text}'
 
+    # Flavors are few, and the grammar takes a millisecond.
     @classmethod
+    @functools.lru_cache(maxsize=1024)
     def parse(cls, field, text):
         """Read an expression.
 

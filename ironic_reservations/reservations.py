@@ -122,15 +122,17 @@ def hold(instance_uuid, spec, owner, lease=None, limited_to=None):
     :raises: NoMatchingNode; Conflict when the instance holds a node for
         something else, or its node has gone too far to be moved.
     """
-    tried = False
+    tried = searched = False
 
     @engine.retry
     def attempt():
         # Each round begins with reading: after a COMMIT whose outcome is
         # unknown, the reservation may be there.
-        nonlocal tried
+        nonlocal tried, searched
         for _ in range(_ROUNDS):
-            held = _held(instance_uuid)
+            now, carried, expired = engine.rows(
+                *queries.outlook(instance_uuid))[0]
+            held = _held(instance_uuid) if carried else None
             if held is not None:
                 ours = tried and owner == Owner(held.host, held.project_id,
                                                 held.user_id)
@@ -138,23 +140,30 @@ def hold(instance_uuid, spec, owner, lease=None, limited_to=None):
                 if held is not None:
                     return held, ours
                 continue  # It moved on while we looked.
-            _give_back_lapsed(limit=_IN_PASSING)
+            if expired:
+                _give_back_lapsed(limit=_IN_PASSING)
+            values = {
+                'instance_uuid': instance_uuid, 'created_at': now,
+                'expires_at': lease and now + datetime.timedelta(0, lease),
+                'request_spec': spec.canonical, **vars(owner)}
             try:
                 for node in search.search(spec, limited_to):
                     tried = True
-                    tried = _take(node, spec, owner, lease, limited_to,
-                                  instance_uuid)
-                    if tried:
-                        break
+                    held = _take(node, spec, limited_to, values)
+                    if held is not None:
+                        return held, True
+                    tried = False
             except db_exc.DBDuplicateEntry:
                 # Another request for the same instance was faster, or a row
                 # whose node has moved on is in the way of ours.
                 tried = False
                 _purge(instance_uuid, node.id)
             except exception.NoMatchingNode:
-                # The rest of the lapsed ones, now that they are wanted.
-                if not _give_back_lapsed():
+                # The rest of the lapsed ones, now that they are wanted. If
+                # there is none left, another may just have given it back.
+                if not _give_back_lapsed() and (searched or not expired):
                     raise
+                searched = True
         raise _changing(instance_uuid)
 
     reservation, created = attempt()
@@ -166,22 +175,31 @@ def hold(instance_uuid, spec, owner, lease=None, limited_to=None):
     return reservation, created
 
 
-def _take(node, spec, owner, lease, limited_to, instance_uuid):
-    """One transaction; False when the node is no longer as it was read."""
-    with engine.get_engine().begin() as connection:
-        held = connection.execute(
-            queries.hold(node, spec, limited_to, instance_uuid)).rowcount
-        if held:
-            connection.execute(queries.insert(
-                lease, instance_uuid=instance_uuid, node_id=node.id,
-                node_uuid=node.uuid, request_spec=spec.canonical,
-                **dataclasses.asdict(owner)))
-    return bool(held)
+def _take(node, spec, limited_to, values):
+    """One transaction; None when the node is no longer as it was read.
+
+    :param values: of the row, but for those that come from the node.
+    :returns: Reservation: what the guard has seen and what was written.
+    """
+    values = {**values, 'node_id': node.id, 'node_uuid': node.uuid}
+    with engine.transaction() as connection:
+        if not connection.execute(*queries.hold(
+                node, spec, limited_to, values['instance_uuid'])).rowcount:
+            return None
+        [row_id] = connection.execute(
+            queries.INSERT, values).inserted_primary_key
+    return Reservation(
+        id=row_id, node_name=node.name, resource_class=node.resource_class,
+        provision_state='available', maintenance=False, lock=None,
+        lapsed=False, updated_at=None, **values)
 
 
-def _rows(query):
-    with engine.get_engine().connect() as connection:
-        return [row._mapping for row in connection.execute(query)]
+def _reservation(row):
+    return Reservation(**row._mapping)
+
+
+def _reservations(query):
+    return list(map(_reservation, engine.rows(query)))
 
 
 def _held(instance_uuid):
@@ -189,10 +207,10 @@ def _held(instance_uuid):
 
     :raises: Conflict when a node carries it without a reservation.
     """
-    for row in _rows(queries.carrier(instance_uuid)):
-        if row['id'] is None:
+    for row in engine.rows(queries.carrier(instance_uuid)):
+        if row.id is None:
             raise _in_use(instance_uuid)
-        held = Reservation(**row)
+        held = _reservation(row)
         if not held.lapsed:
             return held
         _give_back(held)
@@ -230,7 +248,7 @@ def _again(held, spec, owner, lease, limited_to, ours):
         return held
     if same_host and lease is None and held.expires_at is None:
         return held
-    with engine.get_engine().begin() as connection:
+    with engine.transaction() as connection:
         if not connection.execute(queries.renew(
                 held.id, owner.host or held.host, lease)).rowcount:
             return None
@@ -249,27 +267,28 @@ def _give_back(held):
     One transaction: the node must still be untouched, and the lease must not
     have been renewed meanwhile.
     """
-    with engine.get_engine().connect() as connection:
+    with engine.transaction() as connection:
         given_back = (
             connection.execute(queries.give_back(
                 held.node_id, held.instance_uuid)).rowcount
             and connection.execute(queries.delete_expired(held.id)).rowcount)
-        if given_back:
-            connection.commit()
-            LOG.warning('The lease of instance %(instance)s on node %(node)s '
-                        'for host %(host)s is over; the node is free again',
-                        {'instance': held.instance_uuid,
-                         'node': held.node_uuid, 'host': held.host})
+        if not given_back:
+            connection.rollback()
+    if given_back:
+        LOG.warning('The lease of instance %(instance)s on node %(node)s '
+                    'for host %(host)s is over; the node is free again',
+                    {'instance': held.instance_uuid, 'node': held.node_uuid,
+                     'host': held.host})
     return bool(given_back)
 
 
 def _give_back_lapsed(limit=None):
     """Free nodes whose leases are over, a few of them or all; how many."""
-    expired = [Reservation(**row) for row in _rows(queries.expired(limit))]
+    expired = _reservations(queries.expired(limit))
     if any(each.state == 'active' for each in expired):
         # What is deployed needs its lease no more: without this, every
         # request would look at every instance that there is.
-        with engine.get_engine().begin() as connection:
+        with engine.transaction() as connection:
             connection.execute(
                 queries.end_leases(PROVISION_STATES['active']))
     return sum(_give_back(each) for each in expired if each.lapsed)
@@ -290,11 +309,11 @@ def overdue():
 
     :returns: list of Reservation.
     """
-    return [Reservation(**row) for row in _rows(queries.overdue())]
+    return _reservations(queries.overdue())
 
 
 def _purge(instance_uuid=None, node_id=None):
-    with engine.get_engine().begin() as connection:
+    with engine.transaction() as connection:
         purged = connection.execute(
             queries.purge(instance_uuid, node_id)).rowcount
     if purged:
@@ -303,19 +322,18 @@ def _purge(instance_uuid=None, node_id=None):
 
 
 @engine.retry
-def get(instance_uuid, limited_to=None):
+def get(instance_uuid):
     """The reservation of an instance.
 
-    :param limited_to: when given, only this project's.
     :raises: NotFound.
     """
-    return _get(instance_uuid, limited_to)
+    return _get(instance_uuid)
 
 
 def _get(instance_uuid, limited_to=None):
-    for row in _rows(queries.live(limited_to).where(
+    for held in _reservations(queries.live(limited_to).where(
             queries.having('instance_uuid', instance_uuid))):
-        return Reservation(**row)
+        return held
     raise not_found(instance_uuid)
 
 
@@ -355,8 +373,8 @@ def find(limited_to=None, state=None, node=None, limit=None, marker=None,
         except exception.NotFound:
             raise exception.InvalidInput(
                 'marker', 'must be the instance UUID of a reservation')
-    return [Reservation(**row) for row in _rows(queries.ordered(
-        query, sort_key, sort_dir, after).limit(limit))]
+    return _reservations(queries.ordered(
+        query, sort_key, sort_dir, after).limit(limit))
 
 
 def release(instance_uuid, authorize=lambda reservation: None, host=None,
@@ -401,9 +419,9 @@ def release(instance_uuid, authorize=lambda reservation: None, host=None,
 
 def _clear(instance_uuid):
     """Away with what an instance has left: a lapsed hold, a finished row."""
-    for row in _rows(queries.carrier(instance_uuid)):
-        if row['lapsed']:
-            _give_back(Reservation(**row))
+    for row in engine.rows(queries.carrier(instance_uuid)):
+        if row.lapsed:
+            _give_back(_reservation(row))
     _purge(instance_uuid)
 
 
@@ -420,12 +438,12 @@ def _check_releasable(held, forced):
 
 def _let_go(held, host, forced):
     """One transaction; False when the reservation is no longer as read."""
-    with engine.get_engine().connect() as connection:
+    with engine.transaction() as connection:
         let_go = (
             connection.execute(queries.release(
                 held.node_id, held.instance_uuid, RELEASABLE,
                 forced)).rowcount
             and connection.execute(queries.delete(held.id, host)).rowcount)
-        if let_go:
-            connection.commit()
+        if not let_go:
+            connection.rollback()
     return bool(let_go)

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which node to hold: profiles order the search, current rows decide."""
 
+import dataclasses
+import functools
 import itertools
 import random
+
+import sqlalchemy as sa
 
 from ironic_reservations import capacity
 from ironic_reservations import exception
@@ -12,7 +16,16 @@ from ironic_reservations.db import engine
 from ironic_reservations.db import queries
 
 #: How many nodes are read at once, at first and at most.
-PAGE, LARGEST_PAGE = 16, 1024
+PAGE, LARGEST_PAGE = 8, 1024
+
+#: How many ids the first look is at.
+NEAR = 2048
+
+#: Of a profile with so few free nodes all are read at once.
+FEW = 16
+
+#: For how many requests it is remembered which profiles fit.
+REMEMBERED = 256
 
 #: How often a search begins anew because all that it found was taken.
 _SEARCHES = 5
@@ -99,75 +112,112 @@ def _none(verdict):
 def _candidates(spec, asked, limited_to, profiles):
     """Yield the free nodes that match: profile after profile."""
     if spec.candidate_nodes:
-        yield from _nodes(spec, asked, limited_to,
-                          list(map(queries.are, spec.candidate_nodes)),
-                          [(0, request_spec.MAX_INT)], LARGEST_PAGE)
+        named = sa.and_(*map(queries.are, spec.candidate_nodes))
+        yield from _any(spec, asked, limited_to, named,
+                        0, request_spec.MAX_INT, request_spec.MAX_INT)
         return
-    fitting = [profile for profile in profiles
-               if profile.visible_to(limited_to)
-               and matching.matches(asked, profile.node)]
+    fits = _fits(spec, asked, limited_to, profiles)
     # Equals in random order here and below, or every process would want the
     # same.
-    random.shuffle(fitting)
-    fitting.sort(key=lambda profile: matching.fit(spec, profile.node))
+    fitting = random.sample(list(fits), len(fits))
+    fitting.sort(key=fits.get)
     for has_free, group in itertools.groupby(
             fitting, key=lambda profile: bool(profile.free)):
         if has_free:
             for profile in group:
-                yield from _of(spec, asked, limited_to, [profile], PAGE)
+                yield from _alike(asked, limited_to, profile)
         else:
             # They had no free node when they were counted. One may have come
             # free since: look through all of them at once.
-            yield from _of(spec, asked, limited_to, list(group), LARGEST_PAGE)
+            group = list(group)
+            like = queries.like([profile.raw for profile in group])
+            for node in _any(spec, asked, limited_to, like,
+                             min(profile.first for profile in group),
+                             max(profile.last for profile in group),
+                             LARGEST_PAGE):
+                # Among so many profiles there are others: their turn comes.
+                if matching.fit(spec, node) <= fits[group[-1]]:
+                    yield node
 
 
-def _of(spec, asked, limited_to, profiles, size):
-    """Yield the free nodes of some profiles."""
-    first = min(profile.first for profile in profiles)
-    last = max(profile.last for profile in profiles)
-    # From a random id on and round, so that many processes do not meet.
-    start = random.randint(first, last)
-    yield from _nodes(spec, asked, limited_to,
-                      [queries.like([profile.raw for profile in profiles])],
-                      [(start, last), (first, start - 1)], size)
+def _fits(spec, asked, limited_to, profiles):
+    """The profiles that match, and how badly they fit.
 
-
-def _nodes(spec, asked, limited_to, where, ranges, size):
-    """Yield the free nodes that match, each page's best fit first.
-
-    :param where: what narrows the search in SQL.
-    :param ranges: of ids, pairs, to be read in this order.
-    :param size: of the first page; they grow when nothing comes of them.
+    Most requests ask for what others have asked for, of the same profiles.
     """
-    where = [*queries.FREE, queries.UNLOCKED, *where,
-             *queries.visible_to(limited_to)]
-    rows = []
-    while ranges:
-        first, last = ranges[0]
-        got = _read(queries.page(where, first, last, size - len(rows)))
-        if len(got) < size - len(rows):
-            ranges.pop(0)
-        else:
-            ranges[0] = got[-1].id + 1, last
-        rows += got
-        if rows and (len(rows) == size or not ranges):
-            page = [node for node in _facts(rows)
-                    if matching.matches(asked, node)]
-            random.shuffle(page)
-            page.sort(key=lambda node: matching.fit(spec, node))
-            yield from page
-            rows, size = [], min(size * 4, LARGEST_PAGE)
+    known = profiles.fits.get((spec, limited_to))
+    if known is None:
+        known = {profile: matching.fit(spec, profile.node)
+                 for profile in profiles if profile.visible_to(limited_to)
+                 and matching.matches(asked, profile.node)}
+        if len(profiles.fits) < REMEMBERED:
+            profiles.fits[spec, limited_to] = known
+    return known
 
 
-def _facts(rows):
-    """The nodes of a page with their traits."""
-    traits = {row.id: set() for row in rows}
-    for node_id, trait in _read(queries.traits_of(traits)):
-        traits[node_id].add(trait)
-    return [matching.Node(**row._mapping, traits=frozenset(traits[row.id]))
-            for row in rows]
+def _alike(asked, limited_to, profile):
+    """Yield the free nodes of a profile, which all fit as well.
+
+    A page has more of them than one request needs. The next ones take what
+    is left: the guard of the hold knows whether it is still as it was read.
+    """
+    page = functools.partial(queries.page_like, profile.raw, limited_to)
+    pages = (_pages(page, profile.first, profile.last, FEW)
+             if profile.free <= FEW else _round(page, profile))
+    left, profile.spare[:] = profile.spare[:], ()
+    for nodes in itertools.chain([left], (
+            [dataclasses.replace(profile.node, **row._mapping)
+             for row in rows] for rows in pages)):
+        random.shuffle(nodes)
+        try:
+            while nodes:
+                node = nodes.pop()
+                if matching.matches(asked, node):
+                    yield node
+        finally:
+            profile.spare[:] = nodes[:FEW]
 
 
-def _read(query):
-    with engine.get_engine().connect() as connection:
-        return connection.execute(query).all()
+def _round(page, profile):
+    """Pages from a random id on, so that many processes do not meet."""
+    start = random.randint(profile.first, profile.last)
+    before = start
+    if engine.has_index(queries.CLASS_INDEX):
+        # Mostly there is a free one near by.
+        before = min(start + NEAR, profile.last) + 1
+        near = functools.partial(page, near=True)
+        yield from _pages(near, start, before - 1, PAGE)
+    yield from _pages(page, before, profile.last, PAGE)
+    yield from _pages(page, profile.first, start - 1, PAGE)
+
+
+def _any(spec, asked, limited_to, where, first, last, size):
+    """Yield the free nodes that match, each page's best fit first."""
+    page = functools.partial(queries.page, where, limited_to)
+    for rows in _pages(page, first, last, size):
+        nodes = [node for node in map(_node, rows)
+                 if matching.matches(asked, node)]
+        random.shuffle(nodes)
+        nodes.sort(key=lambda node: matching.fit(spec, node))
+        yield from nodes
+
+
+def _node(row):
+    facts = dict(row._mapping)
+    traits = facts.pop('traits')
+    return matching.Node(
+        **facts, traits=frozenset(traits.split(',') if traits else ()))
+
+
+def _pages(page, first, last, size):
+    """Yield lists of rows, ever longer ones.
+
+    :param page: the query of a page, a function of its ids and its size.
+    """
+    while first <= last:
+        rows = engine.rows(*page(first, last, size))
+        if not rows:
+            return
+        first = rows[-1].id + 1 if len(rows) == size else last + 1
+        size = min(size * 4, LARGEST_PAGE)
+        yield rows

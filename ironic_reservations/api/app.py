@@ -6,7 +6,6 @@ from oslo_middleware import basic_auth
 from oslo_middleware import cors
 from oslo_middleware import http_proxy_to_wsgi
 from oslo_middleware import request_id
-import pecan
 
 from ironic_reservations.api import controllers
 from ironic_reservations.api import errors
@@ -20,6 +19,12 @@ _VERSION_HEADERS = [version.HEADER, version.MIN_HEADER, version.MAX_HEADER]
 class _Cors(cors.CORS):
     simple_headers = [*cors.CORS.simple_headers, 'X-Auth-Token',
                       *_VERSION_HEADERS]
+
+    def __call__(self, environ, start_response):
+        if 'HTTP_ORIGIN' in environ or environ['REQUEST_METHOD'] == 'OPTIONS':
+            return super().__call__(environ, start_response)
+        # No browser asks: spare everybody else what follows.
+        return self.application(environ, start_response)
 
 
 class _BasicAuth(basic_auth.BasicAuthMiddleware):
@@ -43,19 +48,20 @@ def make_app(ironic=None):
 
     :param ironic: Ironic's WSGI application when we run inside it.
     """
-    app = pecan.Pecan(controllers.RootController(), force_canonical=False,
-                      guess_content_type_from_ext=False)
+    app = controllers.Application()
     # Behind the authentication: a stranger's body is not even read.
     app = limits.Limits(app)
     # Inside of the authentication, since basic_auth takes an exception from
     # within for a refusal of its own ...
-    app = errors.ErrorEnvelope(app)
+    app = errors.Errors(app)
     app = _authenticate(app)
     # ... and outside of it, for what it refuses.
     app = errors.ErrorEnvelope(app)
     # Every answer tells the versions, a refusal too.
     app = version.ApiVersion(app, ironic)
-    app = http_proxy_to_wsgi.HTTPProxyToWSGI(app, CONF)
+    proxy = http_proxy_to_wsgi.HTTPProxyToWSGI(app, CONF)
+    if CONF.oslo_middleware.enable_proxy_headers_parsing:
+        app = proxy
     app = _RequestId(app, CONF)
     # Outermost: a browser's preflight has no token, and its errors must be
     # readable to the page that asked.

@@ -76,23 +76,33 @@ def envelope(status, message, **more):
         json_body={'error_message': json.dumps(fault), **more})
 
 
-class ErrorEnvelope:
-    """Give every error of the application inside the same form."""
+_PRESENTED = 'ironic_reservations.presented'
 
-    _DONE = 'ironic_reservations.enveloped'
+
+class Errors:
+    """Present what the application inside raises."""
 
     def __init__(self, app):
         self.app = app
 
     def __call__(self, environ, start_response):
         try:
-            response = webob.Request(environ).get_response(self.app)
+            return self.app(environ, start_response)
         except Exception as error:
-            response = present(error)
-        else:
-            if response.status_int >= 400 and self._DONE not in environ:
-                self._wrap(response)
-        environ[self._DONE] = True
+            environ[_PRESENTED] = True
+            return present(error)(environ, start_response)
+
+
+class ErrorEnvelope:
+    """Give every error of the application inside the same form."""
+
+    def __init__(self, app):
+        self.app = Errors(app)
+
+    def __call__(self, environ, start_response):
+        response = webob.Request(environ).get_response(self.app)
+        if response.status_int >= 400 and _PRESENTED not in environ:
+            self._wrap(response)
         return response(environ, start_response)
 
     @staticmethod

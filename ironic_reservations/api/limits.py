@@ -39,7 +39,7 @@ class Limits:
             environ[_BODY] = body
         request.body = b''
         # Ours is JSON whatever a client's Accept header prefers.
-        request.accept = 'application/json'
+        environ.pop('HTTP_ACCEPT', None)
         return self.app(environ, start_response)
 
 

@@ -17,6 +17,8 @@ HEADER = 'X-OpenStack-Ironic-API-Version'
 MIN_HEADER = 'X-OpenStack-Ironic-API-Minimum-Version'
 MAX_HEADER = 'X-OpenStack-Ironic-API-Maximum-Version'
 
+_VARIABLE = 'HTTP_' + HEADER.upper().replace('-', '_')
+
 #: What the application says when it runs alone: Ironic 39's versions.
 MIN_VERSION, MAX_VERSION = '1.1', '1.115'
 
@@ -33,17 +35,21 @@ class ApiVersion:
         self.ironic = ironic
 
     def __call__(self, environ, start_response):
-        request = webob.Request(environ)
+        app = self.app
         least, most = self._range
         version = least
         try:
-            version = _asked_for(request.headers, least, most)
-            response = request.get_response(self.app)
+            version = _asked_for(environ.get('HTTP_OPENSTACK_API_VERSION'),
+                                 environ.get(_VARIABLE), least, most)
         except exception.NotAcceptable as error:
-            response = errors.present(error)
-        response.headers.update(
-            {HEADER: version, MIN_HEADER: least, MAX_HEADER: most})
-        return response(environ, start_response)
+            app = errors.present(error)
+
+        def start(status, headers, *exc_info):
+            return start_response(status, [
+                *headers, (HEADER, version), (MIN_HEADER, least),
+                (MAX_HEADER, most)], *exc_info)
+
+        return app(environ, start)
 
     @functools.cached_property
     def _range(self):
@@ -55,11 +61,17 @@ class ApiVersion:
                 headers.get(MAX_HEADER, MAX_VERSION))
 
 
-def _asked_for(headers, least, most):
+@functools.lru_cache(maxsize=128)
+def _asked_for(standard, ironics, least, most):
     """The version that a request's headers ask for.
 
+    :param standard: value of the header OpenStack-API-Version, or None.
+    :param ironics: value of Ironic's own, or None.
     :raises: NotAcceptable when it is malformed or out of range.
     """
+    headers = {'openstack-api-version': standard, HEADER: ironics}
+    headers = {name: value for name, value in headers.items()
+               if value is not None}
     try:
         asked = microversion_parse.get_version(
             headers, service_type='baremetal', legacy_headers=[HEADER])

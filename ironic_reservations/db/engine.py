@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The connection to Ironic's database."""
 
+import contextlib
 import functools
 import threading
 import time
@@ -20,32 +21,57 @@ LOG = log.getLogger(__name__)
 _lock = threading.Lock()
 _engine = None
 
+
+class _Open(threading.local):
+    """What a thread has open: a connection, and what will close it."""
+
+    connection = scope = None
+
+
+_open = _Open()
+
+# The names of the indexes on Ironic's table of nodes, by engine.
+_indexes = {}
+
 #: Seconds after which a request does not try again.
 _PATIENCE = 3
+
+#: How often a request tries again to reach the database, within a third of a
+#: second: while that is away, nobody is to wait for a worker in vain.
+_RECONNECTS = 5
 
 
 def retry(function):
     """Run a function again when the database aborted what it did.
 
-    That is for a few seconds after a deadlock or a lost connection. It goes
-    *outside* of the transaction; what it wraps must bear being run twice,
-    also when the first run's COMMIT went through unnoticed.
+    That is for a few seconds after a deadlock, and a few times after a lost
+    connection. It goes *outside* of the transaction; what it wraps must bear
+    being run twice, also when the first run's COMMIT went through unnoticed. A
+    run does all that it does on one connection.
     """
+    def run(*args, **kwargs):
+        with _one_connection():
+            return function(*args, **kwargs)
+
     @functools.wraps(function)
     def wrapper(*args, **kwargs):
         patient_until = time.monotonic() + _PATIENCE
+        lost = 0
 
         def may_pass(error):
+            nonlocal lost
+            lost += isinstance(error, db_exc.DBConnectionError)
             return time.monotonic() < patient_until and (
-                isinstance(error, (db_exc.DBDeadlock,
-                                   db_exc.DBConnectionError))
+                isinstance(error, db_exc.DBDeadlock)
+                or isinstance(error, db_exc.DBConnectionError)
+                and lost <= _RECONNECTS
                 # SQLite, when another process writes for longer than the
                 # busy timeout.
                 or 'database is locked' in str(error))
 
         attempt = db_api.wrap_db_retry(
             max_retries=100, retry_interval=0.01, inc_retry_interval=True,
-            max_retry_interval=0.2, exception_checker=may_pass)(function)
+            max_retry_interval=0.2, exception_checker=may_pass)(run)
         try:
             return attempt(*args, **kwargs)
         except (db_exc.DBNonExistentTable, sa.exc.ProgrammingError):
@@ -75,6 +101,62 @@ def get_engine():
                     raise
                 _engine = engine
     return _engine
+
+
+@contextlib.contextmanager
+def _one_connection():
+    """Let all that the thread does go over one connection, if it needs one."""
+    if _open.scope is not None:
+        yield
+        return
+    with contextlib.ExitStack() as _open.scope:
+        try:
+            yield
+        finally:
+            _open.connection = _open.scope = None
+
+
+@contextlib.contextmanager
+def connection():
+    """The connection of the thread, or else one for this alone."""
+    if _open.scope is None:
+        with get_engine().connect() as opened:
+            yield opened
+        return
+    if _open.connection is None:
+        _open.connection = _open.scope.enter_context(get_engine().connect())
+    yield _open.connection
+
+
+def rows(query, values=None):
+    """All that a query finds, in the data as they are now."""
+    with connection() as opened:
+        found = opened.execute(query, values).all()
+        # A transaction that writes begins with its write, and SQLite's
+        # writers wait for every reader that has not ended.
+        opened.rollback()
+    return found
+
+
+@contextlib.contextmanager
+def transaction():
+    """A transaction that writes; its connection."""
+    with connection() as opened, opened.begin():
+        yield opened
+
+
+def has_index(name):
+    """Whether MySQL has an index of a name on Ironic's table of nodes."""
+    engine = get_engine()
+    if engine.dialect.name != 'mysql':
+        return False
+    if engine not in _indexes:
+        # SQLAlchemy's inspection would want another connection, or leave this
+        # one with its errors untranslated.
+        _indexes[engine] = {row.name for row in rows(sa.text(
+            'SELECT index_name AS name FROM information_schema.statistics '
+            "WHERE table_schema = DATABASE() AND table_name = 'nodes'"))}
+    return name in _indexes[engine]
 
 
 def connect():

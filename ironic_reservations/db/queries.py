@@ -1,22 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The statements, as functions of what they are about."""
+"""The statements, as functions of what they are about.
+
+Those that every hold needs come with their values beside them. SQLAlchemy
+takes longer to put such a statement together than the database takes to run
+it: there is one of each shape, built once.
+"""
 
 import datetime
+import functools
 
 import sqlalchemy as sa
 
 from ironic_reservations import matching
-from ironic_reservations.db import functions
+from ironic_reservations.db import functions as fn
 from ironic_reservations.db import models
 
 nodes = models.nodes
 node_traits = models.node_traits
 reservations = models.reservations
 
-#: What matching reads of a node, in the order of ``matching.Node``.
-FACTS = (nodes.c.id, nodes.c.uuid, nodes.c.name, nodes.c.resource_class,
-         nodes.c.properties, nodes.c.conductor_group, nodes.c.shard,
-         nodes.c.owner, nodes.c.lessee)
+#: What matching reads of a node, by the names of ``matching.Node``: what
+#: nodes of one hardware profile differ in, and all.
+OWN_FACTS = (nodes.c.id, nodes.c.uuid, nodes.c.name, nodes.c.properties)
+FACTS = (*OWN_FACTS, nodes.c.resource_class, nodes.c.conductor_group,
+         nodes.c.shard, nodes.c.owner, nodes.c.lessee,
+         fn.trait_set().label('traits'))
+
+#: Ironic's index on nodes.resource_class, which InnoDB keeps in order of id.
+CLASS_INDEX = 'resource_class_idx'
 
 #: How many hardware profiles a statement tells from each other at most.
 _PROFILES = 20
@@ -60,7 +71,7 @@ TOUCHED = sa.or_(
     sa.exists().where(models.volume_targets.c.node_id == nodes.c.id),
 )
 
-_EXPIRED = reservations.c.expires_at <= functions.utcnow()
+_EXPIRED = reservations.c.expires_at <= fn.utcnow()
 
 #: The lease is over: gone from every read, the node counts as free.
 LAPSED = sa.and_(CARRIED, _EXPIRED, ~TOUCHED)
@@ -73,36 +84,13 @@ def equal(column, text):
 
     utf8mb4_bin of our own table, too, ignores trailing spaces.
     """
-    return sa.and_(column == text, functions.same_text(column, text))
+    return sa.and_(column == text, fn.same_text(column, text))
 
 
-def visible_to(project_id):
-    """Nodes that a project may use; all of them for None."""
-    if project_id is None:
-        return ()
-    return (sa.or_(functions.same_text(nodes.c.owner, project_id),
-                   functions.same_text(nodes.c.lessee, project_id)),)
-
-
-def trait_constraints(spec):
-    """The traits that the request requires and forbids.
-
-    (SELECT COUNT(*) FROM node_traits
-     WHERE node_id = nodes.id AND trait IN (...)) = <how many>
-    AND NOT EXISTS (SELECT 1 FROM node_traits WHERE ... trait IN (...))
-    """
-    asked = []
-    if spec.required_traits:
-        asked.append(
-            sa.select(sa.func.count()).where(
-                node_traits.c.node_id == nodes.c.id,
-                node_traits.c.trait.in_(sorted(spec.required_traits))
-            ).scalar_subquery() == len(spec.required_traits))
-    if spec.forbidden_traits:
-        asked.append(~sa.exists().where(
-            node_traits.c.node_id == nodes.c.id,
-            node_traits.c.trait.in_(sorted(spec.forbidden_traits))))
-    return asked
+# Nodes that a project may use.
+_VISIBLE = sa.or_(*(
+    fn.same_text(column, sa.bindparam('limited_to', type_=sa.String))
+    for column in (nodes.c.owner, nodes.c.lessee)))
 
 
 def are(candidates):
@@ -114,11 +102,12 @@ def are(candidates):
 PROFILE = {
     **{name: nodes.c[name] for name in
        ('resource_class', 'conductor_group', 'shard', 'owner', 'lessee')},
-    **{name: functions.property_text(nodes.c.properties, f'$.{name}')
+    **{name: fn.property_text(nodes.c.properties,
+                              sa.literal_column(f"'$.{name}'"))
        for name in ('memory_mb', 'cpus', 'local_gb', 'cpu_arch',
                     'capabilities')},
-    'traits': functions.trait_set(),
-    'unlike_others': functions.unlike_others(nodes.c.properties),
+    'traits': fn.trait_set(),
+    'unlike_others': fn.unlike_others(nodes.c.properties),
 }
 
 _LAPSED_NODES = sa.select(reservations.c.node_id).join_from(
@@ -138,7 +127,7 @@ _REASONS = dict(zip(matching.REASONS, (
 ), strict=True))
 
 
-def fleet(candidates=()):
+def fleet(candidates=(), with_hosts=False):
     """Count the nodes by hardware profile and by why they cannot be held.
 
     SELECT resource_class, ..., JSON_VALUE(properties, '$.memory_mb'), ...,
@@ -148,30 +137,20 @@ def fleet(candidates=()):
 
     :param candidates: sets of UUIDs and names: nodes that are in one of them
         make groups of their own, with their uuid and name.
+    :param with_hosts: tell apart, too, which host holds them.
     """
-    keys = _profile_keys()
+    keys = [fn.exact(column).label(f'profile_{name}')
+            for name, column in PROFILE.items()]
     keys.append(sa.case(*((when, sa.literal(reason))
                           for reason, when in _REASONS.items()),
                         else_=sa.null()).label('reason'))
     keys += [sa.case((sa.or_(*map(are, candidates)), nodes.c[name]),
                      else_=sa.null()).label(f'candidate_{name}')
              for name in ('uuid', 'name') if candidates]
-    return _counted(keys, nodes)
-
-
-def held_by(host):
-    """Count the nodes that a host holds by hardware profile."""
-    return _counted(
-        _profile_keys(), reservations.join(nodes, CARRIED)
-    ).where(equal(reservations.c.host, host), _LIVE)
-
-
-def _profile_keys():
-    return [functions.exact(column).label(f'profile_{name}')
-            for name, column in PROFILE.items()]
-
-
-def _counted(keys, source):
+    source = nodes
+    if with_hosts:
+        keys.append(fn.exact(reservations.c.host).label('host'))
+        source = nodes.outerjoin(reservations, sa.and_(CARRIED, _LIVE))
     # By the labels, so that no expression is evaluated twice.
     labels = [sa.literal_column(key.name) for key in keys]
     return sa.select(
@@ -197,20 +176,58 @@ def _like(profile):
     return sa.and_(*(
         equal(column, profile[name])
         if name == 'resource_class' and profile[name] is not None
-        else functions.same_text(column, profile[name])
+        else fn.same_text(column, profile[name])
         for name, column in PROFILE.items()))
 
 
-def page(where, first, last, limit):
-    """Nodes with ids from first to last, in order of id."""
-    return sa.select(*FACTS).where(
-        nodes.c.id.between(first, last), *where
+def page(where, limited_to, first, last, limit):
+    """Free nodes with ids from first to last, in order of id.
+
+    :param where: what else is asked of them.
+    :param limited_to: only nodes of this project; None for all.
+    :returns: the statement and its values.
+    """
+    return (_page(FACTS, where, limited_to is not None),
+            {'limited_to': limited_to, 'first': first, 'last': last,
+             'page': limit})
+
+
+def page_like(profile, limited_to, first, last, limit, near=False):
+    """The same of one hardware profile, as ``fleet`` gave it.
+
+    Only what the nodes of a profile differ in is read.
+
+    :param near: the ids are so few that the index of classes, which the
+        database must have, is good enough. Left to itself it considers all
+        the indexes there are, which takes as long as the rest.
+    """
+    statement = _page_like(limited_to is not None,
+                           profile['resource_class'] is not None, near)
+    return statement, {
+        'limited_to': limited_to, 'first': first, 'last': last,
+        'page': limit, **{f'profile_{name}': value
+                          for name, value in profile.items()}}
+
+
+@functools.cache
+def _page_like(limited, classified, near):
+    profile = {name: sa.bindparam(f'profile_{name}', type_=sa.Text)
+               for name in PROFILE}
+    if not classified:
+        profile['resource_class'] = None
+    page = _page(OWN_FACTS, _like(profile), limited)
+    if near and classified:
+        page = page.with_hint(nodes, f'USE INDEX ({CLASS_INDEX})', 'mysql')
+    return page
+
+
+def _page(columns, where, limited):
+    first, last, limit = (sa.bindparam(name, type_=sa.Integer)
+                          for name in ('first', 'last', 'page'))
+    return sa.select(*columns).where(
+        nodes.c.id.between(first, last), *FREE, UNLOCKED,
+        *([_VISIBLE] if limited else []), where,
     ).order_by(nodes.c.id).limit(limit)
-
-
-def traits_of(ids):
-    return sa.select(node_traits.c.node_id, node_traits.c.trait).where(
-        node_traits.c.node_id.in_(ids))
 
 
 def hold(node, spec, limited_to, instance_uuid):
@@ -219,30 +236,69 @@ def hold(node, spec, limited_to, instance_uuid):
     UPDATE nodes SET instance_uuid = :i, updated_at = UTC_TIMESTAMP()
     WHERE id = :n AND <free> AND reservation IS NULL AND <the caller's>
       AND <class, group, shard, name and properties, byte for byte, as read>
-      AND EXISTS / NOT EXISTS (SELECT 1 FROM node_traits ...)
+      AND (SELECT COUNT(*) FROM node_traits
+           WHERE node_id = nodes.id AND trait IN (...)) = <how many>
+      AND NOT EXISTS (SELECT 1 FROM node_traits WHERE ... trait IN (...))
 
     The properties as read stand for every constraint on them: no JSON is
     parsed in an UPDATE, where a malformed number is an error.
 
     :param node: a matching.Node that satisfies the request.
+    :returns: the statement and its values.
     """
-    as_read = [functions.same_text(nodes.c[name], getattr(node, name))
-               for name in ('resource_class', 'conductor_group', 'shard',
-                            'name', 'properties')]
-    return sa.update(nodes).where(
-        nodes.c.id == node.id, *FREE, UNLOCKED, *visible_to(limited_to),
-        *as_read, *trait_constraints(spec),
-    ).values(instance_uuid=instance_uuid, updated_at=functions.utcnow())
+    return (_hold(limited_to is not None, bool(spec.required_traits),
+                  bool(spec.forbidden_traits)),
+            {'node_id': node.id, 'instance': instance_uuid,
+             'limited_to': limited_to,
+             **{f'read_{name}': getattr(node, name) for name in _AS_READ},
+             'required': list(spec.required_traits),
+             'how_many': len(spec.required_traits),
+             'forbidden': list(spec.forbidden_traits)})
 
 
-def _expiry(lease):
-    return functions.seconds_from_now(lease) if lease else sa.null()
+_AS_READ = ('resource_class', 'conductor_group', 'shard', 'name',
+            'properties')
 
 
-def insert(lease, **values):
-    """A reservation's row; the lease in seconds, None for no end."""
-    return sa.insert(reservations).values(
-        created_at=functions.utcnow(), expires_at=_expiry(lease), **values)
+@functools.cache
+def _hold(limited, requiring, forbidding):
+    where = [nodes.c.id == sa.bindparam('node_id'), *FREE, UNLOCKED]
+    if limited:
+        where.append(_VISIBLE)
+    where += [fn.same_text(nodes.c[name], sa.bindparam(
+        f'read_{name}', type_=sa.Text)) for name in _AS_READ]
+    of_node = node_traits.c.node_id == nodes.c.id
+    if requiring:
+        where.append(sa.select(sa.func.count()).where(
+            of_node,
+            node_traits.c.trait.in_(sa.bindparam('required', expanding=True))
+        ).scalar_subquery() == sa.bindparam('how_many'))
+    if forbidding:
+        where.append(~sa.exists().where(of_node, node_traits.c.trait.in_(
+            sa.bindparam('forbidden', expanding=True))))
+    return sa.update(nodes).where(*where).values(
+        instance_uuid=sa.bindparam('instance'), updated_at=fn.utcnow())
+
+
+def outlook(instance_uuid):
+    """What a hold must know before: one row.
+
+    :returns: the statement and its values. ``now``: the database's clock;
+        ``carried``: whether a node carries the instance already;
+        ``expired``: whether there is a reservation whose lease is over.
+    """
+    return _OUTLOOK, {'instance': instance_uuid}
+
+
+_OUTLOOK = sa.select(
+    fn.utcnow().label('now'),
+    sa.exists().where(nodes.c.instance_uuid == sa.bindparam('instance')
+                      ).label('carried'),
+    sa.exists().where(CARRIED, _EXPIRED).label('expired'))
+
+
+#: A reservation's row.
+INSERT = sa.insert(reservations)
 
 
 def carrier(instance_uuid):
@@ -318,7 +374,8 @@ def _view(joined):
     return sa.select(
         *reservations.c, nodes.c.name.label('node_name'),
         nodes.c.provision_state, nodes.c.resource_class, nodes.c.maintenance,
-        nodes.c.reservation.label('lock'), LAPSED.label('lapsed'),
+        nodes.c.reservation.label('lock'),
+        sa.func.coalesce(LAPSED, sa.false()).label('lapsed'),
     ).select_from(joined)
 
 
@@ -345,13 +402,14 @@ def renew(reservation_id, host, lease):
 
     What others have seen gone does not come back.
     """
+    expiry = fn.seconds_from_now(lease) if lease else sa.null()
     return sa.update(reservations).where(
         reservations.c.id == reservation_id,
         sa.exists().where(
             CARRIED, nodes.c.provision_state == 'available', _LIVE
         ).correlate(reservations),
-    ).values(host=host, expires_at=_expiry(lease),
-             updated_at=functions.utcnow())
+    ).values(host=host, expires_at=expiry,
+             updated_at=fn.utcnow())
 
 
 def end_leases(states):
@@ -371,7 +429,7 @@ def _let_go(node_id, instance_uuid, *where):
     return sa.update(nodes).where(
         nodes.c.id == node_id, nodes.c.instance_uuid == instance_uuid,
         UNLOCKED, *where,
-    ).values(instance_uuid=None, updated_at=functions.utcnow())
+    ).values(instance_uuid=None, updated_at=fn.utcnow())
 
 
 def release(node_id, instance_uuid, states, forced):

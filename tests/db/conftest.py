@@ -4,6 +4,7 @@
 Every test that takes one of these fixtures runs on both.
 """
 
+import concurrent.futures
 import contextlib
 import json
 import subprocess
@@ -219,7 +220,7 @@ class Fleet:
         def act(connection, cursor, text, *args):
             if text.startswith(statement) and len(done) < times:
                 done.append(text)
-                action()
+                _as_another(action)
 
         sa.event.listen(self.engine, 'before_cursor_execute', act)
         try:
@@ -257,7 +258,7 @@ class Fleet:
                 done.append(True)
                 if after:
                     commit(connection)
-                then()
+                _as_another(then)
                 raise error
             commit(connection)
 
@@ -276,6 +277,12 @@ class Fleet:
             request_spec.RequestSpec.from_dict(body),
             owner or reservations.Owner('compute-1', limited_to),
             limited_to=limited_to)
+
+
+def _as_another(action):
+    """Do something in a thread, and thereby on a connection, of its own."""
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        executor.submit(action).result()
 
 
 def _text(properties):

@@ -8,6 +8,7 @@ much, since every node is looked at again; it must never hide a node.
 
 import collections
 import contextlib
+import dataclasses
 import json
 import random
 import threading
@@ -30,8 +31,9 @@ from ironic_reservations.db import models
 @pytest.fixture(autouse=True)
 def nothing_counted_yet(monkeypatch):
     """What a process has just after its start."""
-    monkeypatch.setattr(capacity, '_fleet', capacity._Shared(capacity.count))
-    capacity._held.cache_clear()
+    for name in ('_fleet', '_fleet_with_hosts'):
+        monkeypatch.setattr(capacity, name, capacity._Shared(
+            getattr(capacity, name)._compute))
 
 
 @pytest.fixture
@@ -602,6 +604,23 @@ def test_many_lapsed_are_given_back_as_they_are_wanted(fleet):
     assert len(fleet.held) == 40 and not before & set(fleet.held.values())
 
 
+def test_another_gives_back_the_lapsed_node_that_is_wanted(fleet, monkeypatch):
+    fleet.node()
+    fleet.hold()
+    lapse(fleet)
+    give_back = reservations._give_back_lapsed
+
+    def meanwhile(limit=None):
+        if limit is None:
+            give_back()
+        return 0
+
+    monkeypatch.setattr(reservations, '_give_back_lapsed', meanwhile)
+    assert fleet.hold()[1]
+    with pytest.raises(exception.NoMatchingNode):
+        fleet.hold()
+
+
 def test_held_by_a_host_wherever_its_nodes_are(fleet):
     ids = fleet.add(*[{'shard': 'a', 'conductor_group': 'rack'}] * 4)
     for host in ('compute-1', 'compute-1', 'compute-2'):
@@ -619,6 +638,22 @@ def test_held_by_a_host_wherever_its_nodes_are(fleet):
         assert counts(rows(host='nobody', **query), 'shard') == {
             ('a',): (3, 1, 0)}
     assert len(ids) == 4 and another in ids
+
+
+def test_node_that_changes_between_two_calls_counts_once(fleet):
+    """A deployed node has its instance's project as lessee."""
+    fleet.add({}, {}, {})
+    fleet.hold(owner=reservations.Owner('compute-1'))
+    [node_id] = fleet.held
+    rows()
+    fleet.edit(node_id, lessee='mine')
+    # Of both ages: what is at hand, and what is counted now.
+    found = capacity.capacity(max_age=60, host='compute-1')[0]
+    assert counts(found, 'lessee') == {(None,): (2, 2, 0),
+                                       ('mine',): (1, 0, 1)}
+    fleet.edit(node_id, lessee=None)
+    found = capacity.capacity(max_age=60, host='compute-2')[0]
+    assert sum(row['total'] for row in found) == 3
 
 
 # For a project
@@ -877,19 +912,16 @@ WRONG = {
     'empty': lambda profiles: [],
     'reversed': lambda profiles: profiles[::-1],
     'twice': lambda profiles: profiles * 2,
-    'nothing free': lambda profiles: [capacity.Profile(
-        each.raw, each.node, {'reserved': each.total}, each.first,
-        each.last) for each in profiles],
-    'other ids': lambda profiles: [capacity.Profile(
-        each.raw, each.node, each.counts, each.first + 10 ** 6,
-        each.last + 10 ** 6) for each in profiles],
-    'few ids': lambda profiles: [capacity.Profile(
-        each.raw, each.node, each.counts, each.first, each.first)
+    'nothing free': lambda profiles: [dataclasses.replace(
+        each, counts={'reserved': each.total}) for each in profiles],
+    'other ids': lambda profiles: [dataclasses.replace(
+        each, first=each.first + 10 ** 6, last=each.last + 10 ** 6)
         for each in profiles],
-    'other facts': lambda profiles: [capacity.Profile(
-        one.raw, other.node, one.counts, one.first, one.last)
-        for one, other in zip(profiles, profiles[1:] + profiles[:1],
-                              strict=True)],
+    'few ids': lambda profiles: [dataclasses.replace(each, last=each.first)
+                                 for each in profiles],
+    'other facts': lambda profiles: [dataclasses.replace(one, node=other.node)
+                                     for one, other in zip(
+        profiles, profiles[1:] + profiles[:1], strict=True)],
 }
 
 
@@ -899,7 +931,7 @@ def test_wrong_profiles_hide_nothing(fleet, monkeypatch, wrong):
               'traits': ['CUSTOM_A'] * (shard == 'a')}
              for size in (1, 2, 4) for shard in 'ab' for _ in range(3)]
     ids = fleet.add(*batch)
-    profiles = WRONG[wrong](capacity.count())
+    profiles = capacity.Profiles(WRONG[wrong](capacity.count()))
     monkeypatch.setattr(capacity._fleet, 'at_hand', lambda: profiles)
     expected = {node_id for node_id, node in zip(ids, batch, strict=True)
                 if node['shard'] == 'a'
@@ -939,3 +971,52 @@ def test_best_fit_that_came_free_since_the_count(fleet, monkeypatch):
     monkeypatch.setattr(capacity._fleet, 'at_hand', lambda: profiles)
     reservations.release(held.instance_uuid)
     assert fleet.hold(memory_mb=1024)[0].node_id == good
+
+
+def test_many_profiles_used_up_lend_no_worse_node(fleet):
+    """They are too many for one statement to tell them from others."""
+    used_up = [sized(1024 + number) for number in range(25)]
+    *_, good = fleet.add(*used_up[:12], sized(90000), *used_up[12:],
+                         sized(1100))
+    for _ in used_up:
+        fleet.hold(memory_mb=1000)
+    capacity.fresh()
+    assert fleet.hold(memory_mb=1000)[0].node_id == good
+
+
+def test_best_fit_among_very_many_candidates(fleet):
+    names = [f'n{number}' for number in range(search.LARGEST_PAGE + 2)]
+    ids = fleet.add(*[{**sized(4096 - (number == len(names) - 1)),
+                       'name': name} for number, name in enumerate(names)])
+    held, _ = fleet.hold(memory_mb=1000, candidate_nodes=names)
+    assert held.node_id == ids[-1]
+
+
+def test_what_a_page_has_left_is_no_promise(fleet):
+    """It is used as long as it is still as it was read."""
+    ids = fleet.add(*[{}] * 6)
+    profiles = capacity.at_hand()
+    taken = {fleet.hold()[0].node_id}
+    [profile] = profiles
+    left = {node.id for node in profile.spare}
+    assert left == set(ids) - taken
+    for node_id in sorted(left)[:4]:
+        fleet.edit(node_id, maintenance=True)
+    capacity._fleet._cost = 10 ** 6  # Nothing is counted anew.
+    taken.add(fleet.hold()[0].node_id)
+    assert len(fleet.held) == 2 and not taken & set(sorted(left)[:4])
+    with pytest.raises(exception.NoMatchingNode) as caught:
+        fleet.hold()
+    assert caught.value.explanation['considered'] == 6
+
+
+def test_fits_are_forgotten_with_their_profiles(fleet):
+    fleet.add(*[{}] * 3)
+    fleet.hold()
+    profiles = capacity.at_hand()
+    assert len(profiles.fits) == 1
+    fleet.hold()
+    assert len(profiles.fits) == 1
+    fleet.hold(memory_mb=0, resource_class='gold')
+    assert len(profiles.fits) == 2
+    assert not capacity.fresh().fits

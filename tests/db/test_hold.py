@@ -756,6 +756,20 @@ def test_statement_of_a_hold_that_fails(fleet, statement, error):
     assert fleet.held == {held.node_id: INSTANCE}
 
 
+def test_database_is_away(fleet):
+    """Who asks is told soon: workers are not to be kept by waiting."""
+    fleet.add({})
+
+    def fail():
+        raise LOST
+
+    with fleet.before(HOLD, fail, times=100) as tried:
+        with pytest.raises(db_exc.DBConnectionError):
+            fleet.hold(INSTANCE, **GOLD)
+    assert 1 < len(tried) < 10
+    assert fleet.held == {}
+
+
 @pytest.mark.parametrize('statement', [
     HOLD, 'DELETE FROM reservations', 'SELECT'])
 @pytest.mark.parametrize('error', [LOST, db_exc.DBDeadlock()], ids=repr)
@@ -875,10 +889,3 @@ def test_marker_of_another_project(listed):
               if each.node_name == 'node-0']
     with pytest.raises(exception.InvalidInput):
         reservations.find('p', marker=other.instance_uuid)
-
-
-def test_get_for_a_project(listed):
-    one = reservations.find('p')[0]
-    assert reservations.get(one.instance_uuid, 'p') == one
-    with pytest.raises(exception.NotFound):
-        reservations.get(one.instance_uuid, 'q')

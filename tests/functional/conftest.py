@@ -14,6 +14,7 @@ import uuid
 import pytest
 import requests
 
+from tests.functional import answers
 from tools import services
 
 API_VERSION = 'X-OpenStack-Ironic-API-Version'
@@ -60,12 +61,14 @@ class Ironic:
 
     @contextlib.contextmanager
     def fleet(self, *nodes):
-        """Enrolled nodes, deleted at the end."""
+        """Enrolled nodes, deleted at the end with what is held of them."""
         created = self.enrol(nodes)
         try:
             yield created
         finally:
             self.remove(created)
+            answers.execute(self, 'DELETE FROM reservations WHERE node_uuid '
+                                  'NOT IN (SELECT uuid FROM nodes)')
 
 
 @pytest.fixture(scope='session')

@@ -292,8 +292,8 @@ def wait_for_lock(ironic, future):
         'retired = 1', "reservation = 'conductor-1'", 'power_state = NULL',
         "provision_state = 'manageable'", "resource_class = 'other'",
         'resource_class = NULL', "conductor_group = 'rack-7'",
-        "name = 'two'", f"parent_node = '{uuid.uuid4()}'",
-        f"instance_uuid = '{uuid.uuid4()}'")),
+        "name = 'two'", f"parent_node = '{uuid.UUID(int=1)}'",
+        f"instance_uuid = '{uuid.UUID(int=1)}'")),
     'DELETE FROM node_traits WHERE node_id = :id',
     "INSERT INTO node_traits (node_id, trait, version) "
     "VALUES (:id, 'CUSTOM_B', '1.0')",

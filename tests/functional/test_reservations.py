@@ -263,8 +263,8 @@ def test_best_fit(ironic, node_class):
 @pytest.mark.parametrize('columns', [
     {'maintenance': True}, {'retired': True}, {'power_state': None},
     {'provision_state': 'manageable'}, {'provision_state': 'cleaning'},
-    {'provision_state': 'active'}, {'parent_node': new_uuid()},
-    {'instance_uuid': new_uuid()},
+    {'provision_state': 'active'}, {'parent_node': str(uuid.UUID(int=1))},
+    {'instance_uuid': str(uuid.UUID(int=1))},
 ], ids=str)
 def test_node_that_may_not_be_held(ironic, pool, node_class, columns):
     set_node(ironic, pool[0].id, **columns)
@@ -775,8 +775,8 @@ def basic_ironic(start_ironic, tmp_path_factory):
 
 @pytest.mark.parametrize('auth', [None, ('admin', 'wrong'), ('x', 'secret')])
 @pytest.mark.parametrize('method, path', [
-    ('GET', OURS), ('POST', OURS), ('GET', f'{OURS}/{new_uuid()}'),
-    ('DELETE', f'{OURS}/{new_uuid()}'), ('PUT', OURS)])
+    ('GET', OURS), ('POST', OURS), ('GET', f'{OURS}/{uuid.UUID(int=1)}'),
+    ('DELETE', f'{OURS}/{uuid.UUID(int=1)}'), ('PUT', OURS)])
 def test_http_basic_refuses_strangers(basic_ironic, auth, method, path):
     response = basic_ironic.http.request(
         method, path, auth=auth, json={'resource_class': 'x'})
