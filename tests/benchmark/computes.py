@@ -11,29 +11,20 @@ of nova-compute and of all that it calls; calls are those to Ironic's API.
 """
 
 import argparse
-import contextlib
 import logging
 import multiprocessing
-import tempfile
 import time
 
 import fixtures
 import openstack.proxy
-import pymysql
 from rich import console
 from rich import table
-import sqlalchemy as sa
 import testtools
 
-from tests.benchmark import costs
+from tests.benchmark import fleet
 from tests.nova import base
 from tests.nova import ironic as ironics
 from tools import services
-
-# Ironic's own periodic work on its fleet is none of nova-compute's.
-IRONIC = {'conductor': {'automated_clean': 'false',
-                        'sync_power_state_interval': 0},
-          'sensor_data': {'send_sensor_data': 'false'}}
 
 
 class Cloud(base.TestCase):
@@ -94,38 +85,6 @@ def measure(ironic, driver, limit):
     return figures
 
 
-@contextlib.contextmanager
-def fleet(server, size):
-    """An Ironic with so many nodes."""
-    with services.database(server) as url, \
-            tempfile.TemporaryDirectory() as directory, \
-            services.ironic(directory, url, services.free_port(),
-                            config=IRONIC) as service:
-        parts = sa.make_url(url)
-        with contextlib.closing(pymysql.connect(
-                unix_socket=parts.query['unix_socket'], user=parts.username,
-                database=parts.database)) as connection:
-            ironic = ironics.Ironic(service)
-            # One through the API, for what Ironic wants to see in its rows.
-            [pattern] = ironic.enrol([{'traits': ['CUSTOM_A']}])
-            with connection.cursor() as cursor:
-                rows = {}
-                for name in ('nodes', 'node_traits'):
-                    cursor.execute(f'SELECT * FROM {name}')
-                    rows[name] = dict(zip(
-                        (column[0] for column in cursor.description),
-                        cursor.fetchone(), strict=True))
-                ironic.remove([pattern])
-                connection.rollback()
-                costs.fill(connection, size, iter)
-                for name, row in rows.items():
-                    cursor.execute(f'UPDATE {name} SET ' + ', '.join(
-                        f'`{column}` = COALESCE(`{column}`, %s)'
-                        for column in row), [*row.values()])
-            connection.commit()
-        yield ironic
-
-
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__,
@@ -141,7 +100,8 @@ def main():
     shown = table.Table('nodes', 'what', 'row per node', 'one row', 'ratio')
     with services.mariadb() as server:
         for size in args.nodes:
-            with fleet(server, size) as ironic:
+            with fleet.ironic(server, size) as service:
+                ironic = ironics.Ironic(service)
                 drivers = [measure(ironic, driver, args.limit)
                            for driver in (base.STOCK, base.OURS)]
             for name in ('start', 'periodic task', 'rows and providers'):

@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a hold costs, by size of the fleet, against what it cannot do without.
+
+    make bench
+    make bench ARGS="--nodes 1000 10000 --rounds 3"
+
+A private MariaDB at default durability; our application alone under uWSGI
+with a worker for each core; clients on kept-alive connections. Every answer
+is checked. The fleets take turns, and each figure is the median of the rounds;
+"floor" is a guarded UPDATE, an INSERT and a COMMIT by raw PyMySQL, in the
+same round on the same database. Milliseconds are those of one client, rates
+those of eight.
+"""
+
+import argparse
+import collections
+import contextlib
+import logging
+import os
+import pathlib
+import random
+import statistics
+
+from rich import console
+from rich import progress
+from rich import table
+
+from tests.benchmark import clients
+from tests.benchmark import fleet
+from tests.benchmark import peers
+from tools import services
+
+#: Fleets of more nodes than this are measured once where it takes minutes.
+LARGE = 20000
+
+MANY = 8
+
+
+class Measures:
+    """One fleet, and our application on it."""
+
+    def __init__(self, size, ironic, port, tell):
+        self.size, self._url, self._port = size, ironic.database_url, port
+        self._check, self._tell = fleet.checker(size), tell
+
+    def _sql(self, *statements):
+        with fleet.connected(self._url) as connection:
+            with connection.cursor() as cursor:
+                for statement in statements:
+                    cursor.execute(statement)
+            connection.commit()
+
+    def free_all(self):
+        self._sql('UPDATE nodes SET instance_uuid = NULL '
+                  'WHERE instance_uuid IS NOT NULL',
+                  'DELETE FROM reservations')
+
+    def _run(self, client, times, number=1):
+        result = clients.run(client, times, number)
+        self.free_all()
+        return result
+
+    def _holding(self, kinds=fleet.MIX, port=None):
+        return clients.holding(port or self._port, kinds, self._check)
+
+    def warm_up(self, port=None):
+        self._run(self._holding(port=port), 10, MANY)
+
+    def few(self):
+        """One client."""
+        floor = self._run(clients.bare(self._url, self.size), 200)
+        self._tell('floor', floor.median)
+        for name, kinds in (('hold, mix', fleet.MIX),
+                            ('hold, class given', fleet.WITH_CLASS),
+                            ('hold, sizes alone', [fleet.sizes])):
+            self._tell(name, self._run(self._holding(kinds), 100).median)
+
+    def many(self):
+        """Many clients, for some seconds if the fleet is large enough."""
+        self._tell('floor rate', self._run(
+            clients.bare(self._url, self.size), 500, MANY).rate)
+        self._tell('hold rate, mix', self._run(
+            self._holding(), min(250, self.size // 40), MANY).rate)
+
+    def taken(self):
+        """Nodes are rare: one in 1,000, one of each profile at least."""
+        left = ', '.join(map(str, fleet.scattered(self.size)))
+        self._sql('UPDATE nodes SET instance_uuid = uuid',
+                  'UPDATE nodes SET instance_uuid = NULL '
+                  f'WHERE id IN ({left})')
+
+        def client(seed):
+            holds = self._holding(fleet.WITH_CLASS)(seed)
+            while True:
+                yield next(holds)
+                # Away with it, but for the nodes that were taken before.
+                self._sql('UPDATE nodes SET instance_uuid = NULL WHERE id IN '
+                          '(SELECT node_id FROM reservations)',
+                          'DELETE FROM reservations')
+
+        self._tell('hold, 99.9 % taken', self._run(client, 50).median)
+
+    def none(self):
+        """No node matches."""
+        request = clients.Http(self._port).request
+        self._tell('422 and why', 1000 * peers.seconds(lambda: request(
+            'POST', '/v1/reservations', 422, {'memory_mb': 2 ** 30}), 3))
+
+    def capacity(self):
+        request = clients.Http(self._port).request
+        path = '/v1/reservations/capacity'
+        self._tell('capacity, counted', 1000 * peers.seconds(
+            lambda: request('GET', path, 200, **{
+                'Cache-Control': 'no-cache'}), 3))
+        self._tell('capacity, cached', 1000 * peers.seconds(
+            lambda: request('GET', path, 200), 20))
+
+
+def serve(stack, size, ironic, processes, tell):
+    """Our application on a fleet; Measures, and its process."""
+    service = stack.enter_context(services.uwsgi(
+        'ironic_reservations.wsgi:application', ironic.conf_file,
+        services.free_port(), processes=processes, keepalive=True))
+    measures = Measures(size, ironic, service.port, tell)
+    measures.warm_up()
+    return measures, service.process
+
+
+def with_mysqlclient(ironic):
+    """The same configuration with mysqlclient's URL."""
+    path = pathlib.Path(ironic.conf_file)
+    other = path.with_suffix('.mysqlclient')
+    other.write_text(path.read_text().replace('mysql+pymysql', 'mysql'))
+    return services.Service(0, str(other), ironic.database_url, '', None)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        prog='python -m tests.benchmark', description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--nodes', nargs='+', type=int,
+                        default=[1000, 10000, 100000])
+    parser.add_argument('--rounds', type=int, default=5)
+    parser.add_argument('--workers', type=int, default=os.cpu_count())
+    parser.add_argument('--without-peers', action='store_true',
+                        help='not Ironic and the list of nodes, which take '
+                             'most of the time')
+    parser.add_argument('--draw', type=pathlib.Path,
+                        default='doc/source/performance.svg',
+                        help='where to draw it (default: %(default)s)')
+    args = parser.parse_args()
+    services.stop_on_signal()
+    # It tells of each process that has ended.
+    logging.getLogger('pifpaf').setLevel('ERROR')
+    found = measure(args)
+    show(args.nodes, found)
+    if len(args.nodes) > 1:
+        from tests.benchmark import draw
+        draw.draw(args.draw, args.nodes, found)
+        console.Console().print(f'drawn: {args.draw}')
+
+
+def measure(args):
+    """Figures by name and size: a median of the rounds each."""
+    figures = collections.defaultdict(list)
+    with services.mariadb() as server, progress.Progress() as bar, \
+            contextlib.ExitStack() as stack:
+        def tells(size):
+            def tell(name, figure):
+                figures[name, size].append(figure)
+                bar.console.print(f'{size:,} nodes: {name}: {figure:.2f}')
+            return tell
+
+        served = []
+        for size in args.nodes:
+            ironic = stack.enter_context(fleet.ironic(
+                server, size, lambda steps, size=size: bar.track(
+                    steps, description=f'enrolling {size:,} nodes')))
+            if not args.without_peers:
+                task = bar.add_task(f'Ironic with {size:,} nodes', total=None)
+                for name, figure in peers.measure(
+                        ironic, 1 if size > LARGE else 3):
+                    tells(size)(name, figure)
+                bar.remove_task(task)
+            # Nothing more is wanted of it, and it may have grown large.
+            ironic.process.terminate()
+            ironic.process.wait(services.STOP_TIMEOUT)
+            with fleet.connected(ironic.database_url) as connection:
+                connection.cursor().execute(
+                    'UPDATE nodes SET instance_uuid = NULL, '
+                    'allocation_id = NULL, reservation = NULL')
+                connection.commit()
+            served.append(serve(stack, size, ironic, args.workers,
+                                tells(size)))
+        steps = ('few', 'many', 'none', 'capacity', 'taken')
+        other = None
+        try:
+            import MySQLdb  # noqa: F401
+        except ImportError:
+            bar.console.print('mysqlclient is not installed: not measured')
+        else:
+            tell = tells(size)
+            other, _ = serve(
+                stack, size, with_mysqlclient(ironic), args.workers,
+                lambda name, figure: tell(f'{name}, mysqlclient', figure))
+        work = [(step, each) for _ in range(args.rounds) for step in steps
+                for each, _ in random.sample(served, len(served))]
+        for step, each in bar.track(work, description='rounds'):
+            getattr(each, step)()
+            if other and step in ('few', 'many') and each.size == size:
+                getattr(other, step)()
+        for each, process in served:
+            tells(each.size)('worker memory', peers.peak_memory(process.pid))
+    return {key: statistics.median(values)
+            for key, values in figures.items()}
+
+
+def show(sizes, found):
+    def ratio(name, other):
+        return lambda size: (
+            f' ({found[name, size] / found[other, size]:.1f})'
+            if (other, size) in found else '')
+
+    def print_table(title, rows):
+        shown = table.Table(title, *(f'{size:,} nodes' for size in sizes))
+        for name, digits, more in rows:
+            cells = [f'{found[name, size]:,.{digits}f}{more(size)}'
+                     if (name, size) in found else '' for size in sizes]
+            if any(cells):
+                shown.add_row(name, *cells)
+        console.Console().print(shown)
+
+    few = ('floor', 'hold, mix', 'hold, class given', 'hold, sizes alone',
+           'hold, 99.9 % taken', 'hold, mix, mysqlclient', '422 and why',
+           'capacity, counted', 'capacity, cached')
+    print_table('one client: ms (times the floor)',
+                [(name, 2, ratio(name, 'floor')) for name in few])
+    print_table('eight clients: calls per second (the floor is times that)', [
+        (name, 0, ratio('floor rate', name)) for name in
+        ('floor rate', 'hold rate, mix', 'hold rate, mix, mysqlclient')])
+    print_table('Ironic itself (times ours)', [
+        ('allocation', 0, ratio('allocation', 'hold, mix')),
+        ('allocation rate', 2, lambda size: ''),
+        ('node list', 0, ratio('node list', 'capacity, counted')),
+        ('allocation memory', 0, ratio('allocation memory', 'worker memory')),
+        ('worker memory', 0, lambda size: '')])
+    goals = table.Table('', 'measured', 'wanted')
+    small, large = min(sizes), max(sizes)
+    for name, figure, wanted in (
+            ('hold, times the floor, one client',
+             found['hold, mix', large] / found['floor', large], 'at most 6'),
+            ('floor, times the holds, eight clients',
+             found['floor rate', large] / found['hold rate, mix', large],
+             'at most 5'),
+            (f'class given, times that at {small:,} nodes',
+             found['hold, class given', large]
+             / found['hold, class given', small], 'at most 1.2'),
+            ('sizes alone, times class given',
+             found['hold, sizes alone', large]
+             / found['hold, class given', large], 'at most 3'),
+            ('99.9 % taken, times class given',
+             found['hold, 99.9 % taken', large]
+             / found['hold, class given', large], 'at most 2'),
+            ('422, seconds', found['422 and why', large] / 1000,
+             'at most 1')):
+        goals.add_row(name, f'{figure:.2f}', wanted)
+    goals.title = f'at {large:,} nodes'
+    console.Console().print(goals)
+
+
+if __name__ == '__main__':
+    main()

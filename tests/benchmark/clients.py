@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients, each a process: of the service, and of the bare database."""
+
+import dataclasses
+import http.client
+import json
+import multiprocessing
+import random
+import socket
+import statistics
+import time
+import uuid
+
+from tests.benchmark import fleet
+
+_fork = multiprocessing.get_context('fork')
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What some clients did at the same time.
+
+    :param median: milliseconds of one call.
+    :param rate: calls per second of all clients.
+    """
+
+    median: float
+    rate: float
+
+
+class Http:
+    """One kept-alive connection."""
+
+    def __init__(self, port):
+        self._connection = http.client.HTTPConnection('127.0.0.1', port)
+        self._connection.connect()
+        self._connection.sock.setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def request(self, method, path, expected, body=None, **headers):
+        self._connection.request(
+            method, path, body and json.dumps(body),
+            {'Content-Type': 'application/json', **headers})
+        answer = self._connection.getresponse()
+        text = answer.read()
+        if answer.status != expected:
+            raise fleet.WrongAnswer(f'{method} {path} {body}: '
+                                    f'{answer.status} {text}')
+        return text and json.loads(text)
+
+    def hold(self, request):
+        return self.request('POST', '/v1/reservations', 201, request)
+
+    def release(self, reservation):
+        self.request('DELETE', '/v1/reservations/'
+                     + reservation['instance_uuid'], 204)
+
+
+def holding(port, kinds, check):
+    """A client that holds nodes, and checks that they are what it wanted."""
+    def client(seed):
+        connection, requests = Http(port), fleet.requests(kinds, seed)
+        while True:
+            request = next(requests)
+            began = time.perf_counter()
+            answer = connection.hold(request)
+            taken = time.perf_counter() - began
+            check(request, answer)
+            yield taken
+    return client
+
+
+def bare(url, size):
+    """A client of the database: what no hold can do without.
+
+    A guarded UPDATE, an INSERT and a COMMIT by raw PyMySQL.
+    """
+    def client(seed):
+        pick = random.Random(seed)
+        with fleet.connected(url) as connection:
+            cursor = connection.cursor()
+            while True:
+                instance, node = str(uuid.uuid4()), pick.randint(1, size)
+                began = time.perf_counter()
+                if cursor.execute(
+                        'UPDATE nodes SET instance_uuid = %s WHERE id = %s '
+                        'AND instance_uuid IS NULL', (instance, node)):
+                    cursor.execute(
+                        'INSERT INTO reservations (instance_uuid, node_id, '
+                        'node_uuid, request_spec, created_at) VALUES '
+                        "(%s, %s, %s, '{}', UTC_TIMESTAMP())",
+                        (instance, node, instance))
+                connection.commit()
+                yield time.perf_counter() - began
+    return client
+
+
+def run(client, times, number=1):
+    """Let so many clients work at the same time, each so many times."""
+    begin, results = _fork.Barrier(number), _fork.SimpleQueue()
+
+    def work(seed):
+        each = client(seed)
+        try:
+            next(each)  # Connected.
+            begin.wait()
+            began = time.monotonic()
+            taken = [next(each) for _ in range(times)]
+            results.put((began, time.monotonic(), taken))
+        except Exception as error:
+            results.put(error)
+            begin.abort()
+
+    seed = random.randrange(2 ** 32)
+    processes = [_fork.Process(target=work, args=(seed + index,))
+                 for index in range(number)]
+    for process in processes:
+        process.start()
+    told = [results.get() for _ in processes]
+    for process in processes:
+        process.join()
+    for error in told:
+        if isinstance(error, Exception):
+            raise error
+    begins, ends, taken = zip(*told, strict=True)
+    return Result(statistics.median(sum(taken, [])) * 1000,
+                  number * times / (max(ends) - min(begins)))

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fleets of any size in Ironic's real schema, and what is asked of them.
+
+40 hardware profiles in 10 resource classes, 0 to 3 traits, a tenth of the
+nodes with a root_device of their own. Nodes stand in racks of alike ones, and
+racks in no order: a profile is spread over the whole fleet.
+"""
+
+import contextlib
+import json
+import random
+import re
+import tempfile
+import uuid
+
+import pymysql
+import sqlalchemy as sa
+
+from tools import services
+
+CLASSES = 10
+
+_pick = random.Random(1)
+
+#: Resource class, properties and traits of each profile.
+PROFILES = [
+    (f'baremetal.c{number % CLASSES}',
+     {'memory_mb': 2 ** _pick.randint(14, 19),
+      'cpus': 2 ** _pick.randint(3, 7),
+      'local_gb': _pick.choice([200, 500, 2000]), 'cpu_arch': 'x86_64',
+      'capabilities': f'boot_mode:uefi,gpus:{number % 5}'},
+     [f'CUSTOM_T{trait}' for trait in range(number % 4)])
+    for number in range(40)]
+
+# Ironic's own periodic work on a fleet is none of what is measured.
+_IRONIC = {'conductor': {'automated_clean': 'false',
+                         'sync_power_state_interval': 0},
+           'sensor_data': {'send_sensor_data': 'false'}}
+
+
+@contextlib.contextmanager
+def ironic(server, size, track=iter):
+    """A real Ironic with so many nodes: a tools.services.Service.
+
+    They are enrolled by SQL: through the API it would take hours.
+    """
+    with services.database(server) as url, \
+            tempfile.TemporaryDirectory() as directory, \
+            services.ironic(directory, url, services.free_port(),
+                            config=_IRONIC) as service, \
+            connected(url) as connection:
+        # One through the API, for what Ironic wants to see in its rows.
+        baremetal = services.connect(service.url)
+        pattern = services.enrol(baremetal, [{'traits': ['CUSTOM_A']}])
+        with connection.cursor() as cursor:
+            rows = {}
+            for name in ('nodes', 'node_traits'):
+                cursor.execute(f'SELECT * FROM {name}')
+                rows[name] = dict(zip(
+                    (column[0] for column in cursor.description),
+                    cursor.fetchone(), strict=True))
+            services.remove(baremetal, pattern)
+            connection.rollback()
+            fill(cursor, size, track)
+            for name, row in rows.items():
+                cursor.execute(f'UPDATE {name} SET ' + ', '.join(
+                    f'`{column}` = COALESCE(`{column}`, %s)'
+                    for column in row), [*row.values()])
+            connection.commit()
+            cursor.execute('ANALYZE TABLE nodes, node_traits')
+        yield service
+
+
+@contextlib.contextmanager
+def connected(url):
+    """A raw PyMySQL connection."""
+    parts = sa.make_url(url)
+    with contextlib.closing(pymysql.connect(
+            unix_socket=parts.query['unix_socket'], user=parts.username,
+            database=parts.database)) as connection:
+        yield connection
+
+
+def _profile_of(size):
+    """The profile of each node, by number."""
+    rack = max(1, min(40, size // 200))
+    racks = [number % len(PROFILES) for number in range(-(-size // rack))]
+    random.Random(2).shuffle(racks)
+    return [PROFILES[racks[number // rack]] for number in range(size)]
+
+
+def scattered(size):
+    """Ids of one node in 1,000, of one of each profile at least."""
+    of = {}
+    for node_id, profile in enumerate(_profile_of(size), 1):
+        of.setdefault(str(profile), []).append(node_id)
+    return [node_id for ids in of.values()
+            for node_id in random.sample(ids, -(-len(ids) // 1000))]
+
+
+def fill(cursor, size, track=iter):
+    """Enrol the nodes of a fleet, as little of each as we look at."""
+    nodes, traits = [], []
+    for number, (resource_class, properties, names) in enumerate(
+            _profile_of(size), 1):
+        if number % 10 == 0:
+            properties = {**properties,
+                          'root_device': {'serial': uuid.uuid4().hex}}
+        nodes.append((number, str(uuid.uuid4()), f'node-{number}',
+                      resource_class, json.dumps(properties)))
+        traits += [(number, name) for name in names]
+    for first in track(range(0, size, 1000)):
+        cursor.executemany(
+            'INSERT INTO nodes (id, uuid, name, resource_class, properties, '
+            'provision_state, power_state, maintenance, conductor_group, '
+            "driver, instance_info) VALUES (%s, %s, %s, %s, %s, 'available', "
+            "'power off', 0, '', 'fake-hardware', '{}')",
+            nodes[first:first + 1000])
+    for first in range(0, len(traits), 5000):
+        cursor.executemany(
+            'INSERT INTO node_traits (node_id, trait) VALUES (%s, %s)',
+            traits[first:first + 5000])
+
+
+# What is asked
+
+def class_and_trait(profile):
+    resource_class, _, traits = profile
+    return {'resource_class': resource_class, 'extra_specs': {
+        f'trait:{name}': 'required' for name in traits[:1]}}
+
+
+def class_and_capability(profile):
+    resource_class, properties, _ = profile
+    gpus = properties['capabilities'][-1]
+    return {'resource_class': resource_class,
+            'extra_specs': {'capabilities:gpus': f'>= {gpus}'}}
+
+
+def exact(profile):
+    return {'resource_class': profile[0], **sizes(profile),
+            'extra_specs': {'reservations:match': 'exact'}}
+
+
+def sizes(profile):
+    properties = profile[1]
+    return {'memory_mb': properties['memory_mb'], 'vcpus': properties['cpus'],
+            'root_gb': properties['local_gb']}
+
+
+WITH_CLASS = (class_and_trait, class_and_capability, exact)
+MIX = (*WITH_CLASS, sizes)
+
+
+def requests(kinds, seed):
+    """Requests without end, for one profile after the other."""
+    pick = random.Random(seed)
+    while True:
+        for kind in kinds:
+            yield {**kind(pick.choice(PROFILES)),
+                   'instance_uuid': str(uuid.uuid4()), 'host': 'compute-1'}
+
+
+class WrongAnswer(Exception):
+    """A node was held that does not satisfy the request."""
+
+
+def checker(size):
+    """A function that checks an answer, a reservation, against a request."""
+    profile_of = _profile_of(size)
+
+    def check(request, answer):
+        resource_class, properties, traits = profile_of[
+            int(answer['node_name'].removeprefix('node-')) - 1]
+        specs = request.get('extra_specs', {})
+        gpus = re.search(r'\d', specs.get('capabilities:gpus', '0'))[0]
+        have = [properties[name] for name in ('memory_mb', 'cpus', 'local_gb')]
+        asked = [request.get(name, 0)
+                 for name in ('memory_mb', 'vcpus', 'root_gb')]
+        fits = have == asked if 'reservations:match' in specs else all(
+            size >= least for size, least in zip(have, asked, strict=True))
+        if not (fits and properties['capabilities'][-1] >= gpus
+                and request.get('resource_class') in (None, resource_class)
+                and answer['instance_uuid'] == request['instance_uuid']
+                and all(key.partition(':')[2] in traits for key in specs
+                        if key.startswith('trait:'))):
+            raise WrongAnswer(f'{request}: {answer}')
+
+    return check
