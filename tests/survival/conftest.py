@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What dies here dies for real, so everything is a test's or a file's own.
+
+IRONIC_RESERVATIONS_SURVIVAL_SECONDS says how long the clients work in each
+of the tests; it makes the difference between the shortened and the full run.
+"""
+
+import contextlib
+import os
+import types
+
+import pytest
+
+from tests.survival import clients
+from tests.survival import servers
+from tools import services
+
+APPLICATION = 'ironic_reservations.wsgi:application'
+
+
+@pytest.fixture(scope='session')
+def seconds():
+    return float(os.environ.get('IRONIC_RESERVATIONS_SURVIVAL_SECONDS', 3))
+
+
+@pytest.fixture(scope='session')
+def conf_file(tmp_path_factory):
+    """Writes an ironic.conf for a database; its path."""
+    def write(database_url, **options):
+        return services.write_conf(
+            tmp_path_factory.mktemp('api') / 'ironic.conf', {
+                'DEFAULT': {**services.FAKE_HARDWARE,
+                            'auth_strategy': 'noauth'},
+                'database': {'connection': database_url, **options}})
+    return write
+
+
+@pytest.fixture(scope='session')
+def create_schema(conf_file):
+    """Creates Ironic's schema and our table; the Fleet in it."""
+    def create(database_url):
+        path = conf_file(database_url)
+        for program, *command in (
+                ('ironic-dbsync', 'create_schema'),
+                ('ironic-reservations-dbsync', 'upgrade')):
+            services.run([services.program(program), '--config-file', path,
+                          *command], f'{path}.log')
+        return clients.Fleet(database_url)
+    return create
+
+
+@pytest.fixture(scope='session')
+def start_api(conf_file):
+    """Starts our application on a database: a context manager."""
+    @contextlib.contextmanager
+    def start(database_url, processes=2, **options):
+        with services.uwsgi(APPLICATION, conf_file(database_url, **options),
+                            services.free_port(), processes) as service:
+            yield service
+    return start
+
+
+@pytest.fixture(scope='module')
+def start_mariadb():
+    """Starts a MariaDB of one's own: a context manager."""
+    @contextlib.contextmanager
+    def start(*options, **kwargs):
+        with servers.mariadb(*options, **kwargs) as server:
+            yield server
+    return start
+
+
+@pytest.fixture(scope='module')
+def mariadb(start_mariadb):
+    with start_mariadb() as server:
+        yield server
+
+
+@pytest.fixture(scope='module', params=['sqlite', 'mariadb'])
+def database_url(request, tmp_path_factory):
+    if request.param == 'sqlite':
+        return f'sqlite:///{tmp_path_factory.mktemp("db")}/ironic.sqlite'
+    return request.getfixturevalue('mariadb').url
+
+
+@pytest.fixture(scope='module')
+def fleet(create_schema, database_url):
+    return create_schema(database_url)
+
+
+@pytest.fixture(scope='module')
+def galera(create_schema):
+    """The members of a cluster of three, and the fleet in it."""
+    with servers.galera() as members:
+        create_schema(members[0].url)
+        # What is looked at is what all members have agreed on.
+        fleets = [clients.Fleet(f'{member.url}?init_command='
+                                'SET SESSION wsrep_sync_wait=7')
+                  for member in members]
+        yield types.SimpleNamespace(members=members, fleets=fleets)

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A database that dies, is cut off, is full, or whose clock jumps."""
+
+import collections
+import concurrent.futures
+import contextlib
+import os
+import random
+import resource
+import select
+import socket
+import socketserver
+import tempfile
+import threading
+import uuid
+
+import psutil
+import pytest
+import requests
+
+from tests.functional import answers
+from tests.survival import clients
+from tests.survival import servers
+
+SPEC = {'resource_class': 'gold', 'memory_mb': 512}
+PROCESSES = 4
+
+
+def call(method, api, path='', body=None):
+    answer = requests.request(
+        method, f'{api.url}{clients.OURS}{path}', json=body,
+        headers=clients.HEADERS, timeout=60)
+    answers.check(answer, (200, 201, 204, 404, 409, 422, 503))
+    return answer
+
+
+def workers(api):
+    return [child.pid for child in psutil.Process(api.process.pid).children()]
+
+
+@pytest.fixture(scope='module')
+def fleet(create_schema, mariadb):
+    return create_schema(mariadb.url)
+
+
+# It dies
+
+def test_mariadb_is_killed(mariadb, fleet, start_api, seconds):
+    fleet.fill(40)
+    with start_api(mariadb.url, PROCESSES) as api:
+        before = workers(api)
+
+        def kill():
+            mariadb.kill()
+            mariadb.start()
+            mariadb.wait()
+            with concurrent.futures.ThreadPoolExecutor(8) as executor:
+                for answer in executor.map(call, ['GET'] * 8, [api] * 8):
+                    assert answer.status_code == 200
+            crowd.work(1)
+
+        crowd = clients.Crowd([api.url], SPEC)
+        with crowd:
+            crowd.work(1)
+            crowd.work(seconds, kill)
+        fleet.check(crowd.holds)
+        assert workers(api) == before
+    assert crowd.seen[201] and crowd.seen[204], crowd.seen
+
+
+# Its connections are cut
+
+class Cutter(socketserver.ThreadingTCPServer):
+    """A proxy before MariaDB that cuts connections at COMMIT.
+
+    Before the server has heard of it, or before the client has heard of it.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, server):
+        super().__init__(('127.0.0.1', 0), self.Handler)
+        self.server, self.cuts = server, collections.Counter()
+
+    @property
+    def url(self):
+        return (f'mysql+pymysql://root@127.0.0.1:{self.server_address[1]}'
+                '/ironic')
+
+    class Handler(socketserver.BaseRequestHandler):
+
+        def handle(self):
+            with socket.create_connection(
+                    ('127.0.0.1', self.server.server.port)) as upstream:
+                with contextlib.suppress(ConnectionError):
+                    self.relay(upstream)
+
+        def relay(self, upstream):
+            other = {self.request: upstream, upstream: self.request}
+            while True:
+                for sock in select.select([*other], [], [])[0]:
+                    data = sock.recv(65536)
+                    if not data:
+                        return
+                    if data[4:] == b'\x03COMMIT' and random.random() < 0.1:
+                        cut = random.choice(['unheard', 'unanswered'])
+                        self.server.cuts[cut] += 1
+                        if cut == 'unanswered':
+                            upstream.sendall(data)
+                            upstream.recv(1)
+                        return
+                    other[sock].sendall(data)
+
+
+@pytest.fixture
+def cutter(mariadb):
+    with Cutter(mariadb) as cutter:
+        threading.Thread(target=cutter.serve_forever, daemon=True).start()
+        yield cutter
+        cutter.shutdown()
+
+
+def test_connections_are_cut_at_commit(fleet, cutter, start_api, seconds):
+    fleet.fill(40)
+    with start_api(cutter.url, PROCESSES) as api:
+        crowd = clients.Crowd([api.url], SPEC)
+        with crowd:
+            crowd.work(seconds)
+        fleet.check(crowd.holds)
+    assert cutter.cuts['unheard'] and cutter.cuts['unanswered']
+    assert crowd.seen[201] and crowd.seen[204], crowd.seen
+    # Nobody has noticed.
+    assert not crowd.seen['lost'] and not crowd.seen[503], crowd.seen
+
+
+# It is full
+
+def test_disk_is_full(tmp_path, create_schema, start_api):
+    path = tmp_path / 'ironic.sqlite'
+    fleet = create_schema(f'sqlite:///{path}')
+    fleet.fill(40)
+    # Much to store for each of them.
+    body = {**SPEC, 'extra_specs': {f'quota:{number}': 'x' * 1024
+                                    for number in range(40)}}
+
+    def limit(size):
+        for worker in workers(api):
+            resource.prlimit(worker, resource.RLIMIT_FSIZE, (size, -1))
+
+    with start_api(f'sqlite:///{path}') as api:
+        held = [call('POST', api, body=body).json()['instance_uuid']]
+        limit(path.stat().st_size + 200 * 1024)
+        refused = {**body, 'instance_uuid': str(uuid.uuid4())}
+        for _ in range(20):
+            answer = call('POST', api, body=refused)
+            if answer.status_code != 201:
+                break
+            held.append(refused['instance_uuid'])
+            refused['instance_uuid'] = str(uuid.uuid4())
+        assert answer.status_code == 503
+        assert int(answer.headers['Retry-After'])
+        # Refused without a trace, and nothing else is lost.
+        assert set(fleet.held()) == set(held)
+        listed = call('GET', api).json()['reservations']
+        assert {each['instance_uuid'] for each in listed} == set(held)
+        assert call('DELETE', api, f'/{held.pop()}').status_code == 204
+        assert call('POST', api, body=refused).status_code == 201
+        limit(-1)
+        for _ in range(10):
+            assert call('POST', api, body=body).status_code == 201
+        assert len(fleet.held()) == len(held) + 11
+
+
+# Its clock jumps
+
+class Unsure(clients.Client):
+    """Holds for an hour, and knows that it may be over at any time."""
+
+    def _post(self, hold):
+        super()._post(hold)
+        hold.ends = 0
+
+
+@pytest.fixture
+def jumping(start_mariadb, create_schema, start_api, tmp_path):
+    """An API, its fleet, and what sets the database so many seconds on."""
+    library = servers.find('/usr/lib/*/faketime/libfaketimeMT.so.1')
+    with tempfile.NamedTemporaryFile('w', prefix='survival-') as file:
+        # MariaDB's user is not ours.
+        os.chmod(file.name, 0o644)
+
+        def set_clock(seconds):
+            file.seek(0)
+            file.truncate()
+            file.write(f'{seconds:+}')
+            file.flush()
+
+        set_clock(0)
+        with start_mariadb(env={
+                'LD_PRELOAD': library, 'FAKETIME_NO_CACHE': '1',
+                'FAKETIME_TIMESTAMP_FILE': file.name,
+                # Time-outs go on as they do on a real machine.
+                'FAKETIME_DONT_FAKE_MONOTONIC': '1'}) as server:
+            fleet = create_schema(server.url)
+            with start_api(server.url, PROCESSES) as api:
+                yield api, fleet, set_clock
+
+
+def test_clock_jumps_under_load(jumping, seconds):
+    api, fleet, set_clock = jumping
+    fleet.fill(60)
+    crowd = clients.Crowd([api.url], SPEC, may_fail=True, leases=[None])
+    crowd.clients += [Unsure([api.url], SPEC, may_fail=True, leases=[3600])
+                      for _ in range(4)]
+    with crowd:
+        crowd.work(seconds, lambda: set_clock(random.randint(-9999, 9999)))
+    fleet.check(crowd.holds)
+    lapsed = fleet.execute('SELECT held_before FROM audit '
+                           'WHERE held_before IS NOT NULL')
+    assert {name for name, in lapsed} & {
+        hold.instance_uuid for hold in crowd.holds
+        if hold.lapses and not hold.released}
+
+
+def test_clock_is_set_back(jumping):
+    api, fleet, set_clock = jumping
+    fleet.fill(1)
+    first, second = ({**SPEC, 'instance_uuid': str(uuid.uuid4()),
+                      'expires_in': 600} for _ in range(2))
+    path = f'/{first["instance_uuid"]}'
+    assert call('POST', api, body=first).status_code == 201
+    assert call('POST', api, body=second).status_code == 422
+    set_clock(3600)
+    assert call('GET', api, path).status_code == 404
+    assert call('POST', api, body=second).status_code == 201
+    # The node is not his again, whom it was taken from.
+    set_clock(0)
+    assert call('GET', api, path).status_code == 404
+    assert call('POST', api, body=first).status_code == 422
+    assert list(fleet.held()) == [second['instance_uuid']]

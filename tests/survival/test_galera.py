@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Galera cluster of three members, written to on all of them."""
+
+import collections
+import concurrent.futures
+import contextlib
+import itertools
+import json
+import random
+import threading
+import time
+import uuid
+
+import psutil
+import pymysql
+import pytest
+import requests
+
+from tests.functional import answers
+from tests.survival import clients
+from tests.survival import servers
+
+SPEC = {'resource_class': 'gold', 'memory_mb': 512}
+#: What the documentation recommends; see the test of what is stale.
+RECOMMENDED = {'mysql_wsrep_sync_wait': 1}
+
+
+@pytest.fixture(scope='module')
+def apis(galera, start_api):
+    """One on each member."""
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(start_api(member.url, **RECOMMENDED))
+               for member in galera.members]
+
+
+@pytest.fixture(autouse=True)
+def all_alive(galera):
+    """Whatever a test has left of the cluster, the next has all of it."""
+    for member in galera.members:
+        if member.process is None:
+            member.join(galera.members)
+    for member in galera.members:
+        member.wait()
+
+
+@pytest.fixture
+def fleet(galera):
+    fleet = galera.fleets[0]
+    fleet.fill(40)
+    return fleet
+
+
+def urls(apis):
+    return [api.url for api in apis]
+
+
+def call(method, api, path='', body=None, timeout=60):
+    answer = requests.request(
+        method, f'{api.url}{clients.OURS}{path}', json=body,
+        headers=clients.HEADERS, timeout=timeout)
+    answers.check(answer, (200, 201, 204, 404, 409, 422, 503))
+    return answer
+
+
+def conflicts(galera):
+    """How many transactions the cluster has refused or aborted."""
+    return sum(int(member.status(name)) for member in galera.members
+               for name in ('local_cert_failures', 'local_bf_aborts'))
+
+
+def agree(galera, holds):
+    held, *others = [fleet.check(holds) for fleet in galera.fleets]
+    assert others == [held] * len(others)
+
+
+# Against each other
+
+def test_writers_on_all_members(galera, apis, fleet, seconds):
+    before = conflicts(galera)
+    crowd = clients.Crowd(urls(apis), SPEC)
+    with crowd:
+        crowd.work(seconds)
+        # This is what the test is about.
+        servers.wait(lambda: conflicts(galera) > before, 'they have met')
+    agree(galera, crowd.holds)
+    assert crowd.seen[201] and crowd.seen[204], crowd.seen
+
+
+def test_one_instance_is_asked_for_on_all_members(galera, apis, seconds):
+    galera.fleets[0].fill(3)
+    seen = collections.Counter()
+    with concurrent.futures.ThreadPoolExecutor(6) as executor:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            body = {**SPEC, 'instance_uuid': str(uuid.uuid4())}
+            found = list(executor.map(
+                lambda api, body=body: call('POST', api, body=body),
+                apis * 2))
+            statuses = {answer.status_code for answer in found}
+            seen.update(answer.status_code for answer in found)
+            assert statuses <= {200, 201, 409, 503}, statuses
+            nodes = {answer.json()['node_uuid'] for answer in found
+                     if answer.status_code < 300}
+            assert [*galera.fleets[1].held().items()] == [
+                (body['instance_uuid'], *nodes)]
+            path = f'/{body["instance_uuid"]}'
+            found = list(executor.map(
+                lambda api, path=path: call('DELETE', api, path), apis * 2))
+            statuses = {answer.status_code for answer in found}
+            assert statuses <= {204, 404, 409, 503}, statuses
+            while call('GET', apis[0], path).status_code != 404:
+                call('DELETE', apis[0], path)
+    assert seen[201] and seen[200], seen
+
+
+def edit(member, stop):
+    """Change nodes as fast as they may be; how often."""
+    done = 0
+    with member.connect() as connection, connection.cursor() as cursor:
+        while not stop.is_set():
+            memory = random.choice((256, 1024))
+            # The number makes each of them another text.
+            properties = {'memory_mb': memory, 'number': random.random()}
+            with contextlib.suppress(pymysql.err.OperationalError):
+                cursor.execute(
+                    'UPDATE nodes SET properties = %s '
+                    'WHERE instance_uuid IS NULL ORDER BY RAND() LIMIT 1',
+                    [json.dumps(properties)])
+                connection.commit()
+                done += 1
+    return done
+
+
+def test_nodes_are_edited_on_another_member(galera, apis, seconds):
+    fleet = galera.fleets[0]
+    fleet.fill(12)
+    before = conflicts(galera)
+    stop = threading.Event()
+    with concurrent.futures.ThreadPoolExecutor() as executor:
+        edits = [executor.submit(edit, member, stop)
+                 for member in galera.members[1:]]
+        crowd = clients.Crowd([apis[0].url], SPEC, may_fail=True,
+                              leases=[None])
+        try:
+            with crowd:
+                crowd.work(seconds)
+                servers.wait(lambda: conflicts(galera) > before,
+                             'they have met')
+        finally:
+            stop.set()
+    agree(galera, crowd.holds)
+    taken = fleet.execute('SELECT properties FROM audit '
+                          'WHERE held IS NOT NULL')
+    assert taken
+    for properties, in taken:
+        assert json.loads(properties)['memory_mb'] >= SPEC['memory_mb']
+    assert all(future.result() for future in edits)
+
+
+# Members that die
+
+def workers(apis):
+    return [child.pid for api in apis
+            for child in psutil.Process(api.process.pid).children()]
+
+
+def all_work(apis):
+    """Every worker answers, as many of them as there are."""
+    with concurrent.futures.ThreadPoolExecutor(12) as executor:
+        for answer in executor.map(lambda api: call('GET', api), apis * 4):
+            assert answer.status_code == 200, answer.text
+
+
+def test_members_are_killed(galera, apis, fleet, seconds):
+    before = workers(apis)
+    victims = itertools.cycle(reversed(galera.members))
+    crowd = clients.Crowd(urls(apis), SPEC, leases=[None])
+    with crowd:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            crowd.work(1)
+            victim = next(victims)
+            victim.kill()
+            crowd.work(1)
+            victim.join(galera.members)
+            victim.wait()
+            all_work(apis)
+    agree(galera, crowd.holds)
+    assert crowd.seen[503] and crowd.seen[201], crowd.seen
+    assert workers(apis) == before
+
+
+def test_quorum_is_lost(galera, apis, fleet):
+    before = workers(apis)
+    survivor, *others = galera.members
+    crowd = clients.Crowd(urls(apis), SPEC, leases=[None])
+    with crowd:
+        crowd.work(1)
+        for member in others:
+            member.kill()
+        servers.wait(lambda: survivor.status('cluster_status') != 'Primary',
+                     'loss of quorum')
+        calls = itertools.product(apis, (
+            ('POST', ''), ('GET', ''), ('GET', '/capacity'),
+            ('GET', f'/{uuid.uuid4()}'), ('DELETE', f'/{uuid.uuid4()}')))
+        with concurrent.futures.ThreadPoolExecutor(15) as executor:
+            for answer in executor.map(
+                    # Within seconds, says the time-out.
+                    lambda each: call(each[1][0], each[0], each[1][1], SPEC,
+                                      timeout=15), calls):
+                assert answer.status_code == 503
+                assert int(answer.headers['Retry-After'])
+        for member in others:
+            member.join(galera.members)
+        for member in galera.members:
+            member.wait()
+        all_work(apis)
+        crowd.work(1)
+    agree(galera, crowd.holds)
+    assert workers(apis) == before
+
+
+# What has happened on another member
+
+@pytest.fixture
+def careless(galera, start_api):
+    """Does without what the documentation recommends."""
+    with start_api(galera.members[1].url) as api:
+        yield api
+
+
+@contextlib.contextmanager
+def lagging(member):
+    """Let a member know nothing of what the others do meanwhile."""
+    with member.connect() as connection, connection.cursor() as cursor:
+        cursor.execute('FLUSH TABLES WITH READ LOCK')
+        yield
+        cursor.execute('UNLOCK TABLES')
+
+
+def test_none_is_not_stale(galera, apis, careless):
+    galera.fleets[0].fill(1, provision_state='manageable')
+    # Whatever they make ready is ready.
+    for api in careless, apis[1]:
+        assert call('POST', api, body=SPEC).status_code == 422
+    with concurrent.futures.ThreadPoolExecutor() as executor:
+        with lagging(galera.members[1]):
+            galera.members[0].sql(
+                "UPDATE nodes SET provision_state = 'available'")
+            # This is what it protects from.
+            assert call('POST', careless, body=SPEC).status_code == 422
+            future = executor.submit(call, 'POST', apis[1], body=SPEC)
+            concurrent.futures.wait([future], timeout=2)
+        assert future.result().status_code == 201
+
+
+def test_reservations_are_not_stale(galera, apis, careless):
+    galera.fleets[0].fill(1)
+    body = {**SPEC, 'instance_uuid': str(uuid.uuid4())}
+    path = f'/{body["instance_uuid"]}'
+    for api in careless, apis[1]:
+        assert call('GET', api, path).status_code == 404
+    with concurrent.futures.ThreadPoolExecutor() as executor:
+        with lagging(galera.members[1]):
+            assert call('POST', apis[0], body=body).status_code == 201
+            assert call('GET', careless, path).status_code == 404
+            future = executor.submit(call, 'GET', apis[1], path)
+            concurrent.futures.wait([future], timeout=2)
+        assert future.result().status_code == 200
+        with lagging(galera.members[1]):
+            assert call('DELETE', apis[0], path).status_code == 204
+            assert call('POST', careless, body=body).status_code == 200
+            future = executor.submit(call, 'POST', apis[1], body=body)
+            concurrent.futures.wait([future], timeout=2)
+        assert future.result().status_code == 201
+
+
+def test_lag_that_does_not_end(galera, apis):
+    galera.fleets[0].fill(1)
+    member = galera.members[1]
+    option = "SET GLOBAL wsrep_provider_options = 'repl.causal_read_timeout="
+    member.sql(f"{option}PT1S'")
+    try:
+        with lagging(member):
+            galera.members[0].sql('UPDATE nodes SET maintenance = 1')
+            answer = call('POST', apis[1], body=SPEC)
+            assert answer.status_code == 503
+            assert int(answer.headers['Retry-After'])
+    finally:
+        member.sql(f"{option}PT30S'")
