@@ -8,8 +8,11 @@
 #   make cloud-down    the end of that
 #   make test          the tests, but for the long ones
 #   make test-long     those that take long, added to the sum
+#   make test-survival what must be survived, shortened, added to the sum
 #   make test-nova     those of the Nova driver alone
 #   make test-nova33   the same with Nova 33 (2026.1), added to the sum
+#   make test-cloud    a whole OpenStack, from its outside, added to the sum
+#   make bench         what a hold costs, drawn too; takes a quarter of an hour
 #   make lint          style
 #   make docs          documentation, API reference, release notes
 #
@@ -31,10 +34,11 @@ IN_CLOUD := env PATH="$(CURDIR)/.tox/cloud/bin:$$PATH"
 SUMMARY = $(PYTHON) tools/summary.py $(RESULTS)
 # Quoted: an expression may have a "|" in it.
 REGEX = $(if $(ARGS),'$(ARGS)')
+PYTEST = $(IN_ENV) pytest $(if $(ARGS),$(ARGS),-n 2 --dist loadfile)
 STESTR = $(IN_ENV) tools/stestr.sh $(RESULTS)/$(1) $(2)
 
-.PHONY: quickstart serve cloud cloud-down test test-long test-nova \
-    test-nova33 lint docs environment
+.PHONY: quickstart serve cloud cloud-down test test-long test-survival \
+    test-nova test-nova33 test-cloud bench lint docs environment
 
 quickstart: environment
 	@exec $(IN_ENV) python -m tools.quickstart $(ARGS)
@@ -47,21 +51,29 @@ cloud: $(TOX)
 	@exec $(IN_CLOUD) python -m tools.cloud up $(ARGS)
 
 cloud-down:
-	@exec $(IN_CLOUD) python -m tools.cloud down $(ARGS)
+	@if [ -d .tox/cloud ]; \
+	then exec $(IN_CLOUD) python -m tools.cloud down $(ARGS); \
+	else echo 'There is no cloud here'; fi
 
 test: environment
 	@rm -rf $(RESULTS)
 	@status=0; \
-	$(IN_ENV) pytest --junit-xml=$(RESULTS)/pytest.xml $(ARGS) || status=1; \
+	$(PYTEST) --junit-xml=$(RESULTS)/pytest.xml || status=1; \
 	$(if $(ARGS),,$(call STESTR,nova,--exclude-regex '\[long\]') || status=1;) \
 	$(SUMMARY) || status=1; \
 	exit $$status
 
 test-long: environment
 	@status=0; \
-	$(IN_ENV) pytest -m long --junit-xml=$(RESULTS)/long.xml $(ARGS) \
-	    || status=1; \
+	$(PYTEST) -m long --junit-xml=$(RESULTS)/long.xml || status=1; \
 	$(if $(ARGS),,$(call STESTR,nova-long,'\[long\]') || status=1;) \
+	$(SUMMARY) || status=1; \
+	exit $$status
+
+test-survival: environment
+	@status=0; \
+	$(PYTEST) --junit-xml=$(RESULTS)/survival.xml \
+	    $(if $(ARGS),,tests/survival) || status=1; \
 	$(SUMMARY) || status=1; \
 	exit $$status
 
@@ -77,6 +89,20 @@ test-nova33: $(TOX)
 	$(TOX) run -e nova33 -- $(REGEX) || status=1; \
 	$(SUMMARY) || status=1; \
 	exit $$status
+
+test-cloud: $(TOX)
+	@status=0; \
+	$(TOX) run -e cloud -- -m "not long" $(ARGS) || status=1; \
+	$(SUMMARY) || status=1; \
+	exit $$status
+
+# Not run below tox, as above.
+bench: $(TOX)
+	@$(TOX) run -q --notest -e bench
+	@.tox/bench/bin/python -m pip install -q -c constraints.txt mysqlclient 2>/dev/null \
+	    || echo 'No mysqlclient: its library and headers are not installed.'
+	@exec env PATH="$(CURDIR)/.tox/bench/bin:$$PATH" \
+	    python -m tests.benchmark $(ARGS)
 
 lint: $(TOX)
 	@$(TOX) run -e pep8
