@@ -22,10 +22,10 @@ from ironic_reservations.db import queries
 #: Holds order their search by profiles whose age is at most this many times
 #: what it took to count them. Old ones make no wrong answer, and counting
 #: takes at most a fiftieth of a process's time at any size of the fleet.
-_AGE_TO_COST = 50
+AGE_TO_COST = 50
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(eq=False)
 class Profile:
     """Nodes alike.
 
@@ -37,7 +37,12 @@ class Profile:
     :param first: the least id of these nodes; nodes that were enrolled
         together are near each other.
     :param last: the greatest.
-    :param spare: matching.Nodes that a search has read and did not need.
+
+    What searches have found out since it was counted:
+
+    :param spare: matching.Nodes that were read and not needed.
+    :param sparse: whether a look at a part of the ids found no free node.
+    :param used_up_until: when to look again, where no id had a free node.
     """
 
     raw: dict
@@ -47,6 +52,8 @@ class Profile:
     first: int
     last: int
     spare: list = dataclasses.field(default_factory=list, repr=False)
+    sparse: bool = False
+    used_up_until: float = -float('inf')
 
     @property
     def total(self):
@@ -75,11 +82,13 @@ class Profile:
 class Profiles(list):
     """Profiles that were counted at once.
 
+    :ivar total: nodes in all of them.
     :ivar fits: what is worth remembering as long as they last: see search.
     """
 
     def __init__(self, profiles=()):
         super().__init__(profiles)
+        self.total = sum(profile.total for profile in self)
         self.fits = {}
 
 
@@ -163,7 +172,7 @@ class _Shared:
 
     def _is_old(self):
         return (time.monotonic() - self._started
-                > self._cost * _AGE_TO_COST)
+                > self._cost * AGE_TO_COST)
 
     def _renew(self):
         started = time.monotonic()

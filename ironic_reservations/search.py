@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import itertools
 import random
+import time
 
 import sqlalchemy as sa
 
@@ -23,6 +24,9 @@ NEAR = 2048
 
 #: Of a profile with so few free nodes all are read at once.
 FEW = 16
+
+#: In a fleet of so many nodes each search looks everywhere.
+SMALL = 2000
 
 #: For how many requests it is remembered which profiles fit.
 REMEMBERED = 256
@@ -45,7 +49,8 @@ def search(spec, limited_to):
     profiles = capacity.at_hand() if not spec.candidate_nodes else ()
     for counted in range(_SEARCHES):
         lost = False
-        for node in _candidates(spec, asked, limited_to, profiles):
+        for node in _candidates(spec, asked, limited_to, profiles,
+                                everywhere=counted > 0):
             lost = True
             yield node
         # All of what was counted before is gone. Count the fleet as it is:
@@ -109,13 +114,37 @@ def _none(verdict):
         retry=any(each['by'] == matching.LOCKED for each in eliminated))
 
 
-def _candidates(spec, asked, limited_to, profiles):
-    """Yield the free nodes that match: profile after profile."""
+def _candidates(spec, asked, limited_to, profiles, everywhere):
+    """Yield the free nodes that match: profile after profile.
+
+    :param everywhere: also where a search has found none a short time ago.
+    """
     if spec.candidate_nodes:
         named = sa.and_(*map(queries.are, spec.candidate_nodes))
         yield from _any(spec, asked, limited_to, named,
                         0, request_spec.MAX_INT, request_spec.MAX_INT)
         return
+    for looked_at, nodes in _looks(spec, asked, limited_to, profiles):
+        began = time.monotonic()
+        if not everywhere and all(began < profile.used_up_until
+                                  for profile in looked_at):
+            continue
+        found = False
+        for node in nodes:
+            found = True
+            yield node
+        if not found and profiles.total > SMALL:
+            # The rule for counting them holds for looking in vain, too.
+            again = began + capacity.AGE_TO_COST * (time.monotonic() - began)
+            for profile in looked_at:
+                profile.used_up_until = again
+
+
+def _looks(spec, asked, limited_to, profiles):
+    """Yield what to look through: profiles, and their free nodes.
+
+    The nodes are an iterator, of those that match.
+    """
     fits = _fits(spec, asked, limited_to, profiles)
     # Equals in random order here and below, or every process would want the
     # same.
@@ -125,19 +154,28 @@ def _candidates(spec, asked, limited_to, profiles):
             fitting, key=lambda profile: bool(profile.free)):
         if has_free:
             for profile in group:
-                yield from _alike(asked, limited_to, profile)
+                yield [profile], _alike(asked, limited_to, profile)
         else:
-            # They had no free node when they were counted. One may have come
-            # free since: look through all of them at once.
             group = list(group)
-            like = queries.like([profile.raw for profile in group])
-            for node in _any(spec, asked, limited_to, like,
-                             min(profile.first for profile in group),
-                             max(profile.last for profile in group),
-                             LARGEST_PAGE):
-                # Among so many profiles there are others: their turn comes.
-                if matching.fit(spec, node) <= fits[group[-1]]:
-                    yield node
+            yield group, _come_free(spec, asked, limited_to, group,
+                                    fits[group[-1]])
+
+
+def _come_free(spec, asked, limited_to, profiles, worst):
+    """Yield nodes of profiles that had no free one when they were counted.
+
+    All of them are looked through at once.
+
+    :param worst: how badly the last of them fits.
+    """
+    like = queries.like([profile.raw for profile in profiles])
+    for node in _any(spec, asked, limited_to, like,
+                     min(profile.first for profile in profiles),
+                     max(profile.last for profile in profiles),
+                     LARGEST_PAGE):
+        # Among so many profiles there are others: their turn comes.
+        if matching.fit(spec, node) <= worst:
+            yield node
 
 
 def _fits(spec, asked, limited_to, profiles):
@@ -182,11 +220,15 @@ def _round(page, profile):
     """Pages from a random id on, so that many processes do not meet."""
     start = random.randint(profile.first, profile.last)
     before = start
-    if engine.has_index(queries.CLASS_INDEX):
+    if not profile.sparse and engine.has_index(queries.CLASS_INDEX):
         # Mostly there is a free one near by.
         before = min(start + NEAR, profile.last) + 1
         near = functools.partial(page, near=True)
-        yield from _pages(near, start, before - 1, PAGE)
+        sparse = True
+        for rows in _pages(near, start, before - 1, PAGE):
+            sparse = False
+            yield rows
+        profile.sparse = sparse
     yield from _pages(page, before, profile.last, PAGE)
     yield from _pages(page, profile.first, start - 1, PAGE)
 

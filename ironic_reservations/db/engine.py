@@ -11,6 +11,7 @@ from oslo_db import exception as db_exc
 from oslo_db.sqlalchemy import enginefacade
 from oslo_log import log
 import sqlalchemy as sa
+from sqlalchemy import dialects
 
 from ironic_reservations import conf
 from ironic_reservations import exception
@@ -141,8 +142,16 @@ def rows(query, values=None):
 @contextlib.contextmanager
 def transaction():
     """A transaction that writes; its connection."""
-    with connection() as opened, opened.begin():
+    with connection() as opened, opened.begin() as begun:
         yield opened
+        try:
+            if begun.is_active:
+                begun.commit()
+        except Exception:
+            # Whether it has ended nobody knows, and SQLAlchemy leaves a
+            # ROLLBACK to the pool.
+            opened.invalidate()
+            raise
 
 
 def has_index(name):
@@ -169,6 +178,7 @@ def connect():
         # Ironic's documented URL says utf8, which has no room for all of
         # Unicode; what we store and compare may be any of it.
         url = url.update_query_dict({'charset': 'utf8mb4'})
+    url = url.update_query_dict({'plugin': _PLUGIN}, append=True)
     facade = enginefacade.transaction_context()
     # No waiting for a database that is away: the caller is told.
     facade.configure(connection=url.render_as_string(hide_password=False),
@@ -177,6 +187,26 @@ def connect():
     if url.get_backend_name() == 'mysql':
         sa.event.listen(engine, 'connect', _set_up_session)
     return engine
+
+
+class _Pool(sa.engine.CreateEnginePlugin):
+    """A pool that asks the database nothing on its own.
+
+    A round trip each is saved: what fails over a lost connection is run again
+    (see retry), which needs no ping before, and each transaction is ended
+    here, which needs no ROLLBACK after it.
+    """
+
+    def __init__(self, url, kwargs):
+        super().__init__(url, kwargs)
+        kwargs.update(pool_pre_ping=False, pool_reset_on_return=None)
+
+    def update_url(self, url):
+        return url
+
+
+_PLUGIN = 'ironic_reservations'
+dialects.plugins.register(_PLUGIN, __name__, '_Pool')
 
 
 def _set_up_session(connection, record):

@@ -33,8 +33,6 @@ from tools import services
 #: Fleets of more nodes than this are measured once where it takes minutes.
 LARGE = 20000
 
-MANY = 8
-
 
 class Measures:
     """One fleet, and our application on it."""
@@ -64,23 +62,24 @@ class Measures:
         return clients.holding(port or self._port, kinds, self._check)
 
     def warm_up(self, port=None):
-        self._run(self._holding(port=port), 10, MANY)
+        self._run(self._holding(port=port), 10, clients.MANY)
 
     def few(self):
         """One client."""
-        floor = self._run(clients.bare(self._url, self.size), 200)
-        self._tell('floor', floor.median)
+        times = min(100, self.size // 10)
+        self._tell('floor', self._run(clients.bare(self._url), times).median)
         for name, kinds in (('hold, mix', fleet.MIX),
                             ('hold, class given', fleet.WITH_CLASS),
                             ('hold, sizes alone', [fleet.sizes])):
-            self._tell(name, self._run(self._holding(kinds), 100).median)
+            self._tell(name, self._run(self._holding(kinds), times).median)
 
     def many(self):
         """Many clients, for some seconds if the fleet is large enough."""
         self._tell('floor rate', self._run(
-            clients.bare(self._url, self.size), 500, MANY).rate)
+            clients.bare(self._url), min(800, self.size // 10), clients.MANY
+        ).rate)
         self._tell('hold rate, mix', self._run(
-            self._holding(), min(250, self.size // 40), MANY).rate)
+            self._holding(), min(200, self.size // 40), clients.MANY).rate)
 
     def taken(self):
         """Nodes are rare: one in 1,000, one of each profile at least."""

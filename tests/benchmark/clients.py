@@ -2,6 +2,7 @@
 """Clients, each a process: of the service, and of the bare database."""
 
 import dataclasses
+import datetime
 import http.client
 import json
 import multiprocessing
@@ -9,9 +10,18 @@ import random
 import socket
 import statistics
 import time
+import types
 import uuid
 
+from pymysql import cursors
+from sqlalchemy.dialects.mysql import pymysql
+
+from ironic_reservations import request_spec
+from ironic_reservations.db import queries
 from tests.benchmark import fleet
+
+#: Clients, when there are many.
+MANY = 8
 
 _fork = multiprocessing.get_context('fork')
 
@@ -70,26 +80,40 @@ def holding(port, kinds, check):
     return client
 
 
-def bare(url, size):
+def bare(url):
     """A client of the database: what no hold can do without.
 
-    A guarded UPDATE, an INSERT and a COMMIT by raw PyMySQL.
+    The guarded UPDATE, the INSERT and the COMMIT of a hold by raw PyMySQL, of
+    nodes that are known beforehand.
     """
+    spec = request_spec.RequestSpec.from_dict({'memory_mb': 1}, 'at_least')
+    as_pymysql = pymysql.dialect(paramstyle='pyformat')
+
+    def statements(node):
+        values = {'instance_uuid': str(uuid.uuid4()), 'node_id': node['id'],
+                  'node_uuid': node['uuid'], 'host': 'compute-1',
+                  'request_spec': spec.canonical,
+                  'created_at': datetime.datetime.now()}
+        statement, read = queries.hold(types.SimpleNamespace(**node), spec,
+                                       None, values['instance_uuid'])
+        update = statement.compile(dialect=as_pymysql)
+        insert = queries.INSERT.compile(dialect=as_pymysql,
+                                        column_keys=values)
+        return (str(update), update.params | read), (str(insert), values)
+
     def client(seed):
-        pick = random.Random(seed)
         with fleet.connected(url) as connection:
-            cursor = connection.cursor()
-            while True:
-                instance, node = str(uuid.uuid4()), pick.randint(1, size)
+            cursor = connection.cursor(cursors.DictCursor)
+            # Each of the clients has nodes of its own.
+            cursor.execute(
+                'SELECT id, uuid, name, resource_class, properties, '
+                'conductor_group, shard FROM nodes WHERE id %% %s = %s '
+                'ORDER BY RAND() LIMIT 1000', (MANY, seed % MANY))
+            for update, insert in [*map(statements, cursor.fetchall())]:
                 began = time.perf_counter()
-                if cursor.execute(
-                        'UPDATE nodes SET instance_uuid = %s WHERE id = %s '
-                        'AND instance_uuid IS NULL', (instance, node)):
-                    cursor.execute(
-                        'INSERT INTO reservations (instance_uuid, node_id, '
-                        'node_uuid, request_spec, created_at) VALUES '
-                        "(%s, %s, %s, '{}', UTC_TIMESTAMP())",
-                        (instance, node, instance))
+                if not cursor.execute(*update):
+                    raise fleet.WrongAnswer(f'not free: {update}')
+                cursor.execute(*insert)
                 connection.commit()
                 yield time.perf_counter() - began
     return client

@@ -25,6 +25,7 @@ from ironic_reservations import matching
 from ironic_reservations import request_spec
 from ironic_reservations import reservations
 from ironic_reservations import search
+from ironic_reservations.db import engine
 from ironic_reservations.db import models
 
 
@@ -982,6 +983,82 @@ def test_many_profiles_used_up_lend_no_worse_node(fleet):
         fleet.hold(memory_mb=1000)
     capacity.fresh()
     assert fleet.hold(memory_mb=1000)[0].node_id == good
+
+
+def test_used_up_is_remembered_for_a_while_in_a_large_fleet(fleet,
+                                                            monkeypatch):
+    """Else each hold would read the free nodes that stand among them."""
+    monkeypatch.setattr(search, 'SMALL', 5)
+    monkeypatch.setattr(capacity, 'AGE_TO_COST', 10 ** 6)
+    good, *large = fleet.add(sized(1024), *[sized(65536)] * 5)
+    used_up, _ = fleet.hold(memory_mb=1024)
+    assert used_up.node_id == good
+    profiles = capacity.fresh()
+    with fleet.counted('SELECT') as first:
+        assert fleet.hold(memory_mb=1024)[0].node_id in large
+    reservations.release(used_up.instance_uuid)
+    with fleet.counted('SELECT') as second:
+        assert fleet.hold(memory_mb=1024)[0].node_id in large
+    # And a page that the first one has left to the second.
+    assert len(first) - len(second) == 2
+    for profile in profiles:
+        profile.used_up_until = 0
+    assert fleet.hold(memory_mb=1024)[0].node_id == good
+
+
+def test_small_fleet_is_looked_at_each_time(fleet, monkeypatch):
+    monkeypatch.setattr(search, 'SMALL', 6)
+    monkeypatch.setattr(capacity, 'AGE_TO_COST', 10 ** 6)
+    good, *large = fleet.add(sized(1024), *[sized(65536)] * 5)
+    used_up, _ = fleet.hold(memory_mb=1024)
+    capacity.fresh()
+    assert fleet.hold(memory_mb=1024)[0].node_id in large
+    reservations.release(used_up.instance_uuid)
+    assert fleet.hold(memory_mb=1024)[0].node_id == good
+
+
+@pytest.mark.parametrize('counted_again', [True, False])
+def test_used_up_ends_no_search(fleet, monkeypatch, counted_again):
+    """Who was found wanting by another meanwhile is looked at again."""
+    fleet.add({}, {})
+
+    def marked():
+        profiles = capacity.count()
+        for profile in profiles:
+            profile.used_up_until = float('inf')
+        return profiles
+
+    capacity._fleet.at_hand()
+    monkeypatch.setattr(capacity, 'at_hand', marked)
+    if not counted_again:
+        monkeypatch.setattr(capacity, 'fresh', marked)
+    fleet.hold()
+    fleet.hold()
+    assert len(fleet.held) == 2
+    with pytest.raises(exception.NoMatchingNode):
+        fleet.hold()
+
+
+def test_sparse_profile_is_read_at_once(fleet, monkeypatch):
+    """A look near by that finds nothing is not repeated."""
+    monkeypatch.setattr(search, 'FEW', 0)
+    monkeypatch.setattr(search, 'NEAR', 1)
+    monkeypatch.setattr(search.random, 'randint', lambda first, last: first)
+    taken = dict.fromkeys(fleet.add({}, {}))
+    free = fleet.add(*[{}] * 30)
+    for node_id in taken:
+        fleet.edit(node_id, maintenance=True)
+    capacity._fleet._cost = 10 ** 6
+    [profile] = capacity.fresh()
+    engine.has_index('')  # The names of indexes are asked for once.
+    with fleet.counted('SELECT') as first:
+        assert fleet.hold()[0].node_id in free
+    del profile.spare[:]
+    with fleet.counted('SELECT') as second:
+        assert fleet.hold()[0].node_id in free
+    mysql = fleet.engine.dialect.name == 'mysql'
+    assert len(first) - len(second) == mysql
+    assert profile.sparse == mysql
 
 
 def test_best_fit_among_very_many_candidates(fleet):
