@@ -32,6 +32,10 @@ PROFILES = [
      [f'CUSTOM_T{trait}' for trait in range(number % 4)])
     for number in range(40)]
 
+#: The smallest: for whom it does, most of the others would do.
+SMALLEST = min(PROFILES, key=lambda profile: (
+    profile[1]['local_gb'], profile[1]['memory_mb'], profile[1]['cpus']))
+
 # Ironic's own periodic work on a fleet is none of what is measured.
 _IRONIC = {'conductor': {'automated_clean': 'false',
                          'sync_power_state_interval': 0},
@@ -96,6 +100,12 @@ def scattered(size):
         of.setdefault(str(profile), []).append(node_id)
     return [node_id for ids in of.values()
             for node_id in random.sample(ids, -(-len(ids) // 1000))]
+
+
+def of_profile(size, profile):
+    """Ids of all nodes of a profile."""
+    return [node_id for node_id, each in enumerate(_profile_of(size), 1)
+            if each is profile]
 
 
 def fill(cursor, size, track=iter):
