@@ -13,6 +13,9 @@ from ironic_reservations.cmd import dbsync
 from ironic_reservations.db import engine
 from ironic_reservations.db import models
 
+# Of the bits of wsrep_sync_wait.
+_WAIT_FOR_READS = 1
+
 
 class Checks(upgradecheck.UpgradeCommands):
     """What must hold before the API is (re)started."""
@@ -48,8 +51,25 @@ class Checks(upgradecheck.UpgradeCommands):
             '"[api] middleware" does not name "reservations": Ironic will '
             'not serve /v1/reservations by itself')
 
+    def _stale_reads(self):
+        """A member of a Galera cluster reads what the others have written."""
+        with engine.connect().connect() as connection:
+            found = {} if connection.dialect.name != 'mysql' else dict(
+                connection.exec_driver_sql(
+                    'SHOW SESSION VARIABLES WHERE Variable_name IN '
+                    "('wsrep_on', 'wsrep_sync_wait')").all())
+        if (found.get('wsrep_on') != 'ON'
+                or int(found['wsrep_sync_wait']) & _WAIT_FOR_READS):
+            return upgradecheck.Result(upgradecheck.Code.SUCCESS)
+        return upgradecheck.Result(
+            upgradecheck.Code.WARNING,
+            'a Galera cluster without "[database] mysql_wsrep_sync_wait = 1": '
+            'a request through one member may miss what was just written '
+            'through another; all API hosts must use the same one')
+
     _upgrade_checks = (('Database schema', _schema),
                        ('Database revision', _revision),
+                       ('Stale reads', _stale_reads),
                        ('API plugin', _middleware))
 
 

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import json
 import random
+import subprocess
 import threading
 import time
 import uuid
@@ -19,6 +20,7 @@ import requests
 from tests.functional import answers
 from tests.survival import clients
 from tests.survival import servers
+from tools import services
 
 SPEC = {'resource_class': 'gold', 'memory_mb': 512}
 #: What the documentation recommends; see the test of what is stale.
@@ -273,6 +275,20 @@ def test_reservations_are_not_stale(galera, apis, careless):
             future = executor.submit(call, 'POST', apis[1], body=body)
             concurrent.futures.wait([future], timeout=2)
         assert future.result().status_code == 201
+
+
+@pytest.mark.parametrize('options, expected', [
+    ({}, 'Result: Warning'), (RECOMMENDED, 'Result: Success')], ids=str)
+def test_upgrade_check_tells(galera, conf_file, options, expected):
+    found = subprocess.run(
+        [services.program('ironic-reservations-status'), '--config-file',
+         conf_file(galera.members[0].url, **options), 'upgrade', 'check'],
+        stdout=subprocess.PIPE, text=True, check=False)
+    lines = found.stdout.splitlines()
+    [check] = [number for number, line in enumerate(lines)
+               if 'Check: Stale reads' in line]
+    assert expected in lines[check + 1]
+    assert ('mysql_wsrep_sync_wait' in found.stdout) == (options == {})
 
 
 def test_lag_that_does_not_end(galera, apis):
