@@ -151,7 +151,7 @@ def main():
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--nodes', nargs='+', type=int,
                         default=[1000, 10000, 100000])
-    parser.add_argument('--rounds', type=int, default=5)
+    parser.add_argument('--rounds', type=int, default=4)
     parser.add_argument('--workers', type=int, default=2 * os.cpu_count())
     parser.add_argument('--without-peers', action='store_true',
                         help='not Ironic and the list of nodes, which take '

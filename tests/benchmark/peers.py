@@ -5,9 +5,11 @@ import concurrent.futures
 import contextlib
 import itertools
 import pathlib
+import re
 import statistics
 import time
 
+import psutil
 import requests
 
 from tests.benchmark import fleet
@@ -31,11 +33,10 @@ def seconds(function, times):
 
 def peak_memory(pid):
     """MiB that the largest process of a service has had at most."""
-    process = pathlib.Path(f'/proc/{pid}')
-    status = (process / 'status').read_text()
-    children = (process / f'task/{pid}/children').read_text().split()
-    return max(int(status.partition('VmHWM:')[2].split()[0]) / 1024,
-               *map(peak_memory, children), 0)
+    service = psutil.Process(pid)
+    return max(int(re.search(r'VmHWM:\s*(\d+) kB', pathlib.Path(
+        f'/proc/{process.pid}/status').read_text())[1])
+        for process in (service, *service.children(recursive=True))) / 1024
 
 
 class Allocations:
