@@ -41,7 +41,7 @@ class Profile:
     What searches have found out since it was counted:
 
     :param spare: matching.Nodes that were read and not needed.
-    :param sparse: whether a look at a part of the ids found no free node.
+    :param misses: looks at a part of the ids, in a row, without a free node.
     :param used_up_until: when to look again, where no id had a free node.
     """
 
@@ -52,7 +52,7 @@ class Profile:
     first: int
     last: int
     spare: list = dataclasses.field(default_factory=list, repr=False)
-    sparse: bool = False
+    misses: int = 0
     used_up_until: float = -float('inf')
 
     @property

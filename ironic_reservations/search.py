@@ -25,8 +25,14 @@ NEAR = 2048
 #: Of a profile with so few free nodes all are read at once.
 FEW = 16
 
-#: In a fleet of so many nodes each search looks everywhere.
+#: In a fleet of so many nodes each search looks at the best fit first.
 SMALL = 2000
+
+#: Seconds for which a profile comes last, at most, after a look in vain.
+PASSED_OVER = 5
+
+#: After how many looks in vain in a row none is made at ids near by.
+MISSES = 4
 
 #: For how many requests it is remembered which profiles fit.
 REMEMBERED = 256
@@ -49,8 +55,7 @@ def search(spec, limited_to):
     profiles = capacity.at_hand() if not spec.candidate_nodes else ()
     for counted in range(_SEARCHES):
         lost = False
-        for node in _candidates(spec, asked, limited_to, profiles,
-                                everywhere=counted > 0):
+        for node in _candidates(spec, asked, limited_to, profiles):
             lost = True
             yield node
         # All of what was counted before is gone. Count the fleet as it is:
@@ -114,30 +119,30 @@ def _none(verdict):
         retry=any(each['by'] == matching.LOCKED for each in eliminated))
 
 
-def _candidates(spec, asked, limited_to, profiles, everywhere):
-    """Yield the free nodes that match: profile after profile.
-
-    :param everywhere: also where a search has found none a short time ago.
-    """
+def _candidates(spec, asked, limited_to, profiles):
+    """Yield the free nodes that match: profile after profile."""
     if spec.candidate_nodes:
         named = sa.and_(*map(queries.are, spec.candidate_nodes))
         yield from _any(spec, asked, limited_to, named,
                         0, request_spec.MAX_INT, request_spec.MAX_INT)
         return
+    last = []
     for looked_at, nodes in _looks(spec, asked, limited_to, profiles):
         began = time.monotonic()
-        if not everywhere and all(began < profile.used_up_until
-                                  for profile in looked_at):
+        if all(began < profile.used_up_until for profile in looked_at):
+            last.append(nodes)
             continue
         found = False
         for node in nodes:
             found = True
             yield node
         if not found and profiles.total > SMALL:
+            took = time.monotonic() - began
             # The rule for counting them holds for looking in vain, too.
-            again = began + capacity.AGE_TO_COST * (time.monotonic() - began)
+            again = began + min(took * capacity.AGE_TO_COST, PASSED_OVER)
             for profile in looked_at:
                 profile.used_up_until = again
+    yield from itertools.chain.from_iterable(last)
 
 
 def _looks(spec, asked, limited_to, profiles):
@@ -220,15 +225,15 @@ def _round(page, profile):
     """Pages from a random id on, so that many processes do not meet."""
     start = random.randint(profile.first, profile.last)
     before = start
-    if not profile.sparse and engine.has_index(queries.CLASS_INDEX):
+    if (profile.misses < MISSES
+            and engine.has_index(queries.CLASS_INDEX)):
         # Mostly there is a free one near by.
         before = min(start + NEAR, profile.last) + 1
         near = functools.partial(page, near=True)
-        sparse = True
+        profile.misses += 1
         for rows in _pages(near, start, before - 1, PAGE):
-            sparse = False
+            profile.misses = 0
             yield rows
-        profile.sparse = sparse
     yield from _pages(page, before, profile.last, PAGE)
     yield from _pages(page, profile.first, start - 1, PAGE)
 

@@ -57,8 +57,10 @@ class Checks(upgradecheck.UpgradeCommands):
             found = {} if connection.dialect.name != 'mysql' else dict(
                 connection.exec_driver_sql(
                     'SHOW SESSION VARIABLES WHERE Variable_name IN '
-                    "('wsrep_on', 'wsrep_sync_wait')").all())
+                    "('wsrep_on', 'wsrep_provider', 'wsrep_sync_wait')"
+                ).all())
         if (found.get('wsrep_on') != 'ON'
+                or found['wsrep_provider'] in ('', 'none')
                 or int(found['wsrep_sync_wait']) & _WAIT_FOR_READS):
             return upgradecheck.Result(upgradecheck.Code.SUCCESS)
         return upgradecheck.Result(

@@ -62,6 +62,10 @@ def retry(function):
         def may_pass(error):
             nonlocal lost
             lost += isinstance(error, db_exc.DBConnectionError)
+            if isinstance(error, db_exc.DBConnectionError) and lost == 1:
+                # It was lost while it lay in the pool, and however long that
+                # took to find out, a new one may do.
+                return True
             return time.monotonic() < patient_until and (
                 isinstance(error, db_exc.DBDeadlock)
                 or isinstance(error, db_exc.DBConnectionError)
@@ -142,16 +146,8 @@ def rows(query, values=None):
 @contextlib.contextmanager
 def transaction():
     """A transaction that writes; its connection."""
-    with connection() as opened, opened.begin() as begun:
+    with connection() as opened, opened.begin():
         yield opened
-        try:
-            if begun.is_active:
-                begun.commit()
-        except Exception:
-            # Whether it has ended nobody knows, and SQLAlchemy leaves a
-            # ROLLBACK to the pool.
-            opened.invalidate()
-            raise
 
 
 def has_index(name):
@@ -190,16 +186,14 @@ def connect():
 
 
 class _Pool(sa.engine.CreateEnginePlugin):
-    """A pool that asks the database nothing on its own.
+    """A pool without the ping of oslo.db's, a round trip for each request.
 
-    A round trip each is saved: what fails over a lost connection is run again
-    (see retry), which needs no ping before, and each transaction is ended
-    here, which needs no ROLLBACK after it.
+    What meets a lost connection is run again: see retry.
     """
 
     def __init__(self, url, kwargs):
         super().__init__(url, kwargs)
-        kwargs.update(pool_pre_ping=False, pool_reset_on_return=None)
+        kwargs['pool_pre_ping'] = False
 
     def update_url(self, url):
         return url

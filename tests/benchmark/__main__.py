@@ -64,20 +64,23 @@ class Measures:
     def warm_up(self, port=None):
         self._run(self._holding(port=port), 10, clients.MANY)
 
-    def few(self):
+    def few(self, floor=True):
         """One client."""
         times = min(100, self.size // 10)
-        self._tell('floor', self._run(clients.bare(self._url), times).median)
+        if floor:
+            self._tell('floor',
+                       self._run(clients.bare(self._url), times).median)
         for name, kinds in (('hold, mix', fleet.MIX),
                             ('hold, class given', fleet.WITH_CLASS),
                             ('hold, sizes alone', [fleet.sizes])):
             self._tell(name, self._run(self._holding(kinds), times).median)
 
-    def many(self):
+    def many(self, floor=True):
         """Many clients, for some seconds if the fleet is large enough."""
-        self._tell('floor rate', self._run(
-            clients.bare(self._url), min(800, self.size // 10), clients.MANY
-        ).rate)
+        if floor:
+            self._tell('floor rate', self._run(
+                clients.bare(self._url), min(800, self.size // 10),
+                clients.MANY).rate)
         self._tell('hold rate, mix', self._run(
             self._holding(), min(200, self.size // 40), clients.MANY).rate)
 
@@ -219,7 +222,7 @@ def measure(args):
         for step, each in bar.track(work, description='rounds'):
             getattr(each, step)()
             if other and step in ('few', 'many') and each.size == size:
-                getattr(other, step)()
+                getattr(other, step)(floor=False)
         for each, process in served:
             tells(each.size)('worker memory', peers.peak_memory(process.pid))
     return {key: statistics.median(values)

@@ -1017,48 +1017,47 @@ def test_small_fleet_is_looked_at_each_time(fleet, monkeypatch):
     assert fleet.hold(memory_mb=1024)[0].node_id == good
 
 
-@pytest.mark.parametrize('counted_again', [True, False])
-def test_used_up_ends_no_search(fleet, monkeypatch, counted_again):
-    """Who was found wanting by another meanwhile is looked at again."""
+def test_used_up_comes_last(fleet, monkeypatch):
+    """Nothing is counted for want of what a search has passed over."""
     fleet.add({}, {})
-
-    def marked():
-        profiles = capacity.count()
-        for profile in profiles:
-            profile.used_up_until = float('inf')
-        return profiles
-
-    capacity._fleet.at_hand()
-    monkeypatch.setattr(capacity, 'at_hand', marked)
-    if not counted_again:
-        monkeypatch.setattr(capacity, 'fresh', marked)
+    monkeypatch.setattr(capacity, 'AGE_TO_COST', 10 ** 6)
+    for profile in capacity.fresh():
+        profile.used_up_until = float('inf')
+    monkeypatch.setattr(capacity, 'fresh', None)
     fleet.hold()
     fleet.hold()
     assert len(fleet.held) == 2
-    with pytest.raises(exception.NoMatchingNode):
-        fleet.hold()
 
 
 def test_sparse_profile_is_read_at_once(fleet, monkeypatch):
-    """A look near by that finds nothing is not repeated."""
+    """Looks near by that find nothing are not made for ever."""
     monkeypatch.setattr(search, 'FEW', 0)
     monkeypatch.setattr(search, 'NEAR', 1)
+    monkeypatch.setattr(search, 'MISSES', 2)
+    monkeypatch.setattr(capacity, 'AGE_TO_COST', 10 ** 6)
     monkeypatch.setattr(search.random, 'randint', lambda first, last: first)
-    taken = dict.fromkeys(fleet.add({}, {}))
-    free = fleet.add(*[{}] * 30)
-    for node_id in taken:
-        fleet.edit(node_id, maintenance=True)
-    capacity._fleet._cost = 10 ** 6
+    first, second = fleet.add({}, {})
+    free = fleet.add(*[{}] * 90)
     [profile] = capacity.fresh()
     engine.has_index('')  # The names of indexes are asked for once.
-    with fleet.counted('SELECT') as first:
-        assert fleet.hold()[0].node_id in free
-    del profile.spare[:]
-    with fleet.counted('SELECT') as second:
-        assert fleet.hold()[0].node_id in free
+
+    def looks():
+        del profile.spare[:]
+        with fleet.counted('SELECT') as found:
+            held, _ = fleet.hold()
+        return len(found) - 2, held.node_id
+
     mysql = fleet.engine.dialect.name == 'mysql'
-    assert len(first) - len(second) == mysql
-    assert profile.sparse == mysql
+    fleet.edit(second, maintenance=True)
+    profile.misses = 1
+    if mysql:
+        assert looks() == (0, first)
+        assert profile.misses == 0
+    fleet.edit(first, maintenance=True)
+    for expected in (mysql, mysql, 0):
+        extra, node_id = looks()
+        assert extra == expected and node_id in free
+    assert profile.misses == (2 if mysql else 1)
 
 
 def test_best_fit_among_very_many_candidates(fleet):

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from ironic_reservations import exception
 from ironic_reservations import reservations
+from ironic_reservations.db import engine as db_engine
 from ironic_reservations.db import models
 from ironic_reservations.reservations import Owner
 
@@ -754,6 +755,20 @@ def test_statement_of_a_hold_that_fails(fleet, statement, error):
         held, created = fleet.hold(INSTANCE, **GOLD)
     assert created
     assert fleet.held == {held.node_id: INSTANCE}
+
+
+def test_connection_lost_while_it_lay_idle(fleet, monkeypatch):
+    """A new one may do, however long it takes to find that out."""
+    monkeypatch.setattr(db_engine, '_PATIENCE', -1)
+    fleet.add({})
+
+    def fail():
+        raise LOST
+
+    with fleet.before('SELECT', fail):
+        assert fleet.hold(INSTANCE, **GOLD)[1]
+    with fleet.before('SELECT', fail, times=2), pytest.raises(type(LOST)):
+        fleet.hold(INSTANCE, **GOLD)
 
 
 def test_database_is_away(fleet):
