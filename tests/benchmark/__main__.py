@@ -122,12 +122,9 @@ class Measures:
 
     def capacity(self):
         request = clients.Http(self._port).request
-        path = '/v1/reservations/capacity'
         self._tell('capacity, counted', 1000 * peers.seconds(
-            lambda: request('GET', path, 200, **{
+            lambda: request('GET', '/v1/reservations/capacity', 200, **{
                 'Cache-Control': 'no-cache'}), 3))
-        self._tell('capacity, cached', 1000 * peers.seconds(
-            lambda: request('GET', path, 200), 20))
 
 
 def serve(stack, size, ironic, processes, tell):
@@ -247,7 +244,7 @@ def show(sizes, found):
     few = ('floor', 'hold, mix', 'hold, class given', 'hold, sizes alone',
            'hold, best fit used up', 'hold, 99.9 % taken',
            'hold, mix, mysqlclient', '422 and why',
-           'capacity, counted', 'capacity, cached')
+           'capacity, counted')
     print_table('one client: ms (times the floor)',
                 [(name, 2, ratio(name, 'floor')) for name in few])
     print_table('eight clients: calls per second (the floor is times that)', [
