@@ -58,11 +58,11 @@ class Measures:
         self.free_all()
         return result
 
-    def _holding(self, kinds=fleet.MIX, port=None):
-        return clients.holding(port or self._port, kinds, self._check)
+    def _holding(self, kinds=fleet.MIX):
+        return clients.holding(self._port, kinds, self._check)
 
-    def warm_up(self, port=None):
-        self._run(self._holding(port=port), 10, clients.MANY)
+    def warm_up(self):
+        self._run(self._holding(), 10, clients.MANY)
 
     def few(self, floor=True):
         """One client."""

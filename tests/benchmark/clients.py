@@ -58,13 +58,6 @@ class Http:
                                     f'{answer.status} {text}')
         return text and json.loads(text)
 
-    def hold(self, request):
-        return self.request('POST', '/v1/reservations', 201, request)
-
-    def release(self, reservation):
-        self.request('DELETE', '/v1/reservations/'
-                     + reservation['instance_uuid'], 204)
-
 
 def holding(port, kinds, check):
     """A client that holds nodes, and checks that they are what it wanted."""
@@ -73,7 +66,8 @@ def holding(port, kinds, check):
         while True:
             request = next(requests)
             began = time.perf_counter()
-            answer = connection.hold(request)
+            answer = connection.request('POST', '/v1/reservations', 201,
+                                        request)
             taken = time.perf_counter() - began
             check(request, answer)
             yield taken
