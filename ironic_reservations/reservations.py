@@ -9,8 +9,10 @@ node. What that statement's WHERE says, and the unique keys on
 threads, processes, hosts and the members of a Galera cluster alike.
 """
 
+import contextlib
 import dataclasses
 import datetime
+import time
 
 from oslo_db import exception as db_exc
 from oslo_log import log
@@ -18,6 +20,7 @@ from oslo_log import log
 from ironic_reservations import exception
 from ironic_reservations import search
 from ironic_reservations.db import engine
+from ironic_reservations.db import functions
 from ironic_reservations.db import queries
 
 LOG = log.getLogger(__name__)
@@ -25,8 +28,15 @@ LOG = log.getLogger(__name__)
 #: How many expired reservations a request looks at before it searches.
 _IN_PASSING = 10
 
+#: Seconds for which a process holds what is at hand without a look at what
+#: else there is to be done.
+_HASTE = 0.25
+
 #: How often a request looks again because what it had read has changed.
 _ROUNDS = 10
+
+# When this process has looked last, on time.monotonic().
+_looked_at = -float('inf')
 
 # What Ironic's provision states mean for a reservation.
 PROVISION_STATES = {
@@ -122,16 +132,43 @@ def hold(instance_uuid, spec, owner, lease=None, limited_to=None):
     :raises: NoMatchingNode; Conflict when the instance holds a node for
         something else, or its node has gone too far to be moved.
     """
+    global _looked_at
     tried = searched = False
+    in_haste = time.monotonic() - _looked_at < _HASTE
+
+    def take(nodes):
+        """Hold the first that can be had; None when there is none."""
+        nonlocal tried
+        for node in nodes:
+            tried = True
+            try:
+                held = _take(node, instance_uuid, spec, owner, lease,
+                             limited_to)
+            except (db_exc.DBDuplicateEntry, db_exc.DBDeadlock) as error:
+                tried, error.node_id = False, node.id
+                raise
+            if held is not None:
+                return held
+            tried = False
+        return None
 
     @engine.retry
     def attempt():
+        global _looked_at
+        nonlocal in_haste, searched
+        if in_haste:
+            # Mostly the instance is a new one. When it is not, the unique
+            # keys say so.
+            in_haste = False
+            with contextlib.suppress(db_exc.DBDuplicateEntry):
+                held = take(search.at_hand(spec, limited_to))
+                if held is not None:
+                    return held, True
         # Each round begins with reading: after a COMMIT whose outcome is
         # unknown, the reservation may be there.
-        nonlocal tried, searched
         for _ in range(_ROUNDS):
-            now, carried, expired = engine.rows(
-                *queries.outlook(instance_uuid))[0]
+            carried, expired = engine.rows(*queries.outlook(instance_uuid))[0]
+            _looked_at = time.monotonic()
             held = _held(instance_uuid) if carried else None
             if held is not None:
                 ours = tried and owner == Owner(held.host, held.project_id,
@@ -142,22 +179,12 @@ def hold(instance_uuid, spec, owner, lease=None, limited_to=None):
                 continue  # It moved on while we looked.
             if expired:
                 _give_back_lapsed(limit=_IN_PASSING)
-            values = {
-                'instance_uuid': instance_uuid, 'created_at': now,
-                'expires_at': lease and now + datetime.timedelta(0, lease),
-                'request_spec': spec.canonical, **vars(owner)}
             try:
-                for node in search.search(spec, limited_to):
-                    tried = True
-                    held = _take(node, spec, limited_to, values)
-                    if held is not None:
-                        return held, True
-                    tried = False
-            except db_exc.DBDuplicateEntry:
+                return take(search.search(spec, limited_to)), True
+            except db_exc.DBDuplicateEntry as error:
                 # Another request for the same instance was faster, or a row
                 # whose node has moved on is in the way of ours.
-                tried = False
-                _purge(instance_uuid, node.id)
+                _purge(instance_uuid, error.node_id)
             except exception.NoMatchingNode:
                 # The rest of the lapsed ones, now that they are wanted. If
                 # there is none left, another may just have given it back.
@@ -175,17 +202,23 @@ def hold(instance_uuid, spec, owner, lease=None, limited_to=None):
     return reservation, created
 
 
-def _take(node, spec, limited_to, values):
+def _take(node, instance_uuid, spec, owner, lease, limited_to):
     """One transaction; None when the node is no longer as it was read.
 
-    :param values: of the row, but for those that come from the node.
     :returns: Reservation: what the guard has seen and what was written.
     """
-    values = {**values, 'node_id': node.id, 'node_uuid': node.uuid}
     with engine.transaction() as connection:
-        if not connection.execute(*queries.hold(
-                node, spec, limited_to, values['instance_uuid'])).rowcount:
+        updated = connection.execute(*queries.hold(
+            node, spec, limited_to, instance_uuid))
+        if not updated.rowcount:
             return None
+        now = functions.told(connection, updated)
+        values = {
+            'instance_uuid': instance_uuid, 'node_id': node.id,
+            'node_uuid': node.uuid, 'request_spec': spec.canonical,
+            'created_at': now,
+            'expires_at': lease and now + datetime.timedelta(0, lease),
+            **vars(owner)}
         [row_id] = connection.execute(
             queries.INSERT, values).inserted_primary_key
     return Reservation(

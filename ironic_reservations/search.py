@@ -71,6 +71,21 @@ def search(spec, limited_to):
         'moment; try again.', verdict['explanation'], retry=True)
 
 
+def at_hand(spec, limited_to):
+    """Yield what others have left of the best fit, without looking further.
+
+    As ``search``, but that it may yield nothing.
+    """
+    if spec.candidate_nodes:
+        return
+    asked, now = matching.constraints(spec), time.monotonic()
+    fits = _fits(spec, asked, limited_to, capacity.at_hand())
+    best = min(fits, default=None, key=lambda profile: (
+        now < profile.used_up_until, fits[profile], not profile.spare))
+    if best is not None:
+        yield from _offer(asked, best, best.spare)
+
+
 def explain(asked, limited_to, profiles):
     """What matches, and why the rest does not.
 
@@ -199,26 +214,31 @@ def _fits(spec, asked, limited_to, profiles):
 
 
 def _alike(asked, limited_to, profile):
-    """Yield the free nodes of a profile, which all fit as well.
-
-    A page has more of them than one request needs. The next ones take what
-    is left: the guard of the hold knows whether it is still as it was read.
-    """
+    """Yield the free nodes of a profile, which all fit as well."""
     page = functools.partial(queries.page_like, profile.raw, limited_to)
     pages = (_pages(page, profile.first, profile.last, FEW)
              if profile.free <= FEW else _round(page, profile))
-    left, profile.spare[:] = profile.spare[:], ()
-    for nodes in itertools.chain([left], (
-            [dataclasses.replace(profile.node, **row._mapping)
-             for row in rows] for rows in pages)):
-        random.shuffle(nodes)
-        try:
-            while nodes:
-                node = nodes.pop()
-                if matching.matches(asked, node):
-                    yield node
-        finally:
-            profile.spare[:] = nodes[:FEW]
+    yield from _offer(asked, profile, profile.spare)
+    for rows in pages:
+        yield from _offer(asked, profile, [
+            dataclasses.replace(profile.node, **row._mapping)
+            for row in rows])
+
+
+def _offer(asked, profile, nodes):
+    """Yield nodes of a profile; who needs no more leaves the next ones some.
+
+    The guard of the hold knows whether such a node is still as it was read.
+    """
+    nodes, profile.spare = nodes[:], []
+    random.shuffle(nodes)
+    try:
+        while nodes:
+            node = nodes.pop()
+            if matching.matches(asked, node):
+                yield node
+    finally:
+        profile.spare = nodes[:FEW]
 
 
 def _round(page, profile):

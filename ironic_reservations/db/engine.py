@@ -130,6 +130,7 @@ def connection():
         return
     if _open.connection is None:
         _open.connection = _open.scope.enter_context(get_engine().connect())
+    _open.connection.info.pop(_ENDED, None)
     yield _open.connection
 
 
@@ -140,14 +141,17 @@ def rows(query, values=None):
         # A transaction that writes begins with its write, and SQLite's
         # writers wait for every reader that has not ended.
         opened.rollback()
+        opened.info[_ENDED] = True
     return found
 
 
 @contextlib.contextmanager
 def transaction():
     """A transaction that writes; its connection."""
-    with connection() as opened, opened.begin():
-        yield opened
+    with connection() as opened:
+        with opened.begin():
+            yield opened
+        opened.info[_ENDED] = True
 
 
 def has_index(name):
@@ -180,20 +184,22 @@ def connect():
     facade.configure(connection=url.render_as_string(hide_password=False),
                      max_retries=0, thread_checkin=False)
     engine = facade.writer.get_engine()
+    sa.event.listen(engine, 'reset', _reset)
     if url.get_backend_name() == 'mysql':
         sa.event.listen(engine, 'connect', _set_up_session)
     return engine
 
 
 class _Pool(sa.engine.CreateEnginePlugin):
-    """A pool without the ping of oslo.db's, a round trip for each request.
+    """A pool without round trips of its own, two for each request.
 
-    What meets a lost connection is run again: see retry.
+    What meets a lost connection is run again (see retry), and only what has
+    not ended is rolled back (see _reset).
     """
 
     def __init__(self, url, kwargs):
         super().__init__(url, kwargs)
-        kwargs['pool_pre_ping'] = False
+        kwargs |= {'pool_pre_ping': False, 'pool_reset_on_return': None}
 
     def update_url(self, url):
         return url
@@ -201,6 +207,16 @@ class _Pool(sa.engine.CreateEnginePlugin):
 
 _PLUGIN = 'ironic_reservations'
 dialects.plugins.register(_PLUGIN, __name__, '_Pool')
+
+
+# Where a connection's last transaction has ended without an error.
+_ENDED = 'ironic_reservations.ended'
+
+
+def _reset(connection, record, state):
+    """Let nothing stay open on a connection that goes back to the pool."""
+    if not record.info.pop(_ENDED, False):
+        connection.rollback()
 
 
 def _set_up_session(connection, record):

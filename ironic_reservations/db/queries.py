@@ -233,7 +233,7 @@ def _page(columns, where, limited):
 def hold(node, spec, limited_to, instance_uuid):
     """The guarded update that makes a node somebody's, or touches no row.
 
-    UPDATE nodes SET instance_uuid = :i, updated_at = UTC_TIMESTAMP()
+    UPDATE nodes SET instance_uuid = :i, updated_at = <now, and told>
     WHERE id = :n AND <free> AND reservation IS NULL AND <the caller's>
       AND <class, group, shard, name and properties, byte for byte, as read>
       AND (SELECT COUNT(*) FROM node_traits
@@ -277,21 +277,20 @@ def _hold(limited, requiring, forbidding):
         where.append(~sa.exists().where(of_node, node_traits.c.trait.in_(
             sa.bindparam('forbidden', expanding=True))))
     return sa.update(nodes).where(*where).values(
-        instance_uuid=sa.bindparam('instance'), updated_at=fn.utcnow())
+        instance_uuid=sa.bindparam('instance'), updated_at=fn.utcnow_told())
 
 
 def outlook(instance_uuid):
-    """What a hold must know before: one row.
+    """What there is to be done before a hold: one row.
 
-    :returns: the statement and its values. ``now``: the database's clock;
-        ``carried``: whether a node carries the instance already;
-        ``expired``: whether there is a reservation whose lease is over.
+    :returns: the statement and its values. ``carried``: whether a node
+        carries the instance already; ``expired``: whether there is a
+        reservation whose lease is over.
     """
     return _OUTLOOK, {'instance': instance_uuid}
 
 
 _OUTLOOK = sa.select(
-    fn.utcnow().label('now'),
     sa.exists().where(nodes.c.instance_uuid == sa.bindparam('instance')
                       ).label('carried'),
     sa.exists().where(CARRIED, _EXPIRED).label('expired'))
