@@ -37,9 +37,24 @@ LARGE = 20000
 class Measures:
     """One fleet, and our application on it."""
 
-    def __init__(self, size, ironic, port, tell):
-        self.size, self._url, self._port = size, ironic.database_url, port
+    def __init__(self, size, ironic, processes, tell):
+        self.size, self._url = size, ironic.database_url
         self._check, self._tell = fleet.checker(size), tell
+        self._conf_file, self._processes = ironic.conf_file, processes
+        self._port = None
+
+    @contextlib.contextmanager
+    def serving(self):
+        """Our application; its process."""
+        with services.uwsgi(
+                'ironic_reservations.wsgi:application', self._conf_file,
+                services.free_port(), processes=self._processes,
+                keepalive=True) as service:
+            before, self._port = self._port, service.port
+            try:
+                yield service.process
+            finally:
+                self._port = before
 
     def _sql(self, *statements):
         with fleet.connected(self._url) as connection:
@@ -58,8 +73,8 @@ class Measures:
         self.free_all()
         return result
 
-    def _holding(self, kinds=fleet.MIX):
-        return clients.holding(self._port, kinds, self._check)
+    def _holding(self, kinds=fleet.MIX, keep=True):
+        return clients.holding(self._port, kinds, self._check, keep)
 
     def warm_up(self):
         self._run(self._holding(), 10, clients.MANY)
@@ -85,22 +100,18 @@ class Measures:
             self._holding(), min(200, self.size // 40), clients.MANY).rate)
 
     def taken(self):
-        """Nodes are rare: one in 1,000, one of each profile at least."""
+        """Nodes are rare: one in 1,000, one of each profile at least.
+
+        The service has known them no other way, as it will within a minute
+        of any such change.
+        """
         left = ', '.join(map(str, fleet.scattered(self.size)))
         self._sql('UPDATE nodes SET instance_uuid = uuid',
                   'UPDATE nodes SET instance_uuid = NULL '
                   f'WHERE id IN ({left})')
-
-        def client(seed):
-            holds = self._holding(fleet.WITH_CLASS)(seed)
-            while True:
-                yield next(holds)
-                # Away with it, but for the nodes that were taken before.
-                self._sql('UPDATE nodes SET instance_uuid = NULL WHERE id IN '
-                          '(SELECT node_id FROM reservations)',
-                          'DELETE FROM reservations')
-
-        self._tell('hold, 99.9 % taken', self._run(client, 50).median)
+        with self.serving():
+            self._tell('hold, 99.9 % taken', self._run(
+                self._holding(fleet.WITH_CLASS, keep=False), 100).median)
 
     def used_up(self):
         """The nodes that fit best are taken; larger ones are left."""
@@ -129,12 +140,10 @@ class Measures:
 
 def serve(stack, size, ironic, processes, tell):
     """Our application on a fleet; Measures, and its process."""
-    service = stack.enter_context(services.uwsgi(
-        'ironic_reservations.wsgi:application', ironic.conf_file,
-        services.free_port(), processes=processes, keepalive=True))
-    measures = Measures(size, ironic, service.port, tell)
+    measures = Measures(size, ironic, processes, tell)
+    process = stack.enter_context(measures.serving())
     measures.warm_up()
-    return measures, service.process
+    return measures, process
 
 
 def with_mysqlclient(ironic):

@@ -59,8 +59,11 @@ class Http:
         return text and json.loads(text)
 
 
-def holding(port, kinds, check):
-    """A client that holds nodes, and checks that they are what it wanted."""
+def holding(port, kinds, check, keep=True):
+    """A client that holds nodes, and checks that they are what it wanted.
+
+    :param keep: else each is released before the next is held.
+    """
     def client(seed):
         connection, requests = Http(port), fleet.requests(kinds, seed)
         while True:
@@ -70,6 +73,9 @@ def holding(port, kinds, check):
                                         request)
             taken = time.perf_counter() - began
             check(request, answer)
+            if not keep:
+                connection.request('DELETE', '/v1/reservations/'
+                                   + answer['instance_uuid'], 204)
             yield taken
     return client
 

@@ -88,6 +88,12 @@ def database(new_database):
         yield database
 
 
+@pytest.fixture(autouse=True)
+def haste(monkeypatch):
+    """Every hold looks first, however soon it comes after another."""
+    monkeypatch.setattr(reservations, '_HASTE', 0)
+
+
 @pytest.fixture
 def fleet(database, monkeypatch):
     """No nodes at first; the service works on its database."""

@@ -1043,9 +1043,9 @@ def test_sparse_profile_is_read_at_once(fleet, monkeypatch):
 
     def looks():
         del profile.spare[:]
-        with fleet.counted('SELECT') as found:
+        with fleet.counted('SELECT nodes') as found:
             held, _ = fleet.hold()
-        return len(found) - 2, held.node_id
+        return len(found) - 1, held.node_id
 
     mysql = fleet.engine.dialect.name == 'mysql'
     fleet.edit(second, maintenance=True)
@@ -1084,6 +1084,64 @@ def test_what_a_page_has_left_is_no_promise(fleet):
     with pytest.raises(exception.NoMatchingNode) as caught:
         fleet.hold()
     assert caught.value.explanation['considered'] == 6
+
+
+@pytest.fixture
+def in_haste(fleet, monkeypatch):
+    """A hold has just looked, and has left something of its page."""
+    monkeypatch.setattr(capacity, 'AGE_TO_COST', 10 ** 6)
+    monkeypatch.setattr(reservations, '_HASTE', 1000)
+    monkeypatch.setattr(reservations, '_looked_at', -float('inf'))
+    fleet.add(*[sized(65536)] * 4)
+    fleet.hold(memory_mb=1024)
+    fleet.add(*[sized(1024)] * 3)
+    capacity.fresh()
+    fleet.hold(memory_mb=65536)
+    return fleet
+
+
+def looks(fleet, **body):
+    """What a hold reads before it writes, and what it holds."""
+    with fleet.counted('SELECT EXISTS') as found, fleet.counted(
+            'SELECT nodes') as pages:
+        held, created = fleet.hold(**body)
+    assert created
+    memory = json.loads(fleet[held.node_id].properties)['memory_mb']
+    return len(found), len(pages), memory
+
+
+def test_what_is_at_hand_is_held_at_once(in_haste):
+    assert looks(in_haste, memory_mb=65536) == (0, 0, 65536)
+
+
+def test_what_is_at_hand_is_not_held_where_something_fits_better(in_haste):
+    assert looks(in_haste, memory_mb=1024) == (1, 1, 1024)
+    assert looks(in_haste, memory_mb=1024) == (0, 0, 1024)
+
+
+def test_haste_is_no_reason_to_say_that_there_is_none(in_haste):
+    found = [looks(in_haste, memory_mb=1024)[2] for _ in range(5)]
+    assert found == [1024, 1024, 1024, 65536, 65536]
+    assert len(in_haste.held) == 7
+    with pytest.raises(exception.NoMatchingNode):
+        in_haste.hold(memory_mb=1024)
+
+
+def test_candidates_are_looked_for(in_haste):
+    name = 'node-a'
+    in_haste.node(**sized(65536), name=name)
+    assert looks(in_haste, candidate_nodes=[name])[0] == 1
+
+
+def test_haste_does_not_last(in_haste, monkeypatch):
+    """What lapses meanwhile is given back soon, however many holds come."""
+    lapse(in_haste)
+    assert looks(in_haste, memory_mb=65536)[0] == 0
+    assert len(in_haste.rows) == 3
+    monkeypatch.setattr(reservations, '_looked_at',
+                        reservations._looked_at - 1000)
+    assert looks(in_haste, memory_mb=65536)[0] == 1
+    assert len(in_haste.rows) == 2
 
 
 def test_fits_are_forgotten_with_their_profiles(fleet):

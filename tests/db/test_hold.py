@@ -10,8 +10,11 @@ from oslo_db import exception as db_exc
 import pytest
 import sqlalchemy as sa
 
+from ironic_reservations import capacity
 from ironic_reservations import exception
+from ironic_reservations import matching
 from ironic_reservations import reservations
+from ironic_reservations import search
 from ironic_reservations.db import engine as db_engine
 from ironic_reservations.db import models
 from ironic_reservations.reservations import Owner
@@ -23,6 +26,18 @@ GOLD = {'resource_class': 'gold', 'memory_mb': 1000}
 
 #: The statement that makes a node somebody's.
 HOLD = 'UPDATE nodes SET instance_uuid'
+
+
+@pytest.fixture(autouse=True, params=['look first', 'in haste'])
+def haste(haste, request, monkeypatch):
+    """With a look before, and with all that there is at hand."""
+    if request.param == 'in haste':
+        monkeypatch.setattr(reservations, '_looked_at', 0)
+        monkeypatch.setattr(reservations, '_HASTE', float('inf'))
+        monkeypatch.setattr(
+            search, 'at_hand', lambda spec, limited_to: search._candidates(
+                spec, matching.constraints(spec), limited_to,
+                capacity.at_hand()))
 
 
 # What is held
@@ -56,6 +71,8 @@ def test_times_are_the_databases_utc(fleet):
     for time in held.created_at, fleet[node_id].updated_at:
         assert before <= f'{time:%Y-%m-%d %H:%M:%S}' <= after
         assert not time.microsecond
+    if fleet.engine.name != 'sqlite':
+        assert held.created_at == fleet[node_id].updated_at
 
 
 def test_nothing_else_of_ironics_is_written(fleet):
@@ -795,6 +812,28 @@ def test_statement_of_a_release_that_fails(held, statement, error):
     with held.before(statement, fail, times=2):
         reservations.release(INSTANCE)
     assert held.held == {}
+
+
+def test_rollback_that_fails(fleet, monkeypatch):
+    """Nothing stays open on a connection that goes back to the pool."""
+    node_id = fleet.node()
+    dialect, error = fleet.engine.dialect, db_exc.DBDataError()
+    rollback = dialect.do_rollback
+
+    def fail_once(connection):
+        monkeypatch.setattr(dialect, 'do_rollback', rollback)
+        raise error
+
+    def fail():
+        monkeypatch.setattr(dialect, 'do_rollback', fail_once)
+        raise error
+
+    with fleet.before('INSERT INTO reservations', fail):
+        with pytest.raises(db_exc.DBDataError):
+            fleet.hold(INSTANCE, **GOLD)
+    # No lock of it is left.
+    fleet.edit(node_id, maintenance=True)
+    assert fleet.held == {}
 
 
 def test_error_that_no_retry_helps_leaves_nothing(fleet):
