@@ -134,7 +134,7 @@ def _exact_sqlite(element, compiler, **kw):
 # A JSON text that every parser reads alike: well-formed by the database's
 # own rules, which know no NaN and no deep nesting, and without escapes, which
 # can spell a key in many ways or a character that there is not.
-_PLAIN = 'JSON_VALID({0}) AND {1}({0}, CHAR(92)) = 0'
+_PLAIN = 'JSON_VALID({0}) AND INSTR({1}, CHAR(92)) = 0'
 
 
 class property_text(expression.FunctionElement):
@@ -163,7 +163,7 @@ def _property_text(element, compiler, **kw):
 def _property_text_sqlite(element, compiler, **kw):
     arguments = compiler.process(element.clauses, **kw)
     column = compiler.process(list(element.clauses)[0], **kw)
-    return (f"CASE WHEN {_PLAIN.format(column, 'instr')} AND "
+    return (f"CASE WHEN {_PLAIN.format(column, column)} AND "
             f"json_type({arguments}) NOT IN ('array', 'object') "
             f'THEN CAST(json_extract({arguments}) AS TEXT) END')
 
@@ -178,8 +178,16 @@ class unlike_others(expression.FunctionElement):
 @compiler.compiles(unlike_others)
 def _unlike_others(element, compiler, **kw):
     column = compiler.process(element.clauses, **kw)
-    return (f"CASE WHEN {_PLAIN.format(column, 'INSTR')} THEN NULL "
-            f'ELSE {column} END')
+    # Bytes are searched faster than characters.
+    plain = _PLAIN.format(column, f'CAST({column} AS BINARY)')
+    return f'CASE WHEN {plain} THEN NULL ELSE {column} END'
+
+
+@compiler.compiles(unlike_others, 'sqlite')
+def _unlike_others_sqlite(element, compiler, **kw):
+    column = compiler.process(element.clauses, **kw)
+    plain = _PLAIN.format(column, column)
+    return f'CASE WHEN {plain} THEN NULL ELSE {column} END'
 
 
 class trait_set(expression.FunctionElement):
