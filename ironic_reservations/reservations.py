@@ -28,8 +28,8 @@ LOG = log.getLogger(__name__)
 #: How many expired reservations a request looks at before it searches.
 _IN_PASSING = 10
 
-#: Seconds for which a process holds what is at hand without a look at what
-#: else there is to be done.
+#: Seconds for which a process that has looked what else there is to be done
+#: searches at once.
 _HASTE = 0.25
 
 #: How often a request looks again because what it had read has changed.
@@ -161,7 +161,7 @@ def hold(instance_uuid, spec, owner, lease=None, limited_to=None):
             # keys say so.
             in_haste = False
             with contextlib.suppress(db_exc.DBDuplicateEntry):
-                held = take(search.at_hand(spec, limited_to))
+                held = take(search.first_look(spec, limited_to))
                 if held is not None:
                     return held, True
         # Each round begins with reading: after a COMMIT whose outcome is

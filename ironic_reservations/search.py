@@ -52,7 +52,7 @@ def search(spec, limited_to):
     :raises: NoMatchingNode when the fleet as it is now has none.
     """
     asked = matching.constraints(spec)
-    profiles = capacity.at_hand() if not spec.candidate_nodes else ()
+    profiles = _at_hand(spec)
     for counted in range(_SEARCHES):
         lost = False
         for node in _candidates(spec, asked, limited_to, profiles):
@@ -71,19 +71,10 @@ def search(spec, limited_to):
         'moment; try again.', verdict['explanation'], retry=True)
 
 
-def at_hand(spec, limited_to):
-    """Yield what others have left of the best fit, without looking further.
-
-    As ``search``, but that it may yield nothing.
-    """
-    if spec.candidate_nodes:
-        return
-    asked, now = matching.constraints(spec), time.monotonic()
-    fits = _fits(spec, asked, limited_to, capacity.at_hand())
-    best = min(fits, default=None, key=lambda profile: (
-        now < profile.used_up_until, fits[profile], not profile.spare))
-    if best is not None:
-        yield from _offer(asked, best, best.spare)
+def first_look(spec, limited_to):
+    """Yield what ``search`` finds before it counts the fleet, or nothing."""
+    yield from _candidates(spec, matching.constraints(spec), limited_to,
+                           _at_hand(spec))
 
 
 def explain(asked, limited_to, profiles):
@@ -111,6 +102,10 @@ def explain(asked, limited_to, profiles):
 def dry_run(spec, limited_to):
     """``explain`` for a request, on the fleet as it is now."""
     return explain(matching.constraints(spec), limited_to, _count(spec))
+
+
+def _at_hand(spec):
+    return () if spec.candidate_nodes else capacity.at_hand()
 
 
 def _count(spec):

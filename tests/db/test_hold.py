@@ -10,11 +10,8 @@ from oslo_db import exception as db_exc
 import pytest
 import sqlalchemy as sa
 
-from ironic_reservations import capacity
 from ironic_reservations import exception
-from ironic_reservations import matching
 from ironic_reservations import reservations
-from ironic_reservations import search
 from ironic_reservations.db import engine as db_engine
 from ironic_reservations.db import models
 from ironic_reservations.reservations import Owner
@@ -30,14 +27,10 @@ HOLD = 'UPDATE nodes SET instance_uuid'
 
 @pytest.fixture(autouse=True, params=['look first', 'in haste'])
 def haste(haste, request, monkeypatch):
-    """With a look before, and with all that there is at hand."""
+    """With a look before, and without."""
     if request.param == 'in haste':
         monkeypatch.setattr(reservations, '_looked_at', 0)
         monkeypatch.setattr(reservations, '_HASTE', float('inf'))
-        monkeypatch.setattr(
-            search, 'at_hand', lambda spec, limited_to: search._candidates(
-                spec, matching.constraints(spec), limited_to,
-                capacity.at_hand()))
 
 
 # What is held
