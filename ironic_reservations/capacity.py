@@ -161,13 +161,14 @@ class _Shared:
         """The result, of an age that is in proportion to its cost."""
         # While one request computes it, the others go on with the old one;
         # the first of all have none to go on with.
-        if self._is_old() and self._lock.acquire(
-                blocking=self._result is None):
-            try:
-                if self._is_old():
-                    self._renew()
-            finally:
-                self._lock.release()
+        if self._is_old():
+            with engine.connection():
+                if self._lock.acquire(blocking=self._result is None):
+                    try:
+                        if self._is_old():
+                            self._renew()
+                    finally:
+                        self._lock.release()
         return self._result
 
     def _is_old(self):

@@ -9,7 +9,6 @@ node. What that statement's WHERE says, and the unique keys on
 threads, processes, hosts and the members of a Galera cluster alike.
 """
 
-import contextlib
 import dataclasses
 import datetime
 import time
@@ -28,14 +27,14 @@ LOG = log.getLogger(__name__)
 #: How many expired reservations a request looks at before it searches.
 _IN_PASSING = 10
 
-#: Seconds for which a process that has looked what else there is to be done
-#: searches at once.
+#: Seconds for which a process that has found nothing else to be done does not
+#: look for it again before it searches.
 _HASTE = 0.25
 
 #: How often a request looks again because what it had read has changed.
 _ROUNDS = 10
 
-# When this process has looked last, on time.monotonic().
+# When this process has found nothing to be done, on time.monotonic().
 _looked_at = -float('inf')
 
 # What Ironic's provision states mean for a reservation.
@@ -132,24 +131,22 @@ def hold(instance_uuid, spec, owner, lease=None, limited_to=None):
     :raises: NoMatchingNode; Conflict when the instance holds a node for
         something else, or its node has gone too far to be moved.
     """
-    global _looked_at
-    tried = searched = False
+    written, searched = set(), False
     in_haste = time.monotonic() - _looked_at < _HASTE
 
     def take(nodes):
         """Hold the first that can be had; None when there is none."""
-        nonlocal tried
         for node in nodes:
-            tried = True
             try:
                 held = _take(node, instance_uuid, spec, owner, lease,
-                             limited_to)
-            except (db_exc.DBDuplicateEntry, db_exc.DBDeadlock) as error:
-                tried, error.node_id = False, node.id
-                raise
+                             limited_to, written)
+            except db_exc.DBDuplicateEntry:
+                # The instance holds a node already, or a row whose node has
+                # moved on is in the way of ours.
+                _purge(instance_uuid, node.id)
+                return None
             if held is not None:
                 return held
-            tried = False
         return None
 
     @engine.retry
@@ -157,34 +154,29 @@ def hold(instance_uuid, spec, owner, lease=None, limited_to=None):
         global _looked_at
         nonlocal in_haste, searched
         if in_haste:
-            # Mostly the instance is a new one. When it is not, the unique
-            # keys say so.
+            # Mostly the instance is a new one; the unique keys say if not.
             in_haste = False
-            with contextlib.suppress(db_exc.DBDuplicateEntry):
-                held = take(search.first_look(spec, limited_to))
-                if held is not None:
-                    return held, True
+            held = take(search.first_look(spec, limited_to))
+            if held is not None:
+                return held, True
         # Each round begins with reading: after a COMMIT whose outcome is
         # unknown, the reservation may be there.
         for _ in range(_ROUNDS):
             carried, expired = engine.rows(*queries.outlook(instance_uuid))[0]
-            _looked_at = time.monotonic()
             held = _held(instance_uuid) if carried else None
             if held is not None:
-                ours = tried and owner == Owner(held.host, held.project_id,
-                                                held.user_id)
+                ours = held.id in written and owner == Owner(
+                    held.host, held.project_id, held.user_id)
                 held = _again(held, spec, owner, lease, limited_to, ours)
                 if held is not None:
                     return held, ours
                 continue  # It moved on while we looked.
-            if expired:
-                _give_back_lapsed(limit=_IN_PASSING)
+            if not (expired and _give_back_lapsed(limit=_IN_PASSING)):
+                _looked_at = time.monotonic()
             try:
-                return take(search.search(spec, limited_to)), True
-            except db_exc.DBDuplicateEntry as error:
-                # Another request for the same instance was faster, or a row
-                # whose node has moved on is in the way of ours.
-                _purge(instance_uuid, error.node_id)
+                held = take(search.search(spec, limited_to))
+                if held is not None:
+                    return held, True
             except exception.NoMatchingNode:
                 # The rest of the lapsed ones, now that they are wanted. If
                 # there is none left, another may just have given it back.
@@ -202,9 +194,10 @@ def hold(instance_uuid, spec, owner, lease=None, limited_to=None):
     return reservation, created
 
 
-def _take(node, instance_uuid, spec, owner, lease, limited_to):
+def _take(node, instance_uuid, spec, owner, lease, limited_to, written):
     """One transaction; None when the node is no longer as it was read.
 
+    :param written: set to add the id of the row to, before the COMMIT.
     :returns: Reservation: what the guard has seen and what was written.
     """
     with engine.transaction() as connection:
@@ -221,6 +214,7 @@ def _take(node, instance_uuid, spec, owner, lease, limited_to):
             **vars(owner)}
         [row_id] = connection.execute(
             queries.INSERT, values).inserted_primary_key
+        written.add(row_id)
     return Reservation(
         id=row_id, node_name=node.name, resource_class=node.resource_class,
         provision_state='available', maintenance=False, lock=None,

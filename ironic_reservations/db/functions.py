@@ -175,19 +175,22 @@ class unlike_others(expression.FunctionElement):
     inherit_cache = True
 
 
+def _unlike(column, searched):
+    return (f'CASE WHEN {_PLAIN.format(column, searched)} THEN NULL '
+            f'ELSE {column} END')
+
+
 @compiler.compiles(unlike_others)
 def _unlike_others(element, compiler, **kw):
     column = compiler.process(element.clauses, **kw)
     # Bytes are searched faster than characters.
-    plain = _PLAIN.format(column, f'CAST({column} AS BINARY)')
-    return f'CASE WHEN {plain} THEN NULL ELSE {column} END'
+    return _unlike(column, f'CAST({column} AS BINARY)')
 
 
 @compiler.compiles(unlike_others, 'sqlite')
 def _unlike_others_sqlite(element, compiler, **kw):
     column = compiler.process(element.clauses, **kw)
-    plain = _PLAIN.format(column, column)
-    return f'CASE WHEN {plain} THEN NULL ELSE {column} END'
+    return _unlike(column, column)
 
 
 class trait_set(expression.FunctionElement):

@@ -235,7 +235,7 @@ def hold(node, spec, limited_to, instance_uuid):
 
     UPDATE nodes SET instance_uuid = :i, updated_at = <now, and told>
     WHERE id = :n AND <free> AND reservation IS NULL AND <the caller's>
-      AND <class, group, shard, name and properties, byte for byte, as read>
+      AND <uuid, class, group, shard, name and properties as read>
       AND (SELECT COUNT(*) FROM node_traits
            WHERE node_id = nodes.id AND trait IN (...)) = <how many>
       AND NOT EXISTS (SELECT 1 FROM node_traits WHERE ... trait IN (...))
@@ -256,7 +256,8 @@ def hold(node, spec, limited_to, instance_uuid):
              'forbidden': list(spec.forbidden_traits)})
 
 
-_AS_READ = ('resource_class', 'conductor_group', 'shard', 'name',
+# Byte for byte.
+_AS_READ = ('uuid', 'resource_class', 'conductor_group', 'shard', 'name',
             'properties')
 
 

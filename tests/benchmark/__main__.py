@@ -91,19 +91,24 @@ class Measures:
             self._tell(name, self._run(self._holding(kinds), times).median)
 
     def many(self, floor=True):
-        """Many clients, for some seconds if the fleet is large enough."""
+        """Many clients, for some seconds if the fleet is large enough.
+
+        The profiles are counted before; a process counts them anew for a
+        fiftieth of its time at most.
+        """
         if floor:
             self._tell('floor rate', self._run(
                 clients.bare(self._url), min(800, self.size // 10),
                 clients.MANY).rate)
+        self.warm_up()
         self._tell('hold rate, mix', self._run(
-            self._holding(), min(200, self.size // 40), clients.MANY).rate)
+            self._holding(), min(400, self.size // 40), clients.MANY).rate)
 
     def taken(self):
         """Nodes are rare: one in 1,000, one of each profile at least.
 
-        The service has known them no other way, as it will within a minute
-        of any such change.
+        The service starts on such a fleet: one that has counted another
+        goes by that for fifty times as long as counting takes.
         """
         left = ', '.join(map(str, fleet.scattered(self.size)))
         self._sql('UPDATE nodes SET instance_uuid = uuid',

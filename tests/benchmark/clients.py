@@ -76,6 +76,8 @@ def holding(port, kinds, check, keep=True):
             if not keep:
                 connection.request('DELETE', '/v1/reservations/'
                                    + answer['instance_uuid'], 204)
+                # After an answer without a body uWSGI's router closes it.
+                connection = Http(port)
             yield taken
     return client
 
