@@ -132,7 +132,6 @@ def hold(instance_uuid, spec, owner, lease=None, limited_to=None):
         something else, or its node has gone too far to be moved.
     """
     written, searched = set(), False
-    in_haste = time.monotonic() - _looked_at < _HASTE
 
     def take(nodes):
         """Hold the first that can be had; None when there is none."""
@@ -152,10 +151,9 @@ def hold(instance_uuid, spec, owner, lease=None, limited_to=None):
     @engine.retry
     def attempt():
         global _looked_at
-        nonlocal in_haste, searched
-        if in_haste:
+        nonlocal searched
+        if time.monotonic() - _looked_at < _HASTE:
             # Mostly the instance is a new one; the unique keys say if not.
-            in_haste = False
             held = take(search.first_look(spec, limited_to))
             if held is not None:
                 return held, True

@@ -1139,6 +1139,34 @@ def test_haste_does_not_last(in_haste, monkeypatch):
     assert len(in_haste.rows) == 2
 
 
+def test_no_haste_while_leases_lapse(in_haste, monkeypatch):
+    """Each hold gives back some of them, until none is left."""
+    in_haste.add(*[sized(2048)] * 3)
+    capacity.fresh()
+    in_haste.hold(memory_mb=1024)
+    assert len(in_haste.rows) == 3
+    lapse(in_haste)
+    monkeypatch.setattr(reservations, '_IN_PASSING', 1)
+    monkeypatch.setattr(reservations, '_looked_at', -float('inf'))
+    found = [(looks(in_haste, memory_mb=2048)[0], len(in_haste.rows))
+             for _ in range(5)]
+    assert found == [(1, 3), (1, 3), (1, 3), (1, 4), (0, 5)]
+
+
+def test_fleet_is_counted_on_the_connection_of_the_hold(in_haste,
+                                                        monkeypatch):
+    """Others wait for the count and keep theirs."""
+    connections = []
+
+    def count():
+        connections.append(engine._open.connection)
+        return capacity.count()
+
+    monkeypatch.setattr(capacity, '_fleet', capacity._Shared(count))
+    assert looks(in_haste, memory_mb=1024)[0] == 0
+    assert len(connections) == 1 and connections[0]
+
+
 def test_fits_are_forgotten_with_their_profiles(fleet):
     fleet.add(*[{}] * 3)
     fleet.hold()

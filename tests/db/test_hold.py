@@ -191,6 +191,7 @@ CHANGED = {
     'shard': {'shard': 'b'},
     'shard-case': {'shard': 'A'},
     'no-shard': {'shard': None},
+    'uuid': {'uuid': OTHER},
     'name': {'name': 'another'},
     'name-case': {'name': 'NODE-1'},
     'no-name': {'name': None},
@@ -210,7 +211,7 @@ CHANGED = {
     'gone': None,
 }
 # A class in another case is the same class: the next look takes it again.
-STILL_MATCHING = ('space', 'class-case')
+STILL_MATCHING = ('space', 'class-case', 'uuid')
 
 NODE_1 = {'name': 'node-1', 'shard': 'a', 'owner': 'mine',
           'traits': ['CUSTOM_A'], 'properties': '{"memory_mb": 1024}'}
@@ -258,7 +259,7 @@ def test_another_node_is_held_instead(fleet, name):
     assert [row.node_id for row in fleet.rows] == [other]
 
 
-@pytest.mark.parametrize('name', ['space', 'class-case', 'name'])
+@pytest.mark.parametrize('name', ['space', 'class-case', 'name', 'uuid'])
 def test_guard_is_what_was_read_not_what_was_asked(fleet, name):
     """The guarded update itself refuses, whoever looks again afterwards."""
     node_id = fleet.node(**NODE_1)
@@ -755,6 +756,18 @@ def test_commit_is_lost_and_another_releases(fleet):
     with fleet.commit_fails(LOST, after=True, then=fleet.free):
         held, created = fleet.hold(INSTANCE, **GOLD)
     assert created and fleet.held == {held.node_id: INSTANCE}
+
+
+def test_commit_is_lost_and_another_holds(fleet):
+    """Read back, it is another's: this request has not made it."""
+    def again():
+        fleet.free()
+        fleet.hold(INSTANCE, **GOLD)
+
+    fleet.add({}, {})
+    with fleet.commit_fails(LOST, after=True, then=again):
+        held, created = fleet.hold(INSTANCE, **GOLD)
+    assert not created and fleet.held == {held.node_id: INSTANCE}
 
 
 @pytest.mark.parametrize('statement', [
