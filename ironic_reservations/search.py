@@ -17,7 +17,7 @@ from ironic_reservations.db import engine
 from ironic_reservations.db import queries
 
 #: How many nodes are read at once, at first and at most.
-PAGE, LARGEST_PAGE = 8, 1024
+PAGE, LARGEST_PAGE = 16, 1024
 
 #: How many ids the first look is at.
 NEAR = 2048
