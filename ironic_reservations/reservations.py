@@ -132,6 +132,7 @@ def hold(instance_uuid, spec, owner, lease=None, limited_to=None):
         something else, or its node has gone too far to be moved.
     """
     written, searched = set(), False
+    in_haste = time.monotonic() - _looked_at < _HASTE
 
     def take(nodes):
         """Hold the first that can be had; None when there is none."""
@@ -151,9 +152,10 @@ def hold(instance_uuid, spec, owner, lease=None, limited_to=None):
     @engine.retry
     def attempt():
         global _looked_at
-        nonlocal searched
-        if time.monotonic() - _looked_at < _HASTE:
+        nonlocal in_haste, searched
+        if in_haste:
             # Mostly the instance is a new one; the unique keys say if not.
+            in_haste = False
             held = take(search.first_look(spec, limited_to))
             if held is not None:
                 return held, True

@@ -57,10 +57,12 @@ def told(connection, updated):
     :param updated: the result, of a row at least.
     :returns: naive datetime.
     """
-    if connection.dialect.name == 'mysql':
-        return datetime.datetime.fromtimestamp(
-            updated.lastrowid, datetime.UTC).replace(tzinfo=None)
-    return connection.scalar(_NOW)
+    # 0 where a trigger on the table has run statements of its own.
+    seconds = connection.dialect.name == 'mysql' and updated.lastrowid
+    if not seconds:
+        return connection.scalar(_NOW)
+    return datetime.datetime.fromtimestamp(
+        seconds, datetime.UTC).replace(tzinfo=None)
 
 
 class same_text(expression.FunctionElement):

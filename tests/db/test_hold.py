@@ -72,6 +72,26 @@ def test_times_are_the_databases_utc(fleet):
         assert held.created_at == fleet[node_id].updated_at
 
 
+def test_time_where_ironics_table_has_a_trigger(fleet):
+    """As an operator's audit, or a tool that alters tables, may have one."""
+    fleet.node()
+    key = 'AUTO_INCREMENT' if fleet.engine.name == 'mysql' else ''
+    for statement in (
+            f'CREATE TABLE noted (id INTEGER PRIMARY KEY {key}, node INTEGER)',
+            'CREATE TRIGGER note AFTER UPDATE ON nodes FOR EACH ROW '
+            'BEGIN INSERT INTO noted (node) VALUES (NEW.id); END'):
+        fleet.execute(sa.text(statement))
+    try:
+        held, _ = fleet.hold(INSTANCE)
+    finally:
+        fleet.execute(sa.text('DROP TRIGGER note'))
+        noted = fleet.execute(sa.text('SELECT node FROM noted'))
+        fleet.execute(sa.text('DROP TABLE noted'))
+    assert noted == [(held.node_id,)]
+    updated_at = fleet[held.node_id].updated_at
+    assert abs(held.created_at - updated_at) <= datetime.timedelta(0, 2)
+
+
 def test_nothing_else_of_ironics_is_written(fleet):
     everything = sa.MetaData()
     everything.reflect(fleet.engine, only=['nodes', 'node_traits'])
@@ -715,9 +735,10 @@ LOST = db_exc.DBConnectionError()
 
 def test_commit_of_a_hold_whose_answer_is_lost(fleet):
     fleet.add(*({} for _ in range(5)))
-    with fleet.commit_fails(LOST, after=True):
+    with fleet.commit_fails(LOST, after=True), fleet.counted(HOLD) as tried:
         held, created = fleet.hold(INSTANCE, **GOLD)
-    assert created
+    # The retry reads before it writes.
+    assert created and tried == [1]
     assert fleet.held == {held.node_id: INSTANCE}
 
 
