@@ -32,6 +32,11 @@ reservations_opts = [
         help='The longest lease in seconds that a request may ask for with '
              'expires_in.'),
     cfg.IntOpt(
+        'deadline', default=10, min=1, mutable=True,
+        help='Seconds for which a request tries again when others take or '
+             'change what it needs. Past that it is answered with 503 and '
+             'Retry-After.'),
+    cfg.IntOpt(
         'capacity_ttl', default=5, min=0, mutable=True,
         help='Seconds for which a process answers GET '
              '/v1/reservations/capacity with the same counts. A request with '

@@ -45,7 +45,7 @@ class UnsupportedMediaType(ReservationsError):
 class NoMatchingNode(ReservationsError):
     """No free node satisfies the request.
 
-    :param explanation: why, as data (see ``matching.explain``).
+    :param explanation: why, as data (see ``matching.Matcher.explain``).
     :param retry: True when nodes matched but were locked or taken at that
         moment, so that the same request may succeed a second later.
     """
@@ -54,6 +54,10 @@ class NoMatchingNode(ReservationsError):
         super().__init__(message)
         self.explanation = explanation
         self.retry = retry
+
+
+class DeadlineExceeded(ReservationsError):
+    """Others were faster for as long as the request may take."""
 
 
 class DatabaseNotReady(ReservationsError):

@@ -2,7 +2,8 @@
 """Does this node satisfy the request, and how well: no database, no client.
 
 ``constraints`` is the whole of matching: each asks one question about one
-node, by a name that an operator can read.
+node, by a name that an operator can read. A ``Matcher`` carries them through
+a request, together with the project to which the caller is bound.
 """
 
 import collections
@@ -16,8 +17,8 @@ from oslo_utils import strutils
 
 from ironic_reservations import request_spec
 
-#: Why a node that satisfies a request cannot be held, in the order in which
-#: an explanation tells it: for each node the first that applies.
+#: Why a node that satisfies a request cannot be held. An explanation tells
+#: them in this order, and for each node only the first that applies.
 RESERVED, LOCKED = 'reserved', 'locked'
 REASONS = (RESERVED, 'allocated', 'maintenance', 'not available', 'retired',
            'power state unknown', 'child node', LOCKED)
@@ -187,63 +188,91 @@ def has_class(resource_class, normalized):
             == normalized)
 
 
-def matches(asked, node):
-    """Whether a node satisfies all of the ``constraints`` of a request."""
-    for _, satisfied in asked:
-        if not satisfied(node):
-            return False
-    return True
+@dataclasses.dataclass(frozen=True)
+class Matcher:
+    """What a request wants of a node, and for whom: pure, and hashable.
 
-
-def fit(spec, node):
-    """How badly a node fits: the least is the best.
-
-    The sum of (have - asked) / asked over the sizes asked for, then the
-    traits and capabilities that nobody asked for, then memory, CPUs, disk.
+    :param spec: RequestSpec.
+    :param restricted_to: the project to which the caller is bound, who may
+        then use only the nodes that it owns or leases; None for a caller who
+        may use all nodes.
     """
-    oversize = sum((node.sizes[name] - size) / size
-                   for name, size in spec.sizes if size)
-    asked = {name for name, _ in spec.capabilities}
-    if spec.boot_mode is not None:
-        asked.add('boot_mode')
-    unasked = (len(node.traits - spec.required_traits)
-               + len(node.capabilities.keys() - asked))
-    return (oversize, unasked, *node.sizes.values())
+
+    spec: request_spec.RequestSpec
+    restricted_to: str | None = None
+
+    @functools.cached_property
+    def constraints(self):
+        """See the function of that name."""
+        return constraints(self.spec)
+
+    def visible(self, node):
+        """Whether the caller may use a node, and may know of it."""
+        return visible(node, self.restricted_to)
+
+    def matches(self, node):
+        """Whether a node satisfies all that the request asks for."""
+        for _, satisfied in self.constraints:
+            if not satisfied(node):
+                return False
+        return True
+
+    def fit(self, node):
+        """How badly a node fits: of several, the one with the least is best.
+
+        :returns: tuple of the sum of (have - asked) / asked over the sizes
+            asked for, the number of traits and capabilities that were not
+            asked for, and the node's memory, CPUs and disk.
+        """
+        oversize = sum((node.sizes[name] - size) / size
+                       for name, size in self.spec.sizes if size)
+        asked = {name for name, _ in self.spec.capabilities}
+        if self.spec.boot_mode is not None:
+            asked.add('boot_mode')
+        unasked = (len(node.traits - self.spec.required_traits)
+                   + len(node.capabilities.keys() - asked))
+        return (oversize, unasked, *node.sizes.values())
+
+    def explain(self, groups):
+        """Why nodes do not match, as data for people and programs.
+
+        :param groups: triples of a Node, why nodes like it cannot be held
+            (one of ``REASONS``; None when they can), and how many they are.
+            Groups that the caller may not see are left out.
+        :returns: dict of ``considered``, ``eliminated`` (each node counted
+            once, for the first constraint that it does not satisfy or else
+            for why it cannot be held) and ``nearest`` (the one constraint
+            without which most nodes could be held, and how many these would
+            be in all; None when no more could).
+        """
+        names = list(dict.fromkeys(name for name, _ in self.constraints))
+        eliminated, nearest = collections.Counter(), collections.Counter()
+        considered = matching = 0
+        for node, reason, count in groups:
+            if not self.visible(node):
+                continue
+            considered += count
+            unmet = list(dict.fromkeys(
+                name for name, satisfied in self.constraints
+                if not satisfied(node)))
+            if unmet or reason:
+                eliminated[unmet[0] if unmet else reason] += count
+            else:
+                matching += count
+            if len(unmet) == 1 and not reason:
+                nearest[unmet[0]] += count
+        order = [*names, *sorted(eliminated.keys() - set(names),
+                                 key=REASONS.index)]
+        best = max(names, key=lambda name: nearest[name], default=None)
+        return {
+            'considered': considered,
+            'eliminated': [{'by': name, 'nodes': eliminated[name]}
+                           for name in order if eliminated[name]],
+            'nearest': ({'by': best, 'nodes': matching + nearest[best]}
+                        if nearest[best] else None),
+        }
 
 
-def explain(asked, groups):
-    """Why nodes do not match, as data for people and programs.
-
-    :param asked: the ``constraints`` of a request.
-    :param groups: triples of a Node, why nodes like it cannot be held (None
-        when they can) and how many they are; the reasons are told in the
-        order of ``REASONS``.
-    :returns: dict of ``considered``, ``eliminated`` (each node counted once,
-        for the first constraint that it does not satisfy or else for why it
-        cannot be held) and ``nearest`` (the one constraint without which
-        most nodes could be held, and how many these would be in all; None
-        when no more could).
-    """
-    names = list(dict.fromkeys(name for name, _ in asked))
-    eliminated, nearest = collections.Counter(), collections.Counter()
-    considered = matching = 0
-    for node, reason, count in groups:
-        considered += count
-        unmet = list(dict.fromkeys(
-            name for name, satisfied in asked if not satisfied(node)))
-        if unmet or reason:
-            eliminated[unmet[0] if unmet else reason] += count
-        else:
-            matching += count
-        if len(unmet) == 1 and not reason:
-            nearest[unmet[0]] += count
-    order = [*names, *sorted(eliminated.keys() - set(names),
-                             key=REASONS.index)]
-    best = max(names, key=lambda name: nearest[name], default=None)
-    return {
-        'considered': considered,
-        'eliminated': [{'by': name, 'nodes': eliminated[name]}
-                       for name in order if eliminated[name]],
-        'nearest': ({'by': best, 'nodes': matching + nearest[best]}
-                    if nearest[best] else None),
-    }
+def visible(node, restricted_to):
+    """Whether a node is owned or leased by a project; for None all are."""
+    return restricted_to is None or restricted_to in (node.owner, node.lessee)

@@ -11,31 +11,24 @@ threads, processes, hosts and the members of a Galera cluster alike.
 
 import dataclasses
 import datetime
-import time
 
 from oslo_db import exception as db_exc
 from oslo_log import log
 
 from ironic_reservations import exception
+from ironic_reservations import explanation
+from ironic_reservations import fleet
+from ironic_reservations import interval
+from ironic_reservations import matching
 from ironic_reservations import search
 from ironic_reservations.db import engine
-from ironic_reservations.db import functions
 from ironic_reservations.db import queries
 
 LOG = log.getLogger(__name__)
 
-#: How many expired reservations a request looks at before it searches.
-_IN_PASSING = 10
-
-#: Seconds for which a process that has found nothing else to be done does not
-#: look for it again before it searches.
-_HASTE = 0.25
-
-#: How often a request looks again because what it had read has changed.
-_ROUNDS = 10
-
-# When this process has found nothing to be done, on time.monotonic().
-_looked_at = -float('inf')
+#: How many lapsed leases a hold ends in passing, and when. All of them are
+#: ended before a request is told that there is no node.
+IN_PASSING, PASSING = 10, interval.Interval(0.25)
 
 # What Ironic's provision states mean for a reservation.
 PROVISION_STATES = {
@@ -113,79 +106,42 @@ class Owner:
     user_id: str | None = None
 
 
-def hold(instance_uuid, spec, owner, lease=None, limited_to=None):
-    """Hold a node that satisfies a request spec, the best fit there is.
+@dataclasses.dataclass(frozen=True)
+class _Request:
+    """A hold on its way; see ``hold``.
 
-    Asking again for the same instance and the same spec gives the node that
-    is held already, begins its lease anew, and moves it to another host if
-    one is named.
+    :param written: the ids of the rows that it has written. Where the
+        connection was lost at a COMMIT, nobody knows what became of it; a
+        row with such an id is this request's own.
+    """
+
+    instance_uuid: str
+    matcher: matching.Matcher
+    owner: Owner
+    lease: int | None
+    written: set = dataclasses.field(default_factory=set)
+
+
+def hold(instance_uuid, matcher, owner, lease=None):
+    """Hold a node that satisfies a request, the best fit there is.
+
+    Asking again for the same instance and the same request spec gives the
+    node that is held already, begins its lease anew, and moves it to another
+    host if one is named.
 
     :param instance_uuid: canonical UUID of the instance.
-    :param spec: RequestSpec.
+    :param matcher: matching.Matcher of the request. A caller who is bound to
+        a project is given only that project's reservation again.
     :param owner: Owner.
     :param lease: seconds after which the reservation is over if nothing has
         begun on the node; None for no end.
-    :param limited_to: a project: only nodes that it owns or leases may be
-        held, and only its own reservation is given again. None for any.
     :returns: the Reservation, and True when this call has made it.
-    :raises: NoMatchingNode; Conflict when the instance holds a node for
-        something else, or its node has gone too far to be moved.
+    :raises: NoMatchingNode when the fleet, counted after the request came,
+        has none; Conflict when the instance holds a node for something else,
+        or its node has gone too far to be moved; DeadlineExceeded.
     """
-    written, searched = set(), False
-    in_haste = time.monotonic() - _looked_at < _HASTE
-
-    def take(nodes):
-        """Hold the first that can be had; None when there is none."""
-        for node in nodes:
-            try:
-                held = _take(node, instance_uuid, spec, owner, lease,
-                             limited_to, written)
-            except db_exc.DBDuplicateEntry:
-                # The instance holds a node already, or a row whose node has
-                # moved on is in the way of ours.
-                _purge(instance_uuid, node.id)
-                return None
-            if held is not None:
-                return held
-        return None
-
-    @engine.retry
-    def attempt():
-        global _looked_at
-        nonlocal in_haste, searched
-        if in_haste:
-            # Mostly the instance is a new one; the unique keys say if not.
-            in_haste = False
-            held = take(search.first_look(spec, limited_to))
-            if held is not None:
-                return held, True
-        # Each round begins with reading: after a COMMIT whose outcome is
-        # unknown, the reservation may be there.
-        for _ in range(_ROUNDS):
-            carried, expired = engine.rows(*queries.outlook(instance_uuid))[0]
-            held = _held(instance_uuid) if carried else None
-            if held is not None:
-                ours = held.id in written and owner == Owner(
-                    held.host, held.project_id, held.user_id)
-                held = _again(held, spec, owner, lease, limited_to, ours)
-                if held is not None:
-                    return held, ours
-                continue  # It moved on while we looked.
-            if not (expired and _give_back_lapsed(limit=_IN_PASSING)):
-                _looked_at = time.monotonic()
-            try:
-                held = take(search.search(spec, limited_to))
-                if held is not None:
-                    return held, True
-            except exception.NoMatchingNode:
-                # The rest of the lapsed ones, now that they are wanted. If
-                # there is none left, another may just have given it back.
-                if not _give_back_lapsed() and (searched or not expired):
-                    raise
-                searched = True
-        raise _changing(instance_uuid)
-
-    reservation, created = attempt()
+    reservation, created = _hold(
+        _Request(instance_uuid, matcher, owner, lease))
     if created:
         LOG.info('Node %(node)s is held for instance %(instance)s of host '
                  '%(host)s', {'node': reservation.node_uuid,
@@ -194,31 +150,115 @@ def hold(instance_uuid, spec, owner, lease=None, limited_to=None):
     return reservation, created
 
 
-def _take(node, instance_uuid, spec, owner, lease, limited_to, written):
+@engine.retry
+def _hold(request):
+    """``hold``, run again where the database has aborted it."""
+    if PASSING.due() and _give_back_lapsed(IN_PASSING) == IN_PASSING:
+        PASSING.again()
+    answer = _repeat(request) if request.written else None
+    candidates = request.matcher.spec.candidate_nodes
+    # The nodes that a request names are looked up as they are now.
+    counted = None if candidates else fleet.recent()
+    verdict = None
+    while answer is None:
+        held, tried = _take_best(request, counted)
+        # That the instance is not a new one is told by the unique keys, or
+        # by a search that has found no node: so it is asked only here.
+        answer = (held, True) if held else _repeat(request)
+        if answer is not None:
+            break
+        engine.check_deadline()
+        if tried is not None:
+            verdict = None
+            continue
+        given_back = _give_back_lapsed()
+        if verdict and not given_back:
+            # What was counted as matching is read otherwise by Python.
+            raise explanation.refusal(verdict)
+        # Only a count that is younger than the request may say "none".
+        counted = fleet.fresh(candidates)
+        verdict = explanation.verdict(request.matcher, counted)
+        if not verdict['matching_nodes']:
+            raise explanation.refusal(verdict)
+    return answer
+
+
+def _take_best(request, counted):
+    """Hold the first node of a search that can be had.
+
+    :param counted: fleet.Fleet by which to search.
+    :returns: the Reservation or None, and the last node that was tried.
+    """
+    node = None
+    try:
+        for node in search.search(request.matcher, counted):
+            held = _take(request, node)
+            if held is not None:
+                return held, node
+            LOG.debug('Node %s was lost to another', node.uuid)
+    except db_exc.DBDuplicateEntry:
+        # The instance holds a node already, or a row whose node has moved on
+        # stands in the way of the new one.
+        _purge(request.instance_uuid, node.id)
+    return None, node
+
+
+def _take(request, node):
     """One transaction; None when the node is no longer as it was read.
 
-    :param written: set to add the id of the row to, before the COMMIT.
     :returns: Reservation: what the guard has seen and what was written.
     """
+    values = {'instance_uuid': request.instance_uuid, 'node_id': node.id,
+              'node_uuid': node.uuid,
+              'request_spec': request.matcher.spec.canonical,
+              **vars(request.owner)}
     with engine.transaction() as connection:
-        updated = connection.execute(*queries.hold(
-            node, spec, limited_to, instance_uuid))
-        if not updated.rowcount:
+        if not connection.execute(*queries.hold(
+                node, request.matcher, request.instance_uuid)).rowcount:
             return None
-        now = functions.told(connection, updated)
-        values = {
-            'instance_uuid': instance_uuid, 'node_id': node.id,
-            'node_uuid': node.uuid, 'request_spec': spec.canonical,
-            'created_at': now,
-            'expires_at': lease and now + datetime.timedelta(0, lease),
-            **vars(owner)}
-        [row_id] = connection.execute(
-            queries.INSERT, values).inserted_primary_key
-        written.add(row_id)
+        written = queries.insert(connection, request.lease, **values)
+        request.written.add(written.id)
     return Reservation(
-        id=row_id, node_name=node.name, resource_class=node.resource_class,
+        node_name=node.name, resource_class=node.resource_class,
         provision_state='available', maintenance=False, lock=None,
-        lapsed=False, updated_at=None, **values)
+        lapsed=False, updated_at=None, **values, **written._mapping)
+
+
+def _repeat(request):
+    """The answer of ``hold`` when the instance holds a node already.
+
+    Nova builds an instance on one host at a time, so the later host is right
+    as long as nothing has begun on the node.
+
+    :returns: None when it holds none, or has just lost it.
+    :raises: Conflict when it holds one that this request may not have.
+    """
+    held, owner = _held(request.instance_uuid), request.owner
+    if held is None:
+        return None
+    same_host = owner.host in (None, held.host)
+    if (held.request_spec != request.matcher.spec.canonical
+            or request.matcher.restricted_to not in (None, held.project_id)
+            or held.state not in ('reserved', 'deploying', 'active')
+            or not (same_host or held.state == 'reserved')):
+        raise _in_use(held.instance_uuid)
+    if held.id in request.written and owner == Owner(
+            held.host, held.project_id, held.user_id):
+        return held, True
+    if held.state != 'reserved' or (
+            same_host and request.lease is None and held.expires_at is None):
+        return held, False
+    with engine.transaction() as connection:
+        if not connection.execute(queries.renew(
+                held.id, owner.host or held.host, request.lease)).rowcount:
+            return None
+    if not same_host:
+        LOG.info('Instance %(instance)s moves from host %(old)s to %(new)s '
+                 'and keeps node %(node)s',
+                 {'instance': held.instance_uuid, 'old': held.host,
+                  'new': owner.host, 'node': held.node_uuid})
+    renewed = _held(held.instance_uuid)
+    return (renewed, False) if renewed and renewed.id == held.id else None
 
 
 def _reservation(row):
@@ -230,7 +270,7 @@ def _reservations(query):
 
 
 def _held(instance_uuid):
-    """The reservation of an instance, or None when no node carries it.
+    """The live reservation of an instance, or None when no node carries it.
 
     :raises: Conflict when a node carries it without a reservation.
     """
@@ -249,43 +289,6 @@ def _in_use(instance_uuid):
     return exception.Conflict(
         f'Instance {instance_uuid} already holds a node, for another request '
         f'or in a state that does not allow this one.')
-
-
-def _changing(instance_uuid):
-    return exception.Conflict(
-        f'The reservation of instance {instance_uuid}, or what stands in its '
-        f'way, is changing at the moment; try again.')
-
-
-def _again(held, spec, owner, lease, limited_to, ours):
-    """Answer a repeated request; None when the reservation moved on.
-
-    Nova builds an instance on one host at a time, so the later host is right
-    as long as nothing has begun on the node.
-
-    :param ours: whether this very request has made the reservation.
-    """
-    same_host = owner.host in (None, held.host)
-    if (held.request_spec != spec.canonical
-            or limited_to not in (None, held.project_id)
-            or held.state not in ('reserved', 'deploying', 'active')
-            or not (same_host or held.state == 'reserved')):
-        raise _in_use(held.instance_uuid)
-    if ours or held.state != 'reserved':
-        return held
-    if same_host and lease is None and held.expires_at is None:
-        return held
-    with engine.transaction() as connection:
-        if not connection.execute(queries.renew(
-                held.id, owner.host or held.host, lease)).rowcount:
-            return None
-    if not same_host:
-        LOG.info('Instance %(instance)s moves from host %(old)s to %(new)s '
-                 'and keeps node %(node)s',
-                 {'instance': held.instance_uuid, 'old': held.host,
-                  'new': owner.host, 'node': held.node_uuid})
-    renewed = _held(held.instance_uuid)
-    return renewed if renewed and renewed.id == held.id else None
 
 
 def _give_back(held):
@@ -313,8 +316,8 @@ def _give_back_lapsed(limit=None):
     """Free nodes whose leases are over, a few of them or all; how many."""
     expired = _reservations(queries.expired(limit))
     if any(each.state == 'active' for each in expired):
-        # What is deployed needs its lease no more: without this, every
-        # request would look at every instance that there is.
+        # What is deployed needs its lease no more. Without this, whoever
+        # looks for lapsed leases would read every instance that there is.
         with engine.transaction() as connection:
             connection.execute(
                 queries.end_leases(PROVISION_STATES['active']))
@@ -357,9 +360,9 @@ def get(instance_uuid):
     return _get(instance_uuid)
 
 
-def _get(instance_uuid, limited_to=None):
-    for held in _reservations(queries.live(limited_to).where(
-            queries.having('instance_uuid', instance_uuid))):
+def _get(instance_uuid, restricted_to=None):
+    for held in _reservations(queries.live(restricted_to).where(
+            queries.column_is('instance_uuid', instance_uuid))):
         return held
     raise not_found(instance_uuid)
 
@@ -370,11 +373,11 @@ def not_found(instance_uuid):
 
 
 @engine.retry
-def find(limited_to=None, state=None, node=None, limit=None, marker=None,
+def find(restricted_to=None, state=None, node=None, limit=None, marker=None,
          sort_key='id', sort_dir='asc', **equal):
     """Reservations, in order.
 
-    :param limited_to: when given, only this project's.
+    :param restricted_to: when given, only this project's.
     :param state: one of ``STATES``.
     :param node: UUID or name of a node.
     :param limit: how many at most.
@@ -385,18 +388,18 @@ def find(limited_to=None, state=None, node=None, limit=None, marker=None,
     :returns: list of Reservation.
     :raises: InvalidInput when there is no such marker.
     """
-    query = queries.live(limited_to)
+    query = queries.live(restricted_to)
     if state is not None:
         query = query.where(queries.in_states(
             PROVISION_STATES.get(state), PROVISION_STATES))
     if node is not None:
         query = query.where(queries.is_node(node))
     for name, value in equal.items():
-        query = query.where(queries.having(name, value))
+        query = query.where(queries.column_is(name, value))
     after = None
     if marker is not None:
         try:
-            after = _get(marker, limited_to)
+            after = _get(marker, restricted_to)
         except exception.NotFound:
             raise exception.InvalidInput(
                 'marker', 'must be the instance UUID of a reservation')
@@ -420,11 +423,11 @@ def release(instance_uuid, authorize=lambda reservation: None, host=None,
     @engine.retry
     def attempt():
         nonlocal tried
-        for _ in range(_ROUNDS):
+        while True:
             try:
                 held = _get(instance_uuid)
             except exception.NotFound:
-                _clear(instance_uuid)
+                _delete_remains(instance_uuid)
                 if tried is not None:
                     return  # Our own COMMIT went through unnoticed.
                 raise
@@ -438,14 +441,14 @@ def release(instance_uuid, authorize=lambda reservation: None, host=None,
             if _let_go(held, host, forced):
                 return
             tried = None
-        raise _changing(instance_uuid)
+            engine.check_deadline()
 
     attempt()
     LOG.info('Instance %s has released its node', instance_uuid)
 
 
-def _clear(instance_uuid):
-    """Away with what an instance has left: a lapsed hold, a finished row."""
+def _delete_remains(instance_uuid):
+    """Delete an instance's lapsed or stale reservation."""
     for row in engine.rows(queries.carrier(instance_uuid)):
         if row.lapsed:
             _give_back(_reservation(row))

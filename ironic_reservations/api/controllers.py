@@ -11,12 +11,13 @@ import webob
 import webob.exc
 from wsme.rest import json as wsme_json
 
-from ironic_reservations import capacity as profiles
+from ironic_reservations import capacity
 from ironic_reservations import context
 from ironic_reservations import exception
+from ironic_reservations import explanation
+from ironic_reservations import matching
 from ironic_reservations import request_spec
 from ironic_reservations import reservations
-from ironic_reservations import search
 from ironic_reservations.api import limits
 from ironic_reservations.api import schema
 from ironic_reservations.api import types
@@ -129,16 +130,17 @@ class ReservationsController:
         body = schema.request_spec(schema.parse(limits.body(pecan.request)))
         owner = self._owner(caller, body)
         lease = schema.expires_in(body)
-        limited_to = caller.limit('create_restricted')
-        spec = request_spec.RequestSpec.from_dict(
-            body, CONF.reservations.match)
+        matcher = matching.Matcher(
+            request_spec.RequestSpec.from_dict(
+                body, CONF.reservations.match),
+            caller.limit('create_restricted'))
         if strutils.bool_from_string(dry_run):
             return wsme_json.tojson(types.DryRun, types.DryRun.present(
-                search.dry_run(spec, limited_to)))
+                explanation.dry_run(matcher)))
         instance_uuid = (body.get('instance_uuid')
                          or uuidutils.generate_uuid()).lower()
         reservation, created = reservations.hold(
-            instance_uuid, spec, owner, lease, limited_to)
+            instance_uuid, matcher, owner, lease)
         pecan.response.status = 201 if created else 200
         pecan.response.location = f'{_url()}/{reservation.instance_uuid}'
         return _present(reservation)
@@ -161,10 +163,10 @@ class ReservationsController:
         traits = query.pop('trait', [])
         caller = _caller()
         caller.authorize('capacity')
-        rows, age = profiles.capacity(
+        rows, age = capacity.capacity(
             max_age=(0 if pecan.request.cache_control.no_cache
                      else CONF.reservations.capacity_ttl),
-            limited_to=caller.limit('list_all'),
+            restricted_to=caller.limit('list_all'),
             traits=[traits] if isinstance(traits, str) else traits, **query)
         pecan.response.age = int(age)
         return wsme_json.tojson(types.Capacity, types.Capacity.present(rows))

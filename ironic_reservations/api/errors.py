@@ -23,6 +23,7 @@ STATUS = (
     (exception.BodyTooLarge, 413),
     (exception.UnsupportedMediaType, 415),
     (exception.NoMatchingNode, 422),
+    (exception.DeadlineExceeded, 503),
     (exception.DatabaseNotReady, 503),
     (db_exc.DBConnectionError, 503),
     (db_exc.DBDeadlock, 503),

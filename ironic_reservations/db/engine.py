@@ -23,67 +23,97 @@ _lock = threading.Lock()
 _engine = None
 
 
-class _Open(threading.local):
-    """What a thread has open: a connection, and what will close it."""
+class _Run(threading.local):
+    """What the thread is at (see ``retry``)."""
 
-    connection = scope = None
+    connection = None
+    #: On time.monotonic(); None outside of a run.
+    deadline = None
 
 
-_open = _Open()
-
-# The names of the indexes on Ironic's table of nodes, by engine.
-_indexes = {}
-
-#: Seconds after which a request does not try again.
-_PATIENCE = 3
+_run = _Run()
 
 #: How often a request tries again to reach the database, within a third of a
 #: second: while that is away, nobody is to wait for a worker in vain.
 _RECONNECTS = 5
 
+#: Seconds for which a statement waits for a row that another transaction has
+#: locked.
+_LOCK_WAIT = 3
+
 
 def retry(function):
     """Run a function again when the database aborted what it did.
 
-    That is for a few seconds after a deadlock, and a few times after a lost
-    connection. It goes *outside* of the transaction; what it wraps must bear
-    being run twice, also when the first run's COMMIT went through unnoticed. A
-    run does all that it does on one connection.
+    It is run again after a deadlock until the request's deadline, and a few
+    times after a lost connection. The decorator goes *outside* of the
+    transaction, and what it wraps must bear being run twice, also when the
+    COMMIT of the first run went through unnoticed.
+
+    A run does all that it does on one connection, which it has before it
+    takes any lock of the process: who has such a lock never waits for a
+    connection that another, who waits for the lock, has. A wrapped function
+    that another one calls is part of the outer run.
+
+    :raises: what the last run raised.
     """
     def run(*args, **kwargs):
-        with _one_connection():
-            return function(*args, **kwargs)
+        with get_engine().connect() as _run.connection:
+            try:
+                return function(*args, **kwargs)
+            finally:
+                _run.connection = None
 
     @functools.wraps(function)
     def wrapper(*args, **kwargs):
-        patient_until = time.monotonic() + _PATIENCE
+        if _run.connection is not None:
+            return function(*args, **kwargs)
         lost = 0
 
         def may_pass(error):
             nonlocal lost
-            lost += isinstance(error, db_exc.DBConnectionError)
-            if isinstance(error, db_exc.DBConnectionError) and lost == 1:
-                # It was lost while it lay in the pool, and however long that
-                # took to find out, a new one may do.
-                return True
-            return time.monotonic() < patient_until and (
+            if isinstance(error, db_exc.DBConnectionError):
+                lost += 1
+                # The first may have been lost while it lay in the pool, and
+                # however long that took to find out, a new one may do.
+                return lost == 1 or lost <= _RECONNECTS and not _is_over()
+            return not _is_over() and (
                 isinstance(error, db_exc.DBDeadlock)
-                or isinstance(error, db_exc.DBConnectionError)
-                and lost <= _RECONNECTS
                 # SQLite, when another process writes for longer than the
                 # busy timeout.
                 or 'database is locked' in str(error))
 
         attempt = db_api.wrap_db_retry(
-            max_retries=100, retry_interval=0.01, inc_retry_interval=True,
+            max_retries=1000, retry_interval=0.01, inc_retry_interval=True,
             max_retry_interval=0.2, exception_checker=may_pass)(run)
+        _run.deadline = time.monotonic() + conf.CONF.reservations.deadline
         try:
             return attempt(*args, **kwargs)
         except (db_exc.DBNonExistentTable, sa.exc.ProgrammingError):
             # Say what to do about it.
             check(get_engine())
             raise
+        finally:
+            _run.deadline = None
     return wrapper
+
+
+def _is_over():
+    return time.monotonic() > _run.deadline
+
+
+def check_deadline():
+    """Go on only while the request has time left.
+
+    Whatever a request does again, because others were faster or have changed
+    what it had read, it asks here before.
+
+    :raises: DeadlineExceeded.
+    """
+    if _is_over():
+        raise exception.DeadlineExceeded(
+            'What the request needs is being taken or changed by others at '
+            'the moment; try again.')
 
 
 def get_engine():
@@ -108,64 +138,30 @@ def get_engine():
     return _engine
 
 
-@contextlib.contextmanager
-def _one_connection():
-    """Let all that the thread does go over one connection, if it needs one."""
-    if _open.scope is not None:
-        yield
-        return
-    with contextlib.ExitStack() as _open.scope:
-        try:
-            yield
-        finally:
-            _open.connection = _open.scope = None
-
-
-@contextlib.contextmanager
-def connection():
-    """The connection of the thread, or else one for this alone."""
-    if _open.scope is None:
-        with get_engine().connect() as opened:
-            yield opened
-        return
-    if _open.connection is None:
-        _open.connection = _open.scope.enter_context(get_engine().connect())
-    _open.connection.info.pop(_ENDED, None)
-    yield _open.connection
-
-
 def rows(query, values=None):
     """All that a query finds, in the data as they are now."""
-    with connection() as opened:
-        found = opened.execute(query, values).all()
-        # A transaction that writes begins with its write, and SQLite's
-        # writers wait for every reader that has not ended.
-        opened.rollback()
-        opened.info[_ENDED] = True
+    connection = _connection()
+    found = connection.execute(query, values).all()
+    # A transaction that writes begins with its write, and SQLite's writers
+    # wait for every reader that has not ended.
+    connection.rollback()
+    connection.info[_ENDED] = True
     return found
 
 
 @contextlib.contextmanager
 def transaction():
     """A transaction that writes; its connection."""
-    with connection() as opened:
-        with opened.begin():
-            yield opened
-        opened.info[_ENDED] = True
+    connection = _connection()
+    with connection.begin():
+        yield connection
+    connection.info[_ENDED] = True
 
 
-def has_index(name):
-    """Whether MySQL has an index of a name on Ironic's table of nodes."""
-    engine = get_engine()
-    if engine.dialect.name != 'mysql':
-        return False
-    if engine not in _indexes:
-        # SQLAlchemy's inspection would want another connection, or leave this
-        # one with its errors untranslated.
-        _indexes[engine] = {row.name for row in rows(sa.text(
-            'SELECT index_name AS name FROM information_schema.statistics '
-            "WHERE table_schema = DATABASE() AND table_name = 'nodes'"))}
-    return name in _indexes[engine]
+def _connection():
+    """The connection of the run, about to be used."""
+    _run.connection.info.pop(_ENDED, None)
+    return _run.connection
 
 
 def connect():
@@ -209,7 +205,8 @@ _PLUGIN = 'ironic_reservations'
 dialects.plugins.register(_PLUGIN, __name__, '_Pool')
 
 
-# Where a connection's last transaction has ended without an error.
+# A connection's info has this key while its last transaction has ended, and
+# without an error.
 _ENDED = 'ironic_reservations.ended'
 
 
@@ -224,7 +221,7 @@ def _set_up_session(connection, record):
         # MySQL cuts a list of traits at 1,024 bytes by default, and waits 50
         # seconds for a row that another transaction has locked.
         cursor.execute('SET SESSION group_concat_max_len = 1048576, '
-                       f'innodb_lock_wait_timeout = {_PATIENCE}')
+                       f'innodb_lock_wait_timeout = {_LOCK_WAIT}')
 
 
 def check(engine):

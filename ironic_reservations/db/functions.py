@@ -4,8 +4,6 @@
 What runs on MariaDB is kept to the subset that MySQL 8 understands too.
 """
 
-import datetime
-
 import sqlalchemy as sa
 from sqlalchemy.ext import compiler
 from sqlalchemy.sql import expression
@@ -31,38 +29,6 @@ def _utcnow(element, compiler, **kw):
 def _utcnow_sqlite(element, compiler, **kw):
     # With the fraction that SQLAlchemy writes: SQLite compares times as text.
     return "strftime('%Y-%m-%d %H:%M:%S.000000', 'now')"
-
-
-_NOW = sa.select(utcnow())
-
-
-class utcnow_told(utcnow):
-    """The same in an UPDATE, for ``told`` to tell."""
-
-    inherit_cache = True
-
-
-@compiler.compiles(utcnow_told, 'mysql', 'mariadb')
-def _utcnow_told(element, compiler, **kw):
-    # LAST_INSERT_ID() of a value is sent to the client with the number of
-    # rows: no other way to learn it costs nothing.
-    return ("TIMESTAMPADD(SECOND, LAST_INSERT_ID(UNIX_TIMESTAMP()), "
-            "'1970-01-01')")
-
-
-def told(connection, updated):
-    """The ``utcnow_told`` that an UPDATE has written.
-
-    :param connection: that ran it, in the same transaction.
-    :param updated: the result, of a row at least.
-    :returns: naive datetime.
-    """
-    # 0 where a trigger on the table has run statements of its own.
-    seconds = connection.dialect.name == 'mysql' and updated.lastrowid
-    if not seconds:
-        return connection.scalar(_NOW)
-    return datetime.datetime.fromtimestamp(
-        seconds, datetime.UTC).replace(tzinfo=None)
 
 
 class same_text(expression.FunctionElement):
@@ -170,29 +136,29 @@ def _property_text_sqlite(element, compiler, **kw):
             f'THEN CAST(json_extract({arguments}) AS TEXT) END')
 
 
-class unlike_others(expression.FunctionElement):
+class irregular_properties(expression.FunctionElement):
     """A JSON text that is not plain, for Python to read; else NULL."""
 
     type = sa.Text()
     inherit_cache = True
 
 
-def _unlike(column, searched):
+def _irregular(column, searched):
     return (f'CASE WHEN {_PLAIN.format(column, searched)} THEN NULL '
             f'ELSE {column} END')
 
 
-@compiler.compiles(unlike_others)
-def _unlike_others(element, compiler, **kw):
+@compiler.compiles(irregular_properties)
+def _irregular_properties(element, compiler, **kw):
     column = compiler.process(element.clauses, **kw)
     # Bytes are searched faster than characters.
-    return _unlike(column, f'CAST({column} AS BINARY)')
+    return _irregular(column, f'CAST({column} AS BINARY)')
 
 
-@compiler.compiles(unlike_others, 'sqlite')
-def _unlike_others_sqlite(element, compiler, **kw):
+@compiler.compiles(irregular_properties, 'sqlite')
+def _irregular_properties_sqlite(element, compiler, **kw):
     column = compiler.process(element.clauses, **kw)
-    return _unlike(column, column)
+    return _irregular(column, column)
 
 
 class trait_set(expression.FunctionElement):

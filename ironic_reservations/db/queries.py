@@ -26,9 +26,6 @@ FACTS = (*OWN_FACTS, nodes.c.resource_class, nodes.c.conductor_group,
          nodes.c.shard, nodes.c.owner, nodes.c.lessee,
          fn.trait_set().label('traits'))
 
-#: Ironic's index on nodes.resource_class, which InnoDB keeps in order of id.
-CLASS_INDEX = 'resource_class_idx'
-
 #: How many hardware profiles a statement tells from each other at most.
 _PROFILES = 20
 
@@ -89,12 +86,12 @@ def equal(column, text):
 
 # Nodes that a project may use.
 _VISIBLE = sa.or_(*(
-    fn.same_text(column, sa.bindparam('limited_to', type_=sa.String))
+    fn.same_text(column, sa.bindparam('restricted_to', type_=sa.String))
     for column in (nodes.c.owner, nodes.c.lessee)))
 
 
-def are(candidates):
-    """Nodes that are among some UUIDs and names."""
+def named(candidates):
+    """Nodes whose UUID or name is among the given ones."""
     return sa.or_(nodes.c.uuid.in_(candidates), nodes.c.name.in_(candidates))
 
 
@@ -107,7 +104,7 @@ PROFILE = {
        for name in ('memory_mb', 'cpus', 'local_gb', 'cpu_arch',
                     'capabilities')},
     'traits': fn.trait_set(),
-    'unlike_others': fn.unlike_others(nodes.c.properties),
+    'irregular_properties': fn.irregular_properties(nodes.c.properties),
 }
 
 _LAPSED_NODES = sa.select(reservations.c.node_id).join_from(
@@ -144,7 +141,7 @@ def fleet(candidates=(), with_hosts=False):
     keys.append(sa.case(*((when, sa.literal(reason))
                           for reason, when in _REASONS.items()),
                         else_=sa.null()).label('reason'))
-    keys += [sa.case((sa.or_(*map(are, candidates)), nodes.c[name]),
+    keys += [sa.case((sa.or_(*map(named, candidates)), nodes.c[name]),
                      else_=sa.null()).label(f'candidate_{name}')
              for name in ('uuid', 'name') if candidates]
     source = nodes
@@ -160,19 +157,24 @@ def fleet(candidates=(), with_hosts=False):
     ).select_from(source).group_by(*labels)
 
 
-def like(profiles):
-    """Nodes of some hardware profiles, given as ``fleet`` gave them."""
+def in_profiles(profiles):
+    """Nodes of some hardware profiles.
+
+    :param profiles: the facts of each, as ``fleet`` gave them. Of many
+        profiles only the resource classes are compared, because a statement
+        cannot be arbitrarily long; the caller sorts the others out.
+    """
     if len(profiles) > _PROFILES:
-        # A statement has its limits: matching sorts out what is too much.
         return sa.or_(*(
             nodes.c.resource_class == name if name is not None
             else nodes.c.resource_class.is_(None)
             for name in {profile['resource_class'] for profile in profiles}))
-    return sa.or_(*map(_like, profiles))
+    return sa.or_(*map(_in_profile, profiles))
 
 
-def _like(profile):
-    # What is cheap to compare stands first.
+def _in_profile(profile):
+    # What is cheap to compare stands first, because the database compares in
+    # this order and stops at the first difference.
     return sa.and_(*(
         equal(column, profile[name])
         if name == 'resource_class' and profile[name] is not None
@@ -180,91 +182,87 @@ def _like(profile):
         for name, column in PROFILE.items()))
 
 
-def page(where, limited_to, first, last, limit):
+def page(where, restricted_to, first, last, limit):
     """Free nodes with ids from first to last, in order of id.
 
     :param where: what else is asked of them.
-    :param limited_to: only nodes of this project; None for all.
+    :param restricted_to: only nodes of this project; None for all.
     :returns: the statement and its values.
     """
-    return (_page(FACTS, where, limited_to is not None),
-            {'limited_to': limited_to, 'first': first, 'last': last,
-             'page': limit})
+    statement = _page(FACTS, where)
+    if restricted_to is not None:
+        statement = statement.where(_VISIBLE)
+    return statement, {'restricted_to': restricted_to, 'first': first,
+                       'last': last, 'page': limit}
 
 
-def page_like(profile, limited_to, first, last, limit, near=False):
-    """The same of one hardware profile, as ``fleet`` gave it.
+def page_of_profile(profile, first, last, limit):
+    """The same of one hardware profile, whose facts ``fleet`` gave.
 
-    Only what the nodes of a profile differ in is read.
-
-    :param near: the ids are so few that the index of classes, which the
-        database must have, is good enough. Left to itself it considers all
-        the indexes there are, which takes as long as the rest.
+    Only those columns are read in which its nodes differ.
     """
-    statement = _page_like(limited_to is not None,
-                           profile['resource_class'] is not None, near)
-    return statement, {
-        'limited_to': limited_to, 'first': first, 'last': last,
-        'page': limit, **{f'profile_{name}': value
-                          for name, value in profile.items()}}
+    return (_page_of_profile(profile['resource_class'] is not None),
+            {'first': first, 'last': last, 'page': limit,
+             **{f'profile_{name}': value for name, value in profile.items()}})
 
 
 @functools.cache
-def _page_like(limited, classified, near):
+def _page_of_profile(classified):
     profile = {name: sa.bindparam(f'profile_{name}', type_=sa.Text)
                for name in PROFILE}
     if not classified:
         profile['resource_class'] = None
-    page = _page(OWN_FACTS, _like(profile), limited)
-    if near and classified:
-        page = page.with_hint(nodes, f'USE INDEX ({CLASS_INDEX})', 'mysql')
-    return page
+    return _page(OWN_FACTS, _in_profile(profile))
 
 
-def _page(columns, where, limited):
+def _page(columns, where):
     first, last, limit = (sa.bindparam(name, type_=sa.Integer)
                           for name in ('first', 'last', 'page'))
     return sa.select(*columns).where(
-        nodes.c.id.between(first, last), *FREE, UNLOCKED,
-        *([_VISIBLE] if limited else []), where,
+        nodes.c.id.between(first, last), *FREE, UNLOCKED, where,
     ).order_by(nodes.c.id).limit(limit)
 
 
-def hold(node, spec, limited_to, instance_uuid):
+def hold(node, matcher, instance_uuid):
     """The guarded update that makes a node somebody's, or touches no row.
 
-    UPDATE nodes SET instance_uuid = :i, updated_at = <now, and told>
+    UPDATE nodes USE INDEX (PRIMARY)
+    SET instance_uuid = :i, updated_at = <now>
     WHERE id = :n AND <free> AND reservation IS NULL AND <the caller's>
       AND <uuid, class, group, shard, name and properties as read>
       AND (SELECT COUNT(*) FROM node_traits
            WHERE node_id = nodes.id AND trait IN (...)) = <how many>
       AND NOT EXISTS (SELECT 1 FROM node_traits WHERE ... trait IN (...))
 
-    The properties as read stand for every constraint on them: no JSON is
-    parsed in an UPDATE, where a malformed number is an error.
+    The properties as they were read stand for every constraint on them: so
+    no JSON is parsed in an UPDATE, where a malformed number is an error. The
+    index is named because the database would otherwise weigh all those that
+    the conditions touch, which takes longer than to find one row by its id.
 
     :param node: a matching.Node that satisfies the request.
+    :param matcher: the request's matching.Matcher.
     :returns: the statement and its values.
     """
-    return (_hold(limited_to is not None, bool(spec.required_traits),
+    spec, restricted_to = matcher.spec, matcher.restricted_to
+    return (_hold(restricted_to is not None, bool(spec.required_traits),
                   bool(spec.forbidden_traits)),
             {'node_id': node.id, 'instance': instance_uuid,
-             'limited_to': limited_to,
+             'restricted_to': restricted_to,
              **{f'read_{name}': getattr(node, name) for name in _AS_READ},
              'required': list(spec.required_traits),
              'how_many': len(spec.required_traits),
              'forbidden': list(spec.forbidden_traits)})
 
 
-# Byte for byte.
+# Compared byte for byte with what was read.
 _AS_READ = ('uuid', 'resource_class', 'conductor_group', 'shard', 'name',
             'properties')
 
 
 @functools.cache
-def _hold(limited, requiring, forbidding):
+def _hold(restricted, requiring, forbidding):
     where = [nodes.c.id == sa.bindparam('node_id'), *FREE, UNLOCKED]
-    if limited:
+    if restricted:
         where.append(_VISIBLE)
     where += [fn.same_text(nodes.c[name], sa.bindparam(
         f'read_{name}', type_=sa.Text)) for name in _AS_READ]
@@ -278,27 +276,33 @@ def _hold(limited, requiring, forbidding):
         where.append(~sa.exists().where(of_node, node_traits.c.trait.in_(
             sa.bindparam('forbidden', expanding=True))))
     return sa.update(nodes).where(*where).values(
-        instance_uuid=sa.bindparam('instance'), updated_at=fn.utcnow_told())
+        instance_uuid=sa.bindparam('instance'), updated_at=fn.utcnow(),
+    ).with_hint('USE INDEX (PRIMARY)', dialect_name='mysql')
 
 
-def outlook(instance_uuid):
-    """What there is to be done before a hold: one row.
+def insert(connection, lease, **values):
+    """Write a reservation's row, with the times by the database's clock.
 
-    :returns: the statement and its values. ``carried``: whether a node
-        carries the instance already; ``expired``: whether there is a
-        reservation whose lease is over.
+    INSERT INTO reservations (..., created_at, expires_at)
+    VALUES (..., <now>, <now + lease>) RETURNING id, created_at, expires_at
+
+    :param lease: seconds, or None for no end.
+    :returns: a row of these three columns.
     """
-    return _OUTLOOK, {'instance': instance_uuid}
+    values['lease'] = lease
+    if connection.dialect.insert_returning:
+        return connection.execute(_INSERT.returning(*_WRITTEN), values).one()
+    # MySQL 8 has no RETURNING.
+    [row_id] = connection.execute(_INSERT, values).inserted_primary_key
+    return connection.execute(sa.select(*_WRITTEN).where(
+        reservations.c.id == row_id)).one()
 
 
-_OUTLOOK = sa.select(
-    sa.exists().where(nodes.c.instance_uuid == sa.bindparam('instance')
-                      ).label('carried'),
-    sa.exists().where(CARRIED, _EXPIRED).label('expired'))
-
-
-#: A reservation's row.
-INSERT = sa.insert(reservations)
+_INSERT = sa.insert(reservations).values(
+    created_at=fn.utcnow(), expires_at=fn.seconds_from_now(
+        sa.bindparam('lease', type_=sa.Integer)))
+_WRITTEN = (reservations.c.id, reservations.c.created_at,
+            reservations.c.expires_at)
 
 
 def carrier(instance_uuid):
@@ -312,11 +316,14 @@ def carrier(instance_uuid):
         nodes.c.instance_uuid == instance_uuid)
 
 
-def live(limited_to=None):
-    """The reservations that count, each with its node."""
+def live(restricted_to=None):
+    """The reservations that count, each with its node.
+
+    :param restricted_to: only those of this project; None for all.
+    """
     query = _view(reservations.join(nodes, CARRIED)).where(_LIVE)
-    return query if limited_to is None else query.where(
-        equal(reservations.c.project_id, limited_to))
+    return query if restricted_to is None else query.where(
+        equal(reservations.c.project_id, restricted_to))
 
 
 def expired(limit=None):
@@ -331,8 +338,8 @@ def overdue():
         _EXPIRED, nodes.c.provision_state == 'available', TOUCHED)
 
 
-def having(name, value):
-    """Reservations with a column, or a node's resource_class, of a value."""
+def column_is(name, value):
+    """Reservations whose column, or whose node's resource_class, is this."""
     table = nodes if name == 'resource_class' else reservations
     return equal(table.c[name], value)
 

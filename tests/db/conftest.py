@@ -13,7 +13,11 @@ import uuid
 import pytest
 import sqlalchemy as sa
 
+from ironic_reservations import capacity
 from ironic_reservations import conf
+from ironic_reservations import fleet as counts
+from ironic_reservations import interval
+from ironic_reservations import matching
 from ironic_reservations import request_spec
 from ironic_reservations import reservations
 from ironic_reservations.db import engine as db_engine
@@ -88,19 +92,28 @@ def database(new_database):
         yield database
 
 
-@pytest.fixture(autouse=True)
-def haste(monkeypatch):
-    """Every hold looks first, however soon it comes after another."""
-    monkeypatch.setattr(reservations, '_HASTE', 0)
-
-
 @pytest.fixture
 def fleet(database, monkeypatch):
     """No nodes at first; the service works on its database."""
     monkeypatch.setattr(db_engine, 'get_engine', lambda: database.engine)
+    # Every request sees the fleet as it is and gives back what has lapsed.
+    monkeypatch.setattr(counts, 'AGE_TO_COST', 0)
+    monkeypatch.setattr(reservations, 'PASSING', interval.Interval(0))
     fleet = Fleet(database.engine)
     yield fleet
     fleet.clear()
+
+
+@pytest.fixture
+def option():
+    """Sets options of [reservations]: option(deadline=1)."""
+    with contextlib.ExitStack() as stack:
+        def set_(**options):
+            for name, value in options.items():
+                conf.CONF.set_override(name, value, group='reservations')
+                stack.callback(conf.CONF.clear_override, name,
+                               group='reservations')
+        yield set_
 
 
 class Fleet:
@@ -120,7 +133,8 @@ class Fleet:
 
     def clear(self):
         with self.engine.begin() as connection:
-            for table in (models.node_traits, models.reservations,
+            for table in (models.node_traits, models.ports, models.portgroups,
+                          models.volume_targets, models.reservations,
                           models.nodes, self.allocations):
                 connection.execute(sa.delete(table))
 
@@ -182,6 +196,12 @@ class Fleet:
             self.execute(sa.insert(table).values(node_id=node_id,
                                                  trait=trait))
 
+    def insert(self, table, node_id, **values):
+        """A row of one of Ironic's tables that belongs to a node."""
+        values.update(uuid=str(uuid.uuid4()), node_id=node_id)
+        self.execute(sa.insert(sa.table(
+            table, *map(sa.column, values))).values(**values))
+
     def delete(self, node_id):
         self.execute(sa.delete(models.nodes).where(
             models.nodes.c.id == node_id))
@@ -218,6 +238,21 @@ class Fleet:
             'node_uuid': str(uuid.uuid4()), 'request_spec': '{}',
             'created_at': sa.func.current_timestamp(), **fields}))
 
+    def lapse(self):
+        """Let all leases be over for a second."""
+        self._end_leases(
+            "strftime('%Y-%m-%d %H:%M:%S.000000', 'now', '-1 second')"
+            if self.engine.name == 'sqlite' else
+            'DATE_SUB(UTC_TIMESTAMP(), INTERVAL 1 SECOND)')
+
+    def renew(self):
+        """Let no lease be over for long."""
+        self._end_leases("'2999-01-01 00:00:00.000000'")
+
+    def _end_leases(self, time):
+        self.execute(sa.update(models.reservations).values(
+            expires_at=sa.text(time)))
+
     @contextlib.contextmanager
     def before(self, statement, action, times=1):
         """Do something right before the service's next such statement."""
@@ -251,6 +286,21 @@ class Fleet:
             sa.event.remove(self.engine, 'after_cursor_execute', count)
 
     @contextlib.contextmanager
+    def statements(self, containing=''):
+        """The service's statements that contain a text, as they come."""
+        found = []
+
+        def note(connection, cursor, text, *args):
+            if containing in text and text != 'BEGIN':
+                found.append(text)
+
+        sa.event.listen(self.engine, 'before_cursor_execute', note)
+        try:
+            yield found
+        finally:
+            sa.event.remove(self.engine, 'before_cursor_execute', note)
+
+    @contextlib.contextmanager
     def commit_fails(self, error, after=False, then=lambda: None):
         """Let the next COMMIT fail, maybe after it has gone through.
 
@@ -275,14 +325,26 @@ class Fleet:
             dialect.do_commit = commit
         assert done, 'there was no COMMIT'
 
-    def hold(self, instance_uuid=None, limited_to=None, owner=None, **body):
+    def hold(self, instance_uuid=None, restricted_to=None, owner=None,
+             lease=None, **body):
         """What a POST does: the reservation, and whether it is new."""
-        body = body or {'resource_class': 'gold'}
         return reservations.hold(
             instance_uuid or str(uuid.uuid4()),
-            request_spec.RequestSpec.from_dict(body),
-            owner or reservations.Owner('compute-1', limited_to),
-            limited_to=limited_to)
+            matcher(restricted_to, **body or {'resource_class': 'gold'}),
+            owner or reservations.Owner('compute-1', restricted_to), lease)
+
+    @staticmethod
+    def capacity(**query):
+        """All nodes, those that are free, those that are held; as of now."""
+        rows, _ = capacity.capacity(max_age=0, **query)
+        return tuple(sum(row[name] for row in rows)
+                     for name in ('total', 'free', 'held'))
+
+
+def matcher(restricted_to=None, **body):
+    """What a request with this body asks for."""
+    return matching.Matcher(request_spec.RequestSpec.from_dict(body),
+                            restricted_to)
 
 
 def _as_another(action):

@@ -7,44 +7,23 @@ much, since every node is looked at again; it must never hide a node.
 """
 
 import collections
-import contextlib
-import dataclasses
 import json
 import random
-import threading
 import uuid
 
 import hypothesis
 from hypothesis import strategies as st
 import pytest
-import sqlalchemy as sa
 
 from ironic_reservations import capacity
 from ironic_reservations import exception
+from ironic_reservations import explanation
+from ironic_reservations import fleet as fleets
 from ironic_reservations import matching
-from ironic_reservations import request_spec
 from ironic_reservations import reservations
 from ironic_reservations import search
 from ironic_reservations.db import engine
-from ironic_reservations.db import models
-
-
-@pytest.fixture(autouse=True)
-def nothing_counted_yet(monkeypatch):
-    """What a process has just after its start."""
-    for name in ('_fleet', '_fleet_with_hosts'):
-        monkeypatch.setattr(capacity, name, capacity._Shared(
-            getattr(capacity, name)._compute))
-
-
-@pytest.fixture
-def fleet(fleet):
-    yield fleet
-    # What conftest's fleet does not clear: it references nodes.
-    with fleet.engine.begin() as connection:
-        for table in (models.ports, models.portgroups,
-                      models.volume_targets):
-            connection.execute(sa.delete(table))
+from tests.db import conftest
 
 
 def rows(**query):
@@ -60,20 +39,17 @@ def counts(found, *names):
     return counted
 
 
-def parse(body):
+def parse(body, restricted_to=None):
     try:
-        return request_spec.RequestSpec.from_dict(body)
+        return conftest.matcher(restricted_to, **body)
     except exception.InvalidInput:
         hypothesis.reject()
 
 
-def found_by_search(spec, limited_to=None):
+@engine.retry
+def found_by_search(matcher):
     """The ids of all nodes that a search gives, none of them taken."""
-    found = set()
-    with contextlib.suppress(exception.NoMatchingNode):
-        for node in search.search(spec, limited_to):
-            found.add(node.id)
-    return found
+    return {node.id for node in search.search(matcher, fleets.count())}
 
 
 def as_matching_sees(node_id, fields):
@@ -237,7 +213,7 @@ def test_profiles_are_the_nodes_as_matching_sees_them(fleet, batch):
     expected = collections.Counter(
         (told_apart(node), reason) for node, reason in add(fleet, batch))
     found = collections.Counter()
-    for profile in capacity.count():
+    for profile in fleets.count().profiles:
         for reason, number in profile.counts.items():
             found[told_apart(profile.node), reason] += number
     assert found == expected
@@ -251,22 +227,22 @@ def test_profiles_are_the_nodes_as_matching_sees_them(fleet, batch):
 def test_search_finds_what_matching_accepts(fleet, batch, bodies, project):
     fleet_now = add(fleet, batch)
     for body in bodies:
-        spec = parse(body)
-        asked = matching.constraints(spec)
+        matcher = parse(body, project)
         visible = [(node, reason) for node, reason in fleet_now
                    if project in (None, node.owner, node.lessee)]
         expected = {node.id for node, reason in visible
-                    if not reason and matching.matches(asked, node)}
-        assert found_by_search(spec, project) == expected, body
-        verdict = search.dry_run(spec, project)
-        explanation = verdict['explanation']
+                    if not reason and matcher.matches(node)}
+        assert found_by_search(matcher) == expected, body
+        verdict = explanation.dry_run(matcher)
+        told = verdict['explanation']
         assert verdict['matching_nodes'] == len(expected)
-        assert explanation['considered'] == len(visible)
-        assert sum(each['nodes'] for each in explanation['eliminated']) == (
+        assert told['considered'] == len(visible)
+        assert sum(each['nodes'] for each in told['eliminated']) == (
             len(visible) - len(expected))
-        names = [name for name, _ in asked] + list(matching.REASONS)
+        names = [*(name for name, _ in matcher.constraints),
+                 *matching.REASONS]
         order = [names.index(each['by'])
-                 for each in explanation['eliminated']]
+                 for each in told['eliminated']]
         assert order == sorted(order) and len(order) == len(set(order))
 
 
@@ -285,19 +261,18 @@ def test_candidates_are_found_and_explained(fleet, batch, number, wanted,
                                      strict=False)]
     ids = fleet.add(*batch)
     ident = batch[number % len(batch)]['uuid']
-    spec = parse({**body, 'candidate_nodes': [
+    matcher = parse({**body, 'candidate_nodes': [
         {'uuid': ident, 'UUID': ident.upper()}.get(each, each)
         for each in wanted]})
-    asked = matching.constraints(spec)
     seen = [matching.Node(**{**as_matching_sees(node_id, fields).__dict__,
                              'uuid': fields['uuid']})
             for node_id, fields in zip(ids, batch, strict=True)]
-    expected = {node.id for node in seen if matching.matches(asked, node)}
-    assert found_by_search(spec) == expected
-    verdict = search.dry_run(spec, None)
+    expected = {node.id for node in seen if matcher.matches(node)}
+    assert found_by_search(matcher) == expected
+    verdict = explanation.dry_run(matcher)
     assert verdict['matching_nodes'] == len(expected)
-    assert verdict['explanation'] == matching.explain(
-        asked, ((node, None, 1) for node in seen))
+    assert verdict['explanation'] == matcher.explain(
+        (node, None, 1) for node in seen)
 
 
 # What hypothesis would take long to find, or what it has found.
@@ -334,12 +309,11 @@ HOSTILE = [
 @pytest.mark.parametrize('text, body', HOSTILE,
                          ids=lambda value: str(value)[:60])
 def test_hostile_properties_do_not_hide_their_node(fleet, text, body):
-    spec = request_spec.RequestSpec.from_dict(body)
-    assert matching.matches(matching.constraints(spec),
-                            matching.Node(1, '', properties=text))
+    matcher = conftest.matcher(**body)
+    assert matcher.matches(matching.Node(1, '', properties=text))
     node_id = fleet.node(properties=text)
-    assert found_by_search(spec) == {node_id}
-    assert search.dry_run(spec, None)['matching_nodes'] == 1
+    assert found_by_search(matcher) == {node_id}
+    assert explanation.dry_run(matcher)['matching_nodes'] == 1
 
 
 @pytest.mark.parametrize('text', [text for text, _ in HOSTILE]
@@ -440,186 +414,6 @@ def test_allocated_is_not_free(fleet):
     assert (row['total'], row['free']) == (1, 0)
 
 
-def lapse(fleet, **where):
-    """Let leases be over for a second."""
-    fleet.execute(sa.update(models.reservations).values(
-        expires_at=sa.text(
-            "strftime('%Y-%m-%d %H:%M:%S.000000', 'now', '-1 second')"
-            if fleet.engine.name == 'sqlite' else
-            'DATE_SUB(UTC_TIMESTAMP(), INTERVAL 1 SECOND)')))
-
-
-def test_lapsed_counts_as_free_and_not_as_held(fleet):
-    fleet.node()
-    fleet.hold()
-    assert counts(rows(host='compute-1'), 'shard') == {(None,): (1, 0, 1)}
-    lapse(fleet)
-    assert counts(rows(host='compute-1'), 'shard') == {(None,): (1, 1, 0)}
-
-
-TOUCHES = {
-    'instance_info': lambda fleet, node_id: fleet.edit(
-        node_id, instance_info='{"image_source": "x"}'),
-    'lock': lambda fleet, node_id: fleet.edit(node_id, reservation='c'),
-    'state': lambda fleet, node_id: fleet.edit(
-        node_id, provision_state='deploying'),
-    'volume': lambda fleet, node_id: insert(
-        fleet, 'volume_targets', node_id, volume_type='iscsi',
-        boot_index=0, volume_id='x'),
-    **{f'{table}.{column}': lambda fleet, node_id, table=table, column=column:
-       insert(fleet, table, node_id, address=str(uuid.uuid4())[:17],
-              **{column: '{"tenant_vif_port_id": "x"}'
-                 if column == 'internal_info' else '{"vif_port_id": "x"}'})
-       for table in ('ports', 'portgroups')
-       for column in ('internal_info', 'extra')},
-}
-
-
-def insert(fleet, table, node_id, **values):
-    """A row of one of Ironic's tables."""
-    values.update(uuid=str(uuid.uuid4()), node_id=node_id)
-    fleet.execute(sa.insert(sa.table(table, *map(sa.column, values))).values(
-        **values))
-
-
-@pytest.mark.parametrize('touch', TOUCHES)
-def test_touched_stays_held_whatever_the_lease(fleet, touch):
-    node_id = fleet.node()
-    held, _ = fleet.hold()
-    TOUCHES[touch](fleet, node_id)
-    lapse(fleet)
-    assert counts(rows(host='compute-1'), 'shard') == {(None,): (1, 0, 1)}
-    with pytest.raises(exception.NoMatchingNode):
-        fleet.hold()
-    assert reservations.sweep() == (0, 0)
-    assert reservations.get(held.instance_uuid).node_id == node_id
-    assert fleet.held == {node_id: held.instance_uuid}
-    overdue = [each.instance_uuid for each in reservations.overdue()]
-    assert overdue == ([] if touch == 'state' else [held.instance_uuid])
-
-
-@pytest.mark.parametrize('fields', [
-    {'instance_info': None}, {'instance_info': ''}, {'instance_info': '{}'},
-    {'maintenance': True}, {'retired': True}, {'power_state': 'power on'}],
-    ids=str)
-def test_untouched_is_given_back(fleet, fields):
-    node_id = fleet.node()
-    held, _ = fleet.hold()
-    insert(fleet, 'ports', node_id, address='x', internal_info='{}',
-           extra='{"physnet": "vif"}')
-    fleet.edit(node_id, **fields)
-    lapse(fleet)
-    with pytest.raises(exception.NotFound):
-        reservations.get(held.instance_uuid)
-    assert reservations.overdue() == []
-    assert reservations.sweep() == (1, 0)
-    assert fleet.held == {}
-
-
-INSTANCE = str(uuid.uuid4())
-#: The first statement of a give-back.
-LET_GO = 'UPDATE nodes SET instance_uuid'
-
-
-def renewed(fleet):
-    fleet.execute(sa.update(models.reservations).values(
-        expires_at=sa.text("'2999-01-01 00:00:00.000000'")))
-
-
-@pytest.mark.parametrize('again', [
-    reservations.sweep, lambda: reservations.release(INSTANCE),
-    lambda: hold_of_another()], ids=['sweep', 'release', 'hold'])
-def test_renewal_that_is_faster_than_the_give_back(fleet, again):
-    node_id = fleet.node()
-    fleet.hold(INSTANCE)
-    lapse(fleet)
-    with fleet.before(LET_GO, lambda: renewed(fleet)):
-        with contextlib.suppress(exception.NotFound,
-                                 exception.NoMatchingNode):
-            again()
-    assert fleet.held == {node_id: INSTANCE}
-    assert reservations.get(INSTANCE).node_id == node_id
-
-
-def hold_of_another():
-    reservations.hold(str(uuid.uuid4()), request_spec.RequestSpec.from_dict(
-        {'resource_class': 'gold'}), reservations.Owner('compute-2'))
-
-
-@pytest.mark.parametrize('touch', TOUCHES)
-def test_touch_that_is_faster_than_the_give_back(fleet, touch):
-    node_id = fleet.node()
-    fleet.hold(INSTANCE)
-    lapse(fleet)
-    with fleet.before(LET_GO, lambda: TOUCHES[touch](fleet, node_id)):
-        assert reservations.sweep() == (0, 0)
-    assert fleet.held == {node_id: INSTANCE}
-    assert reservations.get(INSTANCE).node_id == node_id
-
-
-def test_give_back_that_is_faster_than_the_renewal(fleet):
-    node_id = fleet.node()
-    first, _ = fleet.hold(INSTANCE, owner=reservations.Owner('compute-1'))
-
-    def over():
-        lapse(fleet)
-        assert reservations.sweep() == (1, 0)
-
-    with fleet.before('UPDATE reservations SET host', over):
-        held, created = fleet.hold(INSTANCE,
-                                   owner=reservations.Owner('compute-2'))
-    assert created
-    assert held.id > first.id
-    assert held.host == 'compute-2'
-    assert fleet.held == {node_id: INSTANCE}
-
-
-def test_two_sweeps_at_once(fleet):
-    fleet.node()
-    fleet.hold(INSTANCE)
-    lapse(fleet)
-    with fleet.before(LET_GO, reservations.sweep):
-        assert reservations.sweep() == (0, 0)
-    assert fleet.held == {}
-
-
-def test_another_holds_the_node_before_the_second_give_back(fleet):
-    node_id = fleet.node()
-    fleet.hold(INSTANCE)
-    lapse(fleet)
-    with fleet.before(LET_GO, hold_of_another):
-        assert reservations.sweep()[0] == 0
-    (held_node, instance), = fleet.held.items()
-    assert held_node == node_id and instance != INSTANCE
-
-
-def test_many_lapsed_are_given_back_as_they_are_wanted(fleet):
-    fleet.add(*[{}] * 40)
-    for _ in range(40):
-        fleet.hold()
-    before = set(fleet.held.values())
-    lapse(fleet)
-    assert counts(rows(), 'shard') == {(None,): (40, 40, 0)}
-    for _ in range(40):
-        fleet.hold()
-    assert len(fleet.held) == 40 and not before & set(fleet.held.values())
-
-
-def test_another_gives_back_the_lapsed_node_that_is_wanted(fleet, monkeypatch):
-    fleet.node()
-    fleet.hold()
-    lapse(fleet)
-    give_back = reservations._give_back_lapsed
-
-    def meanwhile(limit=None):
-        if limit is None:
-            give_back()
-        return 0
-
-    monkeypatch.setattr(reservations, '_give_back_lapsed', meanwhile)
-    assert fleet.hold()[1]
-    with pytest.raises(exception.NoMatchingNode):
-        fleet.hold()
 
 
 def test_held_by_a_host_wherever_its_nodes_are(fleet):
@@ -648,12 +442,12 @@ def test_node_that_changes_between_two_calls_counts_once(fleet):
     [node_id] = fleet.held
     rows()
     fleet.edit(node_id, lessee='mine')
-    # Of both ages: what is at hand, and what is counted now.
-    found = capacity.capacity(max_age=60, host='compute-1')[0]
+    # What is free and what is held comes from one count.
+    found = rows(host='compute-1')
     assert counts(found, 'lessee') == {(None,): (2, 2, 0),
                                        ('mine',): (1, 0, 1)}
     fleet.edit(node_id, lessee=None)
-    found = capacity.capacity(max_age=60, host='compute-2')[0]
+    found = rows(host='compute-2')
     assert sum(row['total'] for row in found) == 3
 
 
@@ -668,38 +462,39 @@ def owned(fleet):
 
 
 def test_capacity_for_a_project(owned):
-    assert counts(rows(limited_to='mine'), 'owner', 'lessee') == {
+    assert counts(rows(restricted_to='mine'), 'owner', 'lessee') == {
         ('mine', None): (2, 1, 0), ('yours', 'mine'): (1, 1, 0)}
-    assert rows(limited_to='nobody') == rows(limited_to='') == []
+    assert rows(restricted_to='nobody') == rows(restricted_to='') == []
     assert sum(row['total'] for row in rows()) == 6
 
 
 def test_held_for_a_project(owned):
     for _ in range(5):
         owned.hold(owner=reservations.Owner('compute-1', 'mine'))
-    assert counts(rows(limited_to='mine', host='compute-1'),
+    assert counts(rows(restricted_to='mine', host='compute-1'),
                   'owner', 'lessee') == {
         ('mine', None): (2, 0, 1), ('yours', 'mine'): (1, 0, 1)}
     assert sum(row['held'] for row in rows(host='compute-1')) == 5
 
 
 def test_dry_run_for_a_project(owned):
-    spec = request_spec.RequestSpec.from_dict({'resource_class': 'gold'})
-    verdict = search.dry_run(spec, limited_to='mine')
+    verdict = explanation.dry_run(
+        conftest.matcher('mine', resource_class='gold'))
     assert verdict['matching_nodes'] == 2
     assert verdict['explanation'] == {
         'considered': 3, 'eliminated': [{'by': 'maintenance', 'nodes': 1}],
         'nearest': None}
     assert counts(verdict['profiles'], 'owner', 'lessee') == {
         ('mine', None): (2, 1, 0), ('yours', 'mine'): (1, 1, 0)}
-    assert search.dry_run(spec, limited_to='nobody') == {
+    assert explanation.dry_run(
+            conftest.matcher('nobody', resource_class='gold')) == {
         'matching_nodes': 0, 'profiles': [], 'explanation': {
             'considered': 0, 'eliminated': [], 'nearest': None}}
 
 
 def test_refusal_for_a_project(owned):
     with pytest.raises(exception.NoMatchingNode) as caught:
-        owned.hold(limited_to='mine', memory_mb=2048)
+        owned.hold(restricted_to='mine', memory_mb=2048)
     assert caught.value.explanation == {
         'considered': 3,
         'eliminated': [{'by': 'memory_mb>=2048', 'nodes': 3}],
@@ -709,471 +504,6 @@ def test_refusal_for_a_project(owned):
 def test_candidates_of_another_project_are_not_told_of(fleet):
     fleet.node(owner='yours', name='theirs')
     with pytest.raises(exception.NoMatchingNode) as caught:
-        fleet.hold(limited_to='mine', candidate_nodes=['theirs'])
+        fleet.hold(restricted_to='mine', candidate_nodes=['theirs'])
     assert caught.value.explanation['considered'] == 0
     assert 'theirs' not in str(caught.value)
-
-
-# One computation at a time
-
-@contextlib.contextmanager
-def counting(fleet, gate=None):
-    """The aggregate queries that are run; each waits for the gate."""
-    executed = []
-
-    def count(connection, cursor, text, *args):
-        if 'profile_memory_mb' in text:
-            executed.append(text)
-            if gate is not None:
-                assert gate.wait(60)
-
-    sa.event.listen(fleet.engine, 'before_cursor_execute', count)
-    try:
-        yield executed
-    finally:
-        sa.event.remove(fleet.engine, 'before_cursor_execute', count)
-
-
-def in_threads(number, function):
-    """Run it in threads; they are all on their way when this returns."""
-    found = []
-    begun = threading.Barrier(number + 1)
-
-    def run():
-        begun.wait(60)
-        found.append(function())
-
-    threads = [threading.Thread(target=run) for _ in range(number)]
-    for thread in threads:
-        thread.start()
-    begun.wait(60)
-    return threads, found
-
-
-def test_one_query_and_no_other(fleet):
-    fleet.add(*({'shard': shard, 'traits': ['CUSTOM_A']}
-                for shard in 'abc'))
-    texts = []
-
-    def note(connection, cursor, text, *args):
-        if text != 'BEGIN':
-            texts.append(text)
-
-    sa.event.listen(fleet.engine, 'before_cursor_execute', note)
-    try:
-        rows()
-    finally:
-        sa.event.remove(fleet.engine, 'before_cursor_execute', note)
-    assert len(texts) == 1, texts
-
-
-@pytest.mark.parametrize('max_age, host, most', [
-    (3600, None, 1), (3600, 'compute-1', 2), (0, None, 3)])
-def test_many_requests_at_once_count_once(fleet, max_age, host, most):
-    """Those that ask for a fresh one may not take one begun before."""
-    fleet.node()
-    gate = threading.Event()
-    with counting(fleet, gate) as executed:
-        threads, found = in_threads(12, lambda: capacity.capacity(
-            max_age, host=host))
-        while not executed:
-            threads[0].join(0.01)
-        # All of the others wait for the one that is at it.
-        threads[0].join(0.3)
-        assert len(executed) == 1
-        gate.set()
-        for thread in threads:
-            thread.join(60)
-    assert len(found) == 12
-    assert all(each == found[0][0] for each, _ in found)
-    assert len(executed) <= most + (max_age == 0)
-
-
-def test_fresh_is_counted_after_the_question(fleet):
-    assert rows() == []
-    fleet.node()
-    assert capacity.capacity(max_age=3600)[0] == []
-    found, age = capacity.capacity(max_age=0)
-    assert [row['total'] for row in found] == [1]
-    assert age == 0
-    assert capacity.capacity(max_age=3600)[0] == found
-
-
-def test_failure_to_count_is_not_kept(fleet, monkeypatch):
-    fleet.node()
-
-    def fail():
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(capacity._fleet, '_compute', fail)
-    for _ in range(2):
-        with pytest.raises(ZeroDivisionError):
-            rows()
-        with pytest.raises(ZeroDivisionError):
-            capacity.at_hand()
-    monkeypatch.setattr(capacity._fleet, '_compute', capacity.count)
-    assert len(rows()) == len(capacity.at_hand()) == 1
-
-
-# Which of several
-
-def sized(memory, **more):
-    return {'properties': {'memory_mb': memory, **more}}
-
-
-def test_the_rare_good_fit_among_many(fleet):
-    ids = fleet.add(*[sized(65536)] * 1500, sized(8192), sized(4096),
-                    *[sized(65536, cpus=2)] * 1500)
-    good = [fleet.hold(memory_mb=4000)[0].node_id for _ in range(2)]
-    assert good == [ids[1501], ids[1500]]
-
-
-@pytest.mark.parametrize('better, worse', [
-    (sized(2048), sized(4096)),
-    # Relative to what is asked: 1/8 more CPUs is less than 1/4 more memory.
-    (sized(2048, cpus=9), sized(2560, cpus=8)),
-    (sized(2048, cpus=8, local_gb=99999), sized(2049, cpus=8)),
-    ({**sized(2048, cpus=8)}, {**sized(2048, cpus=8),
-                               'traits': ['CUSTOM_A']}),
-    ({**sized(2048, cpus=8), 'traits': ['CUSTOM_A']},
-     {**sized(2048, cpus=8), 'traits': ['CUSTOM_A', 'CUSTOM_B']}),
-    (sized(2048, cpus=8), sized(2048, cpus=8, capabilities='gpu')),
-    (sized(2048, cpus=8, capabilities='gpu'),
-     sized(2048, cpus=8, capabilities='gpu,ssd')),
-    # Traits and capabilities go before what nobody asked for in size.
-    (sized(2048, cpus=8, local_gb=500),
-     {**sized(2048, cpus=8, local_gb=10), 'traits': ['CUSTOM_A']}),
-    (sized(2048, cpus=8, local_gb=10), sized(2048, cpus=8, local_gb=11)),
-], ids=str)
-@pytest.mark.parametrize('first', [True, False])
-def test_better_fit_is_held_first(fleet, better, worse, first):
-    asked = {'memory_mb': 2048}
-    if 'cpus' in better['properties']:
-        asked['vcpus'] = 8
-    pair = fleet.add(*((better, worse) if first else (worse, better)))
-    held = [fleet.hold(**asked)[0].node_id for _ in range(2)]
-    assert held == (pair if first else pair[::-1])
-
-
-def test_tie_is_broken_by_memory_then_cpus_then_disk(fleet):
-    batch = [sized(memory, cpus=cpus, local_gb=disk)
-             for memory in (1024, 2048) for cpus in (2, 4)
-             for disk in (10, 20)]
-    order = list(range(len(batch)))
-    random.shuffle(order)
-    ids = fleet.add(*(batch[place] for place in order))
-    held = [fleet.hold(resource_class='gold')[0].node_id for _ in batch]
-    assert [order[ids.index(node_id)] for node_id in held] == list(
-        range(len(batch)))
-
-
-def test_asked_for_traits_and_capabilities_do_not_count(fleet):
-    plain, rich = fleet.add(
-        {**sized(1024, capabilities='gpu:1,boot_mode:uefi'),
-         'traits': ['CUSTOM_A', 'CUSTOM_B']},
-        {**sized(1024, capabilities='gpu:1,boot_mode:uefi,x'),
-         'traits': ['CUSTOM_A']})
-    body = {'memory_mb': 1024,
-            'extra_specs': {'trait:CUSTOM_A': 'required',
-                            'trait:CUSTOM_B': 'required'}}
-    assert fleet.hold(**body)[0].node_id == plain
-    fleet.free()
-    body = {'memory_mb': 1024, 'extra_specs': {
-        'capabilities': 'gpu:1,x', 'trait:CUSTOM_A': 'required'},
-        'image': {'properties': {'hw_firmware_type': 'uefi'}}}
-    assert fleet.hold(**body)[0].node_id == rich
-
-
-@pytest.mark.parametrize('batch', [
-    [{}] * 8,
-    # Of several profiles, which fit the same.
-    [{'shard': shard} for shard in 'abcdefgh'],
-    [{'properties': {'memory_mb': size}} for size in (1024, '1024.0')] * 4,
-], ids=['profile', 'shards', 'spellings'])
-def test_equals_are_held_at_random(fleet, batch):
-    fleet.add(*batch)
-    chosen = set()
-    for _ in range(40):
-        node_id = fleet.hold()[0].node_id
-        chosen.add(repr(fleet[node_id].properties) if 'properties' in batch[0]
-                   else node_id)
-        fleet.free()
-    assert len(chosen) > 1
-
-
-# An old or a wrong list of profiles
-
-def remembered(fleet):
-    """The profiles as they are now; from now on they are all there is."""
-    profiles = capacity.count()
-    return lambda: profiles
-
-
-WRONG = {
-    'empty': lambda profiles: [],
-    'reversed': lambda profiles: profiles[::-1],
-    'twice': lambda profiles: profiles * 2,
-    'nothing free': lambda profiles: [dataclasses.replace(
-        each, counts={'reserved': each.total}) for each in profiles],
-    'other ids': lambda profiles: [dataclasses.replace(
-        each, first=each.first + 10 ** 6, last=each.last + 10 ** 6)
-        for each in profiles],
-    'few ids': lambda profiles: [dataclasses.replace(each, last=each.first)
-                                 for each in profiles],
-    'other facts': lambda profiles: [dataclasses.replace(one, node=other.node)
-                                     for one, other in zip(
-        profiles, profiles[1:] + profiles[:1], strict=True)],
-}
-
-
-@pytest.mark.parametrize('wrong', WRONG)
-def test_wrong_profiles_hide_nothing(fleet, monkeypatch, wrong):
-    batch = [{**sized(1024 * size), 'shard': shard,
-              'traits': ['CUSTOM_A'] * (shard == 'a')}
-             for size in (1, 2, 4) for shard in 'ab' for _ in range(3)]
-    ids = fleet.add(*batch)
-    profiles = capacity.Profiles(WRONG[wrong](capacity.count()))
-    monkeypatch.setattr(capacity._fleet, 'at_hand', lambda: profiles)
-    expected = {node_id for node_id, node in zip(ids, batch, strict=True)
-                if node['shard'] == 'a'
-                and node['properties']['memory_mb'] >= 2048}
-    held = set()
-    with pytest.raises(exception.NoMatchingNode) as caught:
-        while True:
-            held.add(fleet.hold(
-                memory_mb=2048,
-                extra_specs={'trait:CUSTOM_A': 'required'})[0].node_id)
-    assert held == expected
-    assert caught.value.explanation == {
-        'considered': 18, 'eliminated': [
-            {'by': 'memory_mb>=2048', 'nodes': 6},
-            {'by': 'trait:CUSTOM_A=required', 'nodes': 6},
-            {'by': 'reserved', 'nodes': 6}],
-        'nearest': {'by': 'trait:CUSTOM_A=required', 'nodes': 6}}
-
-
-def test_node_that_has_changed_since_is_held_as_it_is_now(fleet,
-                                                          monkeypatch):
-    node_id = fleet.node(**sized(1024), shard='a')
-    profiles = capacity.count()
-    monkeypatch.setattr(capacity._fleet, 'at_hand', lambda: profiles)
-    fleet.edit(node_id, shard='b', properties={'memory_mb': 4096})
-    with pytest.raises(exception.NoMatchingNode):
-        fleet.hold(memory_mb=0, shard='a')
-    assert fleet.hold(memory_mb=4096, shard='b')[0].node_id == node_id
-
-
-def test_best_fit_that_came_free_since_the_count(fleet, monkeypatch):
-    """Whether a profile has a free node is decided on current rows."""
-    good, *_ = fleet.add(sized(1024), *[sized(65536)] * 5)
-    held, _ = fleet.hold(memory_mb=1024)
-    assert held.node_id == good
-    profiles = capacity.count()
-    monkeypatch.setattr(capacity._fleet, 'at_hand', lambda: profiles)
-    reservations.release(held.instance_uuid)
-    assert fleet.hold(memory_mb=1024)[0].node_id == good
-
-
-def test_many_profiles_used_up_lend_no_worse_node(fleet):
-    """They are too many for one statement to tell them from others."""
-    used_up = [sized(1024 + number) for number in range(25)]
-    *_, good = fleet.add(*used_up[:12], sized(90000), *used_up[12:],
-                         sized(1100))
-    for _ in used_up:
-        fleet.hold(memory_mb=1000)
-    capacity.fresh()
-    assert fleet.hold(memory_mb=1000)[0].node_id == good
-
-
-def test_used_up_is_remembered_for_a_while_in_a_large_fleet(fleet,
-                                                            monkeypatch):
-    """Else each hold would read the free nodes that stand among them."""
-    monkeypatch.setattr(search, 'SMALL', 5)
-    monkeypatch.setattr(capacity, 'AGE_TO_COST', 10 ** 6)
-    good, *large = fleet.add(sized(1024), *[sized(65536)] * 5)
-    used_up, _ = fleet.hold(memory_mb=1024)
-    assert used_up.node_id == good
-    profiles = capacity.fresh()
-    with fleet.counted('SELECT') as first:
-        assert fleet.hold(memory_mb=1024)[0].node_id in large
-    reservations.release(used_up.instance_uuid)
-    with fleet.counted('SELECT') as second:
-        assert fleet.hold(memory_mb=1024)[0].node_id in large
-    # And a page that the first one has left to the second.
-    assert len(first) - len(second) == 2
-    for profile in profiles:
-        profile.used_up_until = 0
-    assert fleet.hold(memory_mb=1024)[0].node_id == good
-
-
-def test_small_fleet_is_looked_at_each_time(fleet, monkeypatch):
-    monkeypatch.setattr(search, 'SMALL', 6)
-    monkeypatch.setattr(capacity, 'AGE_TO_COST', 10 ** 6)
-    good, *large = fleet.add(sized(1024), *[sized(65536)] * 5)
-    used_up, _ = fleet.hold(memory_mb=1024)
-    capacity.fresh()
-    assert fleet.hold(memory_mb=1024)[0].node_id in large
-    reservations.release(used_up.instance_uuid)
-    assert fleet.hold(memory_mb=1024)[0].node_id == good
-
-
-def test_used_up_comes_last(fleet, monkeypatch):
-    """Nothing is counted for want of what a search has passed over."""
-    fleet.add({}, {})
-    monkeypatch.setattr(capacity, 'AGE_TO_COST', 10 ** 6)
-    for profile in capacity.fresh():
-        profile.used_up_until = float('inf')
-    monkeypatch.setattr(capacity, 'fresh', None)
-    fleet.hold()
-    fleet.hold()
-    assert len(fleet.held) == 2
-
-
-def test_sparse_profile_is_read_at_once(fleet, monkeypatch):
-    """Looks near by that find nothing are not made for ever."""
-    monkeypatch.setattr(search, 'FEW', 0)
-    monkeypatch.setattr(search, 'NEAR', 1)
-    monkeypatch.setattr(search, 'MISSES', 2)
-    monkeypatch.setattr(capacity, 'AGE_TO_COST', 10 ** 6)
-    monkeypatch.setattr(search.random, 'randint', lambda first, last: first)
-    first, second = fleet.add({}, {})
-    free = fleet.add(*[{}] * 90)
-    [profile] = capacity.fresh()
-    engine.has_index('')  # The names of indexes are asked for once.
-
-    def looks():
-        del profile.spare[:]
-        with fleet.counted('SELECT nodes') as found:
-            held, _ = fleet.hold()
-        return len(found) - 1, held.node_id
-
-    mysql = fleet.engine.dialect.name == 'mysql'
-    fleet.edit(second, maintenance=True)
-    profile.misses = 1
-    if mysql:
-        assert looks() == (0, first)
-        assert profile.misses == 0
-    fleet.edit(first, maintenance=True)
-    for expected in (mysql, mysql, 0):
-        extra, node_id = looks()
-        assert extra == expected and node_id in free
-    assert profile.misses == (2 if mysql else 1)
-
-
-def test_best_fit_among_very_many_candidates(fleet):
-    names = [f'n{number}' for number in range(search.LARGEST_PAGE + 2)]
-    ids = fleet.add(*[{**sized(4096 - (number == len(names) - 1)),
-                       'name': name} for number, name in enumerate(names)])
-    held, _ = fleet.hold(memory_mb=1000, candidate_nodes=names)
-    assert held.node_id == ids[-1]
-
-
-def test_what_a_page_has_left_is_no_promise(fleet):
-    """It is used as long as it is still as it was read."""
-    ids = fleet.add(*[{}] * 6)
-    profiles = capacity.at_hand()
-    taken = {fleet.hold()[0].node_id}
-    [profile] = profiles
-    left = {node.id for node in profile.spare}
-    assert left == set(ids) - taken
-    for node_id in sorted(left)[:4]:
-        fleet.edit(node_id, maintenance=True)
-    capacity._fleet._cost = 10 ** 6  # Nothing is counted anew.
-    taken.add(fleet.hold()[0].node_id)
-    assert len(fleet.held) == 2 and not taken & set(sorted(left)[:4])
-    with pytest.raises(exception.NoMatchingNode) as caught:
-        fleet.hold()
-    assert caught.value.explanation['considered'] == 6
-
-
-@pytest.fixture
-def in_haste(fleet, monkeypatch):
-    """A hold has just looked, and has left something of its page."""
-    monkeypatch.setattr(capacity, 'AGE_TO_COST', 10 ** 6)
-    monkeypatch.setattr(reservations, '_HASTE', 1000)
-    monkeypatch.setattr(reservations, '_looked_at', -float('inf'))
-    fleet.add(*[sized(65536)] * 4)
-    fleet.hold(memory_mb=1024)
-    fleet.add(*[sized(1024)] * 3)
-    capacity.fresh()
-    fleet.hold(memory_mb=65536)
-    return fleet
-
-
-def looks(fleet, **body):
-    """What a hold reads before it writes, and what it holds."""
-    with fleet.counted('SELECT EXISTS') as found, fleet.counted(
-            'SELECT nodes') as pages:
-        held, created = fleet.hold(**body)
-    assert created
-    memory = json.loads(fleet[held.node_id].properties)['memory_mb']
-    return len(found), len(pages), memory
-
-
-def test_what_is_at_hand_is_held_at_once(in_haste):
-    assert looks(in_haste, memory_mb=65536) == (0, 0, 65536)
-
-
-def test_what_is_at_hand_is_not_held_where_something_fits_better(in_haste):
-    assert looks(in_haste, memory_mb=1024) == (0, 1, 1024)
-    assert looks(in_haste, memory_mb=1024) == (0, 0, 1024)
-
-
-def test_haste_is_no_reason_to_say_that_there_is_none(in_haste):
-    found = [looks(in_haste, memory_mb=1024)[2] for _ in range(5)]
-    assert found == [1024, 1024, 1024, 65536, 65536]
-    assert len(in_haste.held) == 7
-    with pytest.raises(exception.NoMatchingNode):
-        in_haste.hold(memory_mb=1024)
-
-
-def test_haste_does_not_last(in_haste, monkeypatch):
-    """What lapses meanwhile is given back soon, however many holds come."""
-    lapse(in_haste)
-    looked_at = reservations._looked_at
-    assert looks(in_haste, memory_mb=65536)[0] == 0
-    assert len(in_haste.rows) == 3
-    assert reservations._looked_at == looked_at
-    monkeypatch.setattr(reservations, '_looked_at', looked_at - 1000)
-    assert looks(in_haste, memory_mb=65536)[0] == 1
-    assert len(in_haste.rows) == 2
-
-
-def test_no_haste_while_leases_lapse(in_haste, monkeypatch):
-    """Each hold gives back some of them, until none is left."""
-    in_haste.add(*[sized(2048)] * 3)
-    capacity.fresh()
-    in_haste.hold(memory_mb=1024)
-    assert len(in_haste.rows) == 3
-    lapse(in_haste)
-    monkeypatch.setattr(reservations, '_IN_PASSING', 1)
-    monkeypatch.setattr(reservations, '_looked_at', -float('inf'))
-    found = [(looks(in_haste, memory_mb=2048)[0], len(in_haste.rows))
-             for _ in range(5)]
-    assert found == [(1, 3), (1, 3), (1, 3), (1, 4), (0, 5)]
-
-
-def test_fleet_is_counted_on_the_connection_of_the_hold(in_haste,
-                                                        monkeypatch):
-    """Others wait for the count and keep theirs."""
-    connections = []
-
-    def count():
-        connections.append(engine._open.connection)
-        return capacity.count()
-
-    monkeypatch.setattr(capacity, '_fleet', capacity._Shared(count))
-    assert looks(in_haste, memory_mb=1024)[0] == 0
-    assert len(connections) == 1 and connections[0]
-
-
-def test_fits_are_forgotten_with_their_profiles(fleet):
-    fleet.add(*[{}] * 3)
-    fleet.hold()
-    profiles = capacity.at_hand()
-    assert len(profiles.fits) == 1
-    fleet.hold()
-    assert len(profiles.fits) == 1
-    fleet.hold(memory_mb=0, resource_class='gold')
-    assert len(profiles.fits) == 2
-    assert not capacity.fresh().fits

@@ -3,6 +3,7 @@
 
 import datetime
 import random
+import time
 import uuid
 
 from ironic.common import states
@@ -10,11 +11,8 @@ from oslo_db import exception as db_exc
 import pytest
 import sqlalchemy as sa
 
-from ironic_reservations import capacity
 from ironic_reservations import exception
-from ironic_reservations import request_spec
 from ironic_reservations import reservations
-from ironic_reservations.db import engine as db_engine
 from ironic_reservations.db import models
 from ironic_reservations.reservations import Owner
 
@@ -25,16 +23,6 @@ GOLD = {'resource_class': 'gold', 'memory_mb': 1000}
 
 #: The statement that makes a node somebody's.
 HOLD = 'UPDATE nodes SET instance_uuid'
-
-
-@pytest.fixture(autouse=True, params=['look first', 'in haste'])
-def haste(haste, request, monkeypatch):
-    """With a look before, and without."""
-    if request.param == 'in haste':
-        monkeypatch.setattr(reservations, '_looked_at', 0)
-        monkeypatch.setattr(reservations, '_HASTE', float('inf'))
-        # What else there is to hold is known, too.
-        monkeypatch.setattr(capacity, 'AGE_TO_COST', 0)
 
 
 # What is held
@@ -65,11 +53,9 @@ def test_times_are_the_databases_utc(fleet):
     before, = fleet.execute(now)[0]
     held, _ = fleet.hold(INSTANCE)
     after, = fleet.execute(now)[0]
-    for time in held.created_at, fleet[node_id].updated_at:
-        assert before <= f'{time:%Y-%m-%d %H:%M:%S}' <= after
-        assert not time.microsecond
-    if fleet.engine.name != 'sqlite':
-        assert held.created_at == fleet[node_id].updated_at
+    for each in held.created_at, fleet[node_id].updated_at:
+        assert before <= f'{each:%Y-%m-%d %H:%M:%S}' <= after
+        assert not each.microsecond
 
 
 def test_time_where_ironics_table_has_a_trigger(fleet):
@@ -175,10 +161,10 @@ def test_only_locks_are_worth_another_try(fleet, lock):
 def test_project_gets_what_it_owns_or_leases(fleet, fields, expected):
     fleet.node(**fields)
     if expected:
-        assert fleet.hold(limited_to='mine')[1]
+        assert fleet.hold(restricted_to='mine')[1]
     else:
         with pytest.raises(exception.NoMatchingNode):
-            fleet.hold(limited_to='mine')
+            fleet.hold(restricted_to='mine')
         assert fleet.held == {}
 
 
@@ -190,7 +176,7 @@ def test_project_of_almost_the_same_name_is_another(fleet, body, almost):
     fleet.add({'owner': almost, 'name': 'node-1'},
               {'lessee': almost, 'name': 'node-2'})
     with pytest.raises(exception.NoMatchingNode):
-        fleet.hold(limited_to='mine', **body)
+        fleet.hold(restricted_to='mine', **body)
     assert fleet.held == {}
 
 
@@ -257,11 +243,11 @@ def test_node_that_changes_is_not_held_as_it_was(fleet, name):
     node_id = fleet.node(**NODE_1)
     with fleet.before(HOLD, lambda: change(fleet, node_id, CHANGED[name])):
         if name in STILL_MATCHING:
-            assert fleet.hold(limited_to='mine',
+            assert fleet.hold(restricted_to='mine',
                               **FOR_NODE_1)[0].node_id == node_id
             return
         with pytest.raises(exception.NoMatchingNode):
-            fleet.hold(limited_to='mine', **FOR_NODE_1)
+            fleet.hold(restricted_to='mine', **FOR_NODE_1)
     assert fleet.rows == []
     if name not in ('gone', 'instance'):
         assert fleet[node_id].instance_uuid is None
@@ -274,7 +260,7 @@ def test_another_node_is_held_instead(fleet, name):
     other = fleet.node(**{**NODE_1, 'name': 'node-2',
                           'properties': '{"memory_mb": 2048}'})
     with fleet.before(HOLD, lambda: change(fleet, best, CHANGED[name])):
-        held, created = fleet.hold(limited_to='mine', **FOR_NODE_1)
+        held, created = fleet.hold(restricted_to='mine', **FOR_NODE_1)
     assert created and held.node_id == other
     assert [row.node_id for row in fleet.rows] == [other]
 
@@ -309,18 +295,18 @@ def test_null_properties_are_a_text_like_others(fleet):
     assert counted == [0, 1]
 
 
-def test_fleet_that_changes_all_the_time(fleet):
-    """It ends; and the caller is told that another try may help."""
+def test_fleet_that_changes_all_the_time(fleet, option):
+    """The request ends at its deadline."""
+    option(deadline=1)
     node_id = fleet.node(properties={'memory_mb': 1024})
 
     def edit():
         fleet.edit(node_id, properties={'memory_mb': 1024,
                                         'a': random.random()})
 
-    with fleet.before(HOLD, edit, times=1000):
-        with pytest.raises(exception.NoMatchingNode) as caught:
+    with fleet.before(HOLD, edit, times=10000):
+        with pytest.raises(exception.DeadlineExceeded):
             fleet.hold(**GOLD)
-    assert caught.value.retry
     assert fleet.held == {}
 
 
@@ -589,12 +575,13 @@ def test_another_request_of_the_same_instance(held):
 def test_conflict_says_the_same_whoever_holds_the_other(held):
     held.node()
     told = set()
-    for owner, limited_to, body in (
+    for owner, restricted_to, body in (
             (HOST_1, None, {'memory_mb': 1}), (HOST_2, None, {'vcpus': 0}),
             (Owner(project_id='mine'), 'mine', GOLD),
             (Owner(project_id='mine'), 'mine', {'memory_mb': 1})):
         with pytest.raises(exception.Conflict) as caught:
-            held.hold(INSTANCE, owner=owner, limited_to=limited_to, **body)
+            held.hold(INSTANCE, owner=owner, restricted_to=restricted_to,
+                      **body)
         told.add(str(caught.value))
     text, = told
     assert 'compute' not in text and held[held.node_id].uuid not in text
@@ -603,8 +590,8 @@ def test_conflict_says_the_same_whoever_holds_the_other(held):
 def test_own_request_of_a_project(fleet):
     fleet.node(owner='mine')
     owner = Owner(project_id='mine')
-    first, _ = fleet.hold(INSTANCE, owner=owner, limited_to='mine', **GOLD)
-    again, created = fleet.hold(INSTANCE, owner=owner, limited_to='mine',
+    first, _ = fleet.hold(INSTANCE, owner=owner, restricted_to='mine', **GOLD)
+    again, created = fleet.hold(INSTANCE, owner=owner, restricted_to='mine',
                                 **GOLD)
     assert not created and again.id == first.id
 
@@ -806,18 +793,35 @@ def test_statement_of_a_hold_that_fails(fleet, statement, error):
     assert fleet.held == {held.node_id: INSTANCE}
 
 
-def test_connection_lost_while_it_lay_idle(fleet, monkeypatch):
+def test_connection_lost_while_it_lay_idle(fleet, option):
     """A new one may do, however long it takes to find that out."""
-    monkeypatch.setattr(db_engine, '_PATIENCE', -1)
+    option(deadline=1)
     fleet.add({})
 
     def fail():
+        time.sleep(1.1)
         raise LOST
 
     with fleet.before('SELECT', fail):
         assert fleet.hold(INSTANCE, **GOLD)[1]
     with fleet.before('SELECT', fail, times=2), pytest.raises(type(LOST)):
         fleet.hold(INSTANCE, **GOLD)
+
+
+def test_deadlocks_end_at_the_deadline(fleet, option):
+    option(deadline=1)
+    fleet.add({})
+
+    def fail():
+        raise db_exc.DBDeadlock()
+
+    began = time.monotonic()
+    with fleet.before(HOLD, fail, times=10000) as tried:
+        with pytest.raises(db_exc.DBDeadlock):
+            fleet.hold(INSTANCE, **GOLD)
+    assert 1 <= time.monotonic() - began < 5
+    assert len(tried) > 3
+    assert fleet.held == {}
 
 
 def test_database_is_away(fleet):
@@ -840,9 +844,8 @@ def test_statement_of_a_repeat_that_fails(held, error):
     def fail():
         raise error
 
-    spec = request_spec.RequestSpec.from_dict(GOLD)
     with held.before('UPDATE', fail):
-        found, created = reservations.hold(INSTANCE, spec, HOST_1, lease=600)
+        found, created = held.hold(INSTANCE, owner=HOST_1, lease=600, **GOLD)
     assert not created and found.expires_at
     assert held.held == {held.node_id: INSTANCE}
 
@@ -961,7 +964,8 @@ def test_pages_while_rows_come_and_go(listed):
     ({'resource_class': 'gold'}, 3), ({'resource_class': 'silver'}, 4),
     ({'project_id': 'p'}, 4), ({'project_id': 'P'}, 0),
     ({'state': 'reserved'}, 7), ({'state': 'active'}, 0),
-    ({'limited_to': 'p'}, 4), ({'limited_to': 'p', 'project_id': 'q'}, 0),
+    ({'restricted_to': 'p'}, 4),
+    ({'restricted_to': 'p', 'project_id': 'q'}, 0),
     ({'host': 'b', 'resource_class': 'gold'}, 1), ({'limit': 2}, 2),
 ], ids=str)
 def test_filters(listed, query, count):
@@ -978,10 +982,10 @@ def test_filters_on_every_page(listed):
     assert pages(1, resource_class='silver') == expected
 
 
-@pytest.mark.parametrize('limited_to', [None, 'p', 'q'])
-def test_marker_that_is_none(listed, limited_to):
+@pytest.mark.parametrize('restricted_to', [None, 'p', 'q'])
+def test_marker_that_is_none(listed, restricted_to):
     with pytest.raises(exception.InvalidInput) as caught:
-        reservations.find(limited_to, marker=str(uuid.uuid4()))
+        reservations.find(restricted_to, marker=str(uuid.uuid4()))
     assert caught.value.field == 'marker'
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from ironic_reservations import exception
 from ironic_reservations import matching
-from ironic_reservations import request_spec
+from tests.db import conftest
 
 # A small pool of everything, so that requests and nodes meet.
 SIZES = [0, 1, 3, 1024, 4096, 2 ** 31 - 1]
@@ -171,7 +171,7 @@ requests = st.fixed_dictionaries({
 
 def parse(body):
     try:
-        return request_spec.RequestSpec.from_dict(body)
+        return conftest.matcher(**body)
     except exception.InvalidInput:
         hypothesis.reject()
 
@@ -185,9 +185,9 @@ def named(batch):
 
 def matching_ids(fleet, body, ids, batch):
     """Which of the nodes Python takes."""
-    asked = matching.constraints(parse(body))
+    matcher = parse(body)
     return {node_id for node_id, node in zip(ids, batch, strict=True)
-            if matching.matches(asked, matching.Node(**{
+            if matcher.matches(matching.Node(**{
                 **node, 'id': node_id, 'uuid': fleet[node_id].uuid,
                 'traits': frozenset(node['traits'])}))}
 

@@ -76,9 +76,9 @@ def attributes(wsme_type):
 
 
 # An explanation with all that may be in one.
-EXPLANATION = paths({'explanation': [matching.explain(
-    [('shard=a', lambda node: False)],
-    [(matching.Node(id=1, uuid='a'), None, 1)])]})
+EXPLANATION = paths({'explanation': [matching.Matcher(
+    request_spec.RequestSpec.from_dict({'memory_mb': 0, 'shard': 'a'})
+).explain([(matching.Node(id=1, uuid='a'), None, 1)])]})
 
 COLLECTION = '/v1/reservations'
 ONE = '/v1/reservations/{instance_uuid}'

@@ -29,8 +29,12 @@ NAMES = ['candidate_nodes', 'conductor_group=rack', 'shard=a',
          'capabilities:cpu_arch=x86_64', 'capabilities:boot_mode=uefi']
 
 
-def constraints(**body):
-    return matching.constraints(request_spec.RequestSpec.from_dict(body))
+def matcher(**body):
+    return matching.Matcher(request_spec.RequestSpec.from_dict(body))
+
+
+def names_of(**body):
+    return [name for name, _ in matcher(**body).constraints]
 
 
 def node(memory=4096, resource_class='gold', traits=(), **more):
@@ -41,18 +45,18 @@ def node(memory=4096, resource_class='gold', traits=(), **more):
 
 def explain(asked, *groups):
     """Explain; whatever the answer, it must add up."""
-    explanation = matching.explain(asked, groups)
+    explanation = asked.explain(groups)
     assert list(explanation) == ['considered', 'eliminated', 'nearest']
     assert explanation['considered'] == sum(count for *_, count in groups)
     matched = sum(count for node, reason, count in groups
-                  if not reason and matching.matches(asked, node))
+                  if not reason and asked.matches(node))
     assert explanation['considered'] == matched + sum(
         each['nodes'] for each in explanation['eliminated'])
     for each in explanation['eliminated']:
         assert list(each) == ['by', 'nodes'] and each['nodes'] > 0
     # It must be data, and the same in whatever order the nodes come.
     assert json.loads(json.dumps(explanation)) == explanation
-    assert matching.explain(asked, groups[::-1]) == explanation
+    assert asked.explain(groups[::-1]) == explanation
     return explanation
 
 
@@ -61,7 +65,7 @@ def eliminated(explanation):
 
 
 def test_names_are_stable():
-    assert [name for name, _ in constraints(**BODY)] == NAMES
+    assert names_of(**BODY) == NAMES
 
 
 def test_names_do_not_depend_on_the_order_of_the_request():
@@ -70,30 +74,30 @@ def test_names_do_not_depend_on_the_order_of_the_request():
             return value
         return {key: turned(value[key]) for key in reversed(value)}
 
-    names = [name for name, _ in constraints(**turned(BODY))]
+    names = names_of(**turned(BODY))
     assert sorted(names) == sorted(NAMES)
     assert names[:12] == NAMES[:12]
 
 
 def test_exact_sizes_have_other_names():
-    names = [name for name, _ in constraints(
+    names = names_of(
         memory_mb=1, vcpus=2, root_gb=3,
-        extra_specs={'reservations:match': 'exact'})]
+        extra_specs={'reservations:match': 'exact'})
     assert names == ['memory_mb=1', 'vcpus=2', 'local_gb=3']
 
 
 def test_nothing_to_consider():
-    assert explain(constraints(memory_mb=1)) == {
+    assert explain(matcher(memory_mb=1)) == {
         'considered': 0, 'eliminated': [], 'nearest': None}
 
 
 def test_all_match():
-    assert explain(constraints(memory_mb=1), (node(), None, 3)) == {
+    assert explain(matcher(memory_mb=1), (node(), None, 3)) == {
         'considered': 3, 'eliminated': [], 'nearest': None}
 
 
 def test_as_the_documentation_has_it():
-    asked = constraints(extra_specs={'trait:CUSTOM_GPU': 'required'})
+    asked = matcher(extra_specs={'trait:CUSTOM_GPU': 'required'})
     gpu = node(traits=['CUSTOM_GPU'])
     assert explain(asked, (node(), None, 31), (node(), 'reserved', 437),
                    (gpu, 'locked', 12)) == {
@@ -104,7 +108,7 @@ def test_as_the_documentation_has_it():
 
 
 def test_each_node_counts_once_for_the_first_that_it_does_not_satisfy():
-    asked = constraints(resource_class='gold', memory_mb=8192,
+    asked = matcher(resource_class='gold', memory_mb=8192,
                         extra_specs={'trait:CUSTOM_A': 'required'})
     explanation = explain(
         asked, (node(resource_class='silver'), None, 1),
@@ -123,7 +127,7 @@ def test_each_node_counts_once_for_the_first_that_it_does_not_satisfy():
     itertools.permutations(matching.REASONS), 0, None, 5000), ids=str)
 def test_reasons_in_their_order_lock_last(reasons):
     explanation = explain(
-        constraints(memory_mb=1),
+        matcher(memory_mb=1),
         *((node(), reason, number) for number, reason
           in enumerate(reasons, start=1)))
     assert [each['by'] for each in explanation['eliminated']] == [
@@ -133,7 +137,7 @@ def test_reasons_in_their_order_lock_last(reasons):
 
 
 def test_nearest_is_what_alone_keeps_most_free_nodes_from_being_held():
-    asked = constraints(resource_class='gold', memory_mb=8192)
+    asked = matcher(resource_class='gold', memory_mb=8192)
     explanation = explain(
         asked,
         # Two things are wrong with most of them.
@@ -149,20 +153,20 @@ def test_nearest_is_what_alone_keeps_most_free_nodes_from_being_held():
 
 
 def test_first_of_two_that_are_equally_near():
-    asked = constraints(resource_class='gold', memory_mb=8192)
+    asked = matcher(resource_class='gold', memory_mb=8192)
     assert explain(asked, (node(), None, 1), (node(
         resource_class='silver', memory=8192), None, 1))['nearest'] == {
             'by': 'resource_class=CUSTOM_GOLD', 'nodes': 1}
 
 
 def test_no_single_constraint_is_near():
-    asked = constraints(resource_class='gold', memory_mb=8192)
+    asked = matcher(resource_class='gold', memory_mb=8192)
     assert explain(asked, (node(resource_class='silver'), None, 9))[
         'nearest'] is None
 
 
 def test_two_lists_of_candidates_are_one_constraint():
-    asked = constraints(candidate_nodes=['a'], extra_specs={
+    asked = matcher(candidate_nodes=['a'], extra_specs={
         'reservations:candidate_nodes': 'b'})
     assert explain(asked, (node(name='a'), None, 1), (node(name='c'), None,
                                                       1)) == {
@@ -172,7 +176,7 @@ def test_two_lists_of_candidates_are_one_constraint():
 
 
 def test_same_capability_twice_is_one_constraint():
-    asked = constraints(extra_specs={'capabilities': 'gpu:1',
+    asked = matcher(extra_specs={'capabilities': 'gpu:1',
                                      'capabilities:gpu': '1'})
     assert explain(asked, (node(), None, 2)) == {
         'considered': 2,
@@ -181,7 +185,21 @@ def test_same_capability_twice_is_one_constraint():
 
 
 def test_foreign_hypervisor_matches_nothing():
-    asked = constraints(memory_mb=1, image={
+    asked = matcher(memory_mb=1, image={
         'properties': {'img_hv_type': 'QEMU'}})
     assert explain(asked, (node(), None, 2))['eliminated'] == [
         {'by': 'hypervisor_type=qemu', 'nodes': 2}]
+
+
+def test_nodes_of_others_are_not_told_of():
+    """They are left out altogether, whatever they lack."""
+    asked = matching.Matcher(
+        request_spec.RequestSpec.from_dict({'memory_mb': 8192}), 'mine')
+    assert asked.explain([
+        (node(), None, 1), (node(owner='yours'), 'reserved', 2),
+        (node(owner='mine'), None, 4), (node(lessee='mine'), None, 8),
+        (node(8192, owner='yours', lessee='mine'), 'locked', 16)]) == {
+        'considered': 28,
+        'eliminated': [{'by': 'memory_mb>=8192', 'nodes': 12},
+                       {'by': 'locked', 'nodes': 16}],
+        'nearest': {'by': 'memory_mb>=8192', 'nodes': 12}}

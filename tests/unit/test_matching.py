@@ -26,9 +26,12 @@ def make_node(properties=None, **fields):
                             **fields})
 
 
+def make_matcher(body, match='at_least'):
+    return matching.Matcher(make_spec(body, match))
+
+
 def matches(body, node, match='at_least'):
-    return matching.matches(
-        matching.constraints(make_spec(body, match)), node)
+    return make_matcher(body, match).matches(node)
 
 
 def table(*rows):
@@ -141,7 +144,7 @@ def test_properties_that_say_nothing_count_as_0(properties):
 def test_size_beyond_every_machine_ends_no_search(digits):
     node = make_node('{"memory_mb": ' + '9' * digits + '}')
     assert matches({'memory_mb': 3}, node) in (True, False)
-    assert matching.fit(make_spec({'memory_mb': 3}), node) is not None
+    assert make_matcher({'memory_mb': 3}).fit(node) is not None
 
 
 @table(
@@ -591,35 +594,47 @@ def sized(memory_mb, cpus, local_gb, capabilities='gpu:1', traits='A'):
     [sized(1000, 10, 110), sized(1000, 11, 100), sized(1100, 10, 100)],
 ], ids=['oversize', 'relative', 'unasked', 'size-first', 'absolute'])
 def test_best_fit(best_first):
-    spec = make_spec(ASKED)
+    matcher = make_matcher(ASKED)
     for order in itertools.islice(itertools.permutations(best_first), 24):
-        found = sorted(order, key=lambda node: matching.fit(spec, node))
+        found = sorted(order, key=matcher.fit)
         assert found == best_first
 
 
 def test_best_fit_of_sizes_that_nobody_asked_for():
     """Nothing to divide by; memory, CPUs, disk decide."""
-    spec = make_spec({'resource_class': 'gold', 'memory_mb': 0})
+    matcher = make_matcher({'resource_class': 'gold', 'memory_mb': 0})
     best_first = [make_node({'memory_mb': memory_mb, 'cpus': cpus})
                   for memory_mb, cpus in ((0, 9), (1, 0), (1, 2), (5, 1))]
     shuffled = random.sample(best_first, len(best_first))
-    assert sorted(shuffled, key=lambda node: matching.fit(
-        spec, node)) == best_first
+    assert sorted(shuffled, key=matcher.fit) == best_first
 
 
 def test_boot_mode_of_the_image_is_asked_for():
-    spec = make_spec(image(hw_firmware_type='uefi'))
+    matcher = make_matcher(image(hw_firmware_type='uefi'))
     plain, uefi, more = (make_node({'capabilities': text})
                          for text in ('', 'boot_mode:uefi', 'other:1'))
-    assert matching.fit(spec, plain) == matching.fit(spec, uefi)
-    assert matching.fit(spec, plain) < matching.fit(spec, more)
+    assert matcher.fit(plain) == matcher.fit(uefi)
+    assert matcher.fit(plain) < matcher.fit(more)
 
 
 def test_equals_fit_equally():
     """Which of them it is, is left to chance."""
-    spec = make_spec(ASKED)
-    assert (matching.fit(spec, sized(1100, 10, 100))
-            == matching.fit(spec, sized('1100', '10.0', 100)))
+    matcher = make_matcher(ASKED)
+    assert (matcher.fit(sized(1100, 10, 100))
+            == matcher.fit(sized('1100', '10.0', 100)))
+
+
+# For whom
+
+@pytest.mark.parametrize('owner, lessee, expected', [
+    ('mine', None, True), (None, 'mine', True), ('yours', 'mine', True),
+    ('mine', 'yours', True), ('yours', None, False), (None, None, False),
+    ('', None, False), ('Mine', 'mine ', False)])
+def test_project_sees_what_it_owns_or_leases(owner, lessee, expected):
+    spec = make_spec({'memory_mb': 0})
+    node = make_node(owner=owner, lessee=lessee)
+    assert matching.Matcher(spec, 'mine').visible(node) is expected
+    assert matching.Matcher(spec).visible(node) is True
 
 
 # What cannot be asked

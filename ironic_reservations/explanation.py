@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a request would find, and why not more: for dry runs and refusals."""
+
+from ironic_reservations import capacity
+from ironic_reservations import exception
+from ironic_reservations import fleet
+from ironic_reservations import matching
+from ironic_reservations.db import engine
+
+
+def verdict(matcher, counted):
+    """What matches in a fleet, and why the rest does not.
+
+    :param matcher: matching.Matcher.
+    :param counted: fleet.Fleet.
+    :returns: dict of ``matching_nodes`` (how many could be held this very
+        moment), ``profiles`` (those of the matching nodes, with all of their
+        nodes) and ``explanation`` (see matching.Matcher.explain).
+    """
+    fitting = [profile for profile in counted.profiles
+               if matcher.visible(profile.node)
+               and matcher.matches(profile.node)]
+    return {
+        'matching_nodes': sum(profile.available for profile in fitting),
+        'profiles': capacity.rows(fitting),
+        'explanation': matcher.explain(
+            (profile.node, reason, nodes) for profile in counted.profiles
+            for reason, nodes in profile.counts.items()),
+    }
+
+
+@engine.retry
+def dry_run(matcher):
+    """The ``verdict`` on the fleet as it is now."""
+    return verdict(matcher, fleet.fresh(matcher.spec.candidate_nodes))
+
+
+def refusal(found):
+    """The error that says why there is no node.
+
+    :param found: the ``verdict``, on a fleet that was counted after the
+        request came.
+    :returns: exception.NoMatchingNode.
+    """
+    explanation = found['explanation']
+    eliminated = explanation['eliminated']
+    told = ', '.join(f'{each["by"]} eliminates {each["nodes"]}'
+                     for each in eliminated[:5])
+    return exception.NoMatchingNode(
+        f'No free node matches the request: of {explanation["considered"]} '
+        f'nodes, {told or "none can be seen"}'
+        + (', and more.' if len(eliminated) > 5 else '.'),
+        explanation,
+        # A lock is the last reason of all: a node that it eliminates would
+        # match otherwise, and locks are over in a moment.
+        retry=any(each['by'] == matching.LOCKED for each in eliminated))

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Leases: what is over goes back to the fleet, what is touched does not."""
+
+import contextlib
+import uuid
+
+import pytest
+
+from ironic_reservations import exception
+from ironic_reservations import interval
+from ironic_reservations import reservations
+from tests.db import conftest
+
+
+def test_lapsed_counts_as_free_and_not_as_held(fleet):
+    fleet.node()
+    fleet.hold()
+    assert fleet.capacity(host='compute-1') == (1, 0, 1)
+    fleet.lapse()
+    assert fleet.capacity(host='compute-1') == (1, 1, 0)
+
+
+TOUCHES = {
+    'instance_info': lambda fleet, node_id: fleet.edit(
+        node_id, instance_info='{"image_source": "x"}'),
+    'lock': lambda fleet, node_id: fleet.edit(node_id, reservation='c'),
+    'state': lambda fleet, node_id: fleet.edit(
+        node_id, provision_state='deploying'),
+    'volume': lambda fleet, node_id: fleet.insert(
+        'volume_targets', node_id, volume_type='iscsi',
+        boot_index=0, volume_id='x'),
+    **{f'{table}.{column}': lambda fleet, node_id, table=table, column=column:
+       fleet.insert(
+           table, node_id, address=str(uuid.uuid4())[:17],
+              **{column: '{"tenant_vif_port_id": "x"}'
+                 if column == 'internal_info' else '{"vif_port_id": "x"}'})
+       for table in ('ports', 'portgroups')
+       for column in ('internal_info', 'extra')},
+}
+
+
+@pytest.mark.parametrize('touch', TOUCHES)
+def test_touched_stays_held_whatever_the_lease(fleet, touch):
+    node_id = fleet.node()
+    held, _ = fleet.hold()
+    TOUCHES[touch](fleet, node_id)
+    fleet.lapse()
+    assert fleet.capacity(host='compute-1') == (1, 0, 1)
+    with pytest.raises(exception.NoMatchingNode):
+        fleet.hold()
+    assert reservations.sweep() == (0, 0)
+    assert reservations.get(held.instance_uuid).node_id == node_id
+    assert fleet.held == {node_id: held.instance_uuid}
+    overdue = [each.instance_uuid for each in reservations.overdue()]
+    assert overdue == ([] if touch == 'state' else [held.instance_uuid])
+
+
+@pytest.mark.parametrize('fields', [
+    {'instance_info': None}, {'instance_info': ''}, {'instance_info': '{}'},
+    {'maintenance': True}, {'retired': True}, {'power_state': 'power on'}],
+    ids=str)
+def test_untouched_is_given_back(fleet, fields):
+    node_id = fleet.node()
+    held, _ = fleet.hold()
+    fleet.insert('ports', node_id, address='x', internal_info='{}',
+           extra='{"physnet": "vif"}')
+    fleet.edit(node_id, **fields)
+    fleet.lapse()
+    with pytest.raises(exception.NotFound):
+        reservations.get(held.instance_uuid)
+    assert reservations.overdue() == []
+    assert reservations.sweep() == (1, 0)
+    assert fleet.held == {}
+
+
+INSTANCE = str(uuid.uuid4())
+#: The first statement of a give-back.
+LET_GO = 'UPDATE nodes SET instance_uuid'
+
+
+@pytest.mark.parametrize('again', [
+    reservations.sweep, lambda: reservations.release(INSTANCE),
+    lambda: hold_of_another()], ids=['sweep', 'release', 'hold'])
+def test_renewal_that_is_faster_than_the_give_back(fleet, again):
+    node_id = fleet.node()
+    fleet.hold(INSTANCE)
+    fleet.lapse()
+    with fleet.before(LET_GO, fleet.renew):
+        with contextlib.suppress(exception.NotFound,
+                                 exception.NoMatchingNode):
+            again()
+    assert fleet.held == {node_id: INSTANCE}
+    assert reservations.get(INSTANCE).node_id == node_id
+
+
+def hold_of_another():
+    reservations.hold(str(uuid.uuid4()),
+                      conftest.matcher(resource_class='gold'),
+                      reservations.Owner('compute-2'))
+
+
+@pytest.mark.parametrize('touch', TOUCHES)
+def test_touch_that_is_faster_than_the_give_back(fleet, touch):
+    node_id = fleet.node()
+    fleet.hold(INSTANCE)
+    fleet.lapse()
+    with fleet.before(LET_GO, lambda: TOUCHES[touch](fleet, node_id)):
+        assert reservations.sweep() == (0, 0)
+    assert fleet.held == {node_id: INSTANCE}
+    assert reservations.get(INSTANCE).node_id == node_id
+
+
+def test_give_back_that_is_faster_than_the_renewal(fleet):
+    node_id = fleet.node()
+    first, _ = fleet.hold(INSTANCE, owner=reservations.Owner('compute-1'))
+
+    def over():
+        fleet.lapse()
+        assert reservations.sweep() == (1, 0)
+
+    with fleet.before('UPDATE reservations SET host', over):
+        held, created = fleet.hold(INSTANCE,
+                                   owner=reservations.Owner('compute-2'))
+    assert created
+    assert held.id > first.id
+    assert held.host == 'compute-2'
+    assert fleet.held == {node_id: INSTANCE}
+
+
+def test_two_sweeps_at_once(fleet):
+    fleet.node()
+    fleet.hold(INSTANCE)
+    fleet.lapse()
+    with fleet.before(LET_GO, reservations.sweep):
+        assert reservations.sweep() == (0, 0)
+    assert fleet.held == {}
+
+
+def test_another_holds_the_node_before_the_second_give_back(fleet):
+    node_id = fleet.node()
+    fleet.hold(INSTANCE)
+    fleet.lapse()
+    with fleet.before(LET_GO, hold_of_another):
+        assert reservations.sweep()[0] == 0
+    (held_node, instance), = fleet.held.items()
+    assert held_node == node_id and instance != INSTANCE
+
+
+def test_many_lapsed_are_given_back_as_they_are_wanted(fleet):
+    fleet.add(*[{}] * 40)
+    for _ in range(40):
+        fleet.hold()
+    before = set(fleet.held.values())
+    fleet.lapse()
+    assert fleet.capacity() == (40, 40, 0)
+    for _ in range(40):
+        fleet.hold()
+    assert len(fleet.held) == 40 and not before & set(fleet.held.values())
+
+
+def test_another_gives_back_the_lapsed_node_that_is_wanted(fleet):
+    fleet.node()
+    fleet.hold()
+    fleet.lapse()
+    with fleet.before(LET_GO, reservations.sweep):
+        assert fleet.hold()[1]
+    with pytest.raises(exception.NoMatchingNode):
+        fleet.hold()
+
+
+def test_holds_give_back_what_has_lapsed_in_passing(fleet, monkeypatch):
+    """A few at a time until none is left, and then not each of them."""
+    fleet.add(*[{}] * 20)
+    for _ in range(5):
+        fleet.hold()
+    fleet.lapse()
+    monkeypatch.setattr(reservations, 'IN_PASSING', 2)
+    monkeypatch.setattr(reservations, 'PASSING', interval.Interval(1000))
+    left = []
+    for _ in range(3):
+        held, _ = fleet.hold()
+        left.append(len(fleet.rows))
+    fleet.lapse()
+    fleet.hold()
+    assert [*left, len(fleet.rows)] == [4, 3, 3, 4]
+
+
+def test_all_that_has_lapsed_is_given_back_before_a_refusal(
+        fleet, monkeypatch):
+    monkeypatch.setattr(reservations, 'PASSING', interval.Interval(1000))
+    fleet.add(*[{}] * 20)
+    for _ in range(20):
+        fleet.hold()
+    fleet.lapse()
+    with pytest.raises(exception.NoMatchingNode):
+        fleet.hold(memory_mb=9999)
+    assert fleet.rows == [] and fleet.held == {}
