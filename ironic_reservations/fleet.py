@@ -10,6 +10,7 @@ answer, because whether a node is free is decided on its current row.
 """
 
 import collections
+import contextlib
 import dataclasses
 import functools
 import json
@@ -29,6 +30,13 @@ LOG = log.getLogger(__name__)
 #: what it took, so that counting takes at most a fiftieth of the time.
 AGE_TO_COST = 50
 
+#: Seconds for which a worker that is counting has the others wait at most.
+LONGEST_COUNT = 10
+
+#: Characters of a count that is shared. In a fleet of very many profiles each
+#: worker counts for itself, rather than read megabytes.
+LARGEST_SHARED = 4 * 2 ** 20
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Profile:
@@ -39,19 +47,39 @@ class Profile:
     :param node: a matching.Node that stands for each of them.
     :param counts: numbers of nodes by why they cannot be held (one of
         ``matching.REASONS``); None: they can.
-    :param held: numbers of nodes by the host that holds them, where that was
-        asked for.
     :param first: the least id of these nodes. Nodes that were enrolled
         together are near each other.
     :param last: the greatest id.
+    :param held: numbers of nodes by the host that holds them, where that was
+        asked for.
     """
 
     facts: dict
     node: matching.Node
     counts: dict
-    held: dict
     first: int
     last: int
+    held: dict
+
+    @classmethod
+    def of(cls, facts, counts, first, last, held=None, uuid=None, name=None):
+        """A profile whose ``node`` is made of the facts.
+
+        :param uuid: of the node, if the profile is one node's alone,
+        :param name: and its name.
+        """
+        properties = facts['irregular_properties'] or json.dumps(
+            {key: facts[key] for key in ('memory_mb', 'cpus', 'local_gb',
+                                         'cpu_arch', 'capabilities')
+             if facts[key] is not None})
+        node = matching.Node(
+            id=0, uuid=uuid, name=name, properties=properties,
+            traits=frozenset(
+                facts['traits'].split(',') if facts['traits'] else ()),
+            **{key: facts[key] for key in
+               ('resource_class', 'conductor_group', 'shard', 'owner',
+                'lessee')})
+        return cls(facts, node, counts, first, last, held or {})
 
     @property
     def total(self):
@@ -82,6 +110,19 @@ class Fleet:
     """All profiles, counted at the same moment."""
 
     profiles: tuple[Profile, ...]
+
+    @classmethod
+    def from_json(cls, text):
+        """A Fleet that ``to_json`` has written."""
+        return cls(tuple(
+            Profile.of(facts, dict(counts), first, last)
+            for facts, counts, first, last in json.loads(text)))
+
+    def to_json(self):
+        """The profiles as text, without the hosts that hold nodes."""
+        return json.dumps([
+            (profile.facts, list(profile.counts.items()), profile.first,
+             profile.last) for profile in self.profiles])
 
     @functools.cached_property
     def total(self):
@@ -116,40 +157,31 @@ def count(candidates=(), with_hosts=False):
 
 def _profile(labelled, rows):
     """A Profile of the rows that differ in ``reason`` and ``host`` alone."""
-    facts = {name: labelled[f'profile_{name}'] for name in queries.PROFILE}
-    properties = facts['irregular_properties'] or json.dumps(
-        {name: facts[name] for name in ('memory_mb', 'cpus', 'local_gb',
-                                        'cpu_arch', 'capabilities')
-         if facts[name] is not None})
-    node = matching.Node(
-        id=0, uuid=labelled.get('candidate_uuid'),
-        name=labelled.get('candidate_name'), properties=properties,
-        traits=frozenset(
-            facts['traits'].split(',') if facts['traits'] else ()),
-        **{name: facts[name] for name in
-           ('resource_class', 'conductor_group', 'shard', 'owner',
-            'lessee')})
     counts, held = collections.Counter(), collections.Counter()
     for row in rows:
         counts[row['reason']] += row['nodes']
         if row.get('host') is not None:
             held[functions.as_text(row['host'])] += row['nodes']
-    return Profile(
-        facts, node, counts, held,
-        min(row['first'] for row in rows), max(row['last'] for row in rows))
+    return Profile.of(
+        {name: labelled[f'profile_{name}'] for name in queries.PROFILE},
+        counts, min(row['first'] for row in rows),
+        max(row['last'] for row in rows), held,
+        labelled.get('candidate_uuid'), labelled.get('candidate_name'))
 
 
 class Latest:
-    """The newest count of this process.
+    """The newest count that this process has.
 
     One request at a time counts. Those that wait for it meanwhile take what
     it has counted, if that is fresh enough for them.
 
-    :param compute: returns a Fleet.
+    :param count: function that returns a Fleet.
+    :param shared: Shared, where the workers exchange their counts; None
+        where each counts for itself.
     """
 
-    def __init__(self, compute=count):
-        self._compute = compute
+    def __init__(self, count=count, shared=None):
+        self._count_fleet, self._shared = count, shared
         self._lock = threading.Lock()
         self._fleet, self._began, self._cost = None, -float('inf'), 0
 
@@ -162,7 +194,7 @@ class Latest:
         if self._is_old() and self._lock.acquire(blocking=not self._fleet):
             try:
                 if self._is_old():
-                    self._count()
+                    self._renew()
             finally:
                 self._lock.release()
         return self._fleet
@@ -170,7 +202,8 @@ class Latest:
     def at_most(self, max_age):
         """A Fleet that is at most so many seconds old, and its age.
 
-        For a ``max_age`` of 0 it is counted after the call has begun.
+        For a ``max_age`` of 0 it is counted after the call has begun, by
+        this process.
         """
         asked = time.monotonic()
         if asked - self._began > max_age:
@@ -182,13 +215,90 @@ class Latest:
     def _is_old(self):
         return time.monotonic() - self._began > self._cost * AGE_TO_COST
 
+    def _renew(self):
+        """Take what another worker has counted; if that is old, too, count.
+
+        While another worker is counting, an old count will do.
+        """
+        if self._shared is None:
+            self._count()
+            return
+        fleet, age, cost = self._shared.newest()
+        if fleet and time.monotonic() - age > self._began:
+            self._fleet, self._cost = fleet, cost
+            self._began = time.monotonic() - age
+        if not self._is_old():
+            return
+        with self._shared.counting() as publish:
+            if publish:
+                self._count()
+                publish(self._fleet, self._cost)
+            elif self._fleet is None:
+                self._count()
+
     def _count(self):
         began = time.monotonic()
-        self._fleet = self._compute()
+        self._fleet = self._count_fleet()
         self._began, self._cost = began, time.monotonic() - began
 
 
-_latest = Latest()
+class Shared:
+    """The count that all workers of all API hosts share: a row of our own.
+
+    Without it each of them would take a fiftieth of a core of the database
+    for counting. A worker that is killed while it counts has the others wait
+    for ``LONGEST_COUNT`` seconds, in which they go on with what they have.
+    """
+
+    def __init__(self):
+        # The count that this process has read last.
+        self._counted_at, self._fleet = None, None
+
+    def newest(self):
+        """The newest count: a Fleet or None, its age and its cost.
+
+        Ages and costs are in seconds.
+        """
+        for row in engine.rows(queries.shared_count(LONGEST_COUNT)):
+            # A count of the future was made before the clock was set back.
+            if not row.cost or row.age < 0:
+                break
+            if row.counted_at != self._counted_at:
+                [(self._counted_at, text)] = engine.rows(
+                    queries.shared_profiles())
+                self._fleet = Fleet.from_json(text)
+            return self._fleet, row.age, row.cost
+        return None, 0, 0
+
+    @contextlib.contextmanager
+    def counting(self):
+        """Be the one worker that counts.
+
+        :returns: a function of a Fleet and its cost that publishes them;
+            None when another worker is counting.
+        """
+        with engine.transaction() as connection:
+            begun = connection.execute(
+                queries.begin_count(LONGEST_COUNT)).rowcount
+        if not begun:
+            yield None
+            return
+        found = {}
+
+        def publish(fleet, cost):
+            text = fleet.to_json()
+            if len(text) <= LARGEST_SHARED:
+                found.update(profiles=text, cost=cost,
+                             counted_at=functions.epoch() - cost)
+
+        try:
+            yield publish
+        finally:
+            with engine.transaction() as connection:
+                connection.execute(queries.end_count(**found))
+
+
+_latest = Latest(shared=Shared())
 # What a host holds and what is free are counted at the same moment, because a
 # node that changes in between would count twice: a node gets its instance's
 # project as lessee when it is deployed, for example.

@@ -239,9 +239,10 @@ def check(engine):
 def problems(engine):
     """What is missing in the database: sentences for an operator."""
     inspector = sa.inspect(engine)
-    for table in (*models.ironic.sorted_tables, models.reservations):
+    ours = models.Base.metadata.sorted_tables
+    for table in (*models.ironic.sorted_tables, *ours):
         remedy = ('run "ironic-reservations-dbsync upgrade"'
-                  if table is models.reservations else
+                  if table in ours else
                   'this is not the database of a supported Ironic, or '
                   '"ironic-dbsync upgrade" is due')
         if not inspector.has_table(table.name):

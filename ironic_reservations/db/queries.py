@@ -157,6 +157,50 @@ def fleet(candidates=(), with_hosts=False):
     ).select_from(source).group_by(*labels)
 
 
+_SHARED = models.fleet_count
+_THE_ROW = _SHARED.c.id == 1
+
+
+def shared_count(longest):
+    """The newest count that a worker of any API host has published: a row.
+
+    :param longest: for how many seconds at most a worker that is counting
+        has others wait; what says more was written before a clock was set.
+    """
+    left = _SHARED.c.counting_until - fn.epoch()
+    return sa.select(
+        _SHARED.c.counted_at, _SHARED.c.cost,
+        (fn.epoch() - _SHARED.c.counted_at).label('age'),
+        sa.and_(left > 0, left <= longest).label('counting'),
+    ).where(_THE_ROW)
+
+
+def shared_profiles():
+    """What that worker has counted, and when it did: a row."""
+    return sa.select(_SHARED.c.counted_at, _SHARED.c.profiles).where(_THE_ROW)
+
+
+def begin_count(seconds):
+    """Become the one worker that counts, or touch no row.
+
+    UPDATE reservations_fleet SET counting_until = <now> + :seconds
+    WHERE id = 1 AND <nobody is counting>
+    """
+    left = _SHARED.c.counting_until - fn.epoch()
+    return sa.update(_SHARED).where(
+        _THE_ROW, sa.or_(left <= 0, left > seconds),
+    ).values(counting_until=fn.epoch() + seconds)
+
+
+def end_count(**values):
+    """No longer be that worker.
+
+    :param values: columns to publish, if any.
+    """
+    return sa.update(_SHARED).where(_THE_ROW).values(
+        counting_until=0, **values)
+
+
 def in_profiles(profiles):
     """Nodes of some hardware profiles.
 

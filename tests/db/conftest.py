@@ -97,7 +97,7 @@ def fleet(database, monkeypatch):
     """No nodes at first; the service works on its database."""
     monkeypatch.setattr(db_engine, 'get_engine', lambda: database.engine)
     # Every request sees the fleet as it is and gives back what has lapsed.
-    monkeypatch.setattr(counts, 'AGE_TO_COST', 0)
+    monkeypatch.setattr(counts, 'recent', counts.count)
     monkeypatch.setattr(reservations, 'PASSING', interval.Interval(0))
     fleet = Fleet(database.engine)
     yield fleet

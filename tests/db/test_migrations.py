@@ -14,7 +14,7 @@ from ironic_reservations.cmd import dbsync
 from ironic_reservations.db import engine as db_engine
 from ironic_reservations.db import models
 
-OURS = {models.reservations.name, models.VERSION_TABLE}
+OURS = {*models.Base.metadata.tables, models.VERSION_TABLE}
 
 
 @pytest.fixture

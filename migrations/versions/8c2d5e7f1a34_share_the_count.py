@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Share the count of the fleet
+
+Revision ID: 8c2d5e7f1a34
+Revises: 3f1c0a7d9b52
+"""
+
+from alembic import op
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
+
+revision = '8c2d5e7f1a34'
+down_revision = '3f1c0a7d9b52'
+
+
+def upgrade():
+    table = op.create_table(
+        'reservations_fleet',
+        sa.Column('id', sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column('counted_at', sa.Double, nullable=False),
+        sa.Column('cost', sa.Double, nullable=False),
+        sa.Column('counting_until', sa.Double, nullable=False),
+        sa.Column('profiles',
+                  sa.Text().with_variant(mysql.MEDIUMTEXT(), 'mysql',
+                                         'mariadb'),
+                  nullable=False),
+        mysql_engine='InnoDB',
+        mysql_charset='utf8mb4',
+        mysql_collate='utf8mb4_bin',
+    )
+    # The row that is read and written from now on.
+    op.bulk_insert(table, [{'id': 1, 'counted_at': 0, 'cost': 0,
+                            'counting_until': 0, 'profiles': '[]'}])
+
+
+def downgrade():
+    op.drop_table('reservations_fleet')

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The newest count of a process: who counts, and who waits for it."""
+
+import threading
+import time
+
+import pytest
+
+from ironic_reservations import fleet
+
+
+class Counter:
+    """Counts how often the fleet is counted.
+
+    :param seconds: that counting takes.
+    :param gate: an Event that every count waits for, if any.
+    """
+
+    def __init__(self, seconds=0, gate=None):
+        self.seconds, self.gate = seconds, gate
+        self.counts = []
+
+    def __call__(self):
+        counted = fleet.Fleet(())
+        self.counts.append(counted)
+        time.sleep(self.seconds)
+        if self.gate is not None:
+            assert self.gate.wait(60)
+        return counted
+
+
+def in_threads(number, function):
+    """Run it in threads that have all begun; these, and what they find."""
+    found, begun = [], threading.Barrier(number + 1)
+
+    def run():
+        begun.wait(60)
+        found.append(function())
+
+    threads = [threading.Thread(target=run) for _ in range(number)]
+    for thread in threads:
+        thread.start()
+    begun.wait(60)
+    return threads, found
+
+
+def wait_for(threads, gate):
+    gate.set()
+    for thread in threads:
+        thread.join(60)
+
+
+def test_recent_counts_again_in_proportion_to_what_it_took(monkeypatch):
+    monkeypatch.setattr(fleet, 'AGE_TO_COST', 4)
+    count = Counter(seconds=0.1)
+    latest = fleet.Latest(count)
+    first = latest.recent()
+    assert [latest.recent() for _ in range(3)] == [first] * 3
+    time.sleep(0.45)
+    second = latest.recent()
+    assert count.counts == [first, second]
+
+
+def test_first_requests_wait_for_the_count():
+    gate = threading.Event()
+    count = Counter(gate=gate)
+    latest = fleet.Latest(count)
+    threads, found = in_threads(8, latest.recent)
+    time.sleep(0.1)
+    assert found == []
+    wait_for(threads, gate)
+    assert all(found) and len(found) == 8
+
+
+def test_others_go_on_with_the_old_count(monkeypatch):
+    monkeypatch.setattr(fleet, 'AGE_TO_COST', 0)
+    gate = threading.Event()
+    gate.set()
+    count = Counter(gate=gate)
+    latest = fleet.Latest(count)
+    old = latest.recent()
+    gate.clear()
+    threads, found = in_threads(8, latest.recent)
+    while len(found) < 7:
+        threads[0].join(0.01)
+    assert found == [old] * 7 and len(count.counts) == 2
+    wait_for(threads, gate)
+    assert found[7] is count.counts[1]
+
+
+@pytest.mark.parametrize('max_age, counts', [(3600, 1), (0, 2)])
+def test_many_requests_at_once_count_once(max_age, counts):
+    """Those that want a fresh count do not take one that began before."""
+    gate = threading.Event()
+    count = Counter(gate=gate)
+    latest = fleet.Latest(count)
+    one, _ = in_threads(1, lambda: latest.at_most(max_age))
+    while not count.counts:
+        one[0].join(0.01)
+    threads, found = in_threads(11, lambda: latest.at_most(max_age))
+    threads[0].join(0.2)
+    assert len(count.counts) == 1
+    wait_for([*one, *threads], gate)
+    assert len(found) == 11 and len(count.counts) == counts
+    assert {each for each, _ in found} == {count.counts[-1]}
+
+
+def test_fresh_is_counted_after_the_question():
+    count = Counter()
+    latest = fleet.Latest(count)
+    assert latest.at_most(0) == (count.counts[0], 0)
+    assert latest.at_most(0) == (count.counts[1], 0)
+    time.sleep(0.05)
+    found, age = latest.at_most(3600)
+    assert found is count.counts[1] and 0.05 <= age < 60
+    assert latest.recent() is not count.counts[0]
+
+
+def test_failure_to_count_is_not_kept():
+    def fail():
+        raise ZeroDivisionError
+
+    latest = fleet.Latest(fail)
+    for ask in (latest.recent, lambda: latest.at_most(0)) * 2:
+        with pytest.raises(ZeroDivisionError):
+            ask()
