@@ -14,9 +14,12 @@ import types
 import uuid
 
 from pymysql import cursors
+import sqlalchemy as sa
 from sqlalchemy.dialects.mysql import pymysql
 
+from ironic_reservations import matching
 from ironic_reservations import request_spec
+from ironic_reservations.db import models
 from ironic_reservations.db import queries
 from tests.benchmark import fleet
 
@@ -32,10 +35,12 @@ class Result:
 
     :param median: milliseconds of one call.
     :param rate: calls per second of all clients.
+    :param cpu: milliseconds of processor time that a call takes of a client.
     """
 
     median: float
     rate: float
+    cpu: float
 
 
 class Http:
@@ -82,26 +87,37 @@ def holding(port, kinds, check, keep=True):
     return client
 
 
-def bare(url):
+def bare(url, guarded=True):
     """A client of the database: what no hold can do without.
 
-    The guarded UPDATE, the INSERT and the COMMIT of a hold by raw PyMySQL, of
-    nodes that are known beforehand.
+    An UPDATE, an INSERT and a COMMIT by raw PyMySQL, of nodes that are known
+    beforehand.
+
+    :param guarded: whether the UPDATE has the guard of a hold, with all that
+        a node must still be; else it finds the node by its id alone.
     """
-    spec = request_spec.RequestSpec.from_dict({'memory_mb': 1}, 'at_least')
+    matcher = matching.Matcher(request_spec.RequestSpec.from_dict(
+        {'memory_mb': 1}))
     as_pymysql = pymysql.dialect(paramstyle='pyformat')
 
     def statements(node):
         values = {'instance_uuid': str(uuid.uuid4()), 'node_id': node['id'],
                   'node_uuid': node['uuid'], 'host': 'compute-1',
-                  'request_spec': spec.canonical,
+                  'request_spec': matcher.spec.canonical,
                   'created_at': datetime.datetime.now()}
-        statement, read = queries.hold(types.SimpleNamespace(**node), spec,
-                                       None, values['instance_uuid'])
-        update = statement.compile(dialect=as_pymysql)
-        insert = queries.INSERT.compile(dialect=as_pymysql,
-                                        column_keys=values)
-        return (str(update), update.params | read), (str(insert), values)
+        if guarded:
+            statement, read = queries.hold(
+                types.SimpleNamespace(**node), matcher,
+                values['instance_uuid'])
+            update = statement.compile(dialect=as_pymysql)
+            update = str(update), update.params | read
+        else:
+            update = ('UPDATE nodes SET instance_uuid = %s WHERE id = %s '
+                      'AND instance_uuid IS NULL',
+                      (values['instance_uuid'], node['id']))
+        insert = sa.insert(models.reservations).compile(
+            dialect=as_pymysql, column_keys=values)
+        return update, (str(insert), values)
 
     def client(seed):
         with fleet.connected(url) as connection:
@@ -130,9 +146,10 @@ def run(client, times, number=1):
         try:
             next(each)  # Connected.
             begin.wait()
-            began = time.monotonic()
+            began, cpu = time.monotonic(), time.process_time()
             taken = [next(each) for _ in range(times)]
-            results.put((began, time.monotonic(), taken))
+            results.put((began, time.monotonic(), taken,
+                         time.process_time() - cpu))
         except Exception as error:
             results.put(error)
             begin.abort()
@@ -148,6 +165,7 @@ def run(client, times, number=1):
     for error in told:
         if isinstance(error, Exception):
             raise error
-    begins, ends, taken = zip(*told, strict=True)
+    begins, ends, taken, cpu = zip(*told, strict=True)
     return Result(statistics.median(sum(taken, [])) * 1000,
-                  number * times / (max(ends) - min(begins)))
+                  number * times / (max(ends) - min(begins)),
+                  sum(cpu) * 1000 / (number * times))

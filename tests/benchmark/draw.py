@@ -15,7 +15,7 @@ _PANELS = (
      (('hold, mix', 'a reservation'), ('floor', 'UPDATE, INSERT, COMMIT'),
       ('allocation', "Ironic's allocation"))),
     ('eight clients: nodes held per second',
-     (('hold rate, mix', 'reservations'),
+     (('hold rate', 'reservations'),
       ('floor rate', 'UPDATE, INSERT, COMMIT'),
       ('allocation rate', "Ironic's allocations"))),
 )
