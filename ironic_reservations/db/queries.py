@@ -335,7 +335,7 @@ def insert(connection, lease, **values):
     """
     values['lease'] = lease
     if connection.dialect.insert_returning:
-        return connection.execute(_INSERT.returning(*_WRITTEN), values).one()
+        return connection.execute(_INSERT_RETURNING, values).one()
     # MySQL 8 has no RETURNING.
     [row_id] = connection.execute(_INSERT, values).inserted_primary_key
     return connection.execute(sa.select(*_WRITTEN).where(
@@ -347,6 +347,7 @@ _INSERT = sa.insert(reservations).values(
         sa.bindparam('lease', type_=sa.Integer)))
 _WRITTEN = (reservations.c.id, reservations.c.created_at,
             reservations.c.expires_at)
+_INSERT_RETURNING = _INSERT.returning(*_WRITTEN)
 
 
 def carrier(instance_uuid):
