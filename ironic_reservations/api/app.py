@@ -2,36 +2,58 @@
 """The whole WSGI stack in one function."""
 
 from keystonemiddleware import auth_token
+from oslo_middleware import base
 from oslo_middleware import basic_auth
 from oslo_middleware import cors
 from oslo_middleware import http_proxy_to_wsgi
 from oslo_middleware import request_id
 
+from ironic_reservations import conf
 from ironic_reservations.api import controllers
 from ironic_reservations.api import errors
 from ironic_reservations.api import limits
 from ironic_reservations.api import version
-from ironic_reservations.conf import CONF
 
 _VERSION_HEADERS = [version.HEADER, version.MIN_HEADER, version.MAX_HEADER]
 
 
 class _Cors(cors.CORS):
+    """CORS as the operator has configured it for Ironic, in ``[cors]``.
+
+    Ironic calls ``cors.set_defaults`` for its version headers. That changes
+    the defaults of every CORS middleware of the process, so here a subclass
+    adds them to its own.
+    """
+
+    # What a page may send.
     simple_headers = [*cors.CORS.simple_headers, 'X-Auth-Token',
                       *_VERSION_HEADERS]
+
+    def add_origin(self, allowed_origin, expose_headers=None, **kwargs):
+        """Let pages read the version headers beside those configured."""
+        super().add_origin(allowed_origin, expose_headers=list(dict.fromkeys(
+            [*(expose_headers or []), *_VERSION_HEADERS])), **kwargs)
 
     def __call__(self, environ, start_response):
         if 'HTTP_ORIGIN' in environ or environ['REQUEST_METHOD'] == 'OPTIONS':
             return super().__call__(environ, start_response)
-        # No browser asks: spare everybody else what follows.
+        # The caller is no page in a browser: skip a copy of the response.
         return self.application(environ, start_response)
 
 
 class _BasicAuth(basic_auth.BasicAuthMiddleware):
+    """Basic authentication with the file of Ironic's own option."""
+
+    def __init__(self, app):
+        # The parent's __init__ reads [oslo_middleware] instead, and from the
+        # global configuration only, so it is left out.
+        base.ConfigurableMiddleware.__init__(self, app, conf.CONF)
+        self.auth_file = conf.CONF.http_basic_auth_user_file
+        basic_auth.validate_auth_file(self.auth_file)
 
     def format_exception(self, e):
         response = super().format_exception(e)
-        # As Ironic does: a browser asks its user then.
+        # Ironic sends this header, which makes a browser ask for a password.
         response.www_authenticate = ('Basic', {'realm': 'Baremetal API'})
         return response
 
@@ -59,24 +81,19 @@ def make_app(ironic=None):
     app = errors.ErrorEnvelope(app)
     # Every answer tells the versions, a refusal too.
     app = version.ApiVersion(app, ironic)
-    proxy = http_proxy_to_wsgi.HTTPProxyToWSGI(app, CONF)
-    if CONF.oslo_middleware.enable_proxy_headers_parsing:
+    proxy = http_proxy_to_wsgi.HTTPProxyToWSGI(app, conf.CONF)
+    if conf.CONF.oslo_middleware.enable_proxy_headers_parsing:
         app = proxy
-    app = _RequestId(app, CONF)
+    app = _RequestId(app, conf.CONF)
     # Outermost: a browser's preflight has no token, and its errors must be
     # readable to the page that asked.
-    cors.set_defaults(allow_methods=['GET', 'POST', 'DELETE'],
-                      expose_headers=_VERSION_HEADERS)
-    return _Cors(app, CONF)
+    return _Cors(app, conf.CONF)
 
 
 def _authenticate(app):
     """Ironic's own ways, as [DEFAULT] auth_strategy says."""
-    if CONF.auth_strategy == 'keystone':
-        return auth_token.AuthProtocol(app, {'oslo_config_config': CONF})
-    if CONF.auth_strategy == 'http_basic':
-        CONF.set_override('http_basic_auth_user_file',
-                          CONF.http_basic_auth_user_file,
-                          group='oslo_middleware')
+    if conf.CONF.auth_strategy == 'keystone':
+        return auth_token.AuthProtocol(app, {'oslo_config_config': conf.CONF})
+    if conf.CONF.auth_strategy == 'http_basic':
         return _BasicAuth(app)
     return app

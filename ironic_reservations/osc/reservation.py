@@ -54,24 +54,40 @@ _OVERRIDDEN = {'memory_mb': r'resources[\w-]*:MEMORY_MB',
 #: The longest value of an image property that a request may have.
 _LONGEST = 1024
 
-# ironicclient logs the last attempt of a request that fails, and raises it
-# too. Where one attempt is all, everything would be said twice.
-http.LOG.addFilter(
-    lambda record: not record.getMessage().endswith('Attempt 1 of 1'))
-
-
 def _request(cmd, method, url, **kwargs):
-    """One request through ironicclient; returns the answer's data."""
-    # A copy: other commands of an interactive shell have retries.
+    """Send one request through ironicclient and return the answer's data."""
+    # A copy, because this client belongs to all commands of an interactive
+    # shell, and the others shall keep their retries.
     client = copy.copy(cmd.app.client_manager.baremetal.http_client)
-    # A conflict does not go away by itself: show it at once.
+    # ironicclient would repeat a request that is answered with 409 or 503
+    # for ten seconds, but a conflict does not go away by itself.
     client.conflict_max_retries = 0
-    return client.json_request(
-        method, url, hooks={'response': _take_retry_after}, **kwargs)[1]
+    http.LOG.addFilter(_is_news)
+    try:
+        return client.json_request(
+            method, url, hooks={'response': _take_retry_after}, **kwargs)[1]
+    finally:
+        http.LOG.removeFilter(_is_news)
+
+
+def _is_news(record):
+    """Whether a line of ironicclient's log is not about to be printed anyway.
+
+    ironicclient logs the last attempt of a request that fails, and raises
+    its error too; where one attempt is all, a user would read it twice:
+    https://opendev.org/openstack/python-ironicclient/src/branch/master/ironicclient/common/http.py
+    """
+    return not record.getMessage().endswith('Attempt 1 of 1')
 
 
 def _take_retry_after(response, *args, **kwargs):
-    # ironicclient makes a TypeError of an error that has this header.
+    """Move the header Retry-After from an answer to an attribute.
+
+    ironicclient's ``from_response`` hands the header on to the constructor
+    of the error, which for most status codes does not take it, so that a
+    TypeError would hide the error:
+    https://opendev.org/openstack/python-ironicclient/src/branch/master/ironicclient/common/apiclient/exceptions.py
+    """
     response.retry_after = response.headers.pop('Retry-After', None)
 
 
