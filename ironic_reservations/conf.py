@@ -76,22 +76,27 @@ def register_opts(conf=CONF):
                 conf.register_opt(opt, group=group)
             except cfg.DuplicateOptError:
                 pass  # Ironic's own, with its help text.
-    db_options.set_defaults(conf)
+    conf.register_opts(db_options.database_opts, group='database')
 
 
 def load(args, prog='ironic-reservations', files=None):
-    """Read ironic.conf in a process that is not Ironic's.
+    """Read ironic.conf, and log as it says, in a process of our own.
+
+    Where it names no file and no journal to log to, lines go to standard
+    error: oslo.log would take standard output, which is for the result of a
+    command.
 
     :param args: command line, without the program's name.
     :param files: paths, or None to look where Ironic does.
     """
     log.register_options(CONF)
-    # A command's standard output is for its result.
-    CONF.set_default('use_stderr', True)
     register_opts()
     CONF(args, project='ironic', prog=prog, default_config_files=files,
          version=version.VersionInfo(
              'ironic-reservations').version_string())
+    # A second destination would cost the formatting of each line again.
+    CONF.set_default('use_stderr', not (
+        CONF.log_file or CONF.log_dir or CONF.use_journal))
     log.setup(CONF, 'ironic_reservations')
 
 
