@@ -12,6 +12,7 @@ import webob.exc
 from wsme.rest import json as wsme_json
 
 from ironic_reservations import capacity
+from ironic_reservations import conf
 from ironic_reservations import context
 from ironic_reservations import exception
 from ironic_reservations import explanation
@@ -21,12 +22,11 @@ from ironic_reservations import reservations
 from ironic_reservations.api import limits
 from ironic_reservations.api import schema
 from ironic_reservations.api import types
-from ironic_reservations.conf import CONF
 
 
 def _caller():
     environ = pecan.request.environ
-    if CONF.auth_strategy == 'keystone':
+    if conf.CONF.auth_strategy == 'keystone':
         return context.RequestContext.from_environ(environ)
     # Nobody has checked the identity that these headers claim.
     return context.RequestContext(
@@ -41,10 +41,10 @@ def _query(validate):
 def _url():
     """The collection's URL as the client knows it, by Ironic's rules."""
     request = pecan.request
-    if CONF.oslo_middleware.enable_proxy_headers_parsing:
+    if conf.CONF.oslo_middleware.enable_proxy_headers_parsing:
         base = request.application_url
     else:
-        base = CONF.api.public_endpoint or request.host_url
+        base = conf.CONF.api.public_endpoint or request.host_url
     return f'{base.rstrip("/")}/v1/reservations'
 
 
@@ -106,8 +106,8 @@ class ReservationsController:
         fields = schema.fields(query.pop('fields', None))
         if 'marker' in query:
             query['marker'] = query['marker'].lower()
-        limit = min(int(query.pop('limit', CONF.api.max_limit)),
-                    CONF.api.max_limit)
+        limit = min(int(query.pop('limit', conf.CONF.api.max_limit)),
+                    conf.CONF.api.max_limit)
         # One more than asked for tells whether there is a next page.
         found = reservations.find(limited_to, limit=limit + 1, **query)
         page = {'reservations': [_present(reservation, fields)
@@ -127,12 +127,12 @@ class ReservationsController:
         dry_run = _query(schema.create_query).get('dry_run', 'false')
         caller = _caller()
         caller.authorize('create')
-        body = schema.request_spec(schema.parse(limits.body(pecan.request)))
+        body = schema.create_body(schema.parse(limits.body(pecan.request)))
         owner = self._owner(caller, body)
         lease = schema.expires_in(body)
         matcher = matching.Matcher(
             request_spec.RequestSpec.from_dict(
-                body, CONF.reservations.match),
+                body, conf.CONF.reservations.match),
             caller.limit('create_restricted'))
         if strutils.bool_from_string(dry_run):
             return wsme_json.tojson(types.DryRun, types.DryRun.present(
@@ -165,7 +165,7 @@ class ReservationsController:
         caller.authorize('capacity')
         rows, age = capacity.capacity(
             max_age=(0 if pecan.request.cache_control.no_cache
-                     else CONF.reservations.capacity_ttl),
+                     else conf.CONF.reservations.capacity_ttl),
             restricted_to=caller.limit('list_all'),
             traits=[traits] if isinstance(traits, str) else traits, **query)
         pecan.response.age = int(age)

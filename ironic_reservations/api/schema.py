@@ -6,16 +6,17 @@ import re
 
 import jsonschema
 
+from ironic_reservations import conf
 from ironic_reservations import exception
+from ironic_reservations import request_spec
 from ironic_reservations import reservations
 from ironic_reservations.api import types
-from ironic_reservations.conf import CONF
-from ironic_reservations.request_spec import MAX_INT
 
 # NUL ends a string in some databases; a lone surrogate is no Unicode.
 _TEXT = r'^[^\x00\ud800-\udfff]*\Z'
 _TRAIT = r'^[A-Z0-9_]{1,255}\Z'
 _BOOLEAN = r'^(?i:true|false)\Z'
+_POSITIVE = r'^0*[1-9][0-9]{0,8}\Z'
 _UUID = r'^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z'
 
 
@@ -32,8 +33,9 @@ def _strings(longest):
 _text = {'type': 'string', 'maxLength': 255, 'pattern': _TEXT}
 _name = {**_text, 'minLength': 1}
 _trait = {'type': 'string', 'pattern': _TRAIT}
-_integer = {'type': ['integer', 'null'], 'minimum': 0, 'maximum': MAX_INT}
-_number = {'type': ['number', 'null'], 'minimum': 0, 'maximum': MAX_INT}
+_number = {'type': ['number', 'null'], 'minimum': 0,
+           'maximum': request_spec.MAX_INT}
+_integer = {**_number, 'type': ['integer', 'null']}
 _uuid = {'type': ['string', 'null'], 'pattern': _UUID}
 
 REQUEST_SPEC = {
@@ -85,7 +87,7 @@ LIST = {
         'resource_class': _name,
         'state': {'enum': list(reservations.STATES)},
         'fields': _name,
-        'limit': {'type': 'string', 'pattern': r'^0*[1-9][0-9]{0,8}\Z'},
+        'limit': {'type': 'string', 'pattern': _POSITIVE},
         'marker': {'type': 'string', 'pattern': _UUID},
         'sort_key': {'enum': list(reservations.SORT_KEYS)},
         'sort_dir': {'enum': ['asc', 'desc']},
@@ -114,17 +116,47 @@ CAPACITY = {
 DELETE = {'type': 'object', 'additionalProperties': False,
           'properties': {'host': _name}}
 
-_EXPECTED = {_TEXT: 'text without NUL and without lone surrogates',
-             _UUID: 'a UUID such as 5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e',
-             _TRAIT: 'a trait: A-Z, 0-9 and _',
-             _BOOLEAN: 'true or false',
-             LIST['properties']['limit']['pattern']: 'a positive number'}
+_PATTERNS = {
+    _TEXT: 'text without NUL and without lone surrogates',
+    _UUID: 'a UUID such as 5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e',
+    _TRAIT: 'a trait: A-Z, 0-9 and _',
+    _BOOLEAN: 'true or false',
+    _POSITIVE: 'a positive number',
+}
+
+# By the schema's keyword; each is given the keyword's value.
+_REQUIREMENTS = {
+    'type': lambda value: ' or '.join(
+        [value] if isinstance(value, str) else value),
+    'minimum': lambda value: f'at least {value}',
+    'maximum': lambda value: f'at most {value}',
+    'minLength': lambda value: f'at least {value} characters long',
+    'maxLength': lambda value: f'at most {value} characters long',
+    'minItems': lambda value: f'a list of at least {value}',
+    'enum': lambda value: 'one of ' + ', '.join(map(str, value)),
+    'pattern': _PATTERNS.get,
+}
 
 
-class _Validator:
-    """One schema, compiled; errors name the field and what it must be."""
+def requirement(keyword, value):
+    """Say in words what a keyword of a schema requires.
+
+    :returns: the end of a sentence that begins with "must be"; None for a
+        keyword or a pattern that nobody has put into words.
+    """
+    words = _REQUIREMENTS.get(keyword)
+    return words and words(value)
+
+
+class Validator:
+    """A compiled schema, whose errors name the field and what it must be.
+
+    :param schema: the JSON schema, a dict.
+    :param whole: what to call the value as a whole, ``body`` or ``query``.
+    """
 
     def __init__(self, schema, whole):
+        self.schema = schema
         self._validator = jsonschema.Draft202012Validator(schema)
         self._whole = whole
 
@@ -148,22 +180,9 @@ class _Validator:
                     + (', '.join(known) or 'none'))
         if 'propertyNames' in error.absolute_schema_path:
             field = '.'.join([*path, _printable(error.instance)])
-        wanted = error.validator_value
-        return field, 'must be ' + {
-            'type': lambda: _types(wanted),
-            'minimum': lambda: f'at least {wanted}',
-            'maximum': lambda: f'at most {wanted}',
-            'minLength': lambda: f'at least {wanted} characters long',
-            'maxLength': lambda: f'at most {wanted} characters long',
-            'minItems': lambda: f'a list of at least {wanted}',
-            'enum': lambda: 'one of ' + ', '.join(wanted),
-            'pattern': lambda: _EXPECTED[wanted],
-        }[error.validator]()
-
-
-def _types(wanted):
-    names = [wanted] if isinstance(wanted, str) else wanted
-    return ' or '.join(names)
+        words = requirement(error.validator, error.validator_value)
+        return field, (f'must be {words}' if words else
+                       f'does not satisfy "{error.validator}" of its schema')
 
 
 def _printable(key):
@@ -171,12 +190,12 @@ def _printable(key):
     return ascii(key[:64])[1:-1]
 
 
-request_spec = _Validator(REQUEST_SPEC, 'body')
-list_query = _Validator(LIST, 'query')
-show_query = _Validator(SHOW, 'query')
-create_query = _Validator(CREATE, 'query')
-capacity_query = _Validator(CAPACITY, 'query')
-delete_query = _Validator(DELETE, 'query')
+create_body = Validator(REQUEST_SPEC, 'body')
+list_query = Validator(LIST, 'query')
+show_query = Validator(SHOW, 'query')
+create_query = Validator(CREATE, 'query')
+capacity_query = Validator(CAPACITY, 'query')
+delete_query = Validator(DELETE, 'query')
 
 
 def instance_uuid(text):
@@ -186,7 +205,7 @@ def instance_uuid(text):
     """
     if not re.match(_UUID, text):
         raise exception.InvalidInput('instance_uuid',
-                                     f'must be {_EXPECTED[_UUID]}')
+                                     f'must be {_PATTERNS[_UUID]}')
     return text.lower()
 
 
@@ -196,9 +215,9 @@ def expires_in(body):
     :returns: None for no end.
     :raises: InvalidInput when it is longer than the longest.
     """
-    longest, seconds = CONF.reservations.max_lease, body.get('expires_in')
+    longest, seconds = conf.CONF.reservations.max_lease, body.get('expires_in')
     if seconds is None:
-        return min(CONF.reservations.default_lease, longest) or None
+        return min(conf.CONF.reservations.default_lease, longest) or None
     if seconds > longest:
         raise exception.InvalidInput('expires_in',
                                      f'must be at most {longest}')
