@@ -44,9 +44,11 @@ class RequestContext(context.RequestContext):
             f'baremetal:reservation:{rule}',
             {**values, 'reservation.project_id': project_id}, values)
 
-    def limit(self, rule):
-        """The project whose things alone the caller may touch, or None.
+    def restricted_to(self, rule):
+        """The project to which the caller's view of the fleet is restricted.
 
-        :param rule: policy under which there is no such limit.
+        :param rule: the policy that lifts the restriction.
+        :returns: the caller's project, ``""`` when the caller has none (and
+            so sees nothing), or None for a caller without restriction.
         """
         return None if self.may(rule) else self.project_id or ''
