@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options: our own group, and those of ironic.conf that we read."""
+"""The options of our own group, and those of Ironic's that we read."""
 
 import os
 
@@ -43,8 +43,9 @@ reservations_opts = [
              'the header "Cache-Control: no-cache" is always counted anew.'),
 ]
 
-# Ironic registers these itself; without it, in an application that runs
-# alone, they are registered here with Ironic's names and defaults.
+# Ironic registers these options itself. In a process without Ironic, the
+# application alone or a command, they are registered here, with Ironic's
+# names and defaults.
 ironic_opts = {
     None: [
         cfg.StrOpt('auth_strategy', default='keystone',
@@ -61,13 +62,13 @@ ironic_opts = {
     ],
 }
 
-#: Where the application alone finds its configuration: files separated by
-#: ";", as Nova's variable.
+#: The environment variable that names the configuration files of the
+#: application alone, separated by ";" as in Nova's OS_NOVA_CONFIG_FILES.
 FILES_VARIABLE = 'OS_IRONIC_RESERVATIONS_CONFIG_FILES'
 
 
 def register_opts(conf=CONF):
-    """Register what we read; Ironic may have registered its own already."""
+    """Register every option that we read, unless Ironic has done so."""
     conf.register_group(RESERVATIONS)
     conf.register_opts(reservations_opts, group=RESERVATIONS)
     for group, opts in ironic_opts.items():
@@ -75,7 +76,7 @@ def register_opts(conf=CONF):
             try:
                 conf.register_opt(opt, group=group)
             except cfg.DuplicateOptError:
-                pass  # Ironic's own, with its help text.
+                pass  # Ironic's own differs from ours: it has a help text.
     conf.register_opts(db_options.database_opts, group='database')
 
 
@@ -101,7 +102,7 @@ def load(args, prog='ironic-reservations', files=None):
 
 
 def load_from_environment():
-    """Read the files that the environment names, else Ironic's own."""
+    """Load the files that FILES_VARIABLE names, else Ironic's usual one."""
     files = os.environ.get(FILES_VARIABLE, '/etc/ironic/ironic.conf')
     load([], files=[name for name in files.split(';') if name])
 

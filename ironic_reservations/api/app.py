@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole WSGI stack in one function."""
+"""The WSGI stack of the API: ``make_app`` builds all of it.
+
+Ironic's own middleware does not serve us, because Ironic puts plugins
+outside of it. So the same libraries stand here once more, set up as Ironic
+sets them up.
+"""
 
 from keystonemiddleware import auth_token
 from oslo_middleware import base
@@ -59,39 +64,44 @@ class _BasicAuth(basic_auth.BasicAuthMiddleware):
 
 
 class _RequestId(request_id.RequestId):
-    # Ironic's historical name of the header, beside x-openstack-request-id.
+    """The request's id in the answer's headers and in the log."""
+
+    # Ironic's older name of the header x-openstack-request-id.
     compat_headers = ['openstack-request-id']
 
 
 def make_app(ironic=None):
-    """The application that serves /v1/reservations.
+    """Make the application that serves /v1/reservations.
 
-    A request passes from the last line to the first.
+    A request passes through the lines below from the last to the first.
 
-    :param ironic: Ironic's WSGI application when we run inside it.
+    :param ironic: Ironic's WSGI application, which is asked for its range of
+        API versions; None when there is none.
     """
     app = controllers.Application()
-    # Behind the authentication: a stranger's body is not even read.
+    # Inside of the authentication, so that the body of a request without a
+    # valid identity is not read.
     app = limits.Limits(app)
-    # Inside of the authentication, since basic_auth takes an exception from
-    # within for a refusal of its own ...
+    # Inside of the authentication, because oslo.middleware's basic_auth
+    # answers 401 to any exception that passes through it:
+    # https://opendev.org/openstack/oslo.middleware/src/branch/master/oslo_middleware/basic_auth.py
     app = errors.Errors(app)
     app = _authenticate(app)
-    # ... and outside of it, for what it refuses.
+    # Outside of the authentication, so that its refusals get Ironic's form.
     app = errors.ErrorEnvelope(app)
-    # Every answer tells the versions, a refusal too.
+    # Outside of the errors, because they bear the version headers too.
     app = version.ApiVersion(app, ironic)
     proxy = http_proxy_to_wsgi.HTTPProxyToWSGI(app, conf.CONF)
     if conf.CONF.oslo_middleware.enable_proxy_headers_parsing:
         app = proxy
     app = _RequestId(app, conf.CONF)
-    # Outermost: a browser's preflight has no token, and its errors must be
-    # readable to the page that asked.
+    # Outermost, because a browser's preflight request bears no token, and
+    # because a page may read only such errors as bear the CORS headers.
     return _Cors(app, conf.CONF)
 
 
 def _authenticate(app):
-    """Ironic's own ways, as [DEFAULT] auth_strategy says."""
+    """Wrap an application in what [DEFAULT] auth_strategy names."""
     if conf.CONF.auth_strategy == 'keystone':
         return auth_token.AuthProtocol(app, {'oslo_config_config': conf.CONF})
     if conf.CONF.auth_strategy == 'http_basic':

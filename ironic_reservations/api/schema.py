@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may come in: one JSON schema for the body, one for each query."""
+"""What requests may contain: a JSON schema for the body and each query."""
 
 import json
 import re
@@ -12,7 +12,9 @@ from ironic_reservations import request_spec
 from ironic_reservations import reservations
 from ironic_reservations.api import types
 
-# NUL ends a string in some databases; a lone surrogate is no Unicode.
+# Text may not contain NUL, which ends a string in some databases, nor a lone
+# surrogate, which cannot be encoded as UTF-8. Patterns end with \Z, because $
+# would also match before a newline at the end.
 _TEXT = r'^[^\x00\ud800-\udfff]*\Z'
 _TRAIT = r'^[A-Z0-9_]{1,255}\Z'
 _BOOLEAN = r'^(?i:true|false)\Z'
@@ -21,11 +23,13 @@ _UUID = r'^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z'
 
 
 def _string(longest=255, **more):
+    """The schema of a text that may be null."""
     return {'type': ['string', 'null'], 'maxLength': longest,
             'pattern': _TEXT, **more}
 
 
 def _strings(longest):
+    """The schema of an object of texts."""
     return {'type': ['object', 'null'], 'propertyNames': _name,
             'additionalProperties': _string(longest)}
 
@@ -70,7 +74,7 @@ REQUEST_SPEC = {
         'candidate_nodes': {
             'type': ['array', 'null'], 'items': _name, 'minItems': 1,
         },
-        # No more than [reservations] max_lease: see expires_in().
+        # The maximum is [reservations] max_lease: expires_in() checks it.
         'expires_in': {**_integer, 'minimum': 1},
         'project_id': _string(minLength=1),
         'user_id': _string(minLength=1),
@@ -124,7 +128,7 @@ _PATTERNS = {
     _POSITIVE: 'a positive number',
 }
 
-# By the schema's keyword; each is given the keyword's value.
+# What each keyword of a schema requires, given the keyword's value.
 _REQUIREMENTS = {
     'type': lambda value: ' or '.join(
         [value] if isinstance(value, str) else value),
@@ -163,13 +167,14 @@ class Validator:
     def __call__(self, value):
         """Return the value if it is valid.
 
-        :raises: InvalidInput.
+        :raises: InvalidInput, for the first error that is found.
         """
         for error in self._validator.iter_errors(value):
             raise exception.InvalidInput(*self._explain(error))
         return value
 
     def _explain(self, error):
+        """The field at fault and what it must be, from jsonschema's error."""
         path = [str(part) for part in error.absolute_path]
         field = '.'.join(path) or self._whole
         if error.validator == 'additionalProperties':
@@ -186,7 +191,7 @@ class Validator:
 
 
 def _printable(key):
-    """A key that the client made up, fit to be shown to it again."""
+    """Make a key that the client has sent fit for an answer and the log."""
     return ascii(key[:64])[1:-1]
 
 
@@ -199,9 +204,9 @@ delete_query = Validator(DELETE, 'query')
 
 
 def instance_uuid(text):
-    """The UUID in a path, in lower case.
+    """Return the UUID that a path names, in lower case.
 
-    :raises: InvalidInput when it is none.
+    :raises: InvalidInput when it is no UUID.
     """
     if not re.match(_UUID, text):
         raise exception.InvalidInput('instance_uuid',
@@ -210,10 +215,10 @@ def instance_uuid(text):
 
 
 def expires_in(body):
-    """The lease that a request asks for or gets by default, in seconds.
+    """Return the lease that a request asks for, or gets by default.
 
-    :returns: None for no end.
-    :raises: InvalidInput when it is longer than the longest.
+    :returns: seconds, or None for a reservation without end.
+    :raises: InvalidInput when it exceeds [reservations] max_lease.
     """
     longest, seconds = conf.CONF.reservations.max_lease, body.get('expires_in')
     if seconds is None:
@@ -225,9 +230,11 @@ def expires_in(body):
 
 
 def fields(text):
-    """The fields that a query asks for, None for all.
+    """Return the names of the fields that a query asks for.
 
-    :raises: InvalidInput for one that a reservation does not have.
+    :param text: names separated by commas, or None.
+    :returns: list of names, or None for all.
+    :raises: InvalidInput for a field that a reservation does not have.
     """
     if text is None:
         return None
@@ -242,17 +249,19 @@ def fields(text):
 def parse(body):
     """Parse a JSON body.
 
-    What JSON itself does not know (NaN, Infinity) becomes a value that no
-    schema allows, so that the error names its field.
+    NaN and Infinity, which Python's parser accepts although they are not
+    JSON, become a value that no schema allows, so that the schema's error
+    names the field.
 
-    :param body: bytes, bounded in length and nesting before.
-    :raises: InvalidInput.
+    :param body: bytes whose length and nesting are bounded (see ``limits``).
+    :raises: InvalidInput when the body is not JSON in UTF-8.
     """
     try:
         return json.loads(body.decode('utf-8'),
                           parse_constant=lambda constant: object(),
-                          # Twenty digits are over every maximum, and few
-                          # enough for Python to read.
+                          # Python refuses to parse integers of more than
+                          # 4,300 digits; twenty suffice to be over every
+                          # maximum.
                           parse_int=lambda digits: int(digits[:20]))
     except ValueError as error:
         raise exception.InvalidInput('body', f'must be valid JSON: {error}')
