@@ -11,8 +11,9 @@ from nova.compute import utils as compute_utils
 from oslo_log import log as logging
 
 from . import client
-from .conf import CONF
+from . import conf
 
+CONF = conf.CONF
 LOG = logging.getLogger(__name__)
 
 

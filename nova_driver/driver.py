@@ -29,9 +29,10 @@ import wrapt
 
 from . import builds
 from . import client
+from . import conf
 from . import fleet
-from .conf import CONF
 
+CONF = conf.CONF
 LOG = logging.getLogger(__name__)
 
 

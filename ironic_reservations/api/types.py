@@ -114,6 +114,6 @@ class DryRun(wtypes.Base):
 
     @classmethod
     def present(cls, verdict):
-        """Make the answer of what ``search.dry_run`` returns."""
+        """Make the answer of what ``explanation.dry_run`` returns."""
         return cls(**{**verdict, 'profiles': [
             Profile(**row) for row in verdict['profiles']]})
