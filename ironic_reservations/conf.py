@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options: our own group, and those of ironic.conf that we read."""
+"""The options of our own group, and those of Ironic's that we read."""
 
 import os
 
@@ -43,8 +43,9 @@ reservations_opts = [
              'the header "Cache-Control: no-cache" is always counted anew.'),
 ]
 
-# Ironic registers these itself; without it, in an application that runs
-# alone, they are registered here with Ironic's names and defaults.
+# Ironic registers these options itself. In a process without Ironic, the
+# application alone or a command, they are registered here, with Ironic's
+# names and defaults.
 ironic_opts = {
     None: [
         cfg.StrOpt('auth_strategy', default='keystone',
@@ -61,13 +62,13 @@ ironic_opts = {
     ],
 }
 
-#: Where the application alone finds its configuration: files separated by
-#: ";", as Nova's variable.
+#: The environment variable that names the configuration files of the
+#: application alone, separated by ";" as in Nova's OS_NOVA_CONFIG_FILES.
 FILES_VARIABLE = 'OS_IRONIC_RESERVATIONS_CONFIG_FILES'
 
 
 def register_opts(conf=CONF):
-    """Register what we read; Ironic may have registered its own already."""
+    """Register every option that we read, unless Ironic has done so."""
     conf.register_group(RESERVATIONS)
     conf.register_opts(reservations_opts, group=RESERVATIONS)
     for group, opts in ironic_opts.items():
@@ -75,28 +76,33 @@ def register_opts(conf=CONF):
             try:
                 conf.register_opt(opt, group=group)
             except cfg.DuplicateOptError:
-                pass  # Ironic's own, with its help text.
-    db_options.set_defaults(conf)
+                pass  # Ironic's own differs from ours: it has a help text.
+    conf.register_opts(db_options.database_opts, group='database')
 
 
 def load(args, prog='ironic-reservations', files=None):
-    """Read ironic.conf in a process that is not Ironic's.
+    """Read ironic.conf, and log as it says, in a process of our own.
+
+    Where it names no file and no journal to log to, lines go to standard
+    error: oslo.log would take standard output, which is for the result of a
+    command.
 
     :param args: command line, without the program's name.
     :param files: paths, or None to look where Ironic does.
     """
     log.register_options(CONF)
-    # A command's standard output is for its result.
-    CONF.set_default('use_stderr', True)
     register_opts()
     CONF(args, project='ironic', prog=prog, default_config_files=files,
          version=version.VersionInfo(
              'ironic-reservations').version_string())
+    # A second destination would cost the formatting of each line again.
+    CONF.set_default('use_stderr', not (
+        CONF.log_file or CONF.log_dir or CONF.use_journal))
     log.setup(CONF, 'ironic_reservations')
 
 
 def load_from_environment():
-    """Read the files that the environment names, else Ironic's own."""
+    """Load the files that FILES_VARIABLE names, else Ironic's usual one."""
     files = os.environ.get(FILES_VARIABLE, '/etc/ironic/ironic.conf')
     load([], files=[name for name in files.split(';') if name])
 

@@ -1,18 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is asking."""
+"""The caller of the API, and what the policy allows it."""
 
 from oslo_context import context
+from oslo_log import log
 
 from ironic_reservations import conf
 from ironic_reservations import exception
 from ironic_reservations import policy
 
+LOG = log.getLogger(__name__)
+
 
 class RequestContext(context.RequestContext):
-    """The caller as the authentication middleware has left it."""
+    """The identity that the authentication has put into the request."""
 
     def to_policy_values(self):
-        """The credentials that Ironic's default policies look at."""
+        """Return the credentials that Ironic's default policies look at.
+
+        Ironic's rule ``service_role`` compares the caller's
+        ``project_name`` with ``config.service_project_name``.
+        """
         values = super().to_policy_values()
         values['project_name'] = self.project_name
         if (conf.CONF.rbac_service_role_elevated_access
@@ -22,31 +29,43 @@ class RequestContext(context.RequestContext):
         return values
 
     def authorize(self, rule, project_id=None):
-        """Go on only if policy allows it.
+        """Raise an exception unless the policy allows a call.
 
-        :param rule: ``create``, ``list`` ... of ``baremetal:reservation``.
-        :param project_id: of the reservation that it is about.
+        :param rule: the last part of the rule's name, such as ``create`` of
+            ``baremetal:reservation:create``.
+        :param project_id: the project of the reservation that the call is
+            about, if it is about one.
         :raises: NotAuthorized.
         """
         if not self.may(rule, project_id):
+            LOG.debug(
+                'Policy baremetal:reservation:%(rule)s refuses user '
+                '%(user)s of project %(project)s, system scope %(system)s, '
+                'with the roles %(roles)s',
+                {'rule': rule, 'user': self.user_id,
+                 'project': self.project_id, 'system': self.system_scope,
+                 'roles': self.roles})
             raise exception.NotAuthorized(
                 f'Access was denied to the following resource: '
                 f'baremetal:reservation:{rule}')
 
     def may(self, rule, project_id=None):
-        """Whether policy allows something."""
-        # As in Ironic: without Keystone every caller is an administrator.
+        """Say whether the policy allows a call; see ``authorize``."""
+        # Without Keystone every caller is an administrator, as in Ironic.
         if conf.CONF.auth_strategy != 'keystone':
             return True
         values = self.to_policy_values()
-        # Ironic's rules look the service project up in the target.
+        # The credentials are part of the target too, because Ironic's rule
+        # service_role looks the name of the service project up there.
         return policy.get_enforcer().authorize(
             f'baremetal:reservation:{rule}',
             {**values, 'reservation.project_id': project_id}, values)
 
-    def limit(self, rule):
-        """The project whose things alone the caller may touch, or None.
+    def restricted_to(self, rule):
+        """The project to which the caller's view of the fleet is restricted.
 
-        :param rule: policy under which there is no such limit.
+        :param rule: the policy that lifts the restriction.
+        :returns: the caller's project, ``""`` when the caller has none (and
+            so sees nothing), or None for a caller without restriction.
         """
         return None if self.may(rule) else self.project_id or ''

@@ -8,10 +8,10 @@ PATH = '/v1/reservations'
 
 
 class ReservationsMiddleware:
-    """Answer /v1/reservations and what lies below; leave Ironic the rest.
+    """Answer /v1/reservations and the paths below; leave the rest to Ironic.
 
-    Ironic applies it outside of its own middleware, so that ours brings all
-    of its own.
+    Ironic puts a plugin outside of its own middleware (authentication, CORS
+    and so on), so ``api.app`` brings all that our paths need.
 
     :param ironic: Ironic's WSGI application.
     """

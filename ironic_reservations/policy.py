@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may do what: Ironic's defaults for allocations, and compute services.
+"""The policy rules of the API and their defaults.
 
-The rules live beside Ironic's, in the same policy file.
+The defaults are Ironic's for allocations, and allow compute services what the
+Nova driver needs. Operators override them in the policy file of Ironic.
 """
 
 import functools
@@ -10,8 +11,8 @@ from oslo_policy import policy
 
 from ironic_reservations import conf
 
-# rule:service_role is Ironic's: the service role in the service project,
-# where [DEFAULT] rbac_service_role_elevated_access says so.
+# rule:service_role is Ironic's. It holds for the service role in the service
+# project if [DEFAULT] rbac_service_role_elevated_access is set.
 SERVICE = '(role:service and system_scope:all) or rule:service_role'
 SYSTEM_MEMBER = f'(role:member and system_scope:all) or {SERVICE}'
 SYSTEM_READER = f'(role:reader and system_scope:all) or {SERVICE}'
@@ -31,15 +32,16 @@ def _rule(name, check, description, method, path):
 
 
 rules = [
-    # Ironic's rule, by its name, so that one line of the policy file means
-    # the same for both.
+    # This is Ironic's rule under Ironic's name, so that an operator who
+    # overrides it in the policy file changes it for both.
     policy.RuleDefault(
         'service_role',
         'role:service and project_name:%(config.service_project_name)s',
         description='Rule to match service role usage with a service '
                     'project.'),
     _rule('create', f'{SYSTEM_MEMBER} or role:member',
-          'Reserve a node, for a project one that it owns or leases.',
+          'Reserve a node; a project may reserve those that it owns or '
+          'leases.',
           'POST', _COLLECTION),
     _rule('create_restricted', SYSTEM_MEMBER,
           'Reserve any node, for any host, project and user; release a node '
@@ -48,20 +50,21 @@ rules = [
     _rule('get', f'{SYSTEM_READER} or ({OWNER_READER})',
           'Show a reservation.', 'GET', _ONE),
     _rule('list', ANY_READER,
-          'List reservations, those of the own project.',
+          "List the reservations of the caller's own project.",
           'GET', _COLLECTION),
     _rule('list_all', SYSTEM_READER,
           'List the reservations of all projects.', 'GET', _COLLECTION),
     _rule('delete', f'{SYSTEM_MEMBER} or ({OWNER_MEMBER})',
           'Release a reserved node.', 'DELETE', _ONE),
     _rule('capacity', ANY_READER,
-          'Show what the fleet can give, as far as the caller may see it.',
+          'Show what those nodes can still give that the caller may see.',
           'GET', f'{_COLLECTION}/capacity'),
 ]
 
 
 @functools.cache
 def get_enforcer():
+    """The enforcer of these rules; it reads the policy file on first use."""
     enforcer = policy.Enforcer(conf.CONF)
     enforcer.register_defaults(rules)
     return enforcer

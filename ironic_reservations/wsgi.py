@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The application alone, for any WSGI server, beside an older Ironic.
 
-A proxy routes /v1/reservations to it. It reads the files that
+A proxy routes /v1/reservations to it; every other path is a 404 here. It
+reads the files that the environment variable
 ``OS_IRONIC_RESERVATIONS_CONFIG_FILES`` names, else /etc/ironic/ironic.conf,
-and connects to nothing before the first request.
+and connects to nothing before the first request, so that a server may fork
+its workers after it has loaded the application.
 """
 
 import webob.exc

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Nova virt driver: ``nova.virt.ironic_reservations``.
+"""The Nova virt driver.
 
-``compute_driver = ironic_reservations.ReservationsDriver``; Nova loads
-drivers from below ``nova.virt`` only.
+It is chosen with ``compute_driver = ironic_reservations.ReservationsDriver``
+and installed as ``nova.virt.ironic_reservations``, because Nova loads drivers
+from below ``nova.virt`` only.
 
-* ``driver``: what Nova calls; on top of Nova's own Ironic driver.
-* ``builds``: the holds of instances that are being built, and their leases.
+* ``driver``: the methods that Nova calls, on top of Nova's own Ironic driver.
+* ``builds``: the instances that are being built, their nodes and leases.
 * ``fleet``: what a host reports of the nodes that it may use.
-* ``client``: ``/v1/reservations`` as the driver speaks it.
+* ``client``: the driver's client of ``/v1/reservations``.
 * ``conf``: the options of ``[reservations]`` in nova.conf.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The holds of the instances that are being built, and their leases."""
+"""The instances that are being built, their nodes and leases."""
 
 import dataclasses
 import threading
@@ -11,16 +11,18 @@ from nova.compute import utils as compute_utils
 from oslo_log import log as logging
 
 from . import client
-from .conf import CONF
+from . import conf
 
+CONF = conf.CONF
 LOG = logging.getLogger(__name__)
 
 
 def request_for(instance, host, partition):
-    """The body of POST /v1/reservations for an instance.
+    """Return the body of POST /v1/reservations for an instance.
 
-    :param partition: ``conductor_group`` and ``shard`` of this host; None
-        for any.
+    :param host: the compute host that builds the instance.
+    :param partition: the host's part of the fleet, as
+        ``{'conductor_group': …, 'shard': …}``; None for any.
     """
     flavor = instance.flavor
     volume_backed = compute_utils.is_volume_backed_instance(
@@ -47,17 +49,20 @@ def request_for(instance, host, partition):
 
 
 def _image(instance, volume_backed):
-    # The raw properties: Nova's object knows only its own, and it lacks
-    # forbidden traits. Other system metadata is no image's, and changes.
+    """Return the value of the request's key ``image``."""
+    # The image's properties are taken from the instance's system metadata,
+    # because Nova's ImageMetaProps has only those that Nova knows, and no
+    # forbidden traits. The metadata that is not the image's is left out,
+    # because it changes, and a changed request is another one to the API.
     prefix = utils.SM_IMAGE_PROP_PREFIX
     image = utils.get_image_from_system_metadata({
         key: value for key, value in instance.system_metadata.items()
         if key.startswith(prefix)})
-    # Nova notes the flavor's root disk as the image's minimum, unless the
-    # flavor has none; it has seen to it that the image needs no more.
+    # Nova stores the flavor's root disk as the image's min_disk, unless the
+    # flavor has none, and has checked before that the image fits in there.
     min_disk = (0 if volume_backed or instance.flavor.root_gb
                 else int(image.get('min_disk', 0)))
-    # What may be there by an older name.
+    # Properties that an image may have under a name of an older Nova.
     properties = instance.image_meta.properties
     known = {name: properties.get(name) for name in
              ('hw_architecture', 'hw_firmware_type', 'img_hv_type')}
@@ -72,25 +77,30 @@ def _image(instance, volume_backed):
 
 @dataclasses.dataclass
 class _Build:
+    """An instance that is being built, on a node that is held for it."""
+
     request: dict
     node_uuid: str
-    #: Why the build must not go on; None while all is well.
+    #: Why the build must not go on; None as long as it may.
     lost: str | None = None
-    #: Nothing is renewed while it is released, nor after.
+    #: Held while the lease is renewed and when the build ends, so that no
+    #: lease is renewed, and no node held anew, after that.
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
 
+# Stands for the build of an instance that is not being built any more.
 _OVER = _Build({}, '', lost='its build is over')
 
 
 class Builds:
-    """What this process builds, and where.
+    """The instances that this nova-compute builds, by UUID.
 
-    Failures of the reservation service become what Nova acts upon:
-    ``ComputeResourcesUnavailable`` sends a build to the next host,
-    ``InstanceUnacceptable`` ends it with its message.
+    Failures of the reservations API become the exceptions that Nova acts
+    upon: ``ComputeResourcesUnavailable`` sends a build to the next host,
+    ``InstanceUnacceptable`` ends it and shows its message to the user.
 
     :param reservations: a client.Client.
+    :param host: the name of this compute host.
     """
 
     def __init__(self, reservations, host):
@@ -102,7 +112,10 @@ class Builds:
         return instance_uuid in self._builds
 
     def begin(self, instance, partition):
-        """Hold a node for an instance."""
+        """Hold a node for an instance.
+
+        :raises: ComputeResourcesUnavailable, InstanceUnacceptable.
+        """
         request = request_for(instance, self._host, partition)
         try:
             try:
@@ -120,6 +133,11 @@ class Builds:
             request, reservation['node_uuid'])
 
     def _hold(self, request):
+        """Hold a node.
+
+        :raises: Conflict also when the node that the instance holds already
+            is beyond ``reserved``: an earlier build has begun on it.
+        """
         reservation = self._client.hold(request)
         if reservation['state'] != 'reserved':
             raise client.Conflict(f'node {reservation["node_uuid"]} is '
@@ -128,6 +146,7 @@ class Builds:
 
     @staticmethod
     def _verdict(failure, instance, partition):
+        """Return the exception by which Nova does what a failure calls for."""
         LOG.warning('No node is reserved: %s', failure, instance=instance)
         if isinstance(failure, client.NoNode):
             LOG.warning('Why none: %s', failure.explanation,
@@ -135,7 +154,8 @@ class Builds:
             everywhere = not any(
                 each is not None for each in partition.values())
             if everywhere and not failure.busy:
-                # No other host sees more nodes than this one.
+                # This host sees the whole fleet, so no other host can find
+                # what this one has not found: do not try them.
                 return exception.InstanceUnacceptable(
                     instance_id=instance.uuid, reason=failure.reason)
             return exception.ComputeResourcesUnavailable(
@@ -154,7 +174,8 @@ class Builds:
         :returns: UUID of the node.
         :raises: InstanceUnacceptable when the node is not held any more.
         """
-        # Deleted by another thread, if it is not there any more.
+        # The build is not there any more if another thread has deleted the
+        # instance meanwhile.
         build = self._builds.get(instance.uuid, _OVER)
         try:
             self._renew(build, self._client.hold)
@@ -166,7 +187,11 @@ class Builds:
         return build.node_uuid
 
     def renew_all(self):
-        """Renew all leases, as far as that can be done now."""
+        """Renew the leases of all builds.
+
+        What fails is logged and left to the next periodic task. When Ironic
+        is unavailable, the other leases are not tried.
+        """
         for instance_uuid, build in list(self._builds.items()):
             try:
                 self._renew(build, self._client.renew)
@@ -178,6 +203,10 @@ class Builds:
 
     @staticmethod
     def _renew(build, hold):
+        """Renew the lease of a build, and note when its node was lost.
+
+        :param hold: the client's method to use, ``hold`` or ``renew``.
+        """
         with build.lock:
             if build.lost:
                 return
@@ -191,7 +220,10 @@ class Builds:
                 build.lost = 'the reservation of its node has ended'
 
     def end(self, instance):
-        """Renew no more; what is held stays held."""
+        """Forget a build: its lease is not renewed any more.
+
+        The node stays held until it is released or the lease ends.
+        """
         build = self._builds.pop(instance.uuid, None)
         if build:
             with build.lock:

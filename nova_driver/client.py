@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``/v1/reservations``, as the driver speaks it."""
+"""The driver's client of ``/v1/reservations``."""
 
 import contextlib
 import json
@@ -10,26 +10,30 @@ from nova import exception
 from openstack import exceptions as sdk_exc
 import tenacity
 
-#: Seconds for which a call is tried again that may fare better then, and
-#: between two tries: the server says "Retry-After: 1".
+#: PATIENCE is for how many seconds a call is tried again that may succeed a
+#: little later; PAUSE is between two tries, as the server's "Retry-After: 1"
+#: says.
 PATIENCE, PAUSE = 10, 1
 
-#: How often Ironic must deny the endpoint: behind a proxy some of its API
-#: processes may have the plugin and others not yet.
+#: How often Ironic must deny the endpoint before that is believed, because
+#: behind a proxy some of its API processes may have the plugin and others not
+#: yet.
 DENIALS = 3
 
+# The most reservations that are asked for at once.
 _PAGE = 1000
 
-#: How the constraints begin that are of the host and not of the user.
+#: How those constraints begin in an explanation that the host has added to
+#: the user's.
 _PARTITION = ('conductor_group=', 'shard=')
 
-#: A header of every answer of Ironic's API, but for its 404 to a path that it
-#: does not know.
+#: Every answer of Ironic's API has this header, except its 404 to a path that
+#: it does not know.
 _VERSION = 'X-OpenStack-Ironic-API-Version'
 
 
 class Failure(Exception):
-    """A call that has come to nothing.
+    """A call that has failed.
 
     :ivar busy: whether the same call may succeed a little later.
     """
@@ -40,11 +44,11 @@ class Failure(Exception):
 
 
 class Unavailable(Failure):
-    """Ironic cannot be reached, is not well, or does not let us in."""
+    """Ironic cannot be reached, has an error of its own, or refuses access."""
 
 
 class NoEndpoint(Unavailable):
-    """Ironic, or the one of its API processes that answers, has no plugin."""
+    """The API process of Ironic that answers has no /v1/reservations."""
 
 
 class NotFound(Failure):
@@ -52,9 +56,11 @@ class NotFound(Failure):
 
 
 class NoNode(Failure):
-    """No free node matches; ``busy``: those that do are locked just now.
+    """No free node matches.
 
-    :ivar explanation: of the server, a dict (REST API: Explanation).
+    :ivar busy: whether nodes match that are locked at this moment.
+    :ivar explanation: why none matches, a dict (Explanation in the API
+        reference).
     """
 
     def __init__(self, message, explanation, busy):
@@ -65,8 +71,9 @@ class NoNode(Failure):
     def reason(self):
         """What stands in the way, in words that a user may read.
 
-        The constraint, but no numbers, and nothing of how the fleet is split:
-        that is its operator's business.
+        It names constraints that the user can change. It has no numbers and
+        says nothing of how the operator has split the fleet, because a user
+        must not learn these.
         """
         nearest = self.explanation.get('nearest')
         by = [each['by'] for each in ([nearest] if nearest else
@@ -76,21 +83,26 @@ class NoNode(Failure):
         taken = [each for each in by if each not in asked]
         if asked and not taken:
             return f'no free node matches {", ".join(asked)}'
-        # Those that match are reserved, in maintenance or the like.
+        # The nodes that match are reserved, in maintenance or the like.
         return 'no matching node is free' + (
             f' ({", ".join(taken)})' if taken else '')
 
 
 class Conflict(Failure):
-    """The reservation or its node is in no state for this."""
+    """The state of the reservation or of its node forbids the call."""
 
 
 class Refused(Failure):
-    """Nobody can do what the request says."""
+    """The request is malformed; no other host could serve it either."""
 
 
 def _patient(*errors, seconds=PATIENCE):
-    """Try again for a while what may succeed then."""
+    """Decorate a call to be tried again while it may succeed.
+
+    :param errors: classes of exceptions after which it is tried again,
+        beside those that are ``busy``.
+    :param seconds: after how many seconds the last error is raised.
+    """
     return tenacity.retry(
         retry=tenacity.retry_if_exception(
             lambda error: getattr(error, 'busy', False)
@@ -100,16 +112,19 @@ def _patient(*errors, seconds=PATIENCE):
 
 
 class Client:
-    """Reservations, through an adapter of openstacksdk.
+    """The calls of /v1/reservations, through an adapter of openstacksdk.
 
-    :param connect: returns the adapter, or raises what Nova or the SDK raise.
+    :param connect: a function that returns the adapter. It may raise what
+        Nova and the SDK raise when Ironic cannot be reached.
     """
 
     def __init__(self, connect):
         self._connect = connect
 
     def renew(self, request):
-        """Renew the lease of the node that is held, or hold one.
+        """Renew the lease of an instance's node, or hold one, in one try.
+
+        The API knows no difference between the two.
 
         :param request: the body of POST, a dict.
         :returns: the reservation, a dict.
@@ -117,11 +132,11 @@ class Client:
         """
         return self._call('POST', json=request)
 
-    #: The same, patiently.
+    #: The same call, tried again while the failure is ``busy``.
     hold = _patient()(renew)
 
     def release(self, instance_uuid, host, patience=PATIENCE):
-        """Let the node go if this host holds it; else nothing is done.
+        """Release the node of an instance if this host holds it.
 
         :param patience: seconds to wait for a node that is locked or is
             being torn down.
@@ -137,14 +152,14 @@ class Client:
 
     @_patient()
     def get(self, instance_uuid):
-        """The reservation of an instance, a dict; None if there is none."""
+        """Return the reservation of an instance, a dict; None without one."""
         with contextlib.suppress(NotFound):
             return self._call('GET', f'/{instance_uuid}')
 
     def held_by(self, host, fields):
-        """This host's reservations.
+        """Return the reservations that a host holds.
 
-        :param fields: those wanted, beside ``instance_uuid``.
+        :param fields: the fields to return, beside ``instance_uuid``.
         :returns: list of dicts.
         """
         query = {'host': host, 'limit': _PAGE,
@@ -159,10 +174,13 @@ class Client:
         return found
 
     def capacity(self, host, **partition):
-        """What the fleet can give (REST API: capacity).
+        """Return what the fleet can give, by hardware profile.
 
-        :param partition: ``conductor_group``, ``shard``; None for any.
-        :returns: rows, and the age of their counts in seconds.
+        :param host: count what this host holds as ``held``.
+        :param partition: ``conductor_group`` and ``shard`` of the nodes to
+            count; None for any.
+        :returns: list of profiles (``capacity`` in the API reference), and
+            the age of their counts in seconds.
         """
         response = self._send('GET', '/capacity', params={
             'host': host, **{name: value for name, value in partition.items()
@@ -171,11 +189,11 @@ class Client:
             response.headers.get('Age', 0))
 
     def is_present(self):
-        """Whether this Ironic has the endpoint.
+        """Ask whether this Ironic has /v1/reservations.
 
-        :returns: False only after several plain denials of an Ironic that
-            is well otherwise.
-        :raises: Failure when that cannot be said now.
+        :returns: False only after DENIALS denials of an Ironic whose own API
+            answers well.
+        :raises: Failure when it cannot be known now.
         """
         for denied in range(DENIALS):
             if denied:
@@ -189,7 +207,7 @@ class Client:
         return False
 
     def _call(self, method, path='', **kwargs):
-        """The answer's body, None if it has none."""
+        """Send a request; return the answer's body, None if it has none."""
         response = self._send(method, path, **kwargs)
         if response.status_code == 204:
             return None
@@ -200,8 +218,9 @@ class Client:
 
     def _send_to(self, method, path, **kwargs):
         try:
-            # What to do about an error is for us to say; the SDK would try
-            # 409 and 503 again for long by itself.
+            # The SDK is told not to try again, because by itself it repeats
+            # requests that are answered with 409 or 503 for about 15
+            # seconds; _patient decides that here.
             return self._connect().request(
                 path, method, raise_exc=False, connect_retries=0,
                 status_code_retries=0, **kwargs)
@@ -211,7 +230,10 @@ class Client:
 
     @staticmethod
     def _parsed(response):
-        """The body of a success; else the Failure is raised."""
+        """Return the body of a success.
+
+        :raises: the Failure that the answer's status stands for.
+        """
         status = response.status_code
         try:
             body = response.json()
@@ -219,7 +241,8 @@ class Client:
                 return body
             message = _fault(body)
         except (ValueError, KeyError, TypeError):
-            # Not of Ironic: a proxy on the way, or something else entirely.
+            # The answer is not Ironic's but that of a proxy on the way, or
+            # of another server.
             raise Unavailable(
                 f'unexpected answer with status {status} from {response.url}',
                 busy=status >= 500)
@@ -238,9 +261,10 @@ class Client:
 
 
 def _fault(body):
-    """The text in Ironic's error envelope.
+    """Return the text in the body of an error of Ironic's API.
 
-    It is JSON in JSON; Ironic's own 404 has it unpacked.
+    It is in JSON text inside of the JSON body, except for Ironic's own 404,
+    whose body has an object there.
     """
     fault = body['error_message']
     if isinstance(fault, str):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of the group ``[reservations]`` in nova.conf."""
+"""The options of the group ``[reservations]`` in nova.conf."""
 
 import nova.conf
 from oslo_config import cfg
@@ -39,6 +39,7 @@ reservations_opts = [
 
 
 def register_opts(conf):
+    """Register the driver's options; it happens when Nova loads the driver."""
     conf.register_group(RESERVATIONS)
     conf.register_opts(reservations_opts, group=RESERVATIONS)
 

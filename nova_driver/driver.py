@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """One row per compute host, on top of Nova's Ironic driver.
 
-``instance.node`` is the host. The parent's methods that want the Ironic node
-there are given a view of the instance that has it; those that look it up by
-the instance's UUID are left alone. Instances that are on a row per node have
-their Ironic node in ``instance.node``, and everything is the parent's.
+On such a row ``instance.node`` is the name of the host. Those methods of the
+parent that expect the UUID of the Ironic node there are given a view of the
+instance that has it (OnNode); those that look the node up by the instance's
+UUID are not overridden. Instances on a row per node have the UUID of their
+Ironic node in ``instance.node``, and the parent's methods serve them.
 """
 
 import collections
@@ -28,14 +29,19 @@ import wrapt
 
 from . import builds
 from . import client
+from . import conf
 from . import fleet
-from .conf import CONF
 
+CONF = conf.CONF
 LOG = logging.getLogger(__name__)
 
 
 class OnNode(wrapt.ObjectProxy):
-    """An instance as the parent knows it: its node is the Ironic node."""
+    """A view of an instance whose ``node`` is the UUID of its Ironic node.
+
+    The parent's methods read the node there. The instance itself must keep
+    the name of its row.
+    """
 
     def __init__(self, instance, node_uuid):
         super().__init__(instance)
@@ -51,15 +57,16 @@ class OnNode(wrapt.ObjectProxy):
 
 
 def _partition():
-    """The part of the fleet that is this host's; None stands for any."""
+    """Return the part of the fleet that this host uses; None means any."""
     return {'conductor_group': CONF.ironic.conductor_group,
             'shard': CONF.ironic.shard or None}
 
 
 class ReservationsDriver(ironic_driver.IronicDriver):
-    """Asks Ironic for a node when it builds an instance."""
+    """A driver that asks Ironic for a node when it builds an instance."""
 
-    # There is nothing to move between hosts.
+    # Nova asks this of drivers that move rows between hosts, which one row
+    # per host does not need.
     rebalances_nodes = False
 
     def __init__(self, virtapi, read_only=False):
@@ -71,16 +78,18 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         self._deciding = threading.Lock()
         self._partition = None
         self._fleet = None
-        # What this host has let go: when, and amounts by resource class.
+        # What this host has released and may still be counted as free: pairs
+        # of a time (time.monotonic) and amounts by resource class.
         self._released = collections.deque()
-        # Resource classes of the provider that no node has any more: those
-        # to look into, and those that no allocation is of.
+        # Resource classes in the provider's inventory that no node has any
+        # more: those whose allocations are still to be looked up, and those
+        # that have none and may go.
         self._vanished, self._unused = set(), set()
 
-    # One row, or a row per node
+    # Whether the host is one row, or a row per node
 
     def init_host(self, host):
-        # CONF.host would do, were there one host per process always.
+        # Not CONF.host, because tests run several hosts in one process.
         self.host = host
         self.builds = builds.Builds(self.reservations, host)
         self._partition = _partition()
@@ -91,12 +100,16 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             if not self.one_row:
                 super().init_host(host)
         except exception.VirtDriverNotReady:
-            pass  # Logged; asked again when it matters.
+            pass  # It is logged, and asked again by the periodic task.
 
     def _check_identity(self):
         """Refuse to be another host than the one that the database knows.
 
-        Nova does so itself, but not for drivers of Ironic.
+        Nova checks this for other drivers, but not for one that has "ironic"
+        in its name (``_ensure_existing_node_identity`` in
+        ``nova/compute/manager.py``), because Nova's own has many rows.
+
+        :raises: InvalidConfiguration, which ends nova-compute.
         """
         ctxt = nova_context.get_admin_context()
         try:
@@ -117,6 +130,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                     f'file compute_id.')
 
     def _rows(self):
+        """The rows of this host in Nova's table of compute nodes."""
         try:
             return objects.ComputeNodeList.get_all_by_host(
                 nova_context.get_admin_context(), self.host)
@@ -125,9 +139,11 @@ class ReservationsDriver(ironic_driver.IronicDriver):
 
     @property
     def one_row(self):
-        """Whether this host is one row; once that is known, for good.
+        """Whether this host is one row, rather than a row per node.
 
-        :raises: VirtDriverNotReady while it cannot be known.
+        It is decided once in the life of the process.
+
+        :raises: VirtDriverNotReady while it cannot be decided.
         """
         if self._one_row is None:
             with self._deciding:
@@ -136,6 +152,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         return self._one_row
 
     def _decide(self):
+        """Decide it by [reservations] mode, the rows there are, and Ironic."""
         ctxt = nova_context.get_admin_context()
         used = {row.hypervisor_hostname for row in self._rows()} | {
             instance.node for instance in objects.InstanceList.get_by_host(
@@ -184,12 +201,16 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             raise exception.VirtDriverNotReady()
 
     def _is_ours(self, instance):
-        """Whether the instance is on the one row: its node is reserved."""
+        """Say whether an instance is on the one row, its node reserved.
+
+        An instance without a node is being built, and goes where this host
+        builds now.
+        """
         return instance.node == self.host or (
             not instance.node and self.one_row)
 
     def _held(self, instance):
-        """The reservation of an instance, if this host holds it."""
+        """Return the reservation of an instance if this host holds it."""
         held = self.reservations.get(instance.uuid)
         if held and held['host'] != self.host:
             LOG.warning('Host %s holds node %s for this instance; it is left '
@@ -199,9 +220,10 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         return held
 
     def _on_node(self, instance):
-        """The instance as the parent's methods want it.
+        """Return the view of an instance that the parent's methods need.
 
-        :raises: InstanceNotFound when this host holds no node for it.
+        :raises: InstanceNotFound when this host holds no node for it;
+            NovaException when that cannot be known now.
         """
         if isinstance(instance, OnNode) or not self._is_ours(instance):
             return instance
@@ -218,10 +240,11 @@ class ReservationsDriver(ironic_driver.IronicDriver):
     # What the host reports
 
     def get_available_nodes(self, refresh=False):
-        """The host itself; what it reports of its nodes is read anew.
+        """Return the host alone, after renewing leases and counting nodes.
 
-        This is where a periodic task begins, outside of the resource
-        tracker's lock: the methods below call nobody.
+        Nova's periodic task begins with this call, before it takes the
+        resource tracker's lock. The methods below are called under that lock,
+        so they send no requests and use what was read here.
         """
         if not self.one_row:
             return super().get_available_nodes(refresh)
@@ -230,6 +253,10 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         return [self.host]
 
     def _look(self):
+        """Read what the fleet can give, for the methods below.
+
+        :raises: VirtDriverNotReady when it cannot be read now.
+        """
         partition = _partition()
         asked, taken = time.monotonic(), None
         try:
@@ -242,10 +269,12 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         except client.Failure as e:
             LOG.error('What the fleet can give is not known: %s', e)
             raise exception.VirtDriverNotReady()
-        # What this host asks for is what it has reported.
+        # Builds ask for a node of the partition that was reported, even when
+        # the configuration has changed since.
         self._partition = partition
         self._fleet = fleet.Fleet(rows, taken)
-        # Ages are whole seconds, rounded down.
+        # What was released before the profiles were counted is in them. The
+        # age is in whole seconds, rounded down, so one more is allowed for.
         while self._released and self._released[0][0] < asked - age - 1:
             self._released.popleft()
         vanished, self._vanished = self._vanished, set()
@@ -254,11 +283,12 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                 self._unused |= vanished - self._allocated_classes()
             except (exception.ResourceProviderAllocationRetrievalFailed,
                     ksa_exc.ClientException) as e:
-                # They are found again when the provider is updated.
+                # update_provider_tree finds these classes again.
                 LOG.warning('Whether %s are used is not known: %s',
                             vanished, e)
 
     def _allocated_classes(self):
+        """The resource classes that the provider has allocations of."""
         found = report.report_client_singleton(
         ).get_allocations_for_resource_provider(
             nova_context.get_admin_context(), self._compute_id).allocations
@@ -291,8 +321,9 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         inventory = known.inventory(
             sum((amounts for _, amounts in list(self._released)),
                 collections.Counter()))
-        # A class that still has allocations must stay; whether it has is
-        # asked outside of the resource tracker's lock.
+        # A class that no node has any more must stay in the inventory while
+        # it has allocations, because Placement refuses to remove it. _look
+        # asks for them, because here the resource tracker's lock is held.
         self._unused.difference_update(inventory)
         for name, before in provider_tree.data(nodename).inventory.items():
             if name not in inventory and name not in self._unused:
@@ -307,10 +338,10 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         return nodename == self.host
 
     def is_node_deleted(self, nodename):
-        """Whether Nova shall delete a row that is not reported any more.
+        """Say whether Nova shall delete a row that is not reported any more.
 
-        With it go its provider and all allocations: never while instances
-        are on it.
+        Nova deletes the row's provider and all of its allocations with it, so
+        the answer is no as long as instances are on the row.
         """
         if objects.InstanceList.get_by_host_and_node(
                 nova_context.get_admin_context(), self.host, nodename,
@@ -344,7 +375,8 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                     {'uuid': self.list_instance_uuids()}, expected_attrs=[])]
 
     def get_info(self, instance, use_cache=True):
-        # Nothing keeps the parent's cache fresh, but with a row per node.
+        # The parent's cache of nodes is kept fresh only on hosts with a row
+        # per node.
         return super().get_info(
             instance, use_cache and self._one_row is False
             and not self._is_ours(instance))
@@ -352,7 +384,11 @@ class ReservationsDriver(ironic_driver.IronicDriver):
     # From hold to release
 
     def prepare_for_spawn(self, instance):
-        """Hold a node; with a row per node the scheduler has chosen one."""
+        """Hold a node for the instance.
+
+        Nova calls this first in a build. With a row per node the scheduler
+        has chosen the node, and the parent prepares it.
+        """
         if not self._is_ours(instance):
             return super().prepare_for_spawn(instance)
         self.builds.begin(instance, self._partition)
@@ -360,7 +396,8 @@ class ReservationsDriver(ironic_driver.IronicDriver):
     def prepare_networks_before_block_device_mapping(self, instance,
                                                      network_info):
         if self._is_ours(instance):
-            # Neutron may take its time, and only then is a node touched.
+            # Neutron may need long to make the ports. Wait for it before the
+            # lease is renewed, because the node is touched only after that.
             network_info.wait()
             instance = OnNode(instance, self.builds.renew(instance))
         super().prepare_networks_before_block_device_mapping(
@@ -380,7 +417,8 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         unshelved = instance.uuid not in self.builds
         try:
             if unshelved:
-                # It comes without a hold, and without VIFs.
+                # Nova spawns an instance that is unshelved without calling
+                # the two methods that prepare it before.
                 self.prepare_for_spawn(instance)
                 if network_info is not None:
                     self.prepare_networks_before_block_device_mapping(
@@ -388,7 +426,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             deploy(OnNode(instance, self.builds.renew(instance)))
         except Exception as e:
             if unshelved:
-                # Nobody cleans up behind it either.
+                # Nor does Nova call failed_spawn_cleanup for it.
                 try:
                     self.destroy(context, instance, network_info,
                                  block_device_info)
@@ -396,7 +434,8 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                     LOG.exception('Cleaning up after a failed unshelving has '
                                   'failed', instance=instance)
             if isinstance(e, exception.InstanceUnacceptable):
-                # Here, too, it is not for the next host to try.
+                # In spawn Nova would try the next host after this
+                # exception; BuildAbortException ends the build.
                 raise exception.BuildAbortException(
                     instance_uuid=instance.uuid, reason=e.format_message())
             if isinstance(e, exception.InstanceNotFound):
@@ -407,10 +446,10 @@ class ReservationsDriver(ironic_driver.IronicDriver):
 
     @staticmethod
     def _lost_node(instance):
-        """The error for a node that does not carry its instance any more.
+        """Return the error for a node that has lost its instance.
 
-        :raises: InstanceNotFound when it is the instance that is gone: then
-            Nova does nothing more about it, and need not.
+        :raises: InstanceNotFound when the instance itself has been deleted,
+            because Nova then ends its work on it without an error.
         """
         instance.refresh()
         return exception.InstanceDeployFailure(
@@ -427,8 +466,9 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                     OnNode(instance, held['node_uuid']))
             self.reservations.release(instance.uuid, self.host)
         except (client.Failure, sdk_exc.SDKException) as e:
-            # Why the build failed must not be lost over this. Whoever builds
-            # the instance next gets the same node; else the lease ends.
+            # It is only logged, because an exception would hide why the build
+            # has failed. The node is not lost: the host that builds the
+            # instance next is given the same one, else its lease ends.
             LOG.warning('The node is not released: %s', e, instance=instance)
 
     def destroy(self, context, instance, network_info,
@@ -450,8 +490,8 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                     destroy_secrets)
             if held and held['state'] != 'reserved':
                 self._note_release(held)
-            # What an earlier attempt has begun is waited for, as the parent
-            # waits for its own.
+            # A tear-down that an earlier attempt has begun may still go on;
+            # it is waited for as long as the parent waits for its own.
             self.reservations.release(
                 instance.uuid, self.host,
                 CONF.ironic.api_max_retries * CONF.ironic.api_retry_interval)
@@ -461,9 +501,11 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                 f'The node of instance {instance.uuid} is not released.')
 
     def _check_unreserved(self, instance):
-        """Forget no instance that runs on a node without a reservation.
+        """Refuse to forget an instance that runs on an unreserved node.
 
-        There is none, unless a database was restored or edited by hand.
+        That happens only after a database was restored or edited by hand.
+
+        :raises: NovaException.
         """
         with contextlib.suppress(exception.InstanceNotFound):
             node = self._validate_instance_and_node(instance)
@@ -476,10 +518,10 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                     f'The node of instance {instance.uuid} is not reserved.')
 
     def _note_release(self, held):
-        """Offer less by this node: it is being cleaned.
+        """Note that a node is being cleaned, so that less is offered.
 
-        Nova reports the inventory before it takes the allocation away, so
-        that nothing else is put in its place meanwhile.
+        Nova updates the inventory before it deletes the instance's
+        allocation, so no other instance can take its place in between.
         """
         amounts = fleet.allocated(held['request_spec'])
         if not CONF.reservations.report_standard_resources:
@@ -488,27 +530,33 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         self._released.append((time.monotonic(), amounts))
 
     def _cleanup_deploy(self, node, instance, network_info=None):
-        """The parent's, but only a DELETE clears the node's instance_uuid."""
+        """Clean up a node as the parent does, but leave its instance_uuid.
+
+        The parent clears that too, which would free the node without its
+        reservation. Here the DELETE of the reservation does both.
+        """
         if not isinstance(instance, OnNode):
             return super()._cleanup_deploy(node, instance, network_info)
         self._cleanup_volume_target_info(instance)
-        # All of them: one that was attached before nova-compute was killed
-        # may not be written down in Nova.
+        # All VIFs of the node are detached, not only those that Nova knows,
+        # because nova-compute may have been killed between attaching one and
+        # storing that.
         for vif in self.ironic_connection.list_node_vifs(node.id):
             self.ironic_connection.detach_vif_from_node(node.id, vif)
-        # A node with instance_info cannot go to another instance meanwhile.
+        # A node that has instance_info keeps its reservation even after its
+        # lease, so until this call no other instance can have it.
         node = self.ironic_connection.get_node(
             node.id, fields=('uuid', 'instance_uuid', 'instance_info'))
         if node.instance_id == instance.uuid and node.instance_info:
             self.ironic_connection.update_node(node, instance_info={})
 
-    # What reads instance.node
+    # Methods of the parent that read instance.node
 
     def unplug_vifs(self, instance, network_info):
         try:
             instance = self._on_node(instance)
         except exception.InstanceNotFound:
-            return  # Nova unplugs after a hold that failed, too.
+            return  # Nova calls this also when no node could be held.
         super().unplug_vifs(instance, network_info)
 
     def attach_interface(self, context, instance, image_meta, vif):
@@ -519,9 +567,10 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         if (instance.task_state == task_states.SPAWNING
                 and instance.vm_state == vm_states.SHELVED_OFFLOADED
                 and self._is_ours(instance)):
-            # Volumes of an unshelved instance are connected before anything
-            # else is done; nobody tells us when that fails, so the lease is
-            # not renewed before it is spawned.
+            # When an instance is unshelved, Nova connects its volumes before
+            # it calls any other method. It does not tell the driver when
+            # that fails, so the build is not kept: its lease is not renewed
+            # until spawn, and ends if that never comes.
             self.prepare_for_spawn(instance)
             self.builds.end(instance)
         return super().get_volume_connector(self._on_node(instance))
@@ -539,7 +588,9 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                 admin_password, allocations, bdms, *args,
                 reimage_boot_volume=False, **kwargs):
         if reimage_boot_volume:
-            # Nova says so for every instance since API version 2.93.
+            # Since API version 2.93 Nova sets it for every instance, but the
+            # parent refuses a rebuild with it:
+            # https://opendev.org/openstack/nova/src/branch/master/nova/api/openstack/compute/servers.py
             reimage_boot_volume = compute_utils.is_volume_backed_instance(
                 context, instance, bdms)
         if self._is_ours(instance):
@@ -557,7 +608,10 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             raise self._lost_node(instance)
 
     def _check_traits(self, instance, image_meta):
-        """Check what Nova has checked against all nodes' traits in one.
+        """Check that the instance's node has the traits of a new image.
+
+        Nova has checked only that the host has them, and a host has the
+        traits of all of its nodes together.
 
         :raises: InstanceFaultRollback, which leaves the instance as it is.
         """

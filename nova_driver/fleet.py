@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a host reports of the nodes that it may use: sums, no list."""
+"""What a host reports of the nodes that it may use: their sums."""
 
 import collections
 import contextlib
@@ -13,19 +13,21 @@ from nova.objects import fields
 import os_resource_classes as orc
 import os_traits
 
-#: The most that Nova's compute_nodes and Placement's inventories can take.
+#: The largest number that fits in Nova's compute_nodes and in Placement's
+#: inventories.
 MAX_INT = 2 ** 31 - 1
 
-#: What a hardware profile calls Placement's standard resource classes.
+#: The size in a hardware profile of each standard resource class of Placement.
 STANDARD = {orc.VCPU: 'vcpus', orc.MEMORY_MB: 'memory_mb',
             orc.DISK_GB: 'local_gb'}
 
 
 def normalize(resource_class):
-    """A node's resource class as Placement knows it, and as it is matched.
+    """Return a node's resource class in the spelling of Placement.
 
-    :returns: None for a node that has none, or one that no request can name:
-        with it, Placement would refuse all of the host's inventory.
+    :returns: None for a node without a class and for a class that no request
+        can name, because Placement would refuse the whole inventory of the
+        host for it.
     """
     if not resource_class or resource_class in orc.STANDARDS:
         return None
@@ -36,10 +38,10 @@ def normalize(resource_class):
 
 
 def allocated(request):
-    """What Placement has allocated for a request.
+    """Return what Nova has allocated in Placement for a request.
 
     :param request: the request spec that a node is held for, a dict.
-    :returns: amounts by resource class.
+    :returns: Counter of amounts by resource class.
     """
     sizes = {
         orc.VCPU: request.get('vcpus', 0),
@@ -57,19 +59,20 @@ def allocated(request):
 class Fleet:
     """The nodes that a host may use and those that it holds.
 
-    :param rows: hardware profiles, as the capacity call gives them.
-    :param taken: what this host's instances have allocated, in sum; None
-        where each has one of its node's class, as the standard resource
-        classes are not reported.
+    :param rows: hardware profiles, as ``client.Client.capacity`` returns
+        them.
+    :param taken: Counter of what the instances of this host have allocated
+        altogether; None when the standard resource classes are not reported,
+        because then each has allocated 1 of its node's class.
     """
 
     rows: list
     taken: collections.Counter | None = None
 
     def resources(self):
-        """Sums for ``compute_nodes``: MiB, CPUs, GiB.
+        """Return the sums for Nova's ``compute_nodes``, in MiB, CPUs and GiB.
 
-        Nova itself sums up what its instances use.
+        What is used is given as 0, because Nova adds that up by itself.
         """
         sums = {size: _clamp(sum(row['total'] * row[size]
                                  for row in self.rows))
@@ -88,25 +91,28 @@ class Fleet:
         return sorted(found)
 
     def traits(self):
-        """Those of all nodes: the hold matches them exactly.
+        """Return the traits of all nodes together.
 
-        Without standard ones that are newer than this Nova, as a trait that
-        Placement does not know would make it refuse the host's inventory.
+        A host is then a candidate if any of its nodes has a required trait;
+        whether one node has all of them is decided by the hold. Standard
+        traits that are newer than this Nova are left out, because Placement
+        would refuse the host's inventory for a trait that it does not know.
         """
         found = set().union(*(row['traits'] for row in self.rows))
         return {each for each in found if os_traits.is_custom(each)
                 or each in os_traits.get_traits()}
 
     def inventory(self, released):
-        """Placement's inventory of the host's provider.
+        """Return the inventory of the host's provider in Placement.
 
         ``total`` counts every node, ``reserved`` those that are neither free
         nor held by this host, so that each host offers at most what is free.
-        What the host holds itself since the profiles were counted changes
-        nothing of that: it was free, and is held.
+        A node that the host has held since the profiles were counted was
+        counted as free then, which makes no difference here.
 
-        :param released: amounts by resource class that this host has let go
-            since the profiles were counted: its nodes are being cleaned.
+        :param released: amounts by resource class of the nodes that this
+            host has released since the profiles were counted, and that are
+            being cleaned now.
         """
         total, usable = collections.Counter(), collections.Counter()
         for row in self.rows:
@@ -132,7 +138,7 @@ class Fleet:
                        max(usable[name], 0), _clamp(amount)),
                    'min_unit': 1, 'max_unit': _clamp(largest[name]),
                    'step_size': 1, 'allocation_ratio': 1.0}
-            # Nodes without a class, and a total of 0, have no place there.
+            # Placement refuses an inventory without a class or of total 0.
             for name, amount in total.items() if name and amount}
 
 

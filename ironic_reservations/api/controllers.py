@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The calls: parse, authorize, call, present."""
+"""The calls of the API: each parses, authorizes, calls and presents.
+
+The shapes of requests are in ``schema``, those of answers in ``types``, and
+what a call does in ``reservations``, ``explanation`` and ``capacity``.
+"""
 
 import urllib.parse
 
+from oslo_log import log
 from oslo_middleware import request_id
 from oslo_utils import strutils
 from oslo_utils import uuidutils
 import pecan
-import webob
-import webob.exc
 from wsme.rest import json as wsme_json
 
 from ironic_reservations import capacity
+from ironic_reservations import conf
 from ironic_reservations import context
 from ironic_reservations import exception
 from ironic_reservations import explanation
@@ -21,34 +25,44 @@ from ironic_reservations import reservations
 from ironic_reservations.api import limits
 from ironic_reservations.api import schema
 from ironic_reservations.api import types
-from ironic_reservations.conf import CONF
+
+LOG = log.getLogger(__name__)
 
 
 def _caller():
+    """Who sends the request: a RequestContext."""
     environ = pecan.request.environ
-    if CONF.auth_strategy == 'keystone':
+    if conf.CONF.auth_strategy == 'keystone':
         return context.RequestContext.from_environ(environ)
-    # Nobody has checked the identity that these headers claim.
+    # Without Keystone nobody has checked the headers that claim an identity.
     return context.RequestContext(
         request_id=environ.get(request_id.ENV_REQUEST_ID))
 
 
 def _query(validate):
-    """The query's parameters; one that is given twice is a list."""
+    """The parameters of the query, validated.
+
+    The value of a parameter that is given several times is a list.
+    """
     return validate(pecan.request.GET.mixed())
 
 
 def _url():
-    """The collection's URL as the client knows it, by Ironic's rules."""
+    """The URL of the collection as the client knows it.
+
+    Ironic's rules: what a proxy has forwarded if Ironic is told to believe
+    it, else ``[api] public_endpoint``, else what the client has asked.
+    """
     request = pecan.request
-    if CONF.oslo_middleware.enable_proxy_headers_parsing:
+    if conf.CONF.oslo_middleware.enable_proxy_headers_parsing:
         base = request.application_url
     else:
-        base = CONF.api.public_endpoint or request.host_url
+        base = conf.CONF.api.public_endpoint or request.host_url
     return f'{base.rstrip("/")}/v1/reservations'
 
 
 def _present(reservation, fields=None):
+    """A reservation as JSON, a dict."""
     return wsme_json.tojson(
         types.Reservation,
         types.Reservation.present(reservation, _url(), fields))
@@ -60,14 +74,19 @@ class ReservationController:
     def __init__(self, instance_uuid):
         self.instance_uuid = instance_uuid
 
-    @pecan.expose('json')
+    @pecan.expose(generic=True)
+    def index(self):
+        pecan.abort(405)
+
+    @index.when(method='HEAD', template='json')
+    @index.when(method='GET', template='json')
     def get(self):
         fields = schema.fields(_query(schema.show_query).get('fields'))
         reservation = reservations.get(self.instance_uuid)
         self._check_visible(_caller(), reservation)
         return _present(reservation, fields)
 
-    @pecan.expose('json')
+    @index.when(method='DELETE', template='json')
     def delete(self):
         host = _query(schema.delete_query).get('host')
         caller = _caller()
@@ -78,38 +97,49 @@ class ReservationController:
 
         reservations.release(self.instance_uuid, authorize, host=host,
                              forced=caller.may('create_restricted'))
-        return webob.Response(status=204)
+        pecan.response.status = 204
 
     @staticmethod
     def _check_visible(caller, reservation):
-        """Let nobody know of a reservation that policy hides from him."""
+        """Hide a reservation that the policy does not let the caller see.
+
+        :raises: NotFound, as if there were none; NotAuthorized where it is
+            the caller's own project's, because then there is nothing to hide.
+        """
         project_id = reservation.project_id
         if not caller.may('get', project_id):
             if project_id is not None and project_id == caller.project_id:
                 caller.authorize('get', project_id)
+            LOG.debug('Instance %s has a reservation, but policy hides it '
+                      'from this caller', reservation.instance_uuid)
             raise reservations.not_found(reservation.instance_uuid)
 
 
 class ReservationsController:
-    """/v1/reservations and /v1/reservations/capacity"""
+    """/v1/reservations"""
 
-    @pecan.expose('json')
+    @pecan.expose(generic=True)
+    def index(self):
+        pecan.abort(405)
+
+    @index.when(method='HEAD', template='json')
+    @index.when(method='GET', template='json')
     def list(self):
         query = _query(schema.list_query)
         caller = _caller()
         caller.authorize('list')
-        limited_to = caller.limit('list_all')
-        if limited_to is not None and query.get(
-                'project_id', limited_to) != limited_to:
+        restricted_to = caller.restricted_to('list_all')
+        if restricted_to is not None and query.get(
+                'project_id', restricted_to) != restricted_to:
             raise exception.NotAuthorized(
                 'The reservations of another project cannot be listed.')
         fields = schema.fields(query.pop('fields', None))
         if 'marker' in query:
             query['marker'] = query['marker'].lower()
-        limit = min(int(query.pop('limit', CONF.api.max_limit)),
-                    CONF.api.max_limit)
-        # One more than asked for tells whether there is a next page.
-        found = reservations.find(limited_to, limit=limit + 1, **query)
+        limit = min(int(query.pop('limit', conf.CONF.api.max_limit)),
+                    conf.CONF.api.max_limit)
+        # One row more than the page has shows whether there is a next page.
+        found = reservations.find(restricted_to, limit=limit + 1, **query)
         page = {'reservations': [_present(reservation, fields)
                                  for reservation in found[:limit]]}
         if len(found) > limit:
@@ -118,22 +148,23 @@ class ReservationsController:
 
     @staticmethod
     def _next(last, limit):
+        """The URL of the page behind a reservation."""
         query = {**pecan.request.GET.mixed(), 'limit': limit,
                  'marker': last.instance_uuid}
         return f'{_url()}?{urllib.parse.urlencode(query)}'
 
-    @pecan.expose('json')
+    @index.when(method='POST', template='json')
     def create(self):
         dry_run = _query(schema.create_query).get('dry_run', 'false')
         caller = _caller()
         caller.authorize('create')
-        body = schema.request_spec(schema.parse(limits.body(pecan.request)))
+        body = schema.create_body(schema.parse(limits.body(pecan.request)))
         owner = self._owner(caller, body)
         lease = schema.expires_in(body)
         matcher = matching.Matcher(
             request_spec.RequestSpec.from_dict(
-                body, CONF.reservations.match),
-            caller.limit('create_restricted'))
+                body, conf.CONF.reservations.match),
+            caller.restricted_to('create_restricted'))
         if strutils.bool_from_string(dry_run):
             return wsme_json.tojson(types.DryRun, types.DryRun.present(
                 explanation.dry_run(matcher)))
@@ -147,7 +178,10 @@ class ReservationsController:
 
     @staticmethod
     def _owner(caller, body):
-        """For whom the node is held: as the body says, or the caller."""
+        """For whom the node is held: as the body says, else the caller.
+
+        :raises: NotAuthorized when the caller may not speak for another.
+        """
         given = {key: body[key] for key in ('host', 'project_id', 'user_id')
                  if body.get(key) is not None}
         if given and not caller.may('create_restricted'):
@@ -157,61 +191,69 @@ class ReservationsController:
         return reservations.Owner(**{'project_id': caller.project_id,
                                      'user_id': caller.user_id, **given})
 
-    @pecan.expose('json')
-    def capacity(self):
+
+class CapacityController:
+    """/v1/reservations/capacity"""
+
+    @pecan.expose(generic=True)
+    def index(self):
+        pecan.abort(405)
+
+    @index.when(method='HEAD', template='json')
+    @index.when(method='GET', template='json')
+    def get(self):
         query = _query(schema.capacity_query)
         traits = query.pop('trait', [])
         caller = _caller()
         caller.authorize('capacity')
         rows, age = capacity.capacity(
             max_age=(0 if pecan.request.cache_control.no_cache
-                     else CONF.reservations.capacity_ttl),
-            restricted_to=caller.limit('list_all'),
+                     else conf.CONF.reservations.capacity_ttl),
+            restricted_to=caller.restricted_to('list_all'),
             traits=[traits] if isinstance(traits, str) else traits, **query)
         pecan.response.age = int(age)
         return wsme_json.tojson(types.Capacity, types.Capacity.present(rows))
 
 
+class RootController:
+    """The way from a path to the controller of what it names."""
+
+    @pecan.expose()
+    def _lookup(self, *path):
+        """Find the controller of a path; None makes Pecan answer 404.
+
+        :param path: the segments of the path. The first two are ``v1`` and
+            ``reservations``; a slash at the end makes an empty last one.
+        :returns: the controller, and the segment that is its ``index``.
+        :raises: InvalidInput when the path names something else than a UUID.
+        """
+        match path[2:-1] if path[-1] == '' else path[2:]:
+            case ():
+                return ReservationsController(), ['']
+            case ('capacity',):
+                return CapacityController(), ['']
+            case (name,):
+                return ReservationController(
+                    schema.instance_uuid(name)), ['']
+        return None
+
+
 class Application(pecan.Pecan):
-    """Paths and methods; everything that is not here is an error."""
+    """Pecan, with these controllers."""
 
     def __init__(self):
-        super().__init__(None, guess_content_type_from_ext=False)
+        super().__init__(RootController(),
+                         # ".json" is no part of our paths.
+                         guess_content_type_from_ext=False)
 
     def invoke_controller(self, controller, args, kwargs, state):
-        """Call a method; what it returns is JSON or a whole response.
+        """Call a method and make its result the JSON of the answer.
 
-        Pecan would look at its signature first, which takes longer than all
-        the rest that Pecan does.
+        Pecan's own inspects the method's signature for each request, to find
+        the arguments that it takes, of which ours have none, and so costs
+        0.16 ms: 7 percent of the CPU time of a hold.
         """
-        result = controller()
-        if isinstance(result, webob.Response):
-            state.response = result
-        else:
+        result = controller(*args)
+        if result is not None:
             state.response.content_type = 'application/json'
             state.response.json_body = result
-
-    def route(self, request, node, path):
-        """The method that serves a request, and no further arguments.
-
-        Pecan would look for it along its own tree of controllers.
-        """
-        # Segments behind /v1/reservations; one slash at the end is nothing.
-        path = path.split('/')[3:]
-        if path and path[-1] == '':
-            path.pop()
-        if not path:
-            calls = ReservationsController()
-            methods = {'GET': calls.list, 'POST': calls.create}
-        elif path == ['capacity']:
-            methods = {'GET': ReservationsController().capacity}
-        elif len(path) == 1:
-            calls = ReservationController(schema.instance_uuid(path[0]))
-            methods = {'GET': calls.get, 'DELETE': calls.delete}
-        else:
-            raise webob.exc.HTTPNotFound()
-        methods['HEAD'] = methods['GET']
-        if request.method not in methods:
-            raise webob.exc.HTTPMethodNotAllowed(
-                headers={'Allow': ', '.join(sorted(methods))})
-        return methods[request.method], []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exception to status and body: one table, and Ironic's envelope."""
+"""The answers to exceptions: their status by one table, in Ironic's form."""
 
 import json
 
@@ -13,7 +13,8 @@ from ironic_reservations import exception
 
 LOG = log.getLogger(__name__)
 
-#: The first class that an exception is an instance of gives its status.
+#: The status of an exception is that of the first class here that it is an
+#: instance of; where there is none, it is 500.
 STATUS = (
     (exception.InvalidInput, 400),
     (exception.NotAuthorized, 403),
@@ -34,7 +35,7 @@ STATUS = (
     (sqlalchemy.exc.TimeoutError, 503),
 )
 
-#: Seconds after which a caller may try again.
+#: Seconds after which a caller may try again, by the answer's status.
 _RETRY_AFTER = {422: '1', 503: '5'}
 
 _MESSAGES = {
@@ -44,9 +45,12 @@ _MESSAGES = {
 
 
 def present(error):
-    """The answer to an exception.
+    """Make the answer to an exception.
 
-    Only messages of our own are shown; what else went wrong is logged.
+    The client is shown the messages of our own exceptions only, because
+    another's may contain SQL, paths or addresses; the log has it in full.
+
+    :returns: webob.Response.
     """
     status = next((status for known, status in STATUS
                    if isinstance(error, known)), 500)
@@ -54,6 +58,9 @@ def present(error):
     if not isinstance(error, exception.ReservationsError):
         LOG.error('%s', _MESSAGES[status], exc_info=error)
         message = _MESSAGES[status]
+    else:
+        LOG.debug('The request is refused with status %(status)s: '
+                  '%(message)s', {'status': status, 'message': message})
     more = {}
     if isinstance(error, exception.NoMatchingNode):
         more['explanation'] = error.explanation
@@ -64,9 +71,9 @@ def present(error):
 
 
 def envelope(status, message, **more):
-    """An error as Ironic's API gives it, for every Ironic client.
+    """Make an error in the form of Ironic's API, which its clients parse.
 
-    :param more: data to stand beside it.
+    :param more: data to stand in the body beside the error.
     :returns: webob.Response with the body {"error_message": "<JSON text of
         faultcode, faultstring and debuginfo>"}.
     """
@@ -77,11 +84,12 @@ def envelope(status, message, **more):
         json_body={'error_message': json.dumps(fault), **more})
 
 
+# A key of the WSGI environment: present() has made the answer.
 _PRESENTED = 'ironic_reservations.presented'
 
 
 class Errors:
-    """Present what the application inside raises."""
+    """Middleware that answers what the application inside of it raises."""
 
     def __init__(self, app):
         self.app = app
@@ -95,7 +103,7 @@ class Errors:
 
 
 class ErrorEnvelope:
-    """Give every error of the application inside the same form."""
+    """Middleware that gives every error from inside of it Ironic's form."""
 
     def __init__(self, app):
         self.app = Errors(app)
@@ -108,7 +116,7 @@ class ErrorEnvelope:
 
     @staticmethod
     def _wrap(response):
-        """Put the answer of a library (404, 405, 401 ...) in the envelope."""
+        """Put the error that a library answers (401, 404, 405) in our form."""
         wrapped = envelope(response.status_int, response.status.title())
         response.content_type = wrapped.content_type
         response.charset = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bounds that hold before anything is parsed."""
+"""Bounds on a request that hold before anything of it is parsed."""
 
 import re
 
@@ -7,22 +7,27 @@ import webob
 
 from ironic_reservations import exception
 
-#: Bytes of a request's body, and levels of its JSON.
+#: The most bytes of a request's body, and levels of nesting of its JSON.
 MAX_BODY, MAX_DEPTH = 64 * 1024, 20
 
-# A string as a whole (to the end of the text when it is never closed), or a
-# bracket. Possessive, so that no body makes it look twice.
+# A bracket, or a whole string, since brackets inside of strings do not count.
+# A string that is never closed reaches to the end of the text. The quantifiers
+# are possessive, so that no body makes the search go back and take quadratic
+# time.
 _TOKENS = re.compile(rb'"(?:[^"\\]++|\\.?)*+"?|[][{}]', re.DOTALL)
 
+# A key of the WSGI environment: the body of a POST, which was read here.
 _BODY = 'ironic_reservations.body'
 
 
 class Limits:
-    """Read the body of a POST within its bounds, for ``body`` to give.
+    """Middleware that reads the body of a POST, within bounds.
 
-    Ironic runs its API threads on stacks so small that a deeply nested body
-    would overflow them inside the JSON parser, which ends the process: no
-    parser, pecan's own included, sees a body that has not passed here.
+    The body is bounded before it is parsed, because Ironic gives its threads
+    stacks of 128 KiB (``ironic/command/__init__.py``): a deeply nested body
+    would overflow them inside the JSON parser, which ends the process. Behind
+    this middleware the request has no body any more, so that nothing else,
+    Pecan included, parses it; ``body`` gives it.
     """
 
     def __init__(self, app):
@@ -38,17 +43,19 @@ class Limits:
                     'body', f'must be nested at most {MAX_DEPTH} levels deep')
             environ[_BODY] = body
         request.body = b''
-        # Ours is JSON whatever a client's Accept header prefers.
+        # Answers are JSON whatever the client prefers; Pecan would answer
+        # another preference with 406.
         environ.pop('HTTP_ACCEPT', None)
         return self.app(environ, start_response)
 
 
 def body(request):
-    """The body of a POST, bytes."""
+    """Return the body of a POST that Limits has read, bytes."""
     return request.environ[_BODY]
 
 
 def _check_text(request):
+    """Refuse a path or a query that is not UTF-8 before anyone reads it."""
     for part in 'path_info', 'GET':
         try:
             getattr(request, part)
@@ -57,13 +64,14 @@ def _check_text(request):
 
 
 def _read(request):
+    """Read the body of a POST; raise unless it is whole, short and JSON."""
     if (request.content_length or 0) > MAX_BODY:
         raise _too_large()
     if request.content_type.lower() != 'application/json':
         raise exception.UnsupportedMediaType(
             'Content-Type: must be application/json')
-    # One byte more than allowed tells a body of unknown length that is too
-    # long from one that just fits.
+    # A body of unknown length is read one byte past the limit, because only
+    # that byte shows whether the body is too long or just fits.
     stream, length = request.environ['wsgi.input'], request.content_length
     try:
         body = stream.read(MAX_BODY + 1 if length is None else length)
@@ -72,7 +80,8 @@ def _read(request):
     if len(body) > MAX_BODY:
         raise _too_large()
     if length is not None and len(body) < length:
-        # The client went away: nobody would know of what it gets.
+        # The client has gone away in the middle of its request. It must not
+        # be served, because nobody would know of the node that it gets.
         raise exception.InvalidInput(
             'body', f'must be {length} bytes long, as Content-Length says')
     return body
@@ -84,7 +93,7 @@ def _too_large():
 
 
 def _depth(body):
-    """How deep JSON is nested, without parsing it."""
+    """Count how many levels deep JSON is nested, without parsing it."""
     depth = deepest = 0
     for token in _TOKENS.finditer(body):
         match token[0]:

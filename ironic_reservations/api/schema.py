@@ -1,30 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may come in: one JSON schema for the body, one for each query."""
+"""What requests may contain: a JSON schema for the body and each query."""
 
 import json
 import re
 
 import jsonschema
 
+from ironic_reservations import conf
 from ironic_reservations import exception
+from ironic_reservations import request_spec
 from ironic_reservations import reservations
 from ironic_reservations.api import types
-from ironic_reservations.conf import CONF
-from ironic_reservations.request_spec import MAX_INT
 
-# NUL ends a string in some databases; a lone surrogate is no Unicode.
+# Text may not contain NUL, which ends a string in some databases, nor a lone
+# surrogate, which cannot be encoded as UTF-8. Patterns end with \Z, because $
+# would also match before a newline at the end.
 _TEXT = r'^[^\x00\ud800-\udfff]*\Z'
 _TRAIT = r'^[A-Z0-9_]{1,255}\Z'
 _BOOLEAN = r'^(?i:true|false)\Z'
+_POSITIVE = r'^0*[1-9][0-9]{0,8}\Z'
 _UUID = r'^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z'
 
 
 def _string(longest=255, **more):
+    """The schema of a text that may be null."""
     return {'type': ['string', 'null'], 'maxLength': longest,
             'pattern': _TEXT, **more}
 
 
 def _strings(longest):
+    """The schema of an object of texts."""
     return {'type': ['object', 'null'], 'propertyNames': _name,
             'additionalProperties': _string(longest)}
 
@@ -32,8 +37,9 @@ def _strings(longest):
 _text = {'type': 'string', 'maxLength': 255, 'pattern': _TEXT}
 _name = {**_text, 'minLength': 1}
 _trait = {'type': 'string', 'pattern': _TRAIT}
-_integer = {'type': ['integer', 'null'], 'minimum': 0, 'maximum': MAX_INT}
-_number = {'type': ['number', 'null'], 'minimum': 0, 'maximum': MAX_INT}
+_number = {'type': ['number', 'null'], 'minimum': 0,
+           'maximum': request_spec.MAX_INT}
+_integer = {**_number, 'type': ['integer', 'null']}
 _uuid = {'type': ['string', 'null'], 'pattern': _UUID}
 
 REQUEST_SPEC = {
@@ -68,7 +74,7 @@ REQUEST_SPEC = {
         'candidate_nodes': {
             'type': ['array', 'null'], 'items': _name, 'minItems': 1,
         },
-        # No more than [reservations] max_lease: see expires_in().
+        # The maximum is [reservations] max_lease: expires_in() checks it.
         'expires_in': {**_integer, 'minimum': 1},
         'project_id': _string(minLength=1),
         'user_id': _string(minLength=1),
@@ -85,7 +91,7 @@ LIST = {
         'resource_class': _name,
         'state': {'enum': list(reservations.STATES)},
         'fields': _name,
-        'limit': {'type': 'string', 'pattern': r'^0*[1-9][0-9]{0,8}\Z'},
+        'limit': {'type': 'string', 'pattern': _POSITIVE},
         'marker': {'type': 'string', 'pattern': _UUID},
         'sort_key': {'enum': list(reservations.SORT_KEYS)},
         'sort_dir': {'enum': ['asc', 'desc']},
@@ -114,30 +120,61 @@ CAPACITY = {
 DELETE = {'type': 'object', 'additionalProperties': False,
           'properties': {'host': _name}}
 
-_EXPECTED = {_TEXT: 'text without NUL and without lone surrogates',
-             _UUID: 'a UUID such as 5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e',
-             _TRAIT: 'a trait: A-Z, 0-9 and _',
-             _BOOLEAN: 'true or false',
-             LIST['properties']['limit']['pattern']: 'a positive number'}
+_PATTERNS = {
+    _TEXT: 'text without NUL and without lone surrogates',
+    _UUID: 'a UUID such as 5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e',
+    _TRAIT: 'a trait: A-Z, 0-9 and _',
+    _BOOLEAN: 'true or false',
+    _POSITIVE: 'a positive number',
+}
+
+# What each keyword of a schema requires, given the keyword's value.
+_REQUIREMENTS = {
+    'type': lambda value: ' or '.join(
+        [value] if isinstance(value, str) else value),
+    'minimum': lambda value: f'at least {value}',
+    'maximum': lambda value: f'at most {value}',
+    'minLength': lambda value: f'at least {value} characters long',
+    'maxLength': lambda value: f'at most {value} characters long',
+    'minItems': lambda value: f'a list of at least {value}',
+    'enum': lambda value: 'one of ' + ', '.join(map(str, value)),
+    'pattern': _PATTERNS.get,
+}
 
 
-class _Validator:
-    """One schema, compiled; errors name the field and what it must be."""
+def requirement(keyword, value):
+    """Say in words what a keyword of a schema requires.
+
+    :returns: the end of a sentence that begins with "must be"; None for a
+        keyword or a pattern that nobody has put into words.
+    """
+    words = _REQUIREMENTS.get(keyword)
+    return words and words(value)
+
+
+class Validator:
+    """A compiled schema, whose errors name the field and what it must be.
+
+    :param schema: the JSON schema, a dict.
+    :param whole: what to call the value as a whole, ``body`` or ``query``.
+    """
 
     def __init__(self, schema, whole):
+        self.schema = schema
         self._validator = jsonschema.Draft202012Validator(schema)
         self._whole = whole
 
     def __call__(self, value):
         """Return the value if it is valid.
 
-        :raises: InvalidInput.
+        :raises: InvalidInput, for the first error that is found.
         """
         for error in self._validator.iter_errors(value):
             raise exception.InvalidInput(*self._explain(error))
         return value
 
     def _explain(self, error):
+        """The field at fault and what it must be, from jsonschema's error."""
         path = [str(part) for part in error.absolute_path]
         field = '.'.join(path) or self._whole
         if error.validator == 'additionalProperties':
@@ -148,57 +185,44 @@ class _Validator:
                     + (', '.join(known) or 'none'))
         if 'propertyNames' in error.absolute_schema_path:
             field = '.'.join([*path, _printable(error.instance)])
-        wanted = error.validator_value
-        return field, 'must be ' + {
-            'type': lambda: _types(wanted),
-            'minimum': lambda: f'at least {wanted}',
-            'maximum': lambda: f'at most {wanted}',
-            'minLength': lambda: f'at least {wanted} characters long',
-            'maxLength': lambda: f'at most {wanted} characters long',
-            'minItems': lambda: f'a list of at least {wanted}',
-            'enum': lambda: 'one of ' + ', '.join(wanted),
-            'pattern': lambda: _EXPECTED[wanted],
-        }[error.validator]()
-
-
-def _types(wanted):
-    names = [wanted] if isinstance(wanted, str) else wanted
-    return ' or '.join(names)
+        words = requirement(error.validator, error.validator_value)
+        return field, (f'must be {words}' if words else
+                       f'does not satisfy "{error.validator}" of its schema')
 
 
 def _printable(key):
-    """A key that the client made up, fit to be shown to it again."""
+    """Make a key that the client has sent fit for an answer and the log."""
     return ascii(key[:64])[1:-1]
 
 
-request_spec = _Validator(REQUEST_SPEC, 'body')
-list_query = _Validator(LIST, 'query')
-show_query = _Validator(SHOW, 'query')
-create_query = _Validator(CREATE, 'query')
-capacity_query = _Validator(CAPACITY, 'query')
-delete_query = _Validator(DELETE, 'query')
+create_body = Validator(REQUEST_SPEC, 'body')
+list_query = Validator(LIST, 'query')
+show_query = Validator(SHOW, 'query')
+create_query = Validator(CREATE, 'query')
+capacity_query = Validator(CAPACITY, 'query')
+delete_query = Validator(DELETE, 'query')
 
 
 def instance_uuid(text):
-    """The UUID in a path, in lower case.
+    """Return the UUID that a path names, in lower case.
 
-    :raises: InvalidInput when it is none.
+    :raises: InvalidInput when it is no UUID.
     """
     if not re.match(_UUID, text):
         raise exception.InvalidInput('instance_uuid',
-                                     f'must be {_EXPECTED[_UUID]}')
+                                     f'must be {_PATTERNS[_UUID]}')
     return text.lower()
 
 
 def expires_in(body):
-    """The lease that a request asks for or gets by default, in seconds.
+    """Return the lease that a request asks for, or gets by default.
 
-    :returns: None for no end.
-    :raises: InvalidInput when it is longer than the longest.
+    :returns: seconds, or None for a reservation without end.
+    :raises: InvalidInput when it exceeds [reservations] max_lease.
     """
-    longest, seconds = CONF.reservations.max_lease, body.get('expires_in')
+    longest, seconds = conf.CONF.reservations.max_lease, body.get('expires_in')
     if seconds is None:
-        return min(CONF.reservations.default_lease, longest) or None
+        return min(conf.CONF.reservations.default_lease, longest) or None
     if seconds > longest:
         raise exception.InvalidInput('expires_in',
                                      f'must be at most {longest}')
@@ -206,9 +230,11 @@ def expires_in(body):
 
 
 def fields(text):
-    """The fields that a query asks for, None for all.
+    """Return the names of the fields that a query asks for.
 
-    :raises: InvalidInput for one that a reservation does not have.
+    :param text: names separated by commas, or None.
+    :returns: list of names, or None for all.
+    :raises: InvalidInput for a field that a reservation does not have.
     """
     if text is None:
         return None
@@ -223,17 +249,19 @@ def fields(text):
 def parse(body):
     """Parse a JSON body.
 
-    What JSON itself does not know (NaN, Infinity) becomes a value that no
-    schema allows, so that the error names its field.
+    NaN and Infinity, which Python's parser accepts although they are not
+    JSON, become a value that no schema allows, so that the schema's error
+    names the field.
 
-    :param body: bytes, bounded in length and nesting before.
-    :raises: InvalidInput.
+    :param body: bytes whose length and nesting are bounded (see ``limits``).
+    :raises: InvalidInput when the body is not JSON in UTF-8.
     """
     try:
         return json.loads(body.decode('utf-8'),
                           parse_constant=lambda constant: object(),
-                          # Twenty digits are over every maximum, and few
-                          # enough for Python to read.
+                          # Python refuses to parse integers of more than
+                          # 4,300 digits; twenty suffice to be over every
+                          # maximum.
                           parse_int=lambda digits: int(digits[:20]))
     except ValueError as error:
         raise exception.InvalidInput('body', f'must be valid JSON: {error}')

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WSME types of the answers."""
+"""The WSME types of the answers.
+
+Requests are not parsed with WSME but validated by ``schema``, because WSME
+accepts ``true``, ``"3"`` and ``1.5`` as integers and answers a body that is
+not an object with 500.
+"""
 
 import datetime
 import json
@@ -8,7 +13,7 @@ from wsme import types as wtypes
 
 
 class Json(wtypes.UserType):
-    """A JSON value, as it is."""
+    """Any JSON value, given out as it is."""
 
     basetype = str
     name = 'json'
@@ -19,6 +24,8 @@ class Json(wtypes.UserType):
 
 
 class Link(wtypes.Base):
+    """A link of an answer to something else in the API."""
+
     href = wtypes.text
     rel = wtypes.text
 
@@ -43,10 +50,11 @@ class Reservation(wtypes.Base):
 
     @classmethod
     def present(cls, reservation, url, fields=None):
-        """The public face of a ``reservations.Reservation``.
+        """Make the answer of a ``reservations.Reservation``.
 
-        :param url: of the collection.
-        :param fields: names to show, None for all; links are always shown.
+        :param url: the URL of the collection of reservations.
+        :param fields: the names of the attributes to show, None for all; the
+            links are always shown.
         """
         values = {
             'request_spec': json.loads(reservation.request_spec),
@@ -68,7 +76,7 @@ FIELDS = tuple(attribute.name
 
 
 class Profile(wtypes.Base):
-    """Nodes that no request can tell apart, counted."""
+    """A hardware profile: nodes that no request can distinguish, counted."""
 
     resource_class = wtypes.text
     memory_mb = Json()
@@ -87,17 +95,18 @@ class Profile(wtypes.Base):
 
 
 class Capacity(wtypes.Base):
-    """What the fleet can give."""
+    """What the fleet can still give, by hardware profile."""
 
     capacity = [Profile]
 
     @classmethod
     def present(cls, rows):
+        """Make the answer of the rows that ``capacity.capacity`` counts."""
         return cls(capacity=[Profile(**row) for row in rows])
 
 
 class DryRun(wtypes.Base):
-    """What a request would find."""
+    """What a request would find if it were to hold a node."""
 
     matching_nodes = int
     profiles = [Profile]
@@ -105,5 +114,6 @@ class DryRun(wtypes.Base):
 
     @classmethod
     def present(cls, verdict):
+        """Make the answer of what ``explanation.dry_run`` returns."""
         return cls(**{**verdict, 'profiles': [
             Profile(**row) for row in verdict['profiles']]})

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ironic's API versions: asked for, checked, and told in every answer.
+"""Ironic's API versions in the headers of requests and answers.
 
-No version changes what we do; clients negotiate with Ironic and send us what
-they agreed on.
+No version changes what we do. But clients negotiate a version with Ironic and
+send it to us too, so a version that Ironic would refuse is refused here, and
+every answer has the three version headers.
 """
 
 import functools
 
 import microversion_parse
+from oslo_log import log
 import webob
 
 from ironic_reservations import exception
 from ironic_reservations.api import errors
+
+LOG = log.getLogger(__name__)
 
 HEADER = 'X-OpenStack-Ironic-API-Version'
 MIN_HEADER = 'X-OpenStack-Ironic-API-Minimum-Version'
@@ -19,15 +23,17 @@ MAX_HEADER = 'X-OpenStack-Ironic-API-Maximum-Version'
 
 _VARIABLE = 'HTTP_' + HEADER.upper().replace('-', '_')
 
-#: What the application says when it runs alone: Ironic 39's versions.
+#: The range that the application names when it runs without an Ironic: that
+#: of Ironic 39.
 MIN_VERSION, MAX_VERSION = '1.1', '1.115'
 
 
 class ApiVersion:
-    """Refuse a version that Ironic would refuse; tell the versions.
+    """Middleware that checks a request's version and adds the headers.
 
-    :param app: the application.
-    :param ironic: Ironic's own, which knows its versions; None without one.
+    :param app: the application inside.
+    :param ironic: Ironic's application, which is asked for its range of
+        versions; None when there is none.
     """
 
     def __init__(self, app, ironic=None):
@@ -36,37 +42,42 @@ class ApiVersion:
 
     def __call__(self, environ, start_response):
         app = self.app
-        least, most = self._range
-        version = least
+        minimum, maximum = self._range
+        version = minimum
         try:
             version = _asked_for(environ.get('HTTP_OPENSTACK_API_VERSION'),
-                                 environ.get(_VARIABLE), least, most)
+                                 environ.get(_VARIABLE), minimum, maximum)
         except exception.NotAcceptable as error:
             app = errors.present(error)
 
         def start(status, headers, *exc_info):
             return start_response(status, [
-                *headers, (HEADER, version), (MIN_HEADER, least),
-                (MAX_HEADER, most)], *exc_info)
+                *headers, (HEADER, version), (MIN_HEADER, minimum),
+                (MAX_HEADER, maximum)], *exc_info)
 
         return app(environ, start)
 
+    # Asked at the first request, so that making the application calls nobody.
     @functools.cached_property
     def _range(self):
+        """The lowest and the highest version that Ironic supports."""
         headers = {}
         if self.ironic is not None:
             headers = webob.Request.blank('/v1/').get_response(
                 self.ironic).headers
-        return (headers.get(MIN_HEADER, MIN_VERSION),
-                headers.get(MAX_HEADER, MAX_VERSION))
+        found = (headers.get(MIN_HEADER, MIN_VERSION),
+                 headers.get(MAX_HEADER, MAX_VERSION))
+        LOG.debug('API versions are served from %s to %s', *found)
+        return found
 
 
 @functools.lru_cache(maxsize=128)
-def _asked_for(standard, ironics, least, most):
-    """The version that a request's headers ask for.
+def _asked_for(standard, ironics, minimum, maximum):
+    """Find the version that the headers of a request ask for.
 
-    :param standard: value of the header OpenStack-API-Version, or None.
-    :param ironics: value of Ironic's own, or None.
+    :param standard: the value of the header OpenStack-API-Version, or None.
+    :param ironics: the value of Ironic's own header, or None.
+    :returns: the version, the minimum when the headers name none.
     :raises: NotAcceptable when it is malformed or out of range.
     """
     headers = {'openstack-api-version': standard, HEADER: ironics}
@@ -75,12 +86,14 @@ def _asked_for(standard, ironics, least, most):
     try:
         asked = microversion_parse.get_version(
             headers, service_type='baremetal', legacy_headers=[HEADER])
-        asked = most if (asked or '').lower() == 'latest' else asked or least
+        if (asked or '').lower() == 'latest':
+            asked = maximum
+        asked = asked or minimum
         parse = microversion_parse.parse_version_string
-        if parse(least) <= parse(asked) <= parse(most):
+        if parse(minimum) <= parse(asked) <= parse(maximum):
             return asked
     except (ValueError, TypeError):
         raise exception.NotAcceptable(f'Invalid value for {HEADER} header')
     raise exception.NotAcceptable(
         f'Version {asked} was requested but is not supported by this '
-        f'service. The supported version range is: [{least}, {most}].')
+        f'service. The supported version range is: [{minimum}, {maximum}].')

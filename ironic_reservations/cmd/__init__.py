@@ -13,7 +13,11 @@ from ironic_reservations import exception
 
 
 def command(main):
-    """Let a command end with one line and 2 when it cannot do its work."""
+    """Decorate a command's ``main``.
+
+    When the command cannot do its work, it ends with exit status 2 and one
+    line on standard error instead of a traceback.
+    """
     @functools.wraps(main)
     def wrapped():
         try:

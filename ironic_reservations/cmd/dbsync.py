@@ -16,7 +16,7 @@ from ironic_reservations.db import engine
 
 
 def alembic(connection):
-    """Alembic's configuration for our tree on a connection."""
+    """Return Alembic's configuration for our migrations on a connection."""
     config = alembic_config.Config()
     config.set_main_option('script_location', str(
         importlib.resources.files('ironic_reservations.db.migrations')))
@@ -33,7 +33,7 @@ COMMANDS = {
     'current': ('Show the revision of the database with its description.',
                 lambda config, revision: command.current(
                     config, verbose=True)),
-    'history': ('Show the revisions that there are.',
+    'history': ('Show all revisions.',
                 lambda config, revision: command.history(config)),
 }
 

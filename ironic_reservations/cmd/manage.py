@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ironic-reservations-manage: give back what nobody needs any more."""
+"""ironic-reservations-manage: give back nodes whose lease is over."""
 
 import sys
 

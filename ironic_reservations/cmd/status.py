@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ironic-reservations-status: is this installation ready?"""
+"""ironic-reservations-status: check that an installation is ready."""
 
 import sys
 
@@ -13,22 +13,22 @@ from ironic_reservations.cmd import dbsync
 from ironic_reservations.db import engine
 from ironic_reservations.db import models
 
-# Of the bits of wsrep_sync_wait.
+# The bit of wsrep_sync_wait that makes reads wait for other members' writes.
 _WAIT_FOR_READS = 1
 
 
 class Checks(upgradecheck.UpgradeCommands):
-    """What must hold before the API is (re)started."""
+    """The checks to pass before Ironic's API is started or restarted."""
 
     def _schema(self):
-        """The tables and columns that we stand on are there."""
+        """Check that the tables and columns that we read and write exist."""
         found = list(engine.problems(engine.connect()))
         return (upgradecheck.Result(upgradecheck.Code.FAILURE,
                                     '; '.join(found))
                 if found else upgradecheck.Result(upgradecheck.Code.SUCCESS))
 
     def _revision(self):
-        """Our table is at the newest revision."""
+        """Check that our table is at the newest revision."""
         with engine.connect().connect() as connection:
             newest = script.ScriptDirectory.from_config(
                 dbsync.alembic(connection)).get_current_head()
@@ -43,7 +43,7 @@ class Checks(upgradecheck.UpgradeCommands):
             f'"ironic-reservations-dbsync upgrade"')
 
     def _middleware(self):
-        """Ironic is told to load the plugin."""
+        """Check that ironic.conf tells Ironic to load the plugin."""
         if 'reservations' in conf.CONF.api.middleware:
             return upgradecheck.Result(upgradecheck.Code.SUCCESS)
         return upgradecheck.Result(
@@ -52,7 +52,7 @@ class Checks(upgradecheck.UpgradeCommands):
             'not serve /v1/reservations by itself')
 
     def _stale_reads(self):
-        """A member of a Galera cluster reads what the others have written."""
+        """Check that a Galera member reads what the others have written."""
         with engine.connect().connect() as connection:
             found = {} if connection.dialect.name != 'mysql' else dict(
                 connection.exec_driver_sql(

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``openstack baremetal reservation ...``"""
+"""The commands ``openstack baremetal reservation ...``"""

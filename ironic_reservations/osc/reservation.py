@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One class for each command; they stand on python-ironicclient."""
+"""The commands, a class for each; their docstrings are the help texts.
+
+Requests go through python-ironicclient, so that a user configures them as
+all other ``openstack baremetal`` commands.
+"""
 
 import copy
 import json
@@ -33,8 +37,8 @@ PROFILE_DETAILS = (*PROFILE[:-3], 'capabilities', 'conductor_group', 'shard',
 STATES = ('reserved', 'deploying', 'active', 'releasing', 'error',
           'unavailable')
 
-# Options of create that are keys of the request spec, with the attributes of
-# a flavor (openstacksdk's) that they override.
+# The options of create for sizes: the key of the request spec, the placeholder
+# and the help text of each.
 _SIZES = {'ram': ('memory_mb', '<MiB>', 'Memory of the node'),
           'vcpus': ('vcpus', '<number>', 'CPUs of the node'),
           'disk': ('root_gb', '<GiB>', 'Root disk of the instance'),
@@ -42,7 +46,8 @@ _SIZES = {'ram': ('memory_mb', '<MiB>', 'Memory of the node'),
                         'Ephemeral disk of the instance'),
           'swap': ('swap', '<MiB>', 'Swap disk of the instance')}
 
-# What an option overrides in a flavor's extra specs, as patterns of keys.
+# The extra specs of a flavor that an option overrides: patterns of their keys,
+# by the key of the request spec that the option sets.
 _OVERRIDDEN = {'memory_mb': r'resources[\w-]*:MEMORY_MB',
                'vcpus': r'resources[\w-]*:VCPU',
                'root_gb': r'resources[\w-]*:DISK_GB',
@@ -51,32 +56,48 @@ _OVERRIDDEN = {'memory_mb': r'resources[\w-]*:MEMORY_MB',
                'resource_class': r'resources[\w-]*:CUSTOM_.*',
                'candidate_nodes': 'reservations:candidate_nodes'}
 
-#: The longest value of an image property that a request may have.
+#: The most characters of an image property's value in a request.
 _LONGEST = 1024
 
-# ironicclient logs the last attempt of a request that fails, and raises it
-# too. Where one attempt is all, everything would be said twice.
-http.LOG.addFilter(
-    lambda record: not record.getMessage().endswith('Attempt 1 of 1'))
-
-
 def _request(cmd, method, url, **kwargs):
-    """One request through ironicclient; returns the answer's data."""
-    # A copy: other commands of an interactive shell have retries.
+    """Send one request through ironicclient and return the answer's data."""
+    # A copy, because this client belongs to all commands of an interactive
+    # shell, and the others shall keep their retries.
     client = copy.copy(cmd.app.client_manager.baremetal.http_client)
-    # A conflict does not go away by itself: show it at once.
+    # ironicclient would repeat a request that is answered with 409 or 503
+    # for ten seconds, but a conflict does not go away by itself.
     client.conflict_max_retries = 0
-    return client.json_request(
-        method, url, hooks={'response': _take_retry_after}, **kwargs)[1]
+    http.LOG.addFilter(_is_news)
+    try:
+        return client.json_request(
+            method, url, hooks={'response': _take_retry_after}, **kwargs)[1]
+    finally:
+        http.LOG.removeFilter(_is_news)
+
+
+def _is_news(record):
+    """Whether a line of ironicclient's log is not about to be printed anyway.
+
+    ironicclient logs the last attempt of a request that fails, and raises
+    its error too; where one attempt is all, a user would read it twice:
+    https://opendev.org/openstack/python-ironicclient/src/branch/master/ironicclient/common/http.py
+    """
+    return not record.getMessage().endswith('Attempt 1 of 1')
 
 
 def _take_retry_after(response, *args, **kwargs):
-    # ironicclient makes a TypeError of an error that has this header.
+    """Move the header Retry-After from an answer to an attribute.
+
+    ironicclient's ``from_response`` hands the header on to the constructor
+    of the error, which for most status codes does not take it, so that a
+    TypeError would hide the error:
+    https://opendev.org/openstack/python-ironicclient/src/branch/master/ironicclient/common/apiclient/exceptions.py
+    """
     response.retry_after = response.headers.pop('Retry-After', None)
 
 
 def _display(reservation):
-    """Columns and values for ShowOne."""
+    """Return the columns and values of a reservation for ShowOne."""
     values = dict(reservation,
                   request_spec=format_columns.DictColumn(
                       reservation['request_spec']))
@@ -84,7 +105,7 @@ def _display(reservation):
 
 
 def _headers(names):
-    """Column headers of keys: node_uuid is Node UUID."""
+    """Return the column headers of keys: that of node_uuid is Node UUID."""
     upper = {'uuid': 'UUID', 'id': 'ID', 'mb': 'MB', 'gb': 'GB',
              'vcpus': 'VCPUs', 'cpu': 'CPU'}
     return [' '.join(upper.get(word, word.title())
@@ -92,7 +113,7 @@ def _headers(names):
 
 
 class Profiles(columns.FormattableColumn):
-    """Hardware profiles: one a line for people, data for programs."""
+    """Hardware profiles: for people one on each line, for programs data."""
 
     def human_readable(self):
         return '\n'.join(
@@ -102,7 +123,7 @@ class Profiles(columns.FormattableColumn):
 
 
 class Explanation(columns.FormattableColumn):
-    """Why nodes do not match: a small table for people, data for programs."""
+    """Why nodes do not match: for people a table, for programs data."""
 
     def human_readable(self):
         table = prettytable.PrettyTable(['Eliminated by', 'Nodes'])
@@ -119,7 +140,10 @@ class Explanation(columns.FormattableColumn):
 
 
 def _is_locked(error):
-    """Nodes match but are locked at this moment; the server says it so."""
+    """Say whether an error means that nodes match but are locked just now.
+
+    The server then answers 422 with the header Retry-After.
+    """
     return (getattr(error, 'http_status', None) == 422
             and error.response.retry_after is not None)
 
@@ -205,7 +229,7 @@ class CreateReservation(command.ShowOne):
         return _request(self, 'POST', PATH, body=body)
 
     def _explain(self, error):
-        """Print why no node matches, where the server says it."""
+        """Print why no node matches, if the answer has an explanation."""
         if getattr(error, 'http_status', None) == 422:
             explanation = json.loads(error.response.content).get(
                 'explanation')
@@ -214,7 +238,7 @@ class CreateReservation(command.ShowOne):
                       file=self.app.stderr)
 
     def _request(self, args):
-        """The request spec: flavor and image, overridden by the options."""
+        """Build the request spec: flavor and image, then the options."""
         body = {}
         if args.flavor:
             body.update(self._flavor(args.flavor))
@@ -231,7 +255,7 @@ class CreateReservation(command.ShowOne):
         return body
 
     def _find(self, service, kind, ident, **more):
-        """A flavor or an image by name or ID."""
+        """Look up a flavor or an image by name or ID."""
         try:
             proxy = getattr(self.app.client_manager.sdk_connection, service)
             find = getattr(proxy, f'find_{kind}')
@@ -241,6 +265,7 @@ class CreateReservation(command.ShowOne):
                 f'Cannot look up {kind} "{ident}": {error}')
 
     def _flavor(self, ident):
+        """Return what a flavor asks for, as keys of the request spec."""
         flavor = self._find('compute', 'flavor', ident, get_extra_specs=True)
         return {'memory_mb': flavor.ram, 'vcpus': flavor.vcpus,
                 'root_gb': flavor.disk, 'ephemeral_gb': flavor.ephemeral,
@@ -249,13 +274,16 @@ class CreateReservation(command.ShowOne):
                 'extra_specs': dict(flavor.extra_specs or {})}
 
     def _image(self, ident):
+        """Return the value of the request spec's key ``image``."""
         image = self._find('image', 'image', ident)
-        # Nova's older names, which the SDK has as attributes, and over them
-        # the newer ones.
+        # The SDK turns the properties of Nova's older names into attributes.
+        # A property of the newer name takes precedence, as in Nova.
         properties = {'hw_architecture': image.architecture,
                       'img_hv_type': image.hypervisor_type,
                       **(image.properties or {})}
-        # An image may carry texts of any length, which no node can match.
+        # An image may have properties of any length, such as descriptions.
+        # The API refuses long ones, and none of them is matched, so they are
+        # left out.
         return {'id': image.id,
                 'properties': {name: str(value)
                                for name, value in properties.items()
@@ -265,7 +293,7 @@ class CreateReservation(command.ShowOne):
 
 
 def _extra_specs(args, flavor):
-    """A flavor's extra specs, and over them what the options say."""
+    """Return a flavor's extra specs, overridden by what the options say."""
     traits = {**dict.fromkeys(args.trait, 'required'),
               **dict.fromkeys(args.forbidden_trait, 'forbidden')}
     capabilities = dict(map(_capability, args.capability))
@@ -286,7 +314,7 @@ def _extra_specs(args, flavor):
     ])
     specs = {key: value for key, value in flavor.items()
              if not re.fullmatch(overridden, key)}
-    # Flavors have them in one key too: "a,b:c".
+    # A flavor may also name several capabilities in one key: "a,b:c".
     together = [item for item in specs.pop('capabilities', '').split(',')
                 if item and item.partition(':')[0].strip()
                 not in capabilities]
@@ -304,7 +332,7 @@ def _extra_specs(args, flavor):
 
 
 def _capability(text):
-    """Name and value, None for any value."""
+    """Split ``<name>=<value>``; the value is None where there is none."""
     found = re.fullmatch(r'([^\s=:,<>!]+)(?:[=:](.*))?', text, re.DOTALL)
     if not found:
         raise exceptions.CommandError(
@@ -353,7 +381,7 @@ class ListReservation(command.Lister):
             for reservation in self._all(query))
 
     def _all(self, query):
-        """Every reservation: the pages, one after the other."""
+        """Yield every reservation, page after page."""
         query = {name: value for name, value in query.items()
                  if value is not None}
         first, seen = query, set()
@@ -364,16 +392,17 @@ class ListReservation(command.Lister):
             except exc.BadRequest:
                 if query is first:
                     raise
-                # What the page before ended with has been released
-                # meanwhile: begin again.
+                # The marker is refused, because the reservation that the
+                # page before ended with has been released meanwhile. Begin
+                # again; what was yielded already is skipped below.
                 query = first
                 continue
             for reservation in page['reservations']:
                 if reservation['instance_uuid'] not in seen:
                     seen.add(reservation['instance_uuid'])
                     yield reservation
-            # The link may name a host that only the server's side knows:
-            # take its query, not its address.
+            # Only the query of the link is used, because behind a proxy the
+            # host in it may be one that clients cannot reach.
             query = page.get('next') and dict(urllib.parse.parse_qsl(
                 urllib.parse.urlsplit(page['next']).query))
 
@@ -473,7 +502,7 @@ class DeleteReservation(command.Command):
 
 
 def _path(instance_uuid):
-    # Anything else may be another path of the API.
+    # Another text could name another path of the API, such as "capacity".
     if not uuidutils.is_uuid_like(instance_uuid):
         raise exc.ClientException(f'"{instance_uuid}" is not a UUID')
     return f'{PATH}/{instance_uuid}'

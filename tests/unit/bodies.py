@@ -3,10 +3,10 @@
 
 from hypothesis import strategies as st
 
-from ironic_reservations.api import schema
+from ironic_reservations import request_spec
 
-integers = st.none() | st.integers(0, schema.MAX_INT) | st.sampled_from(
-    [0, 1, 2, schema.MAX_INT])
+integers = st.none() | st.integers(0, request_spec.MAX_INT) | st.sampled_from(
+    [0, 1, 2, request_spec.MAX_INT])
 
 
 def text(longest=255, least=0):

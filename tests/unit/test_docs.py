@@ -155,7 +155,7 @@ def test_samples_are_shown(name):
 
 
 def test_samples_are_what_is_taken_and_given():
-    request = schema.request_spec(
+    request = schema.create_body(
         SAMPLES['reservation-create-request.json'])
     spec = request_spec.RequestSpec.from_dict(request)
     made = SAMPLES['reservation-create-response.json']

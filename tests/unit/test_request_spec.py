@@ -177,7 +177,7 @@ def test_capability_that_is_understood(value):
 @hypothesis.settings(deadline=None, max_examples=1000)
 def test_valid_body_is_parsed_or_refused(body):
     """And what is parsed stands for itself."""
-    schema.request_spec(body)
+    schema.create_body(body)
     try:
         spec = parse(body)
     except exception.InvalidInput as error:

@@ -20,7 +20,7 @@ UUID = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
 
 def validate(body):
     """What the controller does with the bytes of a body."""
-    return schema.request_spec(schema.parse(body))
+    return schema.create_body(schema.parse(body))
 
 
 def refused(function, *args):
@@ -99,6 +99,40 @@ def test_bad_value_is_refused_by_the_name_of_its_field(field, text):
 def test_bad_key_is_refused_by_its_name(key, name):
     body = f'{{"extra_specs": {{{key}: "value"}}}}'
     assert refused(validate, body.encode()) == name
+
+
+VALIDATORS = {name: value for name, value in vars(schema).items()
+              if isinstance(value, schema.Validator)}
+
+
+def keywords(part):
+    """Every keyword of a schema that refuses something, and its value."""
+    for keyword, value in part.items():
+        if keyword == 'properties':
+            for inner in value.values():
+                yield from keywords(inner)
+        elif isinstance(value, dict):
+            yield from keywords(value)
+        elif keyword != 'additionalProperties':
+            yield keyword, value
+
+
+@pytest.mark.parametrize('name', VALIDATORS)
+def test_every_keyword_is_put_into_words(name):
+    for keyword, value in keywords(VALIDATORS[name].schema):
+        assert schema.requirement(keyword, value), (keyword, value)
+
+
+@pytest.mark.parametrize('keyword, value', [('multipleOf', 2),
+                                            ('pattern', '^a')])
+def test_keyword_without_words_refuses_all_the_same(keyword, value):
+    validate_one = schema.Validator(
+        {'properties': {'name': {keyword: value}}}, 'body')
+    bad = 3 if keyword == 'multipleOf' else 'b'
+    with pytest.raises(exception.InvalidInput) as caught:
+        validate_one({'name': bad})
+    assert str(caught.value) == (
+        f'name: does not satisfy "{keyword}" of its schema')
 
 
 def test_unknown_key_is_shown_safely():
@@ -182,7 +216,7 @@ def test_valid_body_comes_through_unchanged(body):
                          ids=repr)
 def test_wsme_takes_what_is_no_integer(value, taken):
     assert wsme_json.fromjson(int, value) == taken
-    assert refused(schema.request_spec, {'memory_mb': value}) == 'memory_mb'
+    assert refused(schema.create_body, {'memory_mb': value}) == 'memory_mb'
 
 
 @pytest.mark.parametrize('body', [b'[]', b'null'])

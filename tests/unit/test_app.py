@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The WSGI stack, in a process that belongs to Ironic."""
+
+import base64
+import importlib
+import logging
+
+import bcrypt
+from ironicclient.common import http
+from oslo_config import cfg
+from oslo_config import fixture
+from oslo_middleware import cors
+import pytest
+import webob
+
+from ironic_reservations import conf
+from ironic_reservations import middleware
+from ironic_reservations.api import version
+from ironic_reservations.osc import reservation as osc_reservation
+
+ORIGIN = 'http://dashboard.example'
+# A path that is refused without a look into the database.
+URL = '/v1/reservations/not-a-uuid'
+
+
+@pytest.fixture
+def host():
+    """The configuration of a process that has made Ironic's application."""
+    conf.register_opts()
+    with fixture.Config(conf.CONF) as config:
+        config.config(auth_strategy='noauth')
+        cors.CORS(None, conf.CONF)
+        config.config(group='cors', allowed_origin=[ORIGIN])
+        yield config
+
+
+@pytest.fixture
+def basic_auth(host, tmp_path):
+    """Ironic's option names the password file, oslo.middleware's another."""
+    users = tmp_path / 'htpasswd'
+    users.write_bytes(b'user:' + bcrypt.hashpw(b'secret', bcrypt.gensalt(4)))
+    host.config(auth_strategy='http_basic',
+                http_basic_auth_user_file=str(users))
+
+
+def answer(application, method='GET', **headers):
+    request = webob.Request.blank(URL, method=method, headers={
+        name.replace('_', '-'): value for name, value in headers.items()})
+    return request.get_response(application)
+
+
+def state_of_the_process():
+    """What is configured, and how every logger and its handlers are set."""
+    options = {}
+    for name, value in conf.CONF.items():
+        if isinstance(value, cfg.ConfigOpts.GroupAttr):
+            options |= {(name, key): (each, conf.CONF.get_location(key, name))
+                        for key, each in value.items()}
+        else:
+            options[name] = value, conf.CONF.get_location(name)
+    loggers = [logging.getLogger(), *(
+        logging.getLogger(name) for name in logging.root.manager.loggerDict)]
+    return options, {
+        logger.name: (logger.level, logger.propagate, logger.disabled,
+                      [*logger.filters], [
+                          (handler, handler.level, [*handler.filters])
+                          for handler in logger.handlers])
+        for logger in loggers}
+
+
+@pytest.mark.parametrize('strategy', ['noauth', 'keystone', 'http_basic'])
+def test_the_host_process_stays_as_it_was(host, basic_auth, strategy):
+    host.config(auth_strategy=strategy)
+    options, loggers = state_of_the_process()
+    middleware.ReservationsMiddleware(webob.exc.HTTPNotFound())
+    # What was not there before, an option of a library, harms nobody.
+    options_now, loggers_now = state_of_the_process()
+    assert {key: options_now[key] for key in options} == options
+    assert {name: loggers_now[name] for name in loggers} == loggers
+
+
+def test_preflight(host):
+    application = middleware.ReservationsMiddleware(webob.exc.HTTPNotFound())
+    response = answer(application, 'OPTIONS', Origin=ORIGIN,
+                      Access_Control_Request_Method='DELETE',
+                      Access_Control_Request_Headers=version.HEADER)
+    assert response.status_int == 200
+    assert response.headers['Access-Control-Allow-Origin'] == ORIGIN
+    assert response.headers['Access-Control-Allow-Methods'] == 'DELETE'
+
+
+@pytest.mark.parametrize('configured', [[], ['X-Mine', version.HEADER]])
+def test_page_may_read_the_versions(host, configured):
+    host.config(group='cors', expose_headers=configured)
+    application = middleware.ReservationsMiddleware(webob.exc.HTTPNotFound())
+    response = answer(application, Origin=ORIGIN)
+    exposed = response.headers['Access-Control-Expose-Headers'].split(',')
+    assert sorted(exposed) == sorted({
+        *configured, version.HEADER, version.MIN_HEADER, version.MAX_HEADER})
+
+
+def test_no_cors_headers_for_another_page(host):
+    application = middleware.ReservationsMiddleware(webob.exc.HTTPNotFound())
+    response = answer(application, Origin='http://elsewhere.example')
+    assert 'Access-Control-Allow-Origin' not in response.headers
+
+
+@pytest.mark.parametrize('password, status', [('secret', 400),
+                                              ('guessed', 401)])
+def test_basic_auth_knows_ironics_users(basic_auth, password, status):
+    application = middleware.ReservationsMiddleware(webob.exc.HTTPNotFound())
+    token = base64.b64encode(f'user:{password}'.encode()).decode()
+    response = answer(application, Authorization=f'Basic {token}')
+    assert response.status_int == status
+    assert ('WWW-Authenticate' in response.headers) == (status == 401)
+
+
+def test_commands_filter_no_log_of_the_openstack_process():
+    importlib.reload(osc_reservation)
+    assert http.LOG.filters == []
