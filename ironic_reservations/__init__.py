@@ -31,8 +31,8 @@ other, the guarded update first; the unique keys say if the instance has one
 already; and only a fleet that was counted later than the request came may say
 that there is none.
 
-Five things outlast a request, none of which is ever believed: the count of
-the fleet (``fleet``), the nodes on a shelf and that a shelf was empty a moment
-ago (``shelf``), when leases were looked for (``interval``), and what was parsed
-or compiled once (``functools`` caches of pure functions).
+What outlasts a request is never believed: the count of the fleet (``fleet``),
+the nodes on a shelf, and that it was empty a moment ago (``shelf``), when
+leases were looked for (``interval``), and what was parsed or compiled once
+(``functools`` caches of pure functions).
 """
