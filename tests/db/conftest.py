@@ -26,6 +26,9 @@ from tools import services
 
 conf.register_opts()
 
+#: The instance of the fixture ``held``.
+INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
+
 INTERFACES = {'boot': 'fake', 'deploy': 'fake', 'management': 'fake',
               'network': 'noop', 'power': 'fake', 'vendor': 'no-vendor'}
 
@@ -102,6 +105,16 @@ def fleet(database, monkeypatch):
     fleet = Fleet(database.engine)
     yield fleet
     fleet.clear()
+
+
+@pytest.fixture
+def held(fleet):
+    """A node that compute-1 holds, and one that is free."""
+    fleet.node_id = fleet.node()
+    fleet.hold(INSTANCE, owner=reservations.Owner(host='compute-1'),
+               resource_class='gold', memory_mb=1000)
+    fleet.node()
+    return fleet
 
 
 @pytest.fixture

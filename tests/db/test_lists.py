@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists of reservations: order, pages, filters."""
+
+import datetime
+import random
+import uuid
+
+import pytest
+import sqlalchemy as sa
+
+from ironic_reservations import exception
+from ironic_reservations import reservations
+from ironic_reservations.db import models
+
+
+@pytest.fixture
+def listed(fleet):
+    """Seven reservations, with nulls and equals among their columns."""
+    hosts = ['b', None, 'a', 'b', None, '', 'A']
+    ids = fleet.add(*({'resource_class': 'gold' if n % 2 else 'silver',
+                       'name': f'node-{n}'} for n in range(7)))
+    for n in random.sample(range(7), 7):
+        fleet.hold(owner=reservations.Owner(hosts[n], 'p' if n % 3 else None,
+                               'u' if n % 2 else None),
+                   candidate_nodes=[f'node-{n}'])
+        fleet.execute(sa.update(models.reservations).where(
+            models.reservations.c.node_id == ids[n]).values(
+                expires_at=None if n % 3 else datetime.datetime(2100, 1, n+1),
+                updated_at=None if n % 2 else datetime.datetime(2026, 1, 1)))
+    return fleet
+
+
+def pages(limit, **query):
+    """All pages, one after the other."""
+    found, marker = [], None
+    while True:
+        page = reservations.find(limit=limit, marker=marker, **query)
+        assert len(page) <= limit
+        found += page
+        if len(page) < limit:
+            return found
+        marker = page[-1].instance_uuid
+
+
+@pytest.mark.parametrize('sort_dir', ['asc', 'desc'])
+@pytest.mark.parametrize('sort_key', reservations.SORT_KEYS)
+def test_sorted(listed, sort_key, sort_dir):
+    """NULL is the least; equals by id."""
+    def order(found):
+        value = getattr(found, sort_key)
+        return (value not in (None, ''), value or 0, found.id)
+
+    everything = reservations.find()
+    expected = sorted(everything, key=order, reverse=sort_dir == 'desc')
+    query = {'sort_key': sort_key, 'sort_dir': sort_dir}
+    assert len(expected) == 7
+    assert reservations.find(**query) == expected
+    for limit in (1, 2, 3, 7, 100):
+        assert pages(limit, **query) == expected
+
+
+def test_pages_while_rows_come_and_go(listed):
+    """What was there all the time is seen once."""
+    first = reservations.find(limit=3, sort_key='host')
+    reservations.release(first[0].instance_uuid)
+    listed.node(resource_class='bronze')
+    new, _ = listed.hold(resource_class='bronze',
+                         owner=reservations.Owner('zz'))
+    rest = reservations.find(marker=first[-1].instance_uuid, sort_key='host')
+    assert len(rest) == 5 and rest[-1].id == new.id
+    assert not {each.id for each in first} & {each.id for each in rest}
+
+
+@pytest.mark.parametrize('query, count', [
+    ({'host': 'b'}, 2), ({'host': 'a'}, 1), ({'host': 'A'}, 1),
+    ({'host': 'c'}, 0), ({'node': 'node-3'}, 1), ({'node': 'node'}, 0),
+    ({'resource_class': 'gold'}, 3), ({'resource_class': 'silver'}, 4),
+    ({'project_id': 'p'}, 4), ({'project_id': 'P'}, 0),
+    ({'state': 'reserved'}, 7), ({'state': 'active'}, 0),
+    ({'restricted_to': 'p'}, 4),
+    ({'restricted_to': 'p', 'project_id': 'q'}, 0),
+    ({'host': 'b', 'resource_class': 'gold'}, 1), ({'limit': 2}, 2),
+], ids=str)
+def test_filters(listed, query, count):
+    assert len(reservations.find(**query)) == count
+
+
+def test_filter_by_the_uuid_of_a_node(listed):
+    one = reservations.find()[2]
+    assert reservations.find(node=one.node_uuid) == [one]
+
+
+def test_filters_on_every_page(listed):
+    expected = reservations.find(resource_class='silver')
+    assert pages(1, resource_class='silver') == expected
+
+
+@pytest.mark.parametrize('restricted_to', [None, 'p', 'q'])
+def test_marker_that_is_none(listed, restricted_to):
+    with pytest.raises(exception.InvalidInput) as caught:
+        reservations.find(restricted_to, marker=str(uuid.uuid4()))
+    assert caught.value.field == 'marker'
+
+
+def test_marker_of_another_project(listed):
+    """It says nothing of what is there."""
+    other, = [each for each in reservations.find()
+              if each.node_name == 'node-0']
+    with pytest.raises(exception.InvalidInput):
+        reservations.find('p', marker=other.instance_uuid)

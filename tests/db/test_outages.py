@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is held and let go when the database fails."""
+
+import time
+
+from oslo_db import exception as db_exc
+import pytest
+
+from ironic_reservations import reservations
+
+INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
+HOST_1 = reservations.Owner(host='compute-1')
+HOST_2 = reservations.Owner(host='compute-2')
+GOLD = {'resource_class': 'gold', 'memory_mb': 1000}
+
+#: The statement that makes a node somebody's, or lets it go.
+HOLD = 'UPDATE nodes SET instance_uuid'
+
+
+LOST = db_exc.DBConnectionError()
+
+
+def test_commit_of_a_hold_whose_answer_is_lost(fleet):
+    fleet.add(*({} for _ in range(5)))
+    with fleet.commit_fails(LOST, after=True), fleet.counted(HOLD) as tried:
+        held, created = fleet.hold(INSTANCE, **GOLD)
+    # The retry reads before it writes.
+    assert created and tried == [1]
+    assert fleet.held == {held.node_id: INSTANCE}
+
+
+@pytest.mark.parametrize('error', [LOST, db_exc.DBDeadlock()], ids=repr)
+def test_commit_of_a_hold_that_fails(fleet, error):
+    fleet.add(*({} for _ in range(5)))
+    with fleet.commit_fails(error):
+        held, created = fleet.hold(INSTANCE, **GOLD)
+    assert created
+    assert fleet.held == {held.node_id: INSTANCE}
+
+
+def test_commit_of_a_release_whose_answer_is_lost(held):
+    with held.commit_fails(LOST, after=True):
+        reservations.release(INSTANCE)
+    assert held.held == {}
+
+
+@pytest.mark.parametrize('error', [LOST, db_exc.DBDeadlock()], ids=repr)
+def test_commit_of_a_release_that_fails(held, error):
+    with held.commit_fails(error):
+        reservations.release(INSTANCE)
+    assert held.held == {}
+
+
+def test_commit_of_a_move_whose_answer_is_lost(held):
+    with held.commit_fails(LOST, after=True):
+        found, created = held.hold(INSTANCE, owner=HOST_2, **GOLD)
+    assert not created and found.host == 'compute-2'
+    assert held.held == {held.node_id: INSTANCE}
+
+
+def test_commit_is_lost_and_another_releases(fleet):
+    """Read back, it is not there: the hold is made once more."""
+    fleet.add({}, {})
+    with fleet.commit_fails(LOST, after=True, then=fleet.free):
+        held, created = fleet.hold(INSTANCE, **GOLD)
+    assert created and fleet.held == {held.node_id: INSTANCE}
+
+
+def test_commit_is_lost_and_another_holds(fleet):
+    """Read back, it is another's: this request has not made it."""
+    def again():
+        fleet.free()
+        fleet.hold(INSTANCE, **GOLD)
+
+    fleet.add({}, {})
+    with fleet.commit_fails(LOST, after=True, then=again):
+        held, created = fleet.hold(INSTANCE, **GOLD)
+    assert not created and fleet.held == {held.node_id: INSTANCE}
+
+
+@pytest.mark.parametrize('statement', [
+    HOLD, 'INSERT INTO reservations', 'SELECT'])
+@pytest.mark.parametrize('error', [LOST, db_exc.DBDeadlock()], ids=repr)
+def test_statement_of_a_hold_that_fails(fleet, statement, error):
+    fleet.add(*({} for _ in range(5)))
+
+    def fail():
+        raise error
+
+    with fleet.before(statement, fail, times=2):
+        held, created = fleet.hold(INSTANCE, **GOLD)
+    assert created
+    assert fleet.held == {held.node_id: INSTANCE}
+
+
+def test_connection_lost_while_it_lay_idle(fleet, option):
+    """A new one may do, however long it takes to find that out."""
+    option(deadline=1)
+    fleet.add({})
+
+    def fail():
+        time.sleep(1.1)
+        raise LOST
+
+    with fleet.before('SELECT', fail):
+        assert fleet.hold(INSTANCE, **GOLD)[1]
+    with fleet.before('SELECT', fail, times=2), pytest.raises(type(LOST)):
+        fleet.hold(INSTANCE, **GOLD)
+
+
+def test_deadlocks_end_at_the_deadline(fleet, option):
+    option(deadline=1)
+    fleet.add({})
+
+    def fail():
+        raise db_exc.DBDeadlock()
+
+    began = time.monotonic()
+    with fleet.before(HOLD, fail, times=10000) as tried:
+        with pytest.raises(db_exc.DBDeadlock):
+            fleet.hold(INSTANCE, **GOLD)
+    assert 1 <= time.monotonic() - began < 5
+    assert len(tried) > 3
+    assert fleet.held == {}
+
+
+def test_database_is_away(fleet):
+    """Who asks is told soon: workers are not to be kept by waiting."""
+    fleet.add({})
+
+    def fail():
+        raise LOST
+
+    with fleet.before(HOLD, fail, times=100) as tried:
+        with pytest.raises(db_exc.DBConnectionError):
+            fleet.hold(INSTANCE, **GOLD)
+    assert 1 < len(tried) < 10
+    assert fleet.held == {}
+
+
+@pytest.mark.parametrize('error', [LOST, db_exc.DBDeadlock()], ids=repr)
+def test_statement_of_a_repeat_that_fails(held, error):
+    """What was held before is no hold of this request."""
+    def fail():
+        raise error
+
+    with held.before('UPDATE', fail):
+        found, created = held.hold(INSTANCE, owner=HOST_1, lease=600, **GOLD)
+    assert not created and found.expires_at
+    assert held.held == {held.node_id: INSTANCE}
+
+
+@pytest.mark.parametrize('statement', [
+    HOLD, 'DELETE FROM reservations', 'SELECT'])
+@pytest.mark.parametrize('error', [LOST, db_exc.DBDeadlock()], ids=repr)
+def test_statement_of_a_release_that_fails(held, statement, error):
+    def fail():
+        raise error
+
+    with held.before(statement, fail, times=2):
+        reservations.release(INSTANCE)
+    assert held.held == {}
+
+
+def test_rollback_that_fails(fleet, monkeypatch):
+    """Nothing stays open on a connection that goes back to the pool.
+
+    (SQLite's has no pool: it is closed.)
+    """
+    node_id = fleet.node()
+    dialect, error = fleet.engine.dialect, db_exc.DBDataError()
+    rollback = dialect.do_rollback
+
+    def fail_once(connection):
+        monkeypatch.setattr(dialect, 'do_rollback', rollback)
+        raise error
+
+    def fail():
+        monkeypatch.setattr(dialect, 'do_rollback', fail_once)
+        raise error
+
+    with fleet.before('INSERT INTO reservations', fail):
+        with pytest.raises(db_exc.DBDataError):
+            fleet.hold(INSTANCE, **GOLD)
+    # No lock of it is left.
+    fleet.edit(node_id, maintenance=True)
+    assert fleet.held == {}
+
+
+def test_error_that_no_retry_helps_leaves_nothing(fleet):
+    fleet.node()
+
+    def fail():
+        raise db_exc.DBDataError()
+
+    with fleet.before('INSERT INTO reservations', fail):
+        with pytest.raises(db_exc.DBDataError):
+            fleet.hold(INSTANCE, **GOLD)
+    assert fleet.held == {}
