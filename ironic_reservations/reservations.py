@@ -156,31 +156,41 @@ def _hold(request):
     if PASSING.due() and _give_back_lapsed(IN_PASSING) == IN_PASSING:
         PASSING.again()
     answer = _repeat(request) if request.written else None
-    candidates = request.matcher.spec.candidate_nodes
-    # The nodes that a request names are looked up as they are now.
-    counted = None if candidates else fleet.recent()
+    # Nodes that a request names are looked up without a count.
+    counted = (None if request.matcher.spec.candidate_nodes
+               else fleet.recent())
     verdict = None
     while answer is None:
         held, tried = _take_best(request, counted)
         # That the instance is not a new one is told by the unique keys, or
         # by a search that has found no node: so it is asked only here.
         answer = (held, True) if held else _repeat(request)
-        if answer is not None:
-            break
-        engine.check_deadline()
-        if tried is not None:
-            verdict = None
-            continue
-        given_back = _give_back_lapsed()
-        if verdict and not given_back:
-            # What was counted as matching is read otherwise by Python.
-            raise explanation.refusal(verdict)
-        # Only a count that is younger than the request may say "none".
-        counted = fleet.fresh(candidates)
-        verdict = explanation.verdict(request.matcher, counted)
-        if not verdict['matching_nodes']:
-            raise explanation.refusal(verdict)
+        if answer is None:
+            engine.check_deadline()
+            counted, verdict = (
+                (counted, None) if tried else _recount(request, verdict))
     return answer
+
+
+def _recount(request, verdict):
+    """Count the fleet, because a search has found no node.
+
+    Only a count that is younger than the request may say that there is none,
+    and only after all that has lapsed was given back.
+
+    :param verdict: on the last such count, if a search has gone by it.
+    :returns: fleet.Fleet that has matching nodes, and the verdict on it.
+    :raises: NoMatchingNode.
+    """
+    given_back = _give_back_lapsed()
+    if verdict and not given_back:
+        # What was counted as matching is read otherwise by Python.
+        raise explanation.refusal(verdict)
+    counted = fleet.fresh(request.matcher.spec.candidate_nodes)
+    verdict = explanation.verdict(request.matcher, counted)
+    if not verdict['matching_nodes']:
+        raise explanation.refusal(verdict)
+    return counted, verdict
 
 
 def _take_best(request, counted):
