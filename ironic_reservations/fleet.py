@@ -20,6 +20,7 @@ import time
 from oslo_log import log
 
 from ironic_reservations import matching
+from ironic_reservations.db import counting
 from ironic_reservations.db import engine
 from ironic_reservations.db import functions
 from ironic_reservations.db import queries
@@ -132,7 +133,7 @@ class Fleet:
 
 @engine.retry
 def count(candidates=(), with_hosts=False):
-    """Count the fleet as it is now: one aggregate query.
+    """Count the fleet as it is now: see ``db.counting``.
 
     :param candidates: sets of UUIDs and names; a node that is in one of them
         becomes a profile of its own, with its uuid and name.
@@ -140,14 +141,10 @@ def count(candidates=(), with_hosts=False):
     :returns: Fleet.
     """
     began = time.monotonic()
-    rows = collections.defaultdict(list)
-    for row in engine.rows(queries.fleet(candidates, with_hosts)):
-        facts = tuple((name, functions.as_text(value))
-                      for name, value in row._mapping.items()
-                      if name.startswith(('profile_', 'candidate_')))
-        rows[facts].append(row._mapping)
-    fleet = Fleet(tuple(_profile(dict(facts), alike)
-                        for facts, alike in rows.items()))
+    kinds = collections.defaultdict(list)
+    for kind in counting.rows(candidates, with_hosts):
+        kinds[tuple(kind.facts.items()), kind.candidate].append(kind)
+    fleet = Fleet(tuple(map(_profile, kinds.values())))
     LOG.debug('Counted %(nodes)d nodes in %(profiles)d hardware profiles '
               'within %(seconds).3f s',
               {'nodes': fleet.total, 'profiles': len(fleet.profiles),
@@ -155,18 +152,17 @@ def count(candidates=(), with_hosts=False):
     return fleet
 
 
-def _profile(labelled, rows):
-    """A Profile of the rows that differ in ``reason`` and ``host`` alone."""
+def _profile(kinds):
+    """A Profile of the kinds that differ in their reason and host alone."""
     counts, held = collections.Counter(), collections.Counter()
-    for row in rows:
-        counts[row['reason']] += row['nodes']
-        if row.get('host') is not None:
-            held[functions.as_text(row['host'])] += row['nodes']
+    for kind in kinds:
+        counts[kind.reason] += kind.nodes
+        if kind.host is not None:
+            held[kind.host] += kind.nodes
+    uuid, name = kinds[0].candidate or (None, None)
     return Profile.of(
-        {name: labelled[f'profile_{name}'] for name in queries.PROFILE},
-        counts, min(row['first'] for row in rows),
-        max(row['last'] for row in rows), held,
-        labelled.get('candidate_uuid'), labelled.get('candidate_name'))
+        kinds[0].facts, counts, min(kind.first for kind in kinds),
+        max(kind.last for kind in kinds), held, uuid, name)
 
 
 class Latest:

@@ -11,7 +11,6 @@ import functools
 
 import sqlalchemy as sa
 
-from ironic_reservations import matching
 from ironic_reservations.db import functions as fn
 from ironic_reservations.db import models
 
@@ -73,7 +72,7 @@ _EXPIRED = reservations.c.expires_at <= fn.utcnow()
 #: The lease is over: gone from every read, the node counts as free.
 LAPSED = sa.and_(CARRIED, _EXPIRED, ~TOUCHED)
 
-_LIVE = sa.or_(reservations.c.expires_at.is_(None), ~_EXPIRED, TOUCHED)
+LIVE = sa.or_(reservations.c.expires_at.is_(None), ~_EXPIRED, TOUCHED)
 
 
 def equal(column, text):
@@ -106,56 +105,6 @@ PROFILE = {
     'traits': fn.trait_set(),
     'irregular_properties': fn.irregular_properties(nodes.c.properties),
 }
-
-_LAPSED_NODES = sa.select(reservations.c.node_id).join_from(
-    reservations, nodes, CARRIED).where(LAPSED).correlate(None)
-
-#: What each of ``matching.REASONS`` means, in that order.
-_REASONS = dict(zip(matching.REASONS, (
-    sa.and_(nodes.c.instance_uuid.is_not(None),
-            nodes.c.id.not_in(_LAPSED_NODES)),
-    nodes.c.allocation_id.is_not(None),
-    nodes.c.maintenance == sa.true(),
-    sa.func.coalesce(nodes.c.provision_state, '') != 'available',
-    nodes.c.retired == sa.true(),
-    nodes.c.power_state.is_(None),
-    nodes.c.parent_node.is_not(None),
-    nodes.c.reservation.is_not(None),
-), strict=True))
-
-
-def fleet(candidates=(), with_hosts=False):
-    """Count the nodes by hardware profile and by why they cannot be held.
-
-    SELECT resource_class, ..., JSON_VALUE(properties, '$.memory_mb'), ...,
-           (SELECT GROUP_CONCAT(trait ...)) AS traits, CASE ... END AS reason,
-           COUNT(*), MIN(id), MAX(id)
-    FROM nodes GROUP BY <all but the count>
-
-    :param candidates: sets of UUIDs and names: nodes that are in one of them
-        make groups of their own, with their uuid and name.
-    :param with_hosts: tell apart, too, which host holds them.
-    """
-    keys = [fn.exact(column).label(f'profile_{name}')
-            for name, column in PROFILE.items()]
-    keys.append(sa.case(*((when, sa.literal(reason))
-                          for reason, when in _REASONS.items()),
-                        else_=sa.null()).label('reason'))
-    keys += [sa.case((sa.or_(*map(named, candidates)), nodes.c[name]),
-                     else_=sa.null()).label(f'candidate_{name}')
-             for name in ('uuid', 'name') if candidates]
-    source = nodes
-    if with_hosts:
-        keys.append(fn.exact(reservations.c.host).label('host'))
-        source = nodes.outerjoin(reservations, sa.and_(CARRIED, _LIVE))
-    # By the labels, so that no expression is evaluated twice.
-    labels = [sa.literal_column(key.name) for key in keys]
-    return sa.select(
-        *keys, sa.func.count().label('nodes'),
-        sa.func.min(nodes.c.id).label('first'),
-        sa.func.max(nodes.c.id).label('last'),
-    ).select_from(source).group_by(*labels)
-
 
 _SHARED = models.fleet_count
 _THE_ROW = _SHARED.c.id == 1
@@ -204,7 +153,7 @@ def end_count(**values):
 def in_profiles(profiles):
     """Nodes of some hardware profiles.
 
-    :param profiles: the facts of each, as ``fleet`` gave them. Of many
+    :param profiles: the facts of each, as ``counting`` gave them. Of many
         profiles only the resource classes are compared, because a statement
         cannot be arbitrarily long; the caller sorts the others out.
     """
@@ -241,7 +190,7 @@ def page(where, restricted_to, first, last, limit):
 
 
 def page_of_profile(profile, first, last, limit):
-    """The same of one hardware profile, whose facts ``fleet`` gave.
+    """The same of one hardware profile, whose facts ``counting`` gave.
 
     Only those columns are read in which its nodes differ.
     """
@@ -366,7 +315,7 @@ def live(restricted_to=None):
 
     :param restricted_to: only those of this project; None for all.
     """
-    query = _view(reservations.join(nodes, CARRIED)).where(_LIVE)
+    query = _view(reservations.join(nodes, CARRIED)).where(LIVE)
     return query if restricted_to is None else query.where(
         equal(reservations.c.project_id, restricted_to))
 
@@ -458,7 +407,7 @@ def renew(reservation_id, host, lease):
     return sa.update(reservations).where(
         reservations.c.id == reservation_id,
         sa.exists().where(
-            CARRIED, nodes.c.provision_state == 'available', _LIVE
+            CARRIED, nodes.c.provision_state == 'available', LIVE
         ).correlate(reservations),
     ).values(host=host, expires_at=expiry,
              updated_at=fn.utcnow())

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many nodes there are of each kind, counted by the database.
+
+Nodes are of one kind when no request can tell them apart: they have the same
+facts (``queries.PROFILE``), and the same reason keeps them from being held.
+"""
+
+import dataclasses
+
+import sqlalchemy as sa
+
+from ironic_reservations.db import engine
+from ironic_reservations.db import functions as fn
+from ironic_reservations.db import models
+from ironic_reservations.db import queries
+
+nodes = models.nodes
+node_traits = models.node_traits
+reservations = models.reservations
+
+_LAPSED_NODES = sa.select(reservations.c.node_id).join_from(
+    reservations, nodes, queries.CARRIED
+).where(queries.LAPSED).correlate(None)
+
+#: Why a node cannot be held: a word, and what is true of such a node. Where
+#: several are true the first one counts; an explanation has the same order.
+REASONS = {
+    'reserved': sa.and_(nodes.c.instance_uuid.is_not(None),
+                        nodes.c.id.not_in(_LAPSED_NODES)),
+    'allocated': nodes.c.allocation_id.is_not(None),
+    'maintenance': nodes.c.maintenance == sa.true(),
+    'not available':
+        sa.func.coalesce(nodes.c.provision_state, '') != 'available',
+    'retired': nodes.c.retired == sa.true(),
+    'power state unknown': nodes.c.power_state.is_(None),
+    'child node': nodes.c.parent_node.is_not(None),
+    'locked': nodes.c.reservation.is_not(None),
+}
+
+_REASON = sa.case(*((applies, sa.literal(reason))
+                    for reason, applies in REASONS.items()),
+                  else_=sa.null())
+
+
+@dataclasses.dataclass(frozen=True)
+class Counted:
+    """Nodes of one kind.
+
+    :param facts: what the database has of each of them, by the names of
+        ``queries.PROFILE``: texts, or None.
+    :param candidate: UUID and name of the only node that this is, if it is
+        among the candidates; else None.
+    :param reason: why they cannot be held, one of ``REASONS``; None: they
+        can.
+    :param host: the compute host that holds them, if hosts were asked for.
+    :param nodes: how many they are.
+    :param first: the least of their ids.
+    :param last: the greatest of their ids.
+    """
+
+    facts: dict
+    candidate: tuple | None
+    reason: str | None
+    host: str | None
+    nodes: int
+    first: int
+    last: int
+
+
+def rows(candidates=(), with_hosts=False):
+    """Count the nodes of each kind, as they are now.
+
+    A single statement counts, so that all numbers are of one moment.
+
+    :param candidates: sets of UUIDs and names. A node that is in one of them
+        is counted by itself.
+    :param with_hosts: whether to tell apart, too, which host holds them.
+    :returns: list of Counted, no two of them of the same kind.
+    """
+    statement = count(candidates, with_hosts, by_sample=can_sample())
+    return [_counted(row._mapping) for row in engine.rows(statement)]
+
+
+def can_sample():
+    """Whether the database can count by sample: MariaDB alone.
+
+    SQLite lacks the functions for it, and the regular expressions of MySQL 8
+    are of another kind.
+    """
+    return getattr(engine.get_engine().dialect, 'is_mariadb', False)
+
+
+def _counted(row):
+    uuid = row.get('candidate_uuid')
+    return Counted(
+        facts={name: fn.as_text(row[f'fact_{name}'])
+               for name in queries.PROFILE},
+        candidate=None if uuid is None else (uuid, row['candidate_name']),
+        reason=row['reason'], host=fn.as_text(row.get('host')),
+        # A sum is a Decimal.
+        nodes=int(row['nodes']), first=row['first'], last=row['last'])
+
+
+def count(candidates, with_hosts, by_sample):
+    """The statement that counts; ``rows`` runs it.
+
+    SELECT resource_class AS fact_resource_class, ...,
+           JSON_VALUE(properties, '$.cpus') AS fact_cpus, ...,
+           (SELECT GROUP_CONCAT(trait ...)) AS fact_traits,
+           CASE ... END AS reason,
+           COUNT(*) AS nodes, MIN(id) AS first, MAX(id) AS last
+    FROM nodes GROUP BY fact_resource_class, ..., reason
+
+    To read JSON takes most of the time, and thousands of nodes have the very
+    same. By sample, therefore, one node is read of each group of nodes whose
+    columns are the same:
+
+    SELECT <the facts and the reason>, SUM(alike.nodes) AS nodes,
+           MIN(alike.first) AS first, MAX(alike.last) AS last
+    FROM (<the groups: see alike()>) AS alike
+    JOIN nodes ON nodes.id = alike.first
+    GROUP BY fact_resource_class, ..., reason
+
+    It groups once more because columns that differ may mean the same, such
+    as {"cpus": 4} and {"cpus": 4, "serial": 1}. Were each node a group, this
+    would take a third longer than to count without samples.
+
+    :param by_sample: MariaDB alone can: SQLite lacks the functions, and the
+        regular expressions of MySQL 8 are of another kind.
+    """
+    keys = [fn.exact(column).label(f'fact_{name}')
+            for name, column in queries.PROFILE.items()]
+    keys.append(_REASON.label('reason'))
+    keys += [sa.case((_among(candidates), nodes.c[name]),
+                     else_=sa.null()).label(f'candidate_{name}')
+             for name in ('uuid', 'name') if candidates]
+    if with_hosts:
+        keys.append(fn.exact(reservations.c.host).label('host'))
+    if by_sample:
+        groups = alike(candidates, with_hosts)
+        source = groups.join(nodes, nodes.c.id == groups.c.first)
+        numbers = (sa.func.sum(groups.c.nodes), sa.func.min(groups.c.first),
+                   sa.func.max(groups.c.last))
+    else:
+        source, numbers = nodes, _NUMBERS
+    return sa.select(*keys, *_numbered(numbers)).select_from(
+        _with_reservations(source) if with_hosts else source
+        # By the labels, so that no expression is evaluated twice.
+    ).group_by(*(sa.literal_column(key.name) for key in keys))
+
+
+_NUMBERS = (sa.func.count(), sa.func.min(nodes.c.id), sa.func.max(nodes.c.id))
+
+
+def _numbered(numbers):
+    return [number.label(name) for name, number in
+            zip(('nodes', 'first', 'last'), numbers, strict=True)]
+
+
+def alike(candidates=(), with_hosts=False):
+    """Groups of nodes whose columns, as far as they matter, are the same.
+
+    SELECT COUNT(*) AS nodes, MIN(id) AS first, MAX(id) AS last
+    FROM nodes LEFT JOIN (
+        SELECT node_id, <digest of GROUP_CONCAT(trait)> AS digest
+        FROM node_traits GROUP BY node_id) AS of_node ON node_id = id
+    GROUP BY <digest of CONCAT_WS(',',
+        QUOTE(resource_class), ..., QUOTE(of_node.digest),
+        QUOTE(<the reason>), <properties without root_device>)>
+
+    QUOTE keeps ('ab', 'c') from ('a', 'bc'), and NULL, which it does not put
+    into quotes, from ''. Before properties that are NULL there is no comma.
+    """
+    texts = [nodes.c[name] for name in ('resource_class', 'conductor_group',
+                                        'shard', 'owner', 'lessee')]
+    texts += [_OF_NODE.c.digest, _REASON]
+    if candidates:
+        texts.append(sa.case((_among(candidates), nodes.c.id),
+                             else_=sa.null()))
+    if with_hosts:
+        texts.append(reservations.c.host)
+    source = nodes.outerjoin(_OF_NODE, _OF_NODE.c.node_id == nodes.c.id)
+    return sa.select(*_numbered(_NUMBERS)).select_from(
+        _with_reservations(source) if with_hosts else source
+    ).group_by(_digest(sa.func.concat_ws(
+        ',', *map(sa.func.quote, texts), _without_root_device()))
+    ).subquery('alike')
+
+
+def _digest(text):
+    """A SHA-256 of 32 bytes: longer keys are not grouped in memory."""
+    return sa.func.unhex(sa.func.sha2(text, 256))
+
+
+_OF_NODE = sa.select(
+    node_traits.c.node_id,
+    _digest(sa.func.group_concat(node_traits.c.trait)).label('digest'),
+    # Left to itself MariaDB sorts the traits for a plan that it then drops.
+).with_hint(node_traits, 'IGNORE INDEX FOR JOIN (PRIMARY)', 'mysql').group_by(
+    node_traits.c.node_id).subquery('of_node')
+
+
+def _without_root_device():
+    """The properties; their root_device, a disk's serial number, is emptied.
+
+    CASE WHEN INSTR(properties, '"root_device": {') > 0 AND <they are plain>
+         THEN REGEXP_REPLACE(properties, '"root_device": {...}',
+                             '"root_device": {}')
+         ELSE properties END
+
+    The facts of the answer are those of the properties. Plain JSON is well
+    formed and has no backslash, so that every quote in it begins or ends a
+    string. The first quote of the expression begins one: if it ended one,
+    the word behind it would stand outside of all strings. Hence the word is
+    a key, and what its object contains is no fact. An object with another
+    one in it does not match and stays as it is.
+    """
+    properties = fn.exact(nodes.c.properties)
+    emptied = sa.func.regexp_replace(
+        properties, '"root_device": [{](?:[^{}"]++|"[^"]*+")*+[}]',
+        '"root_device": {}')
+    plain = queries.PROFILE['irregular_properties'].is_(None)
+    return sa.case(
+        (sa.and_(sa.func.instr(properties, '"root_device": {') > 0, plain),
+         # It is NULL where the expression exceeds a limit of the server.
+         sa.func.coalesce(emptied, properties)), else_=properties)
+
+
+def _among(candidates):
+    return sa.or_(*map(queries.named, candidates))
+
+
+def _with_reservations(source):
+    """Each node with the reservation that counts, if it has one."""
+    return source.outerjoin(reservations,
+                            sa.and_(queries.CARRIED, queries.LIVE))

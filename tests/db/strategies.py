@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes of all kinds, for tests that hold databases against Python."""
+
+import json
+import uuid
+
+import hypothesis
+from hypothesis import strategies as st
+
+from ironic_reservations import matching
+
+
+def as_matching_sees(node_id, fields):
+    return matching.Node(**{
+        'id': node_id, 'uuid': '', 'resource_class': 'gold',
+        **{name: value for name, value in fields.items()
+           if name in ('name', 'resource_class', 'properties',
+                       'conductor_group', 'shard', 'owner', 'lessee')},
+        'traits': frozenset(fields.get('traits', ()))})
+
+
+def told_apart(node):
+    """All that a request can tell of a node."""
+    return (node.resource_class, *node.sizes.values(), node.cpu_arch,
+            tuple(sorted(node.capabilities.items())),
+            tuple(sorted(node.traits)), node.conductor_group, node.shard,
+            node.owner, node.lessee)
+
+
+# A small pool of everything, so that requests and nodes meet.
+SIZES = [0, 1, 3, 1024, 4096, 2 ** 31 - 1]
+TRAITS = ['CUSTOM_A', 'CUSTOM_B', 'HW_CPU_X86_VMX']
+CLASSES = ['gold', 'Gold', 'gold ', 'g\u00f6ld', 'CUSTOM_GOLD', 'silver',
+           'baremetal.gold', 'baremetal-gold', '']
+GROUPS = ['', ' ', 'rack', 'Rack', 'rack ', 'r\u00e4ck']
+SHARDS = ['a', 'A', 'a ', '\u00e4', 'b']
+PROJECTS = ['p', 'P', 'p ', 'q']
+ITEMS = ['gpu', 'gpu:false', 'gpu:1', 'GPU:1', 'gpu: 1', 'ssd:4', 'ssd:abc',
+         'boot_mode:uefi', 'boot_mode:BIOS', 'gpu:a b', '', ',', ':',
+         'k\u00e9y:1', 'key:1', 'key:1 ', 'ssd:\u2003', "o'k:'", 'a"b:\\',
+         '\U0001f600:\U0001f600', 'x:' + 'y' * 1500]
+
+_sizes = st.sampled_from(SIZES) | st.integers(0, 9000)
+_numbers = st.one_of(
+    _sizes.map(str),
+    _sizes.map('"{}"'.format),
+    _sizes.map('"{}.0"'.format),
+    _sizes.map('{}.5'.format),
+    _sizes.map('"{}abc"'.format),
+    _sizes.map('-{}'.format),
+    _sizes.map('"+{}"'.format),
+    _sizes.map('{}e0'.format),
+    _sizes.map('"{}e1"'.format),
+    _sizes.map('"000{}"'.format),
+    st.tuples(st.sampled_from([' ', r'\t', r'\n', r'\u000b', r'\u00a0']),
+              _sizes).map(lambda pair: '"{0}{1}{0}"'.format(*pair)),
+    st.sampled_from(['null', '""', '" "', '[4096]', '{"a": 4096}', '-0',
+                     '1e400', '9' * 17, '9' * 19, '9' * 25, '9' * 70,
+                     '"' + '9' * 19 + '"', '"0x1000"', '"4_096"', '".5"',
+                     '"4096."', '"\\u0664"', '"\\u0034096"', '"NaN"']),
+    st.text(st.characters(exclude_categories=['Cs', 'Cc']),
+            max_size=6).map(json.dumps))
+_capabilities = st.lists(st.sampled_from(ITEMS), max_size=4).map(
+    ','.join).flatmap(lambda text: st.sampled_from(
+        [json.dumps(text), json.dumps(text, ensure_ascii=False)
+         if text.isascii() else json.dumps(text)]))
+_architectures = st.sampled_from(
+    ['"x86_64"', '"amd64"', '"AMD64"', '" x86_64 "', '"aarch64"', '""',
+     '"\\u00e4"', 'null'])
+#: Of one disk each, and what only looks like that.
+ROOT_DEVICES = [
+    '{"serial": "a"}', '{"serial": "b"}', '{"size": 40}', '{}', '"a"',
+    'null', '{"name": "{"}', '{"name": "}, "}', '{"name": "\\u0061"}',
+    '{"name": "\\""}', '{"memory_mb": 9999, "cpus": 9999}',
+    '{"a": {"cpus": 9999}}', '[{"cpus": 9999}]', '{"size": NaN}',
+    '{"size": 40', '{"root_device": {"serial": "a"}, "cpus": 9999}']
+_root_devices = st.sampled_from(ROOT_DEVICES)
+_others = st.tuples(
+    st.sampled_from(['MEMORY_MB', 'memory_mb ', '', '$.cpus', 'a.b', 'a"b',
+                     'serial']),
+    _numbers | st.sampled_from(['true', '"\\ud800"', '"\\u0000"',
+                                '{"memory_mb": 9999, "cpus": 9999}',
+                                '[{"memory_mb": 9999}]'])
+) | st.tuples(st.just('root_device'), _root_devices) | st.tuples(
+    st.sampled_from(['a', 'capabilities', 'xroot_device']),
+    _root_devices.map('{{"root_device": {}}}'.format))
+
+
+@st.composite
+def _objects(draw):
+    known = {'memory_mb': _numbers, 'cpus': _numbers, 'local_gb': _numbers,
+             'capabilities': _capabilities, 'cpu_arch': _architectures}
+    names = draw(st.permutations(sorted(known)))[:draw(st.integers(0, 5))]
+    pairs = {name: draw(known[name]) for name in names}
+    pairs.update(draw(st.lists(_others, max_size=2)))
+    text = '{' + ', '.join(f'{json.dumps(name)}: {value}'
+                           for name, value in pairs.items()) + '}'
+    return draw(st.sampled_from([text, f'  {text}\n']))
+
+
+nodes = st.fixed_dictionaries({
+    'properties': st.one_of(
+        st.fixed_dictionaries(dict.fromkeys(
+            ['memory_mb', 'cpus', 'local_gb'], _sizes)).map(json.dumps),
+        _objects(), _objects(),
+        st.sampled_from([None, '', '{}', 'null', '[]', '"', '{'])),
+    'traits': st.sets(st.sampled_from(TRAITS)),
+    'resource_class': st.none() | st.sampled_from(CLASSES),
+    'conductor_group': st.sampled_from(GROUPS),
+    'shard': st.none() | st.sampled_from(SHARDS),
+    'owner': st.none() | st.sampled_from(PROJECTS),
+    'lessee': st.none() | st.sampled_from(PROJECTS),
+})
+
+#: What may become of nodes, and why it keeps them from being held.
+CONDITIONS = {
+    'free': ({}, None),
+    'held': ({'instance_uuid': 'x'}, 'reserved'),
+    'locked': ({'reservation': 'conductor-1'}, 'locked'),
+    'maintenance': ({'maintenance': True, 'reservation': 'c'},
+                    'maintenance'),
+    'busy': ({'provision_state': 'cleaning', 'retired': True},
+             'not available'),
+    'retired': ({'retired': True}, 'retired'),
+    'unknown power': ({'power_state': None}, 'power state unknown'),
+    'child': ({'parent_node': 'x'}, 'child node'),
+}
+conditions = st.just('free') | st.sampled_from(sorted(CONDITIONS))
+
+
+settings = hypothesis.settings(
+    deadline=None, max_examples=30, suppress_health_check=[
+        hypothesis.HealthCheck.function_scoped_fixture,
+        hypothesis.HealthCheck.too_slow])
+
+
+def add(fleet, batch):
+    """Add nodes in some conditions; pairs of a matching.Node and reason."""
+    fleet.clear()
+    written = []
+    for fields, condition in batch:
+        more = dict(CONDITIONS[condition][0])
+        for name in more.keys() & {'instance_uuid', 'parent_node'}:
+            more[name] = str(uuid.uuid4())
+        written.append({**fields, **more})
+    ids = fleet.add(*written)
+    return [(as_matching_sees(node_id, fields), CONDITIONS[condition][1])
+            for node_id, (fields, condition) in zip(ids, batch, strict=True)]

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The counting of nodes, which MariaDB does by sample.
+
+What is counted by sample, what is counted without, and what Python makes of
+the same nodes is the same.
+"""
+
+import collections
+import json
+import threading
+import uuid
+
+import hypothesis
+from hypothesis import strategies as st
+import pytest
+import sqlalchemy as sa
+
+from ironic_reservations import fleet
+from ironic_reservations import matching
+from ironic_reservations.db import counting
+from ironic_reservations.db import engine
+from ironic_reservations.db import models
+from tests.db import strategies
+
+
+def found(candidates=(), with_hosts=False):
+    """What is counted, in the one way or the two ways that there are."""
+    ways = [[_plain(row) for row in engine.rows(counting.count(
+        candidates, with_hosts, by_sample))]
+        for by_sample in {False, counting.can_sample()}]
+    for way in ways:
+        assert sorted(way, key=repr) == sorted(ways[0], key=repr)
+    counted = counting.rows(candidates, with_hosts)
+    assert len(counted) == len(ways[0])
+    return counted
+
+
+def _plain(row):
+    *kind, number, first, last = row
+    return (*kind, int(number), first, last)
+
+
+def kinds(counted):
+    """How many nodes there are of what Python can tell apart."""
+    kinds = collections.Counter()
+    for each in counted:
+        node = fleet.Profile.of(each.facts, {}, 0, 0).node
+        kinds[strategies.told_apart(node), each.reason,
+              each.host] += each.nodes
+    return kinds
+
+
+batches = st.lists(st.tuples(strategies.nodes, strategies.conditions),
+                   min_size=1, max_size=25)
+
+
+@hypothesis.given(batches)
+@strategies.settings
+def test_what_is_counted_is_what_matching_sees(fleet, batch):
+    nodes = strategies.add(fleet, batch)
+    counted = found()
+    assert kinds(counted) == collections.Counter(
+        (strategies.told_apart(node), reason, None) for node, reason in nodes)
+    assert min(each.first for each in counted) == nodes[0][0].id
+    assert max(each.last for each in counted) == nodes[-1][0].id
+
+
+@hypothesis.given(batches, st.lists(st.sets(st.integers(0, 24)), min_size=1,
+                                    max_size=2))
+@strategies.settings
+def test_candidates_are_counted_by_themselves(fleet, batch, places):
+    ids = [node.id for node, _ in strategies.add(fleet, batch)]
+    uuids = [fleet[node_id].uuid for node_id in ids]
+    candidates = [{uuids[place] for place in chosen if place < len(ids)}
+                  for chosen in places]
+    counted = found(candidates)
+    alone = [each for each in counted if each.candidate]
+    assert {each.candidate for each in alone} == {
+        (ident, None) for ident in set().union(*candidates)}
+    for each in alone:
+        assert each.nodes == 1
+        assert each.candidate[0] == uuids[ids.index(each.first)]
+    assert sum(each.nodes for each in counted) == len(ids)
+
+
+def test_candidate_by_its_name(fleet):
+    node_id = fleet.node(name='node-1')
+    fleet.node()
+    ident = fleet[node_id].uuid
+    assert collections.Counter(
+        (each.candidate, each.nodes)
+        for each in found([{'node-1', 'node-2'}])
+    ) == {((ident, 'node-1'), 1): 1, (None, 1): 1}
+
+
+#: Reservations: when they lapse, whether their host has the node, and why
+#: that cannot be held. A stale one is of an instance that has gone.
+RESERVATIONS = {
+    None: (None, False, None),
+    'endless': (None, True, 'reserved'),
+    'leased': ('2999-01-01 00:00:00.000000', True, 'reserved'),
+    'lapsed': ('2001-01-01 00:00:00.000000', False, None),
+    'stale': (None, False, 'reserved'),
+}
+# As text, because SQLite's times have a form of their own.
+_INSERT = sa.text(
+    'INSERT INTO reservations (node_id, node_uuid, instance_uuid, host, '
+    "expires_at, request_spec, created_at) VALUES (:node_id, '', "
+    ":instance_uuid, :host, :expires_at, '{}', '2001-01-01 00:00:00.000000')")
+
+
+@hypothesis.given(st.lists(st.tuples(
+    strategies.nodes, st.sampled_from(list(RESERVATIONS)),
+    st.sampled_from(['compute-1', 'Compute-1', 'compute-1 ', 'h\u00f6st',
+                     None])), min_size=1, max_size=15))
+@strategies.settings
+def test_hosts_hold_what_they_have_reserved(fleet, batch):
+    fleet.clear()
+    expected = collections.Counter()
+    for fields, reservation, host in batch:
+        lapses, is_holder, reason = RESERVATIONS[reservation]
+        instance = str(uuid.uuid4()) if reservation else None
+        node_id = fleet.node(**fields, instance_uuid=instance)
+        if reservation == 'stale':
+            instance = str(uuid.uuid4())
+        if reservation:
+            fleet.execute(_INSERT, {
+                'node_id': node_id, 'instance_uuid': instance, 'host': host,
+                'expires_at': lapses})
+        node = strategies.as_matching_sees(node_id, fields)
+        expected[strategies.told_apart(node), reason,
+                 host if is_holder else None] += 1
+    assert kinds(found(with_hosts=True)) == expected
+
+
+T = ['CUSTOM_T0', 'CUSTOM_T1', 'CUSTOM_T2', 'CUSTOM_T3']
+
+#: Two nodes each that differ in what is easily taken for the same.
+PAIRS = [
+    ({'resource_class': 'ab', 'conductor_group': 'c'},
+     {'resource_class': 'a', 'conductor_group': 'bc'}),
+    ({'owner': 'p', 'lessee': None}, {'owner': None, 'lessee': 'p'}),
+    ({'shard': 'a', 'owner': None}, {'shard': None, 'owner': 'a'}),
+    ({'shard': ''}, {'shard': None}),
+    ({'shard': 'NULL'}, {'shard': None}),
+    ({'shard': "NULL','NULL"}, {'shard': 'NULL', 'owner': 'NULL'}),
+    ({'shard': "a','b", 'owner': 'c'}, {'shard': 'a', 'owner': "b','c"}),
+    ({'shard': "a\\"}, {'shard': "a\\\\"}),
+    ({'shard': 'a'}, {'shard': 'A'}),
+    ({'shard': 'a'}, {'shard': 'a '}),
+    ({'shard': 'a'}, {'shard': '\u00e4'}),
+    # Plain checksums are linear: these two sets have the same sum of them.
+    ({'traits': [T[0], T[3]]}, {'traits': [T[1], T[2]]}),
+    ({'traits': T}, {'traits': []}),
+    ({'traits': T[:1]}, {'traits': []}),
+    ({'properties': None}, {'properties': ''}),
+    ({'properties': ''}, {'properties': ' '}),
+    ({'properties': '{"cpus": 4}'}, {'properties': '{"CPUS": 4}'}),
+    ({'properties': '{"capabilities": "a"}'},
+     {'properties': '{"capabilities": "A"}'}),
+    ({'properties': '{"cpu_arch": "x"}'}, {'properties': '{"cpu_arch": ""}'}),
+    ({'reservation': 'conductor-1'}, {'retired': True}),
+]
+
+
+@pytest.mark.parametrize('pair', PAIRS, ids=str)
+def test_nodes_that_differ_are_told_apart(fleet, pair):
+    one, other = ids = fleet.add(*pair)
+    assert sorted((each.nodes, each.first, each.last)
+                  for each in found()) == [(1, one, one),
+                                                (1, other, other)], ids
+
+
+@pytest.fixture
+def sampled(fleet):
+    if not counting.can_sample():
+        pytest.skip('this database counts without samples')
+    return fleet
+
+
+def test_thousands_of_nodes_are_one_sample(sampled):
+    """That is what makes the count quick."""
+    for number in range(4):
+        sampled.add(*[{'shard': 'a', 'traits': T, 'properties': {
+            'memory_mb': 1024, 'root_device': {'serial': f'{number}-{disk}'},
+            'cpus': 4}} for disk in range(3)],
+            {'shard': 'b', 'properties': {'memory_mb': 1024}})
+    assert sorted(row.nodes for row in engine.rows(
+        sa.select(counting.alike()))) == [4, 12]
+    assert sorted(each.nodes for each in found()) == [4, 12]
+
+
+@pytest.mark.parametrize('template', [
+    # Such a device may be emptied ...
+    '{{"root_device": {}, "cpus": 4}}',
+    '{{"cpus": 4, "a": [{{"root_device": {}}}]}}',
+    # ... and such a one must not: the whole text is what matching reads.
+    '{{"root_device": {}, "cpus": 4, "a": "\\u0061"}}',
+    '{{"root_device": {}, "cpus": 4',
+    '{{"root_device": {}, "cpus": NaN}}',
+    '{{"cpus": 4, "a": "root_device": {}}}',
+    '{{"cpus": 4, "a": "b"root_device": {}}}',
+    '["cpus", "root_device": {}]',
+    '"root_device": {}',
+    '{{"cpus": 4}}"root_device": {}',
+    '{{"cpus": 4, "a": \'"root_device": {}\'}}',
+], ids=str)
+def test_root_devices_change_nothing(fleet, template):
+    texts = [template.format(device) for device in (
+        *strategies.ROOT_DEVICES, '{"serial": "' + 20000 * 'x' + '"}',
+        '{' + ', '.join(f'"{number}": "x"' for number in range(2000)) + '}')]
+    fleet.add(*({'properties': text} for text in texts))
+    assert kinds(found()) == collections.Counter(
+        (strategies.told_apart(matching.Node(
+            0, '', resource_class='gold', properties=text)), None, None)
+        for text in texts)
+
+
+def test_mariadb_counts_by_sample(fleet):
+    assert counting.can_sample() == ('maria' in fleet.execute(sa.text(
+        'SELECT VERSION()' if fleet.engine.dialect.name == 'mysql'
+        else 'SELECT sqlite_version()'))[0][0].lower())
+
+
+def test_all_is_counted_at_one_moment(sampled):
+    """Each transaction makes all nodes of another kind."""
+    sampled.add(*[{'shard': 'a'}] * 30)
+    done = threading.Event()
+
+    def edit():
+        while not done.is_set():
+            for shard in 'ab':
+                with sampled.engine.begin() as connection:
+                    connection.execute(sa.update(models.nodes).values(
+                        shard=shard, properties=json.dumps(
+                            {'capabilities': shard})))
+
+    editor = threading.Thread(target=edit)
+    editor.start()
+    try:
+        for _ in range(100):
+            [counted] = counting.rows()
+            assert counted.nodes == 30
+            assert counted.facts['capabilities'] in (
+                None, counted.facts['shard'])
+    finally:
+        done.set()
+        editor.join()
