@@ -40,20 +40,20 @@ ITEMS = ['gpu', 'gpu:false', 'gpu:1', 'GPU:1', 'gpu: 1', 'ssd:4', 'ssd:abc',
          'k\u00e9y:1', 'key:1', 'key:1 ', 'ssd:\u2003', "o'k:'", 'a"b:\\',
          '\U0001f600:\U0001f600', 'x:' + 'y' * 1500]
 
-_sizes = st.sampled_from(SIZES) | st.integers(0, 9000)
+sizes = st.sampled_from(SIZES) | st.integers(0, 9000)
 _numbers = st.one_of(
-    _sizes.map(str),
-    _sizes.map('"{}"'.format),
-    _sizes.map('"{}.0"'.format),
-    _sizes.map('{}.5'.format),
-    _sizes.map('"{}abc"'.format),
-    _sizes.map('-{}'.format),
-    _sizes.map('"+{}"'.format),
-    _sizes.map('{}e0'.format),
-    _sizes.map('"{}e1"'.format),
-    _sizes.map('"000{}"'.format),
+    sizes.map(str),
+    sizes.map('"{}"'.format),
+    sizes.map('"{}.0"'.format),
+    sizes.map('{}.5'.format),
+    sizes.map('"{}abc"'.format),
+    sizes.map('-{}'.format),
+    sizes.map('"+{}"'.format),
+    sizes.map('{}e0'.format),
+    sizes.map('"{}e1"'.format),
+    sizes.map('"000{}"'.format),
     st.tuples(st.sampled_from([' ', r'\t', r'\n', r'\u000b', r'\u00a0']),
-              _sizes).map(lambda pair: '"{0}{1}{0}"'.format(*pair)),
+              sizes).map(lambda pair: '"{0}{1}{0}"'.format(*pair)),
     st.sampled_from(['null', '""', '" "', '[4096]', '{"a": 4096}', '-0',
                      '1e400', '9' * 17, '9' * 19, '9' * 25, '9' * 70,
                      '"' + '9' * 19 + '"', '"0x1000"', '"4_096"', '".5"',
@@ -101,7 +101,7 @@ def _objects(draw):
 nodes = st.fixed_dictionaries({
     'properties': st.one_of(
         st.fixed_dictionaries(dict.fromkeys(
-            ['memory_mb', 'cpus', 'local_gb'], _sizes)).map(json.dumps),
+            ['memory_mb', 'cpus', 'local_gb'], sizes)).map(json.dumps),
         _objects(), _objects(),
         st.sampled_from([None, '', '{}', 'null', '[]', '"', '{'])),
     'traits': st.sets(st.sampled_from(TRAITS)),

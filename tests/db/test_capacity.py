@@ -6,8 +6,6 @@ Python's: here they are held against each other. A profile may promise too
 much, since every node is looked at again; it must never hide a node.
 """
 
-import collections
-import json
 import random
 import uuid
 
@@ -24,6 +22,7 @@ from ironic_reservations import reservations
 from ironic_reservations import search
 from ironic_reservations.db import engine
 from tests.db import conftest
+from tests.db import strategies
 
 
 def rows(**query):
@@ -52,124 +51,18 @@ def found_by_search(matcher):
     return {node.id for node in search.search(matcher, fleets.count())}
 
 
-def as_matching_sees(node_id, fields):
-    return matching.Node(**{
-        'id': node_id, 'uuid': '', 'resource_class': 'gold',
-        **{name: value for name, value in fields.items()
-           if name in ('name', 'resource_class', 'properties',
-                       'conductor_group', 'shard', 'owner', 'lessee')},
-        'traits': frozenset(fields.get('traits', ()))})
-
-
-def told_apart(node):
-    """All that a request can tell of a node."""
-    return (node.resource_class, *node.sizes.values(), node.cpu_arch,
-            tuple(sorted(node.capabilities.items())),
-            tuple(sorted(node.traits)), node.conductor_group, node.shard,
-            node.owner, node.lessee)
-
-
-# A small pool of everything, so that requests and nodes meet.
-SIZES = [0, 1, 3, 1024, 4096, 2 ** 31 - 1]
-TRAITS = ['CUSTOM_A', 'CUSTOM_B', 'HW_CPU_X86_VMX']
-CLASSES = ['gold', 'Gold', 'gold ', 'g\u00f6ld', 'CUSTOM_GOLD', 'silver',
-           'baremetal.gold', 'baremetal-gold', '']
-GROUPS = ['', ' ', 'rack', 'Rack', 'rack ', 'r\u00e4ck']
-SHARDS = ['a', 'A', 'a ', '\u00e4', 'b']
-PROJECTS = ['p', 'P', 'p ', 'q']
-ITEMS = ['gpu', 'gpu:false', 'gpu:1', 'GPU:1', 'gpu: 1', 'ssd:4', 'ssd:abc',
-         'boot_mode:uefi', 'boot_mode:BIOS', 'gpu:a b', '', ',', ':',
-         'k\u00e9y:1', 'key:1', 'key:1 ', 'ssd:\u2003', "o'k:'", 'a"b:\\',
-         '\U0001f600:\U0001f600', 'x:' + 'y' * 1500]
-
-_sizes = st.sampled_from(SIZES) | st.integers(0, 9000)
-_numbers = st.one_of(
-    _sizes.map(str),
-    _sizes.map('"{}"'.format),
-    _sizes.map('"{}.0"'.format),
-    _sizes.map('{}.5'.format),
-    _sizes.map('"{}abc"'.format),
-    _sizes.map('-{}'.format),
-    _sizes.map('"+{}"'.format),
-    _sizes.map('{}e0'.format),
-    _sizes.map('"{}e1"'.format),
-    _sizes.map('"000{}"'.format),
-    st.tuples(st.sampled_from([' ', r'\t', r'\n', r'\u000b', r'\u00a0']),
-              _sizes).map(lambda pair: '"{0}{1}{0}"'.format(*pair)),
-    st.sampled_from(['null', '""', '" "', '[4096]', '{"a": 4096}', '-0',
-                     '1e400', '9' * 17, '9' * 19, '9' * 25, '9' * 70,
-                     '"' + '9' * 19 + '"', '"0x1000"', '"4_096"', '".5"',
-                     '"4096."', '"\\u0664"', '"\\u0034096"', '"NaN"']),
-    st.text(st.characters(exclude_categories=['Cs', 'Cc']),
-            max_size=6).map(json.dumps))
-_capabilities = st.lists(st.sampled_from(ITEMS), max_size=4).map(
-    ','.join).flatmap(lambda text: st.sampled_from(
-        [json.dumps(text), json.dumps(text, ensure_ascii=False)
-         if text.isascii() else json.dumps(text)]))
-_architectures = st.sampled_from(
-    ['"x86_64"', '"amd64"', '"AMD64"', '" x86_64 "', '"aarch64"', '""',
-     '"\\u00e4"', 'null'])
-_others = st.tuples(
-    st.sampled_from(['MEMORY_MB', 'memory_mb ', '', '$.cpus', 'a.b', 'a"b',
-                     'root_device']),
-    _numbers | st.sampled_from(['true', '"\\ud800"', '"\\u0000"',
-                                '{"memory_mb": 9999, "cpus": 9999}',
-                                '[{"memory_mb": 9999}]']))
-
-
-@st.composite
-def _objects(draw):
-    known = {'memory_mb': _numbers, 'cpus': _numbers, 'local_gb': _numbers,
-             'capabilities': _capabilities, 'cpu_arch': _architectures}
-    names = draw(st.permutations(sorted(known)))[:draw(st.integers(0, 5))]
-    pairs = {name: draw(known[name]) for name in names}
-    pairs.update(draw(st.lists(_others, max_size=2)))
-    text = '{' + ', '.join(f'{json.dumps(name)}: {value}'
-                           for name, value in pairs.items()) + '}'
-    return draw(st.sampled_from([text, f'  {text}\n']))
-
-
-nodes = st.fixed_dictionaries({
-    'properties': st.one_of(
-        st.fixed_dictionaries(dict.fromkeys(
-            ['memory_mb', 'cpus', 'local_gb'], _sizes)).map(json.dumps),
-        _objects(), _objects(),
-        st.sampled_from([None, '', '{}', 'null', '[]', '"', '{'])),
-    'traits': st.sets(st.sampled_from(TRAITS)),
-    'resource_class': st.none() | st.sampled_from(CLASSES),
-    'conductor_group': st.sampled_from(GROUPS),
-    'shard': st.none() | st.sampled_from(SHARDS),
-    'owner': st.none() | st.sampled_from(PROJECTS),
-    'lessee': st.none() | st.sampled_from(PROJECTS),
-})
-
-#: What may become of nodes, and why it keeps them from being held.
-CONDITIONS = {
-    'free': ({}, None),
-    'held': ({'instance_uuid': 'x'}, 'reserved'),
-    'locked': ({'reservation': 'conductor-1'}, 'locked'),
-    'maintenance': ({'maintenance': True, 'reservation': 'c'},
-                    'maintenance'),
-    'busy': ({'provision_state': 'cleaning', 'retired': True},
-             'not available'),
-    'retired': ({'retired': True}, 'retired'),
-    'unknown power': ({'power_state': None}, 'power state unknown'),
-    'child': ({'parent_node': 'x'}, 'child node'),
-}
-_conditions = st.just('free') | st.sampled_from(sorted(CONDITIONS))
-
-
 def _some(values):
     """Mostly not asked for: else nothing would ever match."""
     return st.one_of(st.none(), st.none(), values)
 
 
 _requests = st.fixed_dictionaries({
-    'memory_mb': _sizes | st.just(0),
-    'vcpus': _some(_sizes), 'root_gb': _some(_sizes),
-    'resource_class': _some(st.sampled_from(list(filter(None, CLASSES)))),
-    'conductor_group': _some(st.sampled_from(GROUPS)),
-    'shard': _some(st.sampled_from(SHARDS)),
+    'memory_mb': strategies.sizes | st.just(0),
+    'vcpus': _some(strategies.sizes), 'root_gb': _some(strategies.sizes),
+    'resource_class': _some(
+        st.sampled_from(list(filter(None, strategies.CLASSES)))),
+    'conductor_group': _some(st.sampled_from(strategies.GROUPS)),
+    'shard': _some(st.sampled_from(strategies.SHARDS)),
     'extra_specs': _some(st.fixed_dictionaries({}, optional={
         'reservations:match': st.sampled_from(['exact', 'at_least']),
         'resources:MEMORY_MB': st.just('0'),
@@ -181,51 +74,19 @@ _requests = st.fixed_dictionaries({
         'capabilities:cpu_arch': st.sampled_from(['x86_64', '<or> amd64']),
     })),
     'image': _some(st.fixed_dictionaries({}, optional={
-        'min_ram': _sizes, 'min_disk': _sizes,
+        'min_ram': strategies.sizes, 'min_disk': strategies.sizes,
         'properties': st.fixed_dictionaries({}, optional={
             'hw_firmware_type': st.sampled_from(['uefi', 'bios'])})})),
 })
 
-_settings = hypothesis.settings(
-    deadline=None, max_examples=30, suppress_health_check=[
-        hypothesis.HealthCheck.function_scoped_fixture,
-        hypothesis.HealthCheck.too_slow])
-
-
-def add(fleet, batch):
-    """Add nodes in some conditions; pairs of a matching.Node and reason."""
-    fleet.clear()
-    written = []
-    for fields, condition in batch:
-        more = dict(CONDITIONS[condition][0])
-        for name in more.keys() & {'instance_uuid', 'parent_node'}:
-            more[name] = str(uuid.uuid4())
-        written.append({**fields, **more})
-    ids = fleet.add(*written)
-    return [(as_matching_sees(node_id, fields), CONDITIONS[condition][1])
-            for node_id, (fields, condition) in zip(ids, batch, strict=True)]
-
-
-@hypothesis.given(st.lists(st.tuples(nodes, _conditions), min_size=1,
-                           max_size=25))
-@_settings
-def test_profiles_are_the_nodes_as_matching_sees_them(fleet, batch):
-    expected = collections.Counter(
-        (told_apart(node), reason) for node, reason in add(fleet, batch))
-    found = collections.Counter()
-    for profile in fleets.count().profiles:
-        for reason, number in profile.counts.items():
-            found[told_apart(profile.node), reason] += number
-    assert found == expected
-
-
-@hypothesis.given(st.lists(st.tuples(nodes, _conditions), min_size=1,
-                           max_size=25),
+@hypothesis.given(st.lists(st.tuples(strategies.nodes,
+                                     strategies.conditions),
+                           min_size=1, max_size=25),
                   st.lists(_requests, min_size=1, max_size=4),
-                  st.none() | st.sampled_from(PROJECTS))
-@_settings
+                  st.none() | st.sampled_from(strategies.PROJECTS))
+@strategies.settings
 def test_search_finds_what_matching_accepts(fleet, batch, bodies, project):
-    fleet_now = add(fleet, batch)
+    fleet_now = strategies.add(fleet, batch)
     for body in bodies:
         matcher = parse(body, project)
         visible = [(node, reason) for node, reason in fleet_now
@@ -247,11 +108,11 @@ def test_search_finds_what_matching_accepts(fleet, batch, bodies, project):
 
 
 @hypothesis.given(
-    st.lists(nodes, min_size=1, max_size=12), st.integers(1, 12),
+    st.lists(strategies.nodes, min_size=1, max_size=12), st.integers(1, 12),
     st.lists(st.sampled_from(['n', 'N', 'n ', '\u00f1', 'node-1', '0', "n'",
                               '\U0001f600', 'uuid', 'UUID']),
              min_size=1, max_size=4), _requests)
-@_settings
+@strategies.settings
 def test_candidates_are_found_and_explained(fleet, batch, number, wanted,
                                             body):
     fleet.clear()
@@ -264,8 +125,9 @@ def test_candidates_are_found_and_explained(fleet, batch, number, wanted,
     matcher = parse({**body, 'candidate_nodes': [
         {'uuid': ident, 'UUID': ident.upper()}.get(each, each)
         for each in wanted]})
-    seen = [matching.Node(**{**as_matching_sees(node_id, fields).__dict__,
-                             'uuid': fields['uuid']})
+    seen = [matching.Node(**{
+                **strategies.as_matching_sees(node_id, fields).__dict__,
+                'uuid': fields['uuid']})
             for node_id, fields in zip(ids, batch, strict=True)]
     expected = {node.id for node in seen if matcher.matches(node)}
     assert found_by_search(matcher) == expected
@@ -398,9 +260,9 @@ def test_empty_fleet(fleet):
 
 # What is free, what is held
 
-@pytest.mark.parametrize('condition', CONDITIONS)
+@pytest.mark.parametrize('condition', strategies.CONDITIONS)
 def test_free(fleet, condition):
-    fields, reason = CONDITIONS[condition]
+    fields, reason = strategies.CONDITIONS[condition]
     fleet.node(**{name: str(uuid.uuid4()) if value == 'x' else value
                   for name, value in fields.items()})
     row, = rows()

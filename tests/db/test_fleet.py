@@ -36,7 +36,7 @@ def recent(worker):
 
 def counted(fleet):
     """The statements that count, as they come."""
-    return fleet.statements('profile_memory_mb')
+    return fleet.statements('fact_memory_mb')
 
 
 def test_one_counts_for_all(fleet, workers):
