@@ -22,7 +22,7 @@ from tests import service
 
 OURS = '/v1/reservations'
 CLIENTS = 8
-NODES, REQUESTS = 50, 64
+NODES, REQUESTS = 24, 32
 POOL = [{'properties': {'memory_mb': 1024}}] * NODES
 #: How long everybody goes at the nodes, per database.
 SECONDS = 8
