@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import uuid
 
 import pytest
 
@@ -23,3 +24,30 @@ def mariadb_url():
                 raise
             pytest.skip(f'NOT TESTED ON MARIADB: {e}')
         yield url
+
+
+# Nodes, for the tests of a service. Each "ironic" has a method fleet().
+
+@pytest.fixture
+def resource_class():
+    return f'test-{uuid.uuid4().hex}'
+
+
+@pytest.fixture(scope='module')
+def node_class():
+    """The resource class of the nodes that a module has for its tests."""
+    return f'test.{uuid.uuid4().hex}'
+
+
+@pytest.fixture(scope='module')
+def nodes_of_module(request, ironic, node_class):
+    with ironic.fleet(*({**node, 'resource_class': node_class}
+                        for node in request.module.POOL)) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def pool(ironic, nodes_of_module, node_class):
+    """The nodes that the module's POOL describes, all of them free."""
+    yield nodes_of_module
+    ironic.give_back(node_class)

@@ -138,8 +138,11 @@ def run(command, log):
 
 
 @contextlib.contextmanager
-def running(command, log, url, env=None):
-    """A server process in its own session, once it answers at the URL."""
+def running(command, log, url, env=None, kill=False):
+    """A server process in its own session, once it answers at the URL.
+
+    :param kill: let it not take its leave when it is stopped.
+    """
     # A session of its own, because Ironic signals its whole process group,
     # and because Ctrl-C must reach us alone: we stop things in order.
     with open(log, 'ab') as out:
@@ -151,8 +154,9 @@ def running(command, log, url, env=None):
         yield process
     finally:
         try:
-            process.terminate()
-            process.wait(STOP_TIMEOUT)
+            if not kill:
+                process.terminate()
+                process.wait(STOP_TIMEOUT)
         except subprocess.TimeoutExpired:
             pass
         finally:
@@ -243,26 +247,34 @@ class Service:
 
 
 @contextlib.contextmanager
-def ironic(directory, database_url, port, config=None, plugin=True):
+def ironic(directory, database_url, port, config=None, plugin=True,
+           kill=False):
     """The all-in-one Ironic, API and conductor, on an empty database.
 
     :param directory: for ironic.conf, ironic.log and locks
     :param config: options over our own, ``{section: {option: value}}``
     :param plugin: False is a stock Ironic, without our table and middleware
+    :param kill: its database is not needed afterwards: to stop takes it six
+        seconds otherwise
     """
     check_port(port)
     directory = pathlib.Path(directory)
     log = str(directory / 'ironic.log')
     conf_file = _write_conf(directory, database_url, port,
                             config or {}, plugin)
+    create_schema(conf_file, log, plugin)
+    with running([program('ironic'), '--config-file', conf_file], log,
+                 f'http://127.0.0.1:{port}/v1', kill=kill) as process:
+        yield Service(port, conf_file, database_url, log, process)
+
+
+def create_schema(conf_file, log, plugin=True):
+    """Ironic's own schema in an empty database, and our table."""
     run([program('ironic-dbsync'), '--config-file', conf_file,
          'create_schema'], log)
     if plugin:
         run([program('ironic-reservations-dbsync'), '--config-file',
              conf_file, 'upgrade'], log)
-    with running([program('ironic'), '--config-file', conf_file], log,
-                 f'http://127.0.0.1:{port}/v1') as process:
-        yield Service(port, conf_file, database_url, log, process)
 
 
 #: ``[DEFAULT]`` of an Ironic whose nodes do all that they are told at once.

@@ -14,5 +14,7 @@ stestr --repo-url "$result.stestr" run --concurrency 2 \
     --suppress-attachments "$@"
 status=$?
 stestr --repo-url "$result.stestr" last --subunit |
-    subunit2junitxml --output-to "$result.xml" || status=1
+    subunit2junitxml --output-to "$result.part" || status=1
+# Whole at once: another suite may be summing them up now.
+mv "$result.part" "$result.xml"
 exit $status

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How long concurrent boots take, with Nova's own Ironic driver and ours.
 
-    PATH=$PWD/.tox/cloud/bin:$PATH \\
+    PATH=$PWD/.tox/py3/bin:$PATH \\
         python -m tests.benchmark.boots --deploy-delay 10,20
 
 A whole cloud as "make cloud" has it, whose nodes take a while to deploy, as

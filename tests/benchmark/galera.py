@@ -83,10 +83,7 @@ def main():
         plain = configure(directory, 'plain', second.url)
         waiting = configure(directory, 'waiting', second.url,
                             mysql_wsrep_sync_wait=1)
-        for program, command in (('ironic-dbsync', 'create_schema'),
-                                 ('ironic-reservations-dbsync', 'upgrade')):
-            services.run([services.program(program), '--config-file', plain,
-                          command], directory / 'log')
+        services.create_schema(plain, directory / 'log')
         with first.connect() as connection:
             fleet.fill(connection.cursor(), 1000)
             connection.commit()

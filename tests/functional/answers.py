@@ -1,12 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every answer must be, and what the database says behind it."""
+"""What every answer must be."""
 
-import functools
 import json
 import re
-
-import psutil
-import sqlalchemy as sa
 
 VERSION_HEADERS = ('X-OpenStack-Ironic-API-Version',
                    'X-OpenStack-Ironic-API-Minimum-Version',
@@ -51,29 +47,3 @@ def fault(response):
     assert inner['debuginfo'] is None
     assert inner['faultstring']
     return inner['faultstring']
-
-
-@functools.cache
-def database(url):
-    """An engine on a service's database."""
-    return sa.create_engine(url)
-
-
-def execute(ironic, statement, **values):
-    """Run SQL beside the service; returns the rows if there are any."""
-    with database(ironic.database_url).begin() as connection:
-        result = connection.execute(sa.text(statement), values)
-        return result.all() if result.returns_rows else None
-
-
-def state(ironic):
-    """Who holds what: what a refused request must leave as it was."""
-    return (execute(ironic, 'SELECT uuid, instance_uuid FROM nodes '
-                            'ORDER BY id'),
-            execute(ironic, 'SELECT * FROM reservations ORDER BY id'))
-
-
-def workers(ironic):
-    """Process ids of a service; a worker that dies is replaced by a new."""
-    return {child.pid for child in psutil.Process(
-        ironic.service.process.pid).children(recursive=True)}

@@ -8,43 +8,23 @@ of another's, and leaves none behind.
 import contextlib
 import functools
 import subprocess
-import urllib.parse
-import uuid
 
+import psutil
 import pytest
-import requests
 
-from tests.functional import answers
+from tests import service
 from tools import services
 
-API_VERSION = 'X-OpenStack-Ironic-API-Version'
 
+class Ironic(service.Service):
+    """What tests do with a running server."""
 
-class Http(requests.Session):
-    """A session that takes paths: no retries, nothing hidden."""
-
-    def __init__(self, url):
-        super().__init__()
-        self.url = url
-        self.headers[API_VERSION] = 'latest'
-
-    def request(self, method, url, **kwargs):
-        return super().request(
-            method, urllib.parse.urljoin(self.url, url),
-            **{'timeout': 60, **kwargs})
-
-
-class Ironic:
-    """What tests do with a running service."""
-
-    def __init__(self, service):
-        self.service = service
-        self.url = service.url
-        self.port = service.port
-        self.conf_file = service.conf_file
-        self.database_url = service.database_url
-        self.log = service.log
-        self.http = Http(service.url)
+    def __init__(self, running):
+        super().__init__(running.url, running.database_url,
+                         running.conf_file)
+        self.port = running.port
+        self.log = running.log
+        self.process = running.process
 
     @functools.cached_property
     def baremetal(self):
@@ -67,8 +47,13 @@ class Ironic:
             yield created
         finally:
             self.remove(created)
-            answers.execute(self, 'DELETE FROM reservations WHERE node_uuid '
-                                  'NOT IN (SELECT uuid FROM nodes)')
+            self.execute('DELETE FROM reservations WHERE node_uuid NOT IN '
+                         '(SELECT uuid FROM nodes)')
+
+    def workers(self):
+        """Process ids; a worker that dies is replaced by a new one."""
+        return {child.pid for child in psutil.Process(
+            self.process.pid).children(recursive=True)}
 
 
 @pytest.fixture(scope='session')
@@ -80,8 +65,8 @@ def start_ironic(tmp_path_factory):
         with services.ironic(
                 directory,
                 database_url or f'sqlite:///{directory}/ironic.sqlite',
-                services.free_port(), **kwargs) as service:
-            yield Ironic(service)
+                services.free_port(), kill=True, **kwargs) as running:
+            yield Ironic(running)
     return start
 
 
@@ -110,14 +95,9 @@ def start_uwsgi():
     def start(ironic, application='ironic_reservations.wsgi:application',
               **kwargs):
         with services.uwsgi(application, ironic.conf_file,
-                            services.free_port(), **kwargs) as service:
-            yield Ironic(service)
+                            services.free_port(), **kwargs) as running:
+            yield Ironic(running)
     return start
-
-
-@pytest.fixture
-def resource_class():
-    return f'test-{uuid.uuid4().hex}'
 
 
 @pytest.fixture

@@ -1,69 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ironic-reservations-manage, beside a real Ironic."""
+"""ironic-reservations-manage, beside a real Ironic.
+
+Each command is a process of its own, which takes two seconds to start: a test
+does to several nodes at once what they must bear.
+"""
 
 import subprocess
-import uuid
 
 import pytest
 
-from tests.functional import answers
 from tools import services
 
-OURS = '/v1/reservations'
+POOL = [{}] * 7
+
+#: In which the lease is nobody's business.
+AT_WORK = ('deploying', 'active', 'deleting')
 
 
-@pytest.fixture(scope='module')
-def node_class():
-    return f'test-{uuid.uuid4().hex}'
-
-
-@pytest.fixture(scope='module')
-def pool(ironic, node_class):
-    with ironic.fleet(*[{'resource_class': node_class}] * 3) as nodes:
-        yield nodes
-
-
-@pytest.fixture(autouse=True)
-def given_back(ironic, pool, node_class):
-    # Rows that other tests have left, their nodes deleted.
-    answers.execute(ironic, 'DELETE FROM reservations')
-    yield
-    answers.execute(
-        ironic, "UPDATE nodes SET provision_state = 'available', "
-        "instance_uuid = NULL, reservation = NULL, instance_info = '{}' "
-        'WHERE resource_class = :c', c=node_class)
-    answers.execute(ironic, 'DELETE FROM reservations')
+def run(conf_file, *args):
+    return subprocess.run(
+        [services.program('ironic-reservations-manage'), '--config-file',
+         str(conf_file), *args], stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=120)
 
 
 @pytest.fixture
-def manage(ironic):
-    def run(*args, conf_file=ironic.conf_file):
-        return subprocess.run(
-            [services.program('ironic-reservations-manage'),
-             '--config-file', conf_file, *args], stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, timeout=120)
-    return run
+def manage(ironic, pool):
+    # Rows that other tests have left, their nodes deleted.
+    ironic.execute('DELETE FROM reservations')
+    return lambda *args: run(ironic.conf_file, *args)
 
 
 def hold(ironic, node_class, **body):
-    response = ironic.http.post(OURS, json={'resource_class': node_class,
-                                            'expires_in': 3600, **body})
-    answers.check(response, 201)
-    return response.json()
+    return ironic.create(resource_class=node_class, expires_in=3600, **body)
 
 
 def lapse(ironic, *held):
     for each in held:
-        answers.execute(
-            ironic, 'UPDATE reservations SET expires_at = '
-            "'2001-02-03 04:05:06' WHERE instance_uuid = :i",
-            i=each['instance_uuid'])
+        ironic.execute(
+            "UPDATE reservations SET expires_at = '2001-02-03 04:05:06' "
+            'WHERE instance_uuid = :i', i=each['instance_uuid'])
 
 
-def carried(ironic, held):
-    return answers.execute(
-        ironic, 'SELECT instance_uuid FROM nodes WHERE uuid = :u',
-        u=held['node_uuid'])[0][0]
+def is_held(ironic, held):
+    return ironic.carried(held['node_uuid']) == held['instance_uuid']
 
 
 def swept(done):
@@ -72,7 +52,7 @@ def swept(done):
     return done.stdout.splitlines()[-1]
 
 
-def test_nothing_to_do(ironic, manage):
+def test_nothing_to_do(manage):
     assert swept(manage('sweep')) == (
         '0 nodes given back, 0 finished reservations purged')
     done = manage('audit')
@@ -80,80 +60,60 @@ def test_nothing_to_do(ironic, manage):
         0, '0 reservations past their lease\n')
 
 
-def test_sweep(ironic, node_class, manage):
-    over, touched, valid = (hold(ironic, node_class) for _ in range(3))
+def test_sweep(ironic, pool, node_class, manage):
+    over, touched, valid, finished, *at_work = held = [
+        hold(ironic, node_class) for _ in pool]
     response = ironic.http.patch(
         f'/v1/nodes/{touched["node_uuid"]}', json=[
             {'op': 'add', 'path': '/instance_info/a', 'value': 'b'}])
     assert response.status_code == 200, response.text
-    lapse(ironic, over, touched)
+    lapse(ironic, over, touched, *at_work)
+    ironic.set_node(finished['node_uuid'], instance_uuid=None)
+    for each, state in zip(at_work, AT_WORK, strict=True):
+        ironic.set_node(each['node_uuid'], provision_state=state)
     assert swept(manage('sweep')) == (
-        '1 nodes given back, 0 finished reservations purged')
-    assert carried(ironic, over) is None
-    assert carried(ironic, touched) == touched['instance_uuid']
-    assert carried(ironic, valid) == valid['instance_uuid']
-    left = ironic.http.get(OURS, params={
-        'resource_class': node_class}).json()['reservations']
-    assert [each['instance_uuid'] for each in left] == [
-        touched['instance_uuid'], valid['instance_uuid']]
+        '1 nodes given back, 1 finished reservations purged')
+    assert [is_held(ironic, each) for each in held] == [
+        False, True, True, False, True, True, True]
+    assert [each['instance_uuid'] for each in ironic.listed(
+        resource_class=node_class)] == [
+            each['instance_uuid'] for each in (touched, valid, *at_work)]
     assert swept(manage('sweep')).startswith('0 nodes')
 
 
-def test_sweep_purges_what_is_finished(ironic, node_class, manage):
-    finished, valid = (hold(ironic, node_class) for _ in range(2))
-    answers.execute(ironic, 'UPDATE nodes SET instance_uuid = NULL '
-                            'WHERE uuid = :u', u=finished['node_uuid'])
-    assert swept(manage('sweep')) == (
-        '0 nodes given back, 1 finished reservations purged')
-    rows = answers.execute(ironic, 'SELECT instance_uuid FROM reservations')
-    assert rows == [(valid['instance_uuid'],)]
-
-
-@pytest.mark.parametrize('columns, said', [
-    ({'reservation': 'conductor-1'}, 'node locked by conductor-1'),
-    ({'instance_info': '{"a": "b"}'}, 'instance_info')], ids=str)
-def test_audit(ironic, node_class, manage, columns, said):
-    touched, over, valid = (hold(ironic, node_class, host='compute-1')
-                            for _ in range(3))
-    for held in touched, valid:
-        for name, value in columns.items():
-            answers.execute(
-                ironic, f'UPDATE nodes SET {name} = :v WHERE uuid = :u',
-                v=value, u=held['node_uuid'])
-    lapse(ironic, touched, over)
+def test_audit(ironic, pool, node_class, manage):
+    """It looks, and does nothing."""
+    locked, informed, over, valid, *at_work = held = [
+        hold(ironic, node_class, host='compute-1') for _ in pool]
+    for each in locked, valid:
+        ironic.set_node(each['node_uuid'], reservation='conductor-1')
+    ironic.set_node(informed['node_uuid'], instance_info='{"a": "b"}')
+    for each, state in zip(at_work, AT_WORK, strict=True):
+        ironic.set_node(each['node_uuid'], provision_state=state)
+    lapse(ironic, locked, informed, over, *at_work)
     done = manage('audit')
     assert done.returncode == 1
-    line, last = done.stdout.splitlines()
-    assert last == '1 reservations past their lease'
-    for word in (touched['instance_uuid'], touched['node_uuid'],
-                 'compute-1', '2001-02-03 04:05:06', said):
-        assert word in line
-    # It looks, and does nothing.
-    assert carried(ironic, over) == over['instance_uuid']
-
-
-@pytest.mark.parametrize('state', ['deploying', 'active', 'deleting'])
-def test_lease_of_what_is_deployed_is_nobodys_business(
-        ironic, node_class, manage, state):
-    held = hold(ironic, node_class)
-    answers.execute(ironic, 'UPDATE nodes SET provision_state = :s '
-                            'WHERE uuid = :u', s=state, u=held['node_uuid'])
-    lapse(ironic, held)
-    assert manage('audit').returncode == 0
-    assert swept(manage('sweep')).startswith('0 nodes')
-    assert carried(ironic, held) == held['instance_uuid']
+    *lines, last = done.stdout.splitlines()
+    assert last == '2 reservations past their lease'
+    for each, said in ((locked, 'node locked by conductor-1'),
+                       (informed, 'instance_info')):
+        line, = (line for line in lines if each['instance_uuid'] in line)
+        for word in (each['node_uuid'], 'compute-1', '2001-02-03 04:05:06',
+                     said):
+            assert word in line
+    assert all(is_held(ironic, each) for each in held)
 
 
 @pytest.mark.parametrize('args', [[], ['nothing'], ['sweep', 'more'],
                                   ['sweep', '--nothing']], ids=str)
-def test_wrong_usage(manage, args):
-    done = manage(*args)
+def test_wrong_usage(ironic_sqlite, args):
+    done = run(ironic_sqlite.conf_file, *args)
     assert done.returncode == 2
     assert 'usage:' in done.stderr and 'Traceback' not in done.stderr
 
 
-def test_help(manage):
-    done = manage('--help')
+def test_help(ironic_sqlite):
+    done = run(ironic_sqlite.conf_file, '--help')
     assert done.returncode == 0
     assert 'sweep' in done.stdout and 'audit' in done.stdout
 
@@ -161,11 +121,10 @@ def test_help(manage):
 @pytest.mark.parametrize('command', ['sweep', 'audit'])
 @pytest.mark.parametrize('connection', ['sqlite:///{}/empty.sqlite',
                                         'sqlite:///{}/no/such.sqlite'])
-def test_no_such_database(tmp_path, manage, command, connection):
+def test_no_such_database(tmp_path, command, connection):
     """An error that says what is wrong, instead of a traceback."""
-    conf_file = tmp_path / 'ironic.conf'
-    conf_file.write_text('[database]\n'
-                         f'connection = {connection.format(tmp_path)}\n')
-    done = manage(command, conf_file=str(conf_file))
+    conf_file = services.write_conf(tmp_path / 'ironic.conf', {
+        'database': {'connection': connection.format(tmp_path)}})
+    done = run(conf_file, command)
     assert done.returncode > 0
     assert 'Traceback' not in done.stderr + done.stdout

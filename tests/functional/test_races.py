@@ -18,14 +18,15 @@ import pytest
 import requests
 import sqlalchemy as sa
 
-from tests.functional import answers
+from tests import service
 
 OURS = '/v1/reservations'
 CLIENTS = 8
-NODES, REQUESTS = 50, 64
+NODES, REQUESTS = 24, 32
+POOL = [{'properties': {'memory_mb': 1024}}] * NODES
 #: How long everybody goes at the nodes, per database.
-SECONDS = 15
-VERSION = {'X-OpenStack-Ironic-API-Version': 'latest'}
+SECONDS = 8
+VERSION = {service.API_VERSION: 'latest'}
 
 _barrier = None
 
@@ -105,7 +106,7 @@ def write(database_url, node_uuids):
              for number, (sizes, shard, maintenance) in enumerate(
                  itertools.product(((500, 1), (1000, 2)), 'ab',
                                    (False, False, False, True)))]
-    with answers.database(database_url).connect() as connection:
+    with service.engine(database_url).connect() as connection:
         done = 0
         for node_uuid in until_the_end(node_uuids):
             connection.execute(
@@ -151,43 +152,28 @@ def alone(ironic, start_uwsgi):
         yield alone
 
 
-@pytest.fixture(scope='module')
-def pool_class():
-    return f'test-{uuid.uuid4().hex}'
-
-
-@pytest.fixture(scope='module')
-def pool(ironic, pool_class):
-    with ironic.fleet(*[{'resource_class': pool_class,
-                         'properties': {'memory_mb': 1024}}] * NODES
-                      ) as nodes:
-        yield nodes
-
-
 @pytest.fixture(params=['all-in-one', 'uwsgi'])
 def api(request, ironic, alone, pool):
     yield ironic if request.param == 'all-in-one' else alone
-    for instance_uuid, in answers.execute(
-            ironic, 'SELECT instance_uuid FROM reservations'):
+    for instance_uuid, in ironic.execute(
+            'SELECT instance_uuid FROM reservations'):
         status, _ = call('DELETE', f'{ironic.url}{OURS}/{instance_uuid}')
         assert status == 204
 
 
 def agreement(ironic):
     """Node and instance as the nodes have them; the rows say the same."""
-    nodes = answers.execute(
-        ironic, 'SELECT id, uuid, instance_uuid FROM nodes '
-                'WHERE instance_uuid IS NOT NULL ORDER BY id')
-    rows = answers.execute(
-        ironic, 'SELECT node_id, node_uuid, instance_uuid '
-                'FROM reservations ORDER BY node_id')
+    nodes = ironic.execute('SELECT id, uuid, instance_uuid FROM nodes '
+                           'WHERE instance_uuid IS NOT NULL ORDER BY id')
+    rows = ironic.execute('SELECT node_id, node_uuid, instance_uuid '
+                          'FROM reservations ORDER BY node_id')
     assert nodes == rows
     return {instance_uuid: node_uuid for _, node_uuid, instance_uuid in rows}
 
 
 @pytest.mark.long
-def test_every_node_is_held_once(ironic, api, pool, pool_class, clients):
-    bodies = [{'resource_class': pool_class, 'memory_mb': 512,
+def test_every_node_is_held_once(ironic, api, pool, node_class, clients):
+    bodies = [{'resource_class': node_class, 'memory_mb': 512,
                'host': f'host-{number}', 'instance_uuid': str(uuid.uuid4())}
               for number in range(REQUESTS)]
     seen = list(itertools.chain(*clients(*(
@@ -202,9 +188,9 @@ def test_every_node_is_held_once(ironic, api, pool, pool_class, clients):
 
 
 @pytest.mark.long
-def test_one_instance_is_held_once(ironic, api, pool_class, clients):
+def test_one_instance_is_held_once(ironic, api, node_class, clients):
     for _ in range(5):
-        body = {'resource_class': pool_class,
+        body = {'resource_class': node_class,
                 'instance_uuid': str(uuid.uuid4())}
         seen = list(itertools.chain(*clients(
             *[(post_all, api.url, [body] * 3)] * CLIENTS)))
@@ -215,10 +201,10 @@ def test_one_instance_is_held_once(ironic, api, pool_class, clients):
     assert len(agreement(ironic)) == 5
 
 
-def test_one_instance_is_held_for_one_spec(ironic, api, pool_class, clients):
+def test_one_instance_is_held_for_one_spec(ironic, api, node_class, clients):
     instance_uuid = str(uuid.uuid4())
     seen = clients(*(
-        (post_all, api.url, [{'resource_class': pool_class, 'name': str(name),
+        (post_all, api.url, [{'resource_class': node_class, 'name': str(name),
                               'instance_uuid': instance_uuid}])
         for name in range(CLIENTS)))
     assert collections.Counter(status for (status, _), in seen) == {
@@ -226,10 +212,10 @@ def test_one_instance_is_held_for_one_spec(ironic, api, pool_class, clients):
     assert list(agreement(ironic)) == [instance_uuid]
 
 
-def test_one_instance_ends_on_one_host(ironic, api, pool_class, clients):
+def test_one_instance_ends_on_one_host(ironic, api, node_class, clients):
     instance_uuid = str(uuid.uuid4())
     seen = clients(*(
-        (post_all, api.url, [{'resource_class': pool_class,
+        (post_all, api.url, [{'resource_class': node_class,
                               'host': f'host-{name}',
                               'instance_uuid': instance_uuid}])
         for name in range(CLIENTS)))
@@ -257,30 +243,29 @@ def one(ironic, one_class):
 
 @pytest.fixture
 def as_before(ironic, one):
-    node, = answers.execute(
-        ironic, 'SELECT * FROM nodes WHERE uuid = :uuid', uuid=one.id)
+    node, = ironic.execute('SELECT * FROM nodes WHERE uuid = :uuid',
+                           uuid=one.id)
     yield node
     names = [name for name in node._fields if name not in ('id', 'uuid')]
-    answers.execute(
-        ironic, 'UPDATE nodes SET '
+    ironic.execute('UPDATE nodes SET '
         + ', '.join(f'{name} = :{name}' for name in names)
         + ' WHERE id = :id', **node._mapping)
-    answers.execute(ironic, 'DELETE FROM node_traits WHERE node_id = :id',
-                    id=node.id)
-    answers.execute(ironic, 'INSERT INTO node_traits (node_id, trait, '
-                    "version) VALUES (:id, 'CUSTOM_A', '1.0')", id=node.id)
-    answers.execute(ironic, 'DELETE FROM reservations')
+    ironic.execute('DELETE FROM node_traits WHERE node_id = :id',
+                   id=node.id)
+    ironic.execute('INSERT INTO node_traits (node_id, trait, '
+                   "version) VALUES (:id, 'CUSTOM_A', '1.0')", id=node.id)
+    ironic.execute('DELETE FROM reservations')
 
 
 def wait_for_lock(ironic, future):
     """Give a request the time to run into the lock of our transaction."""
-    if answers.database(ironic.database_url).dialect.name == 'sqlite':
+    if ironic.engine.dialect.name == 'sqlite':
         # It does not tell who waits.
         time.sleep(0.5)
         return
-    while not future.done() and not answers.execute(
-            ironic, 'SELECT id FROM information_schema.processlist '
-                    "WHERE info LIKE 'UPDATE nodes SET instance_uuid%'"):
+    while not future.done() and not ironic.execute(
+            'SELECT id FROM information_schema.processlist '
+            "WHERE info LIKE 'UPDATE nodes %SET instance_uuid%'"):
         time.sleep(0.05)
 
 
@@ -304,7 +289,7 @@ def test_node_changes_after_it_was_read(ironic, one, one_class, as_before,
             'candidate_nodes': ['one'], 'conductor_group': '',
             'extra_specs': {'trait:CUSTOM_A': 'required',
                             'trait:CUSTOM_B': 'forbidden'}}
-    engine = answers.database(ironic.database_url)
+    engine = ironic.engine
     with concurrent.futures.ThreadPoolExecutor(1) as executor:
         with engine.connect() as connection:
             # Written, and not to be seen by others before the commit.
@@ -316,10 +301,9 @@ def test_node_changes_after_it_was_read(ironic, one, one_class, as_before,
         status, _ = future.result(60)
     # Blanks in its JSON make it no other node: it is found once more.
     assert status == (201 if '1000 }' in statement else 422)
-    (held,), = answers.execute(
-        ironic, 'SELECT instance_uuid FROM nodes WHERE id = :id',
+    (held,), = ironic.execute('SELECT instance_uuid FROM nodes WHERE id = :id',
         id=as_before.id)
-    rows = answers.execute(ironic, 'SELECT instance_uuid FROM reservations')
+    rows = ironic.execute('SELECT instance_uuid FROM reservations')
     if status == 201:
         assert rows == [(held,)]
     else:
@@ -368,13 +352,13 @@ TRIGGERS = {
 @pytest.fixture
 def audit(ironic):
     """Looks up what has become of the nodes, in order."""
-    dialect = answers.database(ironic.database_url).dialect.name
-    answers.execute(ironic, AUDIT.format(
+    dialect = ironic.engine.dialect.name
+    ironic.execute(AUDIT.format(
         increment='AUTO_INCREMENT' if dialect == 'mysql' else 'AUTOINCREMENT'))
-    answers.execute(ironic, TRIGGERS[dialect])
-    yield lambda: answers.execute(ironic, 'SELECT * FROM audit ORDER BY id')
-    answers.execute(ironic, 'DROP TRIGGER audit_nodes')
-    answers.execute(ironic, 'DROP TABLE audit')
+    ironic.execute(TRIGGERS[dialect])
+    yield lambda: ironic.execute('SELECT * FROM audit ORDER BY id')
+    ironic.execute('DROP TRIGGER audit_nodes')
+    ironic.execute('DROP TABLE audit')
 
 
 def properties(number, memory_mb, gpus):
@@ -483,13 +467,12 @@ def test_holds_beside_all_that_ironic_does(
              if 204 in released})
 
         kept = set(taken) - set(left)
-        rows = answers.execute(
-            ironic, 'SELECT reservations.instance_uuid FROM reservations '
-                    'JOIN nodes ON nodes.id = node_id AND '
-                    'nodes.instance_uuid = reservations.instance_uuid')
+        rows = ironic.execute(
+            'SELECT reservations.instance_uuid FROM reservations '
+            'JOIN nodes ON nodes.id = node_id AND '
+            'nodes.instance_uuid = reservations.instance_uuid')
         assert {instance_uuid for instance_uuid, in rows} == kept
-        assert len(answers.execute(
-            ironic, 'SELECT id FROM reservations')) == len(kept)
+        assert len(ironic.execute('SELECT id FROM reservations')) == len(kept)
         for instance_uuid in kept:
             status, _ = call('GET', f'{ironic.url}{OURS}/{instance_uuid}')
             assert status == 200
@@ -504,4 +487,4 @@ def test_holds_beside_all_that_ironic_does(
         for done in edited, moved:
             assert any(status < 300 for status in done)
         assert written
-    answers.execute(ironic, 'DELETE FROM reservations')
+    ironic.execute('DELETE FROM reservations')

@@ -39,7 +39,8 @@ def started(config=None, **kwargs):
     config = {'reservations': {'capacity_ttl': 0}, **(config or {})}
     with tempfile.TemporaryDirectory() as directory, services.ironic(
             directory, f'sqlite:///{directory}/ironic.sqlite',
-            services.free_port(), config=config, **kwargs) as service:
+            services.free_port(), config=config, kill=True,
+            **kwargs) as service:
         yield Ironic(service)
 
 

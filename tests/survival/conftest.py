@@ -40,11 +40,7 @@ def create_schema(conf_file):
     """Creates Ironic's schema and our table; the Fleet in it."""
     def create(database_url):
         path = conf_file(database_url)
-        for program, *command in (
-                ('ironic-dbsync', 'create_schema'),
-                ('ironic-reservations-dbsync', 'upgrade')):
-            services.run([services.program(program), '--config-file', path,
-                          *command], f'{path}.log')
+        services.create_schema(path, f'{path}.log')
         return clients.Fleet(database_url)
     return create
 

@@ -1,19 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever comes in: refused by name, without a trace, and life goes on."""
+"""Requests that are refused, and what their refusal must say."""
 
+import contextlib
 import json
-import socket
-import string
 import typing
-import uuid
-
-import hypothesis
-from hypothesis import strategies as st
-from ironicclient.common import http as ironicclient_http
-import pytest
-
-from tests.functional import answers
-from tools import services
 
 OURS = '/v1/reservations'
 # A free node of this class would be held by whatever is not refused.
@@ -166,6 +156,7 @@ CAPACITY = [
 
 INTEGER_FIELDS = ('memory_mb', 'vcpus', 'root_gb', 'ephemeral_gb', 'swap',
                   'vcpu_weight', 'image.min_ram', 'image.min_disk')
+
 INTEGERS = [
     post(f'{field}-{id}', field_value(field, value), field)
     for field in INTEGER_FIELDS
@@ -202,6 +193,7 @@ INTEGERS = [
 STRING_FIELDS = ('host', 'name', 'flavorid', 'resource_class',
                  'conductor_group', 'shard', 'project_id', 'user_id',
                  'image.id')
+
 STRINGS = [
     post(f'{field}-{id}', field_value(field, value), field)
     for field in STRING_FIELDS
@@ -459,9 +451,14 @@ PATHS = [
     for method in ('GET', 'DELETE')
     for path in ('x', HELD[:-1], HELD + '0', HELD.replace('-', ''),
                  f'%7B{HELD}%7D', f'{HELD}%0a', f'{HELD}%00', '%00', '%20',
-                 f'{HELD}.json', '%2e%2e', '..%2fnodes', '%f0%9f%98%80',
+                 f'{HELD}.json', '%2e%2e', '%f0%9f%98%80',
                  'node-1', 'None', '%27%20OR%201=1', 'x' * 5000)
 ] + [
+    # Some servers take the slash for one, and some do not.
+    Row('path-quoted-slash', 'GET', f'{OURS}/..%2fnodes', {}, None,
+        (400, 404), None),
+    Row('path-quoted-slash-delete', 'DELETE', f'{OURS}/..%2fnodes', {}, None,
+        (400, 404), None),
     Row('path-not-utf-8', 'GET', f'{OURS}/%ff', {}, None, 400, 'URL'),
     Row('path-surrogate', 'GET', f'{OURS}/%ED%A0%80', {}, None, 400, 'URL'),
     Row('path-not-utf-8-delete', 'DELETE', f'{OURS}/%ff', {}, None, 400,
@@ -519,449 +516,20 @@ ROWS = (BODIES + NOTHING_WANTED + UNKNOWN_KEYS + LEASES + DRY_RUN
         + CAPACITY + INTEGERS + STRINGS + UUIDS
         + CANDIDATES + WORDS + EXPRESSIONS + RESOURCES + DEPTH + SIZE
         + ENCODINGS + TYPES + QUERIES + PATHS + METHODS + VERSIONS)
+assert len({row.id for row in ROWS}) == len(ROWS)
 
 
-@pytest.fixture(scope='module')
+@contextlib.contextmanager
 def fleet(ironic):
     """A node to be had, and one that is held."""
-    with ironic.fleet(
-            {'resource_class': CLASS}, {'resource_class': CLASS}) as nodes:
-        response = ironic.http.post(OURS, json={
-            'instance_uuid': HELD, 'resource_class': CLASS, 'host': 'h'})
-        answers.check(response, 201)
+    with ironic.fleet({'resource_class': CLASS},
+                      {'resource_class': CLASS}) as nodes:
+        ironic.create(instance_uuid=HELD, resource_class=CLASS, host='h')
         yield nodes
 
 
-@pytest.fixture
-def untouched(ironic, fleet):
-    """Nothing has changed, and nobody has died, when a test is over."""
-    before, workers = answers.state(ironic), answers.workers(ironic)
-    yield
-    assert answers.state(ironic) == before
-    answers.check(ironic.http.get(f'{OURS}?limit=1'), 200)
-    assert answers.workers(ironic) == workers
-
-
-@pytest.mark.parametrize('row', [pytest.param(row, id=ascii(row.id)[1:-1])
-                                 for row in ROWS])
-def test_refused(ironic, untouched, row):
-    response = ironic.http.request(
+def send(http, row):
+    return http.request(
         row.method, row.path, data=row.body,
         headers={name: value if value is None else value.encode('latin-1')
                  for name, value in row.headers.items()})
-    fault = answers.check(response, row.status)
-    if row.field is not None:
-        assert row.field in fault
-    if response.status_code == 405:
-        assert 'GET' in response.headers['Allow'].split(', ')
-        assert row.method not in response.headers['Allow'].split(', ')
-    # As ironicclient reads it.
-    assert ironicclient_http._extract_error_json(
-        response.content)['error_message'] == fault
-
-
-def test_rows_are_told_apart():
-    ids = [row.id for row in ROWS]
-    assert len(ids) == len(set(ids))
-
-
-def chunks(*parts):
-    yield from parts
-
-
-@pytest.mark.parametrize('chunk', [b'x' * (LIMIT + 1), b'[' * 100000])
-def test_body_of_unknown_length_is_bounded(ironic, untouched, chunk):
-    response = ironic.http.post(OURS, data=chunks(b'{"name": "', chunk),
-                                headers={'Content-Type': 'application/json'})
-    assert 'body' in answers.check(response, 413)
-
-
-def test_body_of_unknown_length_is_checked(ironic, untouched):
-    response = ironic.http.post(
-        OURS, data=chunks(b'{"resource_class"', b': "x", "foo": 1}'),
-        headers={'Content-Type': 'application/json'})
-    assert 'foo' in answers.check(response, 400)
-
-
-def exchange(ironic, request):
-    """What the server says to bytes that are hardly HTTP."""
-    with socket.create_connection(('127.0.0.1', ironic.port), 30) as peer:
-        peer.sendall(request)
-        peer.shutdown(socket.SHUT_WR)
-        answer = b''
-        try:
-            while part := peer.recv(65536):
-                answer += part
-        except ConnectionResetError:
-            pass
-        return answer
-
-
-def test_nothing_follows_an_answer_without_content(ironic, fleet):
-    response = ironic.http.post(OURS, json=wanted())
-    answers.check(response, 201)
-    answer = exchange(ironic, (
-        f'DELETE {OURS}/{response.json()["instance_uuid"]} HTTP/1.1\r\n'
-        f'Host: x\r\n\r\n').encode())
-    head, _, rest = answer.partition(b'\r\n\r\n')
-    assert head.startswith(b'HTTP/1.1 204 ')
-    # A client would take it for the beginning of the next answer.
-    assert rest == b''
-
-
-RAW_POST = (b'POST /v1/reservations HTTP/1.1\r\nHost: x\r\n'
-            b'Content-Type: application/json\r\n')
-
-
-@pytest.mark.parametrize('request_bytes', [
-    pytest.param(request_bytes, id=id) for id, request_bytes in {
-        'path-of-bytes': b'GET /v1/reservations/\xff\xfe HTTP/1.1\r\n'
-                         b'Host: x\r\n\r\n',
-        'query-of-bytes': b'GET /v1/reservations?host=\xff HTTP/1.1\r\n'
-                          b'Host: x\r\n\r\n',
-        'length-is-a-word': RAW_POST + b'Content-Length: abc\r\n\r\n{}',
-        'length-is-negative': RAW_POST + b'Content-Length: -1\r\n\r\n{}',
-        'length-is-huge': RAW_POST + b'Content-Length: ' + b'9' * 30
-                          + b'\r\n\r\n{}',
-        'no-length': RAW_POST + b'\r\n{"resource_class": "test-input"}',
-        'too-short': RAW_POST + b'Content-Length: 100\r\n\r\n'
-                     b'{"resource_class": ',
-        'chunk-of-words': RAW_POST + b'Transfer-Encoding: chunked\r\n\r\n'
-                          b'xyz\r\n{}\r\n0\r\n\r\n',
-        'unknown-coding': RAW_POST + b'Transfer-Encoding: gzip\r\n\r\n{}',
-    }.items()])
-def test_hardly_http(ironic, untouched, request_bytes):
-    answer = exchange(ironic, request_bytes)
-    # Much of this the web server refuses before it reaches us.
-    assert not answer or answer.split(b' ')[1][:1] in b'45', answer
-    assert not answers.LEAK.search(answer.decode('latin-1'))
-    if b'Ironic-API-Version' in answer:
-        assert answer.split(b' ')[1][:1] == b'4', answer
-
-
-def test_huge_body(ironic, untouched):
-    head = RAW_POST + b'Content-Length: 50000000\r\n\r\n'
-    try:
-        answer = exchange(ironic, head + b'[' * 5000000)
-    except (BrokenPipeError, ConnectionResetError):
-        return  # Refused and hung up before we had said it all.
-    assert not answer or b' 413 ' in answer.partition(b'\r\n')[0]
-
-
-@pytest.mark.parametrize('path, status', [
-    (OURS, 200), (ITEM, 200), (f'{OURS}/{UNKNOWN}', 404),
-    (f'{OURS}/x', 400), (f'{OURS}?foo=1', 400), (f'{ITEM}/more', 404)])
-def test_head_is_get_without_body(ironic, untouched, path, status):
-    head = ironic.http.head(path)
-    answers.check(head, status)
-    get = ironic.http.get(path)
-    assert get.status_code == status
-    for name in 'Content-Type', 'Content-Length':
-        assert head.headers[name] == get.headers[name]
-
-
-@pytest.mark.parametrize('accept', [
-    'text/html', 'text/html,application/xhtml+xml;q=0.9', 'application/xml',
-    'image/png', '*/*', '', 'nonsense', 'application/json;q=0', ';;q=,'])
-@pytest.mark.parametrize('method, path, status', [
-    ('GET', OURS, 200), ('GET', ITEM, 200), ('GET', f'{OURS}/x', 400),
-    ('GET', f'{ITEM}/more', 404), ('PUT', ITEM, 405)])
-def test_answers_are_json_whatever_is_accepted(
-        ironic, untouched, accept, method, path, status):
-    response = ironic.http.request(method, path, headers={'Accept': accept})
-    answers.check(response, status)
-    assert response.json()
-
-
-@pytest.mark.parametrize('headers, version', [
-    ({}, '1.1'),
-    ({'X-OpenStack-Ironic-API-Version': '1.1'}, '1.1'),
-    ({'X-OpenStack-Ironic-API-Version': '1.90'}, '1.90'),
-    ({'X-OpenStack-Ironic-API-Version': 'latest'}, None),
-    ({'OpenStack-API-Version': 'baremetal 1.90'}, '1.90'),
-    ({'OpenStack-API-Version': 'baremetal latest'}, None),
-    ({'OpenStack-API-Version': 'compute 2.1'}, '1.1'),
-])
-@pytest.mark.parametrize('path', [OURS, ITEM, f'{OURS}/{UNKNOWN}'])
-def test_versions_are_told(ironic, untouched, headers, version, path):
-    headers = {'X-OpenStack-Ironic-API-Version': None, **headers}
-    response = ironic.http.get(path, headers=headers)
-    answers.check(response)
-    of_ironic = ironic.http.get('/v1/nodes?limit=1', headers={
-        'X-OpenStack-Ironic-API-Version': 'latest'}).headers
-    least, most = (of_ironic[name] for name in answers.VERSION_HEADERS[1:])
-    assert [response.headers[name] for name in answers.VERSION_HEADERS] == [
-        version or most, least, most]
-
-
-def test_own_request_id_is_kept_in_the_log_only(ironic, untouched):
-    mine = f'req-{uuid.uuid4()}'
-    response = ironic.http.get(OURS, headers={'X-Openstack-Request-Id': mine})
-    answers.check(response, 200)
-    given = response.headers['x-openstack-request-id']
-    assert given.startswith('req-') and given != mine
-    assert given == response.headers['openstack-request-id']
-
-
-@pytest.mark.parametrize('headers', [
-    {'Content-Type': 'application/json; charset=utf-8'},
-    {'Content-Type': 'application/JSON'},
-    {'Content-Type': 'application/json', 'Accept': 'text/html'},
-], ids=str)
-def test_accepted_and_given_back(ironic, fleet, headers):
-    response = ironic.http.post(OURS, data=json.dumps(wanted()),
-                                headers=headers)
-    answers.check(response, 201)
-    release(ironic, response)
-
-
-def test_body_of_just_the_limit(ironic, fleet):
-    response = ironic.http.post(
-        OURS, data=json.dumps(wanted()).encode().ljust(LIMIT),
-        headers={'Content-Type': 'application/json'})
-    answers.check(response, 201)
-    release(ironic, response)
-
-
-def test_largest_values(ironic, fleet):
-    response = ironic.http.post(OURS, json=wanted(
-        vcpu_weight=MAX_INT, rxtx_factor=MAX_INT, name='n' * 255,
-        extra_specs={'k' * 255: 'v' * 1024},
-        image={'properties': {'k' * 255: 'v' * 1024}, 'min_ram': 0}))
-    answers.check(response, 201)
-    release(ironic, response)
-    response = ironic.http.post(OURS, json=wanted(
-        memory_mb=MAX_INT, vcpus=MAX_INT, root_gb=MAX_INT,
-        ephemeral_gb=MAX_INT, swap=MAX_INT))
-    answers.check(response, 422)
-
-
-def release(ironic, response):
-    answers.check(ironic.http.delete(
-        f'{OURS}/{response.json()["instance_uuid"]}'), 204)
-
-
-# Text
-
-@pytest.fixture(scope='module')
-def ironic_utf8(start_ironic, mariadb_url):
-    """With the character set of the URL in Ironic's install guide."""
-    with services.database(mariadb_url) as url, \
-            start_ironic(f'{url}&charset=utf8') as ironic:
-        yield ironic
-
-
-@pytest.fixture(scope='module', params=['sqlite', 'mariadb', 'utf8'])
-def any_ironic(request):
-    ironic = request.getfixturevalue(f'ironic_{request.param}')
-    with ironic.fleet({'resource_class': f'{CLASS}-text'}):
-        yield ironic
-
-
-TEXTS = {
-    'emoji': '\U0001f600' * 255, 'last-of-unicode': '\U0010ffff' * 255,
-    'accents': '\u00e9\u0301\u00df\u0130' * 60, 'ideographs': '\u6f22' * 255,
-    'right-to-left': '\u202e\u05d0\u200f', 'no-characters': '\ufffe\uffff',
-    'controls': '\x01\x07\x1b\x7f\x85\u2028', 'lines': 'a\r\nb\tc',
-    'quotes': '\'"`\\\'" OR 1=1; -- %s %(x)s {} ${x} ' * 5,
-    'wildcards': '%_*?[]', 'spaces': ' a ',
-}
-
-
-@pytest.mark.parametrize('text', TEXTS.values(), ids=TEXTS)
-def test_text_is_kept(any_ironic, text):
-    http = any_ironic.http
-    body = {
-        'resource_class': f'{CLASS}-text', 'host': text, 'name': text,
-        'flavorid': text, 'project_id': text, 'user_id': text,
-        'extra_specs': {text: text * 4},
-        'image': {'id': text, 'properties': {text: text * 4}},
-    }
-    response = http.post(OURS, json=body)
-    answers.check(response, 201)
-    held = response.json()
-    try:
-        for name in 'host', 'project_id', 'user_id':
-            assert held[name] == text
-        for name in 'name', 'flavorid', 'extra_specs', 'image':
-            assert held['request_spec'][name] == body[name]
-        for name in 'host', 'project_id':
-            found = http.get(OURS, params={name: text})
-            answers.check(found, 200)
-            assert found.json()['reservations'] == [held]
-            found = http.get(OURS, params={name: text, 'limit': 1,
-                                           'sort_key': name})
-            assert found.json()['reservations'] == [held]
-        again = http.post(OURS, json={
-            **body, 'instance_uuid': held['instance_uuid']})
-        answers.check(again, 200)
-    finally:
-        answers.check(http.delete(f'{OURS}/{held["instance_uuid"]}',
-                                  params={'host': text}), 204)
-
-
-@pytest.mark.parametrize('text', TEXTS.values(), ids=TEXTS)
-@pytest.mark.parametrize('body', [
-    lambda text: {'resource_class': text},
-    lambda text: {'conductor_group': text},
-    lambda text: {'shard': text},
-    lambda text: {'candidate_nodes': [text, 'x']},
-    lambda text: {'extra_specs': {'capabilities:x': text[:1000]}},
-    lambda text: {'extra_specs': {f'capabilities:{text[:240]}': 'x'}},
-    lambda text: {'extra_specs': {'reservations:candidate_nodes': text}},
-    lambda text: {'extra_specs': {'capabilities': text}},
-    lambda text: {'image': {'properties': {'hw_architecture': text}}},
-], ids=['resource_class', 'conductor_group', 'shard', 'candidate_nodes',
-        'capability', 'capability-name', 'candidates-of-flavor',
-        'capabilities', 'architecture'])
-def test_text_that_no_node_has(any_ironic, body, text):
-    response = any_ironic.http.post(OURS, json={
-        'resource_class': f'{CLASS}-text', **body(text)})
-    answers.check(response, 422)
-
-
-@pytest.mark.parametrize('text', TEXTS.values(), ids=TEXTS)
-@pytest.mark.parametrize('name', ['host', 'node', 'resource_class',
-                                  'project_id'])
-def test_text_that_nothing_is_called(any_ironic, name, text):
-    response = any_ironic.http.get(OURS, params={name: text})
-    answers.check(response, 200)
-    assert response.json()['reservations'] == []
-
-
-# Chance
-
-BOUNDED = hypothesis.settings(
-    max_examples=150, deadline=None, derandomize=True, database=None,
-    suppress_health_check=list(hypothesis.HealthCheck))
-
-VALID = {
-    'instance_uuid': UNKNOWN, 'host': 'compute-1', 'memory_mb': 0,
-    'vcpus': 0, 'root_gb': 0, 'ephemeral_gb': 0, 'swap': 0,
-    'vcpu_weight': None, 'rxtx_factor': 1.0, 'name': 'bm.small',
-    'flavorid': '1', 'resource_class': CLASS, 'conductor_group': '',
-    'shard': None, 'expires_in': 600, 'project_id': 'p', 'user_id': 'u',
-    'extra_specs': {'capabilities:x': '<or> a <or> b',
-                    'resources:CUSTOM_TEST_INPUT': '1',
-                    'resources:VCPU': '0', 'trait:CUSTOM_X': 'forbidden',
-                    'reservations:match': 'at_least'},
-    'image': {'id': 'i', 'min_ram': 0, 'min_disk': 0,
-              'properties': {'hw_architecture': 'x86_64',
-                             'trait:CUSTOM_Y': 'forbidden'}},
-}
-
-# Surrogates too: json.dumps writes them as escapes.
-TEXT = st.text(st.characters(), max_size=20)
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | TEXT
-    | st.sampled_from(['required', '>= 3', '<in> x', HELD, 10 ** 400, '']),
-    lambda inner: st.lists(inner, max_size=4)
-    | st.dictionaries(TEXT | st.sampled_from(sorted(VALID)), inner,
-                      max_size=5),
-    max_leaves=12)
-
-
-@st.composite
-def mutated(draw):
-    """The valid body, changed in one or two places."""
-    body = json.loads(json.dumps(VALID))
-    for _ in range(draw(st.integers(1, 2))):
-        inside = draw(st.sampled_from(
-            [inside for inside in (
-                body, body.get('extra_specs'), body.get('image'),
-                (body.get('image') or {}).get('properties')
-                if isinstance(body.get('image'), dict) else None)
-             if isinstance(inside, dict)]))
-        key = draw(st.sampled_from(sorted(inside) or ['x']) | TEXT)
-        if draw(st.booleans()) and key in inside:
-            del inside[key]
-        else:
-            inside[key] = draw(JSON)
-    return json.dumps(body).encode()
-
-
-@st.composite
-def garbled(draw):
-    """The valid body's text with bytes cut out and put in."""
-    body = json.dumps(VALID).encode()
-    for _ in range(draw(st.integers(1, 3))):
-        start = draw(st.integers(0, len(body)))
-        end = draw(st.integers(start, min(start + 5, len(body))))
-        body = body[:start] + draw(
-            st.binary(max_size=3) | st.sampled_from(
-                [b'"', b'\\', b'{', b'[', b'}', b',', b'\\ud800', b'9'])
-        ) + body[end:]
-    return body
-
-
-def check_by_chance(ironic, response, before):
-    """Refused by name or granted; and then all is as before."""
-    fault = answers.check(response)
-    if response.status_code == 400:
-        assert ': ' in fault
-    if response.request.method == 'POST' and response.ok:
-        release(ironic, response)
-    assert answers.state(ironic) == before
-
-
-@pytest.mark.parametrize('bodies', [
-    st.dictionaries(st.sampled_from(sorted(VALID)), JSON, max_size=6).map(
-        lambda body: json.dumps(body).encode()),
-    JSON.map(lambda body: json.dumps(body).encode()),
-    mutated(), garbled(), st.binary(max_size=200),
-], ids=['known-keys', 'json', 'mutated', 'garbled', 'bytes'])
-def test_bodies_by_chance(ironic, untouched, bodies):
-    before = answers.state(ironic)
-
-    @BOUNDED
-    @hypothesis.given(bodies)
-    def run(body):
-        check_by_chance(ironic, ironic.http.post(
-            OURS, data=body, headers={'Content-Type': 'application/json'}),
-            before)
-
-    run()
-
-
-def test_queries_by_chance(ironic, untouched):
-    before = answers.state(ironic)
-    names = st.sampled_from(
-        ['host', 'node', 'state', 'limit', 'marker', 'sort_key', 'sort_dir',
-         'fields', 'project_id', 'resource_class']) | st.text(max_size=5)
-    values = st.sampled_from(
-        ['1', 'h', HELD, 'reserved', 'asc', 'created_at', 'host,state']
-    ) | st.text(max_size=10)
-    raw = st.text(string.printable.replace('#', ''), max_size=30)
-
-    @BOUNDED
-    @hypothesis.given(
-        st.sampled_from([OURS, ITEM]),
-        st.lists(st.tuples(names, values), max_size=4) | raw)
-    def run(path, query):
-        check_by_chance(ironic, ironic.http.get(path, params=query), before)
-
-    run()
-
-
-def test_paths_by_chance(ironic, untouched):
-    before = answers.state(ironic)
-    segments = (st.text(max_size=10) | st.binary(max_size=5)
-                | st.sampled_from([UNKNOWN, '.', '..', 'index', '', 'get']))
-
-    @BOUNDED
-    @hypothesis.given(
-        st.sampled_from(['GET', 'DELETE', 'PUT', 'PATCH', 'FOO']),
-        st.lists(segments, min_size=1, max_size=3))
-    def run(method, path):
-        quoted = ''.join(f'/{percent(segment)}' for segment in path)
-        check_by_chance(ironic, ironic.http.request(method, OURS + quoted),
-                        before)
-
-    run()
-
-
-def percent(segment):
-    """Every byte of a path's segment, quoted."""
-    if isinstance(segment, str):
-        segment = segment.encode()
-    return ''.join(f'%{byte:02x}' for byte in segment)

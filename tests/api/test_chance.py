@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests by chance: refused by name or granted."""
+
+import json
+import string
+
+import hypothesis
+from hypothesis import strategies as st
+import pytest
+
+from tests.api import bad_requests
+from tests.functional import answers
+
+OURS, ITEM, CLASS = bad_requests.OURS, bad_requests.ITEM, bad_requests.CLASS
+HELD, UNKNOWN = bad_requests.HELD, bad_requests.UNKNOWN
+
+pytestmark = pytest.mark.parametrize('ironic', ['sqlite'], indirect=True)
+
+@pytest.fixture(scope='module')
+def fleet(ironic):
+    with bad_requests.fleet(ironic) as nodes:
+        yield nodes
+
+
+BOUNDED = hypothesis.settings(
+    max_examples=150, deadline=None, derandomize=True, database=None,
+    suppress_health_check=list(hypothesis.HealthCheck))
+
+VALID = {
+    'instance_uuid': UNKNOWN, 'host': 'compute-1', 'memory_mb': 0,
+    'vcpus': 0, 'root_gb': 0, 'ephemeral_gb': 0, 'swap': 0,
+    'vcpu_weight': None, 'rxtx_factor': 1.0, 'name': 'bm.small',
+    'flavorid': '1', 'resource_class': CLASS, 'conductor_group': '',
+    'shard': None, 'expires_in': 600, 'project_id': 'p', 'user_id': 'u',
+    'extra_specs': {'capabilities:x': '<or> a <or> b',
+                    'resources:CUSTOM_TEST_INPUT': '1',
+                    'resources:VCPU': '0', 'trait:CUSTOM_X': 'forbidden',
+                    'reservations:match': 'at_least'},
+    'image': {'id': 'i', 'min_ram': 0, 'min_disk': 0,
+              'properties': {'hw_architecture': 'x86_64',
+                             'trait:CUSTOM_Y': 'forbidden'}},
+}
+
+# Surrogates too: json.dumps writes them as escapes.
+TEXT = st.text(st.characters(), max_size=20)
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXT
+    | st.sampled_from(['required', '>= 3', '<in> x', HELD, 10 ** 400, '']),
+    lambda inner: st.lists(inner, max_size=4)
+    | st.dictionaries(TEXT | st.sampled_from(sorted(VALID)), inner,
+                      max_size=5),
+    max_leaves=12)
+
+
+@st.composite
+def mutated(draw):
+    """The valid body, changed in one or two places."""
+    body = json.loads(json.dumps(VALID))
+    for _ in range(draw(st.integers(1, 2))):
+        inside = draw(st.sampled_from(
+            [inside for inside in (
+                body, body.get('extra_specs'), body.get('image'),
+                (body.get('image') or {}).get('properties')
+                if isinstance(body.get('image'), dict) else None)
+             if isinstance(inside, dict)]))
+        key = draw(st.sampled_from(sorted(inside) or ['x']) | TEXT)
+        if draw(st.booleans()) and key in inside:
+            del inside[key]
+        else:
+            inside[key] = draw(JSON)
+    return json.dumps(body).encode()
+
+
+@st.composite
+def garbled(draw):
+    """The valid body's text with bytes cut out and put in."""
+    body = json.dumps(VALID).encode()
+    for _ in range(draw(st.integers(1, 3))):
+        start = draw(st.integers(0, len(body)))
+        end = draw(st.integers(start, min(start + 5, len(body))))
+        body = body[:start] + draw(
+            st.binary(max_size=3) | st.sampled_from(
+                [b'"', b'\\', b'{', b'[', b'}', b',', b'\\ud800', b'9'])
+        ) + body[end:]
+    return body
+
+
+def check(ironic, response, before):
+    """Refused by name or granted; and then all is as before."""
+    fault = answers.check(response)
+    if response.status_code == 400:
+        assert ': ' in fault
+    if response.request.method == 'POST' and response.ok:
+        ironic.delete(response.json()['instance_uuid'])
+    assert ironic.state() == before
+
+
+@pytest.mark.parametrize('bodies', [
+    st.dictionaries(st.sampled_from(sorted(VALID)), JSON, max_size=6).map(
+        lambda body: json.dumps(body).encode()),
+    JSON.map(lambda body: json.dumps(body).encode()),
+    mutated(), garbled(), st.binary(max_size=200),
+], ids=['known-keys', 'json', 'mutated', 'garbled', 'bytes'])
+def test_bodies(ironic, fleet, bodies):
+    before = ironic.state()
+
+    @BOUNDED
+    @hypothesis.given(bodies)
+    def run(body):
+        check(ironic, ironic.http.post(
+            OURS, data=body, headers={'Content-Type': 'application/json'}),
+            before)
+
+    run()
+
+
+def test_queries(ironic, fleet):
+    before = ironic.state()
+    names = st.sampled_from(
+        ['host', 'node', 'state', 'limit', 'marker', 'sort_key', 'sort_dir',
+         'fields', 'project_id', 'resource_class']) | st.text(max_size=5)
+    values = st.sampled_from(
+        ['1', 'h', HELD, 'reserved', 'asc', 'created_at', 'host,state']
+    ) | st.text(max_size=10)
+    raw = st.text(string.printable.replace('#', ''), max_size=30)
+
+    @BOUNDED
+    @hypothesis.given(
+        st.sampled_from([OURS, ITEM]),
+        st.lists(st.tuples(names, values), max_size=4) | raw)
+    def run(path, query):
+        check(ironic, ironic.http.get(path, params=query), before)
+
+    run()
+
+
+def test_paths(ironic, fleet):
+    before = ironic.state()
+    segments = (st.text(max_size=10) | st.binary(max_size=5)
+                | st.sampled_from([UNKNOWN, '.', '..', 'index', '', 'get']))
+
+    @BOUNDED
+    @hypothesis.given(
+        st.sampled_from(['GET', 'DELETE', 'PUT', 'PATCH', 'FOO']),
+        st.lists(segments, min_size=1, max_size=3))
+    def run(method, path):
+        quoted = ''.join(f'/{percent(segment)}' for segment in path)
+        check(ironic, ironic.http.request(method, OURS + quoted),
+              before)
+
+    run()
+
+
+def percent(segment):
+    """Every byte of a path's segment, quoted."""
+    if isinstance(segment, str):
+        segment = segment.encode()
+    return ''.join(f'%{byte:02x}' for byte in segment)

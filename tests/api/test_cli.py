@@ -1,0 +1,473 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The openstack command: what is asked for, and what is told."""
+
+import csv
+import io
+import json
+import re
+import uuid
+
+import pytest
+import yaml
+
+from tests import command
+from tests import service
+from tools import services
+
+OURS = service.OURS
+CLASS = 'baremetal.cli'
+SHARD = 'cli-shard'
+
+NODE = {'resource_class': CLASS, 'shard': SHARD, 'traits': ['CUSTOM_NVME'],
+        'properties': {'memory_mb': 4096, 'cpus': 8, 'local_gb': 100,
+                       'cpu_arch': 'x86_64',
+                       'capabilities': 'gpus:4,boot_mode:uefi,fast:true'}}
+
+NAMES = [f'cli-{number}' for number in range(5)]
+UNKNOWN = '99999999-2222-4333-8444-555555555555'
+pytestmark = pytest.mark.parametrize('ironic', ['sqlite'], indirect=True)
+
+# The request ids in errors.
+REQUEST_ID = re.compile(r' \(Request-ID: req-[0-9a-f-]+\)')
+
+
+@pytest.fixture
+def served(configured, fleet):
+    """Pages are short, and counts old unless new ones are asked for."""
+    with configured({'api': {'max_limit': 2},
+                     'reservations': {'capacity_ttl': 3600}}) as served:
+        yield served
+
+
+@pytest.fixture
+def cli(served):
+    """Runs openstack baremetal reservation, with more of environment."""
+    def run(*args, **env):
+        # Debugging is an option of openstack itself.
+        debug = ['--debug'] if '--debug' in args else []
+        args = [arg for arg in args if arg != '--debug']
+        return command.run(served.url, *debug, 'baremetal', 'reservation',
+                           *args, **env)
+    return run
+
+
+@pytest.fixture
+def fleet(ironic):
+    """Five equal nodes."""
+    with ironic.fleet(*({**NODE, 'name': name} for name in NAMES)) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def held(ironic, fleet):
+    """Reservations of all nodes, in the order of NAMES."""
+    return [hold(ironic, candidate_nodes=[name], host=f'host-{number % 2}')
+            for number, name in enumerate(NAMES)]
+
+
+def hold(ironic, **body):
+    return ironic.create(resource_class=CLASS, **body)
+
+
+def instances(ironic):
+    """UUIDs of all instances that hold a node."""
+    return {instance for instance, in ironic.execute(
+        'SELECT instance_uuid FROM nodes WHERE instance_uuid IS NOT NULL')}
+
+
+def lock(ironic, conductor):
+    ironic.execute('UPDATE nodes SET reservation = :c', c=conductor)
+
+
+def output(result):
+    """What a command that succeeded has printed, and nothing beside it."""
+    assert result.returncode == 0, result.stderr
+    assert not result.stderr
+    return result.stdout
+
+
+def data(result):
+    return json.loads(output(result))
+
+
+def refused(result):
+    """What a command that failed has said."""
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert not result.stdout
+    assert 'Traceback' not in result.stderr
+    return REQUEST_ID.sub('', result.stderr)
+
+
+def posts(stderr):
+    """How many POSTs have gone out, by the client's own debug output."""
+    return len(re.findall(r'REQ: curl .*-X POST', stderr))
+
+
+def test_create_with_every_option(ironic, fleet, cli):
+    instance_uuid = str(uuid.uuid4())
+    shown = data(cli(
+        'create', '-f', 'json', '--ram', '1024', '--vcpus', '4',
+        '--disk', '20', '--ephemeral', '10', '--swap', '512',
+        '--resource-class', CLASS, '--trait', 'CUSTOM_NVME',
+        '--forbidden-trait', 'CUSTOM_A', '--forbidden-trait', 'CUSTOM_B',
+        '--capability', 'fast', '--capability', 'gpus=>= 2',
+        '--capability', 'boot_mode:uefi', '--conductor-group', '',
+        '--shard', SHARD, '--candidate-node', 'cli-2',
+        '--candidate-node', fleet[3].id, '--candidate-node', 'elsewhere',
+        '--match', 'at_least', '--expires-in', '600',
+        '--host', 'compute-1', '--instance-uuid', instance_uuid))
+    reservation = ironic.show(instance_uuid)
+    del reservation['links']
+    assert shown == reservation
+    assert reservation['node_name'] in ('cli-2', 'cli-3')
+    assert reservation['host'] == 'compute-1'
+    assert reservation['expires_at']
+    assert reservation['request_spec'] == {
+        'memory_mb': 1024, 'vcpus': 4, 'root_gb': 20, 'ephemeral_gb': 10,
+        'swap': 512, 'resource_class': CLASS, 'conductor_group': '',
+        'shard': SHARD,
+        'candidate_nodes': sorted(['cli-2', fleet[3].id, 'elsewhere']),
+        'extra_specs': {'trait:CUSTOM_NVME': 'required',
+                        'trait:CUSTOM_A': 'forbidden',
+                        'trait:CUSTOM_B': 'forbidden',
+                        'capabilities': 'fast',
+                        'capabilities:gpus': '>= 2',
+                        'capabilities:boot_mode': 'uefi',
+                        'reservations:match': 'at_least'}}
+
+
+def test_create_as_people_see_it(ironic, fleet, cli):
+    table = output(cli('create', '--resource-class', CLASS))
+    instance_uuid, = instances(ironic)
+    assert f'| instance_uuid   | {instance_uuid}' in table
+    assert f"resource_class='{CLASS}'" in table
+
+
+def test_exact(fleet, cli):
+    create = ('create', '--match', 'exact', '--resource-class', CLASS,
+              '--ram')
+    assert 'memory_mb=4095' in refused(cli(*create, '4095'))
+    output(cli(*create, '4096'))
+
+
+# Why not
+
+
+def test_nothing_matches(ironic, fleet, cli):
+    told = refused(cli('create', '-f', 'json', '--resource-class', CLASS,
+                       '--trait', 'CUSTOM_GPU'))
+    assert told == '''\
+5 nodes considered
++---------------------------+-------+
+| Eliminated by             | Nodes |
++---------------------------+-------+
+| trait:CUSTOM_GPU=required |     5 |
++---------------------------+-------+
+5 could be held without trait:CUSTOM_GPU=required
+No free node matches the request: of 5 nodes, trait:CUSTOM_GPU=required \
+eliminates 5. (HTTP 422)
+'''
+    assert not instances(ironic)
+
+
+def test_conflict_is_shown_once(ironic, fleet, cli):
+    instance_uuid = hold(ironic)['instance_uuid']
+    create = ('create', '--resource-class', CLASS, '--ram', '1',
+              '--instance-uuid', instance_uuid)
+    told = refused(cli(*create))
+    assert told.endswith('(HTTP 409)\n')
+    assert told.count('\n') == 1
+    assert posts(cli(*create, '--debug').stderr) == 1
+
+
+def test_locked_nodes_are_not_waited_for_long(ironic, fleet, cli):
+    lock(ironic, 'conductor')
+    result = cli('create', '--resource-class', CLASS, '--debug')
+    assert result.returncode == 1
+    assert 3 <= posts(result.stderr) <= 7
+    assert re.search(r'\| locked +\| +5 \|\n', result.stderr)
+
+
+def test_wrong_input(ironic, cli):
+    wanted = ['create', '--resource-class', CLASS]
+    rows = [
+        (['create'], 'body: must say what is wanted with one of '),
+        ([*wanted, '--vcpus', '2147483648'],
+         'vcpus: must be at most 2147483647 '),
+        ([*wanted, '--trait', 'gpu'], 'extra_specs.trait:gpu: must name a '),
+        ([*wanted, '--trait', 'CUSTOM_A', '--forbidden-trait', 'CUSTOM_A'],
+         'trait CUSTOM_A cannot be required and forbidden'),
+        ([*wanted, '--capability', 'gpus>=4'],
+         'capability "gpus>=4" must be <name> or <name>=<value>'),
+        ([*wanted, '--capability', ''], 'capability "" must be <name> or '),
+        ([*wanted, '--capability', 'a=1', '--capability', 'a=2'],
+         'a capability can be asked for only once'),
+        ([*wanted, '--instance-uuid', 'x'],
+         'instance_uuid: must be a UUID such as '),
+        # Not another path of the API.
+        (['show', 'capacity'], '"capacity" is not a UUID'),
+        (['show', ''], '"" is not a UUID'),
+        (['show', UNKNOWN], f'No reservation of instance {UNKNOWN} '),
+        (['list', '--sort', 'state'], 'sort_key: must be one of '),
+        (['capacity', '--shard', ''], 'shard: must be at least 1 '),
+    ]
+    wrong = [(args, told) for (args, expected), told in
+             zip(rows, map(refused, each(cli, [args for args, _ in rows])),
+                 strict=True)
+             if not told.startswith(expected) or told.count('\n') != 1]
+    assert not wrong
+
+
+def each(cli, commands):
+    return [cli(*args) for args in commands]
+
+
+def test_words_and_numbers_are_checked_at_once(cli):
+    rows = [
+        (['create', '--ram', '1GB'], "--ram: invalid int value: '1GB'"),
+        (['list', '--state', 'gone'], "--state: invalid choice: 'gone'"),
+        (['list', '--long', '--fields', 'host'],
+         '--fields: not allowed with argument --long'),
+        (['delete'], 'arguments are required: <instance-uuid>'),
+    ]
+    for (_, expected), result in zip(
+            rows, each(cli, [args for args, _ in rows]), strict=True):
+        assert result.returncode == 2
+        assert expected in result.stderr.splitlines()[-1]
+
+
+def test_unreachable_server(cli):
+    url = f'http://127.0.0.1:{services.free_port()}'
+    for told in map(refused, each(
+            lambda *args: cli(*args, OS_ENDPOINT=url),
+            [['create', '--ram', '1'], ['list'], ['delete', UNKNOWN]])):
+        assert told.startswith(f'Unable to establish connection to {url}')
+        assert told.count('\n') == 1
+
+
+# create --dry-run
+
+
+def test_dry_run(ironic, fleet, cli):
+    dry_run = ('create', '--dry-run', '--resource-class', CLASS,
+               '--candidate-node', 'cli-1', '--trait', 'CUSTOM_NVME')
+    table, found, nothing = each(cli, [
+        dry_run, (*dry_run, '-f', 'json'), (*dry_run, '--ram', '4097')])
+    assert output(table) == f'''\
++----------------+-------------------------------------------------------+
+| Field          | Value                                                 |
++----------------+-------------------------------------------------------+
+| matching_nodes | 1                                                     |
+| profiles       | 1 free of 1: {CLASS}, 4096 MiB, 8 CPUs, 100 GiB |
+| explanation    | 5 nodes considered                                    |
+|                | +-----------------+-------+                           |
+|                | | Eliminated by   | Nodes |                           |
+|                | +-----------------+-------+                           |
+|                | | candidate_nodes |     4 |                           |
+|                | +-----------------+-------+                           |
+|                | 5 could be held without candidate_nodes               |
++----------------+-------------------------------------------------------+
+'''
+    found = data(found)
+    assert found['matching_nodes'] == 1
+    assert found['explanation'] == {
+        'considered': 5,
+        'eliminated': [{'by': 'candidate_nodes', 'nodes': 4}],
+        'nearest': {'by': 'candidate_nodes', 'nodes': 5}}
+    profile, = found['profiles']
+    assert profile['traits'] == ['CUSTOM_NVME']
+    assert profile['capabilities'] == {
+        'gpus': '4', 'boot_mode': 'uefi', 'fast': 'true'}
+    # That nothing matches is what was asked, and no error.
+    assert '| memory_mb>=4097 ' in output(nothing)
+    assert not instances(ironic)
+
+
+# list, show
+
+
+def test_list_is_whole(served, held, cli):
+    assert 'next' in served.http.get(OURS).json()
+    rows = data(cli('list', '-f', 'json'))
+    assert sorted(rows, key=lambda row: row['Node']) == [
+        {'Instance UUID': each['instance_uuid'], 'Node': each['node_name'],
+         'Host': each['host'], 'State': 'reserved', 'Resource Class': CLASS}
+        for each in held]
+
+
+def test_list_filters(ironic, held, cli):
+    ironic.execute("UPDATE nodes SET provision_state = 'active' "
+                   "WHERE name = 'cli-4'")
+    ironic.execute("UPDATE reservations SET project_id = 'p&q=r' "
+                   'WHERE instance_uuid = :i',
+           i=held[3]['instance_uuid'])
+    rows = [
+        (['--host', 'host-0'], ['cli-0', 'cli-2', 'cli-4']),
+        (['--host', 'host-1', '--state', 'reserved'], ['cli-1', 'cli-3']),
+        (['--node', 'cli-2'], ['cli-2']),
+        (['--resource-class', CLASS], NAMES),
+        (['--state', 'active'], ['cli-4']),
+        (['--project', 'p&q=r'], ['cli-3']),
+    ]
+    listed = each(cli, [['list', '-f', 'value', '-c', 'Node', *args]
+                        for args, _ in rows])
+    assert [sorted(output(result).split()) for result in listed] == [
+        expected for _, expected in rows]
+
+
+def test_list_is_sorted_over_its_pages(held, cli):
+    by_node, by_host = each(cli, [
+        ['list', '-f', 'value', '--sort', sort, '--fields', field]
+        for sort, field in (('node_uuid:desc', 'node_uuid'),
+                            ('host', 'host'))])
+    assert output(by_node).split() == sorted(
+        (reservation['node_uuid'] for reservation in held), reverse=True)
+    assert output(by_host).split() == ['host-0'] * 3 + ['host-1'] * 2
+
+
+def test_list_columns(held, cli):
+    fields, long, table = each(cli, [
+        ['list', '-f', 'json', '--fields', 'request_spec', 'node_name'],
+        ['list', '-f', 'json', '--long', '--sort', 'id'],
+        ['list', '--long']])
+    assert data(fields)[0].keys() == {'Request Spec', 'Node Name'}
+    assert {'Request Spec': held[1]['request_spec'],
+            'Node Name': 'cli-1'} in data(fields)
+    first = data(long)[0]
+    assert list(first) == [
+        'Instance UUID', 'Node UUID', 'Node Name', 'Host', 'State',
+        'Provision State', 'Resource Class', 'Project ID', 'User ID',
+        'Request Spec', 'Expires At', 'Created At', 'Updated At']
+    assert list(first.values()) == [
+        held[0][name] for name in (
+            'instance_uuid', 'node_uuid', 'node_name', 'host', 'state',
+            'provision_state', 'resource_class', 'project_id', 'user_id',
+            'request_spec', 'expires_at', 'created_at', 'updated_at')]
+    assert '| Request Spec ' in output(table)
+    assert "candidate_nodes='[\'cli-0\']'" in output(table)
+
+
+def test_list_formats(held, cli):
+    as_yaml, as_csv, values, table = each(cli, [
+        ['list', '--sort', 'id', '-c', 'Node', '-c', 'Host', '-f', name]
+        for name in ('yaml', 'csv', 'value', 'table')])
+    rows = [(each['node_name'], each['host']) for each in held]
+    assert yaml.safe_load(output(as_yaml)) == [
+        {'Node': node, 'Host': host} for node, host in rows]
+    assert list(csv.DictReader(io.StringIO(output(as_csv)))) == [
+        {'Node': node, 'Host': host} for node, host in rows]
+    assert output(values).splitlines() == [' '.join(row) for row in rows]
+    assert all(f'| {node} | {host} |' in output(table)
+               for node, host in rows)
+
+
+def test_nothing_to_list(cli):
+    table, as_json = each(cli, [['list'], ['list', '-f', 'json']])
+    assert not output(table).strip()
+    assert data(as_json) == []
+
+
+def test_show_formats(held, cli):
+    reservation = {name: value for name, value in held[0].items()
+                   if name != 'links'}
+    as_json, as_yaml, shell, value, table = each(cli, [
+        ['show', reservation['instance_uuid'].upper(), '-f', *name]
+        for name in (['json'], ['yaml'], ['shell'],
+                     ['value', '-c', 'node_name'], ['table'])])
+    assert data(as_json) == reservation
+    assert yaml.safe_load(output(as_yaml)) == reservation
+    assert 'node_name="cli-0"' in output(shell).splitlines()
+    assert output(value) == 'cli-0\n'
+    assert re.search(r'\| state +\| reserved +\|', output(table))
+
+
+# delete
+
+
+def test_delete_several(ironic, held, cli):
+    active, first, second, *others = (
+        each['instance_uuid'] for each in held)
+    ironic.execute("UPDATE nodes SET provision_state = 'active' "
+                   'WHERE instance_uuid = :i', i=active)
+    told = refused(cli('delete', UNKNOWN, active, 'x', first, second))
+    unknown, in_use, malformed = told.splitlines()
+    assert unknown.startswith(f'{UNKNOWN}: ')
+    assert unknown.endswith('(HTTP 404)')
+    assert in_use.startswith(f'{active}: ')
+    assert in_use.endswith('(HTTP 409)')
+    assert malformed == 'x: "x" is not a UUID'
+    assert instances(ironic) == {active, *others}
+
+
+def test_delete_for_a_host(ironic, held, cli):
+    instance_uuid = held[0]['instance_uuid']
+    assert 'HTTP 404' in refused(cli('delete', instance_uuid,
+                                     '--host', 'host-1'))
+    assert instance_uuid in instances(ironic)
+    assert not output(cli('delete', instance_uuid, '--host', 'host-0'))
+    assert instance_uuid not in instances(ironic)
+
+
+# capacity
+
+
+def test_capacity(ironic, served, fleet, cli):
+    assert served.http.get(f'{OURS}/capacity').status_code == 200
+    hold(ironic, host='host-0')
+    args = ('capacity', '--no-cache')
+    table, short, long, *filtered = each(cli, [
+        args,
+        (*args, '--host', 'host-0', '-f', 'json'),
+        (*args, '--host', 'host-0', '--long', '-f', 'json'),
+        (*args, '-f', 'json', '--resource-class', CLASS.upper(),
+         '--trait', 'CUSTOM_NVME', '--conductor-group', '',
+         '--shard', SHARD),
+        (*args, '-f', 'json', '--trait', 'CUSTOM_NVME',
+         '--trait', 'CUSTOM_GPU'),
+        (*args, '-f', 'json', '--conductor-group', 'other'),
+        (*args, '-f', 'json', '--shard', 'other')])
+    assert re.search(r'\| baremetal\.cli +\| +4096 \| +8 \| +100 \| x86_64 '
+                     r' +\| CUSTOM_NVME \| +5 \| +4 \| +0 \|',
+                     output(table))
+    short, = data(short)
+    assert short == {
+        'Resource Class': CLASS, 'Memory MB': 4096, 'VCPUs': 8,
+        'Local GB': 100, 'CPU Arch': 'x86_64', 'Traits': ['CUSTOM_NVME'],
+        'Total': 5, 'Free': 4, 'Held': 1}
+    answer, = served.http.get(
+        f'{OURS}/capacity?host=host-0').json()['capacity']
+    long, = data(long)
+    assert list(long.values()) == [answer[name] for name in (
+        'resource_class', 'memory_mb', 'vcpus', 'local_gb', 'cpu_arch',
+        'traits', 'capabilities', 'conductor_group', 'shard', 'owner',
+        'lessee', 'total', 'free', 'held')]
+    assert [len(data(result)) for result in filtered] == [1, 0, 0, 0]
+
+
+# Help
+
+
+OPTIONS = {
+    'create': '--flavor --image --ram --vcpus --disk --ephemeral --swap '
+              '--resource-class --trait --forbidden-trait --capability '
+              '--conductor-group --shard --candidate-node --match '
+              '--expires-in --host --instance-uuid --dry-run',
+    'list': '--host --node --resource-class --state --project --sort '
+            '--long --fields',
+    'show': '',
+    'delete': '--host',
+    'capacity': '--resource-class --trait --conductor-group --shard --host '
+                '--no-cache --long',
+}
+
+
+def test_help(cli):
+    for (verb, names), result in zip(
+            OPTIONS.items(), each(cli, [[verb, '--help'] for verb in OPTIONS]),
+            strict=True):
+        text = output(result)
+        own = text.partition('\noptions:\n')[2].partition('\n\n')[0]
+        assert re.findall(r'^  (--[a-z-]+)', own, re.MULTILINE) == (
+            names.split()), verb
+        assert ('<instance-uuid>' in text.partition('\noptions:')[0]) == (
+            verb in ('show', 'delete'))

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A page of another origin, a dashboard for instance, may call."""
+
+import pytest
+
+from tests import personas
+from tests.functional import answers
+
+OURS = personas.OURS
+PAGE = {'Origin': personas.ORIGIN}
+
+pytestmark = pytest.mark.parametrize('ironic', ['sqlite'], indirect=True)
+
+
+def test_preflight_of_a_dashboard(ironic):
+    for method in 'GET', 'POST', 'DELETE':
+        response = ironic.http.options(OURS, headers={
+            **PAGE, 'Access-Control-Request-Method': method,
+            'Access-Control-Request-Headers':
+            'X-Auth-Token,Content-Type,X-OpenStack-Ironic-API-Version'})
+        assert response.status_code == 200
+        assert (response.headers['Access-Control-Allow-Origin']
+                == personas.ORIGIN)
+        assert method in response.headers['Access-Control-Allow-Methods']
+        allowed = response.headers['Access-Control-Allow-Headers'].lower()
+        assert 'x-openstack-ironic-api-version' in allowed
+    for path, status in ((OURS, 200), (f'{OURS}/x', 400)):
+        response = ironic.http.get(path, headers=PAGE)
+        answers.check(response, status)
+        assert (response.headers['Access-Control-Allow-Origin']
+                == personas.ORIGIN)
+        exposed = response.headers['Access-Control-Expose-Headers']
+        assert 'X-OpenStack-Ironic-API-Version' in exposed
+    response = ironic.http.get(OURS, headers={
+        'Origin': 'http://elsewhere.example'})
+    assert 'Access-Control-Allow-Origin' not in response.headers

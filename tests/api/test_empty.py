@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An Ironic without a node."""
+
+from tests import service
+from tests.functional import answers
+
+
+def test_no_node_at_all(ironic):
+    assert not ironic.execute('SELECT id FROM nodes')
+    ironic.capacity()
+    response = ironic.http.post(service.OURS, json={'memory_mb': 1})
+    text = answers.check(response, 422)
+    assert response.json()['explanation'] == {
+        'considered': 0, 'eliminated': [], 'nearest': None}
+    assert '0 nodes' in text
+    assert 'Retry-After' not in response.headers
+    verdict = ironic.http.post(f'{service.OURS}?dry_run=true',
+                               json={'memory_mb': 1})
+    assert verdict.json() == {
+        'matching_nodes': 0, 'profiles': [],
+        'explanation': response.json()['explanation']}
+    assert ironic.capacity() == []

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Leases: a dead client leaks no node, a live one loses none.
+
+Time is the database's, in steps of a second.
+"""
+
+import datetime
+import time
+import uuid
+
+import pytest
+
+from tests import service
+from tests.functional import answers
+
+OURS = '/v1/reservations'
+POOL = [{'properties': {'memory_mb': 1024}}] * 3
+
+
+@pytest.fixture
+def request_(node_class):
+    """A request with a lease, for an instance of its own."""
+    return {'resource_class': node_class, 'host': 'compute-1',
+            'instance_uuid': str(uuid.uuid4()), 'expires_in': 3600}
+
+
+def counted(ironic, node_class, host='compute-1'):
+    """Free and held nodes of the class."""
+    response = ironic.http.get(
+        f'{OURS}/capacity', headers={'Cache-Control': 'no-cache'},
+        params={'resource_class': node_class, 'host': host})
+    answers.check(response, 200)
+    row, = response.json()['capacity']
+    assert row['total'] == 3
+    return row['free'], row['held']
+
+
+def until(condition, what):
+    """Wait, at most for so long that something must be wrong."""
+    for _ in range(300):
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.1)
+    raise AssertionError(what)
+
+
+# What may be asked for
+
+
+@pytest.mark.parametrize('seconds', [0, -1, True, False, '3', 1.5, 86401,
+                                     2 ** 31 - 1, 2 ** 31, 10 ** 30, [1],
+                                     {}], ids=str)
+def test_bad_lease(ironic, pool, request_, seconds):
+    before = ironic.state()
+    response = ironic.http.post(OURS, json={**request_,
+                                            'expires_in': seconds})
+    assert answers.check(response, 400).startswith('expires_in: must be')
+    assert ironic.state() == before
+
+
+@pytest.mark.parametrize('seconds', [1, 600, 86400])
+def test_expires_at_is_on_the_databases_clock(ironic, pool, request_,
+                                              seconds):
+    lease = datetime.timedelta(seconds=seconds)
+    before = ironic.now()
+    held = ironic.create(**{**request_, 'expires_in': seconds})
+    # A lease of a second may be over and begun again when it is shown.
+    assert before + lease <= service.expiry(held) <= ironic.now() + lease
+    assert service.expiry(held).utcoffset() == datetime.timedelta(0)
+    (stored,), = ironic.execute('SELECT expires_at FROM reservations')
+    assert str(stored)[:19] == f'{service.expiry(held):%Y-%m-%d %H:%M:%S}'
+
+
+def test_lease_is_no_part_of_what_is_wanted(ironic, pool, request_):
+    held = ironic.create(**request_)
+    assert 'expires_in' not in held['request_spec']
+    again = ironic.create(200, **{**request_, 'expires_in': 9})
+    assert again['node_uuid'] == held['node_uuid']
+
+
+@pytest.mark.parametrize('body', [{}, {'expires_in': None}], ids=str)
+def test_no_lease_by_default(ironic, pool, request_, body):
+    del request_['expires_in']
+    assert ironic.create(**request_, **body)['expires_at'] is None
+
+
+@pytest.mark.parametrize('options, default', [
+    ({'default_lease': 30, 'max_lease': 60}, 30),
+    ({'default_lease': 3000, 'max_lease': 60}, 60)], ids=str)
+def test_options(ironic, pool, request_, configured, options, default):
+    del request_['expires_in']
+    with configured({'reservations': options}) as alone:
+        for body, seconds in (({}, default), ({'expires_in': None}, default),
+                              ({'expires_in': 60}, 60),
+                              ({'expires_in': 1000}, None),
+                              ({'expires_in': 61}, None)):
+            request_['instance_uuid'] = str(uuid.uuid4())
+            before = ironic.now()
+            response = alone.http.post(OURS, json={**request_, **body})
+            if seconds is None:
+                assert answers.check(response, 400) == (
+                    'expires_in: must be at most 60')
+                continue
+            answers.check(response, 201)
+            lease = datetime.timedelta(seconds=seconds)
+            assert (before + lease <= service.expiry(response.json())
+                    <= ironic.now() + lease)
+            response = alone.http.post(OURS, json={**request_, **body})
+            answers.check(response, 200)
+
+
+# Renewal
+
+
+def test_renewal(ironic, pool, request_):
+    held = ironic.create(**{**request_, 'expires_in': 10})
+    before = ironic.now()
+    renewed = ironic.create(200, **request_)
+    assert service.expiry(renewed) >= before + datetime.timedelta(seconds=3600)
+    assert renewed['updated_at'] is not None
+    same = {'node_uuid', 'instance_uuid', 'created_at', 'host', 'state'}
+    assert {key: renewed[key] for key in same} == {
+        key: held[key] for key in same}
+    assert ironic.show(held['instance_uuid']) == renewed
+    # A shorter one is as good.
+    assert service.expiry(ironic.create(200, **{
+        **request_, 'expires_in': 20})) < service.expiry(renewed)
+
+
+def test_move_to_another_host_renews(ironic, pool, node_class, request_):
+    held = ironic.create(**{**request_, 'expires_in': 10})
+    moved = ironic.create(200, **{**request_, 'host': 'compute-2'})
+    assert moved['node_uuid'] == held['node_uuid']
+    assert moved['host'] == 'compute-2'
+    assert service.expiry(moved) > service.expiry(held)
+    assert counted(ironic, node_class, 'compute-1') == (2, 0)
+    assert counted(ironic, node_class, 'compute-2') == (2, 1)
+
+
+def test_renewal_of_another_request_is_none(ironic, pool, request_):
+    held = ironic.create(**request_)
+    ironic.create(409, **{**request_, 'memory_mb': 1, 'expires_in': 9})
+    assert ironic.show(held['instance_uuid']) == held
+
+
+def test_renewal_after_the_deploy_has_begun(ironic, pool, request_):
+    held = ironic.create(**request_)
+    ironic.set_node(held['node_uuid'], provision_state='deploying')
+    ironic.lapse(held['instance_uuid'])
+    again = ironic.create(200, **request_)
+    assert again['node_uuid'] == held['node_uuid']
+    assert again['state'] == 'deploying'
+    ironic.create(409, **{**request_, 'host': 'compute-2'})
+
+
+# The end
+
+
+def test_gone_from_that_second_on(ironic, pool, node_class, request_):
+    held = ironic.create(**{**request_, 'expires_in': 2})
+    ident = held['instance_uuid']
+    assert counted(ironic, node_class) == (2, 1)
+    until(lambda: ironic.now() >= service.expiry(held),
+          'the clock stands still')
+    ironic.show(ident, 404)
+    assert ironic.listed(resource_class=node_class) == []
+    assert ironic.listed(node=held['node_uuid']) == []
+    assert ironic.listed(host='compute-1') == []
+    assert counted(ironic, node_class) == (3, 0)
+    response = ironic.http.post(f'{OURS}?dry_run=true',
+                                json={'resource_class': node_class})
+    assert response.json()['matching_nodes'] == 3
+    answers.check(ironic.http.get(OURS, params={'marker': ident}), 400)
+    # Reading gives nothing back.
+    assert ironic.carried(held['node_uuid']) == ident
+
+
+def test_there_until_then(ironic, pool, node_class, request_):
+    held = ironic.create(**{**request_, 'expires_in': 2})
+    seen = 0
+    while True:
+        response = ironic.http.get(f'{OURS}/{held["instance_uuid"]}')
+        if ironic.now() >= service.expiry(held):
+            break
+        answers.check(response, 200)
+        seen += 1
+    assert seen
+
+
+def test_next_request_gives_it_back(ironic, pool, node_class, request_):
+    held = ironic.create(**request_)
+    ironic.lapse(held['instance_uuid'])
+    answers.check(ironic.http.post(OURS, json={
+        'resource_class': 'of-no-node'}), 422)
+    assert ironic.carried(held['node_uuid']) is None
+    assert not ironic.rows()
+
+
+def test_all_nodes_lapsed_serve_the_next(ironic, pool, node_class,
+                                         request_):
+    for _ in pool:
+        held = ironic.create(**{**request_,
+                                'instance_uuid': str(uuid.uuid4())})
+        ironic.lapse(held['instance_uuid'])
+    taken = {ironic.create(**{**request_, 'instance_uuid':
+                              str(uuid.uuid4())})['node_uuid']
+             for _ in pool}
+    assert len(taken) == 3
+    ironic.create(422, resource_class=node_class)
+
+
+def test_late_renewal_is_a_new_reservation(ironic, pool, request_):
+    held = ironic.create(**request_)
+    ironic.lapse(held['instance_uuid'])
+    again = ironic.create(201, **request_)
+    assert again['instance_uuid'] == held['instance_uuid']
+    assert again['updated_at'] is None
+    (count,), = ironic.execute('SELECT COUNT(*) FROM nodes '
+                               'WHERE instance_uuid IS NOT NULL '
+                               'AND resource_class = :c',
+                       c=request_['resource_class'])
+    assert count == 1
+
+
+def test_another_request_for_a_lapsed_instance(ironic, pool, request_):
+    held = ironic.create(**request_)
+    ironic.lapse(held['instance_uuid'])
+    ironic.create(201, **{**request_, 'memory_mb': 1})
+
+
+@pytest.mark.parametrize('query', [{}, {'host': 'compute-1'}], ids=str)
+def test_late_release_gives_it_back(ironic, pool, request_, query):
+    held = ironic.create(**request_)
+    ironic.lapse(held['instance_uuid'])
+    ironic.delete(held['instance_uuid'], 404, **query)
+    assert ironic.carried(held['node_uuid']) is None
+    assert not ironic.rows()
+
+
+def test_release_after_a_tear_down_purges(ironic, pool, request_):
+    held = ironic.create(**request_)
+    ironic.set_node(held['node_uuid'], instance_uuid=None)
+    ironic.delete(held['instance_uuid'], 404)
+    assert not ironic.rows()
+
+
+@pytest.mark.parametrize('columns', [
+    {'maintenance': True}, {'instance_info': None},
+    {'power_state': 'power on'}], ids=str)
+def test_these_are_no_touch(ironic, pool, request_, columns):
+    held = ironic.create(**request_)
+    ironic.set_node(held['node_uuid'], **columns)
+    ironic.lapse(held['instance_uuid'])
+    ironic.show(held['instance_uuid'], 404)
+    ironic.create(422, resource_class='of-no-node')
+    assert ironic.carried(held['node_uuid']) is None
+
+
+def test_touched_node_can_be_renewed_and_released(ironic, pool, request_):
+    held = ironic.create(**request_)
+    ironic.set_node(held['node_uuid'], instance_info='{"a": "b"}')
+    ironic.lapse(held['instance_uuid'])
+    renewed = ironic.create(200, **request_)
+    assert renewed['node_uuid'] == held['node_uuid']
+    assert service.expiry(renewed) > ironic.now()
+    ironic.lapse(held['instance_uuid'])
+    ironic.set_node(held['node_uuid'], instance_info='{}')
+    ironic.delete(held['instance_uuid'], 404)

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists: filters, pages, fields."""
+
+import itertools
+
+import pytest
+
+from tests import service
+from tests.functional import answers
+
+OURS = service.OURS
+KEYS = ['instance_uuid', 'node_uuid', 'node_name', 'host', 'state',
+        'provision_state', 'resource_class', 'project_id', 'user_id',
+        'request_spec', 'expires_at', 'created_at', 'updated_at', 'links']
+
+NODE = {'properties': {'memory_mb': 1024, 'cpus': 8, 'local_gb': 100,
+                       'cpu_arch': 'x86_64', 'capabilities': 'gpus:4,uefi'},
+        'traits': ['CUSTOM_NVME']}
+POOL = [{**NODE, 'name': f'pool-{number}'} for number in range(5)]
+
+
+@pytest.fixture
+def five(ironic, pool, node_class):
+    """Reservations that differ in what a list can ask for."""
+    return [ironic.create(resource_class=node_class,
+                          candidate_nodes=[f'pool-{number}'], **body)
+            for number, body in enumerate((
+                {'host': 'b', 'project_id': 'p1', 'user_id': 'u2'},
+                {'host': 'a', 'project_id': 'p2', 'user_id': 'u1'},
+                {'host': 'B', 'project_id': 'p1'},
+                {'host': 'a', 'user_id': 'u2'},
+                {}))]
+
+
+def test_list_filters(ironic, five, node_class):
+    def found(**query):
+        reservations = ironic.listed(resource_class=node_class, **query)
+        return [five.index(each) for each in reservations]
+
+    assert found() == [0, 1, 2, 3, 4]
+    assert found(host='a') == [1, 3]
+    assert found(host='b') == [0]
+    assert found(host='B') == [2]
+    assert found(host='c') == []
+    assert found(host='a ') == []
+    assert found(project_id='p1') == [0, 2]
+    assert found(project_id='p1', host='b') == [0]
+    assert found(node='pool-4') == [4]
+    assert found(node=five[3]['node_uuid']) == [3]
+    assert found(node='nobody') == []
+    assert found(state='reserved') == [0, 1, 2, 3, 4]
+    ironic.set_node(five[1]['node_uuid'], provision_state='active')
+    assert [each['instance_uuid'] for each in ironic.listed(
+        state='active', resource_class=node_class, host='a')] == [
+            five[1]['instance_uuid']]
+    assert ironic.listed(resource_class='elsewhere') == []
+    assert ironic.listed() == ironic.listed(resource_class=node_class)
+
+
+def pages(ironic, url):
+    """Follow next to the end."""
+    while url:
+        response = ironic.http.get(url)
+        answers.check(response, 200)
+        page = response.json()
+        yield page['reservations']
+        url = page.get('next')
+
+
+@pytest.mark.parametrize('sort_key', [
+    'id', 'instance_uuid', 'node_uuid', 'host', 'project_id', 'user_id',
+    'created_at', 'updated_at', 'expires_at'])
+def test_list_is_sorted_over_its_pages(ironic, five, node_class, sort_key):
+    expected = sorted(range(5), key=lambda number: (
+        five[number].get(sort_key) or '', number))
+    for sort_dir, limit in itertools.product(('asc', 'desc'), (1, 2, 5, 6)):
+        found = list(pages(
+            ironic, f'{OURS}?resource_class={node_class}'
+            f'&sort_key={sort_key}&sort_dir={sort_dir}&limit={limit}'))
+        assert [len(page) for page in found] == (
+            [limit] * (5 // limit) + [5 % limit] * bool(5 % limit))
+        order = [five.index(each) for page in found for each in page]
+        assert order == expected[::1 if sort_dir == 'asc' else -1]
+
+
+def test_next_keeps_what_was_asked(ironic, five, node_class):
+    response = ironic.http.get(OURS, params={
+        'resource_class': node_class, 'limit': 1, 'host': 'a',
+        'fields': 'host,node_name', 'sort_dir': 'desc'})
+    page = response.json()
+    assert page['next'].startswith(f'{ironic.url}{OURS}?')
+    last = ironic.http.get(page['next']).json()
+    assert 'next' not in last
+    assert set(last['reservations'][0]) == {'host', 'node_name', 'links'}
+    assert last['reservations'][0]['links'] == five[1]['links']
+
+
+def test_marker(ironic, five, node_class):
+    found = ironic.listed(resource_class=node_class,
+                          marker=five[2]['instance_uuid'])
+    assert found == five[3:]
+    assert ironic.listed(resource_class=node_class,
+                         marker=five[2]['instance_uuid'].upper()) == five[3:]
+
+
+@pytest.mark.parametrize('fields', [
+    *KEYS, 'host,state', 'state, host', ','.join(KEYS)])
+def test_fields(ironic, five, node_class, fields):
+    # Ironic's own resources always show their links, too.
+    wanted = {field.strip() for field in fields.split(',')} | {'links'}
+    whole = five[0]
+    expected = {key: whole[key] for key in wanted}
+    assert ironic.listed(host='b', fields=fields) == [expected]
+    response = ironic.http.get(f'{OURS}/{whole["instance_uuid"]}',
+                               params={'fields': fields})
+    answers.check(response, 200)
+    assert response.json() == expected
+
+
+def test_limit_is_capped(configured, five, node_class):
+    with configured({'api': {'max_limit': 3}}) as capped:
+        for query in '', '&limit=1000':
+            found = list(pages(
+                capped, f'{OURS}?resource_class={node_class}{query}'))
+            assert [len(page) for page in found] == [3, 2]

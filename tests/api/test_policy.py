@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may do what, with the tokens of every kind of caller."""
+
+
+import pytest
+
+from tests import personas
+from tests.functional import answers
+
+OURS, ANY = personas.OURS, personas.ANY
+
+pytestmark = pytest.mark.parametrize('ironic', ['sqlite'], indirect=True)
+
+@pytest.mark.parametrize('persona, call, status', personas.rows())
+def test_call(cloud, persona, call, status):
+    method, path, *body = personas.CALLS[call]
+    before = cloud.ironic.state()
+    response = cloud.request(persona, method, path,
+                             json=body[0] if body else None)
+    answers.check(response, status)
+    assert (cloud.ironic.state() != before) == (status in (201, 204))
+
+
+@pytest.mark.parametrize('persona', personas.NODES)
+def test_nodes_that_are_counted(cloud, persona):
+    kinds = personas.NODES[persona]
+    capacity = cloud.request(persona, 'GET', f'{OURS}/capacity', headers={
+        'Cache-Control': 'no-cache'}).json()['capacity']
+    assert sum(each['total'] for each in capacity) == 2 * len(kinds)
+    assert len(capacity) == len(kinds)
+    # All again, from what has been counted for another.
+    assert cloud.get(persona, f'{OURS}/capacity')['capacity'] == capacity
+
+
+@pytest.mark.parametrize('persona', [
+    persona for persona in personas.NODES
+    if persona not in ('system-reader', 'a-reader', 'service')])
+def test_nodes_that_a_caller_gets_until_there_are_none(cloud, persona):
+    kinds = personas.NODES[persona]
+    dry_run = cloud.request(persona, 'POST', f'{OURS}?dry_run=true',
+                            json=ANY).json()
+    got = []
+    while True:
+        response = cloud.callers[persona].post(OURS, json=ANY)
+        if response.status_code != 201:
+            break
+        got.append(response.json())
+    answers.check(response, 422)
+    held = sum(kind in kinds for kind in ('free', 'of-a', 'of-b'))
+    assert len(got) == dry_run['matching_nodes'] == 2 * len(kinds) - held
+    assert cloud.kinds(each['node_uuid'] for each in got) == kinds
+    assert response.json()['explanation'] == {
+        'considered': 2 * len(kinds), 'nearest': None,
+        'eliminated': [{'by': 'reserved', 'nodes': 2 * len(kinds)}]}
+    role, on = personas.PERSONAS.get(persona, ('service', 'service'))
+    for each in got:
+        assert each['project_id'] == cloud.projects.get(on)
+        assert each['user_id'] == cloud.users[persona]
+        assert each['host'] is None
+
+
+# For whom
+
+
+@pytest.mark.parametrize('persona', ['a-admin', 'a-member', 'b-member'])
+@pytest.mark.parametrize('key', ['host', 'project_id', 'user_id'])
+def test_project_cannot_say_for_whom(cloud, persona, key):
+    before = cloud.ironic.state()
+    own = {'project_id': cloud.projects[persona[0]],
+           'user_id': cloud.users[persona]}
+    for value in 'x', own.get(key, 'h'):
+        for query in '', '?dry_run=true':
+            fault = cloud.refused(persona, 403, 'POST', f'{OURS}{query}',
+                                  json={**ANY, key: value})
+            assert key in fault
+    assert cloud.ironic.state() == before
+    # Absent is null.
+    assert cloud.hold(persona, **{key: None})['user_id'] == own['user_id']
+
+
+@pytest.mark.parametrize('persona', [
+    'system-member', 'system-service', 'elevated-service'])
+def test_compute_service_says_for_whom(cloud, persona):
+    project, user = cloud.projects['a'], cloud.users['a-member']
+    held = cloud.hold(persona, host='compute-1', project_id=project,
+                      user_id=user, candidate_nodes=['free-2'])
+    assert (held['host'], held['project_id'], held['user_id']) == (
+        'compute-1', project, user)
+    # Its project sees it, on a node that it does not see.
+    path = f'{OURS}/{held["instance_uuid"]}'
+    assert cloud.get('a-reader', path)['node_name'] == 'free-2'
+    cloud.refused('b-member', 404, 'GET', path)
+    cloud.refused('a-member', 204, 'DELETE', path)
+
+
+def test_services_own_hold_is_its_projects(cloud):
+    held = cloud.hold('elevated-service')
+    assert held['project_id'] == cloud.projects['service']
+    assert held['user_id'] == cloud.users['service']
+    # Also where the role alone gives nothing.
+    listed = cloud.get('service', OURS)['reservations']
+    assert [each['instance_uuid'] for each in listed] == [
+        held['instance_uuid']]
+    cloud.refused('service', 403, 'DELETE', listed[0]['links'][0]['href'])
+
+
+# A node in maintenance
+
+
+@pytest.mark.parametrize('persona, status', [
+    ('system-admin', 204), ('system-member', 204), ('system-service', 204),
+    ('elevated-service', 204), ('system-reader', 403), ('a-admin', 409),
+    ('a-member', 409), ('a-reader', 403), ('b-member', 404),
+    ('service', 404)])
+def test_active_node_in_maintenance(cloud, persona, status):
+    cloud.set_node('of-a-1', provision_state='active', maintenance=True)
+    cloud.refused(persona, status, 'DELETE', f'{OURS}/{{a}}')
+
+
+def test_active_node_is_not_released(cloud):
+    cloud.set_node('of-a-1', provision_state='active')
+    for persona in 'system-admin', 'elevated-service', 'a-member':
+        cloud.refused(persona, 409, 'DELETE', f'{OURS}/{{a}}')
+
+
+# The policy file, Ironic's own
+
+
+def test_policy_forbids_to_create(cloud, policy):
+    policy({'baremetal:reservation:create': '!'})
+    for persona in 'system-admin', 'system-service', 'a-member':
+        for query in '', '?dry_run=true':
+            cloud.refused(persona, 403, 'POST', f'{OURS}{query}', json=ANY)
+        cloud.get(persona, OURS)
+    policy({})
+    cloud.hold('a-member')
+
+
+def test_policy_gives_a_project_more(cloud, policy):
+    policy({f'baremetal:reservation:{rule}': 'role:admin'
+            for rule in ('list_all', 'get', 'create_restricted')})
+    assert len(cloud.get('a-admin', OURS)['reservations']) == 3
+    assert cloud.get('a-admin', OURS, project_id=cloud.projects['b'])
+    assert cloud.get('a-admin', f'{OURS}/{{b}}')
+    assert cloud.hold('a-admin', host='x', project_id='p',
+                      candidate_nodes=['of-b-2'])['project_id'] == 'p'
+    # Shown, but not its own to release.
+    cloud.refused('a-admin', 403, 'DELETE', f'{OURS}/{{b}}')
+    cloud.refused('a-member', 403, 'GET', f'{OURS}/{{a}}')
+    cloud.refused('a-member', 404, 'GET', f'{OURS}/{{b}}')

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same instance again, and rows that no longer count."""
+
+import uuid
+
+import pytest
+
+from tests import service
+from tests.functional import answers
+
+NODE = {'properties': {'memory_mb': 1024, 'cpus': 8, 'local_gb': 100,
+                       'cpu_arch': 'x86_64', 'capabilities': 'gpus:4,uefi'},
+        'traits': ['CUSTOM_NVME']}
+POOL = [{**NODE, 'name': f'pool-{number}'} for number in range(5)]
+OURS = service.OURS
+SPEC = {'memory_mb': 512, 'extra_specs': {'capabilities': 'uefi'}}
+
+
+@pytest.mark.parametrize('spelling', [
+    {}, {'memory_mb': 512.0}, {'swap': 0}, {'swap': None, 'shard': None},
+    {'image': {}}, {'image': {'properties': {}, 'min_ram': 0}},
+    {'rxtx_factor': 1}, {'rxtx_factor': 1.0},
+    {'extra_specs': {'capabilities': 'uefi', 'trait:X': None}},
+    {'project_id': 'other'}, {'user_id': 'other'},
+], ids=str)
+def test_repeat_is_the_same_reservation(ironic, pool, node_class, spelling):
+    body = {**SPEC, 'resource_class': node_class, 'host': 'compute-1',
+            'instance_uuid': str(uuid.uuid4()), 'project_id': 'p',
+            'user_id': 'u'}
+    held = ironic.create(**body)
+    response = ironic.http.post(OURS, json={**body, **spelling})
+    answers.check(response, 200)
+    assert response.json() == held
+    assert len(ironic.listed(resource_class=node_class)) == 1
+
+
+def test_repeat_moves_to_the_host_named_last(ironic, pool, node_class):
+    body = {**SPEC, 'resource_class': node_class,
+            'instance_uuid': str(uuid.uuid4())}
+    held = ironic.create(**body, host='compute-1')
+    moved = ironic.create(200, **body, host='compute-2')
+    assert moved['host'] == 'compute-2'
+    assert moved['node_uuid'] == held['node_uuid']
+    assert moved['created_at'] == held['created_at']
+    assert moved['updated_at'] is not None
+    assert ironic.show(body['instance_uuid']) == moved
+    # Whoever does not say a host leaves the one that there is.
+    assert ironic.create(200, **body)['host'] == 'compute-2'
+    assert ironic.create(200, **body, host=None)['host'] == 'compute-2'
+    # The late clean-up of the first host finds nothing of its own.
+    ironic.delete(body['instance_uuid'], 404, host='compute-1')
+    assert ironic.show(body['instance_uuid'])['host'] == 'compute-2'
+    ironic.delete(body['instance_uuid'], host='compute-2')
+    assert len(ironic.rows()) == 0
+
+
+def test_delete_for_a_host_of_what_has_none(ironic, pool, node_class):
+    held = ironic.create(resource_class=node_class)
+    ironic.delete(held['instance_uuid'], 404, host='compute-1')
+    ironic.delete(held['instance_uuid'])
+
+
+@pytest.mark.parametrize('change', [
+    {'memory_mb': 256}, {'memory_mb': None}, {'name': 'other'},
+    {'flavorid': 'x'}, {'vcpu_weight': 1}, {'conductor_group': ''},
+    {'extra_specs': {}}, {'candidate_nodes': ['pool-0']},
+    {'image': {'id': 'x'}}, {'memory_mb': 9999999},
+], ids=str)
+def test_another_spec_of_the_same_instance(ironic, pool, node_class, change):
+    body = {**SPEC, 'resource_class': node_class, 'host': 'compute-1',
+            'instance_uuid': str(uuid.uuid4())}
+    held = ironic.create(**body)
+    ironic.create(409, **{**body, **change})
+    assert ironic.show(body['instance_uuid']) == held
+
+
+def test_conflicts_do_not_tell_why(ironic, pool, node_class):
+    instance_uuid = str(uuid.uuid4())
+    body = {'resource_class': node_class, 'instance_uuid': instance_uuid,
+            'host': 'secret-host', 'project_id': 'secret-project'}
+    held = ironic.create(**body)
+    texts = {ironic.create(409, **{**body, 'name': 'other'})}
+    for state in ('deploying', 'active'):
+        ironic.set_node(held['node_uuid'], provision_state=state)
+        ironic.create(200, **body)
+        ironic.create(200, **{**body, 'host': None})
+        texts.add(ironic.create(409, **{**body, 'host': 'compute-2'}))
+    for state in ('deleting', 'deploy failed', 'manageable', 'cleaning'):
+        ironic.set_node(held['node_uuid'], provision_state=state)
+        texts.add(ironic.create(409, **body))
+    # Held by somebody who did not come through us.
+    delete_row = 'DELETE FROM reservations WHERE instance_uuid = :i'
+    ironic.set_node(held['node_uuid'], provision_state='available')
+    ironic.execute(delete_row, i=instance_uuid)
+    texts.add(ironic.create(409, **body))
+    assert len(texts) == 1, texts
+    text, = texts
+    for secret in ('secret', held['node_uuid'], held['node_name'],
+                   node_class):
+        assert secret not in text
+
+
+def test_after_a_release_all_is_new(ironic, pool, node_class):
+    body = {'resource_class': node_class, 'instance_uuid': str(uuid.uuid4())}
+    ironic.create(**body)
+    ironic.delete(body['instance_uuid'])
+    ironic.create(**body, memory_mb=1)
+
+
+# Stale rows
+
+
+def test_node_taken_away_ends_the_reservation(ironic, pool, node_class):
+    body = {'resource_class': node_class, 'instance_uuid': str(uuid.uuid4()),
+            'candidate_nodes': [pool[0].id]}
+    ironic.create(**body)
+    ironic.set_node(pool[0].id, instance_uuid=None)
+    ironic.show(body['instance_uuid'], 404)
+    assert not ironic.listed(resource_class=node_class)
+    ironic.delete(body['instance_uuid'], 404)
+    assert not ironic.rows()
+
+
+def test_stale_rows_are_not_in_the_way(ironic, pool, node_class):
+    first = ironic.create(candidate_nodes=[pool[0].id],
+                          instance_uuid=str(uuid.uuid4()))
+    second = ironic.create(candidate_nodes=[pool[1].id],
+                           instance_uuid=str(uuid.uuid4()))
+    for node in pool[:2]:
+        ironic.set_node(node.id, instance_uuid=None)
+    # One row is of the node, the other of the instance.
+    held = ironic.create(candidate_nodes=[pool[0].id],
+                         instance_uuid=second['instance_uuid'])
+    assert ironic.show(second['instance_uuid']) == held
+    ironic.show(first['instance_uuid'], 404)
+    assert len(ironic.rows()) == 1
+
+
+def test_moved_instance_is_no_reservation(ironic, pool, node_class):
+    held = ironic.create(candidate_nodes=[pool[0].id])
+    ironic.set_node(pool[0].id, instance_uuid=None)
+    ironic.set_node(pool[1].id, instance_uuid=held['instance_uuid'])
+    ironic.show(held['instance_uuid'], 404)
+    ironic.delete(held['instance_uuid'], 404)
+    assert ironic.carried(pool[1].id) == held['instance_uuid']

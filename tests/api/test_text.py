@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All of Unicode is kept, compared and looked for as it is."""
+
+import pytest
+
+from tests import service
+from tests.functional import answers
+
+OURS = service.OURS
+POOL = [{}]
+
+pytestmark = pytest.mark.parametrize(
+    'ironic', ['sqlite', 'mariadb', 'utf8'], indirect=True)
+
+TEXTS = {
+    'emoji': '\U0001f600' * 255, 'last-of-unicode': '\U0010ffff' * 255,
+    'accents': '\u00e9\u0301\u00df\u0130' * 60, 'ideographs': '\u6f22' * 255,
+    'right-to-left': '\u202e\u05d0\u200f', 'no-characters': '\ufffe\uffff',
+    'controls': '\x01\x07\x1b\x7f\x85\u2028', 'lines': 'a\r\nb\tc',
+    'quotes': '\'"`\\\'" OR 1=1; -- %s %(x)s {} ${x} ' * 5,
+    'wildcards': '%_*?[]', 'spaces': ' a ',
+}
+
+
+@pytest.mark.parametrize('text', TEXTS.values(), ids=TEXTS)
+def test_text_is_kept(ironic, pool, node_class, text):
+    http = ironic.http
+    body = {
+        'resource_class': node_class, 'host': text, 'name': text,
+        'flavorid': text, 'project_id': text, 'user_id': text,
+        'extra_specs': {text: text * 4},
+        'image': {'id': text, 'properties': {text: text * 4}},
+    }
+    response = http.post(OURS, json=body)
+    answers.check(response, 201)
+    held = response.json()
+    try:
+        for name in 'host', 'project_id', 'user_id':
+            assert held[name] == text
+        for name in 'name', 'flavorid', 'extra_specs', 'image':
+            assert held['request_spec'][name] == body[name]
+        for name in 'host', 'project_id':
+            found = http.get(OURS, params={name: text})
+            answers.check(found, 200)
+            assert found.json()['reservations'] == [held]
+            found = http.get(OURS, params={name: text, 'limit': 1,
+                                           'sort_key': name})
+            assert found.json()['reservations'] == [held]
+        again = http.post(OURS, json={
+            **body, 'instance_uuid': held['instance_uuid']})
+        answers.check(again, 200)
+    finally:
+        answers.check(http.delete(f'{OURS}/{held["instance_uuid"]}',
+                                  params={'host': text}), 204)
+
+
+@pytest.mark.parametrize('text', TEXTS.values(), ids=TEXTS)
+@pytest.mark.parametrize('body', [
+    lambda text: {'resource_class': text},
+    lambda text: {'conductor_group': text},
+    lambda text: {'shard': text},
+    lambda text: {'candidate_nodes': [text, 'x']},
+    lambda text: {'extra_specs': {'capabilities:x': text[:1000]}},
+    lambda text: {'extra_specs': {f'capabilities:{text[:240]}': 'x'}},
+    lambda text: {'extra_specs': {'reservations:candidate_nodes': text}},
+    lambda text: {'extra_specs': {'capabilities': text}},
+    lambda text: {'image': {'properties': {'hw_architecture': text}}},
+], ids=['resource_class', 'conductor_group', 'shard', 'candidate_nodes',
+        'capability', 'capability-name', 'candidates-of-flavor',
+        'capabilities', 'architecture'])
+def test_text_that_no_node_has(ironic, pool, node_class, body, text):
+    response = ironic.http.post(OURS, json={
+        'resource_class': node_class, **body(text)})
+    answers.check(response, 422)
+
+
+@pytest.mark.parametrize('text', TEXTS.values(), ids=TEXTS)
+@pytest.mark.parametrize('name', ['host', 'node', 'resource_class',
+                                  'project_id'])
+def test_text_that_nothing_is_called(ironic, pool, name, text):
+    response = ironic.http.get(OURS, params={name: text})
+    answers.check(response, 200)
+    assert response.json()['reservations'] == []

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The application alone beside an Ironic; without a table or a database."""
+
+import pathlib
+import subprocess
+import uuid
+
+import pytest
+
+from tests import service
+from tests.functional import answers
+from tests.functional import conftest
+from tools import services
+
+OURS = service.OURS
+POOL = [{}] * 3
+
+
+@pytest.fixture(scope='module')
+def alone(ironic, start_uwsgi):
+    with start_uwsgi(ironic) as alone:
+        yield alone
+
+
+def test_application_alone(ironic, alone, pool, node_class):
+    body = {'resource_class': node_class, 'host': 'h',
+            'instance_uuid': str(uuid.uuid4())}
+    response = alone.http.post(OURS, json=body)
+    answers.check(response, 201)
+    held = response.json()
+    assert response.headers['Location'] == (
+        f'{alone.url}{OURS}/{body["instance_uuid"]}')
+    links = held.pop('links')
+    of_ironic = ironic.show(body['instance_uuid'])
+    assert of_ironic.pop('links') != links
+    assert of_ironic == held
+    # Repeats may come either way.
+    assert ironic.create(200, **body)['node_uuid'] == held['node_uuid']
+    assert ironic.carried(held['node_uuid']) == body['instance_uuid']
+    assert len(alone.listed(resource_class=node_class)) == 1
+    alone.create(409, **body, memory_mb=1)
+    alone.create(422, resource_class='elsewhere')
+    answers.check(alone.http.put(OURS), 405)
+    alone.delete(body['instance_uuid'])
+    alone.show(body['instance_uuid'], 404)
+
+
+@pytest.mark.parametrize('path', ['/', '/v1', '/v1/nodes', '/v2/reservations',
+                                  '/v1/reservationsandmore'])
+def test_application_alone_has_nothing_else(alone, path):
+    assert alone.http.get(path).status_code == 404
+
+
+@pytest.mark.parametrize('data, status', [
+    (b'[' * 50000, 400), (b'{"a": "' + b'\\"' * 30000, 400), (b'', 400),
+    (b' ' * 65537, 413), (b'{"foo": 1}', 400)])
+def test_application_alone_withstands(alone, data, status):
+    workers = alone.workers()
+    for _ in range(8):
+        answers.check(alone.http.post(
+            OURS, data=data, headers={'Content-Type': 'application/json'}),
+            status)
+    answers.check(alone.http.get(OURS), 200)
+    assert alone.workers() == workers
+
+
+def test_application_alone_tells_the_versions(alone, ironic):
+    for name in answers.VERSION_HEADERS:
+        assert (alone.http.get(OURS).headers[name]
+                == ironic.http.get(OURS).headers[name])
+    response = alone.http.get(OURS, headers={
+        'X-OpenStack-Ironic-API-Version': 'x'})
+    answers.check(response, 406)
+
+
+# Without the table, without the database
+
+
+def drop_table(ironic):
+    for table in ('reservations', 'reservations_fleet',
+                  'reservations_alembic_version'):
+        ironic.execute(f'DROP TABLE {table}')
+
+
+def dbsync(ironic):
+    subprocess.run([services.program('ironic-reservations-dbsync'),
+                    '--config-file', ironic.conf_file, 'upgrade'],
+                   check=True, capture_output=True)
+
+
+@pytest.fixture
+def without_table(ironic):
+    drop_table(ironic)
+    yield
+    dbsync(ironic)
+
+
+def assert_unavailable(ironic):
+    for method, path in (('GET', OURS), ('POST', OURS),
+                         ('GET', f'{OURS}/{str(uuid.uuid4())}'),
+                         ('DELETE', f'{OURS}/{str(uuid.uuid4())}')):
+        response = ironic.http.request(
+            method, path, json={'resource_class': 'x'}
+            if method == 'POST' else None)
+        answers.check(response, 503)
+        assert int(response.headers['Retry-After']) > 0
+    # What is wrong with a request is said all the same.
+    answers.check(ironic.http.post(OURS, json={'foo': 1}), 400)
+
+
+def test_table_lost_on_the_way(ironic, pool, without_table):
+    assert_unavailable(ironic)
+    nodes = ironic.http.get('/v1/nodes')
+    assert nodes.status_code == 200
+    assert {node.id for node in pool} <= {
+        node['uuid'] for node in nodes.json()['nodes']}
+    response = ironic.http.patch(
+        f'/v1/nodes/{pool[0].id}',
+        json=[{'op': 'add', 'path': '/extra/a', 'value': 'b'}])
+    assert response.status_code == 200
+    dbsync(ironic)
+    answers.check(ironic.http.get(OURS), 200)
+
+
+def test_table_that_was_never_there(start_uwsgi, ironic, pool, node_class,
+                                    without_table):
+    # Processes that have not seen the database before.
+    with start_uwsgi(ironic, processes=2) as alone:
+        assert_unavailable(alone)
+        assert 'run "ironic-reservations-dbsync upgrade"' in pathlib.Path(
+            alone.log).read_text()
+        dbsync(ironic)
+        for _ in range(8):
+            held = alone.create(resource_class=node_class)
+            alone.delete(held['instance_uuid'])
+
+
+@pytest.mark.long
+def test_database_that_cannot_be_reached(tmp_path):
+    conf_file = tmp_path / 'ironic.conf'
+    conf_file.write_text(
+        '[DEFAULT]\nauth_strategy = noauth\n'
+        '[database]\nconnection = mysql+pymysql://root:secret@localhost/x'
+        f'?unix_socket={tmp_path}/nobody\n')
+    with services.uwsgi('ironic_reservations.wsgi:application',
+                        str(conf_file), services.free_port(),
+                        processes=1) as running:
+        alone = conftest.Ironic(running)
+        response = alone.http.post(OURS, json={'resource_class': 'x'})
+        text = answers.check(response, 503)
+        assert int(response.headers['Retry-After']) > 0
+        assert 'secret' not in text and str(tmp_path) not in text
+        answers.check(alone.http.post(OURS, json={'foo': 'x'}), 400)

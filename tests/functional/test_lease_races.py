@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Expiry against renewal, release, a deploy and a conductor's lock."""
+
+import concurrent.futures
+import datetime
+import random
+import subprocess
+import threading
+import time
+import uuid
+
+import pytest
+import requests
+
+from tests import service
+from tools import services
+
+OURS = service.OURS
+LATEST = {service.API_VERSION: 'latest'}
+
+INSTANCE_INFO = [{'op': 'add', 'path': '/instance_info/image_source',
+                  'value': 'http://127.0.0.1/image'}]
+
+NO_INSTANCE_INFO = [{'op': 'remove', 'path': '/instance_info'}]
+#: How long everybody goes at the nodes, per database.
+SECONDS = 10
+
+
+def call(url, method, path, body=None):
+    return requests.request(method, url + path, json=body, headers=LATEST,
+                            timeout=60)
+
+
+def until(condition, what):
+    """Wait, at most for so long that something must be wrong."""
+    for _ in range(300):
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.1)
+    raise AssertionError(what)
+
+
+def manage(ironic, *args):
+    return subprocess.run(
+        [services.program('ironic-reservations-manage'), '--config-file',
+         ironic.conf_file, *args], capture_output=True, text=True,
+        timeout=120)
+
+
+class Race:
+    """What goes on at once, and what was seen."""
+
+    def __init__(self, ironic, alone, node_class):
+        self.ironic, self.node_class = ironic, node_class
+        self.urls = [ironic.url, alone.url]
+        self.end = time.monotonic() + SECONDS
+        self.done = threading.Event()
+        self.torn_down = set()
+        self.finished = set()
+        self.rounds = {}
+
+    def ours(self, method, path='', body=None):
+        response = call(random.choice(self.urls), method, OURS + path, body)
+        # Nobody's time is short enough for a 5xx.
+        assert response.status_code < 500, response.text
+        return response
+
+    def until_the_end(self):
+        while time.monotonic() < self.end and not self.done.is_set():
+            yield
+
+    def sees(self, sql, **values):
+        return self.ironic.execute(sql, **values)
+
+    def still(self, node_uuid, expires_at):
+        """Whether it is before a time, and what the node carries then."""
+        stored = datetime.datetime.fromisoformat(expires_at)
+        (before, instance_uuid), = self.sees(
+            f'SELECT {self.ironic.clock()} < :at, instance_uuid '
+            'FROM nodes WHERE uuid = :u', u=node_uuid,
+            at=f'{stored:%Y-%m-%d %H:%M:%S}.000000')
+        return before, instance_uuid
+
+    # Who takes part
+
+    def observe(self):
+        """Whatever happens, nodes and reservations agree."""
+        for _ in self.until_the_end():
+            alone = self.sees(
+                'SELECT nodes.uuid, nodes.instance_uuid FROM nodes '
+                'LEFT JOIN reservations ON node_id = nodes.id AND '
+                'reservations.instance_uuid = nodes.instance_uuid '
+                'WHERE resource_class = :c AND nodes.instance_uuid '
+                'IS NOT NULL AND reservations.id IS NULL', c=self.node_class)
+            assert not alone, f'held without a reservation: {alone}'
+            self.finished.update(row[0] for row in self.sees(
+                'SELECT reservations.instance_uuid FROM reservations '
+                'LEFT JOIN nodes ON node_id = nodes.id AND '
+                'reservations.instance_uuid = nodes.instance_uuid '
+                'WHERE nodes.id IS NULL'))
+            time.sleep(0.01)
+
+    def sweep(self):
+        for _ in self.until_the_end():
+            swept = manage(self.ironic, 'sweep')
+            assert swept.returncode == 0, swept.stderr
+
+    def ask(self):
+        """For what there is not: that gives back in passing."""
+        for _ in self.until_the_end():
+            assert self.ours('POST', body={
+                'resource_class': 'of-no-node'}).status_code == 422
+            time.sleep(0.02)
+
+    def steal(self):
+        """Hold what is free, and let go of it."""
+        for _ in self.until_the_end():
+            response = self.ours('POST', body={
+                'resource_class': self.node_class, 'expires_in': 1})
+            if response.status_code == 201:
+                held = response.json()
+                before, instance_uuid = self.still(held['node_uuid'],
+                                                   held['expires_at'])
+                if before and instance_uuid != held['instance_uuid']:
+                    # Only a tear-down may have ended it.
+                    assert held['instance_uuid'] in self.torn_down
+                self.ours('DELETE', f'/{held["instance_uuid"]}')
+            time.sleep(random.uniform(0.1, 0.4))
+
+    def build(self, node_uuid):
+        """Hold one node, and do something as the lease runs out."""
+        path = f'/v1/nodes/{node_uuid}'
+        for _ in self.until_the_end():
+            body = {'candidate_nodes': [node_uuid], 'expires_in': 1,
+                    'instance_uuid': str(uuid.uuid4()), 'host': 'compute-1'}
+            response = self.ours('POST', body=body)
+            if response.status_code != 201:
+                assert response.status_code == 422, response.text
+                time.sleep(0.05)
+                continue
+            held = response.json()
+            assert held['node_uuid'] == node_uuid
+            act = random.choice([self.renew, self.renew, self.release,
+                                 self.prepare, self.deploy, self.lock])
+            # The database is on this machine, and so is its clock.
+            left = service.expiry(held).timestamp() - time.time()
+            time.sleep(max(0, left + random.uniform(-0.6, 0.05)))
+            self.rounds[act.__name__] = self.rounds.get(act.__name__, 0) + 1
+            act(body, held, path)
+            self.clean(body['instance_uuid'], path)
+
+    def renew(self, body, held, path):
+        response = self.ours('POST', body={**body, 'expires_in': 2})
+        if response.status_code == 422:
+            return  # The thief was faster.
+        assert response.status_code in (200, 201), response.text
+        held = response.json()
+        self.rounds['renewed'] = self.rounds.get('renewed', 0) + (
+            response.status_code == 200)
+        while True:
+            before, instance_uuid = self.still(held['node_uuid'],
+                                               held['expires_at'])
+            if not before:
+                return
+            assert instance_uuid == body['instance_uuid'], (
+                'an acknowledged lease was not honoured', held)
+            time.sleep(0.02)
+
+    def release(self, body, held, path):
+        response = self.ours('DELETE', f'/{body["instance_uuid"]}')
+        assert response.status_code in (204, 404, 409), response.text
+        if response.status_code != 409:
+            assert self.ours('GET', f'/{body["instance_uuid"]}'
+                             ).status_code == 404
+            (count,), = self.sees('SELECT COUNT(*) FROM nodes '
+                                  'WHERE instance_uuid = :i',
+                                  i=body['instance_uuid'])
+            assert count == 0
+
+    def prepare(self, body, held, path):
+        response = call(self.ironic.url, 'PATCH', path, INSTANCE_INFO)
+        if response.status_code == 200:
+            self.must_stay(body, held, path)
+
+    def deploy(self, body, held, path):
+        response = call(self.ironic.url, 'PUT', f'{path}/states/provision',
+                        {'target': 'active'})
+        if response.status_code == 202:
+            self.must_stay(body, held, path)
+
+    def lock(self, body, held, path):
+        call(self.ironic.url, 'PUT', f'{path}/states/power',
+             {'target': random.choice(['power on', 'power off'])})
+
+    def must_stay(self, body, held, path):
+        """What has begun on a held node keeps it held, also when late."""
+        ident = body['instance_uuid']
+        before, instance_uuid = self.still(held['node_uuid'],
+                                           held['expires_at'])
+        if not before and instance_uuid != ident:
+            return  # Given back before: a client that has been asleep.
+        assert instance_uuid == ident
+        self.rounds['kept'] = self.rounds.get('kept', 0) + 1
+        while self.still(held['node_uuid'], held['expires_at'])[0]:
+            time.sleep(0.05)
+        for _ in range(10):
+            assert self.ironic.carried(held['node_uuid']) == ident, (
+                'given back with its traces')
+            assert self.ours('GET', f'/{ident}').status_code == 200
+            time.sleep(0.05)
+
+    def clean(self, ident, path):
+        """As a host cleans up, whatever it has come to."""
+        for _ in range(600):
+            node = call(self.ironic.url, 'GET', path).json()
+            if node.get('reservation') or 'provision_state' not in node:
+                pass
+            elif node['provision_state'] in ('active', 'deploy failed',
+                                             'error'):
+                # Ironic takes the node from whoever holds it.
+                self.torn_down.add(node['instance_uuid'])
+                call(self.ironic.url, 'PUT', f'{path}/states/provision',
+                     {'target': 'deleted'})
+            elif node['provision_state'] != 'available':
+                pass
+            elif node['instance_info']:
+                call(self.ironic.url, 'PATCH', path, NO_INSTANCE_INFO)
+            else:
+                status = self.ours('DELETE', f'/{ident}').status_code
+                assert status in (204, 404, 409)
+                if status != 409:
+                    return
+            time.sleep(0.05)
+        raise AssertionError(f'the node does not come to rest: {node}')
+
+
+@pytest.fixture(scope='module')
+def alone(ironic, start_uwsgi):
+    with start_uwsgi(ironic, processes=3) as alone:
+        yield alone
+
+
+@pytest.mark.long
+def test_races(ironic, alone, resource_class):
+    with ironic.fleet(*[{'resource_class': resource_class}] * 6) as nodes:
+        race = Race(ironic, alone, resource_class)
+        jobs = [(race.observe,), (race.sweep,), (race.ask,), (race.steal,),
+                *((race.build, node.id) for node in nodes)]
+        with concurrent.futures.ThreadPoolExecutor(len(jobs)) as executor:
+            futures = [executor.submit(*job) for job in jobs]
+            concurrent.futures.wait(
+                futures, return_when=concurrent.futures.FIRST_EXCEPTION)
+            race.done.set()
+        for future in futures:
+            future.result()
+        # Not one of all has ended in another way than it may.
+        assert race.finished <= race.torn_down
+        ironic.settle(nodes, provision_state='available')
+        # What is left lapses, and nothing is left of it.
+        until(lambda: not ironic.listed(resource_class=resource_class),
+              'a lease does not end')
+        assert manage(ironic, 'sweep').returncode == 0
+        assert ironic.execute(
+            'SELECT uuid FROM nodes WHERE resource_class = :c '
+            'AND instance_uuid IS NOT NULL', c=resource_class) == []
+        assert ironic.rows() == []
+        taken = {ironic.create(resource_class=resource_class)['node_uuid']
+                 for _ in nodes}
+        assert taken == {node.id for node in nodes}
+        ironic.execute('DELETE FROM reservations')
+        # The race was one: each has happened, and often.
+        assert race.rounds.keys() >= {'renew', 'release', 'prepare',
+                                      'deploy', 'lock', 'kept'}

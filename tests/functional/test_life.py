@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The main road, with a real Ironic: hold, deploy, tear down."""
+
+import uuid
+
+import bcrypt
+import openstack
+import pytest
+import tenacity
+
+from tests import service
+from tests.functional import answers
+from tools import services
+
+OURS = service.OURS
+NODE = {'properties': {'memory_mb': 1024, 'cpus': 8, 'local_gb': 100,
+                       'cpu_arch': 'x86_64', 'capabilities': 'gpus:4,uefi'},
+        'traits': ['CUSTOM_NVME']}
+POOL = [{**NODE, 'name': f'pool-{number}'} for number in range(2)]
+
+
+def node_of(ironic, reservation):
+    """The node as Ironic's own API shows it."""
+    return ironic.http.get(f'/v1/nodes/{reservation["node_uuid"]}').json()
+
+
+def test_hold(ironic, pool, node_class):
+    instance_uuid = str(uuid.uuid4())
+    response = ironic.http.post(OURS, json={
+        'instance_uuid': instance_uuid, 'host': 'compute-1',
+        'memory_mb': 512, 'vcpus': 8, 'root_gb': 20, 'ephemeral_gb': 10,
+        'swap': 2, 'vcpu_weight': None, 'rxtx_factor': 1.0,
+        'name': 'bm.small', 'flavorid': 'f-1',
+        'extra_specs': {'capabilities': 'uefi', 'hw:cpu_policy': 'shared',
+                        'capabilities:gpus': '>= 2',
+                        'trait:CUSTOM_NVME': 'required'},
+        'image': {'id': 'i-1', 'properties': {'hw_architecture': 'x86_64'},
+                  'min_ram': 0, 'min_disk': 0},
+        'resource_class': node_class, 'shard': None,
+        'project_id': 'p-1', 'user_id': 'u-1'})
+    answers.check(response, 201)
+    held = response.json()
+    url = f'{ironic.url}{OURS}/{instance_uuid}'
+    assert response.headers['Location'] == url
+    assert held['links'] == [{'rel': 'self', 'href': url}]
+    node = next(node for node in pool if node.id == held['node_uuid'])
+    assert held['node_name'] == node.name
+    assert ironic.show(instance_uuid) == held
+    assert ironic.listed(resource_class=node_class) == [held]
+    assert node_of(ironic, held)['instance_uuid'] == instance_uuid
+    found = ironic.http.get('/v1/nodes', params={
+        'instance_uuid': instance_uuid}).json()['nodes']
+    assert [each['uuid'] for each in found] == [node.id]
+    ironic.delete(instance_uuid)
+    ironic.show(instance_uuid, 404)
+    assert node_of(ironic, held)['instance_uuid'] is None
+
+
+def test_best_fit(ironic, resource_class):
+    nodes = [{'resource_class': resource_class,
+              'properties': {'memory_mb': memory, 'cpus': 1, 'local_gb': 1}}
+             for memory in (4096, 1024, 2048)]
+    with ironic.fleet(*nodes) as (large, _, good):
+        held = [ironic.create(resource_class=resource_class,
+                              memory_mb=1500)['node_uuid'] for _ in range(2)]
+        assert held == [good.id, large.id]
+        assert 'memory_mb>=1500 eliminates 1' in ironic.create(
+            422, resource_class=resource_class, memory_mb=1500)
+
+
+def test_instance_uuid_as_nova_patches_it(ironic, pool, node_class):
+    held = ironic.create(resource_class=node_class)
+
+    def patch(value):
+        return ironic.http.patch(
+            f'/v1/nodes/{held["node_uuid"]}',
+            json=[{'op': 'add', 'path': '/instance_uuid', 'value': value}])
+
+    assert patch(held['instance_uuid']).status_code == 200
+    assert patch(str(uuid.uuid4())).status_code == 409
+    assert ironic.show(held['instance_uuid'])['state'] == 'reserved'
+
+
+def test_held_node_is_not_allocated(ironic, pool, node_class):
+    held = [ironic.create(resource_class=node_class) for _ in pool[1:]]
+    free, = {node.id for node in pool} - {each['node_uuid'] for each in held}
+
+    def allocate():
+        name = ironic.http.post('/v1/allocations', json={
+            'resource_class': node_class}).json()['uuid']
+        return wait(lambda: ironic.http.get(
+            f'/v1/allocations/{name}').json(),
+            lambda allocation: allocation['state'] != 'allocating')
+
+    one, two = allocate(), allocate()
+    assert (one['state'], one['node_uuid']) == ('active', free)
+    assert two['state'] == 'error'
+    # And an allocated node is not held, whatever its instance_uuid.
+    ironic.create(422, resource_class=node_class)
+    ironic.set_node(free, instance_uuid=None)
+    ironic.create(422, resource_class=node_class)
+    for allocation in one, two:
+        assert ironic.http.delete(
+            f'/v1/allocations/{allocation["uuid"]}').status_code == 204
+
+
+def wait(look, until):
+    """Look again and again until what is seen is as wanted."""
+    return tenacity.Retrying(
+        retry=tenacity.retry_if_result(lambda seen: not until(seen)),
+        wait=tenacity.wait_fixed(0.1), stop=tenacity.stop_after_delay(60),
+    )(look)
+
+
+def set_provision_state(ironic, reservation, target):
+    response = ironic.http.put(
+        f'/v1/nodes/{reservation["node_uuid"]}/states/provision',
+        json={'target': target})
+    assert response.status_code == 202, response.text
+
+
+def wait_for_state(ironic, reservation, state):
+    return wait(lambda: ironic.show(reservation['instance_uuid']),
+                lambda found: found['state'] == state)
+
+
+def test_manage_and_provide(ironic, resource_class):
+    with ironic.fleet({**NODE, 'resource_class': resource_class}):
+        held = ironic.create(resource_class=resource_class)
+        set_provision_state(ironic, held, 'manage')
+        wait_for_state(ironic, held, 'unavailable')
+        ironic.create(409, resource_class=resource_class,
+                      instance_uuid=held['instance_uuid'])
+        set_provision_state(ironic, held, 'provide')
+        wait_for_state(ironic, held, 'reserved')
+        set_provision_state(ironic, held, 'manage')
+        wait_for_state(ironic, held, 'unavailable')
+        wait(lambda: node_of(ironic, held),
+             lambda node: node['reservation'] is None)
+        ironic.delete(held['instance_uuid'])
+
+
+def test_active_in_maintenance(ironic, resource_class):
+    with ironic.fleet({**NODE, 'resource_class': resource_class}):
+        held = ironic.create(resource_class=resource_class)
+        set_provision_state(ironic, held, 'active')
+        wait_for_state(ironic, held, 'active')
+        wait(lambda: node_of(ironic, held),
+             lambda node: node['reservation'] is None)
+        assert 'active' in ironic.delete(held['instance_uuid'], 409)
+        url = f'/v1/nodes/{held["node_uuid"]}/maintenance'
+        assert ironic.http.put(url, json={}).status_code == 202
+        ironic.delete(held['instance_uuid'])
+        assert node_of(ironic, held)['instance_uuid'] is None
+
+
+@pytest.fixture(scope='module')
+def slow_ironic(start_ironic):
+    with start_ironic(config={
+            'fake': {'deploy_delay': '3'},
+            'cors': {'allowed_origin': 'http://dashboard.example'},
+            'oslo_middleware': {'enable_proxy_headers_parsing': 'true'},
+    }) as ironic:
+        yield ironic
+
+
+def test_life_of_a_deployed_node(slow_ironic, resource_class):
+    ironic = slow_ironic
+    body = {'resource_class': resource_class, 'host': 'compute-1',
+            'instance_uuid': str(uuid.uuid4())}
+    with ironic.fleet({**NODE, 'resource_class': resource_class}):
+        held = ironic.create(**body)
+        set_provision_state(ironic, held, 'active')
+        deploying = wait_for_state(ironic, held, 'deploying')
+        assert deploying['provision_state'] == 'deploying'
+        ironic.delete(held['instance_uuid'], 409)
+        assert ironic.create(200, **body)['node_uuid'] == held['node_uuid']
+        ironic.create(409, **{**body, 'host': 'compute-2'})
+        wait_for_state(ironic, held, 'active')
+        wait(lambda: node_of(ironic, held),
+             lambda node: node['reservation'] is None)
+        ironic.delete(held['instance_uuid'], 409)
+        ironic.create(200, **body)
+        set_provision_state(ironic, held, 'deleted')
+        wait_for_state(ironic, held, 'releasing')
+        ironic.delete(held['instance_uuid'], 409)
+        ironic.create(409, **body)
+        wait(lambda: ironic.http.get(f'{OURS}/{held["instance_uuid"]}'),
+             lambda response: response.status_code == 404)
+        ironic.delete(held['instance_uuid'], 404)
+        wait(lambda: node_of(ironic, held),
+             lambda node: (node['provision_state'] == 'available'
+                           and node['reservation'] is None))
+        assert node_of(ironic, held)['instance_uuid'] is None
+        again = ironic.create(**body)
+        assert again['node_uuid'] == held['node_uuid']
+
+
+def test_preflight_of_a_dashboard(slow_ironic):
+    response = slow_ironic.http.options(OURS, headers={
+        'Origin': 'http://dashboard.example',
+        'Access-Control-Request-Method': 'POST'})
+    assert response.status_code == 200
+    assert (response.headers['Access-Control-Allow-Origin']
+            == 'http://dashboard.example')
+
+
+def test_urls_behind_a_proxy(slow_ironic, resource_class):
+    with slow_ironic.fleet({'resource_class': resource_class}):
+        response = slow_ironic.http.post(
+            OURS, json={'resource_class': resource_class}, headers={
+                'X-Forwarded-Proto': 'https',
+                'X-Forwarded-Host': 'baremetal.example',
+                'X-Forwarded-Prefix': '/baremetal'})
+        answers.check(response, 201)
+        assert response.headers['Location'] == (
+            'https://baremetal.example/baremetal/v1/reservations/'
+            + response.json()['instance_uuid'])
+
+
+@pytest.fixture(scope='module')
+def basic_ironic(start_ironic, tmp_path_factory):
+    users = tmp_path_factory.mktemp('auth') / 'htpasswd'
+    users.write_text('admin:' + bcrypt.hashpw(
+        b'secret', bcrypt.gensalt(4)).decode() + '\n')
+    with start_ironic(config={'DEFAULT': {
+            'auth_strategy': 'http_basic',
+            'http_basic_auth_user_file': users}}) as ironic:
+        yield ironic
+
+
+@pytest.mark.parametrize('auth', [None, ('admin', 'wrong')])
+def test_http_basic_refuses_strangers(basic_ironic, auth):
+    response = basic_ironic.http.post(OURS, auth=auth, data=b'[' * 60000)
+    answers.check(response, 401)
+
+
+def test_http_basic_lets_its_users_in(basic_ironic, resource_class):
+    http = service.Http(basic_ironic.url)
+    http.auth = ('admin', 'secret')
+    baremetal = openstack.connect(
+        load_envvars=False, load_yaml_config=False, auth_type='http_basic',
+        endpoint=basic_ironic.url, username='admin',
+        password='secret').baremetal
+    nodes = services.enrol(baremetal, [{'resource_class': resource_class}])
+    response = http.post(OURS, json={
+        'resource_class': resource_class, 'host': 'h', 'project_id': 'p'})
+    answers.check(response, 201)
+    assert response.json()['project_id'] == 'p'
+    answers.check(http.get(OURS, params={'foo': '1'}), 400)
+    answers.check(http.post(
+        OURS, json={'resource_class': resource_class}), 422)
+    answers.check(http.post(OURS, data='{'), 415)
+    answers.check(http.delete(
+        f'{OURS}/{response.json()["instance_uuid"]}'), 204)
+    services.remove(baremetal, nodes)

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What has begun on a node outlives its lease, with a real Ironic."""
+
+import random
+import subprocess
+import uuid
+
+import pytest
+
+from tests import service
+from tests.functional import answers
+from tools import services
+
+OURS = service.OURS
+INSTANCE_INFO = [{'op': 'add', 'path': '/instance_info/image_source',
+                  'value': 'http://127.0.0.1/image'}]
+NO_INSTANCE_INFO = [{'op': 'remove', 'path': '/instance_info'}]
+
+
+@pytest.fixture
+def request_(resource_class):
+    """A request with a lease, for an instance of its own."""
+    return {'resource_class': resource_class, 'host': 'compute-1',
+            'instance_uuid': str(uuid.uuid4()), 'expires_in': 3600}
+
+
+def remove_all(ironic, kind, node_uuid):
+    response = ironic.http.get(f'/v1/{kind}', params={'node': node_uuid})
+    for each in response.json()[kind.rpartition('/')[2]]:
+        ironic.http.delete(f'/v1/{kind}/{each["uuid"]}')
+
+
+def with_instance_info(ironic, node_uuid):
+    path = f'/v1/nodes/{node_uuid}'
+    assert ironic.http.patch(path, json=INSTANCE_INFO).status_code == 200
+    return lambda: ironic.http.patch(path, json=NO_INSTANCE_INFO)
+
+
+def with_vif_of(kind):
+    """The noop network keeps no VIFs, other networks keep them so."""
+    def touch(ironic, node_uuid):
+        body = {'node_uuid': node_uuid, 'address': ':'.join(
+            f'{random.randrange(256):02x}' for _ in range(6))}
+        response = ironic.http.post(f'/v1/{kind}', json=body)
+        assert response.status_code == 201, response.text
+        ident = response.json()['uuid']
+        statement = f'UPDATE {kind} SET internal_info = :v WHERE uuid = :u'
+        ironic.execute(statement, u=ident,
+                       v='{"tenant_vif_port_id": "a-port"}')
+        return lambda: ironic.execute(statement, u=ident, v='{}')
+    return touch
+
+
+def with_volume_target(ironic, node_uuid):
+    response = ironic.http.post('/v1/volume/targets', json={
+        'node_uuid': node_uuid, 'volume_type': 'iscsi', 'boot_index': 0,
+        'volume_id': str(uuid.uuid4())})
+    assert response.status_code == 201, response.text
+    path = f'/v1/volume/targets/{response.json()["uuid"]}'
+
+    def clean():
+        # Not of a node that is powered on.
+        response = ironic.http.delete(path)
+        assert response.status_code == 204, response.text
+    return clean
+
+
+def with_lock(ironic, node_uuid):
+    ironic.set_node(node_uuid, reservation='conductor-1')
+    return lambda: ironic.set_node(node_uuid, reservation=None)
+
+
+TOUCHES = {'instance_info': with_instance_info, 'port': with_vif_of('ports'),
+           'port group': with_vif_of('portgroups'),
+           'volume target': with_volume_target, 'lock': with_lock}
+
+
+def manage(ironic, *args):
+    return subprocess.run(
+        [services.program('ironic-reservations-manage'), '--config-file',
+         ironic.conf_file, *args], capture_output=True, text=True,
+        timeout=120)
+
+
+def test_touched_nodes_are_kept(ironic, resource_class):
+    nodes = [{'resource_class': resource_class}] * len(TOUCHES)
+    with ironic.fleet(*nodes) as nodes:
+        held = [ironic.create(candidate_nodes=[node.id], expires_in=3600,
+                              host='compute-1') for node in nodes]
+        idents = {each['instance_uuid'] for each in held}
+        cleanings = [touch(ironic, node.id) for node, touch in zip(
+            nodes, TOUCHES.values(), strict=True)]
+        for ident in idents:
+            ironic.lapse(ident)
+        # They stay visible, are nobody else's, and nobody gives them back.
+        for ident in idents:
+            assert ironic.show(ident)['state'] == 'reserved'
+        assert idents == {each['instance_uuid'] for each in ironic.listed(
+            resource_class=resource_class)}
+        row, = ironic.capacity(resource_class=resource_class,
+                               host='compute-1')
+        assert (row['free'], row['held']) == (0, len(nodes))
+        ironic.create(422, resource_class=resource_class)
+        assert manage(ironic, 'sweep').returncode == 0
+        for each in held:
+            assert ironic.carried(each['node_uuid']) == each['instance_uuid']
+        audit = manage(ironic, 'audit')
+        assert audit.returncode == 1
+        for each in held:
+            assert each['instance_uuid'] in audit.stdout
+            assert each['node_uuid'] in audit.stdout
+        # Until somebody has cleaned them: then each is over, as its lease is.
+        for clean in cleanings:
+            clean()
+        ironic.settle(nodes)
+        for ident in idents:
+            ironic.show(ident, 404)
+        assert manage(ironic, 'audit').returncode == 0
+        again = {ironic.create(resource_class=resource_class)['node_uuid']
+                 for _ in nodes}
+        assert again == {node.id for node in nodes}
+        for kind in 'ports', 'portgroups', 'volume/targets':
+            for node in nodes:
+                remove_all(ironic, kind, node.id)
+
+
+def test_deployed_node_outlives_its_lease(ironic, resource_class, request_):
+    """And its tear-down is its end."""
+    with ironic.fleet({'resource_class': resource_class}) as (node,):
+        held = ironic.create(**request_)
+        ident, path = held['instance_uuid'], f'/v1/nodes/{node.id}'
+
+        def target(state):
+            response = ironic.http.put(f'{path}/states/provision',
+                                       json={'target': state})
+            assert response.status_code == 202, response.text
+
+        assert ironic.http.patch(
+            path, json=INSTANCE_INFO).status_code == 200
+        target('active')
+        ironic.settle([node], provision_state='active')
+        ironic.lapse(ident)
+        assert manage(ironic, 'sweep').returncode == 0
+        answers.check(ironic.http.post(OURS, json={
+            'resource_class': resource_class}), 422)
+        assert ironic.show(ident)['state'] == 'active'
+        ironic.delete(ident, 409)
+        # Not the audit's business either: it is at work.
+        assert ident not in manage(ironic, 'audit').stdout
+        assert ironic.create(200, **request_)['node_uuid'] == node.id
+        target('deleted')
+        ironic.settle([node], provision_state='available')
+        ironic.show(ident, 404)
+        assert ironic.create(**request_)['node_uuid'] == node.id
+        ironic.delete(ident)

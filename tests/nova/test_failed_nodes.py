@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of a node when its build, or its host, fails."""
+
+import itertools
+import threading
+import uuid
+
+import fixtures
+from nova import context
+from nova import objects
+from nova.tests.functional.api import client as api
+
+from tests.nova import base
+from tests.nova import faults
+from tests.nova import networking
+
+
+class Killed(BaseException):
+    """Ends a thread without any of the cleaning up that follows an error."""
+
+
+class TestNode(faults.TestCase):
+    """With networks, and deployments that take long or fail."""
+
+    fleet = [{**faults.NODE, 'network_interface': 'flat'}]
+    addresses = (f'52:54:00:00:00:{n:02}' for n in itertools.count())
+
+    @classmethod
+    def setUpClass(cls):
+        cls.network = cls.enterClassContext(networking.neutron())
+        cls.ironic_config = cls.network.ironic_options
+        cls.ironic_config['DEFAULT']['enabled_deploy_interfaces'] = (
+            # Waits for an agent, which does not come.
+            'fake,custom-agent')
+        cls.ironic_config['conductor'] = {
+            'deploy_callback_timeout': 2, 'check_provision_state_interval': 1}
+        cls.ironic_config['agent'] = {'manage_agent_boot': 'false'}
+        super().setUpClass()
+
+    def setUp(self):
+        super().setUp()
+        self.network.neutron = self.neutron
+        [self.node] = self.ironic.nodes()
+        self.add_port(self.node)
+
+    def add_port(self, node):
+        self.ironic.baremetal.create_port(
+            node_id=node.id, address=next(self.addresses))
+
+    def change(self, **fields):
+        self.ironic.baremetal.update_node(self.node, **fields)
+
+    def boot_with_port(self, status='ACTIVE', **server):
+        return self.boot(self.flavor(), status,
+                         networks=[{'port': self.port()}], **server)
+
+    @base.long
+    def test_deploy_fails(self):
+        self.start_compute('compute-1')
+        root_device = {**faults.NODE['properties'],
+                       'root_device': {'no': 'hint'}}
+        on_deploy = 'PUT', '.*/states/provision'
+        for prepare, log in (
+                # Ironic says beforehand that it would.
+                (lambda: self.change(deploy_interface='custom-agent',
+                                     network_interface='noop',
+                                     properties=root_device),
+                 'failed to validate'),
+                # It does so in the end.
+                (lambda: self.change(properties=faults.NODE['properties']),
+                 'Failed to provision instance'),
+                # Somebody undoes it.
+                (lambda: self.wire.on('GET', '/v1/nodes',
+                                      faults.before(self.undeploy)),
+                 'was taken away'),
+                # Ironic refuses.
+                (lambda: self.wire.on(*on_deploy, faults.before(
+                    lambda: self.ironic.baremetal.set_node_maintenance(
+                        self.node))),
+                 'in maintenance mode')):
+            prepare()
+            server = self.boot_with_port('ERROR')
+            self.assertIn('Exhausted all hosts', server['fault']['message'])
+            self.assertIn(log, self.log)
+            self.ironic.baremetal.unset_node_maintenance(self.node)
+            self.assert_free(server)
+            self.delete(server)
+            self.wait_for_free_nodes()
+
+    def undeploy(self):
+        self.wait_for(lambda: self.assertIn(
+            self.ironic.nodes()[0].provision_state,
+            ('wait call-back', 'deploy failed')))
+        self.ironic.baremetal.set_node_provision_state(self.node, 'deleted')
+        self.ironic.settle([self.node], provision_state='available')
+
+    def assert_free(self, server):
+        """Ironic's node is as it was, and Placement knows."""
+        self.assertEqual({}, self.allocations(server))
+        self.assert_nothing_left()
+        self.ironic.settle([self.node], provision_state='available',
+                           last_error=None)
+
+    @base.long
+    def test_lapsed(self):
+        self.start_compute('compute-1')
+        for node in self.enrol(*self.fleet):
+            self.add_port(node)
+        taken = {}
+
+        def traces(node_uuid):
+            baremetal = self.ironic.baremetal
+            return [baremetal.get_node(node_uuid).to_dict(),
+                    baremetal.list_node_vifs(node_uuid)]
+
+        def take():
+            """Somebody else gets the node, and begins with it."""
+            server_id = self.wire.sent(*faults.HOLD)[-1]['instance_uuid']
+            [node] = [each['node_uuid'] for each in self.ironic.reservations()
+                      if each['instance_uuid'] == server_id]
+            self.lapse(server_id)
+            self.hold(candidate_nodes=[node])
+            self.ironic.baremetal.update_node(
+                node, instance_info={'of': 'somebody else'})
+            self.ironic.baremetal.attach_vif_to_node(node, self.port())
+            taken[node] = traces(node)
+
+        # Before VIFs are attached, while another node is free; then before
+        # it is deployed, when none is.
+        self.wire.on(*faults.HOLD, faults.after(take))
+        servers = [self.boot_with_port('ERROR')]
+        self.wire.on(*faults.HOLD, faults.after(lambda: None))
+        self.wire.on(*faults.HOLD, faults.after(take))
+        servers.append(self.boot(self.flavor(), 'ERROR'))
+        for server in servers:
+            self.assert_aborted(server,
+                                'the reservation of its node has ended')
+            self.assertEqual({}, self.allocations(server))
+            self.delete(server)
+        self.assertEqual(taken, {
+            each['node_uuid']: traces(each['node_uuid'])
+            for each in self.ironic.reservations()})
+        self.assertEqual(set(), {
+            method for method, path, _ in self.wire.requests
+            if path.startswith('/v1/nodes')} - {'GET', 'DELETE'})
+
+    # nova-compute is killed
+
+    def kill_at(self, method, path, do):
+        """Kill the compute when Ironic has answered to what is done.
+
+        :param do: a function; its result is returned
+        """
+        done = threading.Event()
+
+        def kill(go_on):
+            go_on()
+            done.set()
+            raise Killed
+
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.compute.claims.Claim.abort', lambda claim: None))
+        self.wire.on(method, path, kill)
+        result = do()
+        assert done.wait(60)
+        service = self.computes.pop('compute-1')
+        for name in 'rpcserver', 'rpcserver_alt':
+            if hasattr(service, name):
+                getattr(service, name).stop()
+        return result
+
+    def assert_interrupted(self, server):
+        # Nova itself writes no fault then.
+        self.wait_for(lambda: self.assertEqual(('ERROR', None), tuple(
+            self.api.get_server(server['id'])[key]
+            for key in ('status', 'OS-EXT-STS:task_state'))))
+
+    def test_killed_when_held(self):
+        self.start_compute('compute-1')
+        server = self.kill_at(*faults.HOLD, lambda: self.boot_with_port(None))
+        self.start_compute('compute-1')
+        self.assert_interrupted(server)
+        [held] = self.ironic.reservations()
+        self.assertEqual((server['id'], 'compute-1', 'reserved'), tuple(
+            held[key] for key in ('instance_uuid', 'host', 'state')))
+        # Once the lease has ended, the node is anybody's.
+        self.run_periodic()
+        self.lapse(server['id'])
+        self.assertEqual([], self.ironic.reservations())
+        other = self.hold(candidate_nodes=[self.node.id])
+        self.delete(server)
+        self.assertEqual([other], self.ironic.reservations())
+        self.ironic.http.delete(f'/v1/reservations/{other["instance_uuid"]}')
+        self.assert_free(server)
+
+    @base.long
+    def test_killed_when_begun(self):
+        self.start_compute('compute-1')
+        for method, path, fields, states in (
+                ('POST', '.*/vifs', {}, ['reserved']),
+                ('PATCH', '/v1/nodes/.*', {}, ['reserved']),
+                ('PUT', '.*/states/provision', {}, ['active']),
+                # While it is deployed, which fails after a while.
+                ('PUT', '.*/states/provision', {
+                    'deploy_interface': 'custom-agent',
+                    'network_interface': 'noop'}, ['deploying', 'error'])):
+            self.change(**fields)
+            server = self.kill_at(method, path,
+                                  lambda: self.boot_with_port(None))
+            # A node that something has begun on does not go to others.
+            self.lapse(server['id'])
+            self.start_compute('compute-1')
+            self.assert_interrupted(server)
+            # Nova asks no second time for a node that is locked.
+            self.ironic.settle([self.node])
+            [held] = self.ironic.reservations()
+            self.assertIn(held['state'], states)
+            self.delete(server)
+            self.assert_free(server)
+            self.wait_for_free_nodes()
+
+    @base.long
+    def test_killed_when_deleting(self):
+        self.start_compute('compute-1')
+        server = self.boot_with_port()
+        slow, update_port = self.gate(), self.neutron.update_port
+
+        def gated_update(*args):
+            slow()
+            return update_port(*args)
+
+        self.neutron.update_port = gated_update
+        self.kill_at('PUT', '.*/states/provision',
+                     lambda: self.delete(server, wait=False))
+        # It starts while Ironic still tears the node down.
+        slow.wait()
+        [held] = self.ironic.reservations()
+        self.assertEqual('releasing', held['state'])
+        threading.Timer(2, slow.open).start()
+        self.start_compute('compute-1')
+        self.wait_for(lambda: self.assertRaises(
+            api.OpenStackApiNotFoundException,
+            self.api.get_server, server['id']))
+        self.assert_free(server)
+
+    # Another host has gone on with an instance
+
+    def traces(self):
+        """Everything of the node that a host may have left there."""
+        baremetal = self.ironic.baremetal
+        return [each.to_dict() for found in (
+            baremetal.nodes(details=True), baremetal.ports(details=True),
+            baremetal.volume_targets(details=True)) for each in found
+        ] + self.ironic.reservations()
+
+    def test_late_cleanup(self):
+        for host in base.HOSTS[:2]:
+            self.start_compute(host)
+        slow, seen = self.gate(), []
+        self.wire.on('PATCH', '/v1/nodes/.*', faults.gated_cut(slow))
+        server = self.boot_with_port(None)
+        slow.wait()
+        [held] = self.ironic.reservations()
+        first = held['host']
+        [second] = set(base.HOSTS[:2]) - {first}
+        self.change(instance_info={'begun': 'by the second'})
+        self.ironic.baremetal.create_volume_target(
+            node_id=self.node.id, volume_type='iscsi', properties={},
+            boot_index=0, volume_id=str(uuid.uuid4()))
+        self.hold(**{**self.wire.sent(*faults.HOLD)[0], 'host': second})
+        traces = self.traces()
+        # The first fails, cleans up, and Nova tries the second.
+        self.wire.on(
+            *faults.HOLD, faults.before(lambda: seen.append(self.traces())),
+            host=second)
+        slow.open()
+        server = self.wait_for_status(server, 'ACTIVE')
+        self.assertEqual(second, server['OS-EXT-SRV-ATTR:host'])
+        self.assertEqual([traces], seen)
+        # When it is deployed, the same, and whatever Nova may call.
+        traces = self.traces()
+        driver = self.computes[first].manager.driver
+        ctxt = context.get_admin_context()
+        with context.target_cell(ctxt, self.cell_mappings['cell1']) as ctxt:
+            instance = objects.Instance.get_by_uuid(ctxt, server['id'])
+            instance.host = instance.node = first
+            vifs = instance.get_network_info()
+            driver.clean_networks_preparation(instance, vifs)
+            driver.failed_spawn_cleanup(instance)
+            driver.unplug_vifs(instance, vifs)
+            driver.destroy(ctxt, instance, vifs)
+        self.assertEqual(traces, self.traces())
+        self.delete(server)
+        self.assert_free(server)

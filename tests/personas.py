@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who calls, and what each may do.
+
+The nodes, two of each kind: nobody's, of project A, leased to A, of project
+B. Three are held before each test: one for A, one for B, one for no project.
+"""
+
+from tests.functional import answers
+
+OURS = '/v1/reservations'
+
+#: Headers that a caller sends, as only the middleware may set them.
+FORGED = {'X-Identity-Status': 'Confirmed', 'X-Roles': 'admin,member,reader',
+          'OpenStack-System-Scope': 'all', 'X-Is-Admin-Project': 'True',
+          'X-User-Id': 'forged', 'X-Project-Id': 'forged',
+          'X-Service-Roles': 'service'}
+ORIGIN = 'http://dashboard.example'
+KEYSTONE = 'http://keystone.test/v3'
+
+# Roles and what they are on; one user has one of them.
+PERSONAS = {
+    'system-admin': ('admin', 'system'),
+    'system-member': ('member', 'system'),
+    'system-reader': ('reader', 'system'),
+    'system-service': ('service', 'system'),
+    'a-admin': ('admin', 'a'),
+    'a-member': ('member', 'a'),
+    'a-reader': ('reader', 'a'),
+    'b-member': ('member', 'b'),
+    'service': ('service', 'service'),
+    'domain-admin': ('admin', 'domain'),
+    'unscoped': ('admin', None),
+}
+
+# What each gets of Ironic's own node list, and may therefore reserve.
+ALL = {'free', 'of-a', 'leased-to-a', 'of-b'}
+
+NODES = {
+    'system-admin': ALL,
+    'system-member': ALL,
+    'system-reader': ALL,
+    'system-service': ALL,
+    'a-admin': {'of-a', 'leased-to-a'},
+    'a-member': {'of-a', 'leased-to-a'},
+    'a-reader': {'of-a', 'leased-to-a'},
+    'b-member': {'of-b'},
+    'service': set(),
+    'elevated-service': ALL,
+}
+
+# {a}, {b}, {none}: the instances held for A, for B and for no project.
+ANY = {'memory_mb': 1}
+
+CALLS = {
+    'list': ('GET', OURS),
+    'list-b': ('GET', f'{OURS}?project_id={{project_b}}'),
+    'capacity': ('GET', f'{OURS}/capacity'),
+    'show-a': ('GET', f'{OURS}/{{a}}'),
+    'show-b': ('GET', f'{OURS}/{{b}}'),
+    'show-none': ('GET', f'{OURS}/{{none}}'),
+    'dry-run': ('POST', f'{OURS}?dry_run=true', ANY),
+    'create': ('POST', OURS, ANY),
+    'create-for': ('POST', OURS, {**ANY, 'host': 'h', 'project_id': 'p',
+                                  'user_id': 'u'}),
+    'delete-a': ('DELETE', f'{OURS}/{{a}}'),
+    'delete-b': ('DELETE', f'{OURS}/{{b}}'),
+    'delete-none': ('DELETE', f'{OURS}/{{none}}'),
+}
+
+MATRIX = """
+                       capacity            dry-run              delete-a
+                  list   |          show     |  create            |   -b
+                   |  list-b  -a  -b  -none  |   |  create-for    |   |  -none
+                   |   |   |   |   |   |     |   |   |            |   |   |
+no-token          401 401 401 401 401 401   401 401 401          401 401 401
+bad-token         401 401 401 401 401 401   401 401 401          401 401 401
+unscoped          403 403 403 404 404 404   403 403 403          404 404 404
+domain-admin      403 403 403 404 404 404   403 403 403          404 404 404
+system-admin      200 200 200 200 200 200   200 201 201          204 204 204
+system-member     200 200 200 200 200 200   200 201 201          204 204 204
+system-service    200 200 200 200 200 200   200 201 201          204 204 204
+system-reader     200 200 200 200 200 200   403 403 403          403 403 403
+a-admin           200 403 200 200 404 404   200 201 403          204 404 404
+a-member          200 403 200 200 404 404   200 201 403          204 404 404
+a-reader          200 403 200 200 404 404   403 403 403          403 404 404
+b-member          200 200 200 404 200 404   200 201 403          404 204 404
+service           200 403 200 404 404 404   403 403 403          404 404 404
+elevated-service  200 200 200 200 200 200   200 201 201          204 204 204
+"""
+
+
+def rows():
+    """Persona, call and status of each cell."""
+    return [(persona, call, int(status))
+            for persona, *statuses in map(str.split, MATRIX.split('\n')[5:-1])
+            for call, status in zip(CALLS, statuses, strict=True)]
+
+
+class Cloud:
+    """An Ironic, whose nodes they are, and those who call it.
+
+    :param projects: ids of the projects a, b and service.
+    :param users: ids of users, by persona.
+    :param callers: a session for each persona.
+    """
+
+    def __init__(self, ironic, projects, users, callers):
+        self.ironic = ironic
+        self.projects, self.users, self.callers = projects, users, callers
+        self._before = None
+
+    def fleet(self):
+        """What to enrol: two nodes of each kind."""
+        a, b = self.projects['a'], self.projects['b']
+        kinds = {'free': {}, 'of-a': {'owner': a},
+                 'leased-to-a': {'owner': 'lessor', 'lessee': a},
+                 'of-b': {'owner': b}}
+        return [{'name': f'{kind}-{number}', 'resource_class': 'gold',
+                 'properties': {'memory_mb': 1024}, **whose}
+                for kind, whose in kinds.items() for number in (1, 2)]
+
+    def has(self, nodes):
+        """These are they."""
+        self.nodes = {node.id: node.name for node in nodes}
+
+    def reset(self):
+        """Have the three nodes held again that tests begin with."""
+        if self._before == self.ironic.state():
+            return
+        self.ironic.give_back('gold')
+        self.held = {
+            whose: self.hold('system-admin', candidate_nodes=[node],
+                             project_id=self.projects.get(whose), host='h')
+            for whose, node in (('a', 'of-a-1'), ('b', 'of-b-1'),
+                                ('none', 'free-1'))}
+        self.names = {
+            **{whose: each['instance_uuid']
+               for whose, each in self.held.items()},
+            **{f'project_{name}': each
+               for name, each in self.projects.items()}}
+        self._before = self.ironic.state()
+
+    def request(self, persona, method, path, **kwargs):
+        return self.callers[persona].request(
+            method, path.format(**self.names), **kwargs)
+
+    def get(self, persona, path, **params):
+        """The answer's content."""
+        response = self.request(persona, 'GET', path, params=params)
+        answers.check(response, 200)
+        return response.json()
+
+    def refused(self, persona, status, method, path, **kwargs):
+        """The error's text."""
+        return answers.check(
+            self.request(persona, method, path, **kwargs), status)
+
+    def hold(self, persona, **body):
+        response = self.callers[persona].post(OURS, json={**ANY, **body})
+        answers.check(response, 201)
+        return response.json()
+
+    def kinds(self, node_uuids):
+        """Whose the nodes are: of-b-1 is of-b."""
+        return {self.nodes[each].rpartition('-')[0] for each in node_uuids}
+
+    def set_node(self, name, **columns):
+        node_uuid, = (each for each, other in self.nodes.items()
+                      if other == name)
+        self.ironic.set_node(node_uuid, **columns)

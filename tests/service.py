@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests do with a service, whether it is a server or in their process."""
+
+import datetime
+import functools
+import urllib.parse
+
+import requests
+import sqlalchemy as sa
+
+from tests.functional import answers
+
+OURS = '/v1/reservations'
+API_VERSION = 'X-OpenStack-Ironic-API-Version'
+FRESH = {'Cache-Control': 'no-cache'}
+
+#: The columns of a node that tests change, as a free node has them.
+FREE = {'provision_state': 'available', 'power_state': 'power off',
+        'instance_uuid': None, 'allocation_id': None, 'reservation': None,
+        'parent_node': None, 'maintenance': False, 'retired': False,
+        'instance_info': '{}', 'conductor_group': '', 'shard': None}
+
+
+class Http(requests.Session):
+    """A session that takes paths: no retries, nothing hidden."""
+
+    def __init__(self, url):
+        super().__init__()
+        self.url = url
+        self.headers[API_VERSION] = 'latest'
+
+    def request(self, method, url, **kwargs):
+        return super().request(
+            method, urllib.parse.urljoin(self.url, url),
+            **{'timeout': 60, **kwargs})
+
+
+@functools.cache
+def engine(database_url):
+    return sa.create_engine(database_url)
+
+
+class Service:
+    """A service's API, and its database beside it."""
+
+    def __init__(self, url, database_url, conf_file):
+        self.url = url
+        self.database_url = database_url
+        self.conf_file = conf_file
+        self.http = Http(url)
+
+    # The API
+
+    def create(self, status=201, **body):
+        """POST; returns the reservation, or an error's text."""
+        response = self.http.post(OURS, json=body)
+        fault = answers.check(response, status)
+        return response.json() if fault is None else fault
+
+    def show(self, instance_uuid, status=200):
+        response = self.http.get(f'{OURS}/{instance_uuid}')
+        fault = answers.check(response, status)
+        return response.json() if fault is None else fault
+
+    def delete(self, instance_uuid, status=204, **query):
+        return answers.check(self.http.delete(
+            f'{OURS}/{instance_uuid}', params=query), status)
+
+    def listed(self, **query):
+        response = self.http.get(OURS, params=query)
+        answers.check(response, 200)
+        return response.json()['reservations']
+
+    def capacity(self, **query):
+        """The counts as they are now."""
+        response = self.http.get(f'{OURS}/capacity', params=query,
+                                 headers=FRESH)
+        answers.check(response, 200)
+        assert response.headers['Age'] == '0'
+        return response.json()['capacity']
+
+    # The database
+
+    @property
+    def engine(self):
+        return engine(self.database_url)
+
+    @property
+    def is_sqlite(self):
+        return self.engine.dialect.name == 'sqlite'
+
+    def execute(self, statement, **values):
+        """Run SQL beside the service; returns the rows if there are any."""
+        with self.engine.begin() as connection:
+            result = connection.execute(sa.text(statement), values)
+            return result.all() if result.returns_rows else None
+
+    def state(self):
+        """Who holds what: what a refused request must leave as it was."""
+        return (self.execute('SELECT uuid, instance_uuid, provision_state, '
+                             'maintenance FROM nodes ORDER BY id'),
+                self.rows())
+
+    def rows(self):
+        """The rows of our table, also those that no longer count."""
+        return self.execute('SELECT * FROM reservations ORDER BY id')
+
+    def carried(self, node_uuid):
+        """The instance that a node carries."""
+        (instance_uuid,), = self.execute(
+            'SELECT instance_uuid FROM nodes WHERE uuid = :u', u=node_uuid)
+        return instance_uuid
+
+    def set_node(self, node_uuid, **columns):
+        """Put a node into a state that is hard to come by."""
+        for name, value in columns.items():
+            self.execute(f'UPDATE nodes SET {name} = :value '
+                         'WHERE uuid = :uuid', value=value, uuid=node_uuid)
+
+    def give_back(self, resource_class):
+        """Let all nodes of a class be as they were, and hold none."""
+        self.execute(
+            'UPDATE nodes SET '
+            + ', '.join(f'{name} = :{name}' for name in FREE)
+            + ' WHERE resource_class = :c', c=resource_class, **FREE)
+        self.execute('DELETE FROM reservations')
+
+    # Time, which is the database's, in steps of a second
+
+    def clock(self, seconds=0):
+        """The database's time, as SQL."""
+        if self.is_sqlite:
+            return (f"strftime('%Y-%m-%d %H:%M:%S.000000', 'now', "
+                    f"'{seconds} seconds')")
+        return f'DATE_ADD(UTC_TIMESTAMP(), INTERVAL {seconds} SECOND)'
+
+    def now(self):
+        (text,), = self.execute(f'SELECT {self.clock()}')
+        return datetime.datetime.fromisoformat(str(text)).replace(
+            tzinfo=datetime.UTC)
+
+    def lapse(self, instance_uuid):
+        """Let a lease be over this second."""
+        self.execute(f'UPDATE reservations SET expires_at = {self.clock()} '
+                     'WHERE instance_uuid = :i', i=instance_uuid)
+
+
+def expiry(reservation):
+    return datetime.datetime.fromisoformat(reservation['expires_at'])
