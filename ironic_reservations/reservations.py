@@ -19,7 +19,6 @@ from ironic_reservations import exception
 from ironic_reservations import explanation
 from ironic_reservations import fleet
 from ironic_reservations import interval
-from ironic_reservations import matching
 from ironic_reservations import search
 from ironic_reservations.db import engine
 from ironic_reservations.db import queries
@@ -108,7 +107,7 @@ class Owner:
 
 @dataclasses.dataclass(frozen=True)
 class _Request:
-    """A hold on its way; see ``hold``.
+    """For whom a node is to be held, and how far that is; see ``hold``.
 
     :param written: the ids of the rows that it has written. Where the
         connection was lost at a COMMIT, nobody knows what became of it; a
@@ -116,7 +115,6 @@ class _Request:
     """
 
     instance_uuid: str
-    matcher: matching.Matcher
     owner: Owner
     lease: int | None
     written: set = dataclasses.field(default_factory=set)
@@ -141,7 +139,7 @@ def hold(instance_uuid, matcher, owner, lease=None):
         or its node has gone too far to be moved; DeadlineExceeded.
     """
     reservation, created = _hold(
-        _Request(instance_uuid, matcher, owner, lease))
+        matcher, _Request(instance_uuid, owner, lease))
     if created:
         LOG.info('Node %(node)s is held for instance %(instance)s of host '
                  '%(host)s', {'node': reservation.node_uuid,
@@ -151,28 +149,27 @@ def hold(instance_uuid, matcher, owner, lease=None):
 
 
 @engine.retry
-def _hold(request):
+def _hold(matcher, request):
     """``hold``, run again where the database has aborted it."""
     if PASSING.due() and _give_back_lapsed(IN_PASSING) == IN_PASSING:
         PASSING.again()
-    answer = _repeat(request) if request.written else None
+    answer = _repeat(matcher, request) if request.written else None
     # Nodes that a request names are looked up without a count.
-    counted = (None if request.matcher.spec.candidate_nodes
-               else fleet.recent())
+    counted = None if matcher.spec.candidate_nodes else fleet.recent()
     verdict = None
     while answer is None:
-        held, tried = _take_best(request, counted)
+        held, tried = _take_best(matcher, request, counted)
         # That the instance is not a new one is told by the unique keys, or
         # by a search that has found no node: so it is asked only here.
-        answer = (held, True) if held else _repeat(request)
+        answer = (held, True) if held else _repeat(matcher, request)
         if answer is None:
             engine.check_deadline()
             counted, verdict = (
-                (counted, None) if tried else _recount(request, verdict))
+                (counted, None) if tried else _recount(matcher, verdict))
     return answer
 
 
-def _recount(request, verdict):
+def _recount(matcher, verdict):
     """Count the fleet, because a search has found no node.
 
     Only a count that is younger than the request may say that there is none,
@@ -186,14 +183,14 @@ def _recount(request, verdict):
     if verdict and not given_back:
         # What was counted as matching is read otherwise by Python.
         raise explanation.refusal(verdict)
-    counted = fleet.fresh(request.matcher.spec.candidate_nodes)
-    verdict = explanation.verdict(request.matcher, counted)
+    counted = fleet.fresh(matcher.spec.candidate_nodes)
+    verdict = explanation.verdict(matcher, counted)
     if not verdict['matching_nodes']:
         raise explanation.refusal(verdict)
     return counted, verdict
 
 
-def _take_best(request, counted):
+def _take_best(matcher, request, counted):
     """Hold the first node of a search that can be had.
 
     :param counted: fleet.Fleet by which to search.
@@ -201,8 +198,8 @@ def _take_best(request, counted):
     """
     node = None
     try:
-        for node in search.search(request.matcher, counted):
-            held = _take(request, node)
+        for node in search.search(matcher, counted):
+            held = _take(matcher, request, node)
             if held is not None:
                 return held, node
             LOG.debug('Node %s was lost to another', node.uuid)
@@ -213,18 +210,18 @@ def _take_best(request, counted):
     return None, node
 
 
-def _take(request, node):
+def _take(matcher, request, node):
     """One transaction; None when the node is no longer as it was read.
 
     :returns: Reservation: what the guard has seen and what was written.
     """
     values = {'instance_uuid': request.instance_uuid, 'node_id': node.id,
               'node_uuid': node.uuid,
-              'request_spec': request.matcher.spec.canonical,
+              'request_spec': matcher.spec.canonical,
               **vars(request.owner)}
     with engine.transaction() as connection:
         if not connection.execute(*queries.hold(
-                node, request.matcher, request.instance_uuid)).rowcount:
+                node, matcher, request.instance_uuid)).rowcount:
             return None
         written = queries.insert(connection, request.lease, **values)
         request.written.add(written.id)
@@ -234,7 +231,7 @@ def _take(request, node):
         lapsed=False, updated_at=None, **values, **written._mapping)
 
 
-def _repeat(request):
+def _repeat(matcher, request):
     """The answer of ``hold`` when the instance holds a node already.
 
     Nova builds an instance on one host at a time, so the later host is right
@@ -247,8 +244,8 @@ def _repeat(request):
     if held is None:
         return None
     same_host = owner.host in (None, held.host)
-    if (held.request_spec != request.matcher.spec.canonical
-            or request.matcher.restricted_to not in (None, held.project_id)
+    if (held.request_spec != matcher.spec.canonical
+            or matcher.restricted_to not in (None, held.project_id)
             or held.state not in ('reserved', 'deploying', 'active')
             or not (same_host or held.state == 'reserved')):
         raise _in_use(held.instance_uuid)
