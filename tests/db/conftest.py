@@ -90,8 +90,8 @@ def new_database(request, tmp_path_factory):
 def database(new_database):
     """Ironic's schema and our table, shared by all tests."""
     with new_database() as database:
-        database.run('ironic-dbsync', 'create_schema')
-        database.run('ironic-reservations-dbsync', 'upgrade')
+        services.create_schema(database.conf_file,
+                               f'{database.conf_file}.log')
         yield database
 
 
