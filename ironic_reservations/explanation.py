@@ -7,6 +7,9 @@ from ironic_reservations import fleet
 from ironic_reservations import matching
 from ironic_reservations.db import engine
 
+#: Why a node cannot be held that Python reads otherwise than the database.
+MALFORMED = 'malformed properties'
+
 
 def verdict(matcher, counted):
     """What matches in a fleet, and why the rest does not.
@@ -39,18 +42,22 @@ def refusal(found):
     """The error that says why there is no node.
 
     :param found: the ``verdict``, on a fleet that was counted after the
-        request came.
+        request came. What it counts as matching and no search finds has
+        properties that are no sizes and capabilities, such as a number
+        where a text belongs.
     :returns: exception.NoMatchingNode.
     """
-    explanation = found['explanation']
-    eliminated = explanation['eliminated']
+    why, eliminated = found['explanation'], found['explanation']['eliminated']
+    if found['matching_nodes']:
+        eliminated = [*eliminated, {'by': MALFORMED,
+                                    'nodes': found['matching_nodes']}]
     told = ', '.join(f'{each["by"]} eliminates {each["nodes"]}'
                      for each in eliminated[:5])
     return exception.NoMatchingNode(
-        f'No free node matches the request: of {explanation["considered"]} '
-        f'nodes, {told or "none can be seen"}'
+        f'No free node matches the request: of {why["considered"]} nodes, '
+        f'{told or "none can be seen"}'
         + (', and more.' if len(eliminated) > 5 else '.'),
-        explanation,
+        {**why, 'eliminated': eliminated},
         # A lock is the last reason of all: a node that it eliminates would
         # match otherwise, and locks are over in a moment.
         retry=any(each['by'] == matching.LOCKED for each in eliminated))

@@ -17,12 +17,12 @@ import json
 import threading
 import time
 
+from oslo_db import exception as db_exc
 from oslo_log import log
 
 from ironic_reservations import matching
 from ironic_reservations.db import counting
 from ironic_reservations.db import engine
-from ironic_reservations.db import functions
 from ironic_reservations.db import queries
 
 LOG = log.getLogger(__name__)
@@ -34,9 +34,18 @@ AGE_TO_COST = 50
 #: Seconds for which a worker that is counting has the others wait at most.
 LONGEST_COUNT = 10
 
+#: Seconds that a count takes at least to be shared: it is written for all
+#: workers in two transactions, which would cost more than a quick count.
+WORTH_SHARING = 0.05
+
 #: Characters of a count that is shared. In a fleet of very many profiles each
-#: worker counts for itself, rather than read megabytes.
-LARGEST_SHARED = 4 * 2 ** 20
+#: worker counts for itself: a server may take no packet over 4 MiB, in which
+#: every quote of the text is two bytes.
+LARGEST_SHARED = 2 ** 20
+
+#: The form of a shared count. A worker that knows another one, because it is
+#: being upgraded, counts for itself.
+FORMAT = 1
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -114,16 +123,22 @@ class Fleet:
 
     @classmethod
     def from_json(cls, text):
-        """A Fleet that ``to_json`` has written."""
+        """A Fleet that ``to_json`` has written.
+
+        :returns: None where another version of it has.
+        """
+        version, *profiles = json.loads(text or '[0]')
+        if version != FORMAT:
+            return None
         return cls(tuple(
             Profile.of(facts, dict(counts), first, last)
-            for facts, counts, first, last in json.loads(text)))
+            for facts, counts, first, last in profiles))
 
     def to_json(self):
         """The profiles as text, without the hosts that hold nodes."""
-        return json.dumps([
+        return json.dumps([FORMAT, *(
             (profile.facts, list(profile.counts.items()), profile.first,
-             profile.last) for profile in self.profiles])
+             profile.last) for profile in self.profiles)])
 
     @functools.cached_property
     def total(self):
@@ -165,6 +180,23 @@ def _profile(kinds):
         max(kind.last for kind in kinds), held, uuid, name)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Count:
+    """A Fleet, when it began to be counted, and how long that took.
+
+    :param began: on time.monotonic().
+    :param cost: seconds.
+    """
+
+    fleet: Fleet | None = None
+    began: float = -float('inf')
+    cost: float = 0
+
+    @property
+    def is_old(self):
+        return time.monotonic() - self.began > self.cost * AGE_TO_COST
+
+
 class Latest:
     """The newest count that this process has.
 
@@ -179,7 +211,9 @@ class Latest:
     def __init__(self, count=count, shared=None):
         self._count_fleet, self._shared = count, shared
         self._lock = threading.Lock()
-        self._fleet, self._began, self._cost = None, -float('inf'), 0
+        # What this process has counted, and what it goes by: that, or what
+        # another worker has counted since.
+        self._own = self._newest = _Count()
 
     def recent(self):
         """A Fleet whose age is at most ``AGE_TO_COST`` times its cost.
@@ -187,63 +221,64 @@ class Latest:
         While one request counts again, the others go on with the old count;
         only the very first have none to go on with, and wait.
         """
-        if self._is_old() and self._lock.acquire(blocking=not self._fleet):
+        if self._newest.is_old and self._lock.acquire(
+                blocking=self._newest.fleet is None):
             try:
-                if self._is_old():
+                if self._newest.is_old:
                     self._renew()
             finally:
                 self._lock.release()
-        return self._fleet
+        return self._newest.fleet
 
     def at_most(self, max_age):
         """A Fleet that is at most so many seconds old, and its age.
 
-        For a ``max_age`` of 0 it is counted after the call has begun, by
-        this process.
+        This process has counted it, for a ``max_age`` of 0 after the call
+        has begun: the clocks of others do not matter.
         """
         asked = time.monotonic()
-        if asked - self._began > max_age:
+        if asked - self._own.began > max_age:
             with self._lock:
-                if asked - self._began > max_age:
+                if asked - self._own.began > max_age:
                     self._count()
-        return self._fleet, max(asked - self._began, 0)
-
-    def _is_old(self):
-        return time.monotonic() - self._began > self._cost * AGE_TO_COST
+        own = self._own
+        return own.fleet, max(asked - own.began, 0)
 
     def _renew(self):
         """Take what another worker has counted; if that is old, too, count.
 
         While another worker is counting, an old count will do.
         """
-        if self._shared is None:
-            self._count()
-            return
-        fleet, age, cost = self._shared.newest()
-        if fleet and time.monotonic() - age > self._began:
-            self._fleet, self._cost = fleet, cost
-            self._began = time.monotonic() - age
-        if not self._is_old():
-            return
-        with self._shared.counting() as publish:
-            if publish:
-                self._count()
-                publish(self._fleet, self._cost)
-            elif self._fleet is None:
-                self._count()
+        known = self._newest.fleet is not None
+        # What is counted quickly is not worth the writing.
+        if self._shared and (not known
+                             or self._newest.cost >= WORTH_SHARING):
+            found = self._shared.newest()
+            if found and found.began > self._newest.began:
+                self._newest = found
+            if not self._newest.is_old:
+                return
+            if self._newest.fleet and not self._shared.begin():
+                return
+        self._count()
+        if self._shared and self._own.cost >= WORTH_SHARING:
+            self._shared.publish(self._own)
 
     def _count(self):
         began = time.monotonic()
-        self._fleet = self._count_fleet()
-        self._began, self._cost = began, time.monotonic() - began
+        fleet = self._count_fleet()
+        self._own = self._newest = _Count(
+            fleet, began, time.monotonic() - began)
 
 
 class Shared:
     """The count that all workers of all API hosts share: a row of our own.
 
     Without it each of them would take a fiftieth of a core of the database
-    for counting. A worker that is killed while it counts has the others wait
-    for ``LONGEST_COUNT`` seconds, in which they go on with what they have.
+    for counting. A worker that is killed while it counts, or whose count the
+    database aborts, has the others wait for ``LONGEST_COUNT`` seconds, in
+    which they go on with what they have. Should two count at once, the later
+    one's count stays, and nobody is the worse for it.
     """
 
     def __init__(self):
@@ -251,47 +286,40 @@ class Shared:
         self._counted_at, self._fleet = None, None
 
     def newest(self):
-        """The newest count: a Fleet or None, its age and its cost.
-
-        Ages and costs are in seconds.
-        """
-        for row in engine.rows(queries.shared_count(LONGEST_COUNT)):
-            # A count of the future was made before the clock was set back.
-            if not row.cost or row.age < 0:
-                break
+        """The newest count as a _Count, or None."""
+        for row in engine.rows(queries.shared_count()):
             if row.counted_at != self._counted_at:
-                [(self._counted_at, text)] = engine.rows(
-                    queries.shared_profiles())
-                self._fleet = Fleet.from_json(text)
-            return self._fleet, row.age, row.cost
-        return None, 0, 0
+                for self._counted_at, text in engine.rows(
+                        queries.shared_profiles()):
+                    self._fleet = Fleet.from_json(text)
+            # A count of the future was made before the clock was set back.
+            if self._fleet and row.age >= 0:
+                return _Count(self._fleet, time.monotonic() - row.age,
+                              row.cost)
+        return None
 
-    @contextlib.contextmanager
-    def counting(self):
-        """Be the one worker that counts.
-
-        :returns: a function of a Fleet and its cost that publishes them;
-            None when another worker is counting.
-        """
+    def begin(self):
+        """Become the one worker that counts; False when another is it."""
         with engine.transaction() as connection:
-            begun = connection.execute(
-                queries.begin_count(LONGEST_COUNT)).rowcount
-        if not begun:
-            yield None
+            if connection.execute(
+                    queries.begin_count(LONGEST_COUNT)).rowcount:
+                return True
+        # Nobody else counts for all if there is no row yet.
+        return not engine.rows(queries.shared_count())
+
+    def publish(self, count):
+        """Let all workers have a count, if they can read it quickly."""
+        text = count.fleet.to_json()
+        if len(text) > LARGEST_SHARED:
             return
-        found = {}
-
-        def publish(fleet, cost):
-            text = fleet.to_json()
-            if len(text) <= LARGEST_SHARED:
-                found.update(profiles=text, cost=cost,
-                             counted_at=functions.epoch() - cost)
-
-        try:
-            yield publish
-        finally:
-            with engine.transaction() as connection:
-                connection.execute(queries.end_count(**found))
+        with engine.transaction() as connection:
+            published = connection.execute(
+                queries.publish_count(text, count.cost)).rowcount
+        if not published:
+            # Another worker may insert the first row, too.
+            with contextlib.suppress(db_exc.DBDuplicateEntry), \
+                    engine.transaction() as connection:
+                connection.execute(queries.first_count(text, count.cost))
 
 
 _latest = Latest(shared=Shared())

@@ -25,9 +25,17 @@ from ironic_reservations.db import queries
 
 LOG = log.getLogger(__name__)
 
-#: How many lapsed leases a hold ends in passing, and when. All of them are
-#: ended before a request is told that there is no node.
-IN_PASSING, PASSING = 10, interval.Interval(0.25)
+#: When a hold looks for lapsed leases in passing.
+PASSING = interval.Interval(0.25)
+
+#: How many of them it ends then. All of them are ended before a request is
+#: told that there is no node.
+IN_PASSING = 10
+
+#: After so many searches in vain, all by fresh counts with a matching node,
+#: its properties are taken for something that Python reads otherwise than
+#: the database does.
+IN_VAIN = 3
 
 # What Ironic's provision states mean for a reservation.
 PROVISION_STATES = {
@@ -156,53 +164,56 @@ def _hold(matcher, request):
     answer = _repeat(matcher, request) if request.written else None
     # Nodes that a request names are looked up without a count.
     counted = None if matcher.spec.candidate_nodes else fleet.recent()
-    verdict = None
+    fresh, in_vain = False, 0
     while answer is None:
-        held, tried = _take_best(matcher, request, counted)
+        held, tried = _take_best(matcher, request, counted, fresh)
         # That the instance is not a new one is told by the unique keys, or
         # by a search that has found no node: so it is asked only here.
         answer = (held, True) if held else _repeat(matcher, request)
         if answer is None:
             engine.check_deadline()
-            counted, verdict = (
-                (counted, None) if tried else _recount(matcher, verdict))
+            if tried is None:
+                in_vain += fresh
+                counted, fresh = _recount(matcher, in_vain), True
     return answer
 
 
-def _recount(matcher, verdict):
+def _recount(matcher, in_vain):
     """Count the fleet, because a search has found no node.
 
     Only a count that is younger than the request may say that there is none,
-    and only after all that has lapsed was given back.
+    and only after all that has lapsed was given back. Where such a count has
+    a node that a search then does not find, it was locked, changed or given
+    back in between, and is counted again.
 
-    :param verdict: on the last such count, if a search has gone by it.
-    :returns: fleet.Fleet that has matching nodes, and the verdict on it.
+    :param in_vain: how many searches have gone by such counts and have found
+        nothing at all.
+    :returns: fleet.Fleet that has matching nodes.
     :raises: NoMatchingNode.
     """
-    given_back = _give_back_lapsed()
-    if verdict and not given_back:
-        # What was counted as matching is read otherwise by Python.
-        raise explanation.refusal(verdict)
+    _give_back_lapsed()
     counted = fleet.fresh(matcher.spec.candidate_nodes)
     verdict = explanation.verdict(matcher, counted)
-    if not verdict['matching_nodes']:
+    if not verdict['matching_nodes'] or in_vain >= IN_VAIN:
         raise explanation.refusal(verdict)
-    return counted, verdict
+    return counted
 
 
-def _take_best(matcher, request, counted):
+def _take_best(matcher, request, counted, fresh):
     """Hold the first node of a search that can be had.
 
     :param counted: fleet.Fleet by which to search.
+    :param fresh: whether it was counted for this request.
     :returns: the Reservation or None, and the last node that was tried.
     """
     node = None
     try:
-        for node in search.search(matcher, counted):
+        for node in search.search(matcher, counted, thorough=fresh):
             held = _take(matcher, request, node)
             if held is not None:
                 return held, node
             LOG.debug('Node %s was lost to another', node.uuid)
+            engine.check_deadline()
     except db_exc.DBDuplicateEntry:
         # The instance holds a node already, or a row whose node has moved on
         # stands in the way of the new one.
@@ -319,8 +330,13 @@ def _give_back(held):
     return bool(given_back)
 
 
-def _give_back_lapsed(limit=None):
-    """Free nodes whose leases are over, a few of them or all; how many."""
+def _give_back_lapsed(limit=None, check=engine.check_deadline):
+    """Free nodes whose leases are over.
+
+    :param limit: how many reservations to look at; None for all.
+    :param check: called before each, to end what takes too long.
+    :returns: how many nodes are free again.
+    """
     expired = _reservations(queries.expired(limit))
     if any(each.state == 'active' for each in expired):
         # What is deployed needs its lease no more. Without this, whoever
@@ -328,7 +344,12 @@ def _give_back_lapsed(limit=None):
         with engine.transaction() as connection:
             connection.execute(
                 queries.end_leases(PROVISION_STATES['active']))
-    return sum(_give_back(each) for each in expired if each.lapsed)
+    given_back = 0
+    for each in expired:
+        if each.lapsed:
+            check()
+            given_back += _give_back(each)
+    return given_back
 
 
 @engine.retry
@@ -337,7 +358,7 @@ def sweep():
 
     :returns: numbers of nodes given back and rows purged.
     """
-    return _give_back_lapsed(), _purge()
+    return _give_back_lapsed(check=lambda: None), _purge()
 
 
 @engine.retry

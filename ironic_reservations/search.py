@@ -36,7 +36,7 @@ SMALL = 2000
 REST_TO_COST, LONGEST_REST = 50, 5
 
 
-def search(matcher, fleet):
+def search(matcher, fleet, thorough=False):
     """Yield free nodes that satisfy a request, the best fitting ones first.
 
     Stop iterating once you have taken a node; asking for the next one says
@@ -45,6 +45,9 @@ def search(matcher, fleet):
     :param matcher: matching.Matcher.
     :param fleet: fleet.Fleet by which the search goes. A node of a profile
         that was not counted is not found.
+    :param thorough: whether to read all nodes for this request alone, rather
+        than to go by what others have read. A node on a shelf goes to one
+        request only, which may then not take it.
     :returns: iterator of matching.Node.
     """
     if matcher.spec.candidate_nodes:
@@ -54,6 +57,9 @@ def search(matcher, fleet):
         return
     last = []
     for profiles in _turns(matcher, fleet):
+        if thorough:
+            yield from _look_together(matcher, profiles)
+            continue
         if all(shelf.of(profile).empty for profile in profiles):
             last.append(profiles)
             continue
@@ -95,7 +101,7 @@ def _turns(matcher, fleet):
 
 def _look(matcher, profiles):
     """Yield the free nodes of one turn that match."""
-    best, worst = profiles[0], profiles[-1]
+    best = profiles[0]
     if best.free:
         for node in shelf.of(best).nodes(
                 functools.partial(_read_profile, best)):
@@ -103,12 +109,17 @@ def _look(matcher, profiles):
             # database may read a number otherwise than Python does.
             if matcher.matches(node):
                 yield node
-        return
+    else:
+        yield from _look_together(matcher, profiles)
+
+
+def _look_together(matcher, profiles):
+    """Yield the free nodes of some profiles that match, without shelves."""
     nodes = _read(
         matcher, queries.in_profiles([each.facts for each in profiles]),
         min(each.first for each in profiles),
         max(each.last for each in profiles))
-    worst_fit = matcher.fit(worst.node)
+    worst_fit = matcher.fit(profiles[-1].node)
     for node in nodes:
         # A statement can tell only so many profiles from others. A node that
         # fits worse than all of these has its turn later.

@@ -52,8 +52,8 @@ class Shelf:
 
         :param read: function of the first id, the last id and the most nodes
             to read; it returns a list of free nodes in the order of their
-            ids. It is called under the shelf's lock, so it must not wait for
-            a connection.
+            ids. It is called under the shelf's lock, so the request must have
+            its connection already: see ``engine.retry``.
         """
         end = self._travelled + self.last - self.first + 1
         while (node := self._take(read, end)) is not None:

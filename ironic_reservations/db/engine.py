@@ -81,7 +81,9 @@ def retry(function):
                 isinstance(error, db_exc.DBDeadlock)
                 # SQLite, when another process writes for longer than the
                 # busy timeout.
-                or 'database is locked' in str(error))
+                or isinstance(error, (db_exc.DBError,
+                                      sa.exc.OperationalError))
+                and 'database is locked' in str(error))
 
         attempt = db_api.wrap_db_retry(
             max_retries=1000, retry_interval=0.01, inc_retry_interval=True,
@@ -170,6 +172,9 @@ def connect():
         raise exception.DatabaseNotReady(
             '[database] connection is not set.')
     url = sa.make_url(conf.CONF.database.connection)
+    # MariaDB's own name for the same driver, by which neither oslo.db nor
+    # what stands here for "mysql" would know it.
+    url = url.set(drivername=url.drivername.replace('mariadb', 'mysql', 1))
     if url.get_backend_name() == 'mysql':
         # Ironic's documented URL says utf8, which has no room for all of
         # Unicode; what we store and compare may be any of it.

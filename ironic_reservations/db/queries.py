@@ -110,18 +110,11 @@ _SHARED = models.fleet_count
 _THE_ROW = _SHARED.c.id == 1
 
 
-def shared_count(longest):
-    """The newest count that a worker of any API host has published: a row.
-
-    :param longest: for how many seconds at most a worker that is counting
-        has others wait; what says more was written before a clock was set.
-    """
-    left = _SHARED.c.counting_until - fn.epoch()
+def shared_count():
+    """The newest count that a worker of any API host has published: a row."""
     return sa.select(
         _SHARED.c.counted_at, _SHARED.c.cost,
-        (fn.epoch() - _SHARED.c.counted_at).label('age'),
-        sa.and_(left > 0, left <= longest).label('counting'),
-    ).where(_THE_ROW)
+        (fn.epoch() - _SHARED.c.counted_at).label('age')).where(_THE_ROW)
 
 
 def shared_profiles():
@@ -134,6 +127,8 @@ def begin_count(seconds):
 
     UPDATE reservations_fleet SET counting_until = <now> + :seconds
     WHERE id = 1 AND <nobody is counting>
+
+    A time that is further away was written before the clock was set back.
     """
     left = _SHARED.c.counting_until - fn.epoch()
     return sa.update(_SHARED).where(
@@ -141,13 +136,24 @@ def begin_count(seconds):
     ).values(counting_until=fn.epoch() + seconds)
 
 
-def end_count(**values):
-    """No longer be that worker.
+def publish_count(profiles, cost):
+    """Publish a count that has just ended, and let others count again.
 
-    :param values: columns to publish, if any.
+    :param profiles: text.
+    :param cost: seconds that it took.
     """
     return sa.update(_SHARED).where(_THE_ROW).values(
-        counting_until=0, **values)
+        **_published(profiles, cost))
+
+
+def first_count(profiles, cost):
+    """The same where nothing was published yet."""
+    return sa.insert(_SHARED).values(id=1, **_published(profiles, cost))
+
+
+def _published(profiles, cost):
+    return {'counted_at': fn.epoch() - cost, 'cost': cost,
+            'counting_until': 0, 'profiles': profiles}
 
 
 def in_profiles(profiles):

@@ -14,7 +14,7 @@ down_revision = '3f1c0a7d9b52'
 
 
 def upgrade():
-    table = op.create_table(
+    op.create_table(
         'reservations_fleet',
         sa.Column('id', sa.Integer, primary_key=True, autoincrement=False),
         sa.Column('counted_at', sa.Double, nullable=False),
@@ -28,9 +28,6 @@ def upgrade():
         mysql_charset='utf8mb4',
         mysql_collate='utf8mb4_bin',
     )
-    # The row that is read and written from now on.
-    op.bulk_insert(table, [{'id': 1, 'counted_at': 0, 'cost': 0,
-                            'counting_until': 0, 'profiles': '[]'}])
 
 
 def downgrade():

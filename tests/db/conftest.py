@@ -267,12 +267,16 @@ class Fleet:
             expires_at=sa.text(time)))
 
     @contextlib.contextmanager
-    def before(self, statement, action, times=1):
-        """Do something right before the service's next such statement."""
+    def before(self, statement, action, times=1, containing=''):
+        """Do something right before the service's next such statement.
+
+        :param statement: how it begins.
+        """
         done = []
 
         def act(connection, cursor, text, *args):
-            if _unhinted(text).startswith(statement) and len(done) < times:
+            if (_unhinted(text).startswith(statement) and containing in text
+                    and len(done) < times):
                 done.append(text)
                 _as_another(action)
 
