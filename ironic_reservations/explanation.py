@@ -20,9 +20,7 @@ def verdict(matcher, counted):
         moment), ``profiles`` (those of the matching nodes, with all of their
         nodes) and ``explanation`` (see matching.Matcher.explain).
     """
-    fitting = [profile for profile in counted.profiles
-               if matcher.visible(profile.node)
-               and matcher.matches(profile.node)]
+    fitting = matcher.matching(counted.profiles)
     return {
         'matching_nodes': sum(profile.available for profile in fitting),
         'profiles': capacity.rows(fitting),

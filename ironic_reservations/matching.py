@@ -217,6 +217,19 @@ class Matcher:
                 return False
         return True
 
+    def matching(self, profiles):
+        """The profiles whose nodes the caller may use and that match.
+
+        Constraint by constraint, because the first ones leave few.
+
+        :param profiles: each with a ``node`` that stands for its nodes.
+        """
+        if self.restricted_to is not None:
+            profiles = [each for each in profiles if self.visible(each.node)]
+        for _, satisfied in self.constraints:
+            profiles = [each for each in profiles if satisfied(each.node)]
+        return profiles
+
     def fit(self, node):
         """How badly a node fits: of several, the one with the least is best.
 

@@ -21,6 +21,7 @@ from ironic_reservations import fleet
 from ironic_reservations import interval
 from ironic_reservations import search
 from ironic_reservations.db import engine
+from ironic_reservations.db import functions
 from ironic_reservations.db import queries
 
 LOG = log.getLogger(__name__)
@@ -226,20 +227,26 @@ def _take(matcher, request, node):
 
     :returns: Reservation: what the guard has seen and what was written.
     """
-    values = {'instance_uuid': request.instance_uuid, 'node_id': node.id,
-              'node_uuid': node.uuid,
-              'request_spec': matcher.spec.canonical,
-              **vars(request.owner)}
     with engine.transaction() as connection:
-        if not connection.execute(*queries.hold(
-                node, matcher, request.instance_uuid)).rowcount:
+        updated = connection.execute(*queries.hold(
+            node, matcher, request.instance_uuid))
+        if not updated.rowcount:
             return None
-        written = queries.insert(connection, request.lease, **values)
-        request.written.add(written.id)
+        now = functions.time_of(connection, updated)
+        values = {
+            'instance_uuid': request.instance_uuid, 'node_id': node.id,
+            'node_uuid': node.uuid, 'request_spec': matcher.spec.canonical,
+            'created_at': now,
+            'expires_at': (request.lease and
+                           now + datetime.timedelta(0, request.lease)),
+            **vars(request.owner)}
+        [row_id] = connection.execute(
+            queries.INSERT, values).inserted_primary_key
+        request.written.add(row_id)
     return Reservation(
-        node_name=node.name, resource_class=node.resource_class,
+        id=row_id, node_name=node.name, resource_class=node.resource_class,
         provision_state='available', maintenance=False, lock=None,
-        lapsed=False, updated_at=None, **values, **written._mapping)
+        lapsed=False, updated_at=None, **values)
 
 
 def _repeat(matcher, request):

@@ -83,9 +83,8 @@ def _turns(matcher, fleet):
     the order of fit, because it takes one query for all of them, and there
     may be thousands.
     """
-    fits = {profile: matcher.fit(profile.node) for profile in fleet.profiles
-            if matcher.visible(profile.node)
-            and matcher.matches(profile.node)}
+    fits = {profile: matcher.fit(profile.node)
+            for profile in matcher.matching(fleet.profiles)}
     # Equally good ones come in random order, or every process would want the
     # same nodes.
     in_order = random.sample(list(fits), len(fits))

@@ -226,7 +226,7 @@ def hold(node, matcher, instance_uuid):
     """The guarded update that makes a node somebody's, or touches no row.
 
     UPDATE nodes USE INDEX (PRIMARY)
-    SET instance_uuid = :i, updated_at = <now>
+    SET instance_uuid = :i, updated_at = <now, readable from the reply>
     WHERE id = :n AND <free> AND reservation IS NULL AND <the caller's>
       AND <uuid, class, group, shard, name and properties as read>
       AND (SELECT COUNT(*) FROM node_traits
@@ -275,34 +275,12 @@ def _hold(restricted, requiring, forbidding):
         where.append(~sa.exists().where(of_node, node_traits.c.trait.in_(
             sa.bindparam('forbidden', expanding=True))))
     return sa.update(nodes).where(*where).values(
-        instance_uuid=sa.bindparam('instance'), updated_at=fn.utcnow(),
+        instance_uuid=sa.bindparam('instance'), updated_at=fn.utcnow_told(),
     ).with_hint('USE INDEX (PRIMARY)', dialect_name='mysql')
 
 
-def insert(connection, lease, **values):
-    """Write a reservation's row, with the times by the database's clock.
-
-    INSERT INTO reservations (..., created_at, expires_at)
-    VALUES (..., <now>, <now + lease>) RETURNING id, created_at, expires_at
-
-    :param lease: seconds, or None for no end.
-    :returns: a row of these three columns.
-    """
-    values['lease'] = lease
-    if connection.dialect.insert_returning:
-        return connection.execute(_INSERT_RETURNING, values).one()
-    # MySQL 8 has no RETURNING.
-    [row_id] = connection.execute(_INSERT, values).inserted_primary_key
-    return connection.execute(sa.select(*_WRITTEN).where(
-        reservations.c.id == row_id)).one()
-
-
-_INSERT = sa.insert(reservations).values(
-    created_at=fn.utcnow(), expires_at=fn.seconds_from_now(
-        sa.bindparam('lease', type_=sa.Integer)))
-_WRITTEN = (reservations.c.id, reservations.c.created_at,
-            reservations.c.expires_at)
-_INSERT_RETURNING = _INSERT.returning(*_WRITTEN)
+#: A reservation's row.
+INSERT = sa.insert(reservations)
 
 
 def carrier(instance_uuid):
