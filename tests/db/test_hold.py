@@ -269,6 +269,16 @@ def test_guard_is_what_was_read_not_what_was_asked(fleet, name):
     assert counted == [0, 1]
 
 
+def test_guard_wants_all_of_several_traits(fleet):
+    node_id = fleet.node(traits=['CUSTOM_A', 'CUSTOM_B'])
+    with fleet.before(HOLD, lambda: fleet.set_traits(node_id, 'CUSTOM_A')), \
+            fleet.counted(HOLD) as counted:
+        with pytest.raises(exception.NoMatchingNode):
+            fleet.hold(**GOLD, extra_specs={'trait:CUSTOM_A': 'required',
+                                            'trait:CUSTOM_B': 'required'})
+    assert counted == [0]
+
+
 def test_change_that_concerns_nobody(fleet):
     node_id = fleet.node(**NODE_1)
     with fleet.before(HOLD, lambda: fleet.edit(
