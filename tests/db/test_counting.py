@@ -17,6 +17,7 @@ import sqlalchemy as sa
 
 from ironic_reservations import fleet
 from ironic_reservations import matching
+from ironic_reservations import reservations
 from ironic_reservations.db import counting
 from ironic_reservations.db import engine
 from ironic_reservations.db import models
@@ -134,6 +135,14 @@ def test_hosts_hold_what_they_have_reserved(fleet, batch):
     assert kinds(found(with_hosts=True)) == expected
 
 
+def test_hosts_that_hold_alike_nodes(fleet):
+    for host in ('compute-1', 'compute-2', 'compute-2'):
+        fleet.node()
+        fleet.hold(owner=reservations.Owner(host, None))
+    assert {each.host: each.nodes for each in found(with_hosts=True)} == {
+        'compute-1': 1, 'compute-2': 2}
+
+
 T = ['CUSTOM_T0', 'CUSTOM_T1', 'CUSTOM_T2', 'CUSTOM_T3']
 
 #: Two nodes each that differ in what is easily taken for the same.
@@ -160,6 +169,8 @@ PAIRS = [
     ({'properties': '{"capabilities": "a"}'},
      {'properties': '{"capabilities": "A"}'}),
     ({'properties': '{"cpu_arch": "x"}'}, {'properties': '{"cpu_arch": ""}'}),
+    ({'properties': '{"root_device": {"size": 1}, "a": {}, "cpus": 4}'},
+     {'properties': '{"root_device": {"size": 1}, "a": {}, "cpus": 8}'}),
     ({'reservation': 'conductor-1'}, {'retired': True}),
 ]
 
@@ -172,8 +183,11 @@ def test_nodes_that_differ_are_told_apart(fleet, pair):
                                                 (1, other, other)], ids
 
 
-@pytest.mark.parametrize('new_database', ['mariadb'], indirect=True,
-                         scope='session')
+on_mariadb = pytest.mark.parametrize('new_database', ['mariadb'],
+                                    indirect=True, scope='session')
+
+
+@on_mariadb
 def test_thousands_of_nodes_are_one_sample(fleet):
     """That is what makes the count quick."""
     for number in range(4):
@@ -218,6 +232,25 @@ def test_mariadb_counts_by_sample(fleet):
         else 'SELECT sqlite_version()'))[0][0].lower())
 
 
+@pytest.mark.parametrize('differing, worth', [
+    ({'root_device': {'serial': '{}'}}, True),
+    ({'serial': '{}'}, False),
+    ({'memory_mb': '{}'}, False),
+], ids=str)
+@on_mariadb
+def test_sampling_is_worth_it_where_properties_repeat(fleet, differing,
+                                                      worth):
+    assert not engine.retry(counting.worth_sampling)()
+    fleet.add(*({'properties': json.dumps(differing).replace(
+        '{}', str(number))} for number in range(100)))
+    assert engine.retry(counting.worth_sampling)() == worth
+    with fleet.statements('sha2(concat_ws') as sampled:
+        assert sum(each.nodes for each in found()) == 100
+    # Once by found() itself, which counts in both ways.
+    assert len(sampled) == 1 + worth
+
+
+@on_mariadb
 def test_all_is_counted_at_one_moment(fleet):
     """Each transaction makes all nodes of another kind."""
     fleet.add(*[{'shard': 'a'}] * 30)
