@@ -260,14 +260,18 @@ def test_page_serves_several_holds(fleet, go_by):
 
 def test_hold_of_what_lies_on_the_shelf_takes_three_statements(fleet, go_by,
                                                                monkeypatch):
-    """UPDATE, INSERT and COMMIT: what no hold can do without."""
+    """UPDATE, INSERT and COMMIT: what no hold can do without.
+
+    SQLite is asked for the time, too, which costs no round trip there.
+    """
     monkeypatch.setattr(reservations, 'PASSING', interval.Interval(1000))
     fleet.add(*[{}] * 4)
     go_by(fleets.count())
     fleet.hold()
     with fleet.statements() as found:
         fleet.hold()
-    assert [text.split()[0] for text in found] == ['UPDATE', 'INSERT']
+    asked = ['SELECT'] if fleet.engine.name == 'sqlite' else []
+    assert [text.split()[0] for text in found] == ['UPDATE', *asked, 'INSERT']
 
 
 def test_what_a_page_has_left_is_no_promise(fleet, go_by):

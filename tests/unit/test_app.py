@@ -2,13 +2,13 @@
 """The WSGI stack, in a process that belongs to Ironic."""
 
 import base64
+import contextlib
 import importlib
 import logging
 
 import bcrypt
 from ironicclient.common import http
 from oslo_config import cfg
-from oslo_config import fixture
 from oslo_middleware import cors
 import pytest
 import webob
@@ -27,11 +27,18 @@ URL = '/v1/reservations/not-a-uuid'
 def host():
     """The configuration of a process that has made Ironic's application."""
     conf.register_opts()
-    with fixture.Config(conf.CONF) as config:
-        config.config(auth_strategy='noauth')
-        cors.CORS(None, conf.CONF)
-        config.config(group='cors', allowed_origin=[ORIGIN])
-        yield config
+    cors.CORS(None, conf.CONF)
+    with contextlib.ExitStack() as stack:
+        # oslo.config's fixture would also forget the files that were read,
+        # which other tests in this process have configured for all of them.
+        def set_(group=None, **options):
+            for name, value in options.items():
+                conf.CONF.set_override(name, value, group)
+                stack.callback(conf.CONF.clear_override, name, group)
+
+        set_(auth_strategy='noauth')
+        set_(group='cors', allowed_origin=[ORIGIN])
+        yield set_
 
 
 @pytest.fixture
@@ -39,8 +46,7 @@ def basic_auth(host, tmp_path):
     """Ironic's option names the password file, oslo.middleware's another."""
     users = tmp_path / 'htpasswd'
     users.write_bytes(b'user:' + bcrypt.hashpw(b'secret', bcrypt.gensalt(4)))
-    host.config(auth_strategy='http_basic',
-                http_basic_auth_user_file=str(users))
+    host(auth_strategy='http_basic', http_basic_auth_user_file=str(users))
 
 
 def answer(application, method='GET', **headers):
@@ -70,7 +76,7 @@ def state_of_the_process():
 
 @pytest.mark.parametrize('strategy', ['noauth', 'keystone', 'http_basic'])
 def test_the_host_process_stays_as_it_was(host, basic_auth, strategy):
-    host.config(auth_strategy=strategy)
+    host(auth_strategy=strategy)
     options, loggers = state_of_the_process()
     middleware.ReservationsMiddleware(webob.exc.HTTPNotFound())
     # What was not there before, an option of a library, harms nobody.
@@ -91,7 +97,7 @@ def test_preflight(host):
 
 @pytest.mark.parametrize('configured', [[], ['X-Mine', version.HEADER]])
 def test_page_may_read_the_versions(host, configured):
-    host.config(group='cors', expose_headers=configured)
+    host(group='cors', expose_headers=configured)
     application = middleware.ReservationsMiddleware(webob.exc.HTTPNotFound())
     response = answer(application, Origin=ORIGIN)
     exposed = response.headers['Access-Control-Expose-Headers'].split(',')
