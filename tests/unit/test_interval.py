@@ -12,9 +12,9 @@ def test_due_once():
 
 
 def test_due_again_when_it_is_over():
-    each = interval.Interval(0.05)
+    each = interval.Interval(0.5)
     assert each.due() and not each.due()
-    time.sleep(0.06)
+    time.sleep(0.51)
     assert each.due() and not each.due()
 
 

@@ -127,9 +127,9 @@ def test_rest():
 
 def test_rest_is_over_in_time():
     made = shelf.Shelf(1, 9)
-    made.rest(0.05)
+    made.rest(0.5)
     assert made.empty
-    time.sleep(0.06)
+    time.sleep(0.51)
     assert not made.empty
 
 
