@@ -36,7 +36,7 @@ LONGEST_COUNT = 10
 
 #: Seconds that a count takes at least to be shared: it is written for all
 #: workers in two transactions, which would cost more than a quick count.
-WORTH_SHARING = 0.05
+WORTH_SHARING = 0.25
 
 #: Characters of a count that is shared. In a fleet of very many profiles each
 #: worker counts for itself: a server may take no packet over 4 MiB, in which
