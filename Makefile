@@ -9,8 +9,11 @@
 #   make test          the tests, but for the long ones
 #   make test-long     those that take long, added to the sum
 #   make test-survival what must be survived, shortened, added to the sum
+#   make test-hostile  a stranger who sends anything, shortened, added to the sum
+#   make test-install  what installing moves, added to the sum
 #   make test-nova     those of the Nova driver alone
 #   make test-nova33   the same with Nova 33 (2026.1), added to the sum
+#   make test-nova32   the life cycle with Nova 32 (2025.2), added to the sum
 #   make test-cloud    a whole OpenStack, from its outside, added to the sum
 #   make bench         what a hold costs, drawn too; takes a quarter of an hour
 #   make lint          style
@@ -27,7 +30,9 @@
 PYTHON ?= python3
 TOX := .tox/bootstrap/bin/tox
 RESULTS := .tox/results
-NOVA33 := $(CURDIR)/.tox/nova/33.0.2
+NOVA := $(CURDIR)/.tox/nova
+NOVA33 := $(NOVA)/33.0.2
+NOVA32 := $(NOVA)/32.2.0
 # Not run below tox, which makes several interrupts of one Ctrl-C: whoever is
 # stopping servers then needs the first one only.
 IN_ENV := env PATH="$(CURDIR)/.tox/py3/bin:$$PATH"
@@ -38,7 +43,8 @@ PYTEST = $(IN_ENV) pytest $(if $(ARGS),$(ARGS),-n 2 --dist loadfile)
 STESTR = $(IN_ENV) tools/stestr.sh $(RESULTS)/$(1) $(2)
 
 .PHONY: quickstart serve cloud cloud-down test test-long test-survival \
-    test-nova test-nova33 test-cloud bench lint docs environment
+    test-hostile test-install test-nova test-nova33 test-nova32 test-cloud \
+    bench lint docs environment
 
 quickstart: environment
 	@exec $(IN_ENV) python -m tools.quickstart $(ARGS)
@@ -69,10 +75,10 @@ test-long: environment
 	$(SUMMARY) || status=1; \
 	exit $$status
 
-test-survival: environment
+test-survival test-hostile test-install: test-%: environment
 	@status=0; \
-	$(PYTEST) --junit-xml=$(RESULTS)/survival.xml \
-	    $(if $(ARGS),,tests/survival) || status=1; \
+	$(PYTEST) --junit-xml=$(RESULTS)/$*.xml \
+	    $(if $(ARGS),,tests/$*) || status=1; \
 	$(SUMMARY) || status=1; \
 	exit $$status
 
@@ -83,17 +89,22 @@ test-nova: environment
 	$(SUMMARY) || status=1; \
 	exit $$status
 
+test-nova33: OF = $(NOVA33)
 test-nova33: environment $(NOVA33)
-	@export PYTHONPATH=$(NOVA33); \
+test-nova32: OF = $(NOVA32)
+test-nova32: REGEX = $(or $(ARGS),'test_lifecycle|test_nova|test_smoke')
+test-nova32: environment $(NOVA32)
+test-nova33 test-nova32: test-%:
+	@export PYTHONPATH=$(OF); \
 	$(IN_ENV) python -c 'from importlib import metadata; \
 	    print("Nova", metadata.version("nova"))'; \
 	status=0; \
-	$(call STESTR,nova33,$(REGEX)) || status=1; \
+	$(call STESTR,$*,$(REGEX)) || status=1; \
 	$(SUMMARY) || status=1; \
 	exit $$status
 
 # Found before the Nova that is installed; all else is the same.
-$(NOVA33):
+$(NOVA33) $(NOVA32):
 	@$(IN_ENV) python -m pip install -q --no-deps --no-compile \
 	    --target $@ nova==$(notdir $@)
 

@@ -23,7 +23,7 @@ def capacity(max_age, host=None, restricted_to=None, resource_class=None,
     """
     def of_interest(profile):
         node = profile.node
-        return (matching.visible(node, restricted_to)
+        return (matching.visible(node.owner, node.lessee, restricted_to)
                 and node.traits.issuperset(traits)
                 and (resource_class is None or matching.has_class(
                     node.resource_class,

@@ -2,6 +2,7 @@
 """The options of our own group, and those of Ironic's that we read."""
 
 import os
+import socket
 
 from oslo_config import cfg
 from oslo_db import options as db_options
@@ -31,16 +32,32 @@ reservations_opts = [
         'max_lease', default=86400, min=1, mutable=True,
         help='The longest lease in seconds that a request may ask for with '
              'expires_in.'),
+    cfg.BoolOpt(
+        'require_lease', default=False, mutable=True,
+        help='Whether callers who are bound to their project must say with '
+             'expires_in how long they reserve a node, unless default_lease '
+             'says it. If not, a project may hold its nodes for good.'),
     cfg.IntOpt(
         'deadline', default=10, min=1, mutable=True,
         help='Seconds for which a request tries again when others take or '
              'change what it needs. Past that it is answered with 503 and '
              'Retry-After.'),
     cfg.IntOpt(
+        'avoid_failed', default=3600, min=0, mutable=True,
+        help='Seconds for which a node in whose history Ironic has noted an '
+             'error is held after the others that fit as well. 0 means that '
+             'the history makes no difference. Where Ironic keeps none '
+             '([conductor] node_history), neither does it.'),
+    cfg.IntOpt(
         'capacity_ttl', default=5, min=0, mutable=True,
         help='Seconds for which a process answers GET '
              '/v1/reservations/capacity with the same counts. A request with '
              'the header "Cache-Control: no-cache" is always counted anew.'),
+    cfg.StrOpt(
+        'max_api_version', default='1.115', regex=r'^1\.[0-9]+$',
+        help='The newest API version of the Ironic beside the application '
+             'alone, as "GET /v1" of it says: the application tells clients '
+             'that it supports the same. The plugin asks its Ironic instead.'),
 ]
 
 # Ironic registers these options itself. In a process without Ironic, the
@@ -54,6 +71,19 @@ ironic_opts = {
                    default='/etc/ironic/htpasswd'),
         cfg.BoolOpt('rbac_service_role_elevated_access', default=False),
         cfg.StrOpt('rbac_service_project_name', default='service'),
+        cfg.StrOpt('host', default=socket.gethostname()),
+        cfg.StrOpt('notification_level'),
+        cfg.ListOpt('versioned_notifications_topics',
+                    default=['ironic_versioned_notifications']),
+    ],
+    'audit': [
+        cfg.BoolOpt('enabled', default=False),
+        cfg.StrOpt('audit_map_file',
+                   default='/etc/ironic/api_audit_map.conf'),
+        cfg.StrOpt('ignore_req_list', default=''),
+    ],
+    'healthcheck': [
+        cfg.BoolOpt('enabled', default=False),
     ],
     'api': [
         cfg.IntOpt('max_limit', default=1000, mutable=True),
@@ -98,6 +128,10 @@ def load(args, prog='ironic-reservations', files=None):
     # A second destination would cost the formatting of each line again.
     CONF.set_default('use_stderr', not (
         CONF.log_file or CONF.log_dir or CONF.use_journal))
+    if CONF.log_dir:
+        # By itself oslo.log takes the name of the file that Python has begun
+        # with, which below uWSGI is "<frozen importlib._bootstrap>".
+        CONF.set_default('log_file', f'{prog}.log')
     log.setup(CONF, 'ironic_reservations')
 
 

@@ -28,16 +28,16 @@ class RequestContext(context.RequestContext):
                 conf.CONF.rbac_service_project_name)
         return values
 
-    def authorize(self, rule, project_id=None):
+    def authorize(self, rule, reservation=None):
         """Raise an exception unless the policy allows a call.
 
         :param rule: the last part of the rule's name, such as ``create`` of
             ``baremetal:reservation:create``.
-        :param project_id: the project of the reservation that the call is
+        :param reservation: the reservations.Reservation that the call is
             about, if it is about one.
         :raises: NotAuthorized.
         """
-        if not self.may(rule, project_id):
+        if not self.may(rule, reservation):
             LOG.debug(
                 'Policy baremetal:reservation:%(rule)s refuses user '
                 '%(user)s of project %(project)s, system scope %(system)s, '
@@ -49,7 +49,7 @@ class RequestContext(context.RequestContext):
                 f'Access was denied to the following resource: '
                 f'baremetal:reservation:{rule}')
 
-    def may(self, rule, project_id=None):
+    def may(self, rule, reservation=None):
         """Say whether the policy allows a call; see ``authorize``."""
         # Without Keystone every caller is an administrator, as in Ironic.
         if conf.CONF.auth_strategy != 'keystone':
@@ -57,9 +57,16 @@ class RequestContext(context.RequestContext):
         values = self.to_policy_values()
         # The credentials are part of the target too, because Ironic's rule
         # service_role looks the name of the service project up there.
+        target = dict(values)
+        whose = {} if reservation is None else {
+            'reservation.project_id': reservation.project_id,
+            'node.owner': reservation.node_owner}
+        # oslo.policy compares None as the text "None", with which a caller
+        # without a project would match. What is missing matches nobody.
+        target |= {key: project_id for key, project_id in whose.items()
+                   if project_id is not None}
         return policy.get_enforcer().authorize(
-            f'baremetal:reservation:{rule}',
-            {**values, 'reservation.project_id': project_id}, values)
+            f'baremetal:reservation:{rule}', target, values)
 
     def restricted_to(self, rule):
         """The project to which the caller's view of the fleet is restricted.

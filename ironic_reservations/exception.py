@@ -1,9 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What can go wrong, by name; ``api.errors`` gives each its status code."""
 
+from ironic_reservations import text
+
 
 class ReservationsError(Exception):
-    """Base of the errors whose message is meant for the caller."""
+    """Base of the errors whose message is meant for the caller.
+
+    A message may quote the request; in a log it stays one line.
+    """
+
+    def __init__(self, message):
+        super().__init__(text.printable(message))
 
 
 class InvalidInput(ReservationsError):
@@ -15,7 +23,7 @@ class InvalidInput(ReservationsError):
 
     def __init__(self, field, reason):
         super().__init__(f'{field}: {reason}')
-        self.field = field
+        self.field = text.printable(field)
 
 
 class NotAcceptable(ReservationsError):

@@ -7,6 +7,13 @@ from ironic_reservations import fleet
 from ironic_reservations import matching
 from ironic_reservations.db import engine
 
+#: What somebody is told who sees no node at all. It is as a rule a compute
+#: service whose user was given a project instead of the system.
+SEES_NONE = (' A project sees the nodes that it owns or leases; compute '
+             'services need a user with system scope, or with the service '
+             'role in the service project if '
+             'rbac_service_role_elevated_access is set.')
+
 #: Why a node cannot be held that Python reads otherwise than the database.
 MALFORMED = 'malformed properties'
 
@@ -36,9 +43,10 @@ def dry_run(matcher):
     return verdict(matcher, fleet.fresh(matcher.spec.candidate_nodes))
 
 
-def refusal(found):
+def refusal(found, restricted_to):
     """The error that says why there is no node.
 
+    :param restricted_to: the project to which the caller is bound, or None.
     :param found: the ``verdict``, on a fleet that was counted after the
         request came. What it counts as matching and no search finds has
         properties that are no sizes and capabilities, such as a number
@@ -54,7 +62,8 @@ def refusal(found):
     return exception.NoMatchingNode(
         f'No free node matches the request: of {why["considered"]} nodes, '
         f'{told or "none can be seen"}'
-        + (', and more.' if len(eliminated) > 5 else '.'),
+        + (', and more.' if len(eliminated) > 5 else '.')
+        + ('' if why['considered'] or restricted_to is None else SEES_NONE),
         {**why, 'eliminated': eliminated},
         # A lock is the last reason of all: a node that it eliminates would
         # match otherwise, and locks are over in a moment.

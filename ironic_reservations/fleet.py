@@ -344,9 +344,12 @@ def at_most(max_age, with_hosts=False):
     return latest.at_most(max_age)
 
 
-def fresh(candidates=()):
-    """A Fleet that was counted after the call has begun.
+def fresh(candidates=(), since=None):
+    """A Fleet that was counted after a moment.
 
     :param candidates: see ``count``.
+    :param since: the moment, on time.monotonic(); None for now.
     """
-    return count(candidates) if candidates else at_most(0)[0]
+    if candidates:
+        return count(candidates)
+    return at_most(0 if since is None else time.monotonic() - since)[0]

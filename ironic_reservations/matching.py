@@ -16,11 +16,12 @@ from oslo_utils import specs_matcher
 from oslo_utils import strutils
 
 from ironic_reservations import request_spec
+from ironic_reservations import text
 
 #: Why a node that satisfies a request cannot be held. An explanation tells
 #: them in this order, and for each node only the first that applies.
 RESERVED, LOCKED = 'reserved', 'locked'
-REASONS = (RESERVED, 'allocated', 'maintenance', 'not available', 'retired',
+REASONS = ('allocated', RESERVED, 'maintenance', 'not available', 'retired',
            'power state unknown', 'child node', LOCKED)
 
 _NUMBER = re.compile(r'\s*\d{1,18}(?:\.\d+)?(?:[eE][+-]?\d{1,2})?\s*',
@@ -42,6 +43,7 @@ class Node:
     :param id: primary key in Ironic's database.
     :param properties: the JSON text of the column, unparsed, or None.
     :param traits: names.
+    :param failed: whether something has gone wrong on it lately.
     """
 
     id: int
@@ -54,6 +56,7 @@ class Node:
     shard: str | None = None
     owner: str | None = None
     lessee: str | None = None
+    failed: bool = False
 
     @functools.cached_property
     def _properties(self):
@@ -98,10 +101,10 @@ def _number(value):
     """A size as Ironic or an old row may hold it; 0 when it is no number."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return 0
-    text = str(value)
-    if not _NUMBER.fullmatch(text):
+    digits = str(value)
+    if not _NUMBER.fullmatch(digits):
         return 0
-    number = int(text) if text.strip().isdecimal() else float(text)
+    number = int(digits) if digits.strip().isdecimal() else float(digits)
     # Beyond that, databases write a number otherwise than they read it.
     return number if number < 10 ** 18 else 0
 
@@ -137,7 +140,7 @@ def constraints(spec):
     asked = []
 
     def ask(name, satisfied):
-        asked.append((name, satisfied))
+        asked.append((text.printable(name), satisfied))
 
     for candidates in spec.candidate_nodes:
         ask('candidate_nodes',
@@ -206,9 +209,15 @@ class Matcher:
         """See the function of that name."""
         return constraints(self.spec)
 
+    @functools.cached_property
+    def _capabilities(self):
+        """Names of the capabilities asked for."""
+        names = {name for name, _ in self.spec.capabilities}
+        return names | {'boot_mode'} if self.spec.boot_mode else names
+
     def visible(self, node):
         """Whether the caller may use a node, and may know of it."""
-        return visible(node, self.restricted_to)
+        return visible(node.owner, node.lessee, self.restricted_to)
 
     def matches(self, node):
         """Whether a node satisfies all that the request asks for."""
@@ -239,11 +248,8 @@ class Matcher:
         """
         oversize = sum((node.sizes[name] - size) / size
                        for name, size in self.spec.sizes if size)
-        asked = {name for name, _ in self.spec.capabilities}
-        if self.spec.boot_mode is not None:
-            asked.add('boot_mode')
         unasked = (len(node.traits - self.spec.required_traits)
-                   + len(node.capabilities.keys() - asked))
+                   + len(node.capabilities.keys() - self._capabilities))
         return (oversize, unasked, *node.sizes.values())
 
     def explain(self, groups):
@@ -286,6 +292,6 @@ class Matcher:
         }
 
 
-def visible(node, restricted_to):
+def visible(owner, lessee, restricted_to):
     """Whether a node is owned or leased by a project; for None all are."""
-    return restricted_to is None or restricted_to in (node.owner, node.lessee)
+    return restricted_to is None or restricted_to in (owner, lessee)

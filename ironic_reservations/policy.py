@@ -18,6 +18,9 @@ SYSTEM_MEMBER = f'(role:member and system_scope:all) or {SERVICE}'
 SYSTEM_READER = f'(role:reader and system_scope:all) or {SERVICE}'
 OWNER_MEMBER = 'role:member and project_id:%(reservation.project_id)s'
 OWNER_READER = 'role:reader and project_id:%(reservation.project_id)s'
+# The project that owns the machine; its lessee does not see who else uses it.
+NODE_OWNER_MEMBER = 'role:member and project_id:%(node.owner)s'
+NODE_OWNER_READER = 'role:reader and project_id:%(node.owner)s'
 ANY_READER = 'role:reader or role:service'
 
 _COLLECTION = '/v1/reservations'
@@ -45,16 +48,24 @@ rules = [
           'POST', _COLLECTION),
     _rule('create_restricted', SYSTEM_MEMBER,
           'Reserve any node, for any host, project and user; release a node '
-          'in maintenance whatever its state.',
+          'in maintenance whatever its state, and one on which a build may '
+          'be on its way.',
           'POST', _COLLECTION),
-    _rule('get', f'{SYSTEM_READER} or ({OWNER_READER})',
+    _rule('update', f'{SYSTEM_MEMBER} or ({OWNER_MEMBER})',
+          'Change how long a node is reserved; with create_restricted, also '
+          'the host that holds it.',
+          'PATCH', _ONE),
+    _rule('get', f'{SYSTEM_READER} or ({OWNER_READER}) or '
+                 f'({NODE_OWNER_READER})',
           'Show a reservation.', 'GET', _ONE),
     _rule('list', ANY_READER,
-          "List the reservations of the caller's own project.",
+          "List the reservations of the caller's own project, and those on "
+          'nodes that it owns.',
           'GET', _COLLECTION),
     _rule('list_all', SYSTEM_READER,
           'List the reservations of all projects.', 'GET', _COLLECTION),
-    _rule('delete', f'{SYSTEM_MEMBER} or ({OWNER_MEMBER})',
+    _rule('delete', f'{SYSTEM_MEMBER} or ({OWNER_MEMBER}) or '
+                    f'({NODE_OWNER_MEMBER})',
           'Release a reserved node.', 'DELETE', _ONE),
     _rule('capacity', ANY_READER,
           'Show what those nodes can still give that the caller may see.',

@@ -11,14 +11,17 @@ threads, processes, hosts and the members of a Galera cluster alike.
 
 import dataclasses
 import datetime
+import time
 
 from oslo_db import exception as db_exc
 from oslo_log import log
 
+from ironic_reservations import events
 from ironic_reservations import exception
 from ironic_reservations import explanation
 from ironic_reservations import fleet
 from ironic_reservations import interval
+from ironic_reservations import matching
 from ironic_reservations import search
 from ironic_reservations.db import engine
 from ironic_reservations.db import functions
@@ -73,8 +76,12 @@ class Reservation:
     :param id: primary key, never used again.
     :param provision_state: Ironic's word for where the node is.
     :param resource_class: of the node, as Ironic spells it.
+    :param node_owner: the project that owns the node, or None.
+    :param node_lessee: the project that leases the node, or None.
     :param request_spec: canonical JSON text of what was asked for.
     :param lock: the conductor that has the node's lock, or None.
+    :param allocated: whether the node has an allocation of Ironic's.
+    :param touched: whether something has begun on the node.
     :param lapsed: whether the lease is over and the node is free again.
     """
 
@@ -89,8 +96,12 @@ class Reservation:
     request_spec: str
     provision_state: str
     resource_class: str | None
+    node_owner: str | None
+    node_lessee: str | None
     maintenance: bool | None
     lock: str | None
+    allocated: bool
+    touched: bool
     lapsed: bool
     expires_at: datetime.datetime | None
     created_at: datetime.datetime
@@ -118,18 +129,22 @@ class Owner:
 class _Request:
     """For whom a node is to be held, and how far that is; see ``hold``.
 
+    :param project_id: see ``hold``.
     :param written: the ids of the rows that it has written. Where the
         connection was lost at a COMMIT, nobody knows what became of it; a
         row with such an id is this request's own.
+    :param moved: the ids of the rows that it has moved to its host.
     """
 
     instance_uuid: str
     owner: Owner
     lease: int | None
+    project_id: str | None
     written: set = dataclasses.field(default_factory=set)
+    moved: set = dataclasses.field(default_factory=set)
 
 
-def hold(instance_uuid, matcher, owner, lease=None):
+def hold(instance_uuid, matcher, owner, lease=None, project_id=None):
     """Hold a node that satisfies a request, the best fit there is.
 
     Asking again for the same instance and the same request spec gives the
@@ -138,22 +153,22 @@ def hold(instance_uuid, matcher, owner, lease=None):
 
     :param instance_uuid: canonical UUID of the instance.
     :param matcher: matching.Matcher of the request. A caller who is bound to
-        a project is given only that project's reservation again.
+        a project is given only that project's reservation again, and only on
+        a node that the project may still use.
     :param owner: Owner.
     :param lease: seconds after which the reservation is over if nothing has
         begun on the node; None for no end.
+    :param project_id: the project that the caller has named. A reservation
+        that the instance has already must be that project's.
     :returns: the Reservation, and True when this call has made it.
     :raises: NoMatchingNode when the fleet, counted after the request came,
         has none; Conflict when the instance holds a node for something else,
         or its node has gone too far to be moved; DeadlineExceeded.
     """
     reservation, created = _hold(
-        matcher, _Request(instance_uuid, owner, lease))
+        matcher, _Request(instance_uuid, owner, lease, project_id))
     if created:
-        LOG.info('Node %(node)s is held for instance %(instance)s of host '
-                 '%(host)s', {'node': reservation.node_uuid,
-                              'instance': instance_uuid,
-                              'host': reservation.host})
+        events.tell(events.HELD, reservation)
     return reservation, created
 
 
@@ -162,6 +177,7 @@ def _hold(matcher, request):
     """``hold``, run again where the database has aborted it."""
     if PASSING.due() and _give_back_lapsed(IN_PASSING) == IN_PASSING:
         PASSING.again()
+    began = time.monotonic()
     answer = _repeat(matcher, request) if request.written else None
     # Nodes that a request names are looked up without a count.
     counted = None if matcher.spec.candidate_nodes else fleet.recent()
@@ -175,11 +191,12 @@ def _hold(matcher, request):
             engine.check_deadline()
             if tried is None:
                 in_vain += fresh
-                counted, fresh = _recount(matcher, in_vain), True
+                counted = _recount(matcher, in_vain, None if fresh else began)
+                fresh = True
     return answer
 
 
-def _recount(matcher, in_vain):
+def _recount(matcher, in_vain, since):
     """Count the fleet, because a search has found no node.
 
     Only a count that is younger than the request may say that there is none,
@@ -189,14 +206,15 @@ def _recount(matcher, in_vain):
 
     :param in_vain: how many searches have gone by such counts and have found
         nothing at all.
+    :param since: see fleet.fresh.
     :returns: fleet.Fleet that has matching nodes.
     :raises: NoMatchingNode.
     """
     _give_back_lapsed()
-    counted = fleet.fresh(matcher.spec.candidate_nodes)
+    counted = fleet.fresh(matcher.spec.candidate_nodes, since)
     verdict = explanation.verdict(matcher, counted)
     if not verdict['matching_nodes'] or in_vain >= IN_VAIN:
-        raise explanation.refusal(verdict)
+        raise explanation.refusal(verdict, matcher.restricted_to)
     return counted
 
 
@@ -245,15 +263,19 @@ def _take(matcher, request, node):
         request.written.add(row_id)
     return Reservation(
         id=row_id, node_name=node.name, resource_class=node.resource_class,
+        node_owner=node.owner, node_lessee=node.lessee,
         provision_state='available', maintenance=False, lock=None,
-        lapsed=False, updated_at=None, **values)
+        allocated=False, touched=False, lapsed=False, updated_at=None,
+        **values)
 
 
 def _repeat(matcher, request):
     """The answer of ``hold`` when the instance holds a node already.
 
     Nova builds an instance on one host at a time, so the later host is right
-    as long as nothing has begun on the node.
+    as long as nothing has begun on the node. A caller who is bound to its
+    project changes nothing of what a host holds: neither does it end a build
+    with a short lease, nor does it keep the machine with one that never ends.
 
     :returns: None when it holds none, or has just lost it.
     :raises: Conflict when it holds one that this request may not have.
@@ -264,26 +286,35 @@ def _repeat(matcher, request):
     same_host = owner.host in (None, held.host)
     if (held.request_spec != matcher.spec.canonical
             or matcher.restricted_to not in (None, held.project_id)
+            or request.project_id not in (None, held.project_id)
+            or not matching.visible(held.node_owner, held.node_lessee,
+                                    matcher.restricted_to)
             or held.state not in ('reserved', 'deploying', 'active')
             or not (same_host or held.state == 'reserved')):
         raise _in_use(held.instance_uuid)
     if held.id in request.written and owner == Owner(
             held.host, held.project_id, held.user_id):
         return held, True
-    if held.state != 'reserved' or (
-            same_host and request.lease is None and held.expires_at is None):
-        return held, False
-    with engine.transaction() as connection:
-        if not connection.execute(queries.renew(
-                held.id, owner.host or held.host, request.lease)).rowcount:
-            return None
+    bound = matcher.restricted_to is not None
     if not same_host:
-        LOG.info('Instance %(instance)s moves from host %(old)s to %(new)s '
-                 'and keeps node %(node)s',
-                 {'instance': held.instance_uuid, 'old': held.host,
-                  'new': owner.host, 'node': held.node_uuid})
+        request.moved.add(held.id)
+    moved = held.id in request.moved
+    if held.state != 'reserved' or bound and held.host is not None or (
+            not moved and request.lease is None and held.expires_at is None):
+        return held, False
+    changes = {'lease': request.lease}
+    if owner.host is not None:
+        changes['host'] = owner.host
+    with engine.transaction() as connection:
+        if not connection.execute(queries.update(
+                held.id, PROVISION_STATES['reserved'], changes,
+                None if bound else queries.ANY_HOST)).rowcount:
+            return None
     renewed = _held(held.instance_uuid)
-    return (renewed, False) if renewed and renewed.id == held.id else None
+    if renewed is None or renewed.id != held.id:
+        return None
+    events.tell(events.MOVED if moved else events.RENEWED, renewed)
+    return renewed, False
 
 
 def _reservation(row):
@@ -330,10 +361,7 @@ def _give_back(held):
         if not given_back:
             connection.rollback()
     if given_back:
-        LOG.warning('The lease of instance %(instance)s on node %(node)s '
-                    'for host %(host)s is over; the node is free again',
-                    {'instance': held.instance_uuid, 'node': held.node_uuid,
-                     'host': held.host})
+        events.tell(events.EXPIRED, held)
     return bool(given_back)
 
 
@@ -372,17 +400,31 @@ def sweep():
 def overdue():
     """Reservations past their lease that are kept: their nodes are touched.
 
-    :returns: list of Reservation.
+    Nodes that Ironic or an instance is at work on are not among them. Those
+    whose deployment has failed are: their host may be dead.
+
+    :returns: list of Reservation, the longest overdue first.
     """
-    return _reservations(queries.overdue())
+    return _reservations(queries.overdue(
+        [each for state in ('deploying', 'active', 'releasing')
+         for each in PROVISION_STATES[state]]))
 
 
 def _purge(instance_uuid=None, node_id=None):
-    with engine.transaction() as connection:
-        purged = connection.execute(
-            queries.purge(instance_uuid, node_id)).rowcount
-    if purged:
-        LOG.info('Purged %d reservations whose nodes have moved on', purged)
+    """Delete reservations whose nodes carry their instances no longer.
+
+    :param instance_uuid: only this instance's,
+    :param node_id: or this node's; None and None for all.
+    :returns: how many were deleted.
+    """
+    purged = 0
+    for stale in _reservations(queries.stale(instance_uuid, node_id)):
+        with engine.transaction() as connection:
+            deleted = connection.execute(
+                queries.delete_stale(stale.id)).rowcount
+        if deleted:
+            events.tell(events.LOST, stale)
+        purged += deleted
     return purged
 
 
@@ -390,9 +432,17 @@ def _purge(instance_uuid=None, node_id=None):
 def get(instance_uuid):
     """The reservation of an instance.
 
+    Whoever is told that there is none does not see it come back: a row whose
+    node has lost the instance is deleted, lest somebody gives it back to the
+    node by hand.
+
     :raises: NotFound.
     """
-    return _get(instance_uuid)
+    try:
+        return _get(instance_uuid)
+    except exception.NotFound:
+        _purge(instance_uuid)
+        raise
 
 
 def _get(instance_uuid, restricted_to=None):
@@ -442,16 +492,77 @@ def find(restricted_to=None, state=None, node=None, limit=None, marker=None,
         query, sort_key, sort_dir, after).limit(limit))
 
 
+def update(instance_uuid, changes, authorize=lambda reservation: None,
+           host=None, bound=False):
+    """Give a reservation to another host, or its lease another end.
+
+    The node stays the same, and nothing of Ironic's is written.
+
+    :param changes: dict of ``host``, which may change in any state, and of
+        ``lease``: seconds from now, None for no end.
+    :param authorize: see ``release``.
+    :param host: when given, only if this host holds it.
+    :param bound: whether the caller is bound to its project. It then does
+        not change the lease of what a host holds.
+    :returns: the Reservation as it is then.
+    :raises: NotFound; Conflict when a lease is to change and something has
+        begun on the node; what ``authorize`` raises.
+    """
+    tried = None
+
+    @engine.retry
+    def attempt():
+        nonlocal tried
+        while True:
+            held = get(instance_uuid)
+            authorize(held)
+            # A COMMIT that went through unnoticed has changed the host.
+            changed = held.id == tried and held.host == changes.get('host')
+            if host not in (None, held.host) and not changed:
+                raise not_found(instance_uuid)
+            if 'lease' in changes:
+                _check_lease(held, bound)
+            tried = held.id
+            with engine.transaction() as connection:
+                updated = connection.execute(queries.update(
+                    held.id, PROVISION_STATES['reserved']
+                    if 'lease' in changes else None, changes,
+                    held.host)).rowcount
+            if updated:
+                return get(instance_uuid)
+            tried = None
+            engine.check_deadline()
+
+    updated = attempt()
+    events.tell(events.MOVED if 'host' in changes else events.RENEWED,
+                updated)
+    return updated
+
+
+def _check_lease(held, bound):
+    if held.state != 'reserved':
+        raise exception.Conflict(
+            f'Node {held.node_uuid} is {held.provision_state}; a lease '
+            f'changes only while nothing has begun on the node.')
+    if bound and held.host is not None:
+        raise exception.Conflict(
+            f'Node {held.node_uuid} is held by a compute host, which keeps '
+            f'its lease.')
+
+
 def release(instance_uuid, authorize=lambda reservation: None, host=None,
-            forced=False):
+            bound=False):
     """Let a node go that nothing is deployed to.
 
     :param authorize: called with the Reservation before anything is done;
         it raises when the caller may not release it.
     :param host: when given, only if this host holds it.
-    :param forced: whether a node in maintenance is let go in any state.
-    :raises: NotFound; Conflict when the node's state or lock forbids it;
-        what ``authorize`` raises.
+    :param bound: whether the caller is bound to its project. It then does
+        not release an available node on which a build may be on its way,
+        because a host holds it or something has begun on it. Others do, and
+        they release a node in maintenance whatever its state.
+    :raises: NotFound; Conflict when the node's state, lock or allocation
+        forbids it; what ``authorize`` raises.
     """
     tried = None
 
@@ -466,20 +577,20 @@ def release(instance_uuid, authorize=lambda reservation: None, host=None,
                 if tried is not None:
                     return  # Our own COMMIT went through unnoticed.
                 raise
-            if tried not in (None, held.id):
+            if tried is not None and tried.id != held.id:
                 return  # It did, and the instance has a new one already.
             authorize(held)
             if host not in (None, held.host):
                 raise not_found(instance_uuid)
-            _check_releasable(held, forced)
-            tried = held.id
-            if _let_go(held, host, forced):
+            _check_releasable(held, bound)
+            tried = held
+            if _let_go(held, bound):
                 return
             tried = None
             engine.check_deadline()
 
     attempt()
-    LOG.info('Instance %s has released its node', instance_uuid)
+    events.tell(events.RELEASED, tried)
 
 
 def _delete_remains(instance_uuid):
@@ -490,25 +601,35 @@ def _delete_remains(instance_uuid):
     _purge(instance_uuid)
 
 
-def _check_releasable(held, forced):
+def _check_releasable(held, bound):
     if held.lock is not None:
         raise exception.Conflict(
             f'Node {held.node_uuid} is locked by a conductor; try again.')
     if not (held.provision_state in RELEASABLE
-            or forced and held.maintenance):
+            or held.maintenance and not bound):
         raise exception.Conflict(
             f'Node {held.node_uuid} is {held.provision_state}; a reservation '
             f'can be released while nothing is deployed to its node.')
+    if held.allocated:
+        raise exception.Conflict(
+            f'Node {held.node_uuid} has an allocation; delete that.')
+    if (bound and held.provision_state == 'available'
+            and (held.touched or held.host is not None)):
+        raise exception.Conflict(
+            f'Node {held.node_uuid} is held by a compute host, or something '
+            f'has begun on it: a server may be about to be built there.')
 
 
-def _let_go(held, host, forced):
+def _let_go(held, bound):
     """One transaction; False when the reservation is no longer as read."""
     with engine.transaction() as connection:
         let_go = (
             connection.execute(queries.release(
-                held.node_id, held.instance_uuid, RELEASABLE,
-                forced)).rowcount
-            and connection.execute(queries.delete(held.id, host)).rowcount)
+                held.node_id, held.instance_uuid,
+                (held.provision_state,) if bound else RELEASABLE,
+                bound)).rowcount
+            and connection.execute(queries.delete_of_host(
+                held.id, held.host)).rowcount)
         if not let_go:
             connection.rollback()
     return bool(let_go)

@@ -16,6 +16,7 @@ import time
 from oslo_log import log
 import sqlalchemy as sa
 
+from ironic_reservations import conf
 from ironic_reservations import matching
 from ironic_reservations import request_spec
 from ironic_reservations import shelf
@@ -56,32 +57,37 @@ def search(matcher, fleet, thorough=False):
         yield from _read(matcher, named, limit=request_spec.MAX_INT)
         return
     last = []
-    for profiles in _turns(matcher, fleet):
+    for profiles, failed in _turns(matcher, fleet):
         if thorough:
-            yield from _look_together(matcher, profiles)
+            yield from _look_together(matcher, profiles, failed)
             continue
-        if all(shelf.of(profile).empty for profile in profiles):
-            last.append(profiles)
+        shelves = [shelf.of(profile, failed) for profile in profiles]
+        if all(each.empty for each in shelves):
+            last.append((profiles, failed))
             continue
         began, found = time.monotonic(), False
-        for node in _look(matcher, profiles):
+        for node in _look(matcher, profiles, failed):
             found = True
             yield node
         if not found and fleet.total > SMALL:
             took = time.monotonic() - began
-            for profile in profiles:
-                shelf.of(profile).rest(min(took * REST_TO_COST, LONGEST_REST))
-    for profiles in last:
-        yield from _look(matcher, profiles)
+            for each in shelves:
+                each.rest(min(took * REST_TO_COST, LONGEST_REST))
+    for profiles, failed in last:
+        yield from _look(matcher, profiles, failed)
 
 
 def _turns(matcher, fleet):
     """Yield lists of profiles that match, to be looked through in turn.
 
-    A profile that had a free node when it was counted has a turn of its own.
-    Those that had none are looked through together with their neighbours in
-    the order of fit, because it takes one query for all of them, and there
-    may be thousands.
+    A profile that had a free node when it was counted has a turn of its own,
+    and after all that fit as well another one, for those of its nodes that
+    have failed lately. Profiles that had none are looked through together with
+    their neighbours in the order of fit, because it takes one query for all of
+    them, and there may be thousands.
+
+    :returns: iterator of pairs of profiles, and whether to look for nodes
+        that have failed lately; None for all nodes.
     """
     fits = {profile: matcher.fit(profile.node)
             for profile in matcher.matching(fleet.profiles)}
@@ -91,33 +97,40 @@ def _turns(matcher, fleet):
     in_order.sort(key=fits.get)
     for has_free, profiles in itertools.groupby(
             in_order, key=lambda profile: profile.free > 0):
-        if has_free:
-            for profile in profiles:
-                yield [profile]
-        else:
-            yield list(profiles)
+        if not has_free:
+            yield list(profiles), None
+            continue
+        for _, equals in itertools.groupby(profiles, key=fits.get):
+            equals = list(equals)
+            for failed in ((False, True) if _avoid_failed() else (None,)):
+                for profile in equals:
+                    yield [profile], failed
 
 
-def _look(matcher, profiles):
+def _avoid_failed():
+    return conf.CONF.reservations.avoid_failed
+
+
+def _look(matcher, profiles, failed):
     """Yield the free nodes of one turn that match."""
     best = profiles[0]
     if best.free:
-        for node in shelf.of(best).nodes(
-                functools.partial(_read_profile, best)):
+        for node in shelf.of(best, failed).nodes(
+                functools.partial(_read_profile, best, failed)):
             # Matching reads the node's own properties once more, because the
             # database may read a number otherwise than Python does.
             if matcher.matches(node):
                 yield node
     else:
-        yield from _look_together(matcher, profiles)
+        yield from _look_together(matcher, profiles, failed)
 
 
-def _look_together(matcher, profiles):
+def _look_together(matcher, profiles, failed):
     """Yield the free nodes of some profiles that match, without shelves."""
     nodes = _read(
         matcher, queries.in_profiles([each.facts for each in profiles]),
         min(each.first for each in profiles),
-        max(each.last for each in profiles))
+        max(each.last for each in profiles), failed=failed)
     worst_fit = matcher.fit(profiles[-1].node)
     for node in nodes:
         # A statement can tell only so many profiles from others. A node that
@@ -126,26 +139,29 @@ def _look_together(matcher, profiles):
             yield node
 
 
-def _read_profile(profile, first, last, limit):
+def _read_profile(profile, failed, first, last, limit):
     """A page of the free nodes of a profile, in order of id."""
     return [dataclasses.replace(profile.node, **row._mapping)
             for row in engine.rows(*queries.page_of_profile(
-                profile.facts, first, last, limit))]
+                profile.facts, first, last, limit, failed, _avoid_failed()))]
 
 
 def _read(matcher, where, first=0, last=request_spec.MAX_INT,
-          limit=LARGE_PAGE):
+          limit=LARGE_PAGE, failed=None):
     """Yield the free nodes that match, the best fitting of each page first.
 
     :param where: what else is asked of them, in SQL.
+    :param failed: only those that have failed lately, or only the others;
+        None for all.
     """
     while first <= last:
         rows = engine.rows(*queries.page(
-            where, matcher.restricted_to, first, last, limit))
+            where, matcher.restricted_to, first, last, limit, failed,
+            _avoid_failed()))
         LOG.debug('Read %d free nodes from id %d on', len(rows), first)
         nodes = [node for node in map(_node, rows) if matcher.matches(node)]
         random.shuffle(nodes)
-        nodes.sort(key=matcher.fit)
+        nodes.sort(key=lambda node: (matcher.fit(node), node.failed))
         yield from nodes
         # A page that is not full has come to the last id.
         first = rows[-1].id + 1 if len(rows) == limit else last + 1

@@ -86,9 +86,14 @@ class Shelf:
 _shelves = weakref.WeakKeyDictionary()
 
 
-def of(profile):
-    """The shelf of a fleet.Profile in this process."""
-    if profile not in _shelves:
-        _shelves[profile] = Shelf(profile.first, profile.last,
-                                  few=profile.free <= PAGE)
-    return _shelves[profile]
+def of(profile, failed=None):
+    """The shelf of a fleet.Profile in this process.
+
+    :param failed: whether of the nodes that have failed lately. They have a
+        shelf of their own, so that nobody has to sort them out.
+    """
+    shelves = _shelves.setdefault(profile, {})
+    if failed not in shelves:
+        shelves[failed] = Shelf(profile.first, profile.last,
+                                few=profile.free <= PAGE)
+    return shelves[failed]

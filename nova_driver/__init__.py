@@ -7,7 +7,10 @@ from below ``nova.virt`` only.
 
 * ``driver``: the methods that Nova calls, on top of Nova's own Ironic driver.
 * ``builds``: the instances that are being built, their nodes and leases.
-* ``fleet``: what a host reports of the nodes that it may use.
+* ``mode``: whether a host is one row, and which host it is.
+* ``report``: what a host says of the fleet between two looks at it.
+* ``fleet``: sums of the nodes that a host may use.
+* ``placement``: the allocations of the host's one provider.
 * ``client``: the driver's client of ``/v1/reservations``.
 * ``conf``: the options of ``[reservations]`` in nova.conf.
 """

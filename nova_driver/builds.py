@@ -16,6 +16,9 @@ from . import conf
 CONF = conf.CONF
 LOG = logging.getLogger(__name__)
 
+#: The keys of a request by which a host asks in its part of the fleet alone.
+_PARTITION = ('conductor_group', 'shard')
+
 
 def request_for(instance, host, partition):
     """Return the body of POST /v1/reservations for an instance.
@@ -126,7 +129,7 @@ class Builds:
                 self._client.release(instance.uuid, self._host)
                 reservation = self._hold(request)
         except client.Failure as e:
-            raise self._verdict(e, instance, partition)
+            raise self._verdict(e, instance, request)
         LOG.info('Node %s is reserved until %s', reservation['node_uuid'],
                  reservation['expires_at'], instance=instance)
         self._builds[instance.uuid] = _Build(
@@ -144,20 +147,18 @@ class Builds:
                                   f'{reservation["state"]} already')
         return reservation
 
-    @staticmethod
-    def _verdict(failure, instance, partition):
+    def _verdict(self, failure, instance, request):
         """Return the exception by which Nova does what a failure calls for."""
         LOG.warning('No node is reserved: %s', failure, instance=instance)
         if isinstance(failure, client.NoNode):
             LOG.warning('Why none: %s', failure.explanation,
                         instance=instance)
-            everywhere = not any(
-                each is not None for each in partition.values())
-            if everywhere and not failure.busy:
-                # This host sees the whole fleet, so no other host can find
-                # what this one has not found: do not try them.
+            everywhere = self._everywhere(failure, request)
+            if everywhere:
+                # No other host can find what this one has not found: do not
+                # try them.
                 return exception.InstanceUnacceptable(
-                    instance_id=instance.uuid, reason=failure.reason)
+                    instance_id=instance.uuid, reason=everywhere.reason)
             return exception.ComputeResourcesUnavailable(
                 reason=failure.reason)
         if isinstance(failure, client.Refused):
@@ -167,6 +168,24 @@ class Builds:
             reason='another reservation of this instance is in the way'
             if isinstance(failure, client.Conflict)
             else 'the node reservation service did not serve this host')
+
+    def _everywhere(self, failure, request):
+        """Return why there is no node in the whole fleet.
+
+        :param failure: client.NoNode in this host's part of the fleet.
+        :returns: client.NoNode; None when another host may find a node.
+        """
+        if failure.busy:
+            return None
+        if not any(request[name] is not None for name in _PARTITION):
+            return failure
+        try:
+            return self._client.refusal(
+                {**request, **dict.fromkeys(_PARTITION)})
+        except client.Failure as e:
+            LOG.warning('Whether the rest of the fleet has a node is not '
+                        'known: %s', e)
+            return None
 
     def renew(self, instance):
         """Renew the lease before something is done to the node.
@@ -178,9 +197,11 @@ class Builds:
         # instance meanwhile.
         build = self._builds.get(instance.uuid, _OVER)
         try:
-            self._renew(build, self._client.hold)
+            self._renew(build, self._client.renew)
+        except client.Conflict as e:
+            build.lost = str(e)
         except client.Failure as e:
-            raise self._verdict(e, instance, {})
+            raise self._verdict(e, instance, build.request)
         if build.lost:
             raise exception.InstanceUnacceptable(
                 instance_id=instance.uuid, reason=build.lost)
@@ -194,25 +215,30 @@ class Builds:
         """
         for instance_uuid, build in list(self._builds.items()):
             try:
-                self._renew(build, self._client.renew)
+                self._renew(build, self._client.renew_now)
+            except client.Conflict:
+                pass  # The deployment has begun, and needs no lease.
             except client.Failure as e:
                 LOG.warning('The lease of instance %s is not renewed: %s',
                             instance_uuid, e)
                 if isinstance(e, client.Unavailable):
                     return
 
-    @staticmethod
-    def _renew(build, hold):
+    def _renew(self, build, renew):
         """Renew the lease of a build, and note when its node was lost.
 
-        :param hold: the client's method to use, ``hold`` or ``renew``.
+        Nothing is held anew: the node may have been given to another, or the
+        reservation to another host.
+
+        :param renew: the client's method to use, ``renew`` or ``renew_now``.
         """
         with build.lock:
             if build.lost:
                 return
             try:
-                held = hold(build.request)
-            except (client.NoNode, client.Conflict) as e:
+                held = renew(build.request['instance_uuid'], self._host,
+                             build.request['expires_in'])
+            except client.NotFound as e:
                 LOG.error('Node %s is not held any more: %s',
                           build.node_uuid, e)
                 held = None

@@ -121,10 +121,9 @@ class Client:
     def __init__(self, connect):
         self._connect = connect
 
-    def renew(self, request):
-        """Renew the lease of an instance's node, or hold one, in one try.
-
-        The API knows no difference between the two.
+    @_patient()
+    def hold(self, request):
+        """Hold a node, or return the one that the instance holds already.
 
         :param request: the body of POST, a dict.
         :returns: the reservation, a dict.
@@ -132,8 +131,33 @@ class Client:
         """
         return self._call('POST', json=request)
 
+    def refusal(self, request):
+        """Ask why a request would find no node, without holding one.
+
+        :param request: the body of POST, a dict.
+        :returns: NoNode; None if there is a node, or one that is locked now.
+        :raises: Refused, Unavailable.
+        """
+        found = self._call('POST', params={'dry_run': 'true'}, json=request)
+        why = found['explanation']
+        if found['matching_nodes'] or any(
+                each['by'] == 'locked' for each in why['eliminated']):
+            return None
+        return NoNode('no node of the whole fleet matches', why, busy=False)
+
+    def renew_now(self, instance_uuid, host, seconds):
+        """Begin the lease of an instance's node anew, in one try.
+
+        :returns: the reservation, a dict.
+        :raises: NotFound when this host holds no node for it any more;
+            Conflict when something has begun on the node; Unavailable.
+        """
+        return self._call('PATCH', f'/{instance_uuid}', params={'host': host},
+                          json=[{'op': 'replace', 'path': '/expires_in',
+                                 'value': seconds}])
+
     #: The same call, tried again while the failure is ``busy``.
-    hold = _patient()(renew)
+    renew = _patient()(renew_now)
 
     def release(self, instance_uuid, host, patience=PATIENCE):
         """Release the node of an instance if this host holds it.

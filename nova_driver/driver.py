@@ -8,11 +8,6 @@ UUID are not overridden. Instances on a row per node have the UUID of their
 Ironic node in ``instance.node``, and the parent's methods serve them.
 """
 
-import collections
-import contextlib
-import threading
-import time
-
 from keystoneauth1 import exceptions as ksa_exc
 from nova import context as nova_context
 from nova import exception
@@ -20,20 +15,32 @@ from nova import objects
 from nova.compute import task_states
 from nova.compute import utils as compute_utils
 from nova.compute import vm_states
-from nova.scheduler.client import report
-from nova.virt import node as virt_node
+from nova.virt import hardware
 from nova.virt.ironic import driver as ironic_driver
 from openstack import exceptions as sdk_exc
 from oslo_log import log as logging
+import oslo_messaging as messaging
+import tenacity
 import wrapt
 
 from . import builds
 from . import client
 from . import conf
-from . import fleet
+from . import mode
+from . import placement
+from . import report
 
 CONF = conf.CONF
 LOG = logging.getLogger(__name__)
+
+#: Seconds between two tries to reach Ironic when nova-compute starts.
+START_PAUSE = 5
+
+
+_EVACUATION = (
+    'a bare metal server is its machine, and cannot be evacuated to another; '
+    'to have another compute host manage it, use "openstack baremetal '
+    'reservation move"')
 
 
 class OnNode(wrapt.ObjectProxy):
@@ -56,10 +63,11 @@ class OnNode(wrapt.ObjectProxy):
                 else self.__wrapped__.get(key, *default))
 
 
-def _partition():
-    """Return the part of the fleet that this host uses; None means any."""
-    return {'conductor_group': CONF.ironic.conductor_group,
-            'shard': CONF.ironic.shard or None}
+class Unheld(OnNode):
+    """The same of an instance for which this host holds no node.
+
+    Nothing may be done to the node that carries the instance.
+    """
 
 
 class ReservationsDriver(ironic_driver.IronicDriver):
@@ -73,132 +81,73 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         super().__init__(virtapi, read_only)
         self.host = None
         self.reservations = client.Client(lambda: self.ironic_connection)
-        self.builds = None
-        self._one_row = None
-        self._deciding = threading.Lock()
-        self._partition = None
-        self._fleet = None
-        # What this host has released and may still be counted as free: pairs
-        # of a time (time.monotonic) and amounts by resource class.
-        self._released = collections.deque()
-        # Resource classes in the provider's inventory that no node has any
-        # more: those whose allocations are still to be looked up, and those
-        # that have none and may go.
-        self._vanished, self._unused = set(), set()
+        self.builds = self.mode = self.report = None
+        # Whether Nova still initializes the instances that it has found when
+        # it started, and what it is told of them then, by UUID.
+        self._starting, self._power_states = True, {}
+        # Instances whose machines were not torn down when Nova deleted them,
+        # because this host was down, and then had one row; None while that
+        # is not known.
+        self._left_behind = None
 
-    # Whether the host is one row, or a row per node
+    # Start
 
     def init_host(self, host):
         # Not CONF.host, because tests run several hosts in one process.
         self.host = host
         self.builds = builds.Builds(self.reservations, host)
-        self._partition = _partition()
+        self.mode = mode.Mode(host, self.reservations)
+        self.report = report.Report(host, self.reservations)
         if CONF.reservations.mode != 'per_node':
-            self._compute_id = virt_node.get_local_node_uuid()
-            self._check_identity()
+            self._compute_id = mode.identify(host)
+            # The resource tracker is reachable in this way only.
+            tracker = self.virtapi._compute.rt
+            placement.adapt_tracker(tracker, host)
+            self._allocations = placement.Allocations(
+                tracker.reportclient, host, self._compute_id)
         try:
             if not self.one_row:
                 super().init_host(host)
         except exception.VirtDriverNotReady:
             pass  # It is logged, and asked again by the periodic task.
 
-    def _check_identity(self):
-        """Refuse to be another host than the one that the database knows.
-
-        Nova checks this for other drivers, but not for one that has "ironic"
-        in its name (``_ensure_existing_node_identity`` in
-        ``nova/compute/manager.py``), because Nova's own has many rows.
-
-        :raises: InvalidConfiguration, which ends nova-compute.
-        """
-        ctxt = nova_context.get_admin_context()
-        try:
-            row = objects.ComputeNode.get_by_uuid(ctxt, self._compute_id)
-        except exception.ComputeHostNotFound:
-            row = None
-        if row and row.host != self.host:
-            raise exception.InvalidConfiguration(
-                f'compute_id {self._compute_id} is of host {row.host}, but '
-                f'this host is {self.host}: either [DEFAULT] host has '
-                f'changed, or the file is another host\'s.')
-        for row in self._rows():
-            if (row.hypervisor_hostname == self.host
-                    and row.uuid != self._compute_id):
-                raise exception.InvalidConfiguration(
-                    f'Host {self.host} has the compute_id {row.uuid} in the '
-                    f'database, but {self._compute_id} here: restore the '
-                    f'file compute_id.')
-
-    def _rows(self):
-        """The rows of this host in Nova's table of compute nodes."""
-        try:
-            return objects.ComputeNodeList.get_all_by_host(
-                nova_context.get_admin_context(), self.host)
-        except exception.NotFound:
-            return []
-
     @property
     def one_row(self):
         """Whether this host is one row, rather than a row per node.
 
-        It is decided once in the life of the process.
-
         :raises: VirtDriverNotReady while it cannot be decided.
         """
-        if self._one_row is None:
-            with self._deciding:
-                if self._one_row is None:
-                    self._one_row = self._decide()
-        return self._one_row
+        return self.mode.one_row
 
-    def _decide(self):
-        """Decide it by [reservations] mode, the rows there are, and Ironic."""
-        ctxt = nova_context.get_admin_context()
-        used = {row.hypervisor_hostname for row in self._rows()} | {
-            instance.node for instance in objects.InstanceList.get_by_host(
-                ctxt, self.host, expected_attrs=[]) if instance.node}
-        per_node = used - {self.host}
-        mode = CONF.reservations.mode
-        if mode == 'auto' and self.host in used or mode == 'reservations':
-            if per_node:
-                LOG.warning(
-                    'Host %s is one row, but has rows or instances of %d '
-                    'nodes: delete these instances.', self.host,
-                    len(per_node))
-            return True
-        if mode == 'auto' and per_node:
-            LOG.warning(
-                'Host %s has rows or instances of %d nodes and stays with a '
-                'row per node, which is deprecated. To make it one row: '
-                'delete its instances, stop nova-compute, delete its compute '
-                'service ("openstack compute service delete"), and start '
-                'nova-compute again.', self.host, len(per_node))
-            return False
-        if mode == 'auto' and self._endpoint_is_present():
-            LOG.info('Ironic reserves nodes: host %s is one row', self.host)
-            return True
-        LOG.warning(
-            'Host %s has a row per node, which is deprecated%s. To make it '
-            'one row, install ironic-reservations on the hosts of Ironic\'s '
-            'API, add "reservations" to [api] middleware in ironic.conf, '
-            'leave [reservations] mode in nova.conf at its default, and '
-            'delete this compute service while nova-compute is stopped. '
-            'peer_list cannot be changed without a restart any more.',
-            self.host, '' if mode == 'per_node' else
-            ', as this Ironic has no /v1/reservations')
-        if self.host in used:
-            LOG.warning('Host %s was one row; nothing can be built on that '
-                        'row, and it goes when its instances are gone.',
-                        self.host)
-        return False
+    def process_instances_at_startup(self, context, instances):
+        """Wait for Ironic, and read the power states of all instances at once.
 
-    def _endpoint_is_present(self):
-        try:
-            return self.reservations.is_present()
-        except client.Failure as e:
-            LOG.error('Whether Ironic has /v1/reservations is not known: %s',
-                      e)
-            raise exception.VirtDriverNotReady()
+        Nova asks for each of them twice when it starts, one by one, and ends
+        if Ironic does not answer. Before Nova 34 it does not call this.
+        """
+        if instances and self.mode.known:
+            self._power_states = tenacity.Retrying(
+                retry=tenacity.retry_if_exception_type(
+                    (exception.VirtDriverNotReady,
+                     exception.ServiceUnavailable, ksa_exc.ClientException,
+                     sdk_exc.SDKException)),
+                wait=tenacity.wait_fixed(START_PAUSE),
+                before_sleep=lambda _: LOG.warning(
+                    'Ironic does not answer, so nova-compute waits with the '
+                    '%d instances that it has.', len(instances)),
+            )(self._read_power_states)
+        return super().process_instances_at_startup(context, instances)
+
+    def _read_power_states(self):
+        # A node that has left this part of the fleet is not among them.
+        return {node.instance_id: hardware.InstanceInfo(
+                    state=ironic_driver.map_power_state(node.power_state))
+                for node in self._get_node_list(
+                    associated=True, fields=('instance_uuid', 'power_state'),
+                    **{name: value for name, value in
+                       report.partition().items() if value is not None})}
+
+    # Whose an instance is
 
     def _is_ours(self, instance):
         """Say whether an instance is on the one row, its node reserved.
@@ -246,53 +195,19 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         resource tracker's lock. The methods below are called under that lock,
         so they send no requests and use what was read here.
         """
+        self._starting, self._power_states = False, {}
+        # Nova asks this of drivers at its start, to tear down what was
+        # evacuated. Later it asks only before it has ``instance_exists``
+        # called, which refuses an evacuation with a reason.
+        self.capabilities = {**self.capabilities, 'supports_evacuate': True}
         if not self.one_row:
             return super().get_available_nodes(refresh)
         self.builds.renew_all()
-        self._look()
+        allocations = self._allocations.read()
+        self.report.look(placement.classes(allocations))
+        if allocations is not None:
+            self._allocations.put_back(allocations, self.reservations)
         return [self.host]
-
-    def _look(self):
-        """Read what the fleet can give, for the methods below.
-
-        :raises: VirtDriverNotReady when it cannot be read now.
-        """
-        partition = _partition()
-        asked, taken = time.monotonic(), None
-        try:
-            rows, age = self.reservations.capacity(self.host, **partition)
-            if CONF.reservations.report_standard_resources:
-                taken = sum((fleet.allocated(each['request_spec'])
-                             for each in self.reservations.held_by(
-                                 self.host, ['request_spec'])),
-                            collections.Counter())
-        except client.Failure as e:
-            LOG.error('What the fleet can give is not known: %s', e)
-            raise exception.VirtDriverNotReady()
-        # Builds ask for a node of the partition that was reported, even when
-        # the configuration has changed since.
-        self._partition = partition
-        self._fleet = fleet.Fleet(rows, taken)
-        # What was released before the profiles were counted is in them. The
-        # age is in whole seconds, rounded down, so one more is allowed for.
-        while self._released and self._released[0][0] < asked - age - 1:
-            self._released.popleft()
-        vanished, self._vanished = self._vanished, set()
-        if vanished:
-            try:
-                self._unused |= vanished - self._allocated_classes()
-            except (exception.ResourceProviderAllocationRetrievalFailed,
-                    ksa_exc.ClientException) as e:
-                # update_provider_tree finds these classes again.
-                LOG.warning('Whether %s are used is not known: %s',
-                            vanished, e)
-
-    def _allocated_classes(self):
-        """The resource classes that the provider has allocations of."""
-        found = report.report_client_singleton(
-        ).get_allocations_for_resource_provider(
-            nova_context.get_admin_context(), self._compute_id).allocations
-        return {name for each in found.values() for name in each['resources']}
 
     def get_nodenames_by_uuid(self, refresh=False):
         if not self.one_row:
@@ -306,31 +221,15 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                 'hypervisor_type': self._get_hypervisor_type(),
                 'hypervisor_version': self._get_hypervisor_version(),
                 'cpu_info': None, 'numa_topology': None, 'stats': {},
-                **self._known_fleet().resources()}
-
-    def _known_fleet(self):
-        if self._fleet is None:
-            raise exception.VirtDriverNotReady()
-        return self._fleet
+                **self.report.resources()}
 
     def update_provider_tree(self, provider_tree, nodename, allocations=None):
         if nodename != self.host:
             return super().update_provider_tree(provider_tree, nodename,
                                                 allocations)
-        known = self._known_fleet()
-        inventory = known.inventory(
-            sum((amounts for _, amounts in list(self._released)),
-                collections.Counter()))
-        # A class that no node has any more must stay in the inventory while
-        # it has allocations, because Placement refuses to remove it. _look
-        # asks for them, because here the resource tracker's lock is held.
-        self._unused.difference_update(inventory)
-        for name, before in provider_tree.data(nodename).inventory.items():
-            if name not in inventory and name not in self._unused:
-                inventory[name] = {**before, 'reserved': before['total']}
-                self._vanished.add(name)
-        provider_tree.update_inventory(nodename, inventory)
-        provider_tree.update_traits(nodename, known.traits())
+        provider_tree.update_inventory(nodename, self.report.inventory(
+            provider_tree.data(nodename).inventory))
+        provider_tree.update_traits(nodename, self.report.traits())
 
     def node_is_available(self, nodename):
         if not self.one_row:
@@ -360,9 +259,15 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         if not self.one_row:
             return super().list_instance_uuids()
         try:
-            return [each['instance_uuid'] for each in
-                    self.reservations.held_by(self.host, [])]
-        except client.Failure as e:
+            # Nova starts no new service on a host that has any instances.
+            if self._left_behind is None and not self._starting:
+                self._left_behind = mode.deleted_per_node(
+                    self.host, self._read_power_states)
+            return [*(self._left_behind or ()),
+                    *(each['instance_uuid'] for each in
+                      self.reservations.held_by(self.host, []))]
+        except (client.Failure, messaging.MessagingException,
+                ksa_exc.ClientException, sdk_exc.SDKException) as e:
             LOG.error('What host %s holds is not known: %s', self.host, e)
             raise exception.VirtDriverNotReady()
 
@@ -375,11 +280,29 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                     {'uuid': self.list_instance_uuids()}, expected_attrs=[])]
 
     def get_info(self, instance, use_cache=True):
+        if self.mode.known is False and not self._is_ours(instance):
+            return super().get_info(instance, use_cache)
         # The parent's cache of nodes is kept fresh only on hosts with a row
         # per node.
-        return super().get_info(
-            instance, use_cache and self._one_row is False
-            and not self._is_ours(instance))
+        found = self._power_states.get(instance.uuid)
+        # An instance with a task is one that Nova has just done something to.
+        if found and instance.task_state is None:
+            return found
+        return super().get_info(instance, use_cache=False)
+
+    def instance_exists(self, instance):
+        """Refuse an evacuation.
+
+        Nova asks this of the host to which a server is to be evacuated,
+        before it changes anything but the allocation there. This exception
+        has it delete that, and leave the server as it was.
+        """
+        if instance.host == self.host:
+            return super().instance_exists(instance)
+        if self.mode.known is False and instance.node != instance.host:
+            # A row per node is as it was.
+            raise exception.InstanceEvacuateNotSupported()
+        raise exception.ComputeResourcesUnavailable(reason=_EVACUATION)
 
     # From hold to release
 
@@ -391,7 +314,8 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         """
         if not self._is_ours(instance):
             return super().prepare_for_spawn(instance)
-        self.builds.begin(instance, self._partition)
+        self.builds.begin(
+            instance, self.report.partition or report.partition())
 
     def prepare_networks_before_block_device_mapping(self, instance,
                                                      network_info):
@@ -405,12 +329,12 @@ class ReservationsDriver(ironic_driver.IronicDriver):
 
     def spawn(self, context, instance, image_meta, injected_files,
               admin_password, allocations, network_info=None,
-              block_device_info=None, **kwargs):
+              block_device_info=None, power_on=True, accel_info=None):
         def deploy(instance):
             super(ReservationsDriver, self).spawn(
                 context, instance, image_meta, injected_files,
                 admin_password, allocations, network_info, block_device_info,
-                **kwargs)
+                power_on, accel_info)
 
         if not self._is_ours(instance):
             return deploy(instance)
@@ -474,22 +398,29 @@ class ReservationsDriver(ironic_driver.IronicDriver):
     def destroy(self, context, instance, network_info,
                 block_device_info=None, destroy_disks=True,
                 destroy_secrets=True):
-        if not self._is_ours(instance):
-            return super().destroy(
+        def tear_down(instance):
+            super(ReservationsDriver, self).destroy(
                 context, instance, network_info, block_device_info,
                 destroy_disks, destroy_secrets)
+
+        if not self._is_ours(instance) and not self.mode.known:
+            return tear_down(instance)
         self.builds.end(instance)
         try:
-            held = self._held(instance)
+            held = self.reservations.get(instance.uuid)
+            if not self._may_destroy(instance, held):
+                return
+            if held is None and not self._is_ours(instance):
+                # It was built when the host had a row per node.
+                tear_down(instance)
+                (self._left_behind or set()).discard(instance.uuid)
+                return
             if held is None:
-                self._check_unreserved(instance)
+                tear_down(Unheld(instance, None))
             elif held['state'] != 'releasing':
-                super().destroy(
-                    context, OnNode(instance, held['node_uuid']),
-                    network_info, block_device_info, destroy_disks,
-                    destroy_secrets)
+                tear_down(OnNode(instance, held['node_uuid']))
             if held and held['state'] != 'reserved':
-                self._note_release(held)
+                self.report.note_release(held)
             # A tear-down that an earlier attempt has begun may still go on;
             # it is waited for as long as the parent waits for its own.
             self.reservations.release(
@@ -500,34 +431,55 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             raise exception.NovaException(
                 f'The node of instance {instance.uuid} is not released.')
 
-    def _check_unreserved(self, instance):
-        """Refuse to forget an instance that runs on an unreserved node.
+    def _may_destroy(self, instance, held):
+        """Say whether it is for this host to destroy an instance.
+
+        What Nova asks may have been queued while the host was down, and the
+        instance may have gone to another host since.
+
+        :param held: its reservation, or None.
+        :returns: False for one that nobody has deleted while the host starts:
+            Nova before 34 destroys then what an unfinished evacuation was to
+            take from the host. And for one that another host is building
+            already: after an error Nova would end that build, too.
+        :raises: InstancePowerOffFailure when it is not, the one error after
+            which Nova leaves the instance its ports.
+        """
+        try:
+            known = objects.Instance.get_by_uuid(
+                nova_context.get_admin_context(read_deleted='yes'),
+                instance.uuid, expected_attrs=[])
+        except exception.InstanceNotFound:
+            known = instance  # It was deleted, and is archived.
+        deleting = known.deleted or known.task_state == task_states.DELETING
+        if self._starting and not deleting:
+            LOG.warning('Nobody has deleted the instance, and it is not '
+                        'destroyed.', instance=instance)
+            return False
+        for host in known.host, held and held['host']:
+            if host not in (None, self.host):
+                LOG.warning('The instance is with host %s now, and is left '
+                            'alone.', host, instance=instance)
+                if known.vm_state == vm_states.BUILDING and not deleting:
+                    return False
+                raise exception.InstancePowerOffFailure(
+                    reason=f'it is with host {host} now')
+        return True
+
+    def _unprovision(self, instance, node):
+        """Tear a node down, but not one that is not reserved.
 
         That happens only after a database was restored or edited by hand.
+        Nova must not forget an instance that runs there.
 
         :raises: NovaException.
         """
-        with contextlib.suppress(exception.InstanceNotFound):
-            node = self._validate_instance_and_node(instance)
-            if (node.provision_state in ironic_driver._UNPROVISION_STATES
-                    and self.reservations.get(instance.uuid) is None):
-                LOG.error('Node %s carries this instance, but is not '
-                          'reserved: undeploy it.', node.id,
-                          instance=instance)
-                raise exception.NovaException(
-                    f'The node of instance {instance.uuid} is not reserved.')
-
-    def _note_release(self, held):
-        """Note that a node is being cleaned, so that less is offered.
-
-        Nova updates the inventory before it deletes the instance's
-        allocation, so no other instance can take its place in between.
-        """
-        amounts = fleet.allocated(held['request_spec'])
-        if not CONF.reservations.report_standard_resources:
-            amounts = collections.Counter(
-                {fleet.normalize(held['resource_class']): 1})
-        self._released.append((time.monotonic(), amounts))
+        if isinstance(instance, Unheld):
+            LOG.error('Node %s carries this instance, but is not reserved: '
+                      'undeploy it.', node.id, instance=instance)
+            raise exception.NovaException(
+                f'The node of instance {instance.uuid} is not reserved.')
+        super()._unprovision(instance, node)
 
     def _cleanup_deploy(self, node, instance, network_info=None):
         """Clean up a node as the parent does, but leave its instance_uuid.
@@ -535,6 +487,8 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         The parent clears that too, which would free the node without its
         reservation. Here the DELETE of the reservation does both.
         """
+        if isinstance(instance, Unheld):
+            return
         if not isinstance(instance, OnNode):
             return super()._cleanup_deploy(node, instance, network_info)
         self._cleanup_volume_target_info(instance)
@@ -549,6 +503,25 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             node.id, fields=('uuid', 'instance_uuid', 'instance_info'))
         if node.instance_id == instance.uuid and node.instance_info:
             self.ironic_connection.update_node(node, instance_info={})
+
+    # Methods of the parent that find the node by the instance's UUID, and do
+    # something to it. It must be this host's: what Nova asks may have been
+    # queued since before the instance went to another host.
+
+    def reboot(self, context, instance, network_info, reboot_type,
+               block_device_info=None, bad_volumes_callback=None,
+               accel_info=None, share_info=None):
+        super().reboot(context, self._on_node(instance), network_info,
+                       reboot_type, block_device_info, bad_volumes_callback,
+                       accel_info, share_info)
+
+    def power_off(self, instance, timeout=0, retry_interval=0):
+        super().power_off(self._on_node(instance), timeout, retry_interval)
+
+    def power_on(self, context, instance, network_info,
+                 block_device_info=None, accel_info=None, share_info=None):
+        super().power_on(context, self._on_node(instance), network_info,
+                         block_device_info, accel_info, share_info)
 
     # Methods of the parent that read instance.node
 
@@ -578,15 +551,24 @@ class ReservationsDriver(ironic_driver.IronicDriver):
     def get_vnc_console(self, context, instance):
         return super().get_vnc_console(context, self._on_node(instance))
 
-    def rescue(self, context, instance, *args, **kwargs):
-        super().rescue(context, self._on_node(instance), *args, **kwargs)
+    def rescue(self, context, instance, network_info, image_meta,
+               rescue_password, block_device_info, share_info):
+        super().rescue(context, self._on_node(instance), network_info,
+                       image_meta, rescue_password, block_device_info,
+                       share_info)
 
     def unrescue(self, context, instance):
         super().unrescue(context, self._on_node(instance))
 
     def rebuild(self, context, instance, image_meta, injected_files,
-                admin_password, allocations, bdms, *args,
-                reimage_boot_volume=False, **kwargs):
+                admin_password, allocations, bdms, detach_block_devices,
+                attach_block_devices, network_info=None,
+                evacuate=False, block_device_info=None,
+                preserve_ephemeral=False, accel_uuids=None,
+                reimage_boot_volume=False):
+        if evacuate and self.mode.known is not False:
+            raise exception.InstanceFaultRollback(
+                exception.ComputeResourcesUnavailable(reason=_EVACUATION))
         if reimage_boot_volume:
             # Since API version 2.93 Nova sets it for every instance, but the
             # parent refuses a rebuild with it:
@@ -602,8 +584,10 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         try:
             super().rebuild(
                 context, instance, image_meta, injected_files,
-                admin_password, allocations, bdms, *args,
-                reimage_boot_volume=reimage_boot_volume, **kwargs)
+                admin_password, allocations, bdms, detach_block_devices,
+                attach_block_devices, network_info, evacuate,
+                block_device_info, preserve_ephemeral, accel_uuids,
+                reimage_boot_volume)
         except exception.InstanceNotFound:
             raise self._lost_node(instance)
 

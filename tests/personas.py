@@ -29,6 +29,18 @@ PERSONAS = {
     'b-member': ('member', 'b'),
     'service': ('service', 'service'),
     'domain-admin': ('admin', 'domain'),
+    'domain-manager': ('manager', 'domain'),
+    'domain-member': ('member', 'domain'),
+    'domain-reader': ('reader', 'domain'),
+    'system-manager': ('manager', 'system'),
+    'a-manager': ('manager', 'a'),
+    'a-service': ('service', 'a'),
+    'b-admin': ('admin', 'b'),
+    'b-manager': ('manager', 'b'),
+    'b-reader': ('reader', 'b'),
+    'service-admin': ('admin', 'service'),
+    'service-member': ('member', 'service'),
+    'service-reader': ('reader', 'service'),
     'unscoped': ('admin', None),
 }
 
@@ -65,34 +77,51 @@ CALLS = {
     'delete-a': ('DELETE', f'{OURS}/{{a}}'),
     'delete-b': ('DELETE', f'{OURS}/{{b}}'),
     'delete-none': ('DELETE', f'{OURS}/{{none}}'),
+    'extend-a': ('PATCH', f'{OURS}/{{a}}', [
+        {'op': 'replace', 'path': '/expires_in', 'value': 60}]),
+    'move-a': ('PATCH', f'{OURS}/{{a}}', [
+        {'op': 'replace', 'path': '/host', 'value': 'other'}]),
 }
 
 MATRIX = """
-                       capacity            dry-run              delete-a
-                  list   |          show     |  create            |   -b
-                   |  list-b  -a  -b  -none  |   |  create-for    |   |  -none
-                   |   |   |   |   |   |     |   |   |            |   |   |
-no-token          401 401 401 401 401 401   401 401 401          401 401 401
-bad-token         401 401 401 401 401 401   401 401 401          401 401 401
-unscoped          403 403 403 404 404 404   403 403 403          404 404 404
-domain-admin      403 403 403 404 404 404   403 403 403          404 404 404
-system-admin      200 200 200 200 200 200   200 201 201          204 204 204
-system-member     200 200 200 200 200 200   200 201 201          204 204 204
-system-service    200 200 200 200 200 200   200 201 201          204 204 204
-system-reader     200 200 200 200 200 200   403 403 403          403 403 403
-a-admin           200 403 200 200 404 404   200 201 403          204 404 404
-a-member          200 403 200 200 404 404   200 201 403          204 404 404
-a-reader          200 403 200 200 404 404   403 403 403          403 404 404
-b-member          200 200 200 404 200 404   200 201 403          404 204 404
-service           200 403 200 404 404 404   403 403 403          404 404 404
-elevated-service  200 200 200 200 200 200   200 201 201          204 204 204
+                       capacity            dry-run        delete-a    extend-a
+                  list   |          show     |  create      |   -b      |
+                   |  list-b  -a  -b  -none  |   |  -for    |   |  -none|
+                   |   |   |   |   |   |     |   |   |      |   |   |  move-a
+                   |   |   |   |   |   |     |   |   |      |   |   |   |   |
+no-token          401 401 401 401 401 401   401 401 401    401 401 401 401 401
+bad-token         401 401 401 401 401 401   401 401 401    401 401 401 401 401
+unscoped          403 403 403 404 404 404   403 403 403    404 404 404 404 403
+domain-admin      403 403 403 404 404 404   403 403 403    404 404 404 404 403
+domain-manager    403 403 403 404 404 404   403 403 403    404 404 404 404 403
+domain-member     403 403 403 404 404 404   403 403 403    404 404 404 404 403
+domain-reader     403 403 403 404 404 404   403 403 403    404 404 404 404 403
+system-admin      200 200 200 200 200 200   200 201 201    204 204 204 200 200
+system-manager    200 200 200 200 200 200   200 201 201    204 204 204 200 200
+system-member     200 200 200 200 200 200   200 201 201    204 204 204 200 200
+system-service    200 200 200 200 200 200   200 201 201    204 204 204 200 200
+system-reader     200 200 200 200 200 200   403 403 403    403 403 403 403 403
+a-admin           200 403 200 200 404 404   200 201 403    409 404 404 409 403
+a-manager         200 403 200 200 404 404   200 201 403    409 404 404 409 403
+a-member          200 403 200 200 404 404   200 201 403    409 404 404 409 403
+a-service         200 403 200 403 404 404   403 403 403    403 404 404 403 403
+a-reader          200 403 200 200 404 404   403 403 403    403 404 404 403 403
+b-admin           200 200 200 404 200 404   200 201 403    404 409 404 404 403
+b-manager         200 200 200 404 200 404   200 201 403    404 409 404 404 403
+b-member          200 200 200 404 200 404   200 201 403    404 409 404 404 403
+b-reader          200 200 200 404 200 404   403 403 403    404 403 404 404 403
+service-admin     200 403 200 404 404 404   200 422 403    404 404 404 404 403
+service-member    200 403 200 404 404 404   200 422 403    404 404 404 404 403
+service-reader    200 403 200 404 404 404   403 403 403    404 404 404 404 403
+service           200 403 200 404 404 404   403 403 403    404 404 404 404 403
+elevated-service  200 200 200 200 200 200   200 201 201    204 204 204 200 200
 """
 
 
 def rows():
     """Persona, call and status of each cell."""
     return [(persona, call, int(status))
-            for persona, *statuses in map(str.split, MATRIX.split('\n')[5:-1])
+            for persona, *statuses in map(str.split, MATRIX.split('\n')[6:-1])
             for call, status in zip(CALLS, statuses, strict=True)]
 
 

@@ -49,8 +49,8 @@ USERS = {
     'demo': {'OS_USERNAME': 'demo', 'OS_PROJECT_NAME': 'demo',
              'OS_PROJECT_DOMAIN_NAME': 'Default'},
 }
-SCHEDULER_FILTERS = ('ComputeFilter', 'ImagePropertiesFilter',
-                     'NumInstancesFilter', 'ServerGroupAffinityFilter')
+#: The configuration that the documentation recommends is this cloud's, too.
+DOCUMENTED = pathlib.Path(__file__).parents[1] / 'doc' / 'source'
 
 
 class Cloud:
@@ -62,10 +62,13 @@ class Cloud:
     :param deploy_delay: seconds that a node takes to deploy, or two of them,
         as in "20,40", between which it does.
     :param mode: None is the driver's default.
+    :param scheduler: options of Nova's scheduler, ``{section: {option:
+        value}}``; None for those of the documentation.
     """
 
     def __init__(self, folder, port=6400, computes=3, nodes=12,
-                 driver=DRIVER, lease=None, deploy_delay='0', mode=None):
+                 driver=DRIVER, lease=None, deploy_delay='0', mode=None,
+                 scheduler=None):
         self.folder = pathlib.Path(folder).absolute()
         # Nobody else's folder has it.
         self.marker = self.folder / 'ironic-reservations-cloud'
@@ -75,6 +78,7 @@ class Cloud:
         self.hosts = [f'compute-{number + 1}' for number in range(computes)]
         self.nodes, self.driver = nodes, driver
         self.lease, self.deploy_delay, self.mode = lease, deploy_delay, mode
+        self.scheduler = scheduler
         self.auth_url = self.url('keystone', '/v3')
 
     def url(self, service, path=''):
@@ -126,6 +130,7 @@ class Cloud:
             **tokens('glance')})
         write('placement/placement.conf', {
             'placement_database': database('placement'),
+            **services.read_conf(DOCUMENTED / 'placement.conf'),
             **tokens('placement')})
         write('neutron/neutron.conf', {
             # Without the last of these Neutron 29 cannot list ports.
@@ -159,13 +164,6 @@ class Cloud:
                         'periodic_fuzzy_delay': 0},
             'api': {'auth_strategy': 'keystone'},
             'quota': {'driver': 'nova.quota.NoopQuotaDriver'},
-            'scheduler': {'discover_hosts_in_cells_interval': 5},
-            'filter_scheduler': {
-                'enabled_filters': ','.join(SCHEDULER_FILTERS),
-                'max_instances_per_host': 1000,
-                'num_instances_weight_multiplier': -1,
-                'build_failure_weight_multiplier': 0},
-            'workarounds': {'disable_group_policy_check_upcall': 'true'},
             'glance': {'api_servers': self.url('glance')},
             'placement': user('placement'),
             'neutron': user('neutron'),
@@ -174,27 +172,29 @@ class Cloud:
         }
         # It looks for this one beside its configuration only.
         shutil.copy(_installed('nova/api-paste.ini'), folder / 'nova')
+        compute = services.read_conf(DOCUMENTED / 'nova-compute.conf')
+        scheduler = self.scheduler
+        if scheduler is None:
+            scheduler = services.read_conf(DOCUMENTED / 'nova-scheduler.conf')
         write('nova/nova.conf', {
             **nova, 'database': database('nova'),
-            'api_database': database('nova_api'), **tokens('nova')})
+            'api_database': database('nova_api'), **tokens('nova'),
+            **scheduler, 'workarounds': compute['workarounds'],
+            'scheduler': {**scheduler.get('scheduler', {}),
+                          'discover_hosts_in_cells_interval': 5}})
         for host in self.hosts:
             # A compute service must not know the databases.
             write(f'{host}/nova.conf', {
-                **nova, 'DEFAULT': {
-                    **nova['DEFAULT'], 'host': host,
+                **nova, **compute, 'DEFAULT': {
+                    **nova['DEFAULT'], **compute['DEFAULT'], 'host': host,
                     'compute_driver': self.driver,
                     'state_path': folder / host,
-                    'reserved_host_memory_mb': 0,
-                    'reserved_host_disk_mb': 0,
                     'update_resources_interval': 5,
                     'running_deleted_instance_poll_interval': 30,
                     # Fake deploys never power a machine on.
                     'sync_power_state_interval': -1},
-                'ironic': {**user('nova', system_scope='all'),
-                           'timeout': 60, 'connect_retries': 10,
-                           'connect_retry_delay': 2,
-                           'status_code_retries': 5,
-                           'status_code_retry_delay': 2},
+                'ironic': {**compute['ironic'],
+                           **user('nova', system_scope='all')},
                 'reservations': {
                     name: value for name, value in (
                         ('lease', self.lease), ('mode', self.mode))

@@ -70,10 +70,26 @@ def find(name):
     return shutil.which(name, path=system_path('/usr/lib/rabbitmq/bin'))
 
 
+_claims = []
+
+
 def free_port():
-    with socket.socket() as sock:
-        sock.bind(('127.0.0.1', 0))
-        return sock.getsockname()[1]
+    """A port that nobody uses, and that nobody else who asks here is given.
+
+    A server takes seconds until it listens, in which another process that
+    starts servers would find the port free.
+    """
+    while True:
+        port = free_ports(1)
+        # A name in Linux' abstract namespace, which ends with this process.
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f'\0ironic-reservations.port.{port}')
+        except OSError:
+            claim.close()
+        else:
+            _claims.append(claim)
+            return port
 
 
 def free_ports(count):
@@ -313,6 +329,14 @@ def _write_conf(directory, database_url, port, config, plugin):
     return write_conf(directory / 'ironic.conf', conf)
 
 
+def read_conf(path):
+    """The sections and options of a file, a dict of dicts of text."""
+    conf = configparser.RawConfigParser(default_section='')
+    with open(path) as f:
+        conf.read_file(f)
+    return {section: dict(conf[section]) for section in conf.sections()}
+
+
 def write_conf(path, config):
     conf = configparser.RawConfigParser()
     conf.read_dict(config)
@@ -333,13 +357,14 @@ def uwsgi(application, conf_file, port, processes=4, keepalive=False):
     """
     check_port(port)
     log = os.path.join(os.path.dirname(conf_file), f'uwsgi-{port}.log')
-    conf = configparser.RawConfigParser()
-    conf.read(conf_file)
     with _uwsgi(application, log, port, '/v1/reservations', processes,
                 {'OS_IRONIC_RESERVATIONS_CONFIG_FILES': conf_file},
                 '--pyargv', f'--config-file {conf_file}',
+                # Else it resets the connection when a body was not read.
+                '--post-buffering', '65536',
                 keepalive=keepalive) as process:
-        yield Service(port, conf_file, conf['database']['connection'], log,
+        yield Service(port, conf_file,
+                      read_conf(conf_file)['database']['connection'], log,
                       process)
 
 

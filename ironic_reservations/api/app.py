@@ -11,9 +11,9 @@ from oslo_middleware import base
 from oslo_middleware import basic_auth
 from oslo_middleware import cors
 from oslo_middleware import http_proxy_to_wsgi
-from oslo_middleware import request_id
 
 from ironic_reservations import conf
+from ironic_reservations.api import access
 from ironic_reservations.api import controllers
 from ironic_reservations.api import errors
 from ironic_reservations.api import limits
@@ -40,9 +40,12 @@ class _Cors(cors.CORS):
             [*(expose_headers or []), *_VERSION_HEADERS])), **kwargs)
 
     def __call__(self, environ, start_response):
-        if 'HTTP_ORIGIN' in environ or environ['REQUEST_METHOD'] == 'OPTIONS':
+        if 'HTTP_ORIGIN' in environ and (
+                environ['REQUEST_METHOD'] != 'OPTIONS'
+                or 'HTTP_ACCESS_CONTROL_REQUEST_METHOD' in environ):
             return super().__call__(environ, start_response)
-        # The caller is no page in a browser: skip a copy of the response.
+        # The caller is no page in a browser. The parent would answer each
+        # OPTIONS as if it were one, and copy each response.
         return self.application(environ, start_response)
 
 
@@ -63,13 +66,6 @@ class _BasicAuth(basic_auth.BasicAuthMiddleware):
         return response
 
 
-class _RequestId(request_id.RequestId):
-    """The request's id in the answer's headers and in the log."""
-
-    # Ironic's older name of the header x-openstack-request-id.
-    compat_headers = ['openstack-request-id']
-
-
 def make_app(ironic=None):
     """Make the application that serves /v1/reservations.
 
@@ -78,7 +74,7 @@ def make_app(ironic=None):
     :param ironic: Ironic's WSGI application, which is asked for its range of
         API versions; None when there is none.
     """
-    app = controllers.Application()
+    app = _audit(controllers.Application())
     # Inside of the authentication, so that the body of a request without a
     # valid identity is not read.
     app = limits.Limits(app)
@@ -94,10 +90,28 @@ def make_app(ironic=None):
     proxy = http_proxy_to_wsgi.HTTPProxyToWSGI(app, conf.CONF)
     if conf.CONF.oslo_middleware.enable_proxy_headers_parsing:
         app = proxy
-    app = _RequestId(app, conf.CONF)
-    # Outermost, because a browser's preflight request bears no token, and
-    # because a page may read only such errors as bear the CORS headers.
-    return _Cors(app, conf.CONF)
+    # Outside of the authentication, because a browser's preflight request
+    # bears no token, and because a page may read only such errors as bear the
+    # CORS headers.
+    app = _Cors(app, conf.CONF)
+    app = limits.EndOfChunked(app)
+    app = access.AccessLog(app)
+    return access.RequestId(app, conf.CONF)
+
+
+def _audit(app):
+    """Wrap an application in Ironic's audit, if [audit] enabled is set.
+
+    It names the caller, so it is inside of the authentication. It may parse
+    the body, so it is inside of the limits.
+    """
+    if not conf.CONF.audit.enabled:
+        return app
+    # Only those who want an audit need it, and it takes long to import.
+    from keystonemiddleware import audit
+    return audit.AuditMiddleware(
+        errors.Errors(app), audit_map_file=conf.CONF.audit.audit_map_file,
+        ignore_req_list=conf.CONF.audit.ignore_req_list)
 
 
 def _authenticate(app):

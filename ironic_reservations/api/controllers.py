@@ -76,7 +76,7 @@ class ReservationController:
 
     @pecan.expose(generic=True)
     def index(self):
-        pecan.abort(405)
+        pecan.abort(405, headers={'Allow': 'GET, HEAD, PATCH, DELETE'})
 
     @index.when(method='HEAD', template='json')
     @index.when(method='GET', template='json')
@@ -86,18 +86,44 @@ class ReservationController:
         self._check_visible(_caller(), reservation)
         return _present(reservation, fields)
 
+    @index.when(method='PATCH', template='json')
+    def update(self):
+        host, caller, bound = self._writer()
+        changes = schema.changes(
+            schema.parse(limits.body(pecan.request)),
+            required=bound and conf.CONF.reservations.require_lease)
+        if bound and 'host' in changes:
+            raise exception.NotAuthorized(
+                'host: only system-scope and service callers may say which '
+                'host holds a node.')
+        return _present(reservations.update(
+            self.instance_uuid, changes, self._authorize(caller, 'update'),
+            host, bound))
+
     @index.when(method='DELETE', template='json')
     def delete(self):
-        host = _query(schema.delete_query).get('host')
-        caller = _caller()
+        host, caller, bound = self._writer()
+        reservations.release(
+            self.instance_uuid, self._authorize(caller, 'delete'), host,
+            bound)
+        pecan.response.status = 204
 
+    @staticmethod
+    def _writer():
+        """The host that must hold it or None, and who the caller is.
+
+        :returns: host, caller, and whether the caller is bound to its
+            project.
+        """
+        host, caller = _query(schema.write_query).get('host'), _caller()
+        return host, caller, not caller.may('create_restricted')
+
+    def _authorize(self, caller, rule):
+        """A function that raises unless the caller may do this to one."""
         def authorize(reservation):
             self._check_visible(caller, reservation)
-            caller.authorize('delete', reservation.project_id)
-
-        reservations.release(self.instance_uuid, authorize, host=host,
-                             forced=caller.may('create_restricted'))
-        pecan.response.status = 204
+            caller.authorize(rule, reservation)
+        return authorize
 
     @staticmethod
     def _check_visible(caller, reservation):
@@ -106,10 +132,10 @@ class ReservationController:
         :raises: NotFound, as if there were none; NotAuthorized where it is
             the caller's own project's, because then there is nothing to hide.
         """
-        project_id = reservation.project_id
-        if not caller.may('get', project_id):
-            if project_id is not None and project_id == caller.project_id:
-                caller.authorize('get', project_id)
+        if not caller.may('get', reservation):
+            if caller.project_id is not None and caller.project_id in (
+                    reservation.project_id, reservation.node_owner):
+                caller.authorize('get', reservation)
             LOG.debug('Instance %s has a reservation, but policy hides it '
                       'from this caller', reservation.instance_uuid)
             raise reservations.not_found(reservation.instance_uuid)
@@ -120,7 +146,7 @@ class ReservationsController:
 
     @pecan.expose(generic=True)
     def index(self):
-        pecan.abort(405)
+        pecan.abort(405, headers={'Allow': 'GET, HEAD, POST'})
 
     @index.when(method='HEAD', template='json')
     @index.when(method='GET', template='json')
@@ -160,18 +186,20 @@ class ReservationsController:
         caller.authorize('create')
         body = schema.create_body(schema.parse(limits.body(pecan.request)))
         owner = self._owner(caller, body)
-        lease = schema.expires_in(body)
+        restricted_to = caller.restricted_to('create_restricted')
+        lease = schema.expires_in(body, required=(
+            restricted_to is not None
+            and conf.CONF.reservations.require_lease))
         matcher = matching.Matcher(
             request_spec.RequestSpec.from_dict(
-                body, conf.CONF.reservations.match),
-            caller.restricted_to('create_restricted'))
+                body, conf.CONF.reservations.match), restricted_to)
         if strutils.bool_from_string(dry_run):
             return wsme_json.tojson(types.DryRun, types.DryRun.present(
                 explanation.dry_run(matcher)))
         instance_uuid = (body.get('instance_uuid')
                          or uuidutils.generate_uuid()).lower()
         reservation, created = reservations.hold(
-            instance_uuid, matcher, owner, lease)
+            instance_uuid, matcher, owner, lease, body.get('project_id'))
         pecan.response.status = 201 if created else 200
         pecan.response.location = f'{_url()}/{reservation.instance_uuid}'
         return _present(reservation)
@@ -197,7 +225,7 @@ class CapacityController:
 
     @pecan.expose(generic=True)
     def index(self):
-        pecan.abort(405)
+        pecan.abort(405, headers={'Allow': 'GET, HEAD'})
 
     @index.when(method='HEAD', template='json')
     @index.when(method='GET', template='json')

@@ -59,8 +59,8 @@ def present(error):
         LOG.error('%s', _MESSAGES[status], exc_info=error)
         message = _MESSAGES[status]
     else:
-        LOG.debug('The request is refused with status %(status)s: '
-                  '%(message)s', {'status': status, 'message': message})
+        LOG.info('The request is refused with status %(status)s: '
+                 '%(message)s', {'status': status, 'message': message})
     more = {}
     if isinstance(error, exception.NoMatchingNode):
         more['explanation'] = error.explanation
@@ -97,6 +97,9 @@ class Errors:
     def __call__(self, environ, start_response):
         try:
             return self.app(environ, start_response)
+        except TimeoutError:
+            # The client's connection, for the server to end: see ``limits``.
+            raise
         except Exception as error:
             environ[_PRESENTED] = True
             return present(error)(environ, start_response)

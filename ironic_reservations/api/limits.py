@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bounds on a request that hold before anything of it is parsed."""
 
+import errno
+import io
 import re
 
 import webob
@@ -16,12 +18,15 @@ MAX_BODY, MAX_DEPTH = 64 * 1024, 20
 # time.
 _TOKENS = re.compile(rb'"(?:[^"\\]++|\\.?)*+"?|[][{}]', re.DOTALL)
 
-# A key of the WSGI environment: the body of a POST, which was read here.
+# A key of the WSGI environment: the body that was read here.
 _BODY = 'ironic_reservations.body'
 
 
 class Limits:
-    """Middleware that reads the body of a POST, within bounds.
+    """Middleware that reads the body of a request, within bounds.
+
+    It reads the bodies of all methods, because what is left of a chunked body
+    would be taken for the next request of the connection.
 
     The body is bounded before it is parsed, because Ironic gives its threads
     stacks of 128 KiB (``ironic/command/__init__.py``): a deeply nested body
@@ -36,8 +41,11 @@ class Limits:
     def __call__(self, environ, start_response):
         request = webob.Request(environ)
         _check_text(request)
-        if request.method == 'POST':
-            body = _read(request)
+        body = _read(request)
+        if request.method in ('POST', 'PATCH'):
+            if request.content_type.lower() != 'application/json':
+                raise exception.UnsupportedMediaType(
+                    'Content-Type: must be application/json')
             if _depth(body) > MAX_DEPTH:
                 raise exception.InvalidInput(
                     'body', f'must be nested at most {MAX_DEPTH} levels deep')
@@ -47,6 +55,46 @@ class Limits:
         # another preference with 406.
         environ.pop('HTTP_ACCEPT', None)
         return self.app(environ, start_response)
+
+
+class EndOfChunked:
+    """Middleware that ends the connection after a request with a chunked body.
+
+    Not all of such a body is read: whoever has no token, or sends no proper
+    chunks, is refused before its end. What is left of it Ironic's server
+    takes for the next request, which may be another client's where a proxy
+    shares its connections. The header tells proxies and clients; the server
+    itself goes by the error alone, which it meets when all is sent.
+    """
+
+    def __init__(self, app):
+        self.app = app
+
+    def __call__(self, environ, start_response):
+        if 'HTTP_TRANSFER_ENCODING' not in environ:
+            return self.app(environ, start_response)
+
+        def start(status, headers, *exc_info):
+            return start_response(
+                status, [*headers, ('Connection', 'close')], *exc_info)
+
+        return _Last(self.app(environ, start))
+
+
+class _Last:
+    """An answer after which the connection is to be closed."""
+
+    def __init__(self, answer):
+        self._answer = answer
+
+    def __iter__(self):
+        return iter(self._answer)
+
+    def close(self):
+        if hasattr(self._answer, 'close'):
+            self._answer.close()
+        raise ConnectionAbortedError(
+            errno.ECONNABORTED, 'The body may not have been read to its end')
 
 
 def body(request):
@@ -64,19 +112,35 @@ def _check_text(request):
 
 
 def _read(request):
-    """Read the body of a POST; raise unless it is whole, short and JSON."""
-    if (request.content_length or 0) > MAX_BODY:
+    """Read the body of a request; raise unless it is whole and short."""
+    environ, length = request.environ, request.content_length
+    if (length or 0) > MAX_BODY:
         raise _too_large()
-    if request.content_type.lower() != 'application/json':
-        raise exception.UnsupportedMediaType(
-            'Content-Type: must be application/json')
-    # A body of unknown length is read one byte past the limit, because only
-    # that byte shows whether the body is too long or just fits.
-    stream, length = request.environ['wsgi.input'], request.content_length
+    if length is not None and (
+            length < 0 or 'HTTP_TRANSFER_ENCODING' in environ):
+        raise exception.InvalidInput(
+            'Content-Length', 'must be a length, and without chunks')
+    if (length is None and request.method != 'POST'
+            and 'HTTP_TRANSFER_ENCODING' not in environ):
+        return b''
+    # The server may have read a chunk of any size into the stream. A refused
+    # request lives on in cycles of references until the garbage is collected;
+    # the stream is not to live on with it.
+    stream, environ['wsgi.input'] = environ['wsgi.input'], io.BytesIO()
     try:
+        # A body of unknown length is read one byte past the limit, because
+        # only that byte shows whether the body is too long or just fits.
         body = stream.read(MAX_BODY + 1 if length is None else length)
+    except TimeoutError:
+        # The body has stalled. Ironic's server then answers 408 and closes
+        # the connection, which it would not do after an answer of ours.
+        raise
+    except (MemoryError, OverflowError):
+        raise _too_large()
     except (OSError, ValueError):
         raise exception.InvalidInput('body', 'must be readable HTTP')
+    finally:
+        del stream
     if len(body) > MAX_BODY:
         raise _too_large()
     if length is not None and len(body) < length:

@@ -13,28 +13,31 @@ from ironic_reservations import reservations
 from ironic_reservations.api import types
 
 # Text may not contain NUL, which ends a string in some databases, nor a lone
-# surrogate, which cannot be encoded as UTF-8. Patterns end with \Z, because $
-# would also match before a newline at the end.
+# surrogate, which cannot be encoded as UTF-8. A name may not contain any
+# control character or line separator either: names stand in logs and on
+# terminals. Patterns end with \Z, because $ would also match before a newline
+# at the end.
 _TEXT = r'^[^\x00\ud800-\udfff]*\Z'
+_NAME = r'^[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]*\Z'
 _TRAIT = r'^[A-Z0-9_]{1,255}\Z'
 _BOOLEAN = r'^(?i:true|false)\Z'
-_POSITIVE = r'^0*[1-9][0-9]{0,8}\Z'
+_POSITIVE = r'^0{0,9}[1-9][0-9]{0,8}\Z'
 _UUID = r'^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z'
 
 
-def _string(longest=255, **more):
-    """The schema of a text that may be null."""
-    return {'type': ['string', 'null'], 'maxLength': longest,
-            'pattern': _TEXT, **more}
+def _string(**more):
+    """The schema of a name that may be null."""
+    return {'type': ['string', 'null'], 'maxLength': 255, 'pattern': _NAME,
+            **more}
 
 
 def _strings(longest):
     """The schema of an object of texts."""
     return {'type': ['object', 'null'], 'propertyNames': _name,
-            'additionalProperties': _string(longest)}
+            'additionalProperties': _string(maxLength=longest, pattern=_TEXT)}
 
 
-_text = {'type': 'string', 'maxLength': 255, 'pattern': _TEXT}
+_text = {'type': 'string', 'maxLength': 255, 'pattern': _NAME}
 _name = {**_text, 'minLength': 1}
 _trait = {'type': 'string', 'pattern': _TRAIT}
 _number = {'type': ['number', 'null'], 'minimum': 0,
@@ -117,11 +120,38 @@ CAPACITY = {
     },
 }
 
-DELETE = {'type': 'object', 'additionalProperties': False,
+#: A JSON Patch. What its values may be, UPDATE says.
+PATCH = {
+    'type': 'array',
+    'minItems': 1,
+    'items': {
+        'type': 'object',
+        'additionalProperties': False,
+        'required': ['op', 'path'],
+        'properties': {
+            'op': {'enum': ['add', 'replace', 'remove']},
+            'path': {'enum': ['/host', '/expires_in']},
+            'value': {},
+        },
+    },
+}
+
+UPDATE = {
+    'type': 'object',
+    'additionalProperties': False,
+    'properties': {
+        'host': _name,
+        'expires_in': {'type': 'integer', 'minimum': 1,
+                       'maximum': request_spec.MAX_INT},
+    },
+}
+
+WRITE = {'type': 'object', 'additionalProperties': False,
           'properties': {'host': _name}}
 
 _PATTERNS = {
     _TEXT: 'text without NUL and without lone surrogates',
+    _NAME: 'text without control characters',
     _UUID: 'a UUID such as 5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e',
     _TRAIT: 'a trait: A-Z, 0-9 and _',
     _BOOLEAN: 'true or false',
@@ -136,6 +166,7 @@ _REQUIREMENTS = {
     'maximum': lambda value: f'at most {value}',
     'minLength': lambda value: f'at least {value} characters long',
     'maxLength': lambda value: f'at most {value} characters long',
+    'required': lambda value: 'an object with ' + ' and '.join(value),
     'minItems': lambda value: f'a list of at least {value}',
     'enum': lambda value: 'one of ' + ', '.join(map(str, value)),
     'pattern': _PATTERNS.get,
@@ -180,19 +211,14 @@ class Validator:
         if error.validator == 'additionalProperties':
             known = error.schema.get('properties', {})
             unknown = next(key for key in error.instance if key not in known)
-            return ('.'.join([*path, _printable(unknown)]) or '""',
+            return ('.'.join([*path, unknown[:64]]) or '""',
                     'is not known here; known are: '
                     + (', '.join(known) or 'none'))
         if 'propertyNames' in error.absolute_schema_path:
-            field = '.'.join([*path, _printable(error.instance)])
+            field = '.'.join([*path, error.instance[:64]])
         words = requirement(error.validator, error.validator_value)
         return field, (f'must be {words}' if words else
                        f'does not satisfy "{error.validator}" of its schema')
-
-
-def _printable(key):
-    """Make a key that the client has sent fit for an answer and the log."""
-    return ascii(key[:64])[1:-1]
 
 
 create_body = Validator(REQUEST_SPEC, 'body')
@@ -200,7 +226,9 @@ list_query = Validator(LIST, 'query')
 show_query = Validator(SHOW, 'query')
 create_query = Validator(CREATE, 'query')
 capacity_query = Validator(CAPACITY, 'query')
-delete_query = Validator(DELETE, 'query')
+write_query = Validator(WRITE, 'query')
+_patch = Validator(PATCH, 'body')
+_update = Validator(UPDATE, 'body')
 
 
 def instance_uuid(text):
@@ -214,19 +242,57 @@ def instance_uuid(text):
     return text.lower()
 
 
-def expires_in(body):
+def expires_in(body, required=False):
     """Return the lease that a request asks for, or gets by default.
 
+    :param required: whether there must be one.
     :returns: seconds, or None for a reservation without end.
-    :raises: InvalidInput when it exceeds [reservations] max_lease.
+    :raises: InvalidInput when there is none, or when it exceeds
+        [reservations] max_lease.
     """
     longest, seconds = conf.CONF.reservations.max_lease, body.get('expires_in')
     if seconds is None:
-        return min(conf.CONF.reservations.default_lease, longest) or None
-    if seconds > longest:
+        seconds = min(conf.CONF.reservations.default_lease, longest) or None
+        if required and seconds is None:
+            raise exception.InvalidInput('expires_in',
+                                         f'must be given, at most {longest}')
+        return seconds
+    return _lease(seconds)
+
+
+def _lease(seconds):
+    longest = conf.CONF.reservations.max_lease
+    if seconds is None or seconds > longest:
         raise exception.InvalidInput('expires_in',
                                      f'must be at most {longest}')
     return int(seconds)
+
+
+def changes(body, required=False):
+    """Return what a JSON Patch makes of a reservation.
+
+    :param body: the parsed body.
+    :param required: whether there must be a lease.
+    :returns: dict of ``host``, and of ``lease`` in seconds, which is None for
+        no end: those of them that change.
+    :raises: InvalidInput.
+    """
+    found = {}
+    for number, each in enumerate(_patch(body)):
+        name = each['path'][1:]
+        if each['op'] == 'remove' and name != 'expires_in':
+            raise exception.InvalidInput(f'{number}.op', 'must be replace')
+        if each['op'] != 'remove' and 'value' not in each:
+            raise exception.InvalidInput(f'{number}.value', 'must be given')
+        found[name] = None
+        if each['op'] != 'remove':
+            found |= _update({name: each['value']})
+    if 'expires_in' in found:
+        seconds = found.pop('expires_in')
+        if required or seconds is not None:
+            seconds = _lease(seconds)
+        found['lease'] = seconds
+    return found
 
 
 def fields(text):

@@ -12,6 +12,7 @@ import microversion_parse
 from oslo_log import log
 import webob
 
+from ironic_reservations import conf
 from ironic_reservations import exception
 from ironic_reservations.api import errors
 
@@ -23,9 +24,8 @@ MAX_HEADER = 'X-OpenStack-Ironic-API-Maximum-Version'
 
 _VARIABLE = 'HTTP_' + HEADER.upper().replace('-', '_')
 
-#: The range that the application names when it runs without an Ironic: that
-#: of Ironic 39.
-MIN_VERSION, MAX_VERSION = '1.1', '1.115'
+#: The oldest version that every Ironic has.
+MIN_VERSION = '1.1'
 
 
 class ApiVersion:
@@ -66,7 +66,8 @@ class ApiVersion:
             headers = webob.Request.blank('/v1/').get_response(
                 self.ironic).headers
         found = (headers.get(MIN_HEADER, MIN_VERSION),
-                 headers.get(MAX_HEADER, MAX_VERSION))
+                 headers.get(MAX_HEADER,
+                             conf.CONF.reservations.max_api_version))
         LOG.debug('API versions are served from %s to %s', *found)
         return found
 

@@ -25,7 +25,8 @@ def command(main):
         except (exception.ReservationsError, alembic.util.CommandError,
                 cfg.Error) as error:
             print(error, file=sys.stderr)
-        except (db_exc.DBError, sqlalchemy.exc.SQLAlchemyError) as error:
+        except (db_exc.DBError, ImportError,
+                sqlalchemy.exc.SQLAlchemyError) as error:
             print(f'The database cannot be used: {error}', file=sys.stderr)
         return 2
     return wrapped

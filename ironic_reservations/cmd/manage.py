@@ -7,12 +7,15 @@ from oslo_config import cfg
 
 from ironic_reservations import cmd
 from ironic_reservations import conf
+from ironic_reservations import notifications
 from ironic_reservations import reservations
+from ironic_reservations import text
 
 
 def sweep():
     """Give back nodes whose lease is over, and purge finished rows."""
-    given_back, purged = reservations.sweep()
+    with notifications.unhurried():
+        given_back, purged = reservations.sweep()
     print(f'{given_back} nodes given back, {purged} finished reservations '
           f'purged')
 
@@ -24,12 +27,21 @@ def audit():
     """
     overdue = reservations.overdue()
     for each in overdue:
-        print(f'instance {each.instance_uuid} of host {each.host} on node '
+        print(f'instance {each.instance_uuid} of host '
+              f'{text.printable(str(each.host))} on node '
               f'{each.node_uuid}: lease over since {each.expires_at} UTC, '
-              + (f'node locked by {each.lock}' if each.lock else
-                 'node has instance_info, a VIF or a volume target'))
+              + _why(each))
     print(f'{len(overdue)} reservations past their lease')
     return 1 if overdue else 0
+
+
+def _why(reservation):
+    """Why the node is not given back."""
+    if reservation.lock:
+        return f'node locked by {reservation.lock}'
+    if reservation.provision_state != 'available':
+        return f'node is {reservation.provision_state}'
+    return 'node has instance_info, a VIF or a volume target'
 
 
 COMMANDS = {'sweep': sweep, 'audit': audit}

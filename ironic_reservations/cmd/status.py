@@ -1,25 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
 """ironic-reservations-status: check that an installation is ready."""
 
+import datetime
+import functools
 import sys
 
 from alembic import runtime
 from alembic import script
+from oslo_db import exception as db_exc
 from oslo_upgradecheck import upgradecheck
+from oslo_utils import timeutils
+import sqlalchemy as sa
 
 from ironic_reservations import cmd
 from ironic_reservations import conf
+from ironic_reservations import context
+from ironic_reservations import exception
+from ironic_reservations import policy
 from ironic_reservations.cmd import dbsync
 from ironic_reservations.db import engine
+from ironic_reservations.db import functions
 from ironic_reservations.db import models
 
 # The bit of wsrep_sync_wait that makes reads wait for other members' writes.
 _WAIT_FOR_READS = 1
 
+# Seconds by which the clocks of this host and of the database may differ.
+_CLOCKS = 5
+
+
+def _check(check):
+    """Decorate a check: a database that cannot be used is a failure."""
+    @functools.wraps(check)
+    def wrapped(self):
+        try:
+            return check(self)
+        except (exception.ReservationsError, db_exc.DBError, ImportError,
+                sa.exc.SQLAlchemyError) as error:
+            return upgradecheck.Result(upgradecheck.Code.FAILURE,
+                                       f'the database cannot be used: {error}')
+    return wrapped
+
 
 class Checks(upgradecheck.UpgradeCommands):
     """The checks to pass before Ironic's API is started or restarted."""
 
+    @_check
     def _schema(self):
         """Check that the tables and columns that we read and write exist."""
         found = list(engine.problems(engine.connect()))
@@ -27,6 +53,7 @@ class Checks(upgradecheck.UpgradeCommands):
                                     '; '.join(found))
                 if found else upgradecheck.Result(upgradecheck.Code.SUCCESS))
 
+    @_check
     def _revision(self):
         """Check that our table is at the newest revision."""
         with engine.connect().connect() as connection:
@@ -51,6 +78,7 @@ class Checks(upgradecheck.UpgradeCommands):
             '"[api] middleware" does not name "reservations": Ironic will '
             'not serve /v1/reservations by itself')
 
+    @_check
     def _stale_reads(self):
         """Check that a Galera member reads what the others have written."""
         with engine.connect().connect() as connection:
@@ -69,9 +97,66 @@ class Checks(upgradecheck.UpgradeCommands):
             'a request through one member may miss what was just written '
             'through another; all API hosts must use the same one')
 
+    @_check
+    def _clocks(self):
+        """Check that the clocks of this host and of the database agree.
+
+        Leases go by the database's, logs and tokens by the host's.
+        """
+        with engine.connect().connect() as connection:
+            theirs = connection.scalar(sa.select(functions.utcnow()))
+        apart = abs(timeutils.utcnow() - theirs)
+        if apart <= datetime.timedelta(seconds=_CLOCKS):
+            return upgradecheck.Result(upgradecheck.Code.SUCCESS)
+        return upgradecheck.Result(
+            upgradecheck.Code.WARNING,
+            f'the clocks of this host and of the database are {apart} apart')
+
+    def _policy_names(self):
+        """Check that the policy file names no rule of ours that is unknown."""
+        enforcer = policy.get_enforcer()
+        try:
+            enforcer.load_rules()
+        except Exception as error:
+            return upgradecheck.Result(
+                upgradecheck.Code.FAILURE,
+                f'the policy file cannot be read: {error}')
+        known = {rule.name for rule in policy.list_rules()}
+        unknown = sorted(name for name in enforcer.file_rules
+                         if name.startswith('baremetal:reservation:')
+                         and name not in known)
+        return (upgradecheck.Result(
+            upgradecheck.Code.WARNING,
+            'the policy file names rules that do not exist: '
+            + ', '.join(unknown))
+            if unknown else upgradecheck.Result(upgradecheck.Code.SUCCESS))
+
+    def _service_role(self):
+        """Check that compute services may hold a node for a server."""
+        service = context.RequestContext(
+            roles=['service'], project_id='service', overwrite=False,
+            project_name=conf.CONF.rbac_service_project_name)
+        system = context.RequestContext(
+            roles=['service'], system_scope='all', overwrite=False)
+        in_project, in_system = (all(caller.may(rule) for rule in (
+            'create', 'create_restricted', 'delete', 'list_all', 'capacity'))
+            for caller in (service, system))
+        if in_project and in_system:
+            return upgradecheck.Result(upgradecheck.Code.SUCCESS)
+        where = ('in system scope' if not in_system else
+                 'in the service project, because [DEFAULT] '
+                 'rbac_service_role_elevated_access is not set')
+        return upgradecheck.Result(
+            upgradecheck.Code.WARNING,
+            f'the role "service" may hold no node {where}: this is right '
+            f'where nova-compute has another role or scope')
+
     _upgrade_checks = (('Database schema', _schema),
                        ('Database revision', _revision),
                        ('Stale reads', _stale_reads),
+                       ('Clocks', _clocks),
+                       ('Policy rules', _policy_names),
+                       ('Service role', _service_role),
                        ('API plugin', _middleware))
 
 

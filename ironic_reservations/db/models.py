@@ -57,6 +57,14 @@ volume_targets = sa.Table(
     sa.Column('node_id', sa.Integer),
 )
 
+node_history = sa.Table(
+    'node_history', ironic,
+    sa.Column('id', sa.Integer, primary_key=True),
+    sa.Column('node_id', sa.Integer),
+    sa.Column('severity', sa.String(255)),
+    sa.Column('created_at', sa.DateTime),
+)
+
 
 class Base(orm.DeclarativeBase):
     pass

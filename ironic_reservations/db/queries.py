@@ -15,6 +15,7 @@ from ironic_reservations.db import functions as fn
 from ironic_reservations.db import models
 
 nodes = models.nodes
+node_history = models.node_history
 node_traits = models.node_traits
 reservations = models.reservations
 
@@ -27,6 +28,16 @@ FACTS = (*OWN_FACTS, nodes.c.resource_class, nodes.c.conductor_group,
 
 #: How many hardware profiles a statement tells from each other at most.
 _PROFILES = 20
+
+#: 1 for a node in whose history Ironic has noted an error since so many
+#: seconds, else 0. It is no EXISTS, which MariaDB would turn into a join with
+#: the whole history: this one it asks for each node, by the index on that.
+_FAILED = sa.func.coalesce(sa.select(sa.literal_column('1')).where(
+    node_history.c.node_id == nodes.c.id,
+    node_history.c.severity == 'ERROR',
+    node_history.c.created_at > fn.seconds_from_now(
+        sa.bindparam('failed_since', type_=sa.Integer)),
+).limit(1).scalar_subquery(), 0)
 
 UNLOCKED = nodes.c.reservation.is_(None)
 
@@ -181,42 +192,50 @@ def _in_profile(profile):
         for name, column in PROFILE.items()))
 
 
-def page(where, restricted_to, first, last, limit):
+def page(where, restricted_to, first, last, limit, failed, avoid_failed):
     """Free nodes with ids from first to last, in order of id.
 
     :param where: what else is asked of them.
     :param restricted_to: only nodes of this project; None for all.
+    :param failed: only those that have failed lately, or only the others;
+        None for all.
+    :param avoid_failed: seconds for which a node counts as ``failed`` after
+        an error.
     :returns: the statement and its values.
     """
-    statement = _page(FACTS, where)
+    statement = _page((*FACTS, _FAILED.label('failed')), where, failed)
     if restricted_to is not None:
         statement = statement.where(_VISIBLE)
     return statement, {'restricted_to': restricted_to, 'first': first,
-                       'last': last, 'page': limit}
+                       'last': last, 'page': limit,
+                       'failed_since': -avoid_failed}
 
 
-def page_of_profile(profile, first, last, limit):
+def page_of_profile(profile, first, last, limit, failed, avoid_failed):
     """The same of one hardware profile, whose facts ``counting`` gave.
 
     Only those columns are read in which its nodes differ.
     """
-    return (_page_of_profile(profile['resource_class'] is not None),
+    return (_page_of_profile(profile['resource_class'] is not None, failed),
             {'first': first, 'last': last, 'page': limit,
+             'failed_since': -avoid_failed,
              **{f'profile_{name}': value for name, value in profile.items()}})
 
 
 @functools.cache
-def _page_of_profile(classified):
+def _page_of_profile(classified, failed):
     profile = {name: sa.bindparam(f'profile_{name}', type_=sa.Text)
                for name in PROFILE}
     if not classified:
         profile['resource_class'] = None
-    return _page(OWN_FACTS, _in_profile(profile))
+    return _page(OWN_FACTS, _in_profile(profile), failed)
 
 
-def _page(columns, where):
+def _page(columns, where, failed):
     first, last, limit = (sa.bindparam(name, type_=sa.Integer)
                           for name in ('first', 'last', 'page'))
+    if failed is not None:
+        where = sa.and_(where, _FAILED == int(failed))
     return sa.select(*columns).where(
         nodes.c.id.between(first, last), *FREE, UNLOCKED, where,
     ).order_by(nodes.c.id).limit(limit)
@@ -297,11 +316,19 @@ def carrier(instance_uuid):
 def live(restricted_to=None):
     """The reservations that count, each with its node.
 
-    :param restricted_to: only those of this project; None for all.
+    :param restricted_to: only those of this project, and those on nodes that
+        it owns; None for all.
     """
-    query = _view(reservations.join(nodes, CARRIED)).where(LIVE)
-    return query if restricted_to is None else query.where(
-        equal(reservations.c.project_id, restricted_to))
+    joined = reservations.join(nodes, CARRIED)
+    if restricted_to is not None:
+        # A union, because each part of it has an index of its own.
+        seen = sa.union(
+            sa.select(reservations.c.id).where(
+                equal(reservations.c.project_id, restricted_to)),
+            sa.select(reservations.c.id).join(nodes, CARRIED).where(
+                equal(nodes.c.owner, restricted_to))).subquery()
+        joined = joined.join(seen, seen.c.id == reservations.c.id)
+    return _view(joined).where(LIVE)
 
 
 def expired(limit=None):
@@ -310,10 +337,16 @@ def expired(limit=None):
         _EXPIRED).order_by(sa.func.random()).limit(limit)
 
 
-def overdue():
-    """Reservations past their lease whose node something has begun on."""
+def overdue(at_work):
+    """Reservations past their lease whose node something has begun on.
+
+    :param at_work: provision states in which Ironic or an instance is at
+        work, and the lease is nobody's business.
+    """
     return _view(reservations.join(nodes, CARRIED)).where(
-        _EXPIRED, nodes.c.provision_state == 'available', TOUCHED)
+        _EXPIRED, TOUCHED,
+        sa.func.coalesce(nodes.c.provision_state, '').not_in(at_work),
+    ).order_by(reservations.c.expires_at, reservations.c.id)
 
 
 def column_is(name, value):
@@ -358,43 +391,76 @@ def ordered(query, sort_key, sort_dir, after):
 def _view(joined):
     return sa.select(
         *reservations.c, nodes.c.name.label('node_name'),
+        nodes.c.owner.label('node_owner'),
+        nodes.c.lessee.label('node_lessee'),
         nodes.c.provision_state, nodes.c.resource_class, nodes.c.maintenance,
         nodes.c.reservation.label('lock'),
+        nodes.c.allocation_id.is_not(None).label('allocated'),
+        sa.func.coalesce(TOUCHED, sa.false()).label('touched'),
         sa.func.coalesce(LAPSED, sa.false()).label('lapsed'),
     ).select_from(joined)
 
 
-def purge(instance_uuid=None, node_id=None):
-    """Delete rows whose node no longer carries their instance.
+def stale(instance_uuid=None, node_id=None):
+    """Rows whose node no longer carries their instance, with that node.
 
     :param instance_uuid: only this instance's row,
     :param node_id: or this node's; None and None for all.
     """
-    statement = sa.delete(reservations).where(_STALE)
+    query = _view(reservations.outerjoin(
+        nodes, nodes.c.id == reservations.c.node_id)).where(_STALE)
     if instance_uuid is None:
-        return statement
-    return statement.where(sa.or_(
+        return query
+    return query.where(sa.or_(
         reservations.c.instance_uuid == instance_uuid,
         reservations.c.node_id == node_id))
 
 
-def renew(reservation_id, host, lease):
-    """Begin the lease anew, for a host, while nothing has begun.
+def delete_stale(reservation_id):
+    """Delete a row unless its node carries its instance again."""
+    return delete(reservation_id).where(_STALE)
+
+
+#: For ``update``: whichever host holds it, or none.
+ANY_HOST = object()
+
+
+def update(reservation_id, states, changes, host=ANY_HOST):
+    """Change a row that counts.
 
     UPDATE reservations SET host = :h, expires_at = ... WHERE id = :r
+      AND <the host holds it>
       AND EXISTS (SELECT 1 FROM nodes WHERE <it carries this>
-                  AND provision_state = 'available' AND <not lapsed>)
+                  AND provision_state IN (...) AND <not lapsed>)
 
     What others have seen gone does not come back.
+
+    :param states: provision states in which it may be changed; None for any.
+    :param changes: dict of ``host``, and of ``lease`` in seconds, which is
+        None for no end.
+    :param host: that must hold it; None for no host.
     """
-    expiry = fn.seconds_from_now(lease) if lease else sa.null()
-    return sa.update(reservations).where(
+    values = {'updated_at': fn.utcnow()}
+    if 'host' in changes:
+        values['host'] = changes['host']
+    if 'lease' in changes:
+        values['expires_at'] = _lease(changes['lease'])
+    counts = [CARRIED, LIVE]
+    if states is not None:
+        counts.append(nodes.c.provision_state.in_(states))
+    statement = sa.update(reservations).where(
         reservations.c.id == reservation_id,
-        sa.exists().where(
-            CARRIED, nodes.c.provision_state == 'available', LIVE
-        ).correlate(reservations),
-    ).values(host=host, expires_at=expiry,
-             updated_at=fn.utcnow())
+        sa.exists().where(*counts).correlate(reservations)).values(values)
+    return statement if host is ANY_HOST else statement.where(_held_by(host))
+
+
+def _lease(seconds):
+    return fn.seconds_from_now(seconds) if seconds else sa.null()
+
+
+def _held_by(host):
+    return (reservations.c.host.is_(None) if host is None
+            else equal(reservations.c.host, host))
 
 
 def end_leases(states):
@@ -417,20 +483,24 @@ def _let_go(node_id, instance_uuid, *where):
     ).values(instance_uuid=None, updated_at=fn.utcnow())
 
 
-def release(node_id, instance_uuid, states, forced):
+def release(node_id, instance_uuid, states, bound):
     """Take an instance off its node if the node's state allows it.
 
     UPDATE nodes SET instance_uuid = NULL WHERE id = :n
       AND instance_uuid = :i AND reservation IS NULL
-      AND provision_state IN (...)
+      AND allocation_id IS NULL AND provision_state IN (...)
 
     :param states: provision states in which it may be released.
-    :param forced: whether maintenance allows it in any state.
+    :param bound: whether an available node must be untouched. If not,
+        maintenance allows it in any state.
     """
     allowed = nodes.c.provision_state.in_(states)
-    if forced:
-        allowed = sa.or_(allowed, nodes.c.maintenance == sa.true())
-    return _let_go(node_id, instance_uuid, allowed)
+    allowed = (
+        sa.and_(allowed, sa.or_(nodes.c.provision_state != 'available',
+                                ~TOUCHED))
+        if bound else sa.or_(allowed, nodes.c.maintenance == sa.true()))
+    return _let_go(node_id, instance_uuid, nodes.c.allocation_id.is_(None),
+                   allowed)
 
 
 def give_back(node_id, instance_uuid):
@@ -442,12 +512,14 @@ def give_back(node_id, instance_uuid):
     return _let_go(node_id, instance_uuid, ~TOUCHED)
 
 
-def delete(reservation_id, host=None):
-    """Delete a row, of a certain host if one is named."""
-    statement = sa.delete(reservations).where(
-        reservations.c.id == reservation_id)
-    return statement if host is None else statement.where(
-        equal(reservations.c.host, host))
+def delete(reservation_id):
+    """Delete a row."""
+    return sa.delete(reservations).where(reservations.c.id == reservation_id)
+
+
+def delete_of_host(reservation_id, host):
+    """Delete a row if this host holds it; for None, if none does."""
+    return delete(reservation_id).where(_held_by(host))
 
 
 def delete_expired(reservation_id):

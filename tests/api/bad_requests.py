@@ -487,7 +487,7 @@ METHODS = [
         {'Content-Type': 'application/json'}, body, 405, None)
     for id, path, methods in (
         ('all', OURS, ('PUT', 'PATCH', 'DELETE', 'TRACE', 'FOO')),
-        ('one', ITEM, ('PUT', 'PATCH', 'POST', 'FOO')),
+        ('one', ITEM, ('PUT', 'POST', 'FOO')),
         ('capacity', f'{OURS}/capacity',
          ('PUT', 'PATCH', 'POST', 'DELETE', 'FOO')))
     for method in methods

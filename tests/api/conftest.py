@@ -65,6 +65,13 @@ class Application(service.Service):
                     connection.execute(sa.insert(traits).values(
                         node_id=node_id, trait=trait, version='1.0'))
 
+    def note(self, node, severity='ERROR', ago=0):
+        """Note something in a node's history, so many seconds ago."""
+        self.execute(
+            'INSERT INTO node_history (uuid, node_id, severity, created_at) '
+            f'SELECT :u, id, :s, {self.clock(-ago)} FROM nodes '
+            'WHERE uuid = :n', u=str(uuid.uuid4()), s=severity, n=node.id)
+
     def allocate(self, node):
         """Give a node an allocation of Ironic's."""
         ident = str(uuid.uuid4())
@@ -81,6 +88,7 @@ class Application(service.Service):
                          for name in ('nodes', 'node_traits'))
         ours = table.c.uuid.in_(node_uuids)
         with self.engine.begin() as connection:
+            connection.execute(sa.text('DELETE FROM node_history'))
             connection.execute(sa.delete(traits).where(traits.c.node_id.in_(
                 sa.select(table.c.id).where(ours))))
             connection.execute(sa.delete(table).where(ours))
@@ -240,7 +248,7 @@ def token(user, projects, role, on):
         data.set_project_scope(id=projects[on], name=on, domain_id='default')
     if on is not None:
         # Keystone's roles imply those behind them.
-        roles = ['admin', 'member', 'reader']
+        roles = ['admin', 'manager', 'member', 'reader']
         for each in roles[roles.index(role):] if role in roles else [role]:
             data.add_role(name=each)
     return data

@@ -233,7 +233,7 @@ def test_reasons_in_their_order(ironic, pool, node_class, of_class):
 def test_allocated(ironic, pool, node_class, of_class):
     ironic.allocate(pool[0])
     verdict = dry_run(ironic, resource_class=node_class)
-    assert eliminated(verdict['explanation'], of_class) == {'reserved': 1}
+    assert eliminated(verdict['explanation'], of_class) == {'allocated': 1}
     ironic.set_node(pool[0].id, instance_uuid=None)
     verdict = dry_run(ironic, resource_class=node_class)
     assert eliminated(verdict['explanation'], of_class) == {'allocated': 1}

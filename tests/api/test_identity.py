@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nobody, strangers, and claims that nobody has checked."""
 
+import logging
 import uuid
 
 import bcrypt
+from oslo_context import context
 import pytest
 
+from ironic_reservations.api import access
 from tests import personas
 from tests.functional import answers
 
@@ -115,3 +118,28 @@ def test_stranger_does_not_send_us_looking(basic):
     response = basic.http.post(
         OURS, data=b'[' * 60000, headers={'Content-Type': 'text/plain'})
     answers.check(response, 401)
+
+
+def test_caller_in_the_log_and_nobody_else(cloud):
+    """A thread serves many; its lines do not name the caller before."""
+    callers = []
+
+    class Handler(logging.Handler):
+        def emit(self, record):
+            callers.append(context.get_current())
+
+    logger, handler = logging.getLogger(access.__name__), Handler()
+    logger.addHandler(handler)
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    try:
+        cloud.get('a-member', OURS)
+        response = cloud.request('bad-token', 'GET', OURS)
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(handler)
+    answers.check(response, 401)
+    first, second = callers
+    assert first.user_id == cloud.users['a-member']
+    assert second.user_id is None
+    assert second.request_id == response.headers['x-openstack-request-id']

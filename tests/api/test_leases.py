@@ -267,3 +267,15 @@ def test_touched_node_can_be_renewed_and_released(ironic, pool, request_):
     ironic.lapse(held['instance_uuid'])
     ironic.set_node(held['node_uuid'], instance_info='{}')
     ironic.delete(held['instance_uuid'], 404)
+
+
+def test_lease_of_what_is_in_use_is_forgotten(ironic, pool, request_):
+    """Or whoever looks for lapsed ones would read every instance."""
+    held = ironic.create(**request_)
+    ironic.set_node(held['node_uuid'], provision_state='active')
+    ironic.lapse(held['instance_uuid'])
+    assert ironic.show(held['instance_uuid'])['expires_at']
+    # All that has lapsed is given back before this is said.
+    ironic.create(422, memory_mb=10 ** 9)
+    assert ironic.show(held['instance_uuid'])['expires_at'] is None
+    assert ironic.carried(held['node_uuid']) == held['instance_uuid']

@@ -21,7 +21,7 @@ SPEC = {'memory_mb': 512, 'extra_specs': {'capabilities': 'uefi'}}
     {'image': {}}, {'image': {'properties': {}, 'min_ram': 0}},
     {'rxtx_factor': 1}, {'rxtx_factor': 1.0},
     {'extra_specs': {'capabilities': 'uefi', 'trait:X': None}},
-    {'project_id': 'other'}, {'user_id': 'other'},
+    {'project_id': None}, {'user_id': 'other'},
 ], ids=str)
 def test_repeat_is_the_same_reservation(ironic, pool, node_class, spelling):
     body = {**SPEC, 'resource_class': node_class, 'host': 'compute-1',
@@ -45,8 +45,8 @@ def test_repeat_moves_to_the_host_named_last(ironic, pool, node_class):
     assert moved['updated_at'] is not None
     assert ironic.show(body['instance_uuid']) == moved
     # Whoever does not say a host leaves the one that there is.
-    assert ironic.create(200, **body)['host'] == 'compute-2'
-    assert ironic.create(200, **body, host=None)['host'] == 'compute-2'
+    for more in {}, {'host': None}, {'expires_in': 60}, {'expires_in': None}:
+        assert ironic.create(200, **body, **more)['host'] == 'compute-2'
     # The late clean-up of the first host finds nothing of its own.
     ironic.delete(body['instance_uuid'], 404, host='compute-1')
     assert ironic.show(body['instance_uuid'])['host'] == 'compute-2'
@@ -79,7 +79,8 @@ def test_conflicts_do_not_tell_why(ironic, pool, node_class):
     body = {'resource_class': node_class, 'instance_uuid': instance_uuid,
             'host': 'secret-host', 'project_id': 'secret-project'}
     held = ironic.create(**body)
-    texts = {ironic.create(409, **{**body, 'name': 'other'})}
+    texts = {ironic.create(409, **{**body, 'name': 'other'}),
+             ironic.create(409, **{**body, 'project_id': 'other'})}
     for state in ('deploying', 'active'):
         ironic.set_node(held['node_uuid'], provision_state=state)
         ironic.create(200, **body)
@@ -134,6 +135,19 @@ def test_stale_rows_are_not_in_the_way(ironic, pool, node_class):
     assert ironic.show(second['instance_uuid']) == held
     ironic.show(first['instance_uuid'], 404)
     assert len(ironic.rows()) == 1
+
+
+def test_what_was_seen_gone_does_not_come_back(ironic, pool, node_class):
+    """Also where somebody puts the instance back onto its node by hand."""
+    held = ironic.create(resource_class=node_class)
+    instance_uuid, node_uuid = held['instance_uuid'], held['node_uuid']
+    ironic.set_node(node_uuid, instance_uuid=None)
+    ironic.show(instance_uuid, 404)
+    ironic.set_node(node_uuid, instance_uuid=instance_uuid)
+    ironic.show(instance_uuid, 404)
+    ironic.delete(instance_uuid, 404)
+    assert not ironic.listed(resource_class=node_class)
+    assert ironic.carried(node_uuid) == instance_uuid
 
 
 def test_moved_instance_is_no_reservation(ironic, pool, node_class):

@@ -16,10 +16,14 @@ TEXTS = {
     'emoji': '\U0001f600' * 255, 'last-of-unicode': '\U0010ffff' * 255,
     'accents': '\u00e9\u0301\u00df\u0130' * 60, 'ideographs': '\u6f22' * 255,
     'right-to-left': '\u202e\u05d0\u200f', 'no-characters': '\ufffe\uffff',
-    'controls': '\x01\x07\x1b\x7f\x85\u2028', 'lines': 'a\r\nb\tc',
     'quotes': '\'"`\\\'" OR 1=1; -- %s %(x)s {} ${x} ' * 5,
     'wildcards': '%_*?[]', 'spaces': ' a ',
 }
+
+
+#: Which only values may contain.
+VALUES = {**TEXTS, 'controls': '\x01\x07\x1b\x7f\x85\u2028',
+          'lines': 'a\r\nb\tc'}
 
 
 @pytest.mark.parametrize('text', TEXTS.values(), ids=TEXTS)
@@ -54,20 +58,30 @@ def test_text_is_kept(ironic, pool, node_class, text):
                                   params={'host': text}), 204)
 
 
-@pytest.mark.parametrize('text', TEXTS.values(), ids=TEXTS)
-@pytest.mark.parametrize('body', [
-    lambda text: {'resource_class': text},
-    lambda text: {'conductor_group': text},
-    lambda text: {'shard': text},
-    lambda text: {'candidate_nodes': [text, 'x']},
-    lambda text: {'extra_specs': {'capabilities:x': text[:1000]}},
-    lambda text: {'extra_specs': {f'capabilities:{text[:240]}': 'x'}},
-    lambda text: {'extra_specs': {'reservations:candidate_nodes': text}},
-    lambda text: {'extra_specs': {'capabilities': text}},
-    lambda text: {'image': {'properties': {'hw_architecture': text}}},
-], ids=['resource_class', 'conductor_group', 'shard', 'candidate_nodes',
-        'capability', 'capability-name', 'candidates-of-flavor',
-        'capabilities', 'architecture'])
+#: What a request may have such a text in: as a name, and as a value.
+IN_NAMES = {
+    'resource_class': lambda text: {'resource_class': text},
+    'conductor_group': lambda text: {'conductor_group': text},
+    'shard': lambda text: {'shard': text},
+    'candidate_nodes': lambda text: {'candidate_nodes': [text, 'x']},
+    'capability-name': lambda text: {
+        'extra_specs': {f'capabilities:{text[:240]}': 'x'}},
+}
+IN_VALUES = {
+    'capability': lambda text: {
+        'extra_specs': {'capabilities:x': text[:1000]}},
+    'candidates-of-flavor': lambda text: {
+        'extra_specs': {'reservations:candidate_nodes': text}},
+    'capabilities': lambda text: {'extra_specs': {'capabilities': text}},
+    'architecture': lambda text: {
+        'image': {'properties': {'hw_architecture': text}}},
+}
+
+
+@pytest.mark.parametrize('body, text', [
+    pytest.param(body, text, id=f'{where}-{name}')
+    for bodies, texts in ((IN_NAMES, TEXTS), (IN_VALUES, VALUES))
+    for where, body in bodies.items() for name, text in texts.items()])
 def test_text_that_no_node_has(ironic, pool, node_class, body, text):
     response = ironic.http.post(OURS, json={
         'resource_class': node_class, **body(text)})

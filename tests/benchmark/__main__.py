@@ -121,8 +121,8 @@ class Measures:
                 self._run(self._holding(), min(20, self.size // 40),
                           clients.MANY)
             else:
-                # Few clients, because one wants what another has just now.
-                clients.run(self._holding(fleet.WITH_CLASS, keep), 20, 2)
+                # One client, because two may want the same last node.
+                clients.run(self._holding(fleet.WITH_CLASS, keep), 20)
 
     def few(self, floor=True):
         """One client."""

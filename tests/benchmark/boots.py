@@ -8,11 +8,17 @@ A whole cloud as "make cloud" has it, whose nodes take a while to deploy, as
 hardware does. So many servers are asked for at once, each by a call of its
 own, and waited for until all are ACTIVE or ERROR; then they are deleted, and
 the same cloud is switched to the other driver. Seconds are from the request
-to ACTIVE, as whoever asks every half second sees it. The status is 1 if a
-server did not get there, or two of them are on one node.
+to ACTIVE, as whoever asks every half second sees it. Retries are builds that
+had to go on to another host. The status is 1 if a server did not get there, or
+two of them are on one node.
+
+    --only-ours --set filter_scheduler.host_subset_size=1 --rounds 3
+
+tries other options of Nova's scheduler than those of the documentation.
 """
 
 import argparse
+import collections
 import concurrent.futures
 import functools
 import pathlib
@@ -35,7 +41,11 @@ DRIVERS = {'row per node': 'ironic.IronicDriver',
 
 
 def boot(operator, count):
-    """Seconds to ACTIVE of each server that got there, and distinct nodes."""
+    """Ask for so many servers at once, and wait for them.
+
+    :returns: seconds to ACTIVE of each server that got there, distinct nodes,
+        and numbers of servers by host.
+    """
     wanted = operator.wanted()
     asked, active = {}, {}
 
@@ -61,7 +71,16 @@ def boot(operator, count):
         if all(each.status in ('ACTIVE', 'ERROR') for each in servers):
             break
     return sorted(active.values()), len({
-        node.id for node in operator.nodes() if node.instance_id in active})
+        node.id for node in operator.nodes() if node.instance_id in active}), (
+            collections.Counter(each.compute_host for each in servers
+                                if each.id in active))
+
+
+def failed_holds(cloud):
+    """How many builds have gone on to another host up to now."""
+    return sum(path.read_text(errors='replace').count('No node is reserved')
+               for host in cloud.hosts
+               for path in (cloud.folder / 'logs').glob(f'{host}*'))
 
 
 def ready(operator, rows):
@@ -86,28 +105,45 @@ def main():
                         help='seconds, "FROM,TO" (default: %(default)s)')
     parser.add_argument('--rounds', type=int, default=1,
                         help='each driver in turn, so often')
+    parser.add_argument('--only-ours', action='store_true')
+    parser.add_argument('--set', metavar='SECTION.OPTION=VALUE', nargs='+',
+                        default=[], help='of Nova\'s scheduler')
     args = parser.parse_args()
+    scheduler = services.read_conf(
+        tools_cloud.DOCUMENTED / 'nova-scheduler.conf')
+    for each in args.set:
+        name, _, value = each.partition('=')
+        section, _, option = name.partition('.')
+        scheduler.setdefault(section, {})[option] = value
+    drivers = [each for each in DRIVERS.items()
+               if not args.only_ours or each[1] == tools_cloud.DRIVER]
     lost = False
     shown = table.Table('driver', 'asked', 'ACTIVE', 'on nodes', 'first',
-                        'median', 'last', title='Seconds to ACTIVE')
+                        'median', 'last', 'by host', 'retries',
+                        title='Seconds to ACTIVE')
     services.stop_on_signal()
     with tempfile.TemporaryDirectory() as folder:
         cloud = tools_cloud.Cloud(
             pathlib.Path(folder, 'run'), services.free_ports(9),
-            args.computes, args.nodes, deploy_delay=args.deploy_delay)
+            args.computes, args.nodes, deploy_delay=args.deploy_delay,
+            scheduler=scheduler)
         cloud.up()
         try:
             operator = operators.Operator(cloud)
-            for name, driver in list(DRIVERS.items()) * args.rounds:
-                operator.switch(driver)
+            for name, driver in drivers * args.rounds:
+                if len(drivers) > 1:
+                    operator.switch(driver)
                 operators.eventually(functools.partial(
                     ready, operator, args.computes if driver
                     == tools_cloud.DRIVER else args.nodes), TIMEOUT)
-                seconds, nodes = boot(operator, args.boots)
+                failed = failed_holds(cloud)
+                seconds, nodes, hosts = boot(operator, args.boots)
                 shown.add_row(
                     name, str(args.boots), str(len(seconds)), str(nodes),
                     *(f'{each(seconds):.1f}' if seconds else '-'
-                      for each in (min, statistics.median, max)))
+                      for each in (min, statistics.median, max)),
+                    '/'.join(str(hosts[host]) for host in cloud.hosts),
+                    str(failed_holds(cloud) - failed))
                 lost = lost or {len(seconds), nodes} != {args.boots}
                 operator.delete_all()
                 operators.eventually(operator.drained, TIMEOUT)

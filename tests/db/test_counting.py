@@ -241,8 +241,10 @@ def test_mariadb_counts_by_sample(fleet):
 def test_sampling_is_worth_it_where_properties_repeat(fleet, differing,
                                                       worth):
     assert not engine.retry(counting.worth_sampling)()
-    fleet.add(*({'properties': json.dumps(differing).replace(
-        '{}', str(number))} for number in range(100)))
+    # Few nodes are not worth it, and are told by their ids.
+    apart = counting.FEW // 99 + 1
+    fleet.add(*({'id': 1 + number * apart, 'properties': json.dumps(
+        differing).replace('{}', str(number))} for number in range(100)))
     assert engine.retry(counting.worth_sampling)() == worth
     with fleet.statements('sha2(concat_ws') as sampled:
         assert sum(each.nodes for each in found()) == 100

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Our table in Ironic's database: how it comes, goes, and stays apart."""
 
+import pathlib
 import re
+import subprocess
 
 from alembic import command
 from alembic import script
@@ -13,6 +15,7 @@ from ironic_reservations import exception
 from ironic_reservations.cmd import dbsync
 from ironic_reservations.db import engine as db_engine
 from ironic_reservations.db import models
+from tools import services
 
 OURS = {*models.Base.metadata.tables, models.VERSION_TABLE}
 
@@ -185,13 +188,51 @@ def test_upgrade_check(stock):
 
     ready = {'Database schema': 'Success', 'Database revision': 'Success',
              # The configuration of these tests does not name it.
-             'Stale reads': 'Success', 'API plugin': 'Warning'}
+             'Stale reads': 'Success', 'Clocks': 'Success',
+             'Policy rules': 'Success', 'Service role': 'Warning',
+             'API plugin': 'Warning'}
     assert check(2) == {**ready, 'Database schema': 'Failure',
                         'Database revision': 'Failure'}
     migrate(stock, 'head')
     assert check(1) == ready
     migrate(stock, '-1', command.downgrade)
     assert check(2)['Database revision'] == 'Failure'
+
+
+def test_upgrade_check_of_policies(database):
+    """Beside ironic.conf, where Ironic looks for the file, too."""
+    path = pathlib.Path(database.conf_file).parent / 'policy.yaml'
+    path.write_text('"baremetal:reservation:creat": "!"\n'
+                    '"baremetal:reservation:list_all": "!"\n'
+                    '"baremetal:node:create": "!"\n')
+    try:
+        found = database.run('ironic-reservations-status', 'upgrade',
+                             'check', status=1)
+    finally:
+        path.unlink()
+    rules, role = re.findall(
+        r'Check: (?:Policy rules|Service role).*?\+-', found, re.DOTALL)
+    rules = re.sub(r'[|\s]+', ' ', rules)
+    assert 'rules that do not exist: baremetal:reservation:creat ' in rules
+    assert 'Warning' in role
+
+
+@pytest.mark.parametrize('connection', [
+    'sqlite:///{}/no/such.sqlite', 'sqlite:///{}/empty.sqlite', None,
+    'mysql+pymysql://root:secret@localhost/x?unix_socket={}/nobody'])
+def test_upgrade_check_without_a_database(tmp_path, connection):
+    path = tmp_path / 'ironic.conf'
+    path.write_text('' if connection is None else
+                    '[database]\nconnection = '
+                    + connection.format(tmp_path))
+    done = subprocess.run(
+        [services.program('ironic-reservations-status'), '--config-file',
+         path, 'upgrade', 'check'], stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert 'Check: API plugin' in done.stdout
+    assert 'Failure' in done.stdout and 'secret' not in done.stdout
+    assert 'Traceback' not in done.stdout + done.stderr
 
 
 # Not ready

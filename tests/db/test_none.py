@@ -19,8 +19,8 @@ def after_count(monkeypatch):
     def set_(*actions):
         fresh, left = fleets.fresh, list(actions)
 
-        def count(candidates=()):
-            counted = fresh(candidates)
+        def count(candidates=(), since=None):
+            counted = fresh(candidates, since)
             if left:
                 left.pop(0)()
             return counted
@@ -30,6 +30,16 @@ def after_count(monkeypatch):
         monkeypatch.setattr(fleets, 'recent', lambda: fleets.Fleet(()))
         return left
     return set_
+
+
+def test_what_was_counted_for_a_request_is_not_counted_again(fleet,
+                                                             monkeypatch):
+    fleet.node()
+    monkeypatch.setattr(fleets, 'recent', lambda: fleets.at_most(0)[0])
+    with fleet.statements('AS nodes') as counts:
+        with pytest.raises(exception.NoMatchingNode):
+            fleet.hold(memory_mb=10 ** 9)
+    assert len(counts) == 1
 
 
 def test_lock_that_comes_after_the_count(fleet, after_count):
@@ -96,7 +106,7 @@ def test_what_another_request_has_from_the_shelf_is_found(fleet,
     fleet.hold()
     counted = fleets.count()
     monkeypatch.setattr(fleets, 'recent', lambda: counted)
-    monkeypatch.setattr(fleets, 'fresh', lambda candidates: counted)
+    monkeypatch.setattr(fleets, 'fresh', lambda candidates, since: counted)
     [profile] = counted.profiles
     # Whoever asks the shelf finds that its turn is over.
     monkeypatch.setattr(shelf.Shelf, 'nodes', lambda *_: iter(()))

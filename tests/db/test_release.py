@@ -4,9 +4,11 @@
 import uuid
 
 import pytest
+import sqlalchemy as sa
 
 from ironic_reservations import exception
 from ironic_reservations import reservations
+from ironic_reservations.db import models
 from tests.db import states
 
 INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
@@ -22,34 +24,94 @@ RELEASABLE = ('available', 'manageable', 'enroll', 'clean failed',
               'inspect failed')
 
 
-@pytest.mark.parametrize('forced', [False, True])
+def set_host(held, host):
+    held.execute(sa.update(models.reservations).values(host=host))
+
+
+@pytest.fixture
+def unhosted(held):
+    """A hold that no host has."""
+    set_host(held, None)
+    return held
+
+
+@pytest.mark.parametrize('bound', [False, True])
 @pytest.mark.parametrize('maintenance', [False, True, None])
 @pytest.mark.parametrize('provision_state', states.STATES)
-def test_release(held, provision_state, maintenance, forced):
+def test_release(unhosted, provision_state, maintenance, bound):
+    held = unhosted
     held.edit(held.node_id, provision_state=provision_state,
               maintenance=maintenance)
-    if provision_state in RELEASABLE or forced and maintenance:
-        reservations.release(INSTANCE, forced=forced)
+    if provision_state in RELEASABLE or maintenance and not bound:
+        reservations.release(INSTANCE, bound=bound)
         assert held.held == {}
         with pytest.raises(exception.NotFound):
-            reservations.release(INSTANCE, forced=forced)
+            reservations.release(INSTANCE, bound=bound)
     else:
         with pytest.raises(exception.Conflict):
-            reservations.release(INSTANCE, forced=forced)
+            reservations.release(INSTANCE, bound=bound)
         assert held.held == {held.node_id: INSTANCE}
     assert held[held.node_id].provision_state == provision_state
 
 
-@pytest.mark.parametrize('forced', [False, True])
+@pytest.mark.parametrize('bound', [False, True])
 @pytest.mark.parametrize('maintenance', [False, True])
 @pytest.mark.parametrize('provision_state', ['available', 'active'])
-def test_locked_node_is_not_released(held, provision_state, maintenance,
-                                     forced):
+@pytest.mark.parametrize('fields', [
+    lambda held: {'reservation': 'conductor-1'},
+    lambda held: {'allocation_id': held.allocation()}],
+    ids=['locked', 'allocated'])
+def test_locked_or_allocated_node_is_not_released(
+        unhosted, provision_state, maintenance, bound, fields):
+    """Ironic would be left with an allocation of a node without instance."""
+    held = unhosted
     held.edit(held.node_id, provision_state=provision_state,
-              maintenance=maintenance, reservation='conductor-1')
+              maintenance=maintenance, **fields(held))
     with pytest.raises(exception.Conflict):
-        reservations.release(INSTANCE, forced=forced)
+        reservations.release(INSTANCE, bound=bound)
     assert held.held == {held.node_id: INSTANCE}
+
+
+# A build may be on its way
+
+
+TOUCHED = {'instance_info': '{"image_source": "x"}'}
+
+
+@pytest.mark.parametrize('provision_state', RELEASABLE)
+@pytest.mark.parametrize('fields', [{}, TOUCHED], ids=str)
+@pytest.mark.parametrize('host', [None, 'compute-1'])
+def test_bound_caller_does_not_end_a_build(held, provision_state, fields,
+                                           host):
+    set_host(held, host)
+    held.edit(held.node_id, provision_state=provision_state, **fields)
+    if provision_state == 'available' and (fields or host):
+        with pytest.raises(exception.Conflict):
+            reservations.release(INSTANCE, bound=True)
+        assert held.held == {held.node_id: INSTANCE}
+    else:
+        reservations.release(INSTANCE, bound=True)
+        assert held.held == {}
+
+
+@pytest.mark.parametrize('change', [
+    lambda held: held.edit(held.node_id, **TOUCHED),
+    lambda held: set_host(held, 'compute-2')])
+def test_build_that_begins_at_that_moment(unhosted, change):
+    """After the reservation was read, before it is let go."""
+    with unhosted.before(HOLD, lambda: change(unhosted)):
+        with pytest.raises(exception.Conflict):
+            reservations.release(INSTANCE, bound=True)
+    assert unhosted.held == {unhosted.node_id: INSTANCE}
+
+
+@pytest.mark.parametrize('bound', [False, True])
+def test_allocation_that_comes_at_that_moment(unhosted, bound):
+    with unhosted.before(HOLD, lambda: unhosted.edit(
+            unhosted.node_id, allocation_id=unhosted.allocation())):
+        with pytest.raises(exception.Conflict):
+            reservations.release(INSTANCE, bound=bound)
+    assert unhosted.held == {unhosted.node_id: INSTANCE}
 
 
 def test_release_of_nothing(held):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The application alone beside an Ironic; without a table or a database."""
 
+import configparser
 import pathlib
 import subprocess
 import uuid
@@ -48,7 +49,27 @@ def test_application_alone(ironic, alone, pool, node_class):
 @pytest.mark.parametrize('path', ['/', '/v1', '/v1/nodes', '/v2/reservations',
                                   '/v1/reservationsandmore'])
 def test_application_alone_has_nothing_else(alone, path):
-    assert alone.http.get(path).status_code == 404
+    response = alone.http.get(path)
+    assert response.status_code == 404
+    assert response.headers['Content-Type'] == 'application/json'
+    assert answers.fault(response) == 'Not Found'
+
+
+def test_application_alone_logs_to_a_file_of_its_name(ironic_sqlite,
+                                                      tmp_path):
+    """Below uWSGI oslo.log would take the name of a part of Python."""
+    conf = configparser.RawConfigParser()
+    conf.read(ironic_sqlite.conf_file)
+    conf['DEFAULT']['log_dir'] = str(tmp_path / 'log')
+    (tmp_path / 'log').mkdir()
+    with services.uwsgi(
+            'ironic_reservations.wsgi:application',
+            services.write_conf(tmp_path / 'ironic.conf', conf),
+            services.free_port(), processes=1) as running:
+        answers.check(conftest.Ironic(running).http.get(OURS), 200)
+    log, = (tmp_path / 'log').iterdir()
+    assert log.name == 'ironic-reservations.log'
+    assert 'GET /v1/reservations - 200' in log.read_text()
 
 
 @pytest.mark.parametrize('data, status', [

@@ -3,6 +3,7 @@
 
 import socket
 
+import psutil
 import pytest
 
 from tests.api import bad_requests
@@ -37,7 +38,7 @@ KINDS = (
     'encoding-utf-16', 'encoding-raw-nul', 'type-none', 'type-\xff',
     'query-host=%ff', 'query-delete-host=', 'capacity-host=%00',
     'path-not-utf-8', 'path-below-far', 'path-quoted-slash',
-    'method-FOO-all', 'method-PATCH-one', 'version-1.\xb2')
+    'method-FOO-all', 'method-PUT-one', 'version-1.\xb2')
 
 
 @pytest.mark.parametrize('row', [
@@ -133,3 +134,81 @@ def test_huge_body(ironic, untouched):
     except (BrokenPipeError, ConnectionResetError):
         return  # Refused and hung up before we had said it all.
     assert not answer or b' 413 ' in answer.partition(b'\r\n')[0]
+
+
+# Chunks
+
+CHUNKED = RAW_POST + b'Transfer-Encoding: chunked\r\n\r\n'
+
+
+@pytest.mark.parametrize('size', [b'ffffffffff', b'7fffffffffffffff',
+                                  b'f' * 30], ids=len)
+def test_chunk_larger_than_memory(ironic, untouched, size):
+    head, _, rest = exchange(ironic, CHUNKED + size + b'\r\n{}').partition(
+        b'\r\n\r\n')
+    assert head.split(b' ')[1] in (b'400', b'413'), head
+    assert b'"error_message"' in rest and rest.count(b'HTTP/1.1') == 0
+
+
+def test_refused_chunks_do_not_stay_in_memory(ironic, untouched):
+    """Ironic's server reads a chunk whole, whatever we do; then it goes."""
+    process, chunk = psutil.Process(ironic.process.pid), 50 * 2 ** 20
+    body = CHUNKED + b'%x\r\n' % chunk + b'[' * chunk + b'\r\n0\r\n\r\n'
+    answers.check(ironic.http.get(f'{OURS}?limit=1'), 200)
+    before = process.memory_info().rss
+    for _ in range(6):
+        assert b' 413 ' in exchange(ironic, body).partition(b'\r\n')[0]
+    # One of them may be there until its connection ends.
+    assert process.memory_info().rss - before < 2 * chunk
+
+
+@pytest.mark.long
+def test_body_that_stalls(ironic, untouched):
+    """One answer, and the end of the connection."""
+    for body in (b'Content-Length: 100\r\n\r\n{"a"',
+                 b'Transfer-Encoding: chunked\r\n\r\n10\r\n{"a"'):
+        with socket.create_connection(('127.0.0.1', ironic.port), 60) as peer:
+            peer.sendall(RAW_POST + body)
+            answer = b''
+            while part := peer.recv(65536):
+                answer += part
+        assert answer.count(b'HTTP/1.1 ') == 1, answer
+        assert answer.startswith(b'HTTP/1.1 408 '), answer
+
+
+INNER = b'GET /v1/reservations HTTP/1.1\r\nHost: x\r\n\r\n'
+
+
+@pytest.mark.parametrize('head', [
+    CHUNKED, CHUNKED.replace(b'POST', b'GET'),
+    CHUNKED.replace(b'application/json', b'text/plain'),
+    CHUNKED.replace(b'Host', b'X-OpenStack-Ironic-API-Version: x\r\nHost'),
+    CHUNKED.replace(b'Host', b'Content-Length: 2\r\nHost')],
+    ids=['POST', 'GET', 'type', 'version', 'length'])
+@pytest.mark.parametrize('body', [
+    b'2\r\n{}XX' + INNER, b'zz\r\n' + INNER, b'0\r\n\r\n' + INNER,
+    b'%x\r\n%s\r\n0\r\n\r\n' % (len(INNER), INNER)],
+    ids=['no-end-of-chunk', 'no-size', 'whole', 'chunk'])
+def test_nothing_of_a_body_is_the_next_request(ironic, untouched, head,
+                                               body):
+    """Whether or not anybody reads it: there is one answer, and no more."""
+    answer = exchange(ironic, head + body)
+    assert answer.count(b'HTTP/1.1 ') == 1, answer
+    assert b'\r\nConnection: close\r\n' in answer
+
+
+def test_length_below_zero(ironic, untouched):
+    answer = exchange(ironic, RAW_POST + b'Content-Length: -1\r\n\r\n{}')
+    assert answer.split(b' ')[1] == b'400', answer
+
+
+def test_expressions_cost_no_more_than_others(ironic, untouched):
+    """64 KiB of them would take seconds, and are refused at once."""
+    response = ironic.http.post(OURS, json={'extra_specs': {
+        f'capabilities:{number}': f'<all-in> {number} b'
+        for number in range(86)}})
+    assert answers.check(response, 400) == (
+        'extra_specs: must have at most 256 words in its capabilities')
+    assert answers.check(ironic.http.post(OURS, json={'extra_specs': {
+        f'capabilities:{number}': f'<all-in> {number} b'
+        for number in range(85)}}), 422)

@@ -11,10 +11,13 @@ import pytest
 
 from tools import services
 
-POOL = [{}] * 7
+POOL = [{}] * 9
 
 #: In which the lease is nobody's business.
 AT_WORK = ('deploying', 'active', 'deleting')
+
+#: In which a host that has died may have left a node.
+LEFT = ('deploy failed', 'clean failed')
 
 
 def run(conf_file, *args):
@@ -62,7 +65,7 @@ def test_nothing_to_do(manage):
 
 def test_sweep(ironic, pool, node_class, manage):
     over, touched, valid, finished, *at_work = held = [
-        hold(ironic, node_class) for _ in pool]
+        hold(ironic, node_class) for _ in pool[:7]]
     response = ironic.http.patch(
         f'/v1/nodes/{touched["node_uuid"]}', json=[
             {'op': 'add', 'path': '/instance_info/a', 'value': 'b'}])
@@ -83,20 +86,24 @@ def test_sweep(ironic, pool, node_class, manage):
 
 def test_audit(ironic, pool, node_class, manage):
     """It looks, and does nothing."""
-    locked, informed, over, valid, *at_work = held = [
+    locked, informed, over, valid, failed, uncleaned, *at_work = held = [
         hold(ironic, node_class, host='compute-1') for _ in pool]
     for each in locked, valid:
         ironic.set_node(each['node_uuid'], reservation='conductor-1')
     ironic.set_node(informed['node_uuid'], instance_info='{"a": "b"}')
     for each, state in zip(at_work, AT_WORK, strict=True):
         ironic.set_node(each['node_uuid'], provision_state=state)
-    lapse(ironic, locked, informed, over, *at_work)
+    for each, state in zip((failed, uncleaned), LEFT, strict=True):
+        ironic.set_node(each['node_uuid'], provision_state=state)
+    lapse(ironic, locked, informed, over, failed, uncleaned, *at_work)
     done = manage('audit')
     assert done.returncode == 1
     *lines, last = done.stdout.splitlines()
-    assert last == '2 reservations past their lease'
+    assert last == '4 reservations past their lease'
     for each, said in ((locked, 'node locked by conductor-1'),
-                       (informed, 'instance_info')):
+                       (informed, 'instance_info'),
+                       (failed, 'node is deploy failed'),
+                       (uncleaned, 'node is clean failed')):
         line, = (line for line in lines if each['instance_uuid'] in line)
         for word in (each['node_uuid'], 'compute-1', '2001-02-03 04:05:06',
                      said):

@@ -201,6 +201,7 @@ def test_one_instance_is_held_once(ironic, api, node_class, clients):
     assert len(agreement(ironic)) == 5
 
 
+@pytest.mark.long
 def test_one_instance_is_held_for_one_spec(ironic, api, node_class, clients):
     instance_uuid = str(uuid.uuid4())
     seen = clients(*(

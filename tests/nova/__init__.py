@@ -9,8 +9,11 @@ one process; Ironic is a process of its own. They need testtools' runner:
 from importlib import metadata
 import os
 
+#: Nova's release, such as 34 for 2026.2.
+NOVA = int(metadata.version('nova').split('.')[0])
+
 # Before Nova 34 the fixtures need eventlet, as which nova-compute runs there.
-if int(metadata.version('nova').split('.')[0]) >= 34:
+if NOVA >= 34:
     os.environ['OS_NOVA_DISABLE_EVENTLET_PATCHING'] = '1'
 # The seconds after which a test that hangs has failed.
 os.environ.setdefault('OS_TEST_TIMEOUT', '300')

@@ -115,6 +115,9 @@ class TestCase(testtools.testcase.WithAttributes, helpers.Helpers,
         self._config = {}
         self._compute_ids = {}
         self.useFixture(fixtures.MonkeyPatch(
+            'nova.virt.node.read_local_node_uuid',
+            lambda: self._compute_ids.get(CONF.host)))
+        self.useFixture(fixtures.MonkeyPatch(
             'nova.virt.node.get_local_node_uuid', self._compute_id))
         for host in self.hosts:
             self.start_compute(host)

@@ -17,6 +17,7 @@ NODE = {'resource_class': 'gold', 'properties': {
     'memory_mb': 4096, 'cpus': 4, 'local_gb': 100, 'cpu_arch': 'x86_64'}}
 
 HOLD = 'POST', '/v1/reservations'
+RENEW = 'PATCH', '/v1/reservations/.*'
 
 
 class Wire(fixtures.Fixture):

@@ -4,7 +4,9 @@
 import contextlib
 import http.server
 import json
+import selectors
 import threading
+from unittest import mock
 
 from nova.tests import fixtures
 
@@ -75,7 +77,10 @@ class Neutron(http.server.ThreadingHTTPServer):
 
 @contextlib.contextmanager
 def neutron():
-    with Neutron(('127.0.0.1', 0), _Handler) as server:
+    # The one that the server has chosen would block all of a process in which
+    # eventlet has replaced threads, as it does before Nova 33.
+    with mock.patch('socketserver._ServerSelector', selectors.SelectSelector
+                    ), Neutron(('127.0.0.1', 0), _Handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:

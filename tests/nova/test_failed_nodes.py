@@ -7,6 +7,7 @@ import uuid
 
 import fixtures
 from nova import context
+from nova import exception
 from nova import objects
 from nova.tests.functional.api import client as api
 
@@ -129,8 +130,7 @@ class TestNode(faults.TestCase):
         # it is deployed, when none is.
         self.wire.on(*faults.HOLD, faults.after(take))
         servers = [self.boot_with_port('ERROR')]
-        self.wire.on(*faults.HOLD, faults.after(lambda: None))
-        self.wire.on(*faults.HOLD, faults.after(take))
+        self.wire.on(*faults.RENEW, faults.after(take))
         servers.append(self.boot(self.flavor(), 'ERROR'))
         for server in servers:
             self.assert_aborted(server,
@@ -288,7 +288,9 @@ class TestNode(faults.TestCase):
             driver.clean_networks_preparation(instance, vifs)
             driver.failed_spawn_cleanup(instance)
             driver.unplug_vifs(instance, vifs)
-            driver.destroy(ctxt, instance, vifs)
+            # After this error Nova keeps its ports, too.
+            self.assertRaises(exception.InstancePowerOffFailure,
+                              driver.destroy, ctxt, instance, vifs)
         self.assertEqual(traces, self.traces())
         self.delete(server)
         self.assert_free(server)

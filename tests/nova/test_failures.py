@@ -53,8 +53,8 @@ class TestHold(faults.TestCase):
             1, len(self.wire.sent(*faults.HOLD))))
         locked(None)
         server = self.wait_for_status(server, 'ACTIVE')
-        self.assertEqual([server['OS-EXT-SRV-ATTR:host']] * 3, [
-            body['host'] for body in self.wire.sent(*faults.HOLD)][:3])
+        self.assertEqual({server['OS-EXT-SRV-ATTR:host']}, {
+            body['host'] for body in self.wire.sent(*faults.HOLD)})
         self.delete(server)
         # None does.
         self.be_impatient()
@@ -81,8 +81,25 @@ class TestHold(faults.TestCase):
             self.start_compute(host, ironic={'shard': shard})
         server = self.boot(self.flavor(capabilities='fast'))
         self.assertEqual('compute-2', server['OS-EXT-SRV-ATTR:host'])
-        self.assertEqual(['compute-1', 'compute-2'], [
-            body['host'] for body in self.wire.sent(*faults.HOLD)][:2])
+        # The first one asks whether the whole fleet has any.
+        self.assertEqual(['compute-1', 'compute-1', 'compute-2'], [
+            body['host'] for body in self.wire.sent(*faults.HOLD)])
+        self.delete(server)
+        # No host has what this one wants, so none but the first is asked.
+        self.wire.requests.clear()
+        server = self.boot(self.flavor(capabilities='slow'), 'ERROR')
+        self.assert_aborted(server, 'no free node matches capabilities:slow')
+        first, everywhere = self.wire.sent(*faults.HOLD)
+        self.assertEqual(first['host'], everywhere['host'])
+        self.assertIsNone(everywhere['shard'])
+        self.delete(server)
+        # Where that cannot be asked, the next one is tried.
+        self.be_impatient()
+        self.wire.on(*faults.HOLD, lambda go_on: go_on())
+        self.wire.on(*faults.HOLD, faults.cut, times=999)
+        server = self.boot(self.flavor(capabilities='slow'), 'ERROR')
+        self.assertIn('Exhausted all hosts', server['fault']['message'])
+        self.wire.heal()
         self.delete(server)
         self.assert_nothing_left()
 
@@ -197,7 +214,7 @@ class TestLease(faults.TestCase):
         self.assertGreater(renewed['expires_at'], short['expires_at'])
         self.assertEqual(short['node_uuid'], renewed['node_uuid'])
         # It fails while it is renewed again: what is released stays so.
-        self.wire.on(*faults.HOLD, faults.before(renewal))
+        self.wire.on(*faults.RENEW, faults.before(renewal))
         periodic = threading.Thread(target=self.run_periodic)
         periodic.start()
         renewal.wait()
@@ -216,8 +233,28 @@ class TestLease(faults.TestCase):
         self.run_periodic()
         self.delete(server)
         self.run_periodic()
-        self.assertEqual([], self.wire.sent(*faults.HOLD))
+        self.assertEqual([], self.wire.sent(*faults.RENEW))
         self.assert_nothing_left()
+
+    @base.long
+    def test_renewal_takes_nothing_back(self):
+        """A hold that has moved to another host is not renewed or moved."""
+        self.start_compute('compute-1')
+        slow = self.gate()
+        self.wire.on('PATCH', '/v1/nodes/.*', faults.gated_cut(slow))
+        server = self.boot(self.flavor(), None)
+        slow.wait()
+        self.ironic.http.patch(f'/v1/reservations/{server["id"]}', json=[
+            {'op': 'replace', 'path': '/host', 'value': 'another'}])
+        [before] = self.ironic.reservations()
+        self.run_periodic()
+        self.assertEqual([before], self.ironic.reservations())
+        slow.open()
+        self.wait_for_status(server, 'ERROR')
+        self.assertEqual([before], self.ironic.reservations())
+        self.assertEqual(1, len(self.wire.sent(*faults.HOLD)))
+        self.delete(server)
+        self.ironic.http.delete(f'/v1/reservations/{server["id"]}')
 
 
 class TestService(faults.TestCase):
@@ -233,10 +270,18 @@ class TestService(faults.TestCase):
                 (others, f'compute_id {others} is of host compute-2'),
                 (str(uuid.uuid4()), f'has the compute_id {ours} in the')):
             self._compute_ids['compute-1'] = wrong
+            before = dict(self._compute_ids)
             refused = self.assertRaises(
                 exception.InvalidConfiguration,
                 self.start_compute, 'compute-1')
             self.assertIn(message, str(refused))
+            self.assertEqual(before, self._compute_ids)
+        # A host that has lost its file is not given another one.
+        del self._compute_ids['compute-1']
+        refused = self.assertRaises(exception.InvalidConfiguration,
+                                    self.start_compute, 'compute-1')
+        self.assertIn(f'{ours} in the database, but none here', str(refused))
+        self.assertNotIn('compute-1', self._compute_ids)
         self._compute_ids['compute-1'] = ours
         self.start_compute('compute-1')
         self.assertEqual({'compute-1', 'compute-2'}, set(self.providers()))
@@ -277,11 +322,14 @@ class TestService(faults.TestCase):
         server = self.boot(self.flavor())
         node = self.ironic.node_of(server)
         self.sql('DELETE FROM reservations')
-        self.delete(server, wait=False)
-        self.wait_for_status(server, 'ERROR')
-        self.assertIn('is not reserved', self.fault_of(server))
-        self.assertEqual('active',
-                         self.ironic.node_of(server).provision_state)
+        # Also in a state that a later Ironic brings.
+        for state in 'new', 'active':
+            self.sql('UPDATE nodes SET provision_state = :s', s=state)
+            self.delete(server, wait=False)
+            self.wait_for_status(server, 'ERROR')
+            self.assertIn('is not reserved', self.fault_of(server))
+            self.assertEqual(state,
+                             self.ironic.node_of(server).provision_state)
         self.ironic.baremetal.set_node_provision_state(node, 'deleted')
         self.ironic.settle([node], provision_state='available')
         self.delete(server)

@@ -9,6 +9,7 @@ from nova import exception
 from nova.tests import fixtures as nova_fixtures
 from openstack.baremetal.v1 import _proxy as openstack_baremetal
 
+import tests.nova
 from tests.nova import base
 from tests.nova import networking
 from tools import services
@@ -146,8 +147,11 @@ class TestHardware(base.TestCase):
         server = self.boot(self.flavor())
         self._power(server)
         self._rescue(server)
-        self._vnc_console(server)
-        self._serial_console(server)
+        if tests.nova.NOVA >= 33:
+            # Before, Nova's own driver has no graphical console, and the
+            # serial one goes by what that has enabled.
+            self._vnc_console(server)
+            self._serial_console(server)
 
     def power_state(self, server):
         return self.ironic.node_of(server).power_state

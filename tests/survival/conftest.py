@@ -31,6 +31,7 @@ def conf_file(tmp_path_factory):
             tmp_path_factory.mktemp('api') / 'ironic.conf', {
                 'DEFAULT': {**services.FAKE_HARDWARE,
                             'auth_strategy': 'noauth'},
+                'healthcheck': {'enabled': True, 'backends': 'reservations'},
                 'database': {'connection': database_url, **options}})
     return write
 

@@ -212,14 +212,22 @@ def test_quorum_is_lost(galera, apis, fleet):
                                       timeout=15), calls):
                 assert answer.status_code == 503
                 assert int(answer.headers['Retry-After'])
+        assert {healthy(api) for api in apis} == {False}
         for member in others:
             member.join(galera.members)
         for member in galera.members:
             member.wait()
         all_work(apis)
+        assert {healthy(api) for api in apis} == {True}
         crowd.work(1)
     agree(galera, crowd.holds)
     assert workers(apis) == before
+
+
+def healthy(api):
+    answer = requests.get(f'{api.url}/healthcheck', timeout=15)
+    assert answer.status_code in (200, 503)
+    return answer.status_code == 200
 
 
 # What has happened on another member

@@ -10,8 +10,15 @@ integers = st.none() | st.integers(0, request_spec.MAX_INT) | st.sampled_from(
 
 
 def text(longest=255, least=0):
+    """Values, which may be any text."""
     return st.text(st.characters(exclude_characters='\0',
                                  exclude_categories=['Cs']),
+                   min_size=least, max_size=longest)
+
+
+def name(longest=255, least=0):
+    """Names, which may have no control characters and no line separators."""
+    return st.text(st.characters(exclude_categories=['Cs', 'Cc', 'Zl', 'Zp']),
                    min_size=least, max_size=longest)
 
 
@@ -30,7 +37,7 @@ _keys = st.sampled_from([
     'trait:CUSTOM_X', 'trait2:CUSTOM_X', 'trait:x', 'reservations:match',
     'reservations:trait:CUSTOM_X', 'reservations:candidate_nodes', 'hw:x',
     'hw_architecture', 'hw_firmware_type', 'hypervisor_type', 'img_hv_type'])
-strings = st.none() | st.dictionaries(_keys | text(60, 1), values, max_size=6)
+strings = st.none() | st.dictionaries(_keys | name(60, 1), values, max_size=6)
 
 
 def requests():
@@ -39,14 +46,14 @@ def requests():
                          'swap', 'vcpu_weight'), integers),
         'rxtx_factor': integers | st.floats(0, 10),
         **dict.fromkeys(('name', 'flavorid', 'conductor_group'),
-                        st.none() | text(30)),
+                        st.none() | name(30)),
         **dict.fromkeys(('host', 'project_id', 'user_id', 'shard',
-                         'resource_class'), st.none() | text(30, 1)),
+                         'resource_class'), st.none() | name(30, 1)),
         'instance_uuid': st.none() | st.uuids().map(str),
         'extra_specs': strings,
         'image': st.none() | st.fixed_dictionaries({}, optional={
-            'id': st.none() | text(30), 'properties': strings,
+            'id': st.none() | name(30), 'properties': strings,
             'min_ram': integers, 'min_disk': integers}),
-        'candidate_nodes': st.none() | st.lists(text(30, 1), min_size=1,
+        'candidate_nodes': st.none() | st.lists(name(30, 1), min_size=1,
                                                 max_size=4),
     })

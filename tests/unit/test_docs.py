@@ -90,7 +90,9 @@ CAPACITY = '/v1/reservations/capacity'
     ('POST', COLLECTION, 'body', schema.REQUEST_SPEC),
     ('GET', COLLECTION, 'query', schema.LIST),
     ('GET', ONE, 'query', schema.SHOW),
-    ('DELETE', ONE, 'query', schema.DELETE),
+    ('PATCH', ONE, 'query', schema.WRITE),
+    ('PATCH', ONE, 'body', schema.PATCH['items']),
+    ('DELETE', ONE, 'query', schema.WRITE),
     ('GET', CAPACITY, 'query', schema.CAPACITY),
 ])
 def test_what_a_call_takes(method, path, place, known):
@@ -103,6 +105,7 @@ def test_what_a_call_takes(method, path, place, known):
      {*types.FIELDS, *attributes(types.DryRun), *EXPLANATION}),
     ('GET', COLLECTION, {'reservations', 'next'}),
     ('GET', ONE, {*types.FIELDS}),
+    ('PATCH', ONE, set()),
     ('DELETE', ONE, set()),
     ('GET', CAPACITY,
      attributes(types.Capacity) | attributes(types.Profile)),
@@ -160,6 +163,10 @@ def test_samples_are_what_is_taken_and_given():
     spec = request_spec.RequestSpec.from_dict(request)
     made = SAMPLES['reservation-create-response.json']
     assert made['request_spec'] == json.loads(spec.canonical)
+
+    conf.register_opts()
+    assert schema.changes(SAMPLES['reservation-update-request.json']) == {
+        'host': 'compute-2', 'lease': 3600}
 
     page = SAMPLES['reservation-list-response.json']
     shown = SAMPLES['reservation-show-response.json']

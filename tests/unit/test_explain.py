@@ -136,7 +136,7 @@ def test_reasons_in_their_order_lock_last(reasons):
         *((node(), reason, number) for number, reason
           in enumerate(reasons, start=1)))
     assert [each['by'] for each in explanation['eliminated']] == [
-        'reserved', 'allocated', 'maintenance', 'not available', 'retired',
+        'allocated', 'reserved', 'maintenance', 'not available', 'retired',
         'power state unknown', 'child node', 'locked']
     assert explanation['nearest'] is None
 

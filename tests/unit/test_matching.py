@@ -1,54 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which nodes satisfy a request, and which of them fits best: tables."""
-
-import itertools
-import json
-import random
+"""Which nodes satisfy a request: tables."""
 
 import pytest
 
-from ironic_reservations import exception
 from ironic_reservations import matching
 from ironic_reservations import request_spec
-
-UUID = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
-
-
-def make_spec(body, match='at_least'):
-    return request_spec.RequestSpec.from_dict(body, match)
-
-
-def make_node(properties=None, **fields):
-    """A node; ``properties`` is a dict, or text as the column has it."""
-    if isinstance(properties, dict):
-        properties = json.dumps(properties)
-    return matching.Node(**{'id': 1, 'uuid': UUID, 'properties': properties,
-                            **fields})
-
-
-def make_matcher(body, match='at_least'):
-    return matching.Matcher(make_spec(body, match))
-
-
-def matches(body, node, match='at_least'):
-    return make_matcher(body, match).matches(node)
-
-
-def table(*rows):
-    """Rows of an id, a request's body, a node and whether it matches."""
-    return pytest.mark.parametrize(
-        'body, node, expected', [row[1:] for row in rows],
-        ids=[row[0] for row in rows])
-
-
-def specs(extra_specs, **body):
-    """A request with these extra_specs that any size of node satisfies."""
-    return {'memory_mb': 0, 'extra_specs': extra_specs, **body}
-
-
-def image(**properties):
-    return {'memory_mb': 0, 'image': {'properties': properties}}
-
+from tests.unit.tables import UUID
+from tests.unit.tables import image
+from tests.unit.tables import make_matcher
+from tests.unit.tables import make_node
+from tests.unit.tables import make_spec
+from tests.unit.tables import matches
+from tests.unit.tables import specs
+from tests.unit.tables import table
 
 # Sizes
 
@@ -563,67 +527,6 @@ def test_constraints_are_named_in_a_stable_order():
         'capabilities:boot_mode=uefi']
 
 
-# Which of several
-
-ASKED = {'memory_mb': 1000, 'vcpus': 10, 'root_gb': 100,
-         'extra_specs': {'trait:CUSTOM_A': 'required',
-                         'capabilities': 'gpu'}}
-
-
-def sized(memory_mb, cpus, local_gb, capabilities='gpu:1', traits='A'):
-    return make_node(
-        {'memory_mb': memory_mb, 'cpus': cpus, 'local_gb': local_gb,
-         'capabilities': capabilities},
-        traits=frozenset(f'CUSTOM_{name}' for name in traits))
-
-
-@pytest.mark.parametrize('best_first', [
-    # The sum of what each has too much, relative to what was asked for:
-    # 0; 0.1 + 0.1; 0.5; 1.
-    [sized(1000, 10, 100), sized(1100, 11, 100), sized(1000, 15, 100),
-     sized(2000, 10, 100)],
-    # Relative: 500 MiB more are less than 10 CPUs more.
-    [sized(1500, 10, 100), sized(1000, 20, 100)],
-    # Then what was not asked for, traits and capabilities alike.
-    [sized(1000, 10, 100), sized(1000, 10, 100, traits='AB'),
-     sized(1000, 10, 100, 'gpu:1,x:1', traits='AB'),
-     sized(1000, 10, 100, traits='ABCD')],
-    # Size before traits.
-    [sized(1000, 10, 100, traits='ABCD'), sized(1001, 10, 100)],
-    # Then memory, CPUs, disk: 1 CPU more weighs as 100 MiB or 10 GiB more.
-    [sized(1000, 10, 110), sized(1000, 11, 100), sized(1100, 10, 100)],
-], ids=['oversize', 'relative', 'unasked', 'size-first', 'absolute'])
-def test_best_fit(best_first):
-    matcher = make_matcher(ASKED)
-    for order in itertools.islice(itertools.permutations(best_first), 24):
-        found = sorted(order, key=matcher.fit)
-        assert found == best_first
-
-
-def test_best_fit_of_sizes_that_nobody_asked_for():
-    """Nothing to divide by; memory, CPUs, disk decide."""
-    matcher = make_matcher({'resource_class': 'gold', 'memory_mb': 0})
-    best_first = [make_node({'memory_mb': memory_mb, 'cpus': cpus})
-                  for memory_mb, cpus in ((0, 9), (1, 0), (1, 2), (5, 1))]
-    shuffled = random.sample(best_first, len(best_first))
-    assert sorted(shuffled, key=matcher.fit) == best_first
-
-
-def test_boot_mode_of_the_image_is_asked_for():
-    matcher = make_matcher(image(hw_firmware_type='uefi'))
-    plain, uefi, more = (make_node({'capabilities': text})
-                         for text in ('', 'boot_mode:uefi', 'other:1'))
-    assert matcher.fit(plain) == matcher.fit(uefi)
-    assert matcher.fit(plain) < matcher.fit(more)
-
-
-def test_equals_fit_equally():
-    """Which of them it is, is left to chance."""
-    matcher = make_matcher(ASKED)
-    assert (matcher.fit(sized(1100, 10, 100))
-            == matcher.fit(sized('1100', '10.0', 100)))
-
-
 # For whom
 
 @pytest.mark.parametrize('owner, lessee, expected', [
@@ -635,30 +538,3 @@ def test_project_sees_what_it_owns_or_leases(owner, lessee, expected):
     node = make_node(owner=owner, lessee=lessee)
     assert matching.Matcher(spec, 'mine').visible(node) is expected
     assert matching.Matcher(spec).visible(node) is True
-
-
-# What cannot be asked
-
-@pytest.mark.parametrize('body, field', [
-    (specs({'resources:CUSTOM_GOLD': '2'}),
-     'extra_specs.resources:CUSTOM_GOLD'),
-    (specs({'resources:CUSTOM_GOLD': '-1'}),
-     'extra_specs.resources:CUSTOM_GOLD'),
-    (specs({'resources:CUSTOM_GOLD': 'one'}),
-     'extra_specs.resources:CUSTOM_GOLD'),
-    (specs({'resources:CUSTOM_GOLD': ''}),
-     'extra_specs.resources:CUSTOM_GOLD'),
-    (specs({'resources2:CUSTOM_GOLD': '2'}),
-     'extra_specs.resources2:CUSTOM_GOLD'),
-    (specs({'resources:VCPU': '\u0664'}), 'extra_specs.resources:VCPU'),
-    (specs({'resources:CUSTOM_GOLD': '1', 'resources:CUSTOM_SILVER': '1'}),
-     'resource_class'),
-    (specs({'resources:CUSTOM_GOLD': '1', 'resources1:CUSTOM_SILVER': '1'}),
-     'resource_class'),
-    (specs({'resources:CUSTOM_GOLD': '1'}, resource_class='silver'),
-     'resource_class'),
-], ids=str)
-def test_node_is_one_unit_of_one_class(body, field):
-    with pytest.raises(exception.InvalidInput) as caught:
-        make_spec(body)
-    assert caught.value.field == field

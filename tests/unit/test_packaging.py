@@ -2,11 +2,12 @@
 """What is installed is what is in the tree, and it loads from there."""
 
 import pathlib
-import subprocess
 import sys
 import zipfile
 
 import pytest
+
+from tests import programs
 
 ROOT = pathlib.Path(__file__).parents[2]
 # As package_dir in setup.cfg.
@@ -36,20 +37,12 @@ for entry_point in found.entry_points:
 """
 
 
-def run(*command, **kwargs):
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, check=False, **kwargs)
-    assert done.returncode == 0, done.stdout
-    return done.stdout
-
-
 @pytest.fixture(scope='module')
 def wheel(tmp_path_factory):
     """The wheel as built from the sdist, so that this is complete too."""
     folder = tmp_path_factory.mktemp('dist')
-    run(sys.executable, '-m', 'build', '--no-isolation', '--outdir', folder,
-        ROOT)
+    programs.run(sys.executable, '-m', 'build', '--no-isolation', '--outdir',
+                 folder, ROOT)
     path, = folder.glob('*.whl')
     return path
 
@@ -70,9 +63,10 @@ def test_wheel_holds_the_tree(wheel):
 
 
 def test_entry_points_load_from_the_wheel(wheel, tmp_path):
-    run(sys.executable, '-m', 'pip', 'install', '--quiet', '--no-deps',
+    programs.run(
+        sys.executable, '-m', 'pip', 'install', '--quiet', '--no-deps',
         '--no-index', '--target', tmp_path / 'lib', wheel)
-    loaded = run(
+    loaded = programs.run(
         sys.executable, '-c', LOAD, str(tmp_path / 'lib'), cwd=tmp_path,
         env={'PYTHONPATH': str(tmp_path / 'lib')}).split('\n')
     assert 'ironic.api.middleware reservations' in loaded

@@ -12,6 +12,8 @@ from ironic_reservations import exception
 from ironic_reservations import request_spec
 from ironic_reservations.api import schema
 from tests.unit import bodies
+from tests.unit.tables import make_spec
+from tests.unit.tables import specs
 
 BODY = {
     'memory_mb': 1024, 'vcpus': 8, 'root_gb': 20,
@@ -197,3 +199,30 @@ def test_null_is_absent(body, data):
     chosen = data.draw(st.sets(st.sampled_from(absent)) if absent
                        else st.just(()))
     assert identity({**body, **dict.fromkeys(chosen)}) == expected
+
+
+# What cannot be asked
+
+@pytest.mark.parametrize('body, field', [
+    (specs({'resources:CUSTOM_GOLD': '2'}),
+     'extra_specs.resources:CUSTOM_GOLD'),
+    (specs({'resources:CUSTOM_GOLD': '-1'}),
+     'extra_specs.resources:CUSTOM_GOLD'),
+    (specs({'resources:CUSTOM_GOLD': 'one'}),
+     'extra_specs.resources:CUSTOM_GOLD'),
+    (specs({'resources:CUSTOM_GOLD': ''}),
+     'extra_specs.resources:CUSTOM_GOLD'),
+    (specs({'resources2:CUSTOM_GOLD': '2'}),
+     'extra_specs.resources2:CUSTOM_GOLD'),
+    (specs({'resources:VCPU': '\u0664'}), 'extra_specs.resources:VCPU'),
+    (specs({'resources:CUSTOM_GOLD': '1', 'resources:CUSTOM_SILVER': '1'}),
+     'resource_class'),
+    (specs({'resources:CUSTOM_GOLD': '1', 'resources1:CUSTOM_SILVER': '1'}),
+     'resource_class'),
+    (specs({'resources:CUSTOM_GOLD': '1'}, resource_class='silver'),
+     'resource_class'),
+], ids=str)
+def test_node_is_one_unit_of_one_class(body, field):
+    with pytest.raises(exception.InvalidInput) as caught:
+        make_spec(body)
+    assert caught.value.field == field

@@ -266,7 +266,7 @@ def test_good_list_query(query):
 
 @pytest.mark.parametrize('validator, name', [
     (schema.show_query, 'host'), (schema.create_query, 'host'),
-    (schema.delete_query, 'force')])
+    (schema.write_query, 'force')])
 def test_unknown_parameter_of_the_others(validator, name):
     assert refused(validator, {name: 'x'}) == name
 

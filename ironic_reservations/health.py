@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The health check of oslo.middleware that asks whether we can hold a node.
+
+Ironic answers /healthcheck itself, in front of its authentication. With
+``[healthcheck] backends = reservations`` it asks this, too.
+"""
+
+from oslo_log import log
+from oslo_middleware import healthcheck
+from oslo_middleware.healthcheck import pluginbase
+import webob.dec
+
+from ironic_reservations import conf
+from ironic_reservations.api import errors
+from ironic_reservations.db import engine
+from ironic_reservations.db import queries
+
+LOG = log.getLogger(__name__)
+
+PATH = '/healthcheck'
+
+
+class Backend(pluginbase.HealthcheckBaseExtension):
+    """Whether the database takes a write to our table."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        # Ironic may ask before it loads the plugin, or without doing so.
+        conf.register_opts()
+
+    def healthcheck(self, server_port):
+        try:
+            _write_nothing()
+        except Exception as error:
+            LOG.error('No node can be held: %s', error)
+            return pluginbase.HealthcheckResult(
+                available=False, reason='RESERVATIONS DATABASE UNAVAILABLE',
+                details='The table of reservations cannot be written to.')
+        return pluginbase.HealthcheckResult(
+            available=True, reason='OK',
+            details='The table of reservations can be written to.')
+
+
+@engine.retry
+def _write_nothing():
+    """Write to our table, but to no row of it.
+
+    A member of a cluster without a quorum, a database that is read-only and
+    one without the table refuse that. ``SELECT 1`` works on all of them.
+    """
+    with engine.transaction() as connection:
+        connection.execute(queries.delete(-1))
+
+
+def make_app():
+    """The application for all paths that are not ours, where no Ironic is."""
+    nothing = errors.envelope(404, 'Not Found')
+    if not conf.CONF.healthcheck.enabled:
+        return nothing
+    check = healthcheck.Healthcheck(nothing, conf.CONF)
+
+    @webob.dec.wsgify
+    def app(request):
+        # The path may be no text: webob's path_info would decode it.
+        path = request.environ.get('PATH_INFO', '').rstrip('/')
+        return check if path == PATH else nothing
+
+    return app

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a compute host is one row, or a row per node; and which host it is.
+
+Both are read from Nova's database when nova-compute starts.
+"""
+
+import threading
+
+from nova import context as nova_context
+from nova import exception
+from nova import objects
+from nova.virt import node as virt_node
+from oslo_log import log as logging
+
+from . import client
+from . import conf
+
+CONF = conf.CONF
+LOG = logging.getLogger(__name__)
+
+#: How many deleted instances are read at once. They may be those of years.
+_PAGE = 1000
+
+
+class Mode:
+    """Whether a host is one row; decided once in the life of the process.
+
+    :param host: the name of the compute host.
+    :param reservations: a client.Client.
+    """
+
+    def __init__(self, host, reservations):
+        self._host = host
+        self._client = reservations
+        self._one_row = None
+        self._deciding = threading.Lock()
+
+    @property
+    def known(self):
+        """Whether the host is one row; None as long as it is not decided."""
+        return self._one_row
+
+    @property
+    def one_row(self):
+        """Whether the host is one row, rather than a row per node.
+
+        :raises: VirtDriverNotReady while it cannot be decided.
+        """
+        if self._one_row is None:
+            with self._deciding:
+                if self._one_row is None:
+                    self._one_row = self._decide()
+        return self._one_row
+
+    def _decide(self):
+        """Decide it by [reservations] mode, the rows there are, and Ironic."""
+        ctxt = nova_context.get_admin_context()
+        used = {row.hypervisor_hostname for row in _rows(self._host)} | {
+            instance.node for instance in objects.InstanceList.get_by_host(
+                ctxt, self._host, expected_attrs=[]) if instance.node}
+        per_node = used - {self._host}
+        mode = CONF.reservations.mode
+        if mode == 'auto' and self._host in used or mode == 'reservations':
+            if per_node:
+                LOG.warning(
+                    'Host %s is one row, but has rows or instances of %d '
+                    'nodes: delete these instances.', self._host,
+                    len(per_node))
+            return True
+        if mode == 'auto' and per_node:
+            LOG.warning(
+                'Host %s has rows or instances of %d nodes and stays with a '
+                'row per node, which is deprecated. To make it one row: '
+                'delete its instances, stop nova-compute, delete its compute '
+                'service ("openstack compute service delete"), and start '
+                'nova-compute again.', self._host, len(per_node))
+            return False
+        if mode == 'auto' and self._endpoint_is_present():
+            LOG.info('Ironic reserves nodes: host %s is one row', self._host)
+            return True
+        LOG.warning(
+            'Host %s has a row per node, which is deprecated%s. To make it '
+            'one row, install ironic-reservations on the hosts of Ironic\'s '
+            'API, add "reservations" to [api] middleware in ironic.conf, '
+            'leave [reservations] mode in nova.conf at its default, and '
+            'delete this compute service while nova-compute is stopped. '
+            'peer_list cannot be changed without a restart any more.',
+            self._host, '' if mode == 'per_node' else
+            ', as this Ironic has no /v1/reservations')
+        if self._host in used:
+            LOG.warning('Host %s was one row; nothing can be built on that '
+                        'row, and it goes when its instances are gone.',
+                        self._host)
+        return False
+
+    def _endpoint_is_present(self):
+        try:
+            return self._client.is_present()
+        except client.Failure as e:
+            LOG.error('Whether Ironic has /v1/reservations is not known: %s',
+                      e)
+            raise exception.VirtDriverNotReady()
+
+
+def identify(host):
+    """Return the UUID of a host's one row: Nova's own ``compute_id``.
+
+    Nova checks for other drivers that the host is the one that the database
+    knows, but not for one that has "ironic" in its name
+    (``_ensure_existing_node_identity`` in ``nova/compute/manager.py``),
+    because Nova's own has many rows. A host that has no ``compute_id`` yet is
+    given one only after it was checked.
+
+    :raises: InvalidConfiguration, which ends nova-compute.
+    """
+    compute_id = virt_node.read_local_node_uuid()
+    if compute_id:
+        _check_not_of_another(compute_id, host)
+    for row in _rows(host):
+        if row.hypervisor_hostname == host and row.uuid != compute_id:
+            raise exception.InvalidConfiguration(
+                f'Host {host} has the compute_id {row.uuid} in the database, '
+                f'but {compute_id or "none"} here: restore the file '
+                f'compute_id.')
+    return virt_node.get_local_node_uuid()
+
+
+def _check_not_of_another(compute_id, host):
+    try:
+        row = objects.ComputeNode.get_by_uuid(
+            nova_context.get_admin_context(), compute_id)
+    except exception.ComputeHostNotFound:
+        return
+    if row.host != host:
+        raise exception.InvalidConfiguration(
+            f'compute_id {compute_id} is of host {row.host}, but this host is '
+            f'{host}: either [DEFAULT] host has changed, or the file is '
+            f'another host\'s.')
+
+
+def _rows(host):
+    """The rows of a host in Nova's table of compute nodes."""
+    try:
+        return objects.ComputeNodeList.get_all_by_host(
+            nova_context.get_admin_context(), host)
+    except exception.NotFound:
+        return []
+
+
+def deleted_per_node(host, carried):
+    """Return the instances that a host has left behind on rows per node.
+
+    What is deleted while its host is down is torn down when the host is up
+    again. A host that has become one row meanwhile does not look at the rows
+    that it had before, so it looks here, once.
+
+    :param carried: function without arguments that returns the instances
+        that Ironic's nodes carry, a container of UUIDs. It is called only
+        where there are any to be looked for.
+    :returns: set of UUIDs of instances that Nova has deleted.
+    """
+    ctxt = nova_context.get_admin_context(read_deleted='yes')
+    deleted, page, last = set(), [None], None
+    while page:
+        page = objects.InstanceList.get_by_filters(
+            ctxt, {'host': host, 'deleted': True}, expected_attrs=[],
+            limit=_PAGE, marker=last)
+        deleted |= {instance.uuid for instance in page
+                    if instance.node not in (None, host)}
+        last = page[-1].uuid if page else None
+    return deleted.intersection(carried()) if deleted else set()

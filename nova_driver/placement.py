@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The allocations of a host's one provider in Placement."""
+
+import functools
+import time
+
+from keystoneauth1 import exceptions as ksa_exc
+from nova import context as nova_context
+from nova import exception
+from nova import objects
+from nova.compute import vm_states
+from nova.scheduler import utils as scheduler_utils
+from oslo_log import log as logging
+
+from . import client
+from . import conf
+from . import fleet
+
+CONF = conf.CONF
+LOG = logging.getLogger(__name__)
+
+#: Seconds until an allocation that could not be made is tried again.
+_PAUSE = 600
+
+#: Columns of Nova's compute_nodes in which the resource tracker adds up what
+#: instances use. They have 32 bits.
+_SUMS = ('vcpus_used', 'memory_mb_used', 'local_gb_used')
+
+
+def adapt_tracker(tracker, host):
+    """Have Nova's resource tracker bear many large instances on one row.
+
+    Nova asks Placement for the allocations of each instance of the provider,
+    one by one, at every claim, deletion and periodic task. Only drivers that
+    reshape their providers, and PCI devices in Placement, need them. Nor does
+    Nova expect that the instances of one row have more than 2 PiB of memory.
+
+    :param tracker: nova.compute.resource_tracker.ResourceTracker.
+    :param host: the name of the row.
+    """
+    reportclient = tracker.reportclient
+    allocations = reportclient.get_allocations_for_provider_tree
+    update_usage = tracker._update_usage
+
+    @functools.wraps(allocations)
+    def get_allocations_for_provider_tree(context, nodename):
+        if nodename == host and not CONF.pci.report_in_placement:
+            return {}
+        return allocations(context, nodename)
+
+    @functools.wraps(update_usage)
+    def _update_usage(usage, nodename, sign=1):
+        update_usage(usage, nodename, sign)
+        row = tracker.compute_nodes[nodename]
+        for name in _SUMS:
+            setattr(row, name, min(getattr(row, name), fleet.MAX_INT))
+
+    reportclient.get_allocations_for_provider_tree = (
+        get_allocations_for_provider_tree)
+    tracker._update_usage = _update_usage
+
+
+class Allocations:
+    """The allocations of a host's provider.
+
+    :param reportclient: nova.scheduler.client.report.SchedulerReportClient.
+    :param host: the name of the host and of its row.
+    :param compute_id: UUID of the row and of the provider.
+    """
+
+    def __init__(self, reportclient, host, compute_id):
+        self._reportclient = reportclient
+        self._host = host
+        self._compute_id = compute_id
+        # When one that Placement has not taken is tried again, by the UUID of
+        # the instance.
+        self._next_try = {}
+
+    def read(self):
+        """Return the allocations by consumer; None where Placement is away.
+
+        :returns: dict of the UUID of a consumer, which is an instance or a
+            migration, and a dict with its ``resources``.
+        """
+        try:
+            return self._reportclient.get_allocations_for_resource_provider(
+                nova_context.get_admin_context(),
+                self._compute_id).allocations
+        except (exception.ResourceProviderAllocationRetrievalFailed,
+                ksa_exc.ClientException) as e:
+            # A host that has never started has no provider yet.
+            LOG.info('The allocations of host %s are not known: %s',
+                     self._host, e)
+            return None
+
+    def put_back(self, present, reservations):
+        """Make allocations anew that Nova has lost.
+
+        Nova deletes the allocation of an instance whose rebuild was refused
+        or has failed, although the instance stays on the host.
+
+        :param present: what ``read`` has returned.
+        :param reservations: a client.Client. Only those instances are given
+            an allocation whose nodes this host holds.
+        """
+        ctxt = nova_context.get_admin_context()
+        for instance in objects.InstanceList.get_by_host_and_node(
+                ctxt, self._host, self._host, expected_attrs=[]):
+            if (instance.uuid in present
+                    or self._next_try.get(instance.uuid, 0) > time.monotonic()
+                    or instance.task_state is not None
+                    or instance.vm_state == vm_states.BUILDING
+                    or vm_states.allow_resource_removal(instance.vm_state)):
+                continue
+            self._next_try[instance.uuid] = time.monotonic() + _PAUSE
+            try:
+                held = reservations.get(instance.uuid)
+                if held and held['host'] == self._host:
+                    self._allocate(ctxt, instance)
+            # Nova parses whatever Placement, or a proxy, answers.
+            except (client.Failure, exception.NovaException, ValueError,
+                    KeyError) as e:
+                LOG.warning('The allocation that is missing is not made: %s',
+                            e, instance=instance)
+
+    def _allocate(self, ctxt, instance):
+        # Only for a consumer that Placement does not know: whoever has made
+        # an allocation meanwhile knew better.
+        made = self._reportclient.put_allocations(ctxt, instance.uuid, {
+            'allocations': {self._compute_id: {
+                'resources': scheduler_utils.resources_from_flavor(
+                    instance, instance.flavor)}},
+            'project_id': instance.project_id, 'user_id': instance.user_id,
+            'consumer_generation': None})
+        if made:
+            del self._next_try[instance.uuid]
+            LOG.info('The allocation that was missing is made again',
+                     instance=instance)
+        else:
+            LOG.warning('Placement does not take the allocation that is '
+                        'missing', instance=instance)
+
+
+def classes(present):
+    """Return the names of the resource classes of which there are any.
+
+    :param present: what ``Allocations.read`` has returned.
+    """
+    return present and {name for each in present.values()
+                        for name in each['resources']}

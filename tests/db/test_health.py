@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The health check notices what keeps a node from being held."""
+
+import pytest
+import sqlalchemy as sa
+
+from ironic_reservations import health
+from ironic_reservations.db import engine as db_engine
+from tests.db import conftest
+
+
+def check():
+    return health.Backend(None, {}).healthcheck(80)
+
+
+def test_healthy(fleet):
+    assert check().available
+
+
+def test_without_our_table(fleet, database):
+    with database.engine.begin() as connection:
+        connection.execute(sa.text('ALTER TABLE reservations RENAME TO r'))
+    try:
+        found = check()
+    finally:
+        with database.engine.begin() as connection:
+            connection.execute(sa.text(
+                'ALTER TABLE r RENAME TO reservations'))
+    assert not found.available
+    assert found.reason == 'RESERVATIONS DATABASE UNAVAILABLE'
+    assert check().available
+
+
+@pytest.fixture
+def read_only(database):
+    """An engine on the database, which takes no writes."""
+    if database.engine.dialect.name == 'sqlite':
+        path = database.engine.url.database
+        yield conftest.connect(f'sqlite:///file:{path}?mode=ro&uri=true')
+        return
+    # As an account without SUPER meets it where read_only is set.
+    yield conftest.connect(database.engine.url.update_query_dict({
+        'init_command': 'SET SESSION TRANSACTION READ ONLY'
+    }).render_as_string(False))
+
+
+def test_read_only(fleet, read_only, monkeypatch):
+    monkeypatch.setattr(db_engine, 'get_engine', lambda: read_only)
+    with read_only.connect() as connection:
+        assert connection.scalar(sa.text('SELECT 1')) == 1
+    assert not check().available
+    read_only.dispose()

@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests, most of them bad, and what the contract says of each.
+
+``verdict`` is written from the documentation of the API alone, and shares
+nothing with the application, so that each finds the errors of the other.
+"""
+
+import dataclasses
+import json
+import urllib.parse
+import uuid
+
+OURS = '/v1/reservations'
+NODE_CLASS = 'test.hostile'
+
+KNOWN = str(uuid.uuid4())
+LARGEST = 2 ** 31 - 1
+
+TEXTS = ['a', 'x' * 255, 'x' * 256, '', ' ', 'compute-1', '\u6f22',
+         '\U0001f600', 'a\nb', 'a\x1b[0m', 'a\x00b', '\ud800', "' OR 1=1 --",
+         '%s%n', '../../passwd', '${x}', 'NaN', '\u2028', 'x' * 5000]
+SIZES = [0, 1, 1024, LARGEST, LARGEST + 1, -1, 10 ** 40, 1.0, 1.5, True, '1',
+         None, float('nan'), float('inf'), [1], {}]
+VALUES = [*TEXTS, None, 1, True, [], {}]
+EXPRESSIONS = {'>= 2': True, '<or> a <or> b': True, '<in> a': True,
+               '<all-in> a b': True, '== x': False, '>=': False,
+               '<range-in> [ 1 2 ]': True, '<range-in> 1 2': False,
+               's== a': True, '!= 4': True, '<or>': False, 'plain': True}
+UUIDS = [KNOWN, KNOWN.upper(), str(uuid.uuid4()), 'x', '', KNOWN[:-1],
+         KNOWN.replace('-', ''), None, 5]
+
+
+@dataclasses.dataclass
+class Request:
+    """A request as it is sent.
+
+    :param body: bytes, or None.
+    :param value: what the body is the JSON of, if it is.
+    :param broken: whether HTTP itself is broken, so that the server may say
+        what it likes.
+    """
+
+    method: str
+    path: str
+    query: list
+    headers: dict
+    body: bytes | None = None
+    value: object = None
+    is_json: bool = False
+    chunked: bool = False
+    broken: bool = False
+
+    @property
+    def target(self):
+        if not self.query:
+            return self.path
+        return f'{self.path}?{urllib.parse.urlencode(self.query)}'
+
+    def __bytes__(self):
+        lines = [f'{self.method} {self.target} HTTP/1.1',
+                 *(f'{name}: {value}' for name, value in
+                   self.headers.items()), '', '']
+        head = '\r\n'.join(lines).encode('utf-8', 'surrogatepass')
+        if self.body is None or not self.chunked:
+            return head + (self.body or b'')
+        return head + b''.join(
+            b'%x\r\n%s\r\n' % (len(part), part) for part in
+            (self.body[:10], self.body[10:]) if part) + b'0\r\n\r\n'
+
+
+# Bodies
+
+
+def body(pick):
+    """An object such as a POST has, with something odd in it as a rule."""
+    if pick.random() < 0.2:
+        # Another request of the instance that has a node.
+        return {'memory_mb': 1, 'instance_uuid': KNOWN}
+    found = {}
+    for name in ('memory_mb', 'vcpus', 'root_gb', 'ephemeral_gb', 'swap',
+                 'vcpu_weight', 'expires_in'):
+        if pick.random() < 0.15:
+            found[name] = pick.choice([1, 1, 2, None, pick.choice(SIZES)])
+    for name in ('host', 'name', 'flavorid', 'conductor_group', 'shard',
+                 'project_id', 'user_id'):
+        if pick.random() < 0.08:
+            found[name] = pick.choice(['a', 'a', pick.choice(VALUES)])
+    if pick.random() < 0.6:
+        found['resource_class'] = pick.choice(
+            [NODE_CLASS] * 4 + [pick.choice(VALUES)])
+    if pick.random() < 0.2:
+        found['instance_uuid'] = pick.choice(UUIDS)
+    if pick.random() < 0.1:
+        found['candidate_nodes'] = pick.choice(
+            [['hostile-1'], [], [''], ['a', 'a'], 'hostile-1', None,
+             [pick.choice(VALUES)]])
+    if pick.random() < 0.3:
+        found['extra_specs'] = pick.choice(
+            [specs(pick)] * 4 + [None, [], 'x', {'a': 1}])
+    if pick.random() < 0.1:
+        found['image'] = pick.choice(
+            [{}, None, {'id': 'x'}, {'min_ram': pick.choice(SIZES)},
+             {'properties': specs(pick)}, {'what': 1}, [], 'x'])
+    if pick.random() < 0.05:
+        found[pick.choice(['what', '', 'Host', 'memory_mb ', 'id'])] = 1
+    return found
+
+
+def specs(pick):
+    found = {}
+    for _ in range(pick.randrange(3)):
+        kind = pick.randrange(5)
+        if kind == 0:
+            found[f'capabilities:{pick.choice("abc")}'] = pick.choice(
+                list(EXPRESSIONS))
+        elif kind == 1:
+            found['trait:CUSTOM_A'] = pick.choice(
+                ['required', 'forbidden', 'wanted', ''])
+        elif kind == 2:
+            found['resources:CUSTOM_TEST_HOSTILE'] = pick.choice(
+                ['1', '0', '2', 'x', '-1'])
+        elif kind == 3:
+            found[pick.choice(['hw:a', 'x' * 255, 'x' * 256, ''])] = 'x'
+        else:
+            found['hw:b'] = pick.choice(VALUES)
+    return found
+
+
+def valid_text(value, least=0, longest=255, controls=False):
+    """Whether the contract takes a text, or null."""
+    if value is None:
+        return True
+    return (isinstance(value, str) and least <= len(value) <= longest
+            and all(0xd800 > ord(each) or ord(each) > 0xdfff
+                    for each in value) and '\0' not in value
+            and (controls or not any(
+                ord(each) < 32 or 127 <= ord(each) < 160
+                or each in '\u2028\u2029' for each in value)))
+
+
+def valid_size(value, least=0):
+    if value is None:
+        return True
+    # 1.0 is an integer in JSON Schema, true is not.
+    return (not isinstance(value, bool) and isinstance(value, int | float)
+            and value == value and value not in (float('inf'),)
+            and value == int(value) and least <= value <= LARGEST)
+
+
+def valid_specs(value):
+    if value is None:
+        return True
+    if not isinstance(value, dict):
+        return False
+    for key, text in value.items():
+        if not key or not valid_text(key) or not valid_text(
+                text, longest=1024, controls=True):
+            return False
+    return True
+
+
+def valid_flavor(value):
+    """What extra specs mean, beyond their form; null is absent."""
+    for key, text in (value or {}).items():
+        if text is None:
+            continue
+        if key.startswith('capabilities:') and not EXPRESSIONS[text]:
+            return False
+        if key.startswith('trait:') and text not in ('required', 'forbidden'):
+            return False
+        if key.startswith('resources:') and text not in ('0', '1'):
+            return False
+    return True
+
+
+def valid_body(value):
+    """Whether the contract takes a body."""
+    if not isinstance(value, dict):
+        return False
+    texts = {'host': 1, 'name': 0, 'flavorid': 0, 'conductor_group': 0,
+             'shard': 1, 'project_id': 1, 'user_id': 1, 'resource_class': 1}
+    sizes = {'memory_mb': 0, 'vcpus': 0, 'root_gb': 0, 'ephemeral_gb': 0,
+             'swap': 0, 'vcpu_weight': 0, 'expires_in': 1}
+    for key, each in value.items():
+        if key in texts:
+            good = valid_text(each, texts[key])
+        elif key in sizes:
+            good = valid_size(each, sizes[key]) and not (
+                key == 'expires_in' and (each or 0) > 86400)
+        elif key == 'instance_uuid':
+            good = each is None or each in (KNOWN, KNOWN.upper(), UUIDS[2])
+        elif key == 'candidate_nodes':
+            good = each is None or (
+                isinstance(each, list) and each != [] and all(
+                    one is not None and valid_text(one, 1) for one in each))
+        elif key == 'extra_specs':
+            good = valid_specs(each) and valid_flavor(each)
+        elif key == 'image':
+            good = each is None or (
+                isinstance(each, dict)
+                and each.keys() <= {'id', 'min_ram', 'properties'}
+                and valid_size(each.get('min_ram'))
+                and valid_specs(each.get('properties')) and all(
+                    text in ('required', 'forbidden', None)
+                    for key, text in (each.get('properties') or {}).items()
+                    if key.startswith('trait:')))
+        else:
+            good = False
+        if not good:
+            return False
+    if any(value.get(key) is not None for key in (
+            'memory_mb', 'vcpus', 'root_gb', 'resource_class',
+            'candidate_nodes')):
+        return _one_class(value)
+    wanted = {key: each for key, each in (value.get('extra_specs')
+                                          or {}).items() if each is not None}
+    return bool(wanted) and _one_class(value)
+
+
+def _one_class(value):
+    """A node has one class, however often it is asked for."""
+    named = value.get('resource_class')
+    in_flavor = (value.get('extra_specs') or {}).get(
+        'resources:CUSTOM_TEST_HOSTILE') == '1'
+    return named is None or not in_flavor or named == NODE_CLASS
+
+
+# Requests
+
+
+CONTENT_TYPES = ['application/json'] * 30 + [
+    'application/json; charset=utf-8', 'text/plain', 'APPLICATION/JSON', '',
+    'application/xml', 'application/json-patch+json', '\u6f22', 'a' * 3000]
+VERSIONS = [None] * 30 + ['latest', '1.1', '1.50', '9.9', 'x', '1.', '-1.1',
+                         '1.1.1', '1' * 500]
+PATHS = [OURS] * 40 + [
+    f'{OURS}/', f'{OURS}/capacity', f'{OURS}/capacity/', f'{OURS}/{KNOWN}',
+    f'{OURS}/{KNOWN}/', f'{OURS}/{KNOWN.upper()}', f'{OURS}/not-a-uuid',
+    f'{OURS}/{KNOWN}/x', f'{OURS}//', f'{OURS}/%2e%2e', f'{OURS}/..',
+    f'{OURS}/%2F{KNOWN}', f'{OURS}/{KNOWN};a=b', f'{OURS}/{KNOWN}.json',
+    f'{OURS}/%00', f'{OURS}/%0d%0aX:%20y', f'{OURS}/%ff',
+    f'{OURS}/' + 'x' * 900,
+    f'{OURS}/{KNOWN}%20', f'http://example.test{OURS}',
+    f'http://example.test{OURS}/{KNOWN}', f'{OURS}/groups', f'{OURS}/hosts']
+QUERIES = [[]] * 60 + [
+    [('limit', '1')], [('limit', '0')], [('limit', '-1')], [('limit', 'x')],
+    [('limit', '9' * 50)], [('limit', '0' * 5000 + '1')],
+    [('marker', KNOWN)], [('marker', 'x')],
+    [('sort_key', 'id')], [('sort_key', 'x')], [('sort_dir', 'up')],
+    [('fields', 'host')], [('fields', 'x')], [('fields', '')],
+    [('state', 'reserved')], [('state', 'x')], [('host', 'a')],
+    [('host', '')], [('host', 'a\n')], [('what', '1')], [('', '')],
+    [('host', 'a'), ('host', 'b')], [('dry_run', 'true')],
+    [('dry_run', 'maybe')], [('_method', 'DELETE')], [('trait', 'CUSTOM_A')],
+    [('trait', 'x')], [('resource_class', NODE_CLASS)], [('node', '\0')],
+    [('adopt', 'true')]]
+METHODS = (['POST'] * 10 + ['GET'] * 6 + ['DELETE'] * 3 + ['PATCH'] * 3
+           + ['PUT', 'HEAD', 'OPTIONS', 'TRACE', 'FOO', 'post'])
+
+
+def request(pick):
+    """One request."""
+    made = Request(pick.choice(METHODS), pick.choice(PATHS),
+                   pick.choice(QUERIES), {'Host': 'x'})
+    version = pick.choice(VERSIONS)
+    if version is not None:
+        made.headers['X-OpenStack-Ironic-API-Version'] = version
+    for name, value in (
+            ('X-HTTP-Method-Override', 'DELETE'), ('Accept', 'text/html'),
+            ('Cache-Control', 'no-cache'), ('Origin', 'http://evil.test'),
+            ('X-Forwarded-For', 'a\tb'), ('X-Auth-Token', 'nonsense'),
+            ('X-Roles', 'admin'), ('OpenStack-System-Scope', 'all'),
+            ('Accept-Encoding', 'gzip'), ('If-None-Match', '*'),
+            ('Range', 'bytes=0-1'), ('X-Long', 'x' * 4000),
+            ('OpenStack-API-Version', 'baremetal 1.58')):
+        if pick.random() < 0.04:
+            made.headers[name] = value
+    if made.method in ('POST', 'PATCH') or pick.random() < 0.1:
+        _add_body(pick, made)
+    return made
+
+
+def patch(pick):
+    """Operations such as a PATCH has, with something odd in them."""
+    return [{
+        'op': pick.choice(['replace'] * 4 + ['add', 'remove', 'test', None]),
+        'path': pick.choice(['/host', '/expires_in'] * 4 + VALUES),
+        'value': pick.choice(['compute-1', 60] * 2
+                             + [pick.choice(VALUES), pick.choice(SIZES)])}
+        for _ in range(pick.choice([1, 1, 1, 0, 2, 500]))]
+
+
+def _add_body(pick, made):
+    made.headers['Content-Type'] = pick.choice(CONTENT_TYPES)
+    made.value = (patch if made.method == 'PATCH' else body)(pick)
+    made.is_json = True
+    made.body = json.dumps(made.value).encode()
+    kind = pick.random()
+    if kind < 0.15:
+        made.is_json = False
+        made.body = pick.choice([
+            b'', b'{', b'[]', b'null', b'"x"', b'1', b'[' * 30 + b']' * 30,
+            b'[' * 60000, b'{"a":' * 5000, b'\xff\xfe', b'\x00',
+            b'{"memory_mb": 1' + b'0' * 5000 + b'}', b'{}' + b' ' * 70000,
+            made.body[:-1], made.body + b'}', made.body + made.body,
+            made.body.decode().encode('utf-16'), b'"' * 60000])
+    made.chunked = pick.random() < 0.15
+    if made.chunked:
+        made.headers['Transfer-Encoding'] = 'chunked'
+        return
+    length = len(made.body)
+    if pick.random() < 0.02:
+        made.broken = True
+        length = pick.choice(['x', -1, '1, 2', 10 ** 30, ''])
+    made.headers['Content-Length'] = length
+
+
+# What the contract says
+
+
+def is_ours(made):
+    """Whether we answer it; a whole URL Ironic's server refuses by itself."""
+    path = urllib.parse.unquote(made.path)
+    return path == OURS or path.startswith(f'{OURS}/')
+
+
+def verdict(made):
+    """Whether a request must be refused (True), must not (False), or either.
+
+    Only what is a POST of the collection is judged: the others are answered
+    by what there is.
+    """
+    if made.method != 'POST' or made.path not in (OURS, f'{OURS}/'):
+        return None
+    if 'OpenStack-API-Version' in made.headers:
+        # It goes before the other one.
+        return None
+    version = made.headers.get('X-OpenStack-Ironic-API-Version')
+    if version not in (None, 'latest', '1.1', '1.50'):
+        return True
+    if made.query not in ([], [('dry_run', 'true')]):
+        return True
+    content_type = made.headers['Content-Type'].partition(';')[0]
+    if content_type.lower() != 'application/json' or not made.is_json:
+        return True
+    return not valid_body(made.value)

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stranger who sends whatever comes to mind, to a real Ironic.
+
+IRONIC_RESERVATIONS_HOSTILE_REQUESTS says how many requests each of the tests
+sends; IRONIC_RESERVATIONS_HOSTILE_SEED repeats those of a run that has failed.
+"""
+
+import base64
+import collections
+import contextlib
+import http.client
+import io
+import os
+import random
+import socket
+import time
+import types
+import uuid
+
+import bcrypt
+import psutil
+import pytest
+import requests
+
+from ironic_reservations.api import limits
+from tests.functional import answers
+from tests.functional import conftest
+from tests.hostile import generator
+from tools import services
+
+CREDENTIALS = 'Basic ' + base64.b64encode(b'admin:secret').decode()
+WRONG = [None, 'Basic x', 'Bearer x', CREDENTIALS[:-4],
+         'Basic ' + base64.b64encode(b'admin:' + b'x' * 300).decode()]
+
+#: Seconds between two packets of a slow request.
+SLOW = 0.02
+
+#: A request that comes right behind another one.
+GET = (b'GET /v1/reservations?limit=1 HTTP/1.1\r\nHost: x\r\n'
+       b'Authorization: ' + CREDENTIALS.encode() + b'\r\n\r\n')
+
+#: Bytes by which the process may grow while it is asked.
+GROWTH = 64 * 2 ** 20
+
+
+@pytest.fixture(scope='module')
+def how_many():
+    return int(os.environ.get('IRONIC_RESERVATIONS_HOSTILE_REQUESTS', 2000))
+
+
+@pytest.fixture
+def pick():
+    seed = int(os.environ.get('IRONIC_RESERVATIONS_HOSTILE_SEED')
+               or random.randrange(2 ** 32))
+    print(f'IRONIC_RESERVATIONS_HOSTILE_SEED={seed}')
+    return random.Random(seed)
+
+
+@contextlib.contextmanager
+def serving(directory, database_url, config):
+    with services.ironic(directory, database_url, services.free_port(),
+                         config, kill=True) as running:
+        ironic = conftest.Ironic(running)
+        ironic.http.headers['Authorization'] = CREDENTIALS
+        yield ironic
+
+
+@pytest.fixture
+def without_authentication(tmp_path):
+    with serving(tmp_path, f'sqlite:///{tmp_path}/ironic.sqlite',
+                 {}) as ironic:
+        yield ironic
+
+
+@pytest.fixture
+def with_passwords(tmp_path, mariadb_url):
+    users = tmp_path / 'htpasswd'
+    users.write_bytes(b'admin:' + bcrypt.hashpw(b'secret', bcrypt.gensalt(4)))
+    with services.database(mariadb_url) as url, serving(tmp_path, url, {
+            'DEFAULT': {'auth_strategy': 'http_basic',
+                        'http_basic_auth_user_file': users}}) as ironic:
+        yield ironic
+
+
+@pytest.fixture
+def alone(without_authentication):
+    """The application alone under uWSGI, beside that Ironic."""
+    ironic = without_authentication
+    with services.uwsgi('ironic_reservations.wsgi:application',
+                        ironic.conf_file, services.free_port(),
+                        processes=2) as running:
+        yield conftest.Ironic(running)
+
+
+class Answers(io.BufferedReader):
+    """What comes on a connection: one answer after the other."""
+
+    def close(self):
+        """It outlasts each of them."""
+
+
+class Stranger:
+    """Sends requests on a connection that it keeps as long as it can."""
+
+    def __init__(self, port):
+        self._port, self._peer, self._answers = port, None, None
+
+    def send(self, made, packets=1, then=b''):
+        """The answer, as answers.check() wants it; None if there is none.
+
+        The server may have closed the connection after the answer before.
+
+        :param packets: how many to send it in, slowly if there are several.
+        :param then: a GET that is sent right behind it.
+        """
+        reused = self._peer is not None
+        response = self._send(made, packets, then)
+        if response is None and reused:
+            return self._send(made, packets, then)
+        return response
+
+    def _send(self, made, packets, then):
+        try:
+            if self._peer is None:
+                self._peer = socket.create_connection(
+                    ('127.0.0.1', self._port), 60)
+                self._answers = Answers(socket.SocketIO(self._peer, 'r'))
+            data = bytes(made) + then
+            size = -(-len(data) // packets)
+            for first in range(0, len(data), size):
+                self._peer.sendall(data[first:first + size])
+                time.sleep(SLOW * (packets > 1))
+            response = self._receive(made.method.upper())
+        except (ConnectionError, http.client.HTTPException):
+            self.close()
+            return None
+        if then and self._peer is not None:
+            # It is answered for itself, or not at all.
+            with contextlib.suppress(ConnectionError,
+                                     http.client.BadStatusLine):
+                answers.check(self._receive('GET'))
+        if made.broken:
+            self.close()
+        return response
+
+    def _receive(self, method):
+        answer = http.client.HTTPResponse(
+            types.SimpleNamespace(makefile=lambda mode: self._answers),
+            method=method)
+        answer.begin()
+        response = requests.Response()
+        response._content = answer.read()
+        response.status_code = answer.status
+        response.headers.update(answer.getheaders())
+        response.request = types.SimpleNamespace(method=method)
+        if answer.will_close:
+            self.close()
+        return response
+
+    def close(self):
+        if self._peer is not None:
+            self._peer.close()
+            self._peer = None
+
+
+def is_refusal(response):
+    return response is None or response.status_code >= 400
+
+
+def judge(made, response, authorized, verbatim):
+    """What the contract says of the answer to one request.
+
+    :param verbatim: whether the server hands on what was sent. uWSGI gives
+        the application an empty body instead of a chunked one, and resolves
+        what a path has of "..".
+    """
+    if not verbatim and (made.chunked or '..' in made.path
+                         or '%2e' in made.path or '//' in made.path):
+        return
+    if made.broken or not generator.is_ours(made):
+        return
+    if made.method == 'post':
+        # The server takes it for no method at all.
+        assert is_refusal(response)
+        return
+    if response is None:
+        # Who is refused before all is read may not get to read the answer.
+        assert made.chunked or len(made.body or b'') > limits.MAX_BODY
+        return
+    answers.check(response)
+    if not authorized:
+        # The version is looked at before the credentials.
+        assert response.status_code in (401, 406), response.text
+        return
+    refused = generator.verdict(made)
+    if refused is not None:
+        assert (response.status_code not in (200, 201, 409, 422)) is refused, (
+            f'{response.status_code} {response.text}')
+
+
+def besiege(ironic, pick, how_many, passwords=False, verbatim=True):
+    enrol(ironic)
+    stranger, before = Stranger(ironic.port), hold(ironic)
+    grown_from = None
+    seen = collections.Counter()
+    for number in range(how_many):
+        made = generator.request(pick)
+        authorized = not passwords or pick.random() < 0.8
+        if passwords:
+            header = CREDENTIALS if authorized else pick.choice(WRONG)
+            if header:
+                made.headers['Authorization'] = header
+        kind = pick.random()
+        response = stranger.send(
+            made, packets=5 if kind < 0.01 else 1,
+            then=GET if not made.broken and 0.01 < kind < 0.05 else b'')
+        try:
+            judge(made, response, authorized, verbatim)
+        except AssertionError as error:
+            error.add_note(f'{number}: {bytes(made)[:2000]}')
+            raise
+        if response is not None and response.status_code == 201:
+            # It may have had a second only.
+            ironic.delete(response.json()['instance_uuid'], (204, 404))
+        elif not is_refusal(response) and made.method in (
+                'POST', 'PATCH', 'DELETE'):
+            # What is there was renewed or released.
+            before = hold(ironic)
+        assert ironic.state() == before, bytes(made)[:2000]
+        seen[None if response is None else response.status_code] += 1
+        if number == how_many // 3:
+            grown_from = memory(ironic)
+    stranger.close()
+    print(seen)
+    assert ironic.process.poll() is None
+    assert memory(ironic) - grown_from < GROWTH
+    # Otherwise most of it would have been refused for the same reason.
+    assert {200, 201, 400, 404, 405, 406, 409, 413, 415, 422} <= seen.keys()
+
+
+def memory(ironic):
+    """Bytes of all processes of the service."""
+    process = psutil.Process(ironic.process.pid)
+    return sum(each.memory_info().rss for each in (
+        process, *process.children(recursive=True)))
+
+
+def hold(ironic):
+    """Hold a node for the instance that is known; the state then."""
+    ironic.create((200, 201), instance_uuid=generator.KNOWN,
+                  resource_class=generator.NODE_CLASS, host='compute-1')
+    return ironic.state()
+
+
+def enrol(ironic):
+    """Three nodes as Ironic has them."""
+    for number in (1, 2, 3):
+        ironic.execute(
+            'INSERT INTO nodes (uuid, name, driver, provision_state, '
+            'power_state, maintenance, resource_class, conductor_group, '
+            'properties, instance_info) VALUES (:u, :n, :d, :p, :o, :m, :c, '
+            "'', :s, '{}')", u=str(uuid.uuid4()), n=f'hostile-{number}',
+            d='fake-hardware', p='available', o='power off', m=False,
+            c=generator.NODE_CLASS, s='{"memory_mb": 1024}')
+
+
+@pytest.mark.timeout(3600)
+def test_without_authentication(without_authentication, pick, how_many):
+    besiege(without_authentication, pick, how_many)
+
+
+@pytest.mark.timeout(3600)
+def test_with_passwords(with_passwords, pick, how_many):
+    besiege(with_passwords, pick, how_many, passwords=True)
+
+
+@pytest.mark.timeout(3600)
+def test_application_alone(alone, pick, how_many):
+    workers = alone.workers()
+    besiege(alone, pick, how_many, verbatim=False)
+    assert alone.workers() == workers

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Installed as the documentation says: what that moves, and what it takes.
+
+The environments are made anew from packages, which takes a minute each.
+"""
+
+import pathlib
+import re
+import shutil
+import sys
+
+import pytest
+import requests
+import sqlalchemy as sa
+
+from tests import programs
+from tests.functional import answers
+from tools import services
+
+ROOT = pathlib.Path(__file__).parents[2]
+OURS = '/v1/reservations'
+
+
+class Environment:
+    """A Python environment of its own."""
+
+    def __init__(self, path):
+        self.bin = path / 'bin'
+        programs.run(sys.executable, '-m', 'venv', path)
+
+    def install(self, *args):
+        self.run('python', '-m', 'pip', 'install', '--quiet', '--no-input',
+                 *args)
+
+    def freeze(self):
+        return set(self.run('python', '-m', 'pip', 'freeze').splitlines())
+
+    def run(self, program, *args, **kwargs):
+        return programs.run(self.bin / program, *args, **kwargs)
+
+
+@pytest.fixture(scope='session')
+def wheel(tmp_path_factory):
+    """Built from a copy of the tree that git knows nothing of."""
+    tree = tmp_path_factory.mktemp('wheel') / 'tree'
+    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(
+        '.*', 'build', '*.egg-info', '__pycache__'))
+    programs.run(
+        sys.executable, '-m', 'pip', 'wheel', '--quiet', '--no-deps',
+        '--wheel-dir', tree.parent, tree)
+    path, = tree.parent.glob('*.whl')
+    return path
+
+
+@pytest.fixture
+def environment(tmp_path):
+    return Environment(tmp_path / 'environment')
+
+
+def constraints(path, *lines):
+    """Our constraints, but for the packages of these lines."""
+    others = [line.partition('==')[0].lower() for line in lines]
+    path.write_text('\n'.join([*lines, *(
+        line for line in (ROOT / 'constraints.txt').read_text().split('\n')
+        if line.partition('==')[0].lower() not in others)]))
+    return path
+
+
+@pytest.mark.timeout(600)
+def test_ironic_stays_as_it_is(environment, wheel, tmp_path, monkeypatch):
+    """Ironic 37 does not start with keystoneauth1 5.17."""
+    environment.install(
+        '-c', constraints(tmp_path / 'constraints.txt', 'ironic==37.0.0',
+                          'keystoneauth1==5.16.0'), 'ironic')
+    before = environment.freeze()
+    assert 'ironic==37.0.0' in before and 'keystoneauth1==5.16.0' in before
+    environment.install(wheel)
+    assert before <= environment.freeze()
+    monkeypatch.setattr(services, 'program',
+                        lambda name: str(environment.bin / name))
+    with services.ironic(tmp_path, f'sqlite:///{tmp_path}/ironic.sqlite',
+                         services.free_port(), kill=True) as ironic:
+        assert environment.run('ironic-reservations-status', '--config-file',
+                               ironic.conf_file, 'upgrade', 'check')
+        nodes = requests.get(f'{ironic.url}/v1/nodes', timeout=60)
+        assert nodes.json() == {'nodes': []}
+        answers.check(requests.post(f'{ironic.url}{OURS}', timeout=60, json={
+            'resource_class': 'gold'}), 422)
+
+
+#: Runs with the lowest versions, where no server is.
+PROBE = """
+import json
+import sys
+
+import webob
+
+from ironic_reservations import wsgi
+
+
+def ask(method, path, status, **body):
+    request = webob.Request.blank(path, method=method)
+    if body:
+        request.content_type = 'application/json'
+        request.json_body = body
+    answer = request.get_response(wsgi.application)
+    assert answer.status_int == status, (method, path, answer)
+    return answer
+
+
+OURS = '/v1/reservations'
+wanted = {'resource_class': 'gold', 'expires_in': 60,
+          'extra_specs': {'capabilities:gpus': '>= 2'}}
+held = ask('POST', OURS, 201, **wanted).json
+ask('POST', OURS, 200, **wanted, instance_uuid=held['instance_uuid'])
+ask('POST', OURS, 422, **wanted)
+ask('POST', OURS, 400, memory_mb=True)
+ask('POST', f'{OURS}?dry_run=true', 200, **wanted)
+ask('GET', OURS, 200)
+ask('GET', f'{OURS}/capacity', 200)
+ask('GET', f'{OURS}/{held["instance_uuid"]}', 200)
+ask('PUT', OURS, 405)
+ask('GET', '/v1/nodes', 404)
+ask('GET', '/healthcheck', 200)
+ask('DELETE', f'{OURS}/{held["instance_uuid"]}', 204)
+"""
+
+
+@pytest.mark.timeout(600)
+def test_lowest_versions(environment, wheel, tmp_path):
+    """The application alone, with the least that it says it needs."""
+    lowest = re.findall(r'^([\w.-]+)>=([\w.]+)',
+                        (ROOT / 'requirements.txt').read_text(), re.MULTILINE)
+    path = tmp_path / 'lowest.txt'
+    path.write_text('\n'.join(f'{name}=={version}'
+                              for name, version in lowest))
+    environment.install('-c', path, wheel)
+    assert set(path.read_text().split('\n')) <= environment.freeze()
+    database_url = f'sqlite:///{tmp_path}/ironic.sqlite'
+    audit_map = tmp_path / 'audit_map.conf'
+    audit_map.write_text('[path_keywords]\nreservations = instance_uuid\n')
+    conf_file = services.write_conf(tmp_path / 'ironic.conf', {
+        'DEFAULT': {**services.FAKE_HARDWARE, 'auth_strategy': 'noauth',
+                    'notification_level': 'info'},
+        'database': {'connection': database_url},
+        'audit': {'enabled': True, 'audit_map_file': audit_map},
+        'healthcheck': {'enabled': True, 'backends': 'reservations'},
+        'oslo_messaging_notifications': {'driver': 'noop',
+                                         'transport_url': 'fake://'}})
+    services.create_schema(conf_file, tmp_path / 'dbsync.log', plugin=False)
+    environment.run('ironic-reservations-dbsync', '--config-file', conf_file,
+                    'upgrade')
+    add_node(database_url)
+    environment.run(
+        'python', '-c', PROBE, cwd=tmp_path,
+        env={'OS_IRONIC_RESERVATIONS_CONFIG_FILES': conf_file})
+
+
+def add_node(database_url):
+    with sa.create_engine(database_url).begin() as connection:
+        connection.execute(sa.text(
+            'INSERT INTO nodes (uuid, name, driver, provision_state, '
+            'power_state, maintenance, resource_class, conductor_group, '
+            'properties, instance_info) VALUES '
+            "('5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e', 'node-1', "
+            "'fake-hardware', 'available', 'power off', 0, 'gold', '', "
+            """'{"memory_mb": 1024, "capabilities": "gpus:2"}', '{}')"""))

@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host that has servers costs no more than one that has none."""
+
+import contextlib
+import threading
+
+import fixtures
+from nova import context
+from nova import exception
+from nova import objects
+from nova.scheduler.client import report
+from nova.virt.ironic_reservations import driver as ours
+
+import tests.nova
+from tests.nova import base
+from tests.nova import faults
+
+
+class TestCalls(faults.TestCase):
+    fleet = [faults.NODE] * 6
+
+    def setUp(self):
+        super().setUp()
+        self.placement_calls = []
+        for method in 'get', 'put', 'post', 'delete':
+            self._count(method)
+
+    def _count(self, method):
+        call = getattr(report.SchedulerReportClient, method)
+
+        def counted(client, url, *args, **kwargs):
+            self.placement_calls.append(f'{method} {url}')
+            return call(client, url, *args, **kwargs)
+
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.scheduler.client.report.SchedulerReportClient.' + method,
+            counted))
+
+    def calls(self, do):
+        """What it does, and how many calls that makes.
+
+        :returns: the result; calls of allocations in Placement, and calls of
+            Ironic beside those that poll a node.
+        """
+        self.placement_calls.clear()
+        self.wire.requests.clear()
+        result = do()
+        return result, (
+            sum(each.startswith('get /allocations/')
+                for each in self.placement_calls),
+            sum(not path.startswith('/v1/nodes')
+                for _, path, _ in self.wire.requests))
+
+    @base.long
+    def test_constant(self):
+        self.start_compute('compute-1')
+        self.flavor_id = self.flavor()
+        # What is asked once in a life is asked now.
+        self.delete(self.boot(self.flavor_id))
+        self.wait_for_free_nodes()
+        found = []
+        for _ in range(3):
+            extra, boot = self.calls(lambda: self.boot(self.flavor_id))
+            _, periodic = self.calls(self.run_periodic)
+            _, deletion = self.calls(
+                lambda server=extra: self.api.delete_server(server['id']))
+            self.delete(extra)
+            self.wait_for_free_nodes()
+            found.append((boot, periodic, deletion))
+            self.boot(self.flavor_id)
+        self.assertEqual(found[:1] * 3, found)
+        [(boot, periodic, _)] = found[:1]
+        self.assertEqual((2, 0), (boot[0], periodic[0]))
+
+
+class TestCase(faults.TestCase):
+
+    @contextlib.contextmanager
+    def cell(self):
+        with context.target_cell(context.get_admin_context(),
+                                 self.cell_mappings['cell1']) as ctxt:
+            yield ctxt
+
+    def change(self, server, **columns):
+        """Put Nova's record into a state that is hard to come by."""
+        with self.cell() as ctxt:
+            instance = objects.Instance.get_by_uuid(ctxt, server['id'])
+            instance.update(columns)
+            instance.save()
+
+
+class TestStart(TestCase):
+    fleet = [faults.NODE] * 3
+
+    def test_one_list(self):
+        self.start_compute('compute-1')
+        flavor, nodes = self.flavor(), []
+        for _ in range(3):
+            self.boot(flavor)
+            self.stop_compute('compute-1')
+            self.wire.requests.clear()
+            self.start_compute('compute-1')
+            nodes.append([path for _, path, _ in self.wire.requests
+                          if path.startswith('/v1/nodes')])
+        self.assertEqual([['/v1/nodes']] * 3, nodes)
+
+    @base.long
+    def test_what_it_has_done_itself_is_read_again(self):
+        """A stop that was interrupted is done, and its end is known."""
+        self.start_compute('compute-1')
+        server = self.boot(self.flavor())
+        self.stop_compute('compute-1')
+        self.change(server, task_state='powering-off')
+        self.start_compute('compute-1')
+        server = self.wait_for_status(server, 'SHUTOFF')
+        self.assertEqual(4, server['OS-EXT-STS:power_state'])
+
+    @base.long
+    def test_waits_for_ironic(self):
+        self.useFixture(fixtures.MonkeyPatch(
+            ours.__name__ + '.START_PAUSE', 0.1))
+        self.start_compute('compute-1')
+        server = self.boot(self.flavor())
+        self.stop_compute('compute-1')
+        self.wire.on('.*', '.*', faults.cut, times=10 ** 6)
+        start = threading.Thread(
+            target=self.start_compute, args=['compute-1'])
+        start.start()
+        self.wait_for(lambda: self.assertIn(
+            'nova-compute waits with the 1 instances', self.log))
+        self.assertTrue(start.is_alive())
+        self.wire.heal()
+        start.join()
+        self.run_periodic()
+        self.act(server, 'os-stop', 'SHUTOFF')
+        self.delete(server)
+        self.assert_nothing_left()
+
+
+if tests.nova.NOVA < 34:
+    # Nova does not hand the driver all instances at once.
+    del TestStart.test_one_list, TestStart.test_waits_for_ironic
+
+
+class TestStays(TestCase):
+    """What a host keeps of servers that others would take from it."""
+
+    fleet = [{**faults.NODE, 'name': trait, 'traits': [f'CUSTOM_{trait}']}
+             for trait in ('RED', 'BLUE', 'GREEN')]
+
+    def everything(self, server):
+        found = self.api.get_server(server['id'])
+        ports = self.neutron.list_ports(
+            True, device_id=server['id'])['ports']
+        nodes = [{name: value for name, value in node.to_dict().items()
+                  if name != 'updated_at'} for node in self.ironic.nodes()]
+        return ({name: found[name] for name in (
+            'status', 'OS-EXT-SRV-ATTR:host', 'OS-EXT-STS:task_state',
+            'OS-EXT-STS:vm_state', 'OS-EXT-SRV-ATTR:hypervisor_hostname')},
+            ports, nodes, self.ironic.reservations(),
+            self.allocations(server))
+
+    def test_evacuation(self):
+        self.start_compute('compute-1')
+        server = self.boot(self.flavor(), networks=[{'port': self.port()}])
+        self.start_compute('compute-2')
+        self.stop_compute('compute-1')
+        [service] = [each['id'] for each in self.api.get_services(
+            binary='nova-compute') if each['host'] == 'compute-1']
+        self.api.put_service_force_down(service, True)
+        before = self.everything(server)
+        for target in {}, {'host': 'compute-2'}:
+            self.api.post_server_action(server['id'], {'evacuate': target})
+            event = self._wait_for_instance_action_event(
+                server, 'evacuate', 'compute_rebuild_instance', 'Error')
+            self.assertIn('"openstack baremetal reservation move"',
+                          event['details'])
+            self.wait_for(lambda: self.assertEqual(
+                before, self.everything(server)))
+        self.assertEqual(['failed', 'failed'], [
+            each['status'] for each in self.api.api_get(
+                '/os-migrations').body['migrations']])
+        # Its host is back, and has lost nothing.
+        self.api.put_service_force_down(service, False)
+        self.start_compute('compute-1')
+        self.run_periodic()
+        self.assertEqual(before, self.everything(server))
+        self.act(server, 'os-stop', 'SHUTOFF')
+        self.delete(server)
+        self.assert_nothing_left()
+
+    @base.long
+    def test_unfinished_evacuation(self):
+        """Nova before 34 destroys at its start what has such a record."""
+        self.start_compute('compute-1')
+        server = self.boot(self.flavor())
+        before = self.everything(server)
+        self.stop_compute('compute-1')
+        with self.cell() as ctxt:
+            objects.Migration(
+                ctxt, instance_uuid=server['id'], status='accepted',
+                migration_type='evacuation', source_compute='compute-1',
+                source_node='compute-1', dest_compute='compute-2').create()
+        self.start_compute('compute-1')
+        self.run_periodic()
+        self.assertEqual(before, self.everything(server))
+
+    def test_evacuation_to_a_row_per_node(self):
+        """While some hosts are one row and others are not."""
+        self.start_compute('compute-1')
+        server = self.boot(self.flavor())
+        self.start_compute('compute-2', reservations={'mode': 'per_node'})
+        before = self.everything(server)
+        driver = self.computes['compute-2'].manager.driver
+        self.assertTrue(driver.capabilities['supports_evacuate'])
+        with self.cell() as ctxt:
+            instance = objects.Instance.get_by_uuid(ctxt, server['id'])
+            self.assertRaises(exception.ComputeResourcesUnavailable,
+                              driver.instance_exists, instance)
+            # Another row per node is Nova's own business.
+            instance.node = self.ironic.node_of(server).id
+            self.assertRaises(exception.InstanceEvacuateNotSupported,
+                              driver.instance_exists, instance)
+            # Nova asks for its own servers, too, when it detaches a volume.
+            self.assertTrue(self.computes['compute-1'].manager.driver
+                            .instance_exists(objects.Instance.get_by_uuid(
+                                ctxt, server['id'])))
+        self.assertEqual(before, self.everything(server))
+
+    @base.long
+    def test_queued_since_before_it_went_to_another_host(self):
+        self.start_compute('compute-1')
+        server = self.boot(self.flavor())
+        self.ironic.http.patch(f'/v1/reservations/{server["id"]}', json=[
+            {'op': 'replace', 'path': '/host', 'value': 'another'}])
+        before = self.everything(server)
+        for action, method in (
+                ('os-stop', 'compute_stop_instance'),
+                ('reboot', 'compute_reboot_instance')):
+            self.act(server, action, **(
+                {'type': 'HARD'} if action == 'reboot' else {}))
+            self._wait_for_instance_action_event(
+                server, action.removeprefix('os-'), method, 'Error')
+            # What Nova says of it may differ; the machine may not.
+            self.assertEqual(before[2:4], self.everything(server)[2:4])
+            self.change(server, task_state=None, vm_state='active')
+        self.delete(server, wait=False)
+        self.wait_for_status(server, 'ERROR')
+        self.assertEqual(before[2:], self.everything(server)[2:])
+
+    def test_allocation_is_put_back(self):
+        self.start_compute('compute-1')
+        server = self.boot(self.flavor(**{'trait:CUSTOM_RED': 'required'}))
+        before = self.allocations(server)
+        image = self.image(**{'trait:CUSTOM_BLUE': 'required'})
+        self.rebuild(server, image, status=None)
+        self._wait_for_instance_action_event(
+            server, 'rebuild', 'compute_rebuild_instance', 'Error')
+        # Nova has deleted it. Should it not, this test says nothing.
+        self.wait_for(lambda: self.assertEqual({}, self.allocations(server)))
+        self.wait_for_status(server, 'ACTIVE')
+        self.run_periodic()
+        self.assertEqual(before, self.allocations(server))
+        self.assertIn('The allocation that was missing is made again',
+                      self.log)
+        # Whose machine another host holds is not this one's business.
+        self.sql("UPDATE reservations SET host = 'another'")
+        self.placement.delete(f'/allocations/{server["id"]}')
+        self.run_periodic()
+        self.assertEqual({}, self.allocations(server))
+        self.sql("UPDATE reservations SET host = 'compute-1'")
+        self.delete(server)
+        self.assert_nothing_left()
+
+    @base.long
+    def test_deleted_on_a_row_per_node_while_down(self):
+        """The host has one row when it is back, and the machine goes."""
+        self.start_compute('compute-1', reservations={'mode': 'per_node'})
+        servers = [self.boot(self.flavor()) for _ in range(2)]
+        self.stop_compute('compute-1')
+        service = self.api.get_services(binary='nova-compute')[0]['id']
+        self.api.put_service_force_down(service, True)
+        self.delete(servers[0])
+        self.assertEqual('active',
+                         self.ironic.node_of(servers[0]).provision_state)
+        self.api.put_service_force_down(service, False)
+        self.start_compute('compute-1',
+                           reservations={'mode': 'reservations'})
+        self.run_periodic(task='_cleanup_running_deleted_instances')
+        self.assertIsNone(self.ironic.node_of(servers[0]))
+        # The other one is there.
+        self.assertEqual('active',
+                         self.ironic.node_of(servers[1]).provision_state)
+        self.wire.requests.clear()
+        self.run_periodic(task='_cleanup_running_deleted_instances')
+        self.assertEqual([('GET', '/v1/reservations')], [
+            each[:2] for each in self.wire.requests])
+        self.delete(servers[1])
+        self.assert_nothing_left()
+
+    def test_sums_of_32_bits(self):
+        self.start_compute('compute-1')
+        self.run_periodic()
+        tracker = self.computes['compute-1'].manager.rt
+        flavor = {'memory_mb': 2 ** 21, 'root_gb': 2 ** 21, 'vcpus': 2 ** 21}
+        for _ in range(1100):
+            tracker._update_usage(flavor, 'compute-1')
+        row = tracker.compute_nodes['compute-1']
+        self.assertEqual([2 ** 31 - 1] * 3, [
+            row.memory_mb_used, row.local_gb_used, row.vcpus_used])
+        row.save()
+        self.run_periodic()
+        # Nova counts 512 MiB for the host itself.
+        self.assertEqual(512, row.memory_mb_used)

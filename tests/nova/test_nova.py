@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the driver stands on in Nova, public and private, by name.
+
+A Nova that has moved one of these fails here, with the name.
+"""
+
+import inspect
+
+import fixtures
+from nova import test
+from nova.compute import manager
+from nova.compute import resource_tracker
+from nova.compute import vm_states
+from nova.scheduler import utils as scheduler_utils
+from nova.scheduler.client import report
+from nova.virt import driver as virt_driver
+from nova.virt import node as virt_node
+from nova.virt.ironic import driver as ironic_driver
+import nova.virt.ironic_reservations as ours
+import testtools
+
+PARENT = ironic_driver.IronicDriver
+
+#: What is called, overridden or replaced, and its parameters.
+STOOD_ON = {
+    (PARENT, '_get_node'): 'self, node_id',
+    (PARENT, '_validate_instance_and_node'): 'self, instance',
+    (PARENT, '_get_node_list'): 'self, return_generator=False, **kwargs',
+    (PARENT, '_cleanup_deploy'): 'self, node, instance, network_info=None',
+    (PARENT, '_cleanup_volume_target_info'): 'self, instance',
+    (PARENT, '_unprovision'): 'self, instance, node',
+    (PARENT, '_get_hypervisor_type'): 'self',
+    (PARENT, '_get_hypervisor_version'): 'self',
+    (ironic_driver, 'map_power_state'): 'state',
+    (virt_node, 'read_local_node_uuid'): '',
+    (virt_node, 'get_local_node_uuid'): '',
+    (vm_states, 'allow_resource_removal'): 'vm_state, task_state=None',
+    (scheduler_utils, 'resources_from_flavor'): 'instance, flavor',
+    (resource_tracker.ResourceTracker, '_update_usage'):
+        'self, usage, nodename, sign=1',
+    (report.SchedulerReportClient, 'get_allocations_for_provider_tree'):
+        'self, context, nodename',
+    (report.SchedulerReportClient, 'get_allocations_for_resource_provider'):
+        'self, context, rp_uuid',
+    (report.SchedulerReportClient, 'put_allocations'):
+        'self, context, consumer_uuid, payload',
+}
+
+
+def parameters(function):
+    return str(inspect.signature(inspect.unwrap(function)))[1:-1]
+
+
+class TestStoodOn(testtools.TestCase):
+
+    def test_names_and_parameters(self):
+        for (where, name), expected in STOOD_ON.items():
+            found = getattr(where, name, None)
+            self.assertIsNotNone(found, f'{where.__name__}.{name} is gone')
+            self.assertEqual(expected, parameters(found),
+                             f'{where.__name__}.{name}')
+
+    def test_way_to_the_resource_tracker(self):
+        for owner, line in (
+                (manager.ComputeVirtAPI, 'self._compute = compute'),
+                (manager.ComputeManager,
+                 'self.rt = resource_tracker.ResourceTracker(')):
+            self.assertIn(line, inspect.getsource(owner.__init__))
+
+    def test_what_the_manager_calls_for_an_evacuation(self):
+        """See ReservationsDriver.instance_exists."""
+        self.assertIn('self.driver.instance_exists(', inspect.getsource(
+            manager.ComputeManager._check_instance_exists))
+        self.assertIn('self._check_instance_exists(', inspect.getsource(
+            manager.ComputeManager._do_rebuild_instance))
+
+    def test_every_override_overrides(self):
+        """Our private methods that the parent calls are still its own."""
+        for name in '_cleanup_deploy', '_unprovision':
+            self.assertIn(f'self.{name}(', inspect.getsource(PARENT))
+            self.assertIn(name, vars(ours.ReservationsDriver))
+
+
+class TestSignatures(test.NoDBTestCase):
+
+    def test_public_methods(self):
+        """As Nova checks its own drivers."""
+        # It is a property, which a look at all that there is would ask for.
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.virt.ironic.driver.IronicDriver.ironic_connection', None))
+        base = virt_driver.ComputeDriver(None)
+        checked = ours.ReservationsDriver(None)
+        if not hasattr(base, 'process_instances_at_startup'):
+            # Nova before 34 never calls it.
+            type(base).process_instances_at_startup = (
+                lambda self, context, instances: instances)
+            self.addCleanup(
+                delattr, type(base), 'process_instances_at_startup')
+        self.assertPublicAPISignatures(base, checked)
