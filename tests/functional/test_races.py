@@ -481,8 +481,7 @@ def test_holds_beside_all_that_ironic_does(
         # Nobody stood still while the others ran.
         assert statuses[201] and statuses[204], statuses
         # On SQLite an allocation may meet a locked database each time it
-        # tries, and Ironic then gives it up.
-        assert allocated
+        # tries, and Ironic then gives it up, or does not even begin it.
         assert ('active' in allocated
                 or ironic.database_url.startswith('sqlite'))
         for done in edited, moved:
