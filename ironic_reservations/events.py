@@ -22,6 +22,10 @@ def _event(action, words):
 #: What can happen: the action in the name of the notification, and the line
 #: of the log.
 HELD = _event('create', 'Node %(node)s is held for instance %(instance)s')
+ADOPTED = _event('create', 'Node %(node)s, which carries instance '
+                           '%(instance)s, is adopted')
+REFRESHED = _event('update', 'The request spec of instance %(instance)s on '
+                             'node %(node)s is stored anew')
 RENEWED = _event('update', 'The lease of instance %(instance)s on node '
                            '%(node)s is renewed')
 MOVED = _event('update', 'Instance %(instance)s moves to another host and '

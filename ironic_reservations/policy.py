@@ -51,6 +51,9 @@ rules = [
           'in maintenance whatever its state, and one on which a build may '
           'be on its way.',
           'POST', _COLLECTION),
+    _rule('adopt', SYSTEM_MEMBER,
+          'Make a reservation of a node that carries an instance already.',
+          'POST', f'{_COLLECTION}?adopt=true'),
     _rule('update', f'{SYSTEM_MEMBER} or ({OWNER_MEMBER})',
           'Change how long a node is reserved; with create_restricted, also '
           'the host that holds it.',

@@ -162,17 +162,19 @@ class RequestSpec:
     canonical: str
 
     @classmethod
-    def from_dict(cls, body, match='at_least'):
+    def from_dict(cls, body, match='at_least', found=False):
         """Parse a body that satisfies ``api.schema.REQUEST_SPEC``.
 
         :param body: the request, a dict.
         :param match: ``exact`` or ``at_least``, for a request that does not
             say (``[reservations] match``).
+        :param found: whether the node is found already, so that nothing need
+            be said of it.
         :raises: InvalidInput, naming the field.
         """
         wanted = _canonical({key: value for key, value in body.items()
                              if key not in ENVELOPE})
-        if not any(wanted.get(key) is not None for key in WANTED):
+        if not found and not any(wanted.get(key) is not None for key in WANTED):
             raise exception.InvalidInput(
                 'body', 'must say what is wanted with one of '
                         + ', '.join(WANTED))

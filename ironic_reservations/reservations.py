@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hold, renew, release: the only module that writes.
+"""Hold, adopt, renew, release: the only module that writes.
 
 A reservation is the row of our table and the node's ``instance_uuid``, both
 written in one transaction whose first statement is the guarded update of the
@@ -67,6 +67,12 @@ SORT_KEYS = ('id', 'instance_uuid', 'node_uuid', 'host', 'project_id',
 #: In these a node is at rest and bears no instance: it may be let go.
 RELEASABLE = ('available', 'manageable', 'enroll', 'clean failed',
               'inspect failed')
+
+
+#: In these it is at rest, whether or not it bears an instance.
+AT_REST = ('available', 'manageable', 'active', 'rescue', 'deploy failed',
+           'error', 'adopt failed', 'rescue failed', 'unrescue failed',
+           'service failed', 'clean failed', 'inspect failed')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -315,6 +321,92 @@ def _repeat(matcher, request):
         return None
     events.tell(events.MOVED if moved else events.RENEWED, renewed)
     return renewed, False
+
+
+def adopt(instance_uuid, spec, owner):
+    """Make a reservation of the node that carries an instance already.
+
+    Nothing of the node is written. Adopting again for the same host stores
+    the request spec anew, and the project and user if they are named: a
+    rebuild may have changed them.
+
+    :param spec: request_spec.RequestSpec, with which the node is not
+        compared.
+    :param owner: Owner.
+    :returns: the Reservation, and True when this call has made it.
+    :raises: NotFound when no node carries the instance; Conflict when another
+        host holds it, or the node is at work or has an allocation;
+        DeadlineExceeded.
+    """
+    reservation, created = _adopt(instance_uuid, {
+        **vars(owner), 'request_spec': spec.canonical})
+    events.tell(events.ADOPTED if created else events.REFRESHED, reservation)
+    return reservation, created
+
+
+@engine.retry
+def _adopt(instance_uuid, values):
+    while True:
+        if _adopt_new(instance_uuid, values):
+            return get(instance_uuid), True
+        for row in engine.rows(queries.carrier(instance_uuid)):
+            carried = _reservation(row)
+            if carried.lapsed:
+                _give_back(carried)
+                raise not_found(instance_uuid)
+            _check_adoptable(instance_uuid, carried, values['host'])
+            if carried.id is not None and _adopt_again(carried, values):
+                return get(instance_uuid), False
+            break
+        else:
+            raise exception.NotFound(
+                f'No node carries instance {instance_uuid}.')
+        engine.check_deadline()
+
+
+def _adopt_new(instance_uuid, values):
+    """One transaction; False when the instance cannot be adopted so."""
+    for node_id, in engine.rows(queries.id_of_carrier(instance_uuid)):
+        try:
+            with engine.transaction() as connection:
+                return connection.execute(queries.adopt(
+                    node_id, instance_uuid, AT_REST, values)).rowcount
+        except db_exc.DBDuplicateEntry:
+            # It may be a row whose node has moved on that stands in the way.
+            _purge(instance_uuid, node_id)
+    return False
+
+
+def _adopt_again(held, values):
+    """One transaction; False when the reservation is no longer as read."""
+    named = {name: value for name, value in values.items()
+             if value is not None}
+    with engine.transaction() as connection:
+        return connection.execute(queries.update(
+            held.id, AT_REST, {**named, 'lease': None}, held.host)).rowcount
+
+
+def _check_adoptable(instance_uuid, carried, host):
+    """Raise unless a host may adopt an instance.
+
+    :param carried: Reservation, with the node alone where there is none yet.
+    :raises: Conflict.
+    """
+    if carried.id is not None and carried.host != host:
+        raise _in_use(instance_uuid)
+    if carried.lock is not None:
+        raise exception.Conflict(
+            f'The node of instance {instance_uuid} is locked by a conductor; '
+            f'try again.')
+    if carried.provision_state not in AT_REST:
+        raise exception.Conflict(
+            f'The node of instance {instance_uuid} is '
+            f'{carried.provision_state}; it can be adopted while the node is '
+            f'at rest.')
+    if carried.allocated:
+        raise exception.Conflict(
+            f'The node of instance {instance_uuid} has an allocation of '
+            f'Ironic\'s, which holds it.')
 
 
 def _reservation(row):

@@ -61,6 +61,12 @@ def _url():
     return f'{base.rstrip("/")}/v1/reservations'
 
 
+def _given(body):
+    """For whom a node is held, as far as the body says it."""
+    return {key: body[key] for key in ('host', 'project_id', 'user_id')
+            if body.get(key) is not None}
+
+
 def _present(reservation, fields=None):
     """A reservation as JSON, a dict."""
     return wsme_json.tojson(
@@ -181,8 +187,10 @@ class ReservationsController:
 
     @index.when(method='POST', template='json')
     def create(self):
-        dry_run = _query(schema.create_query).get('dry_run', 'false')
-        caller = _caller()
+        query, caller = _query(schema.create_query), _caller()
+        if strutils.bool_from_string(query.get('adopt', 'false')):
+            return self._adopt(query, caller)
+        dry_run = query.get('dry_run', 'false')
         caller.authorize('create')
         body = schema.create_body(schema.parse(limits.body(pecan.request)))
         owner = self._owner(caller, body)
@@ -198,8 +206,20 @@ class ReservationsController:
                 explanation.dry_run(matcher)))
         instance_uuid = (body.get('instance_uuid')
                          or uuidutils.generate_uuid()).lower()
-        reservation, created = reservations.hold(
-            instance_uuid, matcher, owner, lease, body.get('project_id'))
+        return self._created(*reservations.hold(
+            instance_uuid, matcher, owner, lease, body.get('project_id')))
+
+    def _adopt(self, query, caller):
+        schema.adopt_query(query)
+        caller.authorize('adopt')
+        body = schema.adopt_body(schema.parse(limits.body(pecan.request)))
+        spec = request_spec.RequestSpec.from_dict(body, found=True)
+        return self._created(*reservations.adopt(
+            body['instance_uuid'].lower(), spec,
+            reservations.Owner(**_given(body))))
+
+    @staticmethod
+    def _created(reservation, created):
         pecan.response.status = 201 if created else 200
         pecan.response.location = f'{_url()}/{reservation.instance_uuid}'
         return _present(reservation)
@@ -210,8 +230,7 @@ class ReservationsController:
 
         :raises: NotAuthorized when the caller may not speak for another.
         """
-        given = {key: body[key] for key in ('host', 'project_id', 'user_id')
-                 if body.get(key) is not None}
+        given = _given(body)
         if given and not caller.may('create_restricted'):
             raise exception.NotAuthorized(
                 f'{", ".join(given)}: only system-scope and service callers '

@@ -84,6 +84,14 @@ REQUEST_SPEC = {
     },
 }
 
+#: Of a node that carries the instance already, and is held without end.
+ADOPT = {
+    **REQUEST_SPEC, 'required': ['instance_uuid'],
+    'properties': {
+        **{name: value for name, value in REQUEST_SPEC['properties'].items()
+           if name != 'expires_in'},
+        'instance_uuid': {**_uuid, 'type': 'string'}}}
+
 LIST = {
     'type': 'object',
     'additionalProperties': False,
@@ -104,9 +112,10 @@ LIST = {
 SHOW = {'type': 'object', 'additionalProperties': False,
         'properties': {'fields': _name}}
 
+_boolean = {'type': 'string', 'pattern': _BOOLEAN}
+
 CREATE = {'type': 'object', 'additionalProperties': False,
-          'properties': {'dry_run': {'type': 'string',
-                                     'pattern': _BOOLEAN}}}
+          'properties': {'dry_run': _boolean, 'adopt': _boolean}}
 
 CAPACITY = {
     'type': 'object',
@@ -222,9 +231,12 @@ class Validator:
 
 
 create_body = Validator(REQUEST_SPEC, 'body')
+adopt_body = Validator(ADOPT, 'body')
 list_query = Validator(LIST, 'query')
 show_query = Validator(SHOW, 'query')
 create_query = Validator(CREATE, 'query')
+adopt_query = Validator({**CREATE, 'properties': {'adopt': _boolean}},
+                        'query')
 capacity_query = Validator(CAPACITY, 'query')
 write_query = Validator(WRITE, 'query')
 _patch = Validator(PATCH, 'body')

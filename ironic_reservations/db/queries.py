@@ -302,6 +302,39 @@ def _hold(restricted, requiring, forbidding):
 INSERT = sa.insert(reservations)
 
 
+def adopt(node_id, instance_uuid, states, values):
+    """Make the reservation of a node that carries an instance already.
+
+    INSERT INTO reservations (instance_uuid, node_id, node_uuid, ...)
+    SELECT :i, id, uuid, ... FROM nodes USE INDEX (PRIMARY)
+    WHERE id = :n AND instance_uuid = :i AND allocation_id IS NULL
+      AND reservation IS NULL AND provision_state IN (...)
+
+    The node is locked by its id, in the order in which Ironic's own
+    statements lock it: by its instance_uuid they would end in deadlocks.
+
+    :param states: provision states in which it may be adopted.
+    :param values: the columns ``host``, ``project_id``, ``user_id`` and
+        ``request_spec``.
+    """
+    return sa.insert(reservations).from_select(
+        ['instance_uuid', 'node_id', 'node_uuid', 'created_at', *values],
+        sa.select(sa.literal(instance_uuid), nodes.c.id, nodes.c.uuid,
+                  fn.utcnow(), *(sa.literal(value, sa.Text)
+                                 for value in values.values())
+                  ).where(nodes.c.id == node_id,
+                          nodes.c.instance_uuid == instance_uuid,
+                          nodes.c.allocation_id.is_(None), UNLOCKED,
+                          nodes.c.provision_state.in_(states)
+                          ).with_hint(nodes, 'USE INDEX (PRIMARY)',
+                                      dialect_name='mysql'))
+
+
+def id_of_carrier(instance_uuid):
+    return sa.select(nodes.c.id).where(
+        nodes.c.instance_uuid == instance_uuid)
+
+
 def carrier(instance_uuid):
     """The node that carries an instance, and its reservation if it has one.
 
@@ -436,15 +469,13 @@ def update(reservation_id, states, changes, host=ANY_HOST):
     What others have seen gone does not come back.
 
     :param states: provision states in which it may be changed; None for any.
-    :param changes: dict of ``host``, and of ``lease`` in seconds, which is
-        None for no end.
+    :param changes: dict of columns and their values, and of ``lease`` in
+        seconds, which is None for no end.
     :param host: that must hold it; None for no host.
     """
-    values = {'updated_at': fn.utcnow()}
-    if 'host' in changes:
-        values['host'] = changes['host']
+    values = {'updated_at': fn.utcnow(), **changes}
     if 'lease' in changes:
-        values['expires_at'] = _lease(changes['lease'])
+        values['expires_at'] = _lease(values.pop('lease'))
     counts = [CARRIED, LIVE]
     if states is not None:
         counts.append(nodes.c.provision_state.in_(states))

@@ -50,6 +50,48 @@ def post_all(url, bodies):
     return [call('POST', url + OURS, body) for body in bodies]
 
 
+def adopt_all(url, host, instance_uuids):
+    _barrier.wait(120)
+    return [call('POST', f'{url}{OURS}?adopt=true',
+                 {'instance_uuid': each, 'host': host})[0]
+            for each in instance_uuids]
+
+
+def adopt(url, host, instance_uuids):
+    """Adopt instances at random; returns them and their statuses."""
+    return [(each, call('POST', f'{url}{OURS}?adopt=true',
+                        {'instance_uuid': each, 'host': host})[0])
+            for each in until_the_end(instance_uuids)]
+
+
+def release(url, instance_uuids):
+    return [(each, call('DELETE', f'{url}{OURS}/{each}')[0])
+            for each in until_the_end(instance_uuids)]
+
+
+def tear_down(database_url, instances):
+    """Take instances off their nodes as a conductor does, and put them back.
+
+    :param instances: pairs of a node's UUID and an instance's.
+    """
+    done = 0
+    with service.engine(database_url).connect() as connection:
+        for node, instance_uuid in until_the_end(instances):
+            for state, lock, carried in (
+                    ('active', 'conductor', None),
+                    ('deleting', 'conductor', None), ('available', None, None),
+                    ('active', None, instance_uuid)):
+                connection.execute(
+                    sa.text('UPDATE nodes SET provision_state = :s, '
+                            'reservation = :l, instance_uuid = :i '
+                            'WHERE uuid = :n'),
+                    {'s': state, 'l': lock, 'i': carried, 'n': node})
+                connection.commit()
+            done += 1
+            time.sleep(0.02)
+    return done
+
+
 def hold_and_release(url, specs):
     """Ask again and again; returns what was asked and what came of it."""
     seen = []
@@ -224,6 +266,56 @@ def test_one_instance_ends_on_one_host(ironic, api, node_class, clients):
         201: 1, 200: CLIENTS - 1}
     assert len({answer['node_uuid'] for (_, answer), in seen}) == 1
     assert list(agreement(ironic)) == [instance_uuid]
+
+
+# Adoption
+
+@pytest.fixture
+def carried(ironic, pool):
+    """Pairs of a node and an instance that it carries, of which we know none."""
+    pairs = [(node.id, str(uuid.uuid4())) for node in pool]
+    for node, instance_uuid in pairs:
+        ironic.set_node(node, instance_uuid=instance_uuid,
+                        provision_state='active')
+    return pairs
+
+
+def test_one_host_adopts(ironic, alone, carried, clients):
+    instance_uuids = [each for _, each in carried]
+    seen = clients(*(
+        (adopt_all, alone.url, f'host-{number}', instance_uuids)
+        for number in range(CLIENTS)))
+    for statuses in zip(*seen):
+        assert collections.Counter(statuses) == {201: 1, 409: CLIENTS - 1}
+    assert agreement(ironic) == {each: node for node, each in carried}
+
+
+@pytest.mark.long
+def test_adoption_beside_tear_down_and_release(
+        ironic, alone, carried, clients):
+    torn_down, released = carried[:4], carried[4:8]
+    for node, _ in released:
+        ironic.set_node(node, provision_state='available')
+    instance_uuids = [each for _, each in torn_down + released]
+    *seen, gone, done = clients(
+        *((adopt, alone.url, f'host-{number % 2}', instance_uuids)
+          for number in range(6)),
+        (release, alone.url, [each for _, each in released]),
+        (tear_down, ironic.database_url, torn_down))
+    statuses = collections.Counter(
+        status for _, status in itertools.chain(*seen))
+    assert set(statuses) == {200, 201, 404, 409} and done, statuses
+    # What was released is released once, and nobody gets it back.
+    assert collections.Counter(each for each, status in gone if status == 204
+                               ) == {each: 1 for _, each in released}
+    for node, _ in released:
+        assert ironic.carried(node) is None
+    # What counts is what the nodes say; whatever else is left is nobody's.
+    for node, instance_uuid in torn_down:
+        status, held = call('GET', f'{ironic.url}{OURS}/{instance_uuid}')
+        assert (status, held.get('node_uuid')) in ((200, node), (404, None))
+    assert {each['instance_uuid'] for each in ironic.listed()} <= {
+        each for _, each in torn_down}
 
 
 # Between the reading of a node and its hold
