@@ -131,6 +131,16 @@ class Client:
         """
         return self._call('POST', json=request)
 
+    def adopt(self, request):
+        """Reserve the node that carries an instance already, in one try.
+
+        :param request: the body of POST, a dict.
+        :returns: the reservation, a dict.
+        :raises: NotFound when no node carries it; Conflict when the node is
+            at work, or another host's; Refused, Unavailable.
+        """
+        return self._call('POST', params={'adopt': 'true'}, json=request)
+
     def refusal(self, request):
         """Ask why a request would find no node, without holding one.
 
@@ -197,10 +207,11 @@ class Client:
                 query['marker'] = found[-1]['instance_uuid']
         return found
 
-    def capacity(self, host, **partition):
+    def capacity(self, host, fresh=False, **partition):
         """Return what the fleet can give, by hardware profile.
 
         :param host: count what this host holds as ``held``.
+        :param fresh: have it counted anew.
         :param partition: ``conductor_group`` and ``shard`` of the nodes to
             count; None for any.
         :returns: list of profiles (``capacity`` in the API reference), and
@@ -208,7 +219,8 @@ class Client:
         """
         response = self._send('GET', '/capacity', params={
             'host': host, **{name: value for name, value in partition.items()
-                             if value is not None}})
+                             if value is not None}},
+            headers={'Cache-Control': 'no-cache'} if fresh else {})
         return self._parsed(response)['capacity'], int(
             response.headers.get('Age', 0))
 

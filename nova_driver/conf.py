@@ -21,6 +21,14 @@ reservations_opts = [
                               'own Ironic driver has them. Deprecated.')],
         help='Whether this compute host is one row, and reserves a node in '
              'Ironic when it builds an instance.'),
+    cfg.BoolOpt(
+        'adopt', default=False,
+        help='Bring instances that this host has on other rows to the one or '
+             'to those that it has now, while they run. With mode = '
+             'reservations: from a row per node to the host\'s one row; '
+             'with mode = per_node: back. Nothing of Ironic\'s nodes is '
+             'written. Switch all hosts that share a conductor group and a '
+             'shard, one after the other.'),
     cfg.IntOpt(
         'lease', default=3600, min=1,
         help='Seconds after which a node goes back to the fleet when this '

@@ -19,10 +19,12 @@ from nova.virt import hardware
 from nova.virt.ironic import driver as ironic_driver
 from openstack import exceptions as sdk_exc
 from oslo_log import log as logging
+from oslo_service import loopingcall
 import oslo_messaging as messaging
 import tenacity
 import wrapt
 
+from . import adoption
 from . import builds
 from . import client
 from . import conf
@@ -82,6 +84,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         self.host = None
         self.reservations = client.Client(lambda: self.ironic_connection)
         self.builds = self.mode = self.report = None
+        self.adoption = self._worker = None
         # Whether Nova still initializes the instances that it has found when
         # it started, and what it is told of them then, by UUID.
         self._starting, self._power_states = True, {}
@@ -98,10 +101,10 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         self.builds = builds.Builds(self.reservations, host)
         self.mode = mode.Mode(host, self.reservations)
         self.report = report.Report(host, self.reservations)
+        # The resource tracker is reachable in this way only.
+        tracker = self.virtapi._compute.rt
         if CONF.reservations.mode != 'per_node':
             self._compute_id = mode.identify(host)
-            # The resource tracker is reachable in this way only.
-            tracker = self.virtapi._compute.rt
             placement.adapt_tracker(tracker, host)
             self._allocations = placement.Allocations(
                 tracker.reportclient, host, self._compute_id)
@@ -110,6 +113,26 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                 super().init_host(host)
         except exception.VirtDriverNotReady:
             pass  # It is logged, and asked again by the periodic task.
+        if CONF.reservations.adopt:
+            self.adoption = adoption.Adoption(
+                host, lambda: None if self._starting else self.mode.known,
+                self.report, self.reservations, tracker.reportclient,
+                self._carriers)
+            self._worker = loopingcall.FixedIntervalLoopingCall(
+                self.adoption.go_on)
+            self._worker.start(adoption.INTERVAL, adoption.INTERVAL,
+                               stop_on_exception=False)
+
+    def cleanup_host(self, host):
+        if self._worker is not None:
+            self._worker.stop()
+        super().cleanup_host(host)
+
+    def _carriers(self):
+        """The nodes of a host with a row per node, by their instances."""
+        return {node.instance_id: node.id
+                for node in list(self.node_cache.values())
+                if node.instance_id}
 
     @property
     def one_row(self):
@@ -246,9 +269,13 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                 nova_context.get_admin_context(), self.host, nodename,
                 expected_attrs=[]):
             return False
-        if self.one_row:
-            return nodename != self.host
-        return nodename == self.host or super().is_node_deleted(nodename)
+        if self.one_row == (nodename == self.host):
+            return not self.one_row and super().is_node_deleted(nodename)
+        # An instance that is between two rows has its allocation here.
+        return all(
+            placement.read(self.virtapi._compute.reportclient, row.uuid) == {}
+            for row in mode.rows(self.host)
+            if row.hypervisor_hostname == nodename)
 
     def get_host_ip_addr(self):
         return CONF.my_ip

@@ -55,25 +55,27 @@ class Mode:
     def _decide(self):
         """Decide it by [reservations] mode, the rows there are, and Ironic."""
         ctxt = nova_context.get_admin_context()
-        used = {row.hypervisor_hostname for row in _rows(self._host)} | {
+        used = {row.hypervisor_hostname for row in rows(self._host)} | {
             instance.node for instance in objects.InstanceList.get_by_host(
                 ctxt, self._host, expected_attrs=[]) if instance.node}
         per_node = used - {self._host}
-        mode = CONF.reservations.mode
+        mode, adopt = CONF.reservations.mode, CONF.reservations.adopt
         if mode == 'auto' and self._host in used or mode == 'reservations':
             if per_node:
                 LOG.warning(
                     'Host %s is one row, but has rows or instances of %d '
-                    'nodes: delete these instances.', self._host,
-                    len(per_node))
+                    'nodes: %s', self._host, len(per_node),
+                    'they are brought to the one row.' if adopt else
+                    'set [reservations] adopt = true in nova.conf to have '
+                    'the one row adopt them.')
             return True
         if mode == 'auto' and per_node:
             LOG.warning(
                 'Host %s has rows or instances of %d nodes and stays with a '
-                'row per node, which is deprecated. To make it one row: '
-                'delete its instances, stop nova-compute, delete its compute '
-                'service ("openstack compute service delete"), and start '
-                'nova-compute again.', self._host, len(per_node))
+                'row per node, which is deprecated. To make it one row while '
+                'its instances run, set mode = reservations and adopt = true '
+                'in section [reservations] of nova.conf, and restart '
+                'nova-compute.', self._host, len(per_node))
             return False
         if mode == 'auto' and self._endpoint_is_present():
             LOG.info('Ironic reserves nodes: host %s is one row', self._host)
@@ -89,8 +91,9 @@ class Mode:
             ', as this Ironic has no /v1/reservations')
         if self._host in used:
             LOG.warning('Host %s was one row; nothing can be built on that '
-                        'row, and it goes when its instances are gone.',
-                        self._host)
+                        'row, and it goes when its instances are gone%s.',
+                        self._host, ': they are brought to the rows of their '
+                        'nodes' if adopt else '')
         return False
 
     def _endpoint_is_present(self):
@@ -116,7 +119,7 @@ def identify(host):
     compute_id = virt_node.read_local_node_uuid()
     if compute_id:
         _check_not_of_another(compute_id, host)
-    for row in _rows(host):
+    for row in rows(host):
         if row.hypervisor_hostname == host and row.uuid != compute_id:
             raise exception.InvalidConfiguration(
                 f'Host {host} has the compute_id {row.uuid} in the database, '
@@ -138,7 +141,7 @@ def _check_not_of_another(compute_id, host):
             f'another host\'s.')
 
 
-def _rows(host):
+def rows(host):
     """The rows of a host in Nova's table of compute nodes."""
     try:
         return objects.ComputeNodeList.get_all_by_host(

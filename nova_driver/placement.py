@@ -11,6 +11,7 @@ from nova import objects
 from nova.compute import vm_states
 from nova.scheduler import utils as scheduler_utils
 from oslo_log import log as logging
+import tenacity
 
 from . import client
 from . import conf
@@ -77,21 +78,8 @@ class Allocations:
         self._next_try = {}
 
     def read(self):
-        """Return the allocations by consumer; None where Placement is away.
-
-        :returns: dict of the UUID of a consumer, which is an instance or a
-            migration, and a dict with its ``resources``.
-        """
-        try:
-            return self._reportclient.get_allocations_for_resource_provider(
-                nova_context.get_admin_context(),
-                self._compute_id).allocations
-        except (exception.ResourceProviderAllocationRetrievalFailed,
-                ksa_exc.ClientException) as e:
-            # A host that has never started has no provider yet.
-            LOG.info('The allocations of host %s are not known: %s',
-                     self._host, e)
-            return None
+        """See ``read``."""
+        return read(self._reportclient, self._compute_id)
 
     def put_back(self, present, reservations):
         """Make allocations anew that Nova has lost.
@@ -124,21 +112,81 @@ class Allocations:
                             e, instance=instance)
 
     def _allocate(self, ctxt, instance):
-        # Only for a consumer that Placement does not know: whoever has made
-        # an allocation meanwhile knew better.
-        made = self._reportclient.put_allocations(ctxt, instance.uuid, {
-            'allocations': {self._compute_id: {
-                'resources': scheduler_utils.resources_from_flavor(
-                    instance, instance.flavor)}},
-            'project_id': instance.project_id, 'user_id': instance.user_id,
-            'consumer_generation': None})
-        if made:
+        if allocate(self._reportclient, ctxt, instance, self._compute_id):
             del self._next_try[instance.uuid]
             LOG.info('The allocation that was missing is made again',
                      instance=instance)
         else:
             LOG.warning('Placement does not take the allocation that is '
                         'missing', instance=instance)
+
+
+def read(reportclient, provider):
+    """Return a provider's allocations by consumer; None where not known.
+
+    :param provider: its UUID.
+    :returns: dict of the UUID of a consumer, which is an instance or a
+        migration, and a dict with its ``resources``.
+    """
+    try:
+        answer = reportclient.get(
+            f'/resource_providers/{provider}/allocations', version='1.12')
+        if answer.status_code == 404:
+            return {}  # A host that has never started has no provider yet.
+        return answer.json()['allocations']
+    except (ksa_exc.ClientException, ValueError, KeyError) as e:
+        LOG.warning('The allocations of provider %s are not known: %r',
+                    provider, e)
+        return None
+
+
+def allocate(reportclient, ctxt, instance, provider):
+    """Have an instance's allocation be one of a provider.
+
+    What an instance has of two providers is left alone: Nova is about to
+    take it from one to the other.
+
+    :param provider: UUID of the provider.
+    :returns: whether it is.
+    :raises: NovaException or ClientException of keystoneauth1 when Placement
+        does not answer, or when another has changed the allocation.
+    """
+    known = reportclient.get_allocs_for_consumer(ctxt, instance.uuid)
+    match list(known['allocations'].items()):
+        case []:
+            resources = scheduler_utils.resources_from_flavor(
+                instance, instance.flavor)
+        case [(name, each)]:
+            if name == provider:
+                return True
+            resources = each['resources']
+        case _:
+            return False
+    return reportclient.put_allocations(ctxt, instance.uuid, {
+        'allocations': {provider: {'resources': resources}},
+        'project_id': instance.project_id, 'user_id': instance.user_id,
+        'consumer_generation': known.get('consumer_generation')})
+
+
+@tenacity.retry(
+    retry=tenacity.retry_if_exception_type(
+        exception.ResourceProviderUpdateConflict),
+    stop=tenacity.stop_after_attempt(4), reraise=True)
+def publish(reportclient, row, change):
+    """Change the inventory of a row's provider.
+
+    Nova's view of the provider is older than each allocation that was made
+    since, and is read anew after a conflict.
+
+    :param row: nova.objects.ComputeNode.
+    :param change: function that returns the new inventory, given the old one.
+    :raises: see ``allocate``.
+    """
+    ctxt = nova_context.get_admin_context()
+    tree = reportclient.get_provider_tree_and_ensure_root(
+        ctxt, row.uuid, name=row.hypervisor_hostname)
+    tree.update_inventory(row.uuid, change(tree.data(row.uuid).inventory))
+    reportclient.update_from_provider_tree(ctxt, tree)
 
 
 def classes(present):

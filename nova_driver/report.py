@@ -59,7 +59,7 @@ class Report:
         self._released = []
         self._releasing = threading.Lock()
 
-    def look(self, allocated):
+    def look(self, allocated, fresh=False):
         """Read what the fleet can give, for the methods below.
 
         A thread that waits while another looks takes what that one has seen
@@ -67,22 +67,23 @@ class Report:
 
         :param allocated: names of the resource classes of which the host's
             provider has allocations; None where that is not known.
+        :param fresh: have the fleet counted anew.
         :raises: VirtDriverNotReady when it cannot be read now.
         """
         asked = time.monotonic()
         with self._looking:
             if self._seen is None or self._seen.asked < asked:
                 try:
-                    self._look(allocated)
+                    self._look(allocated, fresh)
                 except client.Failure as e:
                     LOG.error('What the fleet can give is not known: %s', e)
                     raise exception.VirtDriverNotReady()
 
-    def _look(self, allocated):
+    def _look(self, allocated, fresh):
         # Builds ask for a node of the partition that was reported, even when
         # the configuration has changed since.
         part, asked, taken = partition(), time.monotonic(), None
-        rows, age = self._client.capacity(self._host, **part)
+        rows, age = self._client.capacity(self._host, fresh, **part)
         if not any(row['total'] for row in rows):
             LOG.warning(
                 'Ironic shows host %s no node at all, so nothing can be built '

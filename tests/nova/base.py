@@ -111,6 +111,11 @@ class TestCase(testtools.testcase.WithAttributes, helpers.Helpers,
         for each in ('nova.api.openstack.requestlog', 'placement.requestlog',
                      'nova.thread_pool_factory'):
             logging.getLogger(each).setLevel('WARNING')
+        # Tests say when.
+        adoption = sys.modules.get('nova.virt.ironic_reservations.adoption')
+        if adoption:
+            self.useFixture(fixtures.MonkeyPatch(
+                f'{adoption.__name__}.INTERVAL', 24 * 3600))
         self.plain_image = self.image()
         self._config = {}
         self._compute_ids = {}

@@ -340,7 +340,7 @@ class TestDecided(TestCase):
         self.assertEqual(names, rows())
         self.assertIn(
             'Host compute-1 has rows or instances of 3 nodes and stays with '
-            'a row per node, which is deprecated. To make it one row: ',
+            'a row per node, which is deprecated. To make it one row while ',
             self.log)
         self.delete(server)
         # Nor does an empty one change by itself.

@@ -30,7 +30,7 @@ class Ironic:
         self.calls, self.rows = 0, None
         self._lock = threading.Lock()
 
-    def capacity(self, host, **partition):
+    def capacity(self, host, fresh, **partition):
         with self._lock:
             self.calls += 1
             free = next(self._left)
@@ -96,7 +96,7 @@ class TestReport(testtools.TestCase):
         known = report.Report('compute-1', Ironic())
         known.look(set())
 
-        def capacity(host, **partition):
+        def capacity(host, fresh, **partition):
             raise client.Unavailable('it is away')
 
         known._client.capacity = capacity

@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts that have servers become one row, and go back, while these run."""
+
+import pkgutil
+
+import fixtures
+from nova import context
+from nova import objects
+from nova.scheduler.client import report
+
+from tests.nova import base
+from tests.nova import faults
+from tests.nova.rows import rows
+
+OURS = 'nova.virt.ironic_reservations'
+ONE_ROW = {'mode': 'reservations', 'adopt': True}
+PER_NODE = {'mode': 'per_node', 'adopt': True}
+
+
+class TestCase(faults.TestCase):
+    """A cloud whose first host has a row per node."""
+
+    fleet = [faults.NODE] * 5
+
+    def setUp(self):
+        super().setUp()
+        self.start_compute('compute-1', reservations={'mode': 'per_node'})
+        self.gold = self.flavor()
+
+    def adoption(self, host='compute-1'):
+        return self.computes[host].manager.driver.adoption
+
+    def go_on(self, host='compute-1'):
+        with self.as_host(host):
+            self.adoption(host).go_on()
+
+    def switch(self, to, host='compute-1'):
+        """All rounds that it takes."""
+        self.restart_compute(host, reservations=to)
+        self.go_on(host)
+        self.run_periodic(host)
+
+    def instance(self, server):
+        return objects.Instance.get_by_uuid(
+            context.get_admin_context(read_deleted='yes'), server['id'])
+
+    def places(self, server):
+        """The names of its row, of that's id and of its provider."""
+        instance = self.instance(server)
+        names = {uuid: name for name, uuid in self.providers().items()}
+        row = objects.ComputeNode.get_by_id(context.get_admin_context(),
+                                            instance.compute_id)
+        return (instance.node, row.hypervisor_hostname,
+                *(names[each] for each in self.allocations(server)))
+
+    def assert_on_one_row(self, *servers, host='compute-1'):
+        for server in servers:
+            self.assertEqual((host,) * 3, self.places(server))
+        self.assertEqual(
+            {(server['id'], host) for server in servers},
+            {(each['instance_uuid'], each['host'])
+             for each in self.ironic.reservations()})
+
+    def assert_on_nodes(self, *servers):
+        for server in servers:
+            node = self.ironic.node_of(server).id
+            self.assertEqual((node,) * 3, self.places(server))
+
+    def written(self):
+        """What was asked of Ironic but to show something."""
+        return {(method, path) for method, path, _ in self.wire.requests
+                if method != 'GET'}
+
+    def no_disagreement(self):
+        """What nova-manage placement audit looks for, and rows for nobody."""
+        names = rows()
+        self.assertEqual(set(names), set(self.providers()))
+        instances = objects.InstanceList.get_all(context.get_admin_context())
+        known = {each.uuid for each in instances}
+        client = report.report_client_singleton()
+        for name, uuid in self.providers().items():
+            held = client.get_allocations_for_resource_provider(
+                context.get_admin_context(), uuid).allocations
+            self.assertEqual(
+                {each.uuid for each in instances if each.node == name},
+                set(held) & known)
+            self.assertLessEqual(set(held), known)
+
+
+class TestThereAndBack(TestCase):
+
+    def test_there_and_back_and_there(self):
+        servers = [self.boot(self.gold) for _ in range(2)]
+        self.assert_on_nodes(*servers)
+        self.wire.requests.clear()
+        for _ in range(2):
+            self.switch(ONE_ROW)
+            self.assert_on_one_row(*servers)
+            self.assertEqual({'compute-1': 'compute-1'}, rows())
+            gold = self.inventories('compute-1')['CUSTOM_GOLD']
+            self.assertEqual((5, 0), (gold['total'], gold['reserved']))
+            self.no_disagreement()
+
+            self.switch(PER_NODE)
+            self.assert_on_nodes(*servers)
+            self.assertEqual({node.id for node in self.ironic.nodes()},
+                             set(rows()))
+            for _ in range(2):
+                self.run_periodic()
+            for name in rows():
+                gold = self.inventories(name)['CUSTOM_GOLD']
+                self.assertEqual(
+                    int(self.ironic.baremetal.get_node(name).instance_id
+                        is not None), gold['reserved'])
+            self.no_disagreement()
+        self.assertEqual({faults.HOLD}, self.written())
+        for server in servers:
+            self.delete(server)
+        self.run_periodic()
+        self.assert_nothing_left()
+
+    @base.long
+    def test_servers_are_used_after_it(self):
+        first, second, third = (self.boot(self.gold) for _ in range(3))
+        self.switch(ONE_ROW)
+        self.act(first, 'os-stop', 'SHUTOFF')
+        self.act(first, 'os-start', 'ACTIVE')
+        self.act(first, 'reboot', 'ACTIVE', type='HARD')
+        self.rebuild(second, self.image())
+        self.delete(third)
+        fourth = self.boot(self.gold)
+        self.assert_on_one_row(first, second, fourth)
+        self.switch(PER_NODE)
+        self.assert_on_nodes(first, second, fourth)
+        self.act(first, 'reboot', 'ACTIVE', type='HARD')
+        self.rebuild(second, self.image())
+        self.run_periodic()
+        fifth = self.boot(self.gold)
+        for server in first, second, fourth, fifth:
+            self.delete(server)
+        self.run_periodic()
+        self.assert_nothing_left()
+
+    @base.long
+    def test_nothing_but_what_was_asked(self):
+        """Without adopt the servers stay, and the log says what to do."""
+        server = self.boot(self.gold)
+        for mode, said in (('auto', 'To make it one row while'),
+                           ('reservations', 'have the one row adopt them')):
+            self.restart_compute('compute-1', reservations={
+                'mode': mode, 'adopt': False})
+            self.assertIsNone(self.adoption())
+            self.run_periodic()
+            self.assert_on_nodes(server)
+            self.assertIn(said, self.log)
+
+    @base.long
+    def test_host_without_servers(self):
+        self.switch(ONE_ROW)
+        self.assertEqual({'compute-1': 'compute-1'}, rows())
+        self.switch(PER_NODE)
+        self.assertEqual(5, len(rows()))
+        self.no_disagreement()
+
+    def test_by_itself(self):
+        """The worker thread does it, without anybody's call."""
+        server = self.boot(self.gold)
+        self.useFixture(fixtures.MonkeyPatch(
+            f'{OURS}.adoption.INTERVAL', 0.2))
+        self.restart_compute('compute-1', reservations=ONE_ROW)
+        self.wait_for(lambda: self.assert_on_one_row(server))
+
+
+class TestAtWork(TestCase):
+    """What cannot be brought over at once."""
+
+    @base.long
+    def test_left_for_the_next_round(self):
+        servers = busy, locked, gone, others, idle = [
+            self.boot(self.gold) for _ in range(5)]
+        nodes = {server['id']: self.ironic.node_of(server).id
+                 for server in servers}
+        self.restart_compute('compute-1', reservations=ONE_ROW)
+        instance = self.instance(busy)
+        instance.task_state = 'rebooting'
+        instance.save()
+        self.sql("UPDATE nodes SET reservation = 'conductor' "
+                 'WHERE instance_uuid = :i', i=locked['id'])
+        self.sql('UPDATE nodes SET instance_uuid = NULL '
+                 'WHERE instance_uuid = :i', i=gone['id'])
+        self.ironic.http.post('/v1/reservations?adopt=true', json={
+            'instance_uuid': others['id'], 'host': 'compute-2',
+        }).raise_for_status()
+        for _ in range(2):
+            self.go_on()
+            self.run_periodic()
+        self.assertEqual(('compute-1',) * 3, self.places(idle))
+        left = [nodes[server['id']] for server in servers[:-1]]
+        self.assertEqual({'compute-1', *left}, set(rows()))
+        for server in servers[:-1]:
+            self.assertEqual((nodes[server['id']],) * 3, self.places(server))
+        for words in ('locked by a conductor', 'No node carries the instance',
+                      'Host compute-1 has brought 1 instances to its one row; '
+                      '4 are left'):
+            self.assertIn(words, self.log)
+        held = {each['instance_uuid']: each['host']
+                for each in self.ironic.reservations()}
+        self.assertEqual({idle['id']: 'compute-1', others['id']: 'compute-2'},
+                         held)
+        self.sql('UPDATE nodes SET reservation = NULL')
+        instance.task_state = None
+        instance.save()
+        self.go_on()
+        for server in busy, locked:
+            self.assertEqual(('compute-1',) * 3, self.places(server))
+
+    @base.long
+    def test_deleted_meanwhile(self):
+        first, second = (self.boot(self.gold) for _ in range(2))
+        self.restart_compute('compute-1', reservations=ONE_ROW)
+        adoption = self.adoption()
+        real = adoption._to_one_row
+
+        def late(*args):
+            targets = real(*args)
+            self.delete(first)
+            return targets
+
+        adoption._to_one_row = late
+        self.go_on()
+        self.run_periodic()
+        self.assert_on_one_row(second)
+        self.no_disagreement()
+
+    @base.long
+    def test_deleted_while_the_host_is_down(self):
+        """Its machine is torn down by the host that is one row now."""
+        first, second = (self.boot(self.gold) for _ in range(2))
+        self.stop_compute('compute-1')
+        service, = self.api.get_services(host='compute-1',
+                                         binary='nova-compute')
+        self.api.put_service_force_down(service['id'], True)
+        self.delete(first, wait=False)
+        self.wait_for(lambda: self.assertTrue(self.instance(first).deleted))
+        self.api.put_service_force_down(service['id'], False)
+        self.start_compute('compute-1', reservations=ONE_ROW)
+        self.go_on()
+        for _ in range(2):
+            self.run_periodic()
+            self.run_periodic(task='_cleanup_running_deleted_instances')
+        self.assert_on_one_row(second)
+        self.assertEqual({second['id'], None}, {
+            node.instance_id for node in self.ironic.nodes()})
+
+
+class Killed(BaseException):
+    """Nothing catches it."""
+
+
+class TestInterrupted(TestCase):
+    """The host goes on wherever it was killed."""
+
+    #: What a step calls first, and after which calls of it the host dies.
+    STEPS = {
+        ONE_ROW['mode']: ['client.Client.adopt', 'placement.publish',
+                          'placement.allocate'],
+        PER_NODE['mode']: ['placement.publish', 'placement.allocate'],
+    }
+
+    def die_after(self, name, to):
+        """Restart the host; it dies behind the first call of a function."""
+        real = pkgutil.resolve_name(f'{OURS}.{name}')
+
+        def dying(*args, **kwargs):
+            real(*args, **kwargs)
+            raise Killed
+
+        self.restart_compute('compute-1', reservations=to)
+        with fixtures.MonkeyPatch(f'{OURS}.{name}', dying):
+            self.assertRaises(Killed, self.go_on)
+
+    @base.long
+    def test_killed(self):
+        servers = [self.boot(self.gold) for _ in range(2)]
+        for name in self.STEPS['reservations']:
+            self.die_after(name, ONE_ROW)
+            self.run_periodic()
+        self.switch(ONE_ROW)
+        self.assert_on_one_row(*servers)
+        self.no_disagreement()
+        for name in self.STEPS['per_node']:
+            self.die_after(name, PER_NODE)
+            self.run_periodic()
+        self.switch(PER_NODE)
+        self.assert_on_nodes(*servers)
+        self.no_disagreement()
+
+    @base.long
+    def test_turned_round(self):
+        """It is killed between allocation and instance, and sent back."""
+        servers = [self.boot(self.gold) for _ in range(2)]
+        self.die_after('placement.allocate', ONE_ROW)
+        self.switch(PER_NODE)
+        self.assert_on_nodes(*servers)
+        self.no_disagreement()
+        self.switch(ONE_ROW)
+        self.die_after('placement.allocate', PER_NODE)
+        self.switch(ONE_ROW)
+        self.assert_on_one_row(*servers)
+        self.no_disagreement()
+
+    @base.long
+    def test_ironic_is_away(self):
+        server = self.boot(self.gold)
+        self.restart_compute('compute-1', reservations=ONE_ROW)
+        self.wire.on('POST', '.*', faults.cut)
+        self.go_on()
+        self.assertEqual(self.ironic.node_of(server).id,
+                         self.instance(server).node)
+        self.go_on()
+        self.assert_on_one_row(server)
+
+
+class TestMixed(TestCase):
+    """Three hosts, one after the other."""
+
+    fleet = [faults.NODE] * 9
+
+    @base.long
+    def test_one_after_the_other(self):
+        for host in base.HOSTS[1:]:
+            self.start_compute(host, reservations={'mode': 'per_node'})
+        self.run_periodic()
+        servers = [self.boot(self.gold) for _ in range(6)]
+        for number, host in enumerate(base.HOSTS, 1):
+            self.switch(ONE_ROW, host)
+            self.run_periodic()
+            # Whoever is asked for builds, whatever the others are.
+            servers.append(self.boot(self.gold, host=host))
+            named = rows()
+            for done in base.HOSTS[:number]:
+                self.assertEqual(done, named.pop(done))
+            self.assertEqual(set(base.HOSTS[number:]) & set(named.values()),
+                             set(named.values()))
+            self.run_periodic()
+            self.no_disagreement()
+        self.assertEqual({host: host for host in base.HOSTS}, rows())
+        for server in servers:
+            self.delete(server)
+        self.run_periodic()
+        self.assert_nothing_left()
