@@ -31,12 +31,9 @@ from . import placement
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds between two rounds.
-INTERVAL = 5
-
 #: What Nova, Placement and the message bus raise when they do not answer, or
 #: answer something else than expected. The next round tries again.
-_PASSING = (exception.NovaException, ksa_exc.ClientException,
+PASSING = (exception.NovaException, ksa_exc.ClientException,
             messaging.MessagingException, ValueError, KeyError)
 
 
@@ -71,7 +68,7 @@ class Adoption:
         """
         try:
             self._go_on(nova_context.get_admin_context())
-        except (client.Failure, *_PASSING) as e:
+        except (client.Failure, *PASSING) as e:
             LOG.warning('The instances of host %s stay where they are for '
                         'now: %s', self._host, e)
 
@@ -92,7 +89,7 @@ class Adoption:
         at_rest = [each for each in waiting if _is_at_rest(each)]
         targets = (self._to_one_row if one_row else self._to_nodes)(
             ctxt, at_rest, rows)
-        done = sum(self._bring(ctxt, instance_uuid, row)
+        done = sum(bring(self._take, ctxt, instance_uuid, row)
                    for instance_uuid, row in targets)
         if done:
             LOG.info('Host %s has brought %d instances to %s; %d are left',
@@ -150,33 +147,44 @@ class Adoption:
             placement.publish(self._reportclient, row, _without_reserved)
         return found
 
-    def _bring(self, ctxt, instance_uuid, row):
-        """Bring an instance to a row; say whether it was done."""
-        @utils.synchronized(instance_uuid)
-        def bring():
-            instance = objects.Instance.get_by_uuid(
-                ctxt, instance_uuid, expected_attrs=['flavor'])
-            if instance.host != self._host or not _is_at_rest(instance):
-                return False
-            if not placement.allocate(self._reportclient, ctxt, instance,
-                                      row.uuid):
-                LOG.warning('Placement has no room for the instance on %s '
-                            'yet', row.hypervisor_hostname,
-                            instance=instance)
-                return False
-            instance.node = row.hypervisor_hostname
-            instance.compute_id = row.id
-            instance.save(expected_task_state=[None])
-            return True
+    def _take(self, ctxt, instance, row):
+        """Bring an instance to a row; the caller has its lock.
 
-        try:
-            return bring()
-        except exception.InstanceNotFound:
-            return False  # It has just been deleted.
-        except _PASSING as e:
-            LOG.warning('Instance %s stays where it is for now: %s',
-                        instance_uuid, e)
+        :returns: whether it was done.
+        """
+        if instance.host != self._host or not _is_at_rest(instance):
             return False
+        if not placement.allocate(self._reportclient, ctxt, instance,
+                                  row.uuid):
+            LOG.warning('Placement has no room for the instance on %s yet',
+                        row.hypervisor_hostname, instance=instance)
+            return False
+        instance.node, instance.compute_id = row.hypervisor_hostname, row.id
+        instance.save(expected_task_state=[None])
+        return True
+
+
+def bring(take, ctxt, instance_uuid, row):
+    """Bring an instance to a row, under Nova's own lock of the instance.
+
+    :param take: function of the context, the instance as it is then, and the
+        row. It returns whether it was done.
+    :param row: nova.objects.ComputeNode.
+    :returns: what ``take`` returns; False when something does not answer.
+    """
+    @utils.synchronized(instance_uuid)
+    def locked():
+        return take(ctxt, objects.Instance.get_by_uuid(
+            ctxt, instance_uuid, expected_attrs=['flavor']), row)
+
+    try:
+        return locked()
+    except exception.InstanceNotFound:
+        return False  # It has just been deleted.
+    except (client.Failure, *PASSING) as e:
+        LOG.warning('Instance %s stays where it is for now: %s',
+                    instance_uuid, e)
+        return False
 
 
 def _is_at_rest(instance):

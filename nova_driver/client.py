@@ -207,6 +207,29 @@ class Client:
                 query['marker'] = found[-1]['instance_uuid']
         return found
 
+    def changed(self, host, since=None):
+        """Return those reservations of a host that have changed.
+
+        :param since: the oldest time of interest, as ``updated_at`` in an
+            answer; None for all that have changed ever.
+        :returns: list of pairs of an instance's UUID and ``updated_at``,
+            newest first.
+        """
+        query = {'host': host, 'limit': 50, 'sort_key': 'updated_at',
+                 'sort_dir': 'desc', 'fields': 'instance_uuid,updated_at'}
+        found, more = [], True
+        while more:
+            page = self._call('GET', params=query)
+            rows = [(each['instance_uuid'], each['updated_at'])
+                    for each in page['reservations']
+                    if each['updated_at'] and (
+                        since is None or each['updated_at'] >= since)]
+            found += rows
+            more = 'next' in page and len(rows) == len(page['reservations'])
+            if more:
+                query['marker'] = rows[-1][0]
+        return found
+
     def capacity(self, host, fresh=False, **partition):
         """Return what the fleet can give, by hardware profile.
 

@@ -31,12 +31,16 @@ from . import conf
 from . import mode
 from . import placement
 from . import report
+from . import takeover
 
 CONF = conf.CONF
 LOG = logging.getLogger(__name__)
 
 #: Seconds between two tries to reach Ironic when nova-compute starts.
 START_PAUSE = 5
+
+#: Seconds between two rounds of the driver's own thread.
+INTERVAL = 5
 
 
 _EVACUATION = (
@@ -84,7 +88,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         self.host = None
         self.reservations = client.Client(lambda: self.ironic_connection)
         self.builds = self.mode = self.report = None
-        self.adoption = self._worker = None
+        self.adoption = self.takeover = self._worker = None
         # Whether Nova still initializes the instances that it has found when
         # it started, and what it is told of them then, by UUID.
         self._starting, self._power_states = True, {}
@@ -115,13 +119,21 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             pass  # It is logged, and asked again by the periodic task.
         if CONF.reservations.adopt:
             self.adoption = adoption.Adoption(
-                host, lambda: None if self._starting else self.mode.known,
-                self.report, self.reservations, tracker.reportclient,
-                self._carriers)
-            self._worker = loopingcall.FixedIntervalLoopingCall(
-                self.adoption.go_on)
-            self._worker.start(adoption.INTERVAL, adoption.INTERVAL,
-                               stop_on_exception=False)
+                host, lambda: self.mode.known, self.report,
+                self.reservations, tracker.reportclient, self._carriers)
+        self.takeover = takeover.Takeover(
+            host, self.report, self.reservations, self.virtapi._compute)
+        self._worker = loopingcall.FixedIntervalLoopingCall(self.work)
+        self._worker.start(INTERVAL, INTERVAL, stop_on_exception=False)
+
+    def work(self):
+        """What a thread of the driver's own does, now and then."""
+        if self._starting:
+            return
+        if self.adoption:
+            self.adoption.go_on()
+        if self.mode.known:
+            self.takeover.go_on()
 
     def cleanup_host(self, host):
         if self._worker is not None:
@@ -176,10 +188,12 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         """Say whether an instance is on the one row, its node reserved.
 
         An instance without a node is being built, and goes where this host
-        builds now.
+        builds now. One that another host has taken over may be on that
+        host's row already.
         """
-        return instance.node == self.host or (
-            not instance.node and self.one_row)
+        if not instance.node:
+            return self.one_row
+        return instance.node in (self.host, instance.host)
 
     def _held(self, instance):
         """Return the reservation of an instance if this host holds it."""
@@ -483,7 +497,11 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             LOG.warning('Nobody has deleted the instance, and it is not '
                         'destroyed.', instance=instance)
             return False
-        for host in known.host, held and held['host']:
+        # A deleted one is with whoever holds its machine: it was not brought
+        # from a host that was down to the one that has it now.
+        hosts = ([held['host']] if known.deleted and held
+                 else [known.host, held and held['host']])
+        for host in hosts:
             if host not in (None, self.host):
                 LOG.warning('The instance is with host %s now, and is left '
                             'alone.', host, instance=instance)

@@ -61,14 +61,13 @@ class Cloud:
     :param lease: seconds; None is the driver's default.
     :param deploy_delay: seconds that a node takes to deploy, or two of them,
         as in "20,40", between which it does.
-    :param mode: None is the driver's default.
+    :ivar mode, adopt: of the driver; None is its default.
     :param scheduler: options of Nova's scheduler, ``{section: {option:
         value}}``; None for those of the documentation.
     """
 
     def __init__(self, folder, port=6400, computes=3, nodes=12,
-                 driver=DRIVER, lease=None, deploy_delay='0', mode=None,
-                 scheduler=None):
+                 driver=DRIVER, lease=None, deploy_delay='0', scheduler=None):
         self.folder = pathlib.Path(folder).absolute()
         # Nobody else's folder has it.
         self.marker = self.folder / 'ironic-reservations-cloud'
@@ -77,7 +76,8 @@ class Cloud:
             range(port, port + 9), strict=True))
         self.hosts = [f'compute-{number + 1}' for number in range(computes)]
         self.nodes, self.driver = nodes, driver
-        self.lease, self.deploy_delay, self.mode = lease, deploy_delay, mode
+        self.lease, self.deploy_delay = lease, deploy_delay
+        self.mode = self.adopt = None
         self.scheduler = scheduler
         self.auth_url = self.url('keystone', '/v3')
 
@@ -190,6 +190,8 @@ class Cloud:
                     'compute_driver': self.driver,
                     'state_path': folder / host,
                     'update_resources_interval': 5,
+                    # Not every machine has that of the distribution.
+                    'mkisofs_cmd': services.program('pycdlib-genisoimage'),
                     'running_deleted_instance_poll_interval': 30,
                     # Fake deploys never power a machine on.
                     'sync_power_state_interval': -1},
@@ -197,7 +199,8 @@ class Cloud:
                            **user('nova', system_scope='all')},
                 'reservations': {
                     name: value for name, value in (
-                        ('lease', self.lease), ('mode', self.mode))
+                        ('lease', self.lease), ('mode', self.mode),
+                        ('adopt', self.adopt))
                     if value is not None}})
         (folder / 'supervisord.conf').write_text(self._supervisord())
 

@@ -131,8 +131,9 @@ class Operator:
         return {row['Host']: row['Updated At']
                 for row in self.compute_services()}
 
-    def configure(self, driver, mode=None):
-        self.cloud.driver, self.cloud.mode = driver, mode
+    def configure(self, driver, mode=None, adopt=None):
+        self.cloud.driver = driver
+        self.cloud.mode, self.cloud.adopt = mode, adopt
         self.cloud.configure()
 
     def switch(self, driver):

@@ -112,10 +112,9 @@ class TestCase(testtools.testcase.WithAttributes, helpers.Helpers,
                      'nova.thread_pool_factory'):
             logging.getLogger(each).setLevel('WARNING')
         # Tests say when.
-        adoption = sys.modules.get('nova.virt.ironic_reservations.adoption')
-        if adoption:
+        if self.compute_driver == OURS:
             self.useFixture(fixtures.MonkeyPatch(
-                f'{adoption.__name__}.INTERVAL', 24 * 3600))
+                'nova.virt.ironic_reservations.driver.INTERVAL', 24 * 3600))
         self.plain_image = self.image()
         self._config = {}
         self._compute_ids = {}

@@ -166,7 +166,7 @@ class TestThereAndBack(TestCase):
         """The worker thread does it, without anybody's call."""
         server = self.boot(self.gold)
         self.useFixture(fixtures.MonkeyPatch(
-            f'{OURS}.adoption.INTERVAL', 0.2))
+            f'{OURS}.driver.INTERVAL', 0.2))
         self.restart_compute('compute-1', reservations=ONE_ROW)
         self.wait_for(lambda: self.assert_on_one_row(server))
 
