@@ -102,7 +102,7 @@ class Cloud:
                         'project_domain_name': 'Default'})}
 
         def database(name):
-            return {'connection': self._database_url(name)}
+            return {'connection': self.database_url(name)}
 
         def write(path, config):
             name = path.partition('/')[0]
@@ -204,7 +204,7 @@ class Cloud:
                     if value is not None}})
         (folder / 'supervisord.conf').write_text(self._supervisord())
 
-    def _database_url(self, name):
+    def database_url(self, name):
         return (f'mysql+pymysql://root@localhost/{name}?unix_socket='
                 f'{self.folder}/mariadb.sock')
 
@@ -432,10 +432,13 @@ class Cloud:
 
     def signal(self, name, number):
         """Send a signal to a process and its workers."""
+        os.killpg(self.pid(name), number)
+
+    def pid(self, name):
         pid = int(self.control('pid', name).stdout)
         if not pid:
             raise services.StartError(f'{name} does not run')
-        os.killpg(pid, number)
+        return pid
 
     def wait(self, ready, *names):
         """Wait for a true value, and no error, while processes run.
@@ -473,7 +476,7 @@ class Cloud:
 
     def _create_databases(self):
         server = sqlalchemy.create_engine(
-            self._database_url(''), isolation_level='AUTOCOMMIT',
+            self.database_url(''), isolation_level='AUTOCOMMIT',
             poolclass=sqlalchemy.NullPool)
         self.wait(lambda: sqlalchemy.inspect(server), 'mariadb')
         with server.connect() as connection:
@@ -491,7 +494,7 @@ class Cloud:
             self.run(*manage, 'api_db', 'sync')
             self.run(*manage, 'cell_v2', 'map_cell0',
                      '--database_connection',
-                     self._database_url('nova_cell0'))
+                     self.database_url('nova_cell0'))
             self.run(*manage, 'cell_v2', 'create_cell', '--name', 'cell1')
             self.run(*manage, 'db', 'sync')
 
@@ -504,7 +507,7 @@ class Cloud:
         try:
             tasks = [pool.submit(*task) for task in (
                 (services.set_up_keystone, self.folder / 'keystone',
-                 self._database_url('keystone'), self.auth_url, PASSWORD),
+                 self.database_url('keystone'), self.auth_url, PASSWORD),
                 (nova,), (ironic,),
                 (self.run, 'neutron-db-manage', *conf['neutron'], 'upgrade',
                  'head'),

@@ -3,6 +3,7 @@
 
 import collections
 import functools
+import os
 import random
 import signal
 import subprocess
@@ -31,11 +32,14 @@ VOLATILE = {'updated_at', 'reservation', 'provision_updated_at',
             'inspection_finished_at', 'driver_internal_info'}
 
 
+@functools.cache
+def engine(url):
+    return sa.create_engine(url)
+
+
 def rows(cloud, database, statement, **values):
     """Ask a database of the cloud, or write to it."""
-    engine = sa.create_engine(cloud.cloud._database_url(database),
-                              poolclass=sa.NullPool)
-    with engine.begin() as connection:
+    with engine(cloud.cloud.database_url(database)).begin() as connection:
         found = connection.execute(sa.text(statement), values)
         return found.mappings().all() if found.returns_rows else None
 
@@ -248,14 +252,17 @@ def kill_in_the_middle(cloud, host):
             cloud, 'nova', 'SELECT uuid, node FROM instances '
             'WHERE deleted = 0 AND host = :h', h=host)}
 
+    def begun():
+        return (rows(cloud, 'placement', 'SELECT MAX(id) FROM allocations'),
+                rows(cloud, 'ironic', 'SELECT MAX(updated_at) '
+                     'FROM reservations WHERE host = :h', h=host))
+
+    pid, at_first = cloud.cloud.pid(host), begun()
     before, deadline = where(), time.monotonic() + 40
-    # Before the first, or when some are over.
-    enough = random.randrange(len(before))
-    while time.monotonic() < deadline and sum(
-            where()[each] != before[each] for each in before) < enough:
-        time.sleep(0.01)
-    if not enough:
-        time.sleep(random.uniform(0, 8))
-    cloud.cloud.signal(host, signal.SIGKILL)
+    # The first adoption, or the first allocation that moves.
+    while begun() == at_first and time.monotonic() < deadline:
+        pass
+    time.sleep(random.uniform(0, 0.5))
+    os.killpg(pid, signal.SIGKILL)
     now = where()
     return sum(now[each] != before[each] for each in before), len(before)
