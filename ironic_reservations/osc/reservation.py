@@ -75,6 +75,42 @@ def _request(cmd, method, url, **kwargs):
         http.LOG.removeFilter(_is_news)
 
 
+def listed(cmd, collection, query, **kwargs):
+    """Yield everything that a list of Ironic's API has, page after page.
+
+    :param collection: its name in the path, such as ``reservations``.
+    :param query: dict of parameters of the query; None are left out.
+    :param kwargs: of the requests, such as another ``auth``.
+    """
+    key = 'instance_uuid' if collection == 'reservations' else 'uuid'
+    query = {name: value for name, value in query.items()
+             if value is not None}
+    first, seen = query, set()
+    while query is not None:
+        try:
+            page = _request(
+                cmd, 'GET',
+                f'/v1/{collection}?{urllib.parse.urlencode(query)}', **kwargs)
+        except (exc.BadRequest, exc.NotFound):
+            if query is first:
+                raise
+            # The marker is refused, because what the page before ended with
+            # is gone meanwhile. Begin again; what was yielded already is
+            # skipped below.
+            query = first
+            continue
+        for each in page[collection]:
+            if each[key] not in seen:
+                seen.add(each[key])
+                yield each
+        if seen:
+            cmd.log.info('%d %s read', len(seen), collection)
+        # Only the query of the link is used, because behind a proxy the host
+        # in it may be one that clients cannot reach.
+        query = page.get('next') and dict(urllib.parse.parse_qsl(
+            urllib.parse.urlsplit(page['next']).query))
+
+
 def _is_news(record):
     """Whether a line of ironicclient's log is not about to be printed anyway.
 
@@ -378,33 +414,7 @@ class ListReservation(command.Lister):
         names = DETAILS if parsed_args.long else parsed_args.fields or COLUMNS
         return _headers(names), (
             [self._value(reservation, name) for name in names]
-            for reservation in self._all(query))
-
-    def _all(self, query):
-        """Yield every reservation, page after page."""
-        query = {name: value for name, value in query.items()
-                 if value is not None}
-        first, seen = query, set()
-        while query is not None:
-            try:
-                page = _request(
-                    self, 'GET', f'{PATH}?{urllib.parse.urlencode(query)}')
-            except exc.BadRequest:
-                if query is first:
-                    raise
-                # The marker is refused, because the reservation that the
-                # page before ended with has been released meanwhile. Begin
-                # again; what was yielded already is skipped below.
-                query = first
-                continue
-            for reservation in page['reservations']:
-                if reservation['instance_uuid'] not in seen:
-                    seen.add(reservation['instance_uuid'])
-                    yield reservation
-            # Only the query of the link is used, because behind a proxy the
-            # host in it may be one that clients cannot reach.
-            query = page.get('next') and dict(urllib.parse.parse_qsl(
-                urllib.parse.urlsplit(page['next']).query))
+            for reservation in listed(self, 'reservations', query))
 
     @staticmethod
     def _value(reservation, name):

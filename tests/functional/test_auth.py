@@ -13,6 +13,7 @@ from keystoneauth1.identity import v3
 import openstack
 import pytest
 
+from tests import command
 from tests import personas
 from tests import service
 from tests.functional import answers
@@ -250,6 +251,22 @@ def test_openstack_command_with_a_password(running, cloud):
         env=environment, check=True)
     assert [each['Instance UUID'] for each in json.loads(listed.stdout)] == [
         cloud.names['a']]
+
+
+@pytest.mark.parametrize('user, project, told', [
+    # Who is logged in for a project, and has a role on the system, too.
+    ('admin', 'admin', 'Nova or Placement cannot be read: '),
+    ('a-admin', 'a', 'Ironic does not show this user all reservations'),
+])
+def test_audit_sees_all_of_ironic(running, cloud, user, project, told):
+    auth = {**running[1], 'username': user}
+    refused = command.run(
+        cloud.ironic.url, 'baremetal', 'reservation', 'audit',
+        **{f'OS_{name.upper()}': value for name, value in auth.items()},
+        OS_AUTH_TYPE='password', OS_ENDPOINT='',
+        OS_PROJECT_NAME=project, OS_PROJECT_DOMAIN_ID='default')
+    assert (refused.returncode, refused.stdout) == (1, '')
+    assert refused.stderr.startswith(told)
 
 
 # What operators generate

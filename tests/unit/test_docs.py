@@ -22,6 +22,7 @@ from ironic_reservations.api import types
 from ironic_reservations.cmd import dbsync
 from ironic_reservations.cmd import manage
 from ironic_reservations.cmd import status
+from ironic_reservations.osc import audit
 
 ROOT = pathlib.Path(__file__).parents[2]
 API_REF = ROOT / 'api-ref' / 'source'
@@ -229,6 +230,11 @@ def test_commands_of_the_client(name, value):
     assert command.__doc__
     for action in command(None, None).get_parser(name)._actions:
         assert action.help, action.option_strings or action.dest
+
+
+def test_kinds_of_the_audit():
+    assert re.findall(r'^   \* - ``(.*)``$', PAGES['audit'],
+                      re.MULTILINE) == [*audit.KINDS]
 
 
 @pytest.mark.parametrize(('program', 'names'), [

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What "openstack baremetal reservation audit" finds in a real cloud."""
+
+import json
+import uuid
+import warnings
+
+import fixtures
+from nova import context
+from nova import objects
+import openstack.proxy
+
+from tests import command
+from tests.nova import base
+from tests.nova import faults
+from tools import services
+
+_get_endpoint = openstack.proxy.Proxy.get_endpoint
+
+
+class TestCase(faults.TestCase):
+
+    #: Who calls Nova and Placement.
+    user = {'X-Auth-Token': 'admin', 'X-Auth-User': 'admin',
+            'X-Roles': 'admin', 'X-Auth-Project-Id': 'admin'}
+
+    def command(self, *args, verbose=(), **env):
+        with fixtures.MonkeyPatch('keystoneauth1.noauth.NoAuth.get_headers',
+                                  lambda *args: self.user), \
+             fixtures.MonkeyPatch('openstack.proxy.Proxy.get_endpoint',
+                                  _get_endpoint), \
+             warnings.catch_warnings():
+            # The client's own, which Python does not show by default.
+            warnings.simplefilter('ignore')
+            return command.run(
+                self.ironic.url, *verbose, 'baremetal', 'reservation', 'audit',
+                '-f', 'json', *args, **{
+                    'OS_COMPUTE_ENDPOINT_OVERRIDE': self.api.base_url,
+                    'OS_PLACEMENT_ENDPOINT_OVERRIDE':
+                        self.placement.fixture.endpoint, **env})
+
+    def assert_found(self, *expected, host=None):
+        """Each as the kind, the server's UUID, the node and the host."""
+        done = self.command(*(['--host', host] if host else []))
+        self.assertTrue(done.stdout, done.stderr)
+        found = json.loads(done.stdout)
+        for each in found:
+            self.assertTrue(each.pop('What to Do'))
+        self.assertEqual(sorted(expected, key=str), sorted(
+            (tuple(each.values()) for each in found), key=str))
+        self.assertEqual(1 if found else 0, done.returncode)
+
+    def name(self, server):
+        return self.ironic.node_of(server).name
+
+    def allocate(self, consumer, host):
+        """Give a consumer an allocation of a host's provider alone."""
+        path = f'/allocations/{consumer}'
+        before = self.placement.get(path, version='1.28').body
+        body = {'allocations': {self.providers()[host]: {
+                    'resources': {'CUSTOM_GOLD': 1}}},
+                'consumer_generation': before.get('consumer_generation'),
+                'project_id': before.get('project_id', 'project'),
+                'user_id': before.get('user_id', 'user')}
+        response = self.placement.put(path, body, version='1.28')
+        self.assertEqual(204, response.status, response.content)
+
+
+class TestOneRow(TestCase):
+
+    # Lists have several pages.
+    ironic_config = {'api': {'max_limit': 3}}
+    fleet = [{**faults.NODE, 'name': f'node-{number}'}
+             for number in range(10)]
+
+    def setUp(self):
+        super().setUp()
+        for host in base.HOSTS[:2]:
+            self.start_compute(host)
+
+    def test_kinds(self):
+        flavor = self.flavor()
+        stopped, failed, forgotten, bare, moved, taken = [
+            self.boot(flavor, host='compute-1') for _ in range(6)]
+        self.act(stopped, 'os-stop', 'SHUTOFF')
+        self.assert_found()
+
+        self.sql("UPDATE nodes SET provision_state = 'deploy failed' "
+                 'WHERE instance_uuid = :i', i=failed['id'])
+        self.sql('DELETE FROM reservations WHERE instance_uuid = :i',
+                 i=forgotten['id'])
+        # So that the other host has room for what it could hold.
+        self.run_periodic()
+        self.placement.delete(f'/allocations/{bare["id"]}')
+        gone = str(uuid.uuid4())
+        self.allocate(gone, 'compute-1')
+        self.allocate(moved['id'], 'compute-2')
+        self.ironic.http.patch(
+            f'/v1/reservations/{taken["id"]}', json=[
+                {'op': 'replace', 'path': '/host', 'value': 'compute-2'}],
+        ).raise_for_status()
+        lapsed = self.hold(resource_class='gold', expires_in=60)
+        self.lapse(lapsed['instance_uuid'])
+        self.ironic.baremetal.patch_node(lapsed['node_uuid'], [
+            {'op': 'add', 'path': '/instance_info/image_source',
+             'value': 'x'}])
+        expected = [
+            ('failed', failed['id'], self.name(failed), 'compute-1'),
+            ('no-reservation', forgotten['id'], self.name(forgotten),
+             'compute-1'),
+            ('no-allocation', bare['id'], self.name(bare), 'compute-1'),
+            ('wrong-allocation', gone, None, 'compute-1'),
+            ('wrong-allocation', moved['id'], self.name(moved), 'compute-1'),
+            ('wrong-host', taken['id'], self.name(taken), 'compute-1')]
+        self.assert_found(
+            *expected, ('lapsed-touched', lapsed['instance_uuid'],
+                        lapsed['node_name'], None))
+        self.assert_found(*expected, host='compute-1')
+        self.assert_found(expected[-1], host='compute-2')
+        self.assert_found(host='compute-3')
+
+    def test_nodes(self):
+        """Of which Nova knows nothing."""
+        baremetal = self.ironic.baremetal
+        reserved = self.hold(resource_class='gold')
+        allocated = baremetal.wait_for_allocation(
+            baremetal.create_allocation(resource_class='gold'))
+        held = self.hold(resource_class='gold', host='compute-2')
+        unavailable = self.hold(resource_class='gold')
+        baremetal.set_node_provision_state(unavailable['node_uuid'], 'manage')
+        orphan = next(node for node in self.ironic.nodes()
+                      if not node.instance_id)
+        deployed = [baremetal.get_node(node) for node in (
+            reserved['node_uuid'], allocated.node_id, orphan.id)]
+        for node in deployed:
+            baremetal.set_node_provision_state(node, 'active')
+        self.ironic.settle(deployed, provision_state='active')
+        no_server = ('no-server', held['instance_uuid'], held['node_name'],
+                     'compute-2')
+        self.assert_found(
+            no_server, ('orphan-node', None, orphan.name, None),
+            ('unavailable', unavailable['instance_uuid'],
+             unavailable['node_name'], None))
+        self.assert_found(no_server, host='compute-2')
+
+    @base.long
+    def test_virtual_machines(self):
+        """They need no machine."""
+        self.flags(compute_driver='fake.SmallFakeDriver')
+        self.start_compute('compute-3')
+        self.boot(self.flavor(None), host='compute-3')
+        self.assert_found()
+
+    def test_what_changes_while_it_is_read(self):
+        flavor = self.flavor()
+        server = self.boot(flavor)
+        wire = faults.Wire(self.ironic)
+        wire.url = self.ironic.url
+
+        def change():
+            nonlocal server
+            self.delete(server)
+            server = self.boot(flavor)
+
+        # Between the reservations and the servers, and again when it seems
+        # that something disagrees.
+        step = 'GET', '/v1/allocations'
+        self.useFixture(wire).on(*step, faults.after(change), times=2)
+        self.assert_found()
+        self.assertEqual(2, len(wire.sent(*step)))
+
+    @base.long
+    def test_progress(self):
+        self.useFixture(fixtures.MonkeyPatch(
+            'ironic_reservations.osc.audit.STEP', 2))
+        *_, deleted = [self.boot(self.flavor()) for _ in range(3)]
+        # It can be restored, and keeps its machine.
+        self.flags(reclaim_instance_interval=3600)
+        self.api.delete_server(deleted['id'])
+        self.wait_for(lambda: self.assertEqual(
+            'SOFT_DELETED', self.api.get_server(deleted['id'])['status']))
+        done = self.command(verbose=['-v'])
+        self.assertEqual('[]', done.stdout.strip())
+        for line in ('2 servers read', '3 servers read', '9 nodes read',
+                     '10 nodes read', '3 reservations read',
+                     '2 hypervisors read'):
+            self.assertIn(line + '\n', done.stderr)
+        self.assertNotIn('read again', done.stderr)
+
+    def test_nova_or_placement_cannot_be_read(self):
+        gone = f'http://127.0.0.1:{services.free_port()}'
+        for name, url in (('COMPUTE', gone), ('PLACEMENT', gone),
+                          # It answers 404.
+                          ('PLACEMENT', self.ironic.url)):
+            self.assert_refused('Nova or Placement cannot be read: ', **{
+                f'OS_{name}_ENDPOINT_OVERRIDE': url})
+        self.user = {**self.user, 'X-Auth-User': 'user', 'X-Roles': 'reader'}
+        self.assert_refused('Nova and Placement let only an admin do this, '
+                            'who is logged in for a project: ')
+
+    def assert_refused(self, reason, **env):
+        done = self.command(**env)
+        self.assertEqual((1, ''), (done.returncode, done.stdout))
+        self.assertTrue(done.stderr.startswith(reason), done.stderr)
+        self.assertEqual(1, done.stderr.count('\n'), done.stderr)
+
+
+class TestRowPerNode(TestCase):
+
+    fleet = [{**faults.NODE, 'name': f'node-{number}'} for number in range(3)]
+
+    def test_before_and_after_a_switch(self):
+        self.start_compute('compute-1', reservations={'mode': 'per_node'})
+        # Rows without servers are no obstacle.
+        self.assert_found()
+        deleted, server = [self.boot(self.flavor()) for _ in range(2)]
+        expected = [
+            (kind, each['id'], self.name(each), 'compute-1')
+            for kind in ('no-reservation', 'per-node-row')
+            for each in (deleted, server)]
+        self.assert_found(*expected)
+        self.assert_found(*expected, host='compute-1')
+        self.assert_found(host='compute-2')
+
+        # Nova deletes it from its database alone.
+        self.stop_compute('compute-1')
+        [service] = self.api.get_services(host='compute-1',
+                                          binary='nova-compute')
+        self.api.put_service(service['id'], {'forced_down': True})
+        self.delete(deleted)
+        orphan = 'orphan-node', deleted['id'], expected[0][2], 'compute-1'
+        self.assert_found(orphan, *expected[1::2])
+
+        # As if the host, one row now, had not finished.
+        self.start_compute('compute-2')
+        ctxt = context.get_admin_context()
+        [free] = [node.id for node in self.ironic.nodes()
+                  if not node.instance_id]
+        for row in objects.ComputeNodeList.get_all_by_host(ctxt, 'compute-1'):
+            if row.hypervisor_hostname == free:
+                row.host = 'compute-2'
+                row.save()
+        name = self.ironic.baremetal.get_node(free).name
+        stale = 'stale-row', None, name, 'compute-2'
+        self.assert_found(stale, host='compute-2')
+        self.assert_found(stale, orphan, *expected[1::2])
+        # Its row has gone, and its provider has not.
+        [row] = [row for row in objects.ComputeNodeList.get_all(ctxt)
+                 if row.hypervisor_hostname == free]
+        row.destroy()
+        self.assert_found(('stale-row', None, name, None), orphan,
+                          *expected[1::2])

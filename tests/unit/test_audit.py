@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What disagrees, and what does not, by what the four services say."""
+
+import pytest
+
+from ironic_reservations.osc import audit
+from ironic_reservations.osc.audit import Node
+from ironic_reservations.osc.audit import Reservation
+from ironic_reservations.osc.audit import Row
+from ironic_reservations.osc.audit import Server
+
+# A cloud that agrees: compute-1 and compute-2 are one row each, and have a
+# server each. The node "free" is nobody's.
+SERVERS = {'server-1': Server('compute-1', 'compute-1', 'ACTIVE'),
+           'server-2': Server('compute-2', 'compute-2', 'ACTIVE')}
+RESERVATIONS = {'server-1': Reservation('node-1', 'compute-1', 'active'),
+                'server-2': Reservation('node-2', 'compute-2', 'active')}
+NODES = {'node-1': Node('one', 'server-1', 'active'),
+         'node-2': Node('two', 'server-2', 'active'),
+         'free': Node(None, None, 'available')}
+ROWS = {'row-1': Row('compute-1', 'compute-1'),
+        'row-2': Row('compute-2', 'compute-2')}
+ALLOCATIONS = {'server-1': {'row-1'}, 'server-2': {'row-2'}}
+
+# The same where server-1 and the host that it is on are on rows per node.
+PER_NODE = {'servers': {'server-1': Server('compute-1', 'node-1', 'ACTIVE')},
+            'rows': {'row-1': None, 'node-1': Row('compute-1', 'node-1'),
+                     'free': Row('compute-1', 'free')},
+            'allocations': {'server-1': None},
+            'providers': {'row-2', 'node-1', 'free'}}
+
+
+def cloud(providers=None, **changes):
+    """The cloud with other values; None is without the key."""
+    agreeing = {'servers': SERVERS, 'reservations': RESERVATIONS,
+                'nodes': NODES, 'rows': ROWS, 'allocations': ALLOCATIONS}
+    return audit.Cloud(providers=providers or {'row-1', 'row-2'}, **{
+        name: {key: value for key, value in (
+            agreeing[name] | changes.get(name, {})).items()
+            if value is not None} for name in agreeing})
+
+
+def changed(server=None, reservation=None, node=None, **more):
+    """What is changed of server-1, of its reservation and of its node."""
+    return {name: {key: before._replace(**change)}
+            for name, key, before, change in (
+                ('servers', 'server-1', SERVERS['server-1'], server),
+                ('reservations', 'server-1', RESERVATIONS['server-1'],
+                 reservation),
+                ('nodes', 'node-1', NODES['node-1'], node)) if change} | more
+
+
+NO_SERVER, NO_RESERVATION, NO_MACHINE = (
+    {'servers': {'server-1': None}}, {'reservations': {'server-1': None}},
+    {'nodes': {'node-1': Node('one', None, 'available')}})
+NO_ALLOCATION = {'allocations': {'server-1': None}}
+# It has never come to a host, or has left it.
+NOWHERE = {'host': None, 'row': None}
+
+
+AGREEING = {
+    'all': {},
+    'nothing': {name: dict.fromkeys(each) for name, each in (
+        ('servers', SERVERS), ('reservations', RESERVATIONS),
+        ('nodes', NODES), ('rows', ROWS), ('allocations', ALLOCATIONS))},
+    # A boot, from the scheduler's choice to the deployment.
+    'chosen': changed(NOWHERE | {'status': 'BUILD', 'task': 'scheduling'},
+                      **NO_RESERVATION, **NO_MACHINE),
+    'claimed': changed({'status': 'BUILD', 'task': 'spawning'},
+                       **NO_RESERVATION, **NO_MACHINE),
+    'held': changed({'status': 'BUILD', 'task': 'spawning'},
+                    {'state': 'reserved'}, {'state': 'available'}),
+    'held by the host before': changed(
+        NOWHERE | {'status': 'BUILD', 'task': 'spawning'},
+        {'state': 'reserved'}, {'state': 'available'}),
+    'between two hosts': changed(
+        {'status': 'BUILD'}, {'host': 'compute-2', 'state': 'reserved'},
+        {'state': 'available'}),
+    'deploying': changed({'status': 'BUILD', 'task': 'spawning'},
+                         {'state': 'deploying'}, {'state': 'deploying'}),
+    'hold of which only the node was read': changed(
+        {'status': 'BUILD', 'task': 'spawning'}, None,
+        {'state': 'available'}, **NO_RESERVATION),
+    'failed and to be cleaned up': changed(
+        {'status': 'BUILD', 'task': 'spawning'}, {'state': 'error'},
+        {'state': 'deploy failed'}),
+    'failed build': changed(NOWHERE | {'status': 'ERROR'}, **NO_RESERVATION,
+                            **NO_MACHINE, **NO_ALLOCATION),
+    'build that died with its host': changed(
+        {'status': 'ERROR'}, **NO_RESERVATION, **NO_MACHINE),
+    # What a user does.
+    'stopped': changed({'status': 'SHUTOFF'}),
+    'rescued': changed({'status': 'RESCUE'}, None, {'state': 'rescue'}),
+    'rebuilt': changed({'status': 'REBUILD', 'task': 'rebuild_spawning'},
+                       {'state': 'deploying'}, {'state': 'rebuild'},
+                       **NO_ALLOCATION),
+    'shelved': changed(NOWHERE | {'status': 'SHELVED_OFFLOADED'},
+                       **NO_RESERVATION, **NO_MACHINE, **NO_ALLOCATION),
+    'evacuated in vain': changed(
+        {'status': 'REBUILD', 'task': 'rebuilding'},
+        allocations={'server-1': {'row-1', 'row-2'}}),
+    # A deletion, from the tear-down to the cleaning.
+    'torn down': changed({'task': 'deleting'}, {'state': 'releasing'},
+                         {'state': 'deleting'}),
+    'torn down, of which the node was read before': changed(
+        {'task': 'deleting'}, None, None, **NO_RESERVATION),
+    'cleaning': changed({'task': 'deleting'}, None,
+                        {'instance': None, 'state': 'cleaning'},
+                        **NO_RESERVATION),
+    'deleted': {**NO_SERVER, **NO_RESERVATION, **NO_MACHINE, **NO_ALLOCATION},
+    # What is none of Nova's.
+    'leased': changed(None, {'state': 'reserved', 'host': None},
+                      {'state': 'available'}, **NO_SERVER, **NO_ALLOCATION),
+    'deployed by somebody who has reserved it': changed(
+        None, {'host': None}, None, **NO_SERVER, **NO_ALLOCATION),
+    'deployed by somebody to whom it was allocated': changed(
+        None, None, {'allocated': True}, **NO_SERVER, **NO_RESERVATION,
+        **NO_ALLOCATION),
+    'virtual machine': {'servers': {
+        'vm': Server('kvm-1', 'kvm-1.example.org', 'ACTIVE')}},
+    # Nova cannot tell now.
+    'cell that is down': {'servers': {
+        'server-1': Server(None, None, 'UNKNOWN')}},
+    'cell that is down, and no reservation': {**NO_RESERVATION, 'servers': {
+        'server-1': Server(None, None, 'UNKNOWN')}},
+    'hosts without servers, one with rows per node': {
+        'rows': {'row-3': Row('compute-3', 'free')},
+        'providers': {'row-1', 'row-2', 'row-3'}},
+}
+
+
+@pytest.mark.parametrize('changes', AGREEING.values(), ids=AGREEING)
+def test_agrees(changes):
+    assert audit.find(cloud(**changes)) == []
+
+
+ONE = 'server-1', 'node-1', 'compute-1'
+DISAGREEING = [
+    ('lapsed-touched', *ONE, changed(
+        {'status': 'BUILD', 'task': 'spawning'},
+        {'state': 'reserved', 'lapsed': True}, {'state': 'available'})),
+    ('lapsed-touched', 'server-1', 'node-1', None, changed(
+        None, {'state': 'reserved', 'lapsed': True, 'host': None},
+        {'state': 'available'}, **NO_SERVER, **NO_ALLOCATION)),
+    ('failed', *ONE, changed({'status': 'ERROR'}, {'state': 'error'},
+                             {'state': 'deploy failed'})),
+    ('unavailable', *ONE, changed(None, {'state': 'unavailable'},
+                                  {'state': 'manageable'})),
+    ('no-server', *ONE, {**NO_SERVER, **NO_ALLOCATION}),
+    ('no-reservation', *ONE, NO_RESERVATION),
+    ('no-reservation', *ONE, changed({'task': 'rebooting'},
+                                     **NO_RESERVATION)),
+    ('no-reservation', *ONE, changed({'status': 'ERROR'}, **NO_RESERVATION)),
+    ('no-reservation', 'server-1', None, 'compute-1',
+     {**NO_RESERVATION, **NO_MACHINE}),
+    ('no-allocation', *ONE, NO_ALLOCATION),
+    ('no-allocation', *ONE, {'allocations': {'server-1': set()}}),
+    # Of another host, of two, and what was left on the row of a node.
+    *(('wrong-allocation', *ONE, {'allocations': {'server-1': providers}})
+      for providers in ({'row-2'}, {'row-1', 'row-2'}, {'node-1'})),
+    ('wrong-allocation', 'gone', None, 'compute-2',
+     {'allocations': {'gone': {'row-2'}}}),
+    ('wrong-host', *ONE, changed(None, {'host': 'compute-2'})),
+    ('wrong-host', *ONE, changed(None, {'host': None})),
+    ('wrong-host', 'server-1', 'node-1', None,
+     changed(NOWHERE | {'status': 'ERROR'}, **NO_ALLOCATION)),
+    # After an adoption. Before that the server has no reservation either.
+    ('per-node-row', *ONE, PER_NODE),
+    ('per-node-row', *ONE, {**PER_NODE, 'servers': {
+        'server-1': Server('compute-1', 'node-1', 'ACTIVE', 'rebooting')}}),
+    # What Ironic has no more, or Nova.
+    ('per-node-row', *ONE, {**PER_NODE, 'nodes': {'node-1': None}}),
+    ('per-node-row', *ONE, {**PER_NODE, 'rows': {'row-1': None},
+                            'providers': None}),
+    # On the way of a switch. The allocation of the node's provider is not in
+    # the lists, and may be known all the same.
+    *(('per-node-row', *ONE, {**PER_NODE, 'providers': None, 'rows': {
+        'node-1': Row('compute-1', 'node-1')},
+        'allocations': {'server-1': providers}})
+      for providers in (None, {'node-1'}, {'row-1'}, {'node-1', 'row-1'})),
+    ('orphan-node', 'server-1', 'node-1', None,
+     {**NO_SERVER, **NO_RESERVATION, **NO_ALLOCATION}),
+    ('orphan-node', None, 'free', None,
+     {'nodes': {'free': Node(None, None, 'service')}}),
+    ('orphan-node', 'gone', 'free', 'compute-3',
+     {'nodes': {'free': Node(None, 'gone', 'active')},
+      'rows': {'free': Row('compute-3', 'free')}}),
+    ('stale-row', None, 'node-1', 'compute-1',
+     {'rows': {'node-1': Row('compute-1', 'node-1')}}),
+    ('stale-row', None, 'free', None,
+     {'providers': {'row-1', 'row-2', 'free'}}),
+]
+
+
+@pytest.mark.parametrize(('kind', 'instance', 'node', 'host', 'changes'),
+                         DISAGREEING)
+def test_disagrees(kind, instance, node, host, changes):
+    read = cloud(**changes)
+    finding = audit.Finding(kind, instance, node, host)
+    assert audit.find(read) == [finding]
+    if host:
+        assert audit.find(read, host) == [finding]
+    assert audit.find(read, 'compute-9') == []
+
+
+def test_every_kind_is_in_the_table():
+    assert {each[0] for each in DISAGREEING} == set(audit.KINDS)
+
+
+def test_before_a_switch():
+    assert audit.find(cloud(**PER_NODE, **NO_RESERVATION)) == [
+        audit.Finding('no-reservation', *ONE),
+        audit.Finding('per-node-row', *ONE)]
+
+
+def test_host_that_holds_anothers():
+    read = cloud(**changed(None, {'host': 'compute-2'}))
+    for host in 'compute-1', 'compute-2':
+        assert audit.find(read, host) == [audit.Finding('wrong-host', *ONE)]
