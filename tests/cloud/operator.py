@@ -56,6 +56,15 @@ class Operator:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
+    def audit(self, *args):
+        """What the audit finds, as the kind and the instance."""
+        done = self.openstack('baremetal', 'reservation', 'audit', '-f',
+                              'json', *args, check=False)
+        assert done.stdout, done.stderr
+        found = json.loads(done.stdout)
+        assert done.returncode == (1 if found else 0)
+        return {(row['Kind'], row['Instance']) for row in found}
+
     def act(self, *args, user='admin'):
         """Run a command that answers nothing."""
         done = self.openstack(*args, user=user, check=False)

@@ -2,7 +2,6 @@
 """What the audit finds where every service is a real one."""
 
 import functools
-import json
 import uuid
 
 import pytest
@@ -12,18 +11,8 @@ from tests.cloud.operator import eventually
 pytestmark = pytest.mark.timeout(900)
 
 
-def found(cloud, *args):
-    """What it finds, as the kind and the instance."""
-    done = cloud.openstack('baremetal', 'reservation', 'audit', '-f', 'json',
-                           *args, check=False)
-    assert done.stdout, done.stderr
-    rows = json.loads(done.stdout)
-    assert done.returncode == (1 if rows else 0)
-    return {(row['Kind'], row['Instance']) for row in rows}
-
-
 def finds(cloud, expected):
-    assert found(cloud) == expected
+    assert cloud.audit() == expected
 
 
 def agrees(cloud):
@@ -34,7 +23,7 @@ def test_audit(cloud):
     agrees(cloud)
     servers = cloud.boot_many(3)
     # Also while they are built.
-    assert found(cloud) == set()
+    assert cloud.audit() == set()
     assert set(cloud.settled(servers).values()) == {'ACTIVE'}
     agrees(cloud)
     held = {each['instance_uuid']: each for each in cloud.reservations()}
@@ -58,7 +47,7 @@ def test_audit(cloud):
     hold_by(other)
     try:
         finds(cloud, {('no-server', nobodys), ('wrong-host', taken)})
-        assert ('wrong-host', taken) in found(cloud, '--host', other)
+        assert ('wrong-host', taken) in cloud.audit('--host', other)
     finally:
         hold_by(host)
         cloud.act('baremetal', 'reservation', 'delete', nobodys,

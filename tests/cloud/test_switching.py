@@ -110,6 +110,7 @@ def on_one_row_each(cloud):
         cloud.cloud.hosts)
     cloud.agree()
     audited(cloud)
+    assert cloud.audit() == set()
 
 
 def on_rows_of_nodes(cloud):
@@ -176,6 +177,9 @@ def boot_on_nodes(cloud):
 def test_living_cloud(cloud):
     volume, rebooted, deleted, *others = boot_on_nodes(cloud)
     busy = places(cloud)
+    # What a switch will do.
+    assert cloud.audit() == {(kind, server) for server in busy for kind in
+                             ('per-node-row', 'no-reservation')}
     at_work = things_of(cloud, rebooted, deleted)
     before = kept(cloud, at_work)
     assert len(before) > 3 * 8
