@@ -27,11 +27,11 @@ _COLLECTION = '/v1/reservations'
 _ONE = '/v1/reservations/{instance_uuid}'
 
 
-def _rule(name, check, description, method, path):
+def _rule(name, check, description, method, path, *more):
     return policy.DocumentedRuleDefault(
         name=f'baremetal:reservation:{name}', check_str=check,
         scope_types=['system', 'project'], description=description,
-        operations=[{'method': method, 'path': path}])
+        operations=[{'method': method, 'path': path}, *more])
 
 
 rules = [
@@ -73,6 +73,10 @@ rules = [
     _rule('capacity', ANY_READER,
           'Show what those nodes can still give that the caller may see.',
           'GET', f'{_COLLECTION}/capacity'),
+    _rule('hosts', SYSTEM_MEMBER,
+          'Be a compute host, give it up, and list who is one.',
+          'GET', f'{_COLLECTION}/hosts',
+          {'method': ['PUT', 'DELETE'], 'path': f'{_COLLECTION}/hosts/{{host}}'}),
 ]
 
 

@@ -42,7 +42,7 @@ class Limits:
         request = webob.Request(environ)
         _check_text(request)
         body = _read(request)
-        if request.method in ('POST', 'PATCH'):
+        if request.method in ('POST', 'PUT', 'PATCH'):
             if request.content_type.lower() != 'application/json':
                 raise exception.UnsupportedMediaType(
                     'Content-Type: must be application/json')
@@ -98,7 +98,7 @@ class _Last:
 
 
 def body(request):
-    """Return the body of a POST that Limits has read, bytes."""
+    """Return the body of a request that Limits has read, bytes."""
     return request.environ[_BODY]
 
 
