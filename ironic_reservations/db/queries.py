@@ -564,28 +564,28 @@ def delete_expired(reservation_id):
 def host_leases(longest, host=None, marker=None):
     """The leases of hosts in the order of their names, as ``hosts.Lease``.
 
-    :param longest: see ``_takeable``.
+    :param longest: see ``_live_host``.
     :param host: only this one's.
     :param marker: only of those behind this host.
     """
     query = sa.select(
         _hosts.c.host, _hosts.c.holder, _hosts.c.expires_at,
         _hosts.c.created_at, _hosts.c.updated_at,
-        sa.not_(_takeable(longest)).label('live')).order_by(_hosts.c.host)
+        _live_host(longest).label('live')).order_by(_hosts.c.host)
     if host is not None:
         query = query.where(equal(_hosts.c.host, host))
     return query if marker is None else query.where(_hosts.c.host > marker)
 
 
-def _takeable(longest):
-    """Leases that another may take over.
+def _live_host(longest):
+    """Leases that nobody else may take over.
 
     :param longest: seconds that a lease may last. One that lasts longer was
         written before the clock was set back; it is not to keep a host
         without a process for as long as that.
     """
-    return sa.or_(_hosts.c.expires_at <= fn.utcnow(),
-                  _hosts.c.expires_at > fn.seconds_from_now(longest))
+    return sa.and_(_hosts.c.expires_at > fn.utcnow(),
+                   _hosts.c.expires_at <= fn.seconds_from_now(longest))
 
 
 def new_host(host, holder, ttl):
@@ -605,10 +605,11 @@ def take_host(host, before, holder, ttl, longest):
 
     UPDATE reservations_hosts
     SET holder = :holder, expires_at = <now> + :ttl, serial = serial + 1, ...
-    WHERE host = :host AND holder = :before AND <it may be taken over>
+    WHERE host = :host AND holder = :before AND NOT <live>
     """
-    return _lease_host(host, before, ttl).where(_takeable(longest)).values(
-        holder=holder, created_at=fn.utcnow(), updated_at=None)
+    return _lease_host(host, before, ttl).where(
+        sa.not_(_live_host(longest))).values(
+            holder=holder, created_at=fn.utcnow(), updated_at=None)
 
 
 def _lease_host(host, holder, ttl):
