@@ -68,7 +68,7 @@ HOLDER = '77777777-2222-4333-8444-555555555555'
 # {a}, {b}, {none}: the instances held for A, for B and for no project.
 ANY = {'memory_mb': 1}
 
-CALLS = {
+CALLS_OF_RESERVATIONS = {
     'list': ('GET', OURS),
     'list-b': ('GET', f'{OURS}?project_id={{project_b}}'),
     'capacity': ('GET', f'{OURS}/capacity'),
@@ -93,6 +93,8 @@ CALLS_OF_HOSTS = {
     'be-host': ('PUT', f'{OURS}/hosts/other', {'holder': HOLDER, 'ttl': 30}),
     'be-no-host': ('DELETE', f'{OURS}/hosts/h?holder={HOLDER}'),
 }
+
+CALLS = CALLS_OF_RESERVATIONS | CALLS_OF_HOSTS
 
 MATRIX = """
                        capacity            dry-run        delete-a    extend-a
@@ -128,7 +130,7 @@ service           200 403 200 404 404 404   403 403 403    404 404 404 404 403
 elevated-service  200 200 200 200 200 200   200 201 201    204 204 204 200 200
 """
 
-OF_HOSTS = """
+MATRIX_OF_HOSTS = """
                   hosts
                    |  be-host
                    |   |  be-no-host
@@ -165,7 +167,8 @@ elevated-service  200 200 204
 def rows():
     """Persona, call and status of each cell."""
     return [(persona, call, int(status))
-            for calls, table in ((CALLS, MATRIX), (CALLS_OF_HOSTS, OF_HOSTS))
+            for calls, table in ((CALLS_OF_RESERVATIONS, MATRIX),
+                                 (CALLS_OF_HOSTS, MATRIX_OF_HOSTS))
             for persona, *statuses in map(str.split, re.findall(
                 r'^[a-z-]+ .*', table, re.MULTILINE))
             for call, status in zip(calls, statuses, strict=True)]
