@@ -90,13 +90,19 @@ def test_another_waits(ironic):
 
 def test_another_takes_over_what_is_over(ironic):
     put(ironic)
+    put(ironic)
+    ironic.execute('UPDATE reservations_hosts SET '
+                   f'created_at = {ironic.clock(-100)}')
     end(ironic)
     assert [each['live'] for each in leases(ironic)] == [False]
     lease = put(ironic, holder=OTHER)
     assert lease['holder'] == OTHER
     assert 25 <= seconds_left(ironic, lease) <= 30
     listed, = leases(ironic)
-    assert listed['updated_at'] is None and listed['live'] is True
+    assert listed['live'] is True and listed['updated_at'] is None
+    # It was not the host before.
+    began = datetime.datetime.fromisoformat(listed['created_at'])
+    assert service.expiry(lease) - began == datetime.timedelta(seconds=30)
     put(ironic, 409)
 
 
@@ -160,6 +166,14 @@ def test_hosts_are_others(ironic, one, other):
     assert holder_of(ironic, other) == OTHER
     give_up(ironic, holder=OTHER, host=other)
     assert holder_of(ironic, one) == ONE
+
+
+def test_space_at_the_end_is_another_host(ironic, held):
+    """In the path it is refused, because MariaDB would not tell the two."""
+    put(ironic)
+    ironic.create(412, resource_class=held['resource_class'],
+                  host='compute-1 ', holder=ONE)
+    assert leases(ironic, host='compute-1 ') == []
 
 
 @pytest.mark.parametrize('host', [

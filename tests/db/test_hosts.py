@@ -129,6 +129,26 @@ def test_who_does_not_say_it_pays_nothing(fleet, held, write, first,
     assert not found
 
 
+def test_takeover_waits_for_the_commit_of_a_write(database, fleet, held):
+    """Who has come through the fence is done before another is the host."""
+    tried = []
+    another = sa.create_engine(database.url, poolclass=sa.pool.NullPool)
+
+    def attempt():
+        with another.connect() as connection:
+            connection.exec_driver_sql(
+                'PRAGMA busy_timeout = 1' if another.name == 'sqlite'
+                else 'SET SESSION innodb_lock_wait_timeout = 1')
+            tried.append(connection)
+            with pytest.raises(sa.exc.OperationalError, match='lock'):
+                connection.execute(sa.update(models.host_leases).values(
+                    holder=OTHER))
+
+    with fleet.commit_fails(LOST, then=attempt):
+        hold(held)
+    assert tried
+
+
 # The lease itself
 
 def take(fleet):
