@@ -332,7 +332,7 @@ def _repeat(matcher, request):
     return renewed, False
 
 
-def adopt(instance_uuid, spec, owner):
+def adopt(instance_uuid, spec, owner, holder=None):
     """Make a reservation of the node that carries an instance already.
 
     Nothing of the node is written. Adopting again for the same host stores
@@ -342,21 +342,24 @@ def adopt(instance_uuid, spec, owner):
     :param spec: request_spec.RequestSpec, with which the node is not
         compared.
     :param owner: Owner.
+    :param holder: when given, only while the owner's host is this holder's.
     :returns: the Reservation, and True when this call has made it.
     :raises: NotFound when no node carries the instance; Conflict when another
         host holds it, or the node is at work or has an allocation;
+        PreconditionFailed when the host is not the holder's;
         DeadlineExceeded.
     """
     reservation, created = _adopt(instance_uuid, {
-        **vars(owner), 'request_spec': spec.canonical})
+        **vars(owner), 'request_spec': spec.canonical}, holder)
     events.tell(events.ADOPTED if created else events.REFRESHED, reservation)
     return reservation, created
 
 
 @engine.retry
-def _adopt(instance_uuid, values):
+def _adopt(instance_uuid, values, holder):
+    hosts.check(values['host'], holder)
     while True:
-        if _adopt_new(instance_uuid, values):
+        if _adopt_new(instance_uuid, values, holder):
             return get(instance_uuid), True
         for row in engine.rows(queries.carrier(instance_uuid)):
             carried = _reservation(row)
@@ -364,7 +367,8 @@ def _adopt(instance_uuid, values):
                 _give_back(carried)
                 raise not_found(instance_uuid)
             _check_adoptable(instance_uuid, carried, values['host'])
-            if carried.id is not None and _adopt_again(carried, values):
+            if carried.id is not None and _adopt_again(carried, values,
+                                                       holder):
                 return get(instance_uuid), False
             break
         else:
@@ -373,26 +377,32 @@ def _adopt(instance_uuid, values):
         engine.check_deadline()
 
 
-def _adopt_new(instance_uuid, values):
+def _adopt_new(instance_uuid, values, holder):
     """One transaction; False when the instance cannot be adopted so."""
     for node_id, in engine.rows(queries.id_of_carrier(instance_uuid)):
         try:
             with engine.transaction() as connection:
-                return connection.execute(queries.adopt(
+                adopted = connection.execute(queries.adopt(
                     node_id, instance_uuid, AT_REST, values)).rowcount
+                if adopted:
+                    hosts.fence(connection, values['host'], holder)
+                return adopted
         except db_exc.DBDuplicateEntry:
             # It may be a row whose node has moved on that stands in the way.
             _purge(instance_uuid, node_id)
     return False
 
 
-def _adopt_again(held, values):
+def _adopt_again(held, values, holder):
     """One transaction; False when the reservation is no longer as read."""
     named = {name: value for name, value in values.items()
              if value is not None}
     with engine.transaction() as connection:
-        return connection.execute(queries.update(
+        updated = connection.execute(queries.update(
             held.id, AT_REST, {**named, 'lease': None}, held.host)).rowcount
+        if updated:
+            hosts.fence(connection, held.host, holder)
+    return updated
 
 
 def _check_adoptable(instance_uuid, carried, host):

@@ -224,7 +224,7 @@ class ReservationsController:
         spec = request_spec.RequestSpec.from_dict(body, found=True)
         return self._created(*reservations.adopt(
             body['instance_uuid'].lower(), spec,
-            reservations.Owner(**_given(body))))
+            reservations.Owner(**_given(body)), schema.holder(body)))
 
     @staticmethod
     def _created(reservation, created):

@@ -34,6 +34,8 @@ PROFILE = ('resource_class', 'memory_mb', 'vcpus', 'local_gb', 'cpu_arch',
            'traits', 'total', 'free', 'held')
 PROFILE_DETAILS = (*PROFILE[:-3], 'capabilities', 'conductor_group', 'shard',
                    'owner', 'lessee', *PROFILE[-3:])
+HOST = ('host', 'holder', 'live', 'expires_at')
+HOST_DETAILS = (*HOST, 'created_at', 'updated_at')
 STATES = ('reserved', 'deploying', 'active', 'releasing', 'error',
           'unavailable')
 
@@ -341,6 +343,16 @@ def _capability(text):
     return found.groups()
 
 
+def _next(page):
+    """The query of the next page, a dict, or None.
+
+    Only the query of the link is used, because behind a proxy the host in it
+    may be one that clients cannot reach.
+    """
+    return page.get('next') and dict(urllib.parse.parse_qsl(
+        urllib.parse.urlsplit(page['next']).query))
+
+
 class ListReservation(command.Lister):
     """List reservations."""
 
@@ -401,10 +413,7 @@ class ListReservation(command.Lister):
                 if reservation['instance_uuid'] not in seen:
                     seen.add(reservation['instance_uuid'])
                     yield reservation
-            # Only the query of the link is used, because behind a proxy the
-            # host in it may be one that clients cannot reach.
-            query = page.get('next') and dict(urllib.parse.parse_qsl(
-                urllib.parse.urlsplit(page['next']).query))
+            query = _next(page)
 
     @staticmethod
     def _value(reservation, name):
@@ -460,6 +469,32 @@ class ShowCapacity(command.Lister):
         if isinstance(value, list):
             return format_columns.ListColumn(value)
         return value
+
+
+class ListHost(command.Lister):
+    """List the compute hosts whose processes hold a lease of them."""
+
+    def get_parser(self, prog_name):
+        parser = super().get_parser(prog_name)
+        parser.add_argument('--host', metavar='<host>',
+                            help='Only this compute host')
+        parser.add_argument('--long', action='store_true',
+                            help='Show all columns')
+        return parser
+
+    def take_action(self, parsed_args):
+        names = HOST_DETAILS if parsed_args.long else HOST
+        query = {'host': parsed_args.host} if parsed_args.host else {}
+        return _headers(names), ([lease[name] for name in names]
+                                 for lease in self._all(query))
+
+    def _all(self, query):
+        """Yield every lease, page after page."""
+        while query is not None:
+            page = _request(self, 'GET', f'{PATH}/hosts?'
+                                         + urllib.parse.urlencode(query))
+            yield from page['hosts']
+            query = _next(page)
 
 
 class ShowReservation(command.ShowOne):

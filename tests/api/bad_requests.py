@@ -318,6 +318,8 @@ HOLDERS = [
 ] + [
     post('holder-dry-run', wanted(holder=UNKNOWN), 'holder',
          path=f'{OURS}?dry_run=true'),
+    post('holder-adopt', {'instance_uuid': UNKNOWN, 'holder': UNKNOWN},
+         'holder', path=f'{OURS}?adopt=true'),
     post('holder-of-nothing', wanted(holder=UNKNOWN, host='h'), UNKNOWN, 412),
 ]
 

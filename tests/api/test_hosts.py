@@ -243,13 +243,15 @@ def writes(held):
         'hold': hold(held, {}, **query),
         'renew': hold(held, {}, **query, expires_in=50,
                       instance_uuid=held['instance_uuid']),
+        'adopt': ('POST', '', {'adopt': 'true'}, {
+            **query, 'instance_uuid': held['instance_uuid'], 'vcpus': 1}),
         'lease': ('PATCH', item, query, RENEW),
         'move': ('PATCH', item, query, MOVE),
         'release': ('DELETE', item, query, None),
     }
 
 
-WRITES = ['hold', 'renew', 'lease', 'move', 'release']
+WRITES = ['hold', 'renew', 'adopt', 'lease', 'move', 'release']
 
 
 def send(ironic, held, write):

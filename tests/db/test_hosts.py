@@ -9,19 +9,23 @@ import sqlalchemy as sa
 
 from ironic_reservations import exception
 from ironic_reservations import hosts
+from ironic_reservations import request_spec
 from ironic_reservations import reservations
 from ironic_reservations.db import models
 from tests.db import conftest
 
 ONE, OTHER = str(uuid.uuid4()), str(uuid.uuid4())
 HOST = 'compute-1'
+#: The instance that a node carries without a reservation.
+OF_A_NODE = str(uuid.uuid4())
 LOST = db_exc.DBConnectionError()
 
 
 @pytest.fixture
 def fleet(fleet):
     fleet.execute(sa.delete(models.host_leases))
-    fleet.add(*[{}] * 4)
+    fleet.add(*[{}] * 4, {'instance_uuid': OF_A_NODE,
+                          'provision_state': 'active'})
     yield fleet
     fleet.execute(sa.delete(models.host_leases))
 
@@ -64,6 +68,20 @@ def renew(held):
         reservations.Owner(HOST), 60, holder=ONE)
 
 
+def adopt(held):
+    """What a node carries already, again."""
+    return reservations.adopt(
+        held.instance_uuid, request_spec.RequestSpec.from_dict({}, found=True),
+        reservations.Owner(HOST), holder=ONE)
+
+
+def adopt_new(held):
+    """What a node carries, with nothing of ours."""
+    return reservations.adopt(
+        OF_A_NODE, request_spec.RequestSpec.from_dict({}, found=True),
+        reservations.Owner(HOST), holder=ONE)
+
+
 def change(held):
     return reservations.update(held.instance_uuid, {'lease': 60}, host=HOST,
                                holder=ONE)
@@ -80,6 +98,8 @@ def release(held):
 
 WRITES = pytest.mark.parametrize('write, first', [
     (hold, 'UPDATE nodes'), (renew, 'UPDATE reservations SET'),
+    (adopt, 'UPDATE reservations SET'),
+    (adopt_new, 'INSERT INTO reservations'),
     (change, 'UPDATE reservations SET'), (move, 'UPDATE reservations SET'),
     (release, 'UPDATE nodes')], ids=lambda each: getattr(
         each, '__name__', ''))
@@ -119,7 +139,7 @@ def test_fence_is_written_and_is_the_last(fleet, held, write, first):
 @WRITES
 def test_who_does_not_say_it_pays_nothing(fleet, held, write, first,
                                           monkeypatch):
-    for name in 'hold', 'update', 'release':
+    for name in 'hold', 'adopt', 'update', 'release':
         function = getattr(reservations, name)
         monkeypatch.setattr(
             reservations, name, lambda *args, function=function, **kwargs:
@@ -140,7 +160,7 @@ def test_takeover_waits_for_the_commit_of_a_write(database, fleet, held):
                 'PRAGMA busy_timeout = 1' if another.name == 'sqlite'
                 else 'SET SESSION innodb_lock_wait_timeout = 1')
             tried.append(connection)
-            with pytest.raises(sa.exc.OperationalError, match='lock'):
+            with pytest.raises(sa.exc.OperationalError, match='(?i)lock'):
                 connection.execute(sa.update(models.host_leases).values(
                     holder=OTHER))
 
