@@ -76,7 +76,8 @@ rules = [
     _rule('hosts', SYSTEM_MEMBER,
           'Be a compute host, give it up, and list who is one.',
           'GET', f'{_COLLECTION}/hosts',
-          {'method': ['PUT', 'DELETE'], 'path': f'{_COLLECTION}/hosts/{{host}}'}),
+          {'method': ['PUT', 'DELETE'],
+           'path': f'{_COLLECTION}/hosts/{{host}}'}),
 ]
 
 

@@ -291,7 +291,8 @@ HOSTS = [
         400, field) for query, field in (
             ('', 'holder'), ('holder', 'holder'), ('holder=x', 'holder'),
             (f'holder={UNKNOWN}&holder={UNKNOWN}', 'holder'),
-            (f'holder={UNKNOWN}%0a', 'holder'), (f'Holder={UNKNOWN}', 'Holder'),
+            (f'holder={UNKNOWN}%0a', 'holder'),
+            (f'Holder={UNKNOWN}', 'Holder'),
             (f'holder={UNKNOWN}&host=h', 'host'))
 ] + [
     Row('hosts-delete-unknown', 'DELETE', f'{HOST}?holder={UNKNOWN}', {}, None,
@@ -307,7 +308,8 @@ HOLDERS = [
         status, field)
     for method in ('PATCH', 'DELETE')
     for query, status, field in (
-        (f'holder={UNKNOWN}', 400, 'holder'), ('host=h&holder=', 400, 'holder'),
+        (f'holder={UNKNOWN}', 400, 'holder'),
+        ('host=h&holder=', 400, 'holder'),
         ('host=h&holder=x', 400, 'holder'),
         (f'host=h&holder={UNKNOWN}&holder={UNKNOWN}', 400, 'holder'),
         (f'host=h&holder={UNKNOWN}', 412, UNKNOWN))

@@ -495,7 +495,8 @@ OPTIONS = {
 
 def test_help(cli):
     for (verb, names), result in zip(
-            OPTIONS.items(), each(cli, [[*verb.split(), '--help'] for verb in OPTIONS]),
+            OPTIONS.items(),
+            each(cli, [[*verb.split(), '--help'] for verb in OPTIONS]),
             strict=True):
         text = output(result)
         own = text.partition('\noptions:\n')[2].partition('\n\n')[0]

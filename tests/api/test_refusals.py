@@ -48,7 +48,8 @@ def test_refused(ironic, untouched, row):
 
 
 @pytest.mark.parametrize('path, status', [
-    (OURS, 200), (ITEM, 200), (f'{OURS}/hosts', 200), (f'{OURS}/{bad_requests.UNKNOWN}', 404),
+    (OURS, 200), (ITEM, 200), (f'{OURS}/hosts', 200),
+    (f'{OURS}/{bad_requests.UNKNOWN}', 404),
     (f'{OURS}/x', 400), (f'{OURS}?foo=1', 400), (f'{ITEM}/more', 404)])
 def test_head_is_get_without_body(ironic, untouched, path, status):
     head = ironic.http.head(path)
