@@ -133,8 +133,8 @@ def check(host, holder):
     """Refuse a request of who is not the host.
 
     A request begins with it, because it may end before it comes to the
-    ``fence``, and because a Galera member has the newest lease for an UPDATE
-    only after it was read (``[database] mysql_wsrep_sync_wait``).
+    ``fence``, and because a Galera member waits for what others have written
+    where it reads, not where it updates (``mysql_wsrep_sync_wait = 1``).
 
     :param holder: None for a caller who does not say it, and is not refused.
     :raises: PreconditionFailed.

@@ -25,13 +25,14 @@ ANY_READER = 'role:reader or role:service'
 
 _COLLECTION = '/v1/reservations'
 _ONE = '/v1/reservations/{instance_uuid}'
+_HOSTS = '/v1/reservations/hosts'
 
 
-def _rule(name, check, description, method, path, *more):
+def _rule(name, check, description, method, path, *operations):
     return policy.DocumentedRuleDefault(
         name=f'baremetal:reservation:{name}', check_str=check,
         scope_types=['system', 'project'], description=description,
-        operations=[{'method': method, 'path': path}, *more])
+        operations=[{'method': method, 'path': path}, *operations])
 
 
 rules = [
@@ -75,9 +76,9 @@ rules = [
           'GET', f'{_COLLECTION}/capacity'),
     _rule('hosts', SYSTEM_MEMBER,
           'Be a compute host, give it up, and list who is one.',
-          'GET', f'{_COLLECTION}/hosts',
-          {'method': ['PUT', 'DELETE'],
-           'path': f'{_COLLECTION}/hosts/{{host}}'}),
+          'GET', _HOSTS,
+          *({'method': method, 'path': f'{_HOSTS}/{{host}}'}
+            for method in ('PUT', 'DELETE'))),
 ]
 
 

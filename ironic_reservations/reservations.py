@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hold, adopt, renew, release: the only module that writes.
+"""Hold, adopt, renew, release: the only module that writes reservations.
 
 A reservation is the row of our table and the node's ``instance_uuid``, both
 written in one transaction whose first statement is the guarded update of the
