@@ -187,7 +187,9 @@ def hold(instance_uuid, matcher, owner, lease=None, project_id=None,
 @engine.retry
 def _hold(matcher, request):
     """``hold``, run again where the database has aborted it."""
-    hosts.check(request.owner.host, request.holder)
+    if not request.written:
+        # What was committed unnoticed, before a takeover, is told as done.
+        hosts.check(request.owner.host, request.holder)
     if PASSING.due() and _give_back_lapsed(IN_PASSING) == IN_PASSING:
         PASSING.again()
     began = time.monotonic()
@@ -687,7 +689,8 @@ def release(instance_uuid, authorize=lambda reservation: None, host=None,
     @engine.retry
     def attempt():
         nonlocal tried
-        hosts.check(host, holder)
+        if tried is None:
+            hosts.check(host, holder)
         while True:
             try:
                 held = _get(instance_uuid)

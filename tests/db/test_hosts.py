@@ -169,6 +169,16 @@ def test_takeover_waits_for_the_commit_of_a_write(database, fleet, held):
     assert tried
 
 
+@pytest.mark.parametrize('write', [hold, release])
+def test_takeover_after_a_commit_whose_answer_is_lost(fleet, held, write):
+    """It was done in time, and is told so."""
+    before = len(fleet.rows)
+    with fleet.commit_fails(LOST, after=True, then=lambda: take_over(fleet)):
+        write(held)
+    assert len(fleet.rows) == before + (1 if write is hold else -1)
+    assert holder(fleet) == OTHER
+
+
 # The lease itself
 
 def take(fleet):
