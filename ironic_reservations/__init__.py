@@ -17,6 +17,7 @@ A request comes down this list:
 ``request_spec``       what is wanted: a frozen value
 ``matching``           Matcher: does this node satisfy it, and how well; pure
 ``reservations``       hold, renew, release, expire: the only owner of writers
+``hosts``              which process is a compute host
 ``search``             which nodes to try: profiles by fit, then their shelves
 ``shelf``              nodes of a profile that were read and not given out
 ``fleet``              hardware profiles, counted once for all workers

@@ -42,6 +42,10 @@ class Conflict(ReservationsError):
     """The reservation or its node is in a state that forbids the call."""
 
 
+class PreconditionFailed(ReservationsError):
+    """The caller is not, or is no longer, the host that it says it is."""
+
+
 class BodyTooLarge(ReservationsError):
     """The request body is over the limit."""
 

@@ -25,13 +25,14 @@ ANY_READER = 'role:reader or role:service'
 
 _COLLECTION = '/v1/reservations'
 _ONE = '/v1/reservations/{instance_uuid}'
+_HOSTS = '/v1/reservations/hosts'
 
 
-def _rule(name, check, description, method, path):
+def _rule(name, check, description, method, path, *operations):
     return policy.DocumentedRuleDefault(
         name=f'baremetal:reservation:{name}', check_str=check,
         scope_types=['system', 'project'], description=description,
-        operations=[{'method': method, 'path': path}])
+        operations=[{'method': method, 'path': path}, *operations])
 
 
 rules = [
@@ -73,6 +74,11 @@ rules = [
     _rule('capacity', ANY_READER,
           'Show what those nodes can still give that the caller may see.',
           'GET', f'{_COLLECTION}/capacity'),
+    _rule('hosts', SYSTEM_MEMBER,
+          'Be a compute host, give it up, and list who is one.',
+          'GET', _HOSTS,
+          *({'method': method, 'path': f'{_HOSTS}/{{host}}'}
+            for method in ('PUT', 'DELETE'))),
 ]
 
 

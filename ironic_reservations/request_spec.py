@@ -20,7 +20,8 @@ MAX_INT = 2 ** 31 - 1
 
 #: Keys of the body that say for whom and how long, not what: two requests
 #: that differ only in these ask for the same node.
-ENVELOPE = ('instance_uuid', 'host', 'expires_in', 'project_id', 'user_id')
+ENVELOPE = ('instance_uuid', 'host', 'expires_in', 'project_id', 'user_id',
+            'holder')
 
 #: One of these says what is wanted; a body with none of them would match
 #: any node of the fleet.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hold, adopt, renew, release: the only module that writes.
+"""Hold, adopt, renew, release: the only module that writes reservations.
 
 A reservation is the row of our table and the node's ``instance_uuid``, both
 written in one transaction whose first statement is the guarded update of the
@@ -20,6 +20,7 @@ from ironic_reservations import events
 from ironic_reservations import exception
 from ironic_reservations import explanation
 from ironic_reservations import fleet
+from ironic_reservations import hosts
 from ironic_reservations import interval
 from ironic_reservations import matching
 from ironic_reservations import search
@@ -136,6 +137,7 @@ class _Request:
     """For whom a node is to be held, and how far that is; see ``hold``.
 
     :param project_id: see ``hold``.
+    :param holder: see ``hold``.
     :param written: the ids of the rows that it has written. Where the
         connection was lost at a COMMIT, nobody knows what became of it; a
         row with such an id is this request's own.
@@ -146,11 +148,13 @@ class _Request:
     owner: Owner
     lease: int | None
     project_id: str | None
+    holder: str | None
     written: set = dataclasses.field(default_factory=set)
     moved: set = dataclasses.field(default_factory=set)
 
 
-def hold(instance_uuid, matcher, owner, lease=None, project_id=None):
+def hold(instance_uuid, matcher, owner, lease=None, project_id=None,
+         holder=None):
     """Hold a node that satisfies a request, the best fit there is.
 
     Asking again for the same instance and the same request spec gives the
@@ -166,13 +170,15 @@ def hold(instance_uuid, matcher, owner, lease=None, project_id=None):
         begun on the node; None for no end.
     :param project_id: the project that the caller has named. A reservation
         that the instance has already must be that project's.
+    :param holder: when given, only while the owner's host is this holder's.
     :returns: the Reservation, and True when this call has made it.
     :raises: NoMatchingNode when the fleet, counted after the request came,
         has none; Conflict when the instance holds a node for something else,
-        or its node has gone too far to be moved; DeadlineExceeded.
+        or its node has gone too far to be moved; PreconditionFailed when the
+        host is not the holder's; DeadlineExceeded.
     """
     reservation, created = _hold(
-        matcher, _Request(instance_uuid, owner, lease, project_id))
+        matcher, _Request(instance_uuid, owner, lease, project_id, holder))
     if created:
         events.tell(events.HELD, reservation)
     return reservation, created
@@ -181,6 +187,9 @@ def hold(instance_uuid, matcher, owner, lease=None, project_id=None):
 @engine.retry
 def _hold(matcher, request):
     """``hold``, run again where the database has aborted it."""
+    if not request.written:
+        # What was committed unnoticed, before a takeover, is told as done.
+        hosts.check(request.owner.host, request.holder)
     if PASSING.due() and _give_back_lapsed(IN_PASSING) == IN_PASSING:
         PASSING.again()
     began = time.monotonic()
@@ -267,6 +276,7 @@ def _take(matcher, request, node):
         [row_id] = connection.execute(
             queries.INSERT, values).inserted_primary_key
         request.written.add(row_id)
+        hosts.fence(connection, request.owner.host, request.holder)
     return Reservation(
         id=row_id, node_name=node.name, resource_class=node.resource_class,
         node_owner=node.owner, node_lessee=node.lessee,
@@ -316,6 +326,7 @@ def _repeat(matcher, request):
                 held.id, PROVISION_STATES['reserved'], changes,
                 None if bound else queries.ANY_HOST)).rowcount:
             return None
+        hosts.fence(connection, owner.host, request.holder)
     renewed = _held(held.instance_uuid)
     if renewed is None or renewed.id != held.id:
         return None
@@ -323,7 +334,7 @@ def _repeat(matcher, request):
     return renewed, False
 
 
-def adopt(instance_uuid, spec, owner):
+def adopt(instance_uuid, spec, owner, holder=None):
     """Make a reservation of the node that carries an instance already.
 
     Nothing of the node is written. Adopting again for the same host stores
@@ -333,21 +344,24 @@ def adopt(instance_uuid, spec, owner):
     :param spec: request_spec.RequestSpec, with which the node is not
         compared.
     :param owner: Owner.
+    :param holder: when given, only while the owner's host is this holder's.
     :returns: the Reservation, and True when this call has made it.
     :raises: NotFound when no node carries the instance; Conflict when another
         host holds it, or the node is at work or has an allocation;
+        PreconditionFailed when the host is not the holder's;
         DeadlineExceeded.
     """
     reservation, created = _adopt(instance_uuid, {
-        **vars(owner), 'request_spec': spec.canonical})
+        **vars(owner), 'request_spec': spec.canonical}, holder)
     events.tell(events.ADOPTED if created else events.REFRESHED, reservation)
     return reservation, created
 
 
 @engine.retry
-def _adopt(instance_uuid, values):
+def _adopt(instance_uuid, values, holder):
+    hosts.check(values['host'], holder)
     while True:
-        if _adopt_new(instance_uuid, values):
+        if _adopt_new(instance_uuid, values, holder):
             return get(instance_uuid), True
         for row in engine.rows(queries.carrier(instance_uuid)):
             carried = _reservation(row)
@@ -355,7 +369,8 @@ def _adopt(instance_uuid, values):
                 _give_back(carried)
                 raise not_found(instance_uuid)
             _check_adoptable(instance_uuid, carried, values['host'])
-            if carried.id is not None and _adopt_again(carried, values):
+            if carried.id is not None and _adopt_again(carried, values,
+                                                       holder):
                 return get(instance_uuid), False
             break
         else:
@@ -364,26 +379,32 @@ def _adopt(instance_uuid, values):
         engine.check_deadline()
 
 
-def _adopt_new(instance_uuid, values):
+def _adopt_new(instance_uuid, values, holder):
     """One transaction; False when the instance cannot be adopted so."""
     for node_id, in engine.rows(queries.id_of_carrier(instance_uuid)):
         try:
             with engine.transaction() as connection:
-                return connection.execute(queries.adopt(
+                adopted = connection.execute(queries.adopt(
                     node_id, instance_uuid, AT_REST, values)).rowcount
+                if adopted:
+                    hosts.fence(connection, values['host'], holder)
+                return adopted
         except db_exc.DBDuplicateEntry:
             # It may be a row whose node has moved on that stands in the way.
             _purge(instance_uuid, node_id)
     return False
 
 
-def _adopt_again(held, values):
+def _adopt_again(held, values, holder):
     """One transaction; False when the reservation is no longer as read."""
     named = {name: value for name, value in values.items()
              if value is not None}
     with engine.transaction() as connection:
-        return connection.execute(queries.update(
+        updated = connection.execute(queries.update(
             held.id, AT_REST, {**named, 'lease': None}, held.host)).rowcount
+        if updated:
+            hosts.fence(connection, held.host, holder)
+    return updated
 
 
 def _check_adoptable(instance_uuid, carried, host):
@@ -585,7 +606,7 @@ def find(restricted_to=None, state=None, node=None, limit=None, marker=None,
 
 
 def update(instance_uuid, changes, authorize=lambda reservation: None,
-           host=None, bound=False):
+           host=None, bound=False, holder=None):
     """Give a reservation to another host, or its lease another end.
 
     The node stays the same, and nothing of Ironic's is written.
@@ -596,15 +617,18 @@ def update(instance_uuid, changes, authorize=lambda reservation: None,
     :param host: when given, only if this host holds it.
     :param bound: whether the caller is bound to its project. It then does
         not change the lease of what a host holds.
+    :param holder: when given, only while the host is this holder's.
     :returns: the Reservation as it is then.
     :raises: NotFound; Conflict when a lease is to change and something has
-        begun on the node; what ``authorize`` raises.
+        begun on the node; PreconditionFailed when the host is not the
+        holder's; what ``authorize`` raises.
     """
     tried = None
 
     @engine.retry
     def attempt():
         nonlocal tried
+        hosts.check(host, holder)
         while True:
             held = get(instance_uuid)
             authorize(held)
@@ -620,6 +644,8 @@ def update(instance_uuid, changes, authorize=lambda reservation: None,
                     held.id, PROVISION_STATES['reserved']
                     if 'lease' in changes else None, changes,
                     held.host)).rowcount
+                if updated:
+                    hosts.fence(connection, host, holder)
             if updated:
                 return get(instance_uuid)
             tried = None
@@ -643,7 +669,7 @@ def _check_lease(held, bound):
 
 
 def release(instance_uuid, authorize=lambda reservation: None, host=None,
-            bound=False):
+            bound=False, holder=None):
     """Let a node go that nothing is deployed to.
 
     :param authorize: called with the Reservation before anything is done;
@@ -653,14 +679,18 @@ def release(instance_uuid, authorize=lambda reservation: None, host=None,
         not release an available node on which a build may be on its way,
         because a host holds it or something has begun on it. Others do, and
         they release a node in maintenance whatever its state.
+    :param holder: when given, only while the host is this holder's.
     :raises: NotFound; Conflict when the node's state, lock or allocation
-        forbids it; what ``authorize`` raises.
+        forbids it; PreconditionFailed when the host is not the holder's;
+        what ``authorize`` raises.
     """
     tried = None
 
     @engine.retry
     def attempt():
         nonlocal tried
+        if tried is None:
+            hosts.check(host, holder)
         while True:
             try:
                 held = _get(instance_uuid)
@@ -676,7 +706,7 @@ def release(instance_uuid, authorize=lambda reservation: None, host=None,
                 raise not_found(instance_uuid)
             _check_releasable(held, bound)
             tried = held
-            if _let_go(held, bound):
+            if _let_go(held, bound, holder):
                 return
             tried = None
             engine.check_deadline()
@@ -712,7 +742,7 @@ def _check_releasable(held, bound):
             f'has begun on it: a server may be about to be built there.')
 
 
-def _let_go(held, bound):
+def _let_go(held, bound, holder):
     """One transaction; False when the reservation is no longer as read."""
     with engine.transaction() as connection:
         let_go = (
@@ -722,6 +752,8 @@ def _let_go(held, bound):
                 bound)).rowcount
             and connection.execute(queries.delete_of_host(
                 held.id, held.host)).rowcount)
-        if not let_go:
+        if let_go:
+            hosts.fence(connection, held.host, holder)
+        else:
             connection.rollback()
     return bool(let_go)

@@ -5,6 +5,8 @@ The nodes, two of each kind: nobody's, of project A, leased to A, of project
 B. Three are held before each test: one for A, one for B, one for no project.
 """
 
+import re
+
 from tests.functional import answers
 
 OURS = '/v1/reservations'
@@ -60,10 +62,13 @@ NODES = {
     'elevated-service': ALL,
 }
 
+#: Who is the host of all that is held.
+HOLDER = '77777777-2222-4333-8444-555555555555'
+
 # {a}, {b}, {none}: the instances held for A, for B and for no project.
 ANY = {'memory_mb': 1}
 
-CALLS = {
+CALLS_OF_RESERVATIONS = {
     'list': ('GET', OURS),
     'list-b': ('GET', f'{OURS}?project_id={{project_b}}'),
     'capacity': ('GET', f'{OURS}/capacity'),
@@ -82,6 +87,14 @@ CALLS = {
     'move-a': ('PATCH', f'{OURS}/{{a}}', [
         {'op': 'replace', 'path': '/host', 'value': 'other'}]),
 }
+
+CALLS_OF_HOSTS = {
+    'hosts': ('GET', f'{OURS}/hosts'),
+    'be-host': ('PUT', f'{OURS}/hosts/other', {'holder': HOLDER, 'ttl': 30}),
+    'be-no-host': ('DELETE', f'{OURS}/hosts/h?holder={HOLDER}'),
+}
+
+CALLS = CALLS_OF_RESERVATIONS | CALLS_OF_HOSTS
 
 MATRIX = """
                        capacity            dry-run        delete-a    extend-a
@@ -117,12 +130,48 @@ service           200 403 200 404 404 404   403 403 403    404 404 404 404 403
 elevated-service  200 200 200 200 200 200   200 201 201    204 204 204 200 200
 """
 
+MATRIX_OF_HOSTS = """
+                  hosts
+                   |  be-host
+                   |   |  be-no-host
+                   |   |   |
+no-token          401 401 401
+bad-token         401 401 401
+unscoped          403 403 403
+domain-admin      403 403 403
+domain-manager    403 403 403
+domain-member     403 403 403
+domain-reader     403 403 403
+system-admin      200 200 204
+system-manager    200 200 204
+system-member     200 200 204
+system-service    200 200 204
+system-reader     403 403 403
+a-admin           403 403 403
+a-manager         403 403 403
+a-member          403 403 403
+a-service         403 403 403
+a-reader          403 403 403
+b-admin           403 403 403
+b-manager         403 403 403
+b-member          403 403 403
+b-reader          403 403 403
+service-admin     403 403 403
+service-member    403 403 403
+service-reader    403 403 403
+service           403 403 403
+elevated-service  200 200 204
+"""
+
 
 def rows():
     """Persona, call and status of each cell."""
     return [(persona, call, int(status))
-            for persona, *statuses in map(str.split, MATRIX.split('\n')[6:-1])
-            for call, status in zip(CALLS, statuses, strict=True)]
+            for calls, table in ((CALLS_OF_RESERVATIONS, MATRIX),
+                                 (CALLS_OF_HOSTS, MATRIX_OF_HOSTS))
+            for persona, *statuses in map(str.split, re.findall(
+                r'^[a-z-]+ .*', table, re.MULTILINE))
+            for call, status in zip(calls, statuses, strict=True)]
 
 
 class Cloud:
@@ -162,6 +211,9 @@ class Cloud:
                              project_id=self.projects.get(whose), host='h')
             for whose, node in (('a', 'of-a-1'), ('b', 'of-b-1'),
                                 ('none', 'free-1'))}
+        self.ironic.execute('DELETE FROM reservations_hosts')
+        answers.check(self.callers['system-admin'].put(
+            f'{OURS}/hosts/h', json={'holder': HOLDER, 'ttl': 600}), 200)
         self.names = {
             **{whose: each['instance_uuid']
                for whose, each in self.held.items()},

@@ -99,7 +99,9 @@ class Service:
         """Who holds what: what a refused request must leave as it was."""
         return (self.execute('SELECT uuid, instance_uuid, provision_state, '
                              'maintenance FROM nodes ORDER BY id'),
-                self.rows())
+                self.rows(), self.execute(
+                    'SELECT host, holder, expires_at FROM reservations_hosts '
+                    'ORDER BY host'))
 
     def rows(self):
         """The rows of our table, also those that no longer count."""

@@ -2,7 +2,8 @@
 """The calls of the API: each parses, authorizes, calls and presents.
 
 The shapes of requests are in ``schema``, those of answers in ``types``, and
-what a call does in ``reservations``, ``explanation`` and ``capacity``.
+what a call does in ``reservations``, ``explanation``, ``capacity`` and
+``hosts``.
 """
 
 import urllib.parse
@@ -19,6 +20,7 @@ from ironic_reservations import conf
 from ironic_reservations import context
 from ironic_reservations import exception
 from ironic_reservations import explanation
+from ironic_reservations import hosts
 from ironic_reservations import matching
 from ironic_reservations import request_spec
 from ironic_reservations import reservations
@@ -74,6 +76,18 @@ def _present(reservation, fields=None):
         types.Reservation.present(reservation, _url(), fields))
 
 
+def _limit(query):
+    """Take the length of a page out of a query."""
+    return min(int(query.pop('limit', conf.CONF.api.max_limit)),
+               conf.CONF.api.max_limit)
+
+
+def _next(url, marker, limit):
+    """The URL of the page behind the one that ends with the marker."""
+    query = {**pecan.request.GET.mixed(), 'limit': limit, 'marker': marker}
+    return f'{url}?{urllib.parse.urlencode(query)}'
+
+
 class ReservationController:
     """/v1/reservations/{instance_uuid}"""
 
@@ -94,7 +108,7 @@ class ReservationController:
 
     @index.when(method='PATCH', template='json')
     def update(self):
-        host, caller, bound = self._writer()
+        host, holder, caller, bound = self._writer()
         changes = schema.changes(
             schema.parse(limits.body(pecan.request)),
             required=bound and conf.CONF.reservations.require_lease)
@@ -104,25 +118,26 @@ class ReservationController:
                 'host holds a node.')
         return _present(reservations.update(
             self.instance_uuid, changes, self._authorize(caller, 'update'),
-            host, bound))
+            host, bound, holder))
 
     @index.when(method='DELETE', template='json')
     def delete(self):
-        host, caller, bound = self._writer()
+        host, holder, caller, bound = self._writer()
         reservations.release(
             self.instance_uuid, self._authorize(caller, 'delete'), host,
-            bound)
+            bound, holder)
         pecan.response.status = 204
 
     @staticmethod
     def _writer():
         """The host that must hold it or None, and who the caller is.
 
-        :returns: host, caller, and whether the caller is bound to its
-            project.
+        :returns: host, holder of the host or None, caller, and whether the
+            caller is bound to its project.
         """
-        host, caller = _query(schema.write_query).get('host'), _caller()
-        return host, caller, not caller.may('create_restricted')
+        query, caller = _query(schema.write_query), _caller()
+        return (query.get('host'), schema.holder(query), caller,
+                not caller.may('create_restricted'))
 
     def _authorize(self, caller, rule):
         """A function that raises unless the caller may do this to one."""
@@ -168,22 +183,14 @@ class ReservationsController:
         fields = schema.fields(query.pop('fields', None))
         if 'marker' in query:
             query['marker'] = query['marker'].lower()
-        limit = min(int(query.pop('limit', conf.CONF.api.max_limit)),
-                    conf.CONF.api.max_limit)
+        limit = _limit(query)
         # One row more than the page has shows whether there is a next page.
         found = reservations.find(restricted_to, limit=limit + 1, **query)
         page = {'reservations': [_present(reservation, fields)
                                  for reservation in found[:limit]]}
         if len(found) > limit:
-            page['next'] = self._next(found[limit - 1], limit)
+            page['next'] = _next(_url(), found[limit - 1].instance_uuid, limit)
         return page
-
-    @staticmethod
-    def _next(last, limit):
-        """The URL of the page behind a reservation."""
-        query = {**pecan.request.GET.mixed(), 'limit': limit,
-                 'marker': last.instance_uuid}
-        return f'{_url()}?{urllib.parse.urlencode(query)}'
 
     @index.when(method='POST', template='json')
     def create(self):
@@ -193,7 +200,7 @@ class ReservationsController:
         dry_run = query.get('dry_run', 'false')
         caller.authorize('create')
         body = schema.create_body(schema.parse(limits.body(pecan.request)))
-        owner = self._owner(caller, body)
+        owner, holder = self._owner(caller, body), schema.holder(body)
         restricted_to = caller.restricted_to('create_restricted')
         lease = schema.expires_in(body, required=(
             restricted_to is not None
@@ -207,7 +214,8 @@ class ReservationsController:
         instance_uuid = (body.get('instance_uuid')
                          or uuidutils.generate_uuid()).lower()
         return self._created(*reservations.hold(
-            instance_uuid, matcher, owner, lease, body.get('project_id')))
+            instance_uuid, matcher, owner, lease, body.get('project_id'),
+            holder))
 
     def _adopt(self, query, caller):
         schema.adopt_query(query)
@@ -216,7 +224,7 @@ class ReservationsController:
         spec = request_spec.RequestSpec.from_dict(body, found=True)
         return self._created(*reservations.adopt(
             body['instance_uuid'].lower(), spec,
-            reservations.Owner(**_given(body))))
+            reservations.Owner(**_given(body)), schema.holder(body)))
 
     @staticmethod
     def _created(reservation, created):
@@ -262,6 +270,58 @@ class CapacityController:
         return wsme_json.tojson(types.Capacity, types.Capacity.present(rows))
 
 
+class HostsController:
+    """/v1/reservations/hosts"""
+
+    @pecan.expose(generic=True)
+    def index(self):
+        pecan.abort(405, headers={'Allow': 'GET, HEAD'})
+
+    @index.when(method='HEAD', template='json')
+    @index.when(method='GET', template='json')
+    def list(self):
+        query = _query(schema.list_hosts_query)
+        _caller().authorize('hosts')
+        limit = _limit(query)
+        found = hosts.find(limit + 1, **query)
+        page = {'hosts': [
+            wsme_json.tojson(types.Host, types.Host.present(lease))
+            for lease in found[:limit]]}
+        if len(found) > limit:
+            page['next'] = _next(f'{_url()}/hosts', found[limit - 1].host,
+                                 limit)
+        return page
+
+
+class HostController:
+    """/v1/reservations/hosts/{host}"""
+
+    def __init__(self, host):
+        self.host = host
+
+    @pecan.expose(generic=True)
+    def index(self):
+        pecan.abort(405, headers={'Allow': 'PUT, DELETE'})
+
+    @index.when(method='PUT', template='json')
+    def hold(self):
+        _query(schema.no_query)
+        _caller().authorize('hosts')
+        body = schema.hold_host_body(
+            schema.parse(limits.body(pecan.request)))
+        lease = hosts.hold(self.host, body['holder'].lower(),
+                           int(body['ttl']))
+        return wsme_json.tojson(types.Host, types.Host.present(
+            lease, ('host', 'holder', 'expires_at')))
+
+    @index.when(method='DELETE', template='json')
+    def give_up(self):
+        holder = _query(schema.give_up_host_query)['holder'].lower()
+        _caller().authorize('hosts')
+        hosts.give_up(self.host, holder)
+        pecan.response.status = 204
+
+
 class RootController:
     """The way from a path to the controller of what it names."""
 
@@ -272,13 +332,18 @@ class RootController:
         :param path: the segments of the path. The first two are ``v1`` and
             ``reservations``; a slash at the end makes an empty last one.
         :returns: the controller, and the segment that is its ``index``.
-        :raises: InvalidInput when the path names something else than a UUID.
+        :raises: InvalidInput when the path names something else than a UUID,
+            or what cannot be a host.
         """
         match path[2:-1] if path[-1] == '' else path[2:]:
             case ():
                 return ReservationsController(), ['']
             case ('capacity',):
                 return CapacityController(), ['']
+            case ('hosts',):
+                return HostsController(), ['']
+            case ('hosts', name):
+                return HostController(schema.host(name)), ['']
             case (name,):
                 return ReservationController(
                     schema.instance_uuid(name)), ['']

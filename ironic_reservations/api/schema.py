@@ -8,6 +8,7 @@ import jsonschema
 
 from ironic_reservations import conf
 from ironic_reservations import exception
+from ironic_reservations import hosts
 from ironic_reservations import request_spec
 from ironic_reservations import reservations
 from ironic_reservations.api import types
@@ -19,6 +20,8 @@ from ironic_reservations.api import types
 # at the end.
 _TEXT = r'^[^\x00\ud800-\udfff]*\Z'
 _NAME = r'^[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]*\Z'
+# MariaDB takes a name with a space at its end for the one without.
+_HOST = _NAME.replace(r'\Z', r'(?<! )\Z')
 _TRAIT = r'^[A-Z0-9_]{1,255}\Z'
 _BOOLEAN = r'^(?i:true|false)\Z'
 _POSITIVE = r'^0{0,9}[1-9][0-9]{0,8}\Z'
@@ -81,6 +84,7 @@ REQUEST_SPEC = {
         'expires_in': {**_integer, 'minimum': 1},
         'project_id': _string(minLength=1),
         'user_id': _string(minLength=1),
+        'holder': _uuid,
     },
 }
 
@@ -155,12 +159,42 @@ UPDATE = {
     },
 }
 
+_holder = {**_uuid, 'type': 'string'}
+
 WRITE = {'type': 'object', 'additionalProperties': False,
-          'properties': {'host': _name}}
+         'properties': {'host': _name, 'holder': _holder}}
+
+LIST_HOSTS = {
+    'type': 'object',
+    'additionalProperties': False,
+    'properties': {
+        'host': _name,
+        'limit': LIST['properties']['limit'],
+        'marker': _name,
+    },
+}
+
+#: The host in a path.
+HOST = {'type': 'object', 'properties': {'host': {**_name, 'pattern': _HOST}}}
+
+HOLD_HOST = {
+    'type': 'object',
+    'additionalProperties': False,
+    'required': ['holder', 'ttl'],
+    'properties': {
+        'holder': _holder,
+        'ttl': {'type': 'integer', 'minimum': hosts.MIN_TTL,
+                'maximum': hosts.MAX_TTL},
+    },
+}
+
+GIVE_UP_HOST = {'type': 'object', 'additionalProperties': False,
+                'required': ['holder'], 'properties': {'holder': _holder}}
 
 _PATTERNS = {
     _TEXT: 'text without NUL and without lone surrogates',
     _NAME: 'text without control characters',
+    _HOST: 'text without control characters and without a space at its end',
     _UUID: 'a UUID such as 5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e',
     _TRAIT: 'a trait: A-Z, 0-9 and _',
     _BOOLEAN: 'true or false',
@@ -239,6 +273,12 @@ adopt_query = Validator({**CREATE, 'properties': {'adopt': _boolean}},
                         'query')
 capacity_query = Validator(CAPACITY, 'query')
 write_query = Validator(WRITE, 'query')
+list_hosts_query = Validator(LIST_HOSTS, 'query')
+hold_host_body = Validator(HOLD_HOST, 'body')
+give_up_host_query = Validator(GIVE_UP_HOST, 'query')
+no_query = Validator({'type': 'object', 'additionalProperties': False},
+                     'query')
+_host = Validator(HOST, 'path')
 _patch = Validator(PATCH, 'body')
 _update = Validator(UPDATE, 'body')
 
@@ -252,6 +292,28 @@ def instance_uuid(text):
         raise exception.InvalidInput('instance_uuid',
                                      f'must be {_PATTERNS[_UUID]}')
     return text.lower()
+
+
+def host(name):
+    """Return the host that a path names.
+
+    :raises: InvalidInput when it cannot be one.
+    """
+    return _host({'host': name})['host']
+
+
+def holder(given):
+    """Return as whom a body or a query writes for a host.
+
+    :returns: UUID in lower case, or None where it does not say.
+    :raises: InvalidInput when it does not name the host.
+    """
+    if given.get('holder') is None:
+        return None
+    if given.get('host') is None:
+        raise exception.InvalidInput(
+            'holder', 'must come with the host that it holds')
+    return given['holder'].lower()
 
 
 def expires_in(body, required=False):

@@ -64,15 +64,39 @@ class Reservation(wtypes.Base):
             if fields is not None and name not in (*fields, 'links'):
                 values.pop(name, None)
             elif name not in values:
-                value = getattr(reservation, name)
-                if isinstance(value, datetime.datetime):
-                    value = value.replace(tzinfo=datetime.UTC)
-                values[name] = value
+                values[name] = _utc(getattr(reservation, name))
         return cls(**values)
+
+
+def _utc(value):
+    """A column's value; its times are UTC without saying so."""
+    if isinstance(value, datetime.datetime):
+        return value.replace(tzinfo=datetime.UTC)
+    return value
 
 
 FIELDS = tuple(attribute.name
                for attribute in wtypes.list_attributes(Reservation))
+
+
+class Host(wtypes.Base):
+    """Which process is a compute host."""
+
+    host = wtypes.text
+    holder = wtypes.text
+    live = bool
+    expires_at = datetime.datetime
+    created_at = datetime.datetime
+    updated_at = datetime.datetime
+
+    @classmethod
+    def present(cls, lease, fields=None):
+        """Make the answer of a ``hosts.Lease``.
+
+        :param fields: the names of the attributes to show, None for all.
+        """
+        return cls(**{name: _utc(value) for name, value in vars(lease).items()
+                      if fields is None or name in fields})
 
 
 class Profile(wtypes.Base):

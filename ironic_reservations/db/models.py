@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables: two of ours, and what we use of Ironic's."""
+"""The tables: three of ours, and what we use of Ironic's."""
 
 import sqlalchemy as sa
 from sqlalchemy import orm
@@ -138,8 +138,30 @@ class FleetCount(Base):
         nullable=False)
 
 
+class HostLease(Base):
+    """Which process is a compute host, and until when."""
+
+    __tablename__ = 'reservations_hosts'
+    __table_args__ = {
+        'mysql_engine': 'InnoDB',
+        'mysql_charset': 'utf8mb4',
+        'mysql_collate': 'utf8mb4_bin',
+    }
+
+    host = sa.Column(sa.String(255), primary_key=True)
+    holder = sa.Column(sa.String(36), nullable=False)
+    expires_at = sa.Column(sa.DateTime, nullable=False)
+    # Grows with every write. A Galera cluster does not learn of an UPDATE
+    # that leaves a row as it was, and so could not tell that two of them meet.
+    serial = sa.Column(sa.BigInteger, nullable=False)
+    # When this holder has taken the lease, and renewed it last.
+    created_at = sa.Column(sa.DateTime, nullable=False)
+    updated_at = sa.Column(sa.DateTime)
+
+
 reservations = Reservation.__table__
 fleet_count = FleetCount.__table__
+host_leases = HostLease.__table__
 
 #: Where alembic keeps our revision; Ironic's stays in alembic_version.
 VERSION_TABLE = 'reservations_alembic_version'

@@ -18,6 +18,7 @@ nodes = models.nodes
 node_history = models.node_history
 node_traits = models.node_traits
 reservations = models.reservations
+_hosts = models.host_leases
 
 #: What matching reads of a node, by the names of ``matching.Node``: what
 #: nodes of one hardware profile differ in, and all.
@@ -556,3 +557,89 @@ def delete_of_host(reservation_id, host):
 def delete_expired(reservation_id):
     """Delete a row unless its lease was renewed."""
     return delete(reservation_id).where(_EXPIRED)
+
+
+# The leases of compute hosts
+
+def host_leases(longest, host=None, marker=None):
+    """The leases of hosts in the order of their names, as ``hosts.Lease``.
+
+    :param longest: see ``_live_host``.
+    :param host: only this one's.
+    :param marker: only of those behind this host.
+    """
+    query = sa.select(
+        _hosts.c.host, _hosts.c.holder, _hosts.c.expires_at,
+        _hosts.c.created_at, _hosts.c.updated_at,
+        _live_host(longest).label('live')).order_by(_hosts.c.host)
+    if host is not None:
+        query = query.where(equal(_hosts.c.host, host))
+    return query if marker is None else query.where(_hosts.c.host > marker)
+
+
+def _live_host(longest):
+    """Leases that nobody else may take over.
+
+    :param longest: seconds that a lease may last. One that lasts longer was
+        written before the clock was set back; it is not to keep a host
+        without a process for as long as that.
+    """
+    return sa.and_(_hosts.c.expires_at > fn.utcnow(),
+                   _hosts.c.expires_at <= fn.seconds_from_now(longest))
+
+
+def new_host(host, holder, ttl):
+    """Lease a host that nobody holds."""
+    return sa.insert(_hosts).values(
+        host=host, holder=holder, expires_at=fn.seconds_from_now(ttl),
+        serial=0, created_at=fn.utcnow())
+
+
+def renew_host(host, holder, ttl):
+    """Let a lease last for so many seconds from now, be it over or not."""
+    return _lease_host(host, holder, ttl).values(updated_at=fn.utcnow())
+
+
+def take_host(host, before, holder, ttl, longest):
+    """Take a lease over that has ended, or touch no row.
+
+    UPDATE reservations_hosts
+    SET holder = :holder, expires_at = <now> + :ttl, serial = serial + 1, ...
+    WHERE host = :host AND holder = :before AND NOT <live>
+    """
+    return _lease_host(host, before, ttl).where(
+        sa.not_(_live_host(longest))).values(
+            holder=holder, created_at=fn.utcnow(), updated_at=None)
+
+
+def _lease_host(host, holder, ttl):
+    return sa.update(_hosts).where(_held_host(host, holder)).values(
+        expires_at=fn.seconds_from_now(ttl), serial=_hosts.c.serial + 1)
+
+
+def delete_host(host, holder):
+    """Delete a lease of this holder."""
+    return sa.delete(_hosts).where(_held_host(host, holder))
+
+
+def _held_host(host, holder):
+    return sa.and_(equal(_hosts.c.host, host), _hosts.c.holder == holder)
+
+
+def of_holder(host, holder):
+    """The values for the two statements below."""
+    return {'of_host': host, 'of_holder': holder}
+
+
+_HOLDS = sa.and_(_held_host(sa.bindparam('of_host', type_=sa.String),
+                            sa.bindparam('of_holder', type_=sa.String)),
+                 _hosts.c.expires_at > fn.utcnow())
+
+#: Whether a holder has a host's lease, and it is not over.
+HOLDS_HOST = sa.select(_hosts.c.serial).where(_HOLDS)
+
+#: The same, certain until the COMMIT; see hosts.fence.
+#:
+#: UPDATE reservations_hosts SET serial = serial + 1
+#: WHERE host = :of_host AND holder = :of_holder AND expires_at > <now>
+FENCE = sa.update(_hosts).where(_HOLDS).values(serial=_hosts.c.serial + 1)

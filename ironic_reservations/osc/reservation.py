@@ -34,6 +34,8 @@ PROFILE = ('resource_class', 'memory_mb', 'vcpus', 'local_gb', 'cpu_arch',
            'traits', 'total', 'free', 'held')
 PROFILE_DETAILS = (*PROFILE[:-3], 'capabilities', 'conductor_group', 'shard',
                    'owner', 'lessee', *PROFILE[-3:])
+HOST = ('host', 'holder', 'live', 'expires_at')
+HOST_DETAILS = (*HOST, 'created_at', 'updated_at')
 STATES = ('reserved', 'deploying', 'active', 'releasing', 'error',
           'unavailable')
 
@@ -78,11 +80,12 @@ def _request(cmd, method, url, **kwargs):
 def listed(cmd, collection, query, **kwargs):
     """Yield everything that a list of Ironic's API has, page after page.
 
-    :param collection: its name in the path, such as ``reservations``.
+    :param collection: its path, such as ``reservations/hosts``.
     :param query: dict of parameters of the query; None are left out.
     :param kwargs: of the requests, such as another ``auth``.
     """
-    key = 'instance_uuid' if collection == 'reservations' else 'uuid'
+    name = collection.rpartition('/')[2]
+    key = {'reservations': 'instance_uuid', 'hosts': 'host'}.get(name, 'uuid')
     query = {name: value for name, value in query.items()
              if value is not None}
     first, seen = query, set()
@@ -99,12 +102,12 @@ def listed(cmd, collection, query, **kwargs):
             # skipped below.
             query = first
             continue
-        for each in page[collection]:
+        for each in page[name]:
             if each[key] not in seen:
                 seen.add(each[key])
                 yield each
         if seen:
-            cmd.log.info('%d %s read', len(seen), collection)
+            cmd.log.info('%d %s read', len(seen), name)
         # Only the query of the link is used, because behind a proxy the host
         # in it may be one that clients cannot reach.
         query = page.get('next') and dict(urllib.parse.parse_qsl(
@@ -470,6 +473,24 @@ class ShowCapacity(command.Lister):
         if isinstance(value, list):
             return format_columns.ListColumn(value)
         return value
+
+
+class ListHost(command.Lister):
+    """List the compute hosts whose processes hold a lease of them."""
+
+    def get_parser(self, prog_name):
+        parser = super().get_parser(prog_name)
+        parser.add_argument('--host', metavar='<host>',
+                            help='Only this compute host')
+        parser.add_argument('--long', action='store_true',
+                            help='Show all columns')
+        return parser
+
+    def take_action(self, parsed_args):
+        names = HOST_DETAILS if parsed_args.long else HOST
+        return _headers(names), (
+            [lease[name] for name in names] for lease in listed(
+                self, 'reservations/hosts', {'host': parsed_args.host}))
 
 
 class ShowReservation(command.ShowOne):

@@ -9,6 +9,7 @@ OURS = '/v1/reservations'
 # A free node of this class would be held by whatever is not refused.
 CLASS = 'test-input'
 HELD = '11111111-2222-4333-8444-555555555555'
+HOST = f'{OURS}/hosts/compute-1'
 ITEM = f'{OURS}/{HELD}'
 UNKNOWN = '99999999-2222-4333-8444-555555555555'
 MAX_INT = 2 ** 31 - 1
@@ -32,6 +33,10 @@ def post(id, body, field, status=400, headers=None, path=OURS):
     return Row(id, 'POST', path,
                {'Content-Type': 'application/json', **(headers or {})},
                body, status, field)
+
+
+def put(id, body, field, status=400, headers=None, path=HOST):
+    return post(id, body, field, status, headers, path)._replace(method='PUT')
 
 
 def wanted(**more):
@@ -222,17 +227,103 @@ STRINGS = [
                       'true': True}.items()
 ]
 
+NO_UUIDS = {
+    'word': 'x', 'empty': '', 'number': 3, 'true': True, 'list': [HELD],
+    'undashed': HELD.replace('-', ''), 'braces': f'{{{HELD}}}',
+    'urn': f'urn:uuid:{HELD}', 'newline': HELD + '\n', 'space': HELD + ' ',
+    'dashes-elsewhere': HELD.replace('-', '')[:31] + '-----',
+    'not-hex': HELD[:-1] + 'g', 'nul': HELD[:-1] + '\x00',
+    'surrogate': HELD[:-1] + '\ud800', 'digits-of-others':
+    HELD[:-1] + '\u0663', 'long': HELD + '0',
+}
+
 UUIDS = [
-    post(f'instance_uuid-{id}', wanted(instance_uuid=value), 'instance_uuid')
-    for id, value in {
-        'word': 'x', 'empty': '', 'number': 3, 'true': True, 'list': [HELD],
-        'undashed': HELD.replace('-', ''), 'braces': f'{{{HELD}}}',
-        'urn': f'urn:uuid:{HELD}', 'newline': HELD + '\n',
-        'space': HELD + ' ', 'dashes-elsewhere': HELD.replace('-', '')[:31]
-        + '-----', 'not-hex': HELD[:-1] + 'g', 'nul': HELD[:-1] + '\x00',
-        'surrogate': HELD[:-1] + '\ud800', 'digits-of-others':
-        HELD[:-1] + '\u0663', 'long': HELD + '0',
-    }.items()]
+    post(f'{field}-{id}', wanted(host='h', **{field: value}), field)
+    for field in ('instance_uuid', 'holder') for id, value in NO_UUIDS.items()
+]
+
+LEASE = {'holder': UNKNOWN, 'ttl': 30}
+
+HOSTS = [
+    put(f'hosts-holder-{id}', {**LEASE, 'holder': value}, 'holder')
+    for id, value in {**NO_UUIDS, 'null': None}.items()
+] + [
+    put(f'hosts-ttl-{text}'[:60], f'{{"holder": "{UNKNOWN}", "ttl": {text}}}'
+        .encode(), 'ttl') for text in (
+            '9', '601', '0', '-30', 'true', 'null', '"30"', '30.5', 'NaN',
+            'Infinity', '1e400', '[30]', '{}', '3' * 5000)
+] + [
+    put(f'hosts-body-{id}', body, field) for id, body, field in (
+        ('empty', b'', 'body'), ('list', [], 'body'), ('null', None, 'body'),
+        ('nothing', {}, 'holder'), ('no-ttl', {'holder': UNKNOWN}, 'ttl'),
+        ('no-holder', {'ttl': 30}, 'holder'),
+        ('unknown', {**LEASE, 'host': 'compute-1'}, 'host'),
+        ('deep', b'[' * 50000, 'nested'), ('utf-16', '{}'.encode('utf-16'),
+                                           'body'))
+] + [
+    put('hosts-too-long', json.dumps(LEASE).encode().ljust(LIMIT + 1), 'body',
+        413),
+    put('hosts-type', LEASE, 'application/json', 415,
+        {'Content-Type': 'text/plain'}),
+    put('hosts-query', LEASE, 'ttl', path=f'{HOST}?ttl=30'),
+] + [
+    put(f'hosts-path-{name}'[:60], LEASE, field, path=f'{OURS}/hosts/{name}')
+    for name, field in (
+        ('x' * 256, 'host'), ('%E6%BC%A2' * 256, 'host'), ('/', 'host'),
+        ('a%00b', 'host'), ('a%0ab', 'host'), ('a%1b[0m', 'host'),
+        ('a%20', 'host'), ('%20', 'host'), ('a%C2%85b', 'host'),
+        ('a%E2%80%A8b', 'host'), ('%ff', 'URL'), ('%ED%A0%80', 'URL'))
+] + [
+    put(f'hosts-path-{id}', LEASE, None, 404, path=path) for id, path in (
+        ('below', f'{HOST}/more'), ('slash', f'{OURS}/hosts/a%2fb'),
+        ('slashes', f'{HOST}//'))
+] + [
+    Row(f'hosts-list-{query}'[:60], 'GET', f'{OURS}/hosts?{query}', {}, None,
+        400, field) for query, field in (
+            ('foo=1', 'foo'), ('host=', 'host'), ('host=%00', 'host'),
+            ('host=a&host=b', 'host'), ('limit=0', 'limit'),
+            ('limit=x', 'limit'), ('limit=1&limit=1', 'limit'),
+            ('marker=', 'marker'), ('marker=%0a', 'marker'),
+            ('marker=' + 'x' * 256, 'marker'), ('state=reserved', 'state'),
+            ('sort_key=host', 'sort_key'), ('%ff', 'URL'))
+] + [
+    Row(f'hosts-delete-{query}'[:60], 'DELETE', f'{HOST}?{query}', {}, None,
+        400, field) for query, field in (
+            ('', 'holder'), ('holder', 'holder'), ('holder=x', 'holder'),
+            (f'holder={UNKNOWN}&holder={UNKNOWN}', 'holder'),
+            (f'holder={UNKNOWN}%0a', 'holder'),
+            (f'Holder={UNKNOWN}', 'Holder'),
+            (f'holder={UNKNOWN}&host=h', 'host'))
+] + [
+    Row('hosts-delete-unknown', 'DELETE', f'{HOST}?holder={UNKNOWN}', {}, None,
+        404, 'compute-1'),
+    Row('hosts-get-one', 'GET', HOST, {}, None, 405, None),
+]
+
+#: Who writes for a host must name it, and be it.
+HOLDERS = [
+    Row(f'holder-{method}-{query}', method, f'{ITEM}?{query}',
+        {'Content-Type': 'application/json'},
+        json.dumps([{'op': 'remove', 'path': '/expires_in'}]).encode(),
+        status, field)
+    for method in ('PATCH', 'DELETE')
+    for query, status, field in (
+        (f'holder={UNKNOWN}', 400, 'holder'),
+        ('host=h&holder=', 400, 'holder'),
+        ('host=h&holder=x', 400, 'holder'),
+        (f'host=h&holder={UNKNOWN}&holder={UNKNOWN}', 400, 'holder'),
+        (f'host=h&holder={UNKNOWN}', 412, UNKNOWN))
+] + [
+    post(f'holder-{id}', wanted(**body), 'holder')
+    for id, body in {'alone': {'holder': UNKNOWN},
+                     'null-host': {'holder': UNKNOWN, 'host': None}}.items()
+] + [
+    post('holder-dry-run', wanted(holder=UNKNOWN), 'holder',
+         path=f'{OURS}?dry_run=true'),
+    post('holder-adopt', {'instance_uuid': UNKNOWN, 'holder': UNKNOWN},
+         'holder', path=f'{OURS}?adopt=true'),
+    post('holder-of-nothing', wanted(holder=UNKNOWN, host='h'), UNKNOWN, 412),
+]
 
 CANDIDATES = [
     post(f'candidate_nodes-{id}', {'candidate_nodes': value},
@@ -488,6 +579,9 @@ METHODS = [
     for id, path, methods in (
         ('all', OURS, ('PUT', 'PATCH', 'DELETE', 'TRACE', 'FOO')),
         ('one', ITEM, ('PUT', 'POST', 'FOO')),
+        ('hosts', f'{OURS}/hosts',
+         ('PUT', 'PATCH', 'POST', 'DELETE', 'FOO')),
+        ('host', HOST, ('PATCH', 'POST', 'FOO')),
         ('capacity', f'{OURS}/capacity',
          ('PUT', 'PATCH', 'POST', 'DELETE', 'FOO')))
     for method in methods
@@ -513,7 +607,7 @@ VERSIONS = [
 ]
 
 ROWS = (BODIES + NOTHING_WANTED + UNKNOWN_KEYS + LEASES + DRY_RUN
-        + CAPACITY + INTEGERS + STRINGS + UUIDS
+        + CAPACITY + INTEGERS + STRINGS + UUIDS + HOSTS + HOLDERS
         + CANDIDATES + WORDS + EXPRESSIONS + RESOURCES + DEPTH + SIZE
         + ENCODINGS + TYPES + QUERIES + PATHS + METHODS + VERSIONS)
 assert len({row.id for row in ROWS}) == len(ROWS)

@@ -361,10 +361,41 @@ def test_list_formats(held, cli):
                for node, host in rows)
 
 
-def test_nothing_to_list(cli):
-    table, as_json = each(cli, [['list'], ['list', '-f', 'json']])
+@pytest.mark.parametrize('what', [['list'], ['host', 'list']])
+def test_nothing_to_list(cli, what):
+    table, as_json = each(cli, [what, [*what, '-f', 'json']])
     assert not output(table).strip()
     assert data(as_json) == []
+
+
+@pytest.fixture
+def leases(ironic):
+    """Those of five hosts, two of them over, in the order of their names."""
+    for number in range(5):
+        assert ironic.http.put(
+            f'{OURS}/hosts/host-{number}',
+            json={'holder': UNKNOWN, 'ttl': 30}).status_code == 200
+    ironic.execute(f'UPDATE reservations_hosts SET expires_at = '
+                   f"{ironic.clock()} WHERE host > 'host-2'")
+    yield ironic.http.get(f'{OURS}/hosts').json()['hosts']
+    ironic.execute('DELETE FROM reservations_hosts')
+
+
+def test_hosts(leases, cli):
+    whole, long, one = each(cli, [
+        ['host', 'list', '-f', 'json', *args] for args in (
+            [], ['--long'], ['--host', 'host-3'])])
+    names = ['host', 'holder', 'live', 'expires_at', 'created_at',
+             'updated_at']
+    headers = ['Host', 'Holder', 'Live', 'Expires At', 'Created At',
+               'Updated At']
+    assert data(long) == [
+        {header: lease[name] for header, name in zip(
+            headers, names, strict=True)} for lease in leases]
+    assert data(whole) == [{name: lease[name] for name in headers[:4]}
+                           for lease in data(long)]
+    assert [each['Live'] for each in data(whole)] == [True] * 3 + [False] * 2
+    assert data(one) == [data(whole)[3]]
 
 
 def test_show_formats(held, cli):
@@ -455,6 +486,7 @@ OPTIONS = {
     'list': '--host --node --resource-class --state --project --sort '
             '--long --fields',
     'show': '',
+    'host list': '--host --long',
     'delete': '--host',
     'capacity': '--resource-class --trait --conductor-group --shard --host '
                 '--no-cache --long',
@@ -463,7 +495,8 @@ OPTIONS = {
 
 def test_help(cli):
     for (verb, names), result in zip(
-            OPTIONS.items(), each(cli, [[verb, '--help'] for verb in OPTIONS]),
+            OPTIONS.items(),
+            each(cli, [[*verb.split(), '--help'] for verb in OPTIONS]),
             strict=True):
         text = output(result)
         own = text.partition('\noptions:\n')[2].partition('\n\n')[0]

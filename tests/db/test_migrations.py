@@ -136,6 +136,34 @@ def test_every_revision_up_and_down(stock):
     assert schema(stock) == before
 
 
+def test_upgrade_keeps_what_is_held(stock):
+    """From the revision before the leases of hosts."""
+    migrate(stock, '8c2d5e7f1a34')
+    rows = {'reservations': (
+        'instance_uuid, node_id, node_uuid, request_spec, created_at',
+        "'i', 1, 'n', '{}', '2026-01-01 00:00:00.000000'"),
+        'reservations_fleet': (
+        'id, counted_at, cost, counting_until, profiles', "1, 2, 3, 4, '[]'")}
+
+    def kept():
+        with stock.engine.connect() as connection:
+            return [connection.execute(sa.text(f'SELECT * FROM {table}')).all()
+                    for table in rows]
+
+    with stock.engine.begin() as connection:
+        for table, (columns, values) in rows.items():
+            connection.execute(sa.text(
+                f'INSERT INTO {table} ({columns}) VALUES ({values})'))
+    before = kept()
+    assert [len(found) for found in before] == [1, 1]
+    assert problems(stock) == ['table reservations_hosts is missing; run '
+                               '"ironic-reservations-dbsync upgrade"']
+    migrate(stock, 'head')
+    assert kept() == before and problems(stock) == []
+    migrate(stock, '-1', command.downgrade)
+    assert kept() == before
+
+
 def test_our_tables_have_no_tie_to_ironics(database):
     inspector = sa.inspect(database.engine)
     for table in models.Base.metadata.tables:

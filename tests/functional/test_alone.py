@@ -99,7 +99,7 @@ def test_application_alone_tells_the_versions(alone, ironic):
 
 def drop_table(ironic):
     for table in ('reservations', 'reservations_fleet',
-                  'reservations_alembic_version'):
+                  'reservations_hosts', 'reservations_alembic_version'):
         ironic.execute(f'DROP TABLE {table}')
 
 

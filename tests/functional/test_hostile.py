@@ -38,7 +38,8 @@ KINDS = (
     'encoding-utf-16', 'encoding-raw-nul', 'type-none', 'type-\xff',
     'query-host=%ff', 'query-delete-host=', 'capacity-host=%00',
     'path-not-utf-8', 'path-below-far', 'path-quoted-slash',
-    'method-FOO-all', 'method-PUT-one', 'version-1.\xb2')
+    'method-FOO-all', 'method-PUT-one', 'hosts-path-a%00b',
+    'hosts-type', 'hosts-too-long', 'holder-of-nothing', 'version-1.\xb2')
 
 
 @pytest.mark.parametrize('row', [

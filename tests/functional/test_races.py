@@ -318,6 +318,113 @@ def test_adoption_beside_tear_down_and_release(
         each for _, each in torn_down}
 
 
+# For a host
+
+HOST = 'compute-1'
+
+
+@pytest.fixture
+def leases(ironic):
+    """No host has a holder."""
+    ironic.execute('DELETE FROM reservations_hosts')
+    yield
+    ironic.execute('DELETE FROM reservations_hosts')
+
+
+def be_host(url, host, holder):
+    return call('PUT', f'{url}{OURS}/hosts/{host}',
+                {'holder': holder, 'ttl': 600})
+
+
+def put_all(url, hosts, holder):
+    _barrier.wait(120)
+    return [be_host(url, host, holder) for host in hosts]
+
+
+def end_leases(ironic):
+    ironic.execute('UPDATE reservations_hosts '
+                   f'SET expires_at = {ironic.clock()}')
+
+
+def test_host_has_one_holder(ironic, api, clients, leases):
+    """Where nobody was, and when it is over for whoever was."""
+    names = [f'compute-{number}' for number in range(5)]
+    holders = set()
+    for _ in range(3):
+        claims = [str(uuid.uuid4()) for _ in range(CLIENTS)]
+        seen = clients(*((put_all, api.url, names, holder)
+                         for holder in claims))
+        for number, name in enumerate(names):
+            assert collections.Counter(
+                answers[number][0] for answers in seen) == {
+                    200: 1, 409: CLIENTS - 1}
+            won, = (holder for holder, answers in zip(
+                claims, seen, strict=True) if answers[number][0] == 200)
+            assert ironic.execute(
+                'SELECT holder FROM reservations_hosts WHERE host = :h',
+                h=name) == [(won,)]
+            holders.add(won)
+        end_leases(ironic)
+    assert len(holders) >= 3
+
+
+def write_until_refused(url, node_class, holder):
+    """What a compute host does, and does not, once it is told to stop."""
+    query = f'?host={HOST}&holder={holder}'
+    seen, held = collections.Counter(), []
+    _barrier.wait(120)
+    end = time.monotonic() + 60
+    # Others of this kind are told so a little later.
+    while time.monotonic() < end and seen[412] < 10:
+        path = f'{url}{OURS}/{held[0] if held else uuid.UUID(int=1)}{query}'
+        method, target, body = random.choice([
+            ('POST', url + OURS, {'resource_class': node_class, 'host': HOST,
+                                  'holder': holder}),
+            ('PATCH', path, [{'op': 'replace', 'path': '/expires_in',
+                              'value': random.randrange(1000, 80000)}]),
+            ('DELETE', path, None)])
+        status, answer = call(method, target, body)
+        if status == 201:
+            held.append(answer['instance_uuid'])
+        elif status == 204:
+            held.pop(0)
+        seen[status] += 1
+        # Once it was refused it stays so.
+        assert seen[412] in (0, 1) or status == 412
+    return seen
+
+
+def take_over(url, database_url, holder):
+    """Become the host; what the writes of the one before have left."""
+    _barrier.wait(120)
+    time.sleep(random.uniform(0.3, 0.8))
+    beside = service.Service(url, database_url, None)
+    end_leases(beside)
+    status, _ = be_host(url, HOST, holder)
+    assert status == 200
+    return beside.state()
+
+
+def test_stale_holder_writes_nothing_after_the_takeover(
+        ironic, api, node_class, clients, leases):
+    before = str(uuid.uuid4())
+    assert be_host(api.url, HOST, before)[0] == 200
+    total = collections.Counter()
+    for _ in range(5):
+        holder = str(uuid.uuid4())
+        state, *seen = clients(
+            (take_over, api.url, ironic.database_url, holder),
+            *[(write_until_refused, api.url, node_class, before)]
+            * (CLIENTS - 1))
+        assert ironic.state() == state
+        for each in seen:
+            total += each
+            assert each[412] == 10
+        before = holder
+    assert set(total) <= {200, 201, 204, 404, 409, 412, 422}, total
+    assert min(total[200], total[201], total[204]) > 5, total
+
+
 # Between the reading of a node and its hold
 
 @pytest.fixture(scope='module')

@@ -13,7 +13,7 @@ import uuid
 OURS = '/v1/reservations'
 NODE_CLASS = 'test.hostile'
 
-KNOWN = str(uuid.uuid4())
+KNOWN, HOLDER = str(uuid.uuid4()), str(uuid.uuid4())
 LARGEST = 2 ** 31 - 1
 
 TEXTS = ['a', 'x' * 255, 'x' * 256, '', ' ', 'compute-1', '\u6f22',
@@ -75,7 +75,11 @@ def body(pick):
     """An object such as a POST has, with something odd in it as a rule."""
     if pick.random() < 0.2:
         # Another request of the instance that has a node.
-        return {'memory_mb': 1, 'instance_uuid': KNOWN}
+        found = {'memory_mb': 1, 'instance_uuid': KNOWN}
+        if pick.random() < 0.4:
+            found |= {'host': pick.choice(['compute-1', 'compute-2']),
+                      'holder': pick.choice([HOLDER, KNOWN])}
+        return found
     found = {}
     for name in ('memory_mb', 'vcpus', 'root_gb', 'ephemeral_gb', 'swap',
                  'vcpu_weight', 'expires_in'):
@@ -90,6 +94,9 @@ def body(pick):
             [NODE_CLASS] * 4 + [pick.choice(VALUES)])
     if pick.random() < 0.2:
         found['instance_uuid'] = pick.choice(UUIDS)
+    if pick.random() < 0.1:
+        found['holder'] = pick.choice([HOLDER, *UUIDS])
+        found['host'] = pick.choice(['compute-1', *VALUES])
     if pick.random() < 0.1:
         found['candidate_nodes'] = pick.choice(
             [['hostile-1'], [], [''], ['a', 'a'], 'hostile-1', None,
@@ -173,7 +180,7 @@ def valid_flavor(value):
     return True
 
 
-def valid_body(value):
+def valid_body(value, adopt=False):
     """Whether the contract takes a body."""
     if not isinstance(value, dict):
         return False
@@ -187,6 +194,9 @@ def valid_body(value):
         elif key in sizes:
             good = valid_size(each, sizes[key]) and not (
                 key == 'expires_in' and (each or 0) > 86400)
+        elif key == 'holder':
+            good = each is None or (value.get('host') is not None and each in (
+                HOLDER, KNOWN, KNOWN.upper(), UUIDS[2]))
         elif key == 'instance_uuid':
             good = each is None or each in (KNOWN, KNOWN.upper(), UUIDS[2])
         elif key == 'candidate_nodes':
@@ -208,6 +218,9 @@ def valid_body(value):
             good = False
         if not good:
             return False
+    if adopt:
+        return (value.get('instance_uuid') is not None
+                and 'expires_in' not in value and _one_class(value))
     if any(value.get(key) is not None for key in (
             'memory_mb', 'vcpus', 'root_gb', 'resource_class',
             'candidate_nodes')):
@@ -241,7 +254,12 @@ PATHS = [OURS] * 40 + [
     f'{OURS}/%00', f'{OURS}/%0d%0aX:%20y', f'{OURS}/%ff',
     f'{OURS}/' + 'x' * 900,
     f'{OURS}/{KNOWN}%20', f'http://example.test{OURS}',
-    f'http://example.test{OURS}/{KNOWN}', f'{OURS}/groups', f'{OURS}/hosts']
+    f'http://example.test{OURS}/{KNOWN}', f'{OURS}/groups',
+    f'{OURS}/hosts', f'{OURS}/hosts/', f'{OURS}/hosts/compute-1',
+    f'{OURS}/hosts/compute-1', f'{OURS}/hosts/compute-2.a.b/',
+    f'{OURS}/hosts/a%20', f'{OURS}/hosts/a%2Fb', f'{OURS}/hosts/%00',
+    f'{OURS}/hosts/%E6%BC%A2', f'{OURS}/hosts/%ff', f'{OURS}/hosts//',
+    f'{OURS}/hosts/..', f'{OURS}/hosts/' + 'x' * 256]
 QUERIES = [[]] * 60 + [
     [('limit', '1')], [('limit', '0')], [('limit', '-1')], [('limit', 'x')],
     [('limit', '9' * 50)], [('limit', '0' * 5000 + '1')],
@@ -253,9 +271,10 @@ QUERIES = [[]] * 60 + [
     [('host', 'a'), ('host', 'b')], [('dry_run', 'true')],
     [('dry_run', 'maybe')], [('_method', 'DELETE')], [('trait', 'CUSTOM_A')],
     [('trait', 'x')], [('resource_class', NODE_CLASS)], [('node', '\0')],
-    [('adopt', 'true')]]
+    [('adopt', 'true')], [('holder', HOLDER)], [('holder', 'x')],
+    [('holder', KNOWN)], [('host', 'compute-1'), ('holder', HOLDER)]]
 METHODS = (['POST'] * 10 + ['GET'] * 6 + ['DELETE'] * 3 + ['PATCH'] * 3
-           + ['PUT', 'HEAD', 'OPTIONS', 'TRACE', 'FOO', 'post'])
+           + ['PUT'] * 3 + ['HEAD', 'OPTIONS', 'TRACE', 'FOO', 'post'])
 
 
 def request(pick):
@@ -275,7 +294,7 @@ def request(pick):
             ('OpenStack-API-Version', 'baremetal 1.58')):
         if pick.random() < 0.04:
             made.headers[name] = value
-    if made.method in ('POST', 'PATCH') or pick.random() < 0.1:
+    if made.method in ('POST', 'PUT', 'PATCH') or pick.random() < 0.1:
         _add_body(pick, made)
     return made
 
@@ -290,9 +309,18 @@ def patch(pick):
         for _ in range(pick.choice([1, 1, 1, 0, 2, 500]))]
 
 
+def lease(pick):
+    """Such as the PUT of a host has, with something odd in it at times."""
+    found = {'holder': pick.choice([HOLDER] * 6 + UUIDS),
+             'ttl': pick.choice([10, 30, 600] * 4 + SIZES)}
+    if pick.random() < 0.1:
+        found[pick.choice(['host', '', 'what'])] = 'x'
+    return found
+
+
 def _add_body(pick, made):
     made.headers['Content-Type'] = pick.choice(CONTENT_TYPES)
-    made.value = (patch if made.method == 'PATCH' else body)(pick)
+    made.value = {'PATCH': patch, 'PUT': lease}.get(made.method, body)(pick)
     made.is_json = True
     made.body = json.dumps(made.value).encode()
     kind = pick.random()
@@ -338,9 +366,13 @@ def verdict(made):
     version = made.headers.get('X-OpenStack-Ironic-API-Version')
     if version not in (None, 'latest', '1.1', '1.50'):
         return True
-    if made.query not in ([], [('dry_run', 'true')]):
+    adopt = made.query == [('adopt', 'true')]
+    if not adopt and made.query not in ([], [('dry_run', 'true')]):
         return True
     content_type = made.headers['Content-Type'].partition(';')[0]
     if content_type.lower() != 'application/json' or not made.is_json:
         return True
+    if adopt:
+        # There may be no node that carries it.
+        return not valid_body(made.value, adopt=True) or None
     return not valid_body(made.value)

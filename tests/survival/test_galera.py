@@ -60,7 +60,7 @@ def call(method, api, path='', body=None, timeout=60):
     answer = requests.request(
         method, f'{api.url}{clients.OURS}{path}', json=body,
         headers=clients.HEADERS, timeout=timeout)
-    answers.check(answer, (200, 201, 204, 404, 409, 422, 503))
+    answers.check(answer, (200, 201, 204, 404, 409, 412, 422, 503))
     return answer
 
 
@@ -157,6 +157,74 @@ def test_nodes_are_edited_on_another_member(galera, apis, seconds):
     for properties, in taken:
         assert json.loads(properties)['memory_mb'] >= SPEC['memory_mb']
     assert all(future.result() for future in edits)
+
+
+def be_host(api, holder, host='compute-1'):
+    return call('PUT', api, f'/hosts/{host}',
+                {'holder': holder, 'ttl': 30}).status_code
+
+
+def end_leases(galera):
+    galera.members[0].sql(
+        'UPDATE reservations_hosts SET expires_at = UTC_TIMESTAMP()')
+
+
+def test_host_has_one_holder(galera, apis):
+    """Asked for on all members at once, also when it is over."""
+    won = collections.Counter()
+    with concurrent.futures.ThreadPoolExecutor(6) as executor:
+        for _ in range(20):
+            holders = [str(uuid.uuid4()) for _ in range(6)]
+            seen = list(executor.map(be_host, apis * 2, holders))
+            assert sorted(seen) == [200] + [409] * 5, seen
+            won[seen.index(200) % 3] += 1
+            found = call('GET', apis[1], '/hosts').json()['hosts']
+            assert [each['holder'] for each in found] == [
+                holders[seen.index(200)]]
+            end_leases(galera)
+    assert len(won) > 1, won
+
+
+def write_as(api, holder, stop):
+    """Hold and release until it is refused, and on; the statuses."""
+    seen, query = [], f'?host=compute-1&holder={holder}'
+    while not stop.is_set():
+        answer = call('POST', api, body={**SPEC, 'host': 'compute-1',
+                                         'holder': holder})
+        seen.append(answer.status_code)
+        if answer.status_code == 201 and random.random() < 0.8:
+            seen.append(call('DELETE', api, '/' + answer.json()[
+                'instance_uuid'] + query).status_code)
+    return seen
+
+
+def test_stale_holder_writes_on_other_members(galera, apis, fleet):
+    """Nothing is changed by it once another is the host."""
+    before, total = str(uuid.uuid4()), collections.Counter()
+    end_leases(galera)
+    assert be_host(apis[0], before) == 200
+    met = conflicts(galera)
+    for number in range(6):
+        holder, stop = str(uuid.uuid4()), threading.Event()
+        with concurrent.futures.ThreadPoolExecutor(4) as executor:
+            writers = [executor.submit(write_as, api, before, stop)
+                       for api in (apis * 2)[number % 3 + 1:][:2] * 2]
+            try:
+                time.sleep(0.5)
+                end_leases(galera)
+                assert be_host(apis[number % 3], holder) == 200
+                held = galera.fleets[number % 3].held()
+                time.sleep(0.2)
+            finally:
+                stop.set()
+            for future in writers:
+                total.update(future.result())
+                assert future.result()[-1] == 412
+        assert [each.held() for each in galera.fleets] == [held] * 3
+        before = holder
+    assert total[201] and total[204] and total[412], total
+    # This is what the test is about.
+    assert conflicts(galera) > met
 
 
 # Members that die

@@ -84,6 +84,8 @@ EXPLANATION = paths({'explanation': [matching.Matcher(
 COLLECTION = '/v1/reservations'
 ONE = '/v1/reservations/{instance_uuid}'
 CAPACITY = '/v1/reservations/capacity'
+HOSTS = '/v1/reservations/hosts'
+HOST = '/v1/reservations/hosts/{host}'
 
 
 @pytest.mark.parametrize(('method', 'path', 'place', 'known'), [
@@ -95,6 +97,10 @@ CAPACITY = '/v1/reservations/capacity'
     ('PATCH', ONE, 'body', schema.PATCH['items']),
     ('DELETE', ONE, 'query', schema.WRITE),
     ('GET', CAPACITY, 'query', schema.CAPACITY),
+    ('GET', HOSTS, 'query', schema.LIST_HOSTS),
+    ('PUT', HOST, 'body', schema.HOLD_HOST),
+    ('PUT', HOST, 'path', schema.HOST),
+    ('DELETE', HOST, 'query', schema.GIVE_UP_HOST),
 ])
 def test_what_a_call_takes(method, path, place, known):
     request, _ = call(method, path)
@@ -110,6 +116,9 @@ def test_what_a_call_takes(method, path, place, known):
     ('DELETE', ONE, set()),
     ('GET', CAPACITY,
      attributes(types.Capacity) | attributes(types.Profile)),
+    ('GET', HOSTS, {'hosts', 'next', *attributes(types.Host)}),
+    ('PUT', HOST, {'host', 'holder', 'expires_at'}),
+    ('DELETE', HOST, set()),
 ])
 def test_what_a_call_gives(method, path, given):
     _, answers = call(method, path)
@@ -173,6 +182,12 @@ def test_samples_are_what_is_taken_and_given():
     shown = SAMPLES['reservation-show-response.json']
     for each in (made, shown, *page['reservations']):
         assert tuple(each) == types.FIELDS
+
+    schema.hold_host_body(SAMPLES['reservation-host-request.json'])
+    lease, *_ = leases = SAMPLES['reservation-hosts-response.json']['hosts']
+    for each in leases:
+        assert each.keys() == attributes(types.Host)
+    assert SAMPLES['reservation-host-response.json'].items() <= lease.items()
 
     refused = SAMPLES['reservation-create-no-match.json']
     assert paths({'explanation': [refused['explanation']]}) == EXPLANATION

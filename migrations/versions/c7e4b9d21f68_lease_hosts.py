@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lease the names of compute hosts
+
+Revision ID: c7e4b9d21f68
+Revises: 8c2d5e7f1a34
+"""
+
+from alembic import op
+import sqlalchemy as sa
+
+revision = 'c7e4b9d21f68'
+down_revision = '8c2d5e7f1a34'
+
+
+def upgrade():
+    op.create_table(
+        'reservations_hosts',
+        sa.Column('host', sa.String(255), primary_key=True),
+        sa.Column('holder', sa.String(36), nullable=False),
+        sa.Column('expires_at', sa.DateTime, nullable=False),
+        sa.Column('serial', sa.BigInteger, nullable=False),
+        sa.Column('created_at', sa.DateTime, nullable=False),
+        sa.Column('updated_at', sa.DateTime),
+        mysql_engine='InnoDB',
+        mysql_charset='utf8mb4',
+        mysql_collate='utf8mb4_bin',
+    )
+
+
+def downgrade():
+    op.drop_table('reservations_hosts')

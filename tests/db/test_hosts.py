@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happens to the lease of a compute host between two statements."""
+
+import uuid
+
+from oslo_db import exception as db_exc
+import pytest
+import sqlalchemy as sa
+
+from ironic_reservations import exception
+from ironic_reservations import hosts
+from ironic_reservations import request_spec
+from ironic_reservations import reservations
+from ironic_reservations.db import models
+from tests.db import conftest
+
+ONE, OTHER = str(uuid.uuid4()), str(uuid.uuid4())
+HOST = 'compute-1'
+#: The instance that a node carries without a reservation.
+OF_A_NODE = str(uuid.uuid4())
+LOST = db_exc.DBConnectionError()
+
+
+@pytest.fixture
+def fleet(fleet):
+    fleet.execute(sa.delete(models.host_leases))
+    fleet.add(*[{}] * 4, {'instance_uuid': OF_A_NODE,
+                          'provision_state': 'active'})
+    yield fleet
+    fleet.execute(sa.delete(models.host_leases))
+
+
+@pytest.fixture
+def held(fleet):
+    """What compute-1 holds, whose lease is one's."""
+    hosts.hold(HOST, ONE, 30)
+    return fleet.hold(conftest.INSTANCE)[0]
+
+
+def end(fleet):
+    """Let all leases of hosts be over for long."""
+    fleet.execute(sa.update(models.host_leases).values(
+        expires_at=sa.text("'2001-01-01 00:00:00.000000'")))
+
+
+def take_over(fleet):
+    """What the successor does."""
+    end(fleet)
+    assert hosts.hold(HOST, OTHER, 30).holder == OTHER
+
+
+def holder(fleet):
+    row, = fleet.execute(sa.select(models.host_leases.c.holder))
+    return row.holder
+
+
+# A takeover between the check and the fence
+
+def hold(held):
+    return reservations.hold(
+        str(uuid.uuid4()), conftest.matcher(resource_class='gold'),
+        reservations.Owner(HOST), holder=ONE)
+
+
+def renew(held):
+    return reservations.hold(
+        held.instance_uuid, conftest.matcher(resource_class='gold'),
+        reservations.Owner(HOST), 60, holder=ONE)
+
+
+def adopt(held):
+    """What a node carries already, again."""
+    return reservations.adopt(
+        held.instance_uuid, request_spec.RequestSpec.from_dict({}, found=True),
+        reservations.Owner(HOST), holder=ONE)
+
+
+def adopt_new(held):
+    """What a node carries, with nothing of ours."""
+    return reservations.adopt(
+        OF_A_NODE, request_spec.RequestSpec.from_dict({}, found=True),
+        reservations.Owner(HOST), holder=ONE)
+
+
+def change(held):
+    return reservations.update(held.instance_uuid, {'lease': 60}, host=HOST,
+                               holder=ONE)
+
+
+def move(held):
+    return reservations.update(held.instance_uuid, {'host': 'compute-2'},
+                               host=HOST, holder=ONE)
+
+
+def release(held):
+    return reservations.release(held.instance_uuid, host=HOST, holder=ONE)
+
+
+WRITES = pytest.mark.parametrize('write, first', [
+    (hold, 'UPDATE nodes'), (renew, 'UPDATE reservations SET'),
+    (adopt, 'UPDATE reservations SET'),
+    (adopt_new, 'INSERT INTO reservations'),
+    (change, 'UPDATE reservations SET'), (move, 'UPDATE reservations SET'),
+    (release, 'UPDATE nodes')], ids=lambda each: getattr(
+        each, '__name__', ''))
+
+
+@WRITES
+def test_takeover_after_the_check(fleet, held, write, first):
+    before = fleet.rows, fleet.carried
+    with fleet.before(first, lambda: take_over(fleet)), \
+            pytest.raises(exception.PreconditionFailed):
+        write(held)
+    assert (fleet.rows, fleet.carried) == before
+    assert holder(fleet) == OTHER
+
+
+@WRITES
+def test_host_is_given_up_after_the_check(fleet, held, write, first):
+    before = fleet.rows, fleet.carried
+    with fleet.before(first, lambda: hosts.give_up(HOST, ONE)), \
+            pytest.raises(exception.PreconditionFailed):
+        write(held)
+    assert (fleet.rows, fleet.carried) == before
+
+
+@WRITES
+def test_fence_is_written_and_is_the_last(fleet, held, write, first):
+    """A row that stays as it was would not meet another on Galera."""
+    serial, = fleet.execute(sa.select(models.host_leases.c.serial))
+    with fleet.statements() as found:
+        write(held)
+    writes = [text for text in found if not text.startswith('SELECT')]
+    assert writes[-1].startswith('UPDATE reservations_hosts SET serial=')
+    after, = fleet.execute(sa.select(models.host_leases.c.serial))
+    assert after.serial == serial.serial + 1
+
+
+@WRITES
+def test_who_does_not_say_it_pays_nothing(fleet, held, write, first,
+                                          monkeypatch):
+    for name in 'hold', 'adopt', 'update', 'release':
+        function = getattr(reservations, name)
+        monkeypatch.setattr(
+            reservations, name, lambda *args, function=function, **kwargs:
+            function(*args, **{**kwargs, 'holder': None}))
+    with fleet.statements('reservations_hosts') as found:
+        write(held)
+    assert not found
+
+
+def test_takeover_waits_for_the_commit_of_a_write(database, fleet, held):
+    """Who has come through the fence is done before another is the host."""
+    tried = []
+    another = sa.create_engine(database.url, poolclass=sa.pool.NullPool)
+
+    def attempt():
+        with another.connect() as connection:
+            connection.exec_driver_sql(
+                'PRAGMA busy_timeout = 1' if another.name == 'sqlite'
+                else 'SET SESSION innodb_lock_wait_timeout = 1')
+            tried.append(connection)
+            with pytest.raises(sa.exc.OperationalError, match='(?i)lock'):
+                connection.execute(sa.update(models.host_leases).values(
+                    holder=OTHER))
+
+    with fleet.commit_fails(LOST, then=attempt):
+        hold(held)
+    assert tried
+
+
+@pytest.mark.parametrize('write', [hold, release])
+def test_takeover_after_a_commit_whose_answer_is_lost(fleet, held, write):
+    """It was done in time, and is told so."""
+    before = len(fleet.rows)
+    with fleet.commit_fails(LOST, after=True, then=lambda: take_over(fleet)):
+        write(held)
+    assert len(fleet.rows) == before + (1 if write is hold else -1)
+    assert holder(fleet) == OTHER
+
+
+# The lease itself
+
+def take(fleet):
+    hosts.hold(HOST, OTHER, 30)
+
+
+def test_two_come_at_once_where_nobody_was(fleet):
+    with fleet.before('INSERT INTO reservations_hosts', lambda: take(fleet)), \
+            pytest.raises(exception.Conflict):
+        hosts.hold(HOST, ONE, 30)
+    assert holder(fleet) == OTHER
+
+
+def test_two_come_at_once_when_it_is_over(fleet):
+    hosts.hold(HOST, 'third', 30)
+    end(fleet)
+    with fleet.before('UPDATE reservations_hosts', lambda: take(fleet)), \
+            pytest.raises(exception.Conflict):
+        hosts.hold(HOST, ONE, 30)
+    assert holder(fleet) == OTHER
+
+
+def test_renewal_comes_too_late(fleet, held):
+    with fleet.before('UPDATE reservations_hosts',
+                      lambda: take_over(fleet)), \
+            pytest.raises(exception.Conflict):
+        hosts.hold(HOST, ONE, 30)
+    assert holder(fleet) == OTHER
+
+
+def test_renewal_comes_before_the_takeover(fleet, held):
+    end(fleet)
+    with fleet.before('UPDATE reservations_hosts',
+                      lambda: hosts.hold(HOST, ONE, 30)), \
+            pytest.raises(exception.Conflict):
+        hosts.hold(HOST, OTHER, 30)
+    assert holder(fleet) == ONE
+
+
+def test_host_is_given_up_while_it_is_renewed(fleet, held):
+    """As it was not there any more, it is leased anew."""
+    with fleet.before('UPDATE reservations_hosts',
+                      lambda: hosts.give_up(HOST, ONE)):
+        assert hosts.hold(HOST, ONE, 30).updated_at is None
+    assert holder(fleet) == ONE
+
+
+def test_host_is_taken_while_it_is_given_up(fleet, held):
+    with fleet.before('DELETE FROM reservations_hosts',
+                      lambda: take_over(fleet)), \
+            pytest.raises(exception.PreconditionFailed):
+        hosts.give_up(HOST, ONE)
+    assert holder(fleet) == OTHER
+
+
+def test_who_waits_for_a_lease_writes_nothing(fleet, held):
+    with fleet.statements() as found, pytest.raises(exception.Conflict):
+        hosts.hold(HOST, OTHER, 30)
+    assert [text.split()[0] for text in found] == ['SELECT']
+
+
+# The connection is lost
+
+@pytest.mark.parametrize('after', [False, True])
+def test_lease_whose_commit_is_lost(fleet, after):
+    with fleet.commit_fails(LOST, after=after):
+        assert hosts.hold(HOST, ONE, 30).holder == ONE
+    assert holder(fleet) == ONE
+
+
+@pytest.mark.parametrize('after', [False, True])
+def test_end_whose_commit_is_lost(fleet, held, after):
+    with fleet.commit_fails(LOST, after=after):
+        hosts.give_up(HOST, ONE)
+    assert fleet.execute(sa.select(models.host_leases)) == []
+
+
+def test_end_whose_commit_is_lost_before_another_comes(fleet, held):
+    with fleet.commit_fails(LOST, after=True, then=lambda: take(fleet)):
+        hosts.give_up(HOST, ONE)
+    assert holder(fleet) == OTHER
