@@ -329,6 +329,34 @@ def _holder(cloud, instance):
     return held.host if held else None
 
 
+def auth_of_ironic(cmd):
+    """Return an authentication that sees all of Ironic, None for the own.
+
+    Nova and Placement want a token for a project, and Ironic, by default,
+    one in system scope: the latter is made from the former.
+
+    :raises: CommandError when there is none.
+    """
+    def try_it(auth=None):
+        # Refused to those who see their own project's only.
+        list(reservation.listed(
+            cmd, 'reservations', {'project_id': _NOBODY}, auth=auth))
+        return auth
+
+    try:
+        return try_it()
+    except exc.Forbidden:
+        manager = cmd.app.client_manager
+    try:
+        return try_it(v3.Token(
+            manager.auth.auth_url, manager.auth.get_token(manager.session),
+            system_scope='all'))
+    except (exc.Forbidden, ksa_exc.ClientException) as error:
+        raise exceptions.CommandError(
+            f'Ironic does not show this user all reservations, for which '
+            f'it needs the role reader in system scope: {error}')
+
+
 class AuditReservation(command.Lister):
     """Show what Nova, Placement, the reservations and Ironic disagree about.
 
@@ -350,8 +378,8 @@ class AuditReservation(command.Lister):
 
     def take_action(self, parsed_args):
         host = parsed_args.host
-        with _one_sentence():
-            ironic = self._auth_of_ironic()
+        with one_sentence():
+            ironic = auth_of_ironic(self)
             cloud = self._read(host, ironic)
             self._findings = find(cloud, host)
             if self._findings:
@@ -374,33 +402,6 @@ class AuditReservation(command.Lister):
                 KINDS[finding.kind].advice.format(
                     **finding._asdict(),
                     holder=_holder(cloud, finding.instance) or 'nobody'))
-
-    def _auth_of_ironic(self):
-        """Return an authentication that sees all of Ironic, None for the own.
-
-        Nova and Placement want a token for a project, and Ironic, by default,
-        one in system scope: the latter is made from the former.
-
-        :raises: CommandError when there is none.
-        """
-        def try_it(auth=None):
-            # Refused to those who see their own project's only.
-            list(reservation.listed(
-                self, 'reservations', {'project_id': _NOBODY}, auth=auth))
-            return auth
-
-        try:
-            return try_it()
-        except exc.Forbidden:
-            manager = self.app.client_manager
-        try:
-            return try_it(v3.Token(
-                manager.auth.auth_url, manager.auth.get_token(manager.session),
-                system_scope='all'))
-        except (exc.Forbidden, ksa_exc.ClientException) as error:
-            raise exceptions.CommandError(
-                f'Ironic does not show this user all reservations, for which '
-                f'it needs the role reader in system scope: {error}')
 
     def _read(self, host, ironic):
         """Return a Cloud as it is now.
@@ -503,7 +504,7 @@ def _is_over(expires_at, now):
 
 
 @contextlib.contextmanager
-def _one_sentence():
+def one_sentence():
     """Say in one sentence that Nova or Placement cannot be read."""
     try:
         yield

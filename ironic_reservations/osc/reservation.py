@@ -61,7 +61,7 @@ _OVERRIDDEN = {'memory_mb': r'resources[\w-]*:MEMORY_MB',
 #: The most characters of an image property's value in a request.
 _LONGEST = 1024
 
-def _request(cmd, method, url, **kwargs):
+def request(cmd, method, url, **kwargs):
     """Send one request through ironicclient and return the answer's data."""
     # A copy, because this client belongs to all commands of an interactive
     # shell, and the others shall keep their retries.
@@ -91,7 +91,7 @@ def listed(cmd, collection, query, **kwargs):
     first, seen = query, set()
     while query is not None:
         try:
-            page = _request(
+            page = request(
                 cmd, 'GET',
                 f'/v1/{collection}?{urllib.parse.urlencode(query)}', **kwargs)
         except (exc.BadRequest, exc.NotFound):
@@ -250,7 +250,7 @@ class CreateReservation(command.ShowOne):
     def take_action(self, parsed_args):
         body = self._request(parsed_args)
         if parsed_args.dry_run:
-            found = _request(self, 'POST', f'{PATH}?dry_run=true', body=body)
+            found = request(self, 'POST', f'{PATH}?dry_run=true', body=body)
             return (('matching_nodes', 'profiles', 'explanation'),
                     (found['matching_nodes'],
                      Profiles(found['profiles']),
@@ -265,7 +265,7 @@ class CreateReservation(command.ShowOne):
                     stop=tenacity.stop_after_delay(5),
                     wait=tenacity.wait_fixed(1), reraise=True)
     def _create(self, body):
-        return _request(self, 'POST', PATH, body=body)
+        return request(self, 'POST', PATH, body=body)
 
     def _explain(self, error):
         """Print why no node matches, if the answer has an explanation."""
@@ -457,7 +457,7 @@ class ShowCapacity(command.Lister):
                   'host') if getattr(parsed_args, name) is not None}
         headers = ({'Cache-Control': 'no-cache'} if parsed_args.no_cache
                    else {})
-        answer = _request(
+        answer = request(
             self, 'GET', f'{PATH}/capacity?'
                          + urllib.parse.urlencode(query, doseq=True),
             headers=headers)
@@ -504,7 +504,7 @@ class ShowReservation(command.ShowOne):
 
     def take_action(self, parsed_args):
         return _display(
-            _request(self, 'GET', _path(parsed_args.instance_uuid)))
+            request(self, 'GET', _path(parsed_args.instance_uuid)))
 
 
 class DeleteReservation(command.Command):
@@ -525,7 +525,7 @@ class DeleteReservation(command.Command):
                  if parsed_args.host else '')
         for instance_uuid in parsed_args.instance_uuids:
             try:
-                _request(self, 'DELETE', _path(instance_uuid) + query)
+                request(self, 'DELETE', _path(instance_uuid) + query)
             except exc.ClientException as error:
                 failures.append(f'{instance_uuid}: {error}')
         if failures:

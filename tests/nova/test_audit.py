@@ -18,7 +18,8 @@ from tools import services
 _get_endpoint = openstack.proxy.Proxy.get_endpoint
 
 
-class TestCase(faults.TestCase):
+class Command:
+    """The command, for a TestCase."""
 
     #: Who calls Nova and Placement.
     user = {'X-Auth-Token': 'admin', 'X-Auth-User': 'admin',
@@ -33,15 +34,18 @@ class TestCase(faults.TestCase):
             # The client's own, which Python does not show by default.
             warnings.simplefilter('ignore')
             return command.run(
-                self.ironic.url, *verbose, 'baremetal', 'reservation', 'audit',
-                '-f', 'json', *args, **{
+                self.ironic.url, *verbose, 'baremetal', 'reservation', *args,
+                '-f', 'json', **{
                     'OS_COMPUTE_ENDPOINT_OVERRIDE': self.api.base_url,
                     'OS_PLACEMENT_ENDPOINT_OVERRIDE':
                         self.placement.fixture.endpoint, **env})
 
+
+class TestCase(Command, faults.TestCase):
+
     def assert_found(self, *expected, host=None):
         """Each as the kind, the server's UUID, the node and the host."""
-        done = self.command(*(['--host', host] if host else []))
+        done = self.command('audit', *(['--host', host] if host else []))
         self.assertTrue(done.stdout, done.stderr)
         found = json.loads(done.stdout)
         for each in found:
@@ -179,7 +183,7 @@ class TestOneRow(TestCase):
         self.api.delete_server(deleted['id'])
         self.wait_for(lambda: self.assertEqual(
             'SOFT_DELETED', self.api.get_server(deleted['id'])['status']))
-        done = self.command(verbose=['-v'])
+        done = self.command('audit', verbose=['-v'])
         self.assertEqual('[]', done.stdout.strip())
         for line in ('2 servers read', '3 servers read', '9 nodes read',
                      '10 nodes read', '3 reservations read',
@@ -199,7 +203,7 @@ class TestOneRow(TestCase):
                             'who is logged in for a project: ')
 
     def assert_refused(self, reason, **env):
-        done = self.command(**env)
+        done = self.command('audit', **env)
         self.assertEqual((1, ''), (done.returncode, done.stdout))
         self.assertTrue(done.stderr.startswith(reason), done.stderr)
         self.assertEqual(1, done.stderr.count('\n'), done.stderr)

@@ -14,7 +14,8 @@ from tests.nova.rows import rows
 FIRST, SECOND = 'compute-1', 'compute-2'
 
 
-class TestTakeover(faults.TestCase):
+class TestCase(faults.TestCase):
+    """Two hosts, of which the first one dies."""
 
     fleet = [faults.NODE] * 5
 
@@ -71,6 +72,9 @@ class TestTakeover(faults.TestCase):
     def written(self):
         return {(method, path) for method, path, _ in self.wire.requests
                 if method != 'GET'}
+
+
+class TestTakeover(TestCase):
 
     def test_servers_of_a_dead_host(self):
         servers = [self.boot(self.gold, host=FIRST) for _ in range(3)]

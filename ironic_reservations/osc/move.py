@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Another compute host for the servers of one that is down.
+
+The reservation says which host a server's machine belongs to. The command
+changes that, for one server after the other, and the host that is given a
+machine takes its server over by itself.
+"""
+
+import time
+
+from ironicclient import exc
+from openstack import exceptions as sdk_exc
+from osc_lib import exceptions
+from osc_lib.command import command
+import tenacity
+
+from ironic_reservations.osc import audit
+from ironic_reservations.osc import reservation
+
+#: Seconds in which a compute service that runs tells that it does: more than
+#: [DEFAULT] report_interval.
+HEARTBEAT = 15
+
+#: Seconds between two looks at what was taken over, and without any progress
+#: until no more is expected.
+PAUSE, PATIENCE = 2, 120
+
+
+class MoveReservation(command.Lister):
+    """Have another compute host manage servers of one that is down.
+
+    The machines run on, and nothing of them changes. To drain a host,
+    disable its service and stop nova-compute first. Log in for a project, as
+    an admin of Nova; see "audit" for what Ironic wants. The exit status is 1
+    if a server stays.
+    """
+
+    def get_parser(self, prog_name):
+        parser = super().get_parser(prog_name)
+        parser.add_argument('--from', dest='source', metavar='<host>',
+                            required=True,
+                            help='Compute service that is down')
+        parser.add_argument('--to', dest='target', metavar='<host>',
+                            required=True,
+                            help='Compute service that takes over')
+        parser.add_argument('--instance', action='append', metavar='<uuid>',
+                            help='Only this server (repeat for several)')
+        parser.add_argument('--wait', action='store_true',
+                            help='Wait until Nova has each server there')
+        parser.add_argument(
+            '--force', action='store_true',
+            help='Also to a host in another availability zone, and from one '
+                 'that Nova does not know any more')
+        return parser
+
+    def run(self, parsed_args):
+        self._complete = True
+        super().run(parsed_args)
+        return 0 if self._complete else 1
+
+    def take_action(self, parsed_args):
+        source, target = parsed_args.source, parsed_args.target
+        with audit.one_sentence():
+            self._compute = self.app.client_manager.sdk_connection.compute
+            self._check(source, target, parsed_args.force)
+            auth = audit.auth_of_ironic(self)
+            held = {each['instance_uuid']: each for each in
+                    reservation.listed(self, 'reservations', {
+                        'host': source, 'fields': 'instance_uuid,node_uuid,'
+                                                  'node_name'}, auth=auth)}
+            servers = {each.id for each in self._servers(source)}
+            asked = set(parsed_args.instance or (held | dict.fromkeys(
+                servers)))
+            results = {each: self._give(each, source, target, auth)
+                       if each in held else
+                       'stays: no reservation, so let its host adopt it'
+                       if each in servers else
+                       f'stays: not of host {source}' for each in asked}
+            given = {each for each, result in results.items()
+                     if result is None}
+            self.log.info('%d of %d machines are given to host %s',
+                          len(given), len(asked), target)
+            results |= dict.fromkeys(given, f'given to {target}')
+            if parsed_args.wait:
+                results |= self._wait(given, target)
+        self._complete = not any(result.startswith('stays')
+                                 for result in results.values())
+        return (('Instance', 'Node', 'Result'), [
+            (each, held[each]['node_name'] or held[each]['node_uuid']
+             if each in held else None, result)
+            for each, result in sorted(results.items())])
+
+    def _check(self, source, target, force):
+        """Refuse what would have two hosts manage one server, or none.
+
+        :raises: CommandError.
+        """
+        services = {each.host: each for each in
+                    self._compute.services(binary='nova-compute')}
+        was, will = services.get(source), services.get(target)
+        if source == target:
+            raise exceptions.CommandError('The two hosts are the same.')
+        if was is None and not force:
+            raise exceptions.CommandError(
+                f'Nova has no compute service on host {source}.')
+        if was and (was.state != 'down'
+                    or was.is_forced_down and self._runs(was)):
+            raise exceptions.CommandError(
+                f'Host {source} is up: stop nova-compute there, and wait '
+                f'until Nova shows it as down.')
+        if will is None or will.state != 'up':
+            raise exceptions.CommandError(
+                f'Host {target} is not up: nobody would take the servers '
+                f'over.')
+        if was and not force and (was.availability_zone
+                                  != will.availability_zone):
+            raise exceptions.CommandError(
+                f'Host {target} is in availability zone '
+                f'{will.availability_zone}, and {source} in '
+                f'{was.availability_zone}.')
+
+    def _runs(self, service):
+        """Whether a service that is forced down tells that it runs."""
+        self.log.info('Host %s is forced down; whether it runs is known in '
+                      '%d s', service.host, HEARTBEAT)
+        time.sleep(HEARTBEAT)
+        now, = self._compute.services(binary='nova-compute',
+                                      host=service.host)
+        return now.updated_at != service.updated_at
+
+    def _servers(self, host):
+        return self._compute.servers(details=False, all_projects=True,
+                                     compute_host=host)
+
+    def _give(self, instance, source, target, auth):
+        """Give a machine to a host.
+
+        :returns: why it stays, None if it was given.
+        """
+        try:
+            reservation.request(
+                self, 'PATCH', f'{reservation.PATH}/{instance}?host={source}',
+                body=[{'op': 'replace', 'path': '/host', 'value': target}],
+                auth=auth)
+        except exc.ClientException as error:
+            return f'stays: {error}'
+        return None
+
+    def _wait(self, given, target):
+        """Wait until a host has taken servers over.
+
+        :returns: dict of the results, by the UUID of the instance.
+        """
+        left, results = set(given), {}
+        progress = time.monotonic()
+
+        def look():
+            nonlocal progress
+            there = {each.id for each in self._servers(target)}
+            done = left & there
+            for each in left - there:
+                try:
+                    self._compute.get_server(each)
+                except sdk_exc.NotFoundException:
+                    results[each] = f'deleted: {target} tears it down'
+                    done.add(each)
+            results.update({each: f'taken over by {target}'
+                            for each in done & there})
+            left.difference_update(done)
+            if done:
+                progress = time.monotonic()
+                self.log.info('%d of %d servers are taken over',
+                              len(given) - len(left), len(given))
+            return bool(left) and time.monotonic() < progress + PATIENCE
+
+        tenacity.Retrying(retry=tenacity.retry_if_result(bool),
+                          wait=tenacity.wait_fixed(PAUSE))(look)
+        return {**results, **dict.fromkeys(
+            left, f'stays: {target} has not taken it over; is it in another '
+                  f'cell?')}

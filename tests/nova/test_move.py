@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What "openstack baremetal reservation move" does in a real cloud."""
+
+import json
+import threading
+
+import fixtures
+
+from tests.nova import base
+from tests.nova import test_audit
+from tests.nova import test_takeover
+
+FIRST, SECOND, THIRD = base.HOSTS
+
+
+class TestMove(test_audit.Command, test_takeover.TestCase):
+
+    def move(self, *args, status=0, source=FIRST, target=SECOND):
+        """The results, by server; or what was said instead."""
+        done = self.command('move', '--from', source, '--to', target, *args)
+        self.assertEqual(status, done.returncode, done.stderr)
+        if not done.stdout:
+            return done.stderr
+        return {each['Instance']: each['Result']
+                for each in json.loads(done.stdout)}
+
+    def test_all_of_a_host(self):
+        servers = [self.boot(self.gold, host=FIRST) for _ in range(3)]
+        own = self.boot(self.gold, host=SECOND)
+        self.die()
+        self.assertEqual({each['id']: f'given to {SECOND}'
+                          for each in servers}, self.move())
+        self.work()
+        self.assert_with(SECOND, *servers, own)
+        self.assertEqual({}, self.move())
+
+    @base.long
+    def test_wait_for_one(self):
+        first, second = (self.boot(self.gold, host=FIRST) for _ in range(2))
+        self.die()
+        stop = threading.Event()
+
+        def work():
+            while not stop.wait(0.5):
+                self.computes[SECOND].manager.driver.work()
+
+        worker = threading.Thread(target=work)
+        worker.start()
+        try:
+            self.assertEqual(
+                {first['id']: f'taken over by {SECOND}'},
+                self.move('--instance', first['id'], '--wait'))
+        finally:
+            stop.set()
+            worker.join()
+        self.assert_with(SECOND, first)
+        self.assert_with(FIRST, second)
+
+    @base.long
+    def test_what_stays(self):
+        lost, moved, deleted, others = (
+            self.boot(self.gold, host=FIRST) for _ in range(4))
+        self.die()
+        self.sql('DELETE FROM reservations WHERE instance_uuid = :i',
+                 i=lost['id'])
+        self.api.delete_server(deleted['id'])
+        self.wait_for(lambda: self.assertTrue(self.instance(deleted).deleted))
+        self.useFixture(fixtures.MonkeyPatch(
+            'ironic_reservations.osc.move.PATIENCE', 3))
+        self.give(others, THIRD)
+        self.assertEqual(
+            {lost['id']: 'stays: no reservation, so let its host adopt it',
+             others['id']: 'stays: no reservation, so let its host adopt it',
+             moved['id']: f'stays: {SECOND} has not taken it over; is it in '
+                          'another cell?',
+             deleted['id']: f'deleted: {SECOND} tears it down'},
+            self.move('--wait', status=1))
+
+    @base.long
+    def test_refused(self):
+        server = self.boot(self.gold, host=FIRST)
+        self.useFixture(fixtures.MonkeyPatch(
+            'ironic_reservations.osc.move.HEARTBEAT', 1))
+        for args, words in (
+                ({}, f'Host {FIRST} is up'),
+                ({'target': FIRST}, 'The two hosts are the same'),
+                ({'source': 'nobody'},
+                 'Nova has no compute service on host nobody')):
+            self.assertIn(words, self.move(status=1, **args))
+        # What is forced down may run.
+        self.force_down(FIRST, True)
+        heart = self.beat(FIRST)
+        self.assertIn(f'Host {FIRST} is up', self.move(status=1))
+        heart.set()
+        self.die()
+        self.assertIn('Host nobody is not up',
+                      self.move(status=1, target='nobody'))
+        self.force_down(SECOND, True)
+        self.assertIn(f'Host {SECOND} is not up', self.move(status=1))
+        self.force_down(SECOND, False)
+        zone = self.api.post_aggregate({'aggregate': {
+            'name': 'zone', 'availability_zone': 'zone'}})
+        self.api.post_aggregate_action(zone['id'], {
+            'add_host': {'host': SECOND}})
+        self.assertIn('is in availability zone zone, and compute-1 in nova',
+                      self.move(status=1))
+        self.assertEqual([FIRST], [each['host'] for each in
+                                   self.ironic.reservations()])
+        self.assertEqual({server['id']: f'given to {SECOND}'},
+                         self.move('--force'))
+
+    def beat(self, host):
+        """Let a service tell that it runs."""
+        stop = threading.Event()
+        service = self.computes[host]
+
+        def report():
+            while not stop.wait(0.3):
+                service.servicegroup_api._driver._report_state(service)
+
+        threading.Thread(target=report, daemon=True).start()
+        self.addCleanup(stop.set)
+        return stop
