@@ -175,7 +175,8 @@ class RequestSpec:
         """
         wanted = _canonical({key: value for key, value in body.items()
                              if key not in ENVELOPE})
-        if not found and not any(wanted.get(key) is not None for key in WANTED):
+        if not found and not any(
+                wanted.get(key) is not None for key in WANTED):
             raise exception.InvalidInput(
                 'body', 'must say what is wanted with one of '
                         + ', '.join(WANTED))

@@ -19,8 +19,8 @@ from nova.virt import hardware
 from nova.virt.ironic import driver as ironic_driver
 from openstack import exceptions as sdk_exc
 from oslo_log import log as logging
-from oslo_service import loopingcall
 import oslo_messaging as messaging
+from oslo_service import loopingcall
 import tenacity
 import wrapt
 

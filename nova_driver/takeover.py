@@ -10,7 +10,6 @@ import time
 
 from nova import availability_zones
 from nova import context as nova_context
-from nova import exception
 from nova import objects
 from nova import servicegroup
 from oslo_log import log as logging

@@ -164,8 +164,8 @@ class MoveReservation(command.Lister):
                 except sdk_exc.NotFoundException:
                     results[each] = f'deleted: {target} tears it down'
                     done.add(each)
-            results.update({each: f'taken over by {target}'
-                            for each in done & there})
+            results.update(dict.fromkeys(
+                done & there, f'taken over by {target}'))
             left.difference_update(done)
             if done:
                 progress = time.monotonic()

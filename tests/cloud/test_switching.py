@@ -78,8 +78,6 @@ def has_reported(cloud, host, before):
 
 def places(cloud):
     """By server: its host, and where the server and its allocation are."""
-    providers = {each.id: each.name for each in
-                 cloud.connection.placement.resource_providers()}
     allocated = collections.defaultdict(set)
     for each in rows(cloud, 'placement',
                      'SELECT DISTINCT consumer_id, p.name FROM allocations '

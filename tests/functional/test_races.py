@@ -272,7 +272,7 @@ def test_one_instance_ends_on_one_host(ironic, api, node_class, clients):
 
 @pytest.fixture
 def carried(ironic, pool):
-    """Pairs of a node and an instance that it carries, of which we know none."""
+    """Pairs of a node and an instance that it carries, new to us."""
     pairs = [(node.id, str(uuid.uuid4())) for node in pool]
     for node, instance_uuid in pairs:
         ironic.set_node(node, instance_uuid=instance_uuid,
@@ -285,7 +285,7 @@ def test_one_host_adopts(ironic, alone, carried, clients):
     seen = clients(*(
         (adopt_all, alone.url, f'host-{number}', instance_uuids)
         for number in range(CLIENTS)))
-    for statuses in zip(*seen):
+    for statuses in zip(*seen, strict=True):
         assert collections.Counter(statuses) == {201: 1, 409: CLIENTS - 1}
     assert agreement(ironic) == {each: node for node, each in carried}
 
