@@ -59,12 +59,16 @@ class Takeover:
         self._left |= self._changed()
         if not self._left:
             return
-        others = {each.uuid: each.host
-                  for each in objects.InstanceList.get_by_filters(
-                      ctxt, {'uuid': list(self._left)}, expected_attrs=[])
-                  if each.host not in (None, self._host)}
-        # What Nova does not know here is deleted, or in another cell.
-        self._left &= others.keys()
+        known = {each.uuid: each.host
+                 for each in objects.InstanceList.get_by_filters(
+                     ctxt, {'uuid': list(self._left)}, expected_attrs=[])}
+        for uuid in self._left - known.keys():
+            LOG.warning('Host %s holds the machine of instance %s, which is '
+                        'deleted, or in another cell and not taken over.',
+                        self._host, uuid)
+        others = {uuid: host for uuid, host in known.items()
+                  if host not in (None, self._host)}
+        self._left = set(others)
         down = {host for host in set(others.values())
                 if self._is_down(ctxt, host)}
         for host in set(others.values()) - down:

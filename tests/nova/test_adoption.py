@@ -10,6 +10,7 @@ from nova.scheduler.client import report
 
 from tests.nova import base
 from tests.nova import faults
+from tests.nova.rows import ring
 from tests.nova.rows import rows
 
 OURS = 'nova.virt.ironic_reservations'
@@ -337,12 +338,27 @@ class TestMixed(TestCase):
             self.run_periodic()
             # Whoever is asked for builds, whatever the others are.
             servers.append(self.boot(self.gold, host=host))
-            named = rows()
-            for done in base.HOSTS[:number]:
-                self.assertEqual(done, named.pop(done))
-            self.assertEqual(set(base.HOSTS[number:]) & set(named.values()),
-                             set(named.values()))
             self.run_periodic()
+            done = base.HOSTS[:number]
+            nodes = self.ironic.nodes()
+            free = [node for node in nodes if node.instance_id is None]
+            hosts = {server['id']: self.instance(server).host
+                     for server in servers}
+            carriers = {node.id: hosts[node.instance_id] for node in nodes
+                        if node.instance_id}
+            # The ring counts those that are one row, too: what it gives to
+            # them has no row, but is in what they offer.
+            self.assertEqual({**dict(zip(done, done, strict=True)), **{
+                node: owner for node, owner in {
+                    **ring(free, *base.HOSTS), **carriers}.items()
+                if owner not in done}}, {
+                    # Others keep the rows of what one row has taken.
+                    row: owner for row, owner in rows().items()
+                    if carriers.get(row) not in done})
+            gold = self.inventories(host)['CUSTOM_GOLD']
+            self.assertEqual((9, len(free)), (
+                gold['total'], gold['total'] - gold['reserved']
+                - self.usages(host)['CUSTOM_GOLD']))
             self.no_disagreement()
         self.assertEqual({host: host for host in base.HOSTS}, rows())
         for server in servers:
