@@ -413,7 +413,7 @@ def _check_adoptable(instance_uuid, carried, host):
     :param carried: Reservation, with the node alone where there is none yet.
     :raises: Conflict.
     """
-    if carried.id is not None and carried.host != host:
+    if None not in (carried.id, carried.host, host) and carried.host != host:
         raise _in_use(instance_uuid)
     if carried.lock is not None:
         raise exception.Conflict(

@@ -8,36 +8,28 @@ needs the one before:
 1. The reservation. With it the host's inventory has room for the instance.
 2. The allocation in Placement. As long as it is that of the row before, Nova
    must find the instance there: it deletes a row without instances together
-   with its allocations.
+   with their allocations.
 3. The instance's ``node`` and ``compute_id``.
 
 Each step can be taken again, so a host that was killed between two of them
 goes on when it has started again.
 """
 
-from keystoneauth1 import exceptions as ksa_exc
 from nova import context as nova_context
-from nova import exception
 from nova import objects
-from nova import utils
 from nova.compute import vm_states
 from oslo_log import log as logging
-import oslo_messaging as messaging
 
 from . import builds
 from . import client
 from . import mode
 from . import placement
+from . import rounds
 
 LOG = logging.getLogger(__name__)
 
-#: What Nova, Placement and the message bus raise when they do not answer, or
-#: answer something else than expected. The next round tries again.
-PASSING = (exception.NovaException, ksa_exc.ClientException,
-            messaging.MessagingException, ValueError, KeyError)
 
-
-class Adoption:
+class Adoption(rounds.Rounds):
     """Brings the instances of a host to the rows that it has now.
 
     :param host: the name of the compute host.
@@ -53,6 +45,7 @@ class Adoption:
 
     def __init__(self, host, is_one_row, report, reservations, reportclient,
                  carriers):
+        super().__init__()
         self._host = host
         self._is_one_row = is_one_row
         self._report = report
@@ -60,131 +53,117 @@ class Adoption:
         self._reportclient = reportclient
         self._carriers = carriers
 
-    def go_on(self):
-        """One round: bring over what is at rest, and leave the rest.
+    def round(self):
+        """Bring over what is at rest, and leave the rest to the next round.
 
-        An instance that Nova is at work on is left to the next round, and so
-        is everything when something does not answer.
+        :returns: how many instances were brought over, and how many are left.
         """
-        try:
-            self._go_on(nova_context.get_admin_context())
-        except (client.Failure, *PASSING) as e:
-            LOG.warning('The instances of host %s stay where they are for '
-                        'now: %s', self._host, e)
-
-    def _go_on(self, ctxt):
-        rows = {row.hypervisor_hostname: row for row in mode.rows(self._host)}
-        one_row = self._is_one_row()
-        if (one_row is None or self._host not in rows
-                or one_row and len(rows) == 1):
-            return
-        # What was interrupted on its way to the one row may have its
-        # allocation there already. The other way round the driver finds it.
-        there = {} if one_row else placement.read(
-            self._reportclient, rows[self._host].uuid) or {}
+        ctxt, one_row = nova_context.get_admin_context(), self._is_one_row()
+        own = one_row is not None and mode.row(self._host, self._host)
+        if not own:
+            return 0, 0
+        if one_row:
+            if len(mode.rows(self._host)) == 1:
+                return 0, 0
+            own_consumers = {}
+        else:
+            # What was interrupted on its way to the one row may have its
+            # allocation there. The other way round the driver puts it back.
+            own_consumers = placement.read(self._reportclient, own.uuid) or {}
         waiting = [each for each in objects.InstanceList.get_by_host(
                        ctxt, self._host, expected_attrs=[])
                    if each.node and (each.node != self._host) == one_row
-                   or each.uuid in there]
-        at_rest = [each for each in waiting if _is_at_rest(each)]
-        targets = (self._to_one_row if one_row else self._to_nodes)(
-            ctxt, at_rest, rows)
-        done = sum(bring(self._take, ctxt, instance_uuid, row)
-                   for instance_uuid, row in targets)
+                   or each.uuid in own_consumers]
+        ready = []
+        for each in waiting:
+            if _is_at_rest(each):
+                ready.append(each.uuid)
+            else:
+                self.tell(each.uuid, f'Nova is at work on it '
+                                     f'({each.task_state or each.vm_state})')
+        if one_row:
+            done = self._to_one_row(ctxt, ready, own)
+        else:
+            done = self._to_nodes(ctxt, ready)
         if done:
             LOG.info('Host %s has brought %d instances to %s; %d are left',
                      self._host, done, 'its one row' if one_row
                      else 'the rows of their nodes', len(waiting) - done)
+        return done, len(waiting) - done
 
-    def _to_one_row(self, ctxt, instances, rows):
-        """Have the host hold the nodes of instances, and report them.
-
-        :returns: list of pairs of an instance's UUID and its row.
-        """
+    def _to_one_row(self, ctxt, ready, row):
         if self._report.partition is None:
             self._report.look(None)
-        adopted = [each.uuid for each in instances
-                   if self._adopt(ctxt, each.uuid)]
-        if adopted:
-            row = rows[self._host]
-            # The room that the adopted need is in a new count alone.
-            self._report.look(None, fresh=True)
-            placement.publish(self._reportclient, row,
-                              self._report.inventory)
-        return [(each, rows[self._host]) for each in adopted]
+        adopted = [uuid for uuid in ready
+                   if self.locked(uuid, self._adopt, ctxt)]
+        if not adopted:
+            return 0
+        # The room that the adopted need is in a new count alone.
+        self._report.look(None, fresh=True)
+        placement.publish(self._reportclient, row, self._report.inventory)
+        return sum(self.locked(uuid, self._take, ctxt, row)
+                   for uuid in adopted)
 
-    def _adopt(self, ctxt, instance_uuid):
-        instance = objects.Instance.get_by_uuid(
-            ctxt, instance_uuid, expected_attrs=['flavor', 'system_metadata'])
+    def _adopt(self, instance, ctxt):
+        """Have the host hold the node of an instance."""
+        if not self._is_here(instance):
+            return False
         request = builds.request_for(instance, self._host,
                                      self._report.partition)
         del request['expires_in']
         try:
             self._client.adopt(request)
         except client.NotFound:
-            LOG.warning('No node carries the instance, so it stays on its '
-                        'row per node; delete it.', instance=instance)
+            self.tell(instance.uuid, 'no node carries it: delete it')
             return False
         except (client.Conflict, client.Refused) as e:
-            LOG.warning('The node is not adopted now: %s', e,
-                        instance=instance)
+            self.tell(instance.uuid, f'its node is not adopted: {e}')
             return False
         return True
 
-    def _to_nodes(self, ctxt, instances, rows):
-        """Have the rows of the nodes of instances offer them room.
+    def _to_nodes(self, ctxt, ready):
+        carriers, done = self._carriers(), 0
+        for uuid in ready:
+            row = uuid in carriers and mode.row(self._host, carriers[uuid])
+            if row:
+                done += self.locked(uuid, self._take_to_node, ctxt, row)
+            else:
+                self.tell(uuid, 'this host has no row of its node: has the '
+                                'node left its conductor group or shard?')
+        return done
+
+    def _take_to_node(self, instance, ctxt, row):
+        """Bring an instance to the row of its node.
 
         Nova reports all of a node as reserved that carries an instance, and
-        Placement then takes no allocation of it. Its next periodic task
-        reports that again.
-
-        :returns: list of pairs of an instance's UUID and its row.
+        Placement would take no allocation of it. It is as before afterwards,
+        lest the node be given away while it is cleaned one day.
         """
-        carriers = self._carriers()
-        found = [(each.uuid, rows[carriers[each.uuid]]) for each in instances
-                 if carriers.get(each.uuid) in rows]
-        for _, row in found:
-            placement.publish(self._reportclient, row, _without_reserved)
-        return found
+        before = placement.publish(self._reportclient, row, _without_reserved)
+        try:
+            return self._take(instance, ctxt, row, dict.fromkeys(before, 1))
+        finally:
+            placement.publish(self._reportclient, row, lambda _: before)
 
-    def _take(self, ctxt, instance, row):
-        """Bring an instance to a row; the caller has its lock.
+    def _take(self, instance, ctxt, row, resources=None):
+        """Bring an instance to a row.
 
-        :returns: whether it was done.
+        :param resources: what it has of the row's provider; None for what it
+            has now.
         """
-        if instance.host != self._host or not _is_at_rest(instance):
+        if not self._is_here(instance):
             return False
-        if not placement.allocate(self._reportclient, ctxt, instance,
-                                  row.uuid):
-            LOG.warning('Placement has no room for the instance on %s yet',
-                        row.hypervisor_hostname, instance=instance)
+        refusal = placement.allocate(self._reportclient, ctxt, instance,
+                                     row.uuid, resources)
+        if refusal:
+            self.tell(instance.uuid, refusal)
             return False
         instance.node, instance.compute_id = row.hypervisor_hostname, row.id
         instance.save(expected_task_state=[None])
         return True
 
-
-def bring(take, ctxt, instance_uuid, row):
-    """Bring an instance to a row, under Nova's own lock of the instance.
-
-    :param take: function of the context, the instance as it is then, and the
-        row. It returns whether it was done.
-    :param row: nova.objects.ComputeNode.
-    :returns: what ``take`` returns; False when something does not answer.
-    """
-    @utils.synchronized(instance_uuid)
-    def locked():
-        return take(ctxt, objects.Instance.get_by_uuid(
-            ctxt, instance_uuid, expected_attrs=['flavor']), row)
-
-    try:
-        return locked()
-    except exception.InstanceNotFound:
-        return False  # It has just been deleted.
-    except (client.Failure, *PASSING) as e:
-        LOG.warning('Instance %s stays where it is for now: %s',
-                    instance_uuid, e)
-        return False
+    def _is_here(self, instance):
+        return instance.host == self._host and _is_at_rest(instance)
 
 
 def _is_at_rest(instance):

@@ -2,6 +2,7 @@
 """The driver's client of ``/v1/reservations``."""
 
 import contextlib
+import datetime
 import json
 import time
 
@@ -184,11 +185,16 @@ class Client:
 
         attempt()
 
-    @_patient()
-    def get(self, instance_uuid):
-        """Return the reservation of an instance, a dict; None without one."""
+    def get_now(self, instance_uuid):
+        """Return the reservation of an instance, in one try.
+
+        :returns: a dict; None without one.
+        """
         with contextlib.suppress(NotFound):
             return self._call('GET', f'/{instance_uuid}')
+
+    #: The same call, tried again while the failure is ``busy``.
+    get = _patient()(get_now)
 
     def held_by(self, host, fields):
         """Return the reservations that a host holds.
@@ -210,20 +216,21 @@ class Client:
     def changed(self, host, since=None):
         """Return those reservations of a host that have changed.
 
-        :param since: the oldest time of interest, as ``updated_at`` in an
-            answer; None for all that have changed ever.
-        :returns: list of pairs of an instance's UUID and ``updated_at``,
-            newest first.
+        :param since: the oldest time of interest, a datetime; None for all
+            that have changed ever.
+        :returns: list of pairs of an instance's UUID and the time of its last
+            change, newest first.
         """
         query = {'host': host, 'limit': 50, 'sort_key': 'updated_at',
                  'sort_dir': 'desc', 'fields': 'instance_uuid,updated_at'}
         found, more = [], True
         while more:
             page = self._call('GET', params=query)
-            rows = [(each['instance_uuid'], each['updated_at'])
-                    for each in page['reservations']
-                    if each['updated_at'] and (
-                        since is None or each['updated_at'] >= since)]
+            rows = [(each['instance_uuid'],
+                     datetime.datetime.fromisoformat(each['updated_at']))
+                    for each in page['reservations'] if each['updated_at']]
+            rows = [each for each in rows
+                    if since is None or each[1] >= since]
             found += rows
             more = 'next' in page and len(rows) == len(page['reservations'])
             if more:

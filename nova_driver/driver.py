@@ -286,10 +286,9 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         if self.one_row == (nodename == self.host):
             return not self.one_row and super().is_node_deleted(nodename)
         # An instance that is between two rows has its allocation here.
-        return all(
-            placement.read(self.virtapi._compute.reportclient, row.uuid) == {}
-            for row in mode.rows(self.host)
-            if row.hypervisor_hostname == nodename)
+        row = mode.row(self.host, nodename)
+        return row is None or placement.read(
+            self.virtapi._compute.reportclient, row.uuid) == {}
 
     def get_host_ip_addr(self):
         return CONF.my_ip

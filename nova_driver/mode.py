@@ -83,10 +83,10 @@ class Mode:
         LOG.warning(
             'Host %s has a row per node, which is deprecated%s. To make it '
             'one row, install ironic-reservations on the hosts of Ironic\'s '
-            'API, add "reservations" to [api] middleware in ironic.conf, '
-            'leave [reservations] mode in nova.conf at its default, and '
-            'delete this compute service while nova-compute is stopped. '
-            'peer_list cannot be changed without a restart any more.',
+            'API, add "reservations" to [api] middleware in ironic.conf, and '
+            'set mode = reservations and adopt = true in section '
+            '[reservations] of nova.conf. peer_list cannot be changed '
+            'without a restart any more.',
             self._host, '' if mode == 'per_node' else
             ', as this Ironic has no /v1/reservations')
         if self._host in used:
@@ -148,6 +148,15 @@ def rows(host):
             nova_context.get_admin_context(), host)
     except exception.NotFound:
         return []
+
+
+def row(host, name):
+    """The row of that name of a host; None if there is none."""
+    try:
+        return objects.ComputeNode.get_by_host_and_nodename(
+            nova_context.get_admin_context(), host, name)
+    except exception.NotFound:
+        return None
 
 
 def deleted_per_node(host, carried):

@@ -106,19 +106,21 @@ class Allocations:
                 if held and held['host'] == self._host:
                     self._allocate(ctxt, instance)
             # Nova parses whatever Placement, or a proxy, answers.
-            except (client.Failure, exception.NovaException, ValueError,
-                    KeyError) as e:
+            except (client.Failure, exception.NovaException,
+                    ksa_exc.ClientException, ValueError, KeyError) as e:
                 LOG.warning('The allocation that is missing is not made: %s',
                             e, instance=instance)
 
     def _allocate(self, ctxt, instance):
-        if allocate(self._reportclient, ctxt, instance, self._compute_id):
+        refusal = allocate(self._reportclient, ctxt, instance,
+                           self._compute_id)
+        if refusal is None:
             del self._next_try[instance.uuid]
             LOG.info('The allocation that was missing is made again',
                      instance=instance)
         else:
-            LOG.warning('Placement does not take the allocation that is '
-                        'missing', instance=instance)
+            LOG.warning('The allocation that is missing is not made: %s',
+                        refusal, instance=instance)
 
 
 def read(reportclient, provider):
@@ -140,32 +142,37 @@ def read(reportclient, provider):
         return None
 
 
-def allocate(reportclient, ctxt, instance, provider):
+def allocate(reportclient, ctxt, instance, provider, resources=None):
     """Have an instance's allocation be one of a provider.
 
     What an instance has of two providers is left alone: Nova is about to
     take it from one to the other.
 
     :param provider: UUID of the provider.
-    :returns: whether it is.
+    :param resources: dict of amounts by resource class; None for what it has
+        now, or else what its flavor says.
+    :returns: why it is not; None when it is.
     :raises: NovaException or ClientException of keystoneauth1 when Placement
         does not answer, or when another has changed the allocation.
     """
     known = reportclient.get_allocs_for_consumer(ctxt, instance.uuid)
-    match list(known['allocations'].items()):
-        case []:
-            resources = scheduler_utils.resources_from_flavor(
-                instance, instance.flavor)
-        case [(name, each)]:
-            if name == provider:
-                return True
-            resources = each['resources']
-        case _:
-            return False
-    return reportclient.put_allocations(ctxt, instance.uuid, {
-        'allocations': {provider: {'resources': resources}},
+    before = known['allocations']
+    if list(before) == [provider]:
+        return None
+    if len(before) > 1:
+        return (f'it has allocations of the providers '
+                f'{" and ".join(sorted(before))}')
+    for each in before.values():
+        resources = resources or each['resources']
+    made = reportclient.put_allocations(ctxt, instance.uuid, {
+        'allocations': {provider: {
+            'resources': resources or scheduler_utils.resources_from_flavor(
+                instance, instance.flavor)}},
         'project_id': instance.project_id, 'user_id': instance.user_id,
         'consumer_generation': known.get('consumer_generation')})
+    return None if made else (
+        f'Placement does not take its allocation from provider {provider}, '
+        f'which may have no room yet')
 
 
 @tenacity.retry(
@@ -173,20 +180,32 @@ def allocate(reportclient, ctxt, instance, provider):
         exception.ResourceProviderUpdateConflict),
     stop=tenacity.stop_after_attempt(4), reraise=True)
 def publish(reportclient, row, change):
-    """Change the inventory of a row's provider.
+    """Change the inventory of a row's provider, and nothing else of it.
 
-    Nova's view of the provider is older than each allocation that was made
-    since, and is read anew after a conflict.
+    Nova's own way writes all providers that this process knows, as they were
+    when it began, and other threads change them meanwhile. What Nova has
+    cached of this one is older then, and it reads it anew by itself.
 
     :param row: nova.objects.ComputeNode.
     :param change: function that returns the new inventory, given the old one.
-    :raises: see ``allocate``.
+    :returns: the old inventory.
+    :raises: ClientException of keystoneauth1 when Placement does not answer;
+        ResourceProviderRetrievalFailed without such a provider;
+        ResourceProviderUpdateConflict when others keep changing it.
     """
-    ctxt = nova_context.get_admin_context()
-    tree = reportclient.get_provider_tree_and_ensure_root(
-        ctxt, row.uuid, name=row.hypervisor_hostname)
-    tree.update_inventory(row.uuid, change(tree.data(row.uuid).inventory))
-    reportclient.update_from_provider_tree(ctxt, tree)
+    path = f'/resource_providers/{row.uuid}/inventories'
+    answer = reportclient.get(path, version='1.26')
+    if answer.status_code != 200:
+        raise exception.ResourceProviderRetrievalFailed(uuid=row.uuid)
+    known = answer.json()
+    done = reportclient.put(path, {
+        'resource_provider_generation': known['resource_provider_generation'],
+        'inventories': change(known['inventories'])}, version='1.26')
+    if done.status_code != 200:
+        raise exception.ResourceProviderUpdateConflict(
+            uuid=row.uuid, error=done.text,
+            generation=known['resource_provider_generation'])
+    return known['inventories']
 
 
 def classes(present):

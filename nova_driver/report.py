@@ -72,7 +72,7 @@ class Report:
         """
         asked = time.monotonic()
         with self._looking:
-            if self._seen is None or self._seen.asked < asked:
+            if fresh or self._seen is None or self._seen.asked < asked:
                 try:
                     self._look(allocated, fresh)
                 except client.Failure as e:

@@ -6,17 +6,20 @@ another host into the reservation has decided it. That host then brings the
 allocation and the instance to its own row. Nothing of the machine changes.
 """
 
+import datetime
 import time
 
 from nova import availability_zones
 from nova import context as nova_context
+from nova import exception
 from nova import objects
 from nova import servicegroup
 from oslo_log import log as logging
 
-from . import adoption
 from . import client
+from . import mode
 from . import placement
+from . import rounds
 
 LOG = logging.getLogger(__name__)
 
@@ -25,8 +28,13 @@ LOG = logging.getLogger(__name__)
 #: database has written whose clock was set back.
 ALL_AGAIN = 600
 
+#: What has changed is read so far back, because a change is seen some time
+#: after the time that it bears: when its transaction is over, and on a member
+#: of a cluster that lags behind.
+LAG = datetime.timedelta(seconds=30)
 
-class Takeover:
+
+class Takeover(rounds.Rounds):
     """Brings the instances whose machines a host was given to this host.
 
     :param host: the name of the compute host.
@@ -36,96 +44,132 @@ class Takeover:
     """
 
     def __init__(self, host, report, reservations, manager):
+        super().__init__()
         self._host = host
         self._report = report
         self._client = reservations
         self._manager = manager
         self._services = servicegroup.API()
-        # What was read last: the time of the newest change, and the changes
-        # of that second.
-        self._since, self._seen, self._all = None, set(), 0
-        #: UUIDs of instances that are still to be taken over.
-        self._left = set()
+        # The changes that were seen of late, and when all are read again.
+        self._seen, self._all = {}, 0
+        #: UUIDs of instances that are to be taken over, and of those that
+        #: were, and whose interrupted tasks are to be ended.
+        self._left, self._taken = set(), set()
 
     def go_on(self):
-        """One round: take over what another host has left."""
         try:
-            self._go_on(nova_context.get_admin_context())
-        except (client.Failure, *adoption.PASSING) as e:
-            LOG.warning('Host %s takes nothing over for now: %s', self._host,
-                        e)
+            self._look()
+        except client.Failure as e:
+            # The periodic task says so, too, and less often.
+            LOG.debug('What host %s was given is not known: %s', self._host,
+                      e)
+        if self._left or self._taken:
+            super().go_on()
 
-    def _go_on(self, ctxt):
-        self._left |= self._changed()
-        if not self._left:
-            return
+    def _look(self):
+        """Note the instances whose reservations are new to this host.
+
+        A round that has something new is due at once.
+        """
+        if time.monotonic() > self._all:
+            self._seen, self._all = {}, time.monotonic() + ALL_AGAIN
+        newest = max(self._seen.values(), default=None)
+        found = dict(self._client.changed(
+            self._host, newest and newest - LAG))
+        new = {uuid for uuid, when in found.items()
+               if self._seen.get(uuid) != when}
+        self._seen = found
+        if new - self._left:
+            self._next = self._pause = 0
+        self._left |= new
+
+    def round(self):
+        """Take over what another host has left.
+
+        :returns: how many instances were taken over, and how many are left.
+        """
+        ctxt = nova_context.get_admin_context()
         known = {each.uuid: each.host
                  for each in objects.InstanceList.get_by_filters(
-                     ctxt, {'uuid': list(self._left)}, expected_attrs=[])}
-        for uuid in self._left - known.keys():
-            LOG.warning('Host %s holds the machine of instance %s, which is '
-                        'deleted, or in another cell and not taken over.',
-                        self._host, uuid)
-        others = {uuid: host for uuid, host in known.items()
-                  if host not in (None, self._host)}
-        self._left = set(others)
-        down = {host for host in set(others.values())
+                     ctxt, {'uuid': list(self._left)}, expected_attrs=[])
+                 } if self._left else {}
+        self._left = {uuid for uuid in self._left
+                      if known.get(uuid, '') not in (None, self._host)
+                      and self._is_ours(uuid, uuid in known)}
+        down = {host for host in {known[uuid] for uuid in self._left}
                 if self._is_down(ctxt, host)}
-        for host in set(others.values()) - down:
-            LOG.warning('Host %s was given servers of host %s, which is up: '
-                        'it takes them over when that is down.', self._host,
-                        host)
-        ready = [uuid for uuid, host in others.items() if host in down]
-        if not ready:
-            return
-        row = objects.ComputeNode.get_by_host_and_nodename(
-            ctxt, self._host, self._host)
+        ready = [uuid for uuid in self._left if known[uuid] in down]
+        for uuid in self._left.difference(ready):
+            self.tell(uuid, f'its machine was given to host {self._host}, '
+                            f'but host {known[uuid]} is up')
+        done = self._take_all(ctxt, ready) if ready else 0
+        self._end_tasks(ctxt)
+        return done, len(self._left) + len(self._taken)
+
+    def _is_ours(self, uuid, known):
+        """Say whether the host is to have an instance.
+
+        :param known: whether this cell of Nova has the instance.
+        """
+        held = self._client.get_now(uuid)
+        if not held or held['host'] != self._host:
+            return False
+        if not known and held['state'] != 'releasing':
+            self.tell(uuid, f'host {self._host} holds its machine, but it is '
+                            f'deleted, or in another cell')
+        return known
+
+    def _take_all(self, ctxt, ready):
+        row = mode.row(self._host, self._host)
         # Only a new count has room for what was given to the host.
         self._report.look(None, fresh=True)
         placement.publish(self._manager.reportclient, row,
                           self._report.inventory)
-        for uuid in ready:
-            if adoption.bring(self._take, ctxt, uuid, row):
-                self._left.discard(uuid)
-                # What the other host was doing when it died ends as it would
-                # have ended at its next start.
+        done = {uuid for uuid in ready
+                if self.locked(uuid, self._take, ctxt, row)}
+        self._left -= done
+        self._taken |= done
+        return len(done)
+
+    def _end_tasks(self, ctxt):
+        """End what the other host was doing to instances when it died.
+
+        It ends as it would have at that host's next start. That may take as
+        long as a tear-down, so all instances are brought over before it.
+        """
+        for uuid in list(self._taken):
+            try:
                 self._manager._init_instance(
                     ctxt, objects.Instance.get_by_uuid(
                         ctxt, uuid, expected_attrs=[
                             'info_cache', 'metadata', 'numa_topology']))
-
-    def _changed(self):
-        """UUIDs of instances whose reservations are new to this host."""
-        if time.monotonic() > self._all:
-            self._since, self._seen = None, set()
-            self._all = time.monotonic() + ALL_AGAIN
-        found = self._client.changed(self._host, self._since)
-        if not found:
-            return set()
-        new = set(found) - self._seen
-        self._since = max(when for _, when in found)
-        self._seen = {each for each in found if each[1] == self._since}
-        return {uuid for uuid, _ in new}
+            except exception.InstanceNotFound:
+                pass  # It has been deleted meanwhile.
+            except Exception as e:
+                self.tell(uuid, f'its task is not ended: {e!r}')
+                continue
+            self._taken.discard(uuid)
 
     def _is_down(self, ctxt, host):
-        service = objects.Service.get_by_compute_host(ctxt, host)
-        return (service is None
-                or not self._services.service_is_up(service))
+        try:
+            return not self._services.service_is_up(
+                objects.Service.get_by_compute_host(ctxt, host))
+        except exception.ComputeHostNotFound:
+            return True  # Nova does not know it any more.
 
-    def _take(self, ctxt, instance, row):
-        """Bring an instance to this host; the caller has its lock.
+    def _take(self, instance, ctxt, row):
+        """Bring an instance to this host.
 
         :returns: whether it was done.
         """
-        if not self._is_down(ctxt, instance.host):
+        held = self._client.get_now(instance.uuid)
+        if (instance.host is None or not held or held['host'] != self._host
+                or not self._is_down(ctxt, instance.host)):
             return False
-        held = self._client.get(instance.uuid)
-        if not held or held['host'] != self._host:
-            return False
-        if not placement.allocate(self._manager.reportclient, ctxt, instance,
-                                  row.uuid):
-            LOG.warning('Placement has no room for the instance yet',
-                        instance=instance)
+        refusal = placement.allocate(self._manager.reportclient, ctxt,
+                                     instance, row.uuid)
+        if refusal:
+            self.tell(instance.uuid, refusal)
             return False
         LOG.info('Host %s takes the instance over from host %s', self._host,
                  instance.host, instance=instance)

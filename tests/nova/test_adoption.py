@@ -33,6 +33,7 @@ class TestCase(faults.TestCase):
 
     def go_on(self, host='compute-1'):
         with self.as_host(host):
+            self.adoption(host)._next = 0  # Whatever the last one has done.
             self.adoption(host).go_on()
 
     def switch(self, to, host='compute-1'):
@@ -200,10 +201,18 @@ class TestAtWork(TestCase):
         self.assertEqual({'compute-1', *left}, set(rows()))
         for server in servers[:-1]:
             self.assertEqual((nodes[server['id']],) * 3, self.places(server))
-        for words in ('locked by a conductor', 'No node carries the instance',
-                      'Host compute-1 has brought 1 instances to its one row; '
-                      '4 are left'):
-            self.assertIn(words, self.log)
+        for server, why in (
+                (busy, 'Nova is at work on it (rebooting)'),
+                (locked, 'its node is not adopted: The node of instance '
+                         f'{locked["id"]} is locked by a conductor'),
+                (gone, 'no node carries it: delete it'),
+                (others, 'its node is not adopted: Instance '
+                         f'{others["id"]} already holds a node')):
+            # Once, although it was looked at twice.
+            self.assertEqual(1, self.log.count(
+                f'Instance {server["id"]} stays where it is for now: {why}'))
+        self.assertIn('Host compute-1 has brought 1 instances to its one '
+                      'row; 4 are left', self.log)
         held = {each['instance_uuid']: each['host']
                 for each in self.ironic.reservations()}
         self.assertEqual({idle['id']: 'compute-1', others['id']: 'compute-2'},
@@ -223,15 +232,27 @@ class TestAtWork(TestCase):
         real = adoption._to_one_row
 
         def late(*args):
-            targets = real(*args)
             self.delete(first)
-            return targets
+            return real(*args)
 
         adoption._to_one_row = late
         self.go_on()
         self.run_periodic()
         self.assert_on_one_row(second)
         self.no_disagreement()
+
+    @base.long
+    def test_one_that_cannot_be_understood(self):
+        first, second = (self.boot(self.gold) for _ in range(2))
+        instance = self.instance(first)
+        instance.system_metadata['image_min_ram'] = 'much'
+        instance.save()
+        self.restart_compute('compute-1', reservations=ONE_ROW)
+        self.go_on()
+        self.assertEqual(('compute-1',) * 3, self.places(second))
+        self.assertIn(f"Instance {first['id']} stays where it is for now: "
+                      "invalid literal for int() with base 10: 'much'",
+                      self.log)
 
     @base.long
     def test_deleted_while_the_host_is_down(self):

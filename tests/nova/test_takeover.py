@@ -44,8 +44,10 @@ class TestCase(faults.TestCase):
         ).raise_for_status()
 
     def work(self, host=SECOND):
+        driver = self.computes[host].manager.driver
+        driver.takeover._next = 0  # Whatever the last round has done.
         with self.as_host(host):
-            self.computes[host].manager.driver.work()
+            driver.work()
 
     def instance(self, server):
         return objects.Instance.get_by_uuid(
@@ -125,8 +127,16 @@ class TestTakeover(TestCase):
         self.give(server)
         self.work()
         self.assert_with(FIRST, server)
-        self.assertIn('was given servers of host compute-1, which is up',
-                      self.log)
+        self.assertIn('its machine was given to host compute-2, but host '
+                      'compute-1 is up', self.log)
+        # Given back, it is nobody's business any more.
+        self.give(server, FIRST, SECOND)
+        self.work()
+        self.wire.requests.clear()
+        self.work()
+        self.assertEqual([('GET', '/v1/reservations', None)],
+                         self.wire.requests)
+        self.give(server)
         self.die()
         self.work()
         self.assert_with(SECOND, server)

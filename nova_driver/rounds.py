@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a thread of the driver's own does again and again, until it is done."""
+
+import time
+
+from nova import exception
+from nova import objects
+from nova import utils
+from oslo_log import log as logging
+
+LOG = logging.getLogger(__name__)
+
+#: The longest pause between two rounds that bring nothing, in seconds.
+LONGEST = 60
+
+
+class Rounds:
+    """Rounds of bringing instances somewhere; subclasses have ``round``.
+
+    What fails is left to a later round, what is left is said once, and rounds
+    that bring nothing come less and less often.
+    """
+
+    def __init__(self):
+        self._next = self._pause = 0
+        # What was said of each instance in the round before, and in this one.
+        self._said, self._saying = {}, {}
+
+    def go_on(self):
+        """Do a round, if one is due."""
+        if time.monotonic() < self._next:
+            return
+        self._saying = {}
+        try:
+            done, left = self.round()
+        # Whatever it is must not end the thread, and passes in most cases.
+        except Exception as e:
+            done, left = 0, True
+            self.tell(None, str(e) or repr(e))
+            LOG.debug('Where it was raised:', exc_info=True)
+        self._said = self._saying
+        self._pause = min(2 * self._pause + 1, LONGEST) if (
+            left and not done) else 0
+        self._next = time.monotonic() + self._pause
+
+    def tell(self, instance_uuid, why):
+        """Say why an instance stays where it is, or, for None, all do."""
+        self._saying[instance_uuid] = why
+        if self._said.get(instance_uuid) != why:
+            LOG.warning('%s where it is for now: %s', 'Everything stays'
+                        if instance_uuid is None else
+                        f'Instance {instance_uuid} stays', why)
+
+    def locked(self, instance_uuid, do, *args):
+        """Do something to an instance under Nova's own lock of it.
+
+        :param do: function of the instance as it is then, and of ``args``.
+        :returns: what it returns; False when it fails.
+        :raises: client.Failure when Ironic does not answer, because then it
+            answers for no other instance either.
+        """
+        @utils.synchronized(instance_uuid)
+        def with_lock():
+            ctxt = args[0]
+            return do(objects.Instance.get_by_uuid(
+                ctxt, instance_uuid,
+                expected_attrs=['flavor', 'system_metadata']), *args)
+
+        try:
+            return with_lock()
+        except exception.InstanceNotFound:
+            return False  # It has just been deleted.
+        except Exception as e:
+            if getattr(e, 'busy', False):
+                raise
+            # One instance must not keep the others from going on.
+            self.tell(instance_uuid, str(e) or repr(e))
+            LOG.debug('Where it was raised:', exc_info=True)
+            return False
