@@ -2,7 +2,8 @@
 """What Nova, Placement, the reservations and Ironic's nodes disagree about.
 
 ``find`` compares them: a pure function of what was read. The command reads,
-over the public APIs, in a few lists each.
+over the public APIs, in a few lists each. With ``--repair`` it does about
+each what ``repairs`` has for its kind.
 """
 
 import collections
@@ -20,6 +21,7 @@ from openstack import exceptions as sdk_exc
 from osc_lib import exceptions
 from osc_lib.command import command
 
+from ironic_reservations.osc import repairs
 from ironic_reservations.osc import reservation
 
 #: Provision states in which a node is at rest and has an instance on its
@@ -40,6 +42,9 @@ STEP = 1000
 
 #: No project has this ID.
 _NOBODY = '0' * 32
+
+#: What is read of a node, in the words of Ironic's API.
+_NODE = 'uuid,name,instance_uuid,provision_state'
 
 
 class Server(typing.NamedTuple):
@@ -90,6 +95,10 @@ class Node(typing.NamedTuple):
     instance: str | None
     state: str
     allocated: bool = False
+
+    @property
+    def is_deployed(self):
+        return self.state in DEPLOYED
 
 
 class Row(typing.NamedTuple):
@@ -214,7 +223,7 @@ def _wrong_allocation(cloud):
     for instance, providers in cloud.allocations.items():
         server = cloud.servers.get(instance)
         if server is None:
-            for uuid in sorted(providers):
+            for uuid in sorted(providers & cloud.rows.keys()):
                 yield instance, None, cloud.rows[uuid].host
         # That of a server on a row per node may be on its way to the host's.
         elif server.at_rest and providers - {
@@ -242,7 +251,7 @@ def _orphan_node(cloud):
     hosts = {row.name: row.host for row in cloud.rows.values()}
     reserved = {held.node for held in cloud.reservations.values()}
     for uuid, node in cloud.nodes.items():
-        if (node.state in DEPLOYED and not node.allocated
+        if (node.is_deployed and not node.allocated
                 and uuid not in reserved
                 and node.instance not in cloud.servers):
             yield node.instance, uuid, hosts.get(uuid)
@@ -266,10 +275,12 @@ class Kind(typing.NamedTuple):
     :param find: a function of a Cloud that yields instance, node and host.
     :param advice: what to do, with ``{node}`` and ``{host}`` of what is found,
         and ``{holder}``, the host that has the reservation.
+    :param repair: repairs.Repair; None where it takes somebody's judgement.
     """
 
     find: typing.Callable
     advice: str
+    repair: repairs.Repair | None = None
 
 
 #: In the order in which they are shown. doc/source/audit.rst says more.
@@ -285,16 +296,21 @@ KINDS = {
     'no-server': Kind(
         _no_server,
         'let host {host} clean up; else undeploy node {node}, or delete the '
-        'reservation'),
+        'reservation',
+        repairs.Repair(repairs.may_end_lease, repairs.end_lease)),
     'no-reservation': Kind(
         _no_reservation,
-        'let host {host} adopt it; without a node, delete the server'),
+        'if the server is on a row per node, switch host {host} to one row; '
+        'without a node, delete the server',
+        repairs.Repair(repairs.may_adopt, repairs.adopt)),
     'no-allocation': Kind(
-        _no_allocation, 'let host {host} make it again, in a periodic task'),
+        _no_allocation, 'let host {host} make it again, in a periodic task',
+        repairs.Repair(repairs.may_allocate, repairs.allocate)),
     'wrong-allocation': Kind(
         _wrong_allocation,
         'move it to the provider of the host of the server; without a '
-        'server, delete it'),
+        'server, delete it',
+        repairs.Repair(repairs.may_mend_allocation, repairs.mend_allocation)),
     'wrong-host': Kind(
         _wrong_host,
         '{holder} holds node {node}: let it take the server over, or give '
@@ -306,7 +322,8 @@ KINDS = {
     'stale-row': Kind(
         _stale_row,
         'let the host delete it, in a periodic task; else delete provider '
-        '{node}'),
+        '{node}',
+        repairs.Repair(repairs.may_delete_provider, repairs.delete_provider)),
 }
 
 
@@ -362,38 +379,64 @@ class AuditReservation(command.Lister):
 
     Log in for a project, as an admin of Nova and Placement. Ironic is asked
     for all projects, with a token in system scope where it wants one. The
-    exit status is 1 if there is anything to show.
+    exit status is 1 if there is anything to show, or, with --repair, if
+    anything of it is left.
     """
 
     def get_parser(self, prog_name):
         parser = super().get_parser(prog_name)
         parser.add_argument('--host', metavar='<host>',
                             help='Only what concerns this compute service')
+        parser.add_argument(
+            '--repair', action='store_true',
+            help='Mend what needs no judgement, say of each what was done, '
+                 'and look again what is left; no machine is touched')
         return parser
 
     def run(self, parsed_args):
-        self._findings = []
+        self._left = []
         super().run(parsed_args)
-        return 1 if self._findings else 0
+        return 1 if self._left else 0
 
     def take_action(self, parsed_args):
-        host = parsed_args.host
+        host, columns = parsed_args.host, (
+            'Kind', 'Instance', 'Node', 'Host', 'What to Do')
         with one_sentence():
             ironic = auth_of_ironic(self)
-            cloud = self._read(host, ironic)
-            self._findings = find(cloud, host)
-            if self._findings:
-                # The lists are of different moments. What disagrees is read
-                # once more.
-                self.log.info('%d may disagree, and are read again',
-                              len(self._findings))
-                before = set(self._findings)
-                time.sleep(PAUSE)
-                cloud = self._read(host, ironic)
-                self._findings = [each for each in find(cloud, host)
-                                  if each in before]
-        return (('Kind', 'Instance', 'Node', 'Host', 'What to Do'),
-                [self._shown(cloud, each) for each in self._findings])
+            cloud, found = self._audit(host, ironic)
+            self._left = found
+            if not parsed_args.repair:
+                return columns, [self._shown(cloud, each) for each in found]
+            results = {each: self._repair(cloud, each, ironic)
+                       for each in found}
+            try:
+                after, self._left = self._audit(host, ironic)
+            except Exception:
+                # There will be no table to say it.
+                for each, result in results.items():
+                    self.log.warning('%s, instance %s, node %s: %s',
+                                     each.kind, each.instance, each.node,
+                                     result)
+                raise
+        return (*columns, 'Repair'), [
+            (*(self._shown(after, each) if each in self._left else
+               (*self._shown(cloud, each)[:-1], 'nothing')),
+             results.get(each, 'new'))
+            for each in dict.fromkeys([*found, *self._left])]
+
+    def _audit(self, host, ironic):
+        """Return a Cloud, and the Findings that are sure."""
+        cloud = self._read(host, ironic)
+        findings = find(cloud, host)
+        if findings:
+            # The lists are of different moments. What disagrees is read once
+            # more.
+            self.log.info('%d may disagree, and are read again',
+                          len(findings))
+            time.sleep(PAUSE)
+            cloud, before = self._read(host, ironic), set(findings)
+            findings = [each for each in find(cloud, host) if each in before]
+        return cloud, findings
 
     @staticmethod
     def _shown(cloud, finding):
@@ -402,6 +445,69 @@ class AuditReservation(command.Lister):
                 KINDS[finding.kind].advice.format(
                     **finding._asdict(),
                     holder=_holder(cloud, finding.instance) or 'nobody'))
+
+    def _repair(self, cloud, finding, ironic):
+        """Do about a finding what can be done.
+
+        :returns: what was done, or why nothing was, in a few words.
+        """
+        kind = KINDS[finding.kind]
+        if kind.repair is None:
+            return 'left'
+        try:
+            now = self._read_again(cloud, finding, ironic)
+            if finding[1:] not in kind.find(now.cloud):
+                return 'gone'
+            if not kind.repair.may(now.cloud, finding):
+                return 'left'
+            result = f'done: {kind.repair.do(self, now, finding)}'
+        except (exc.ClientException, sdk_exc.SDKException,
+                ksa_exc.ClientException, repairs.Refusal) as error:
+            result = f'failed: {error}'
+        self.log.info('%s, instance %s, node %s: %s', *finding[:3], result)
+        return result
+
+    def _read_again(self, cloud, finding, ironic):
+        """Read what a finding stands on.
+
+        :param cloud: the Cloud in which it was found, for the hosts' rows.
+        :returns: a repairs.Now.
+        """
+        sdk = self.app.client_manager.sdk_connection
+        instance, node = finding.instance, finding.node
+        if instance is None:
+            row = _get(sdk.compute, f'/os-hypervisors/{node}', '2.53')
+            row = {node: Row(row['hypervisor']['service']['host'],
+                             row['hypervisor']['hypervisor_hostname'])
+                   } if row else {}
+            provider = _get(sdk.placement, f'/resource_providers/{node}',
+                            repairs.PLACEMENT)
+            return repairs.Now(Cloud(
+                nodes={node: cloud.nodes[node]}, rows=cloud.rows | row,
+                providers={node} if provider else set()), None, None, ironic)
+        try:
+            held = reservation.request(
+                self, 'GET', f'{reservation.PATH}/{instance}', auth=ironic)
+        except exc.NotFound:
+            held = None
+        nodes = reservation.listed(
+            self, 'nodes', {'instance_uuid': instance, 'fields': _NODE},
+            auth=ironic)
+        allocations = _get(sdk.placement, f'/allocations/{instance}',
+                           repairs.PLACEMENT)
+        server = _get(sdk.compute, f'/servers/{instance}', '2.69')
+        server = server and server['server']
+        return repairs.Now(Cloud(
+            # A cell that does not answer tells the status alone.
+            {instance: Server(
+                server.get('OS-EXT-SRV-ATTR:host'),
+                server.get('OS-EXT-SRV-ATTR:hypervisor_hostname'),
+                server['status'], server.get('OS-EXT-STS:task_state'),
+            )} if server else {},
+            {instance: _reservation(held)} if held else {},
+            {each['uuid']: _node(each) for each in nodes}, cloud.rows,
+            allocations={instance: set(allocations['allocations'])}),
+            server, allocations, ironic)
 
     def _read(self, host, ironic):
         """Return a Cloud as it is now.
@@ -417,11 +523,8 @@ class AuditReservation(command.Lister):
                 for each in self._counted(
                     sdk.compute.hypervisors(details=True), 'hypervisors')
                 if each.hypervisor_type == 'ironic'}
-        now = datetime.datetime.now(datetime.UTC)
         reservations = {
-            each['instance_uuid']: Reservation(
-                each['node_uuid'], each['host'], each['state'],
-                _is_over(each['expires_at'], now))
+            each['instance_uuid']: _reservation(each)
             for each in reservation.listed(
                 self, 'reservations', {'fields': 'instance_uuid,node_uuid,'
                                                  'host,state,expires_at'},
@@ -431,12 +534,9 @@ class AuditReservation(command.Lister):
         allocated = {each['uuid'] for each in reservation.listed(
             self, 'allocations', {'fields': 'uuid'}, auth=ironic)}
         nodes = {
-            each['uuid']: Node(
-                each['name'], each['instance_uuid'], each['provision_state'],
-                each['instance_uuid'] in allocated)
+            each['uuid']: _node(each, each['instance_uuid'] in allocated)
             for each in reservation.listed(
-                self, 'nodes', {'fields': 'uuid,name,instance_uuid,'
-                                          'provision_state'}, auth=ironic)}
+                self, 'nodes', {'fields': _NODE}, auth=ironic)}
         providers = {each['uuid'] for each in self._counted(
             self._placement('/resource_providers', 'resource_providers'),
             'resource providers')}
@@ -498,9 +598,32 @@ def _server(server):
                   server.status, server.task_state)
 
 
-def _is_over(expires_at, now):
-    return expires_at is not None and now > datetime.datetime.fromisoformat(
-        expires_at) + datetime.timedelta(seconds=SLACK)
+def _reservation(held):
+    """Return a Reservation of one of our API."""
+    return Reservation(held['node_uuid'], held['host'], held['state'],
+                       _is_over(held['expires_at']))
+
+
+def _node(node, allocated=False):
+    """Return a Node of one of Ironic's API."""
+    return Node(node['name'], node['instance_uuid'], node['provision_state'],
+                allocated)
+
+
+def _get(proxy, path, microversion):
+    """Return what a service of the SDK has there; None where nothing is."""
+    response = proxy.get(path, microversion=microversion)
+    if response.status_code == 404:
+        return None
+    sdk_exc.raise_from_response(response)
+    return response.json()
+
+
+def _is_over(expires_at):
+    return expires_at is not None and (
+        datetime.datetime.now(datetime.UTC)
+        > datetime.datetime.fromisoformat(expires_at)
+        + datetime.timedelta(seconds=SLACK))
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@
 import pytest
 
 from ironic_reservations.osc import audit
+from ironic_reservations.osc import repairs
 from ironic_reservations.osc.audit import Node
 from ironic_reservations.osc.audit import Reservation
 from ironic_reservations.osc.audit import Row
@@ -217,3 +218,84 @@ def test_host_that_holds_anothers():
     read = cloud(**changed(None, {'host': 'compute-2'}))
     for host in 'compute-1', 'compute-2':
         assert audit.find(read, host) == [audit.Finding('wrong-host', *ONE)]
+
+
+HELD = {'state': 'reserved'}, {'state': 'available'}
+STRANGER = {'allocations': {'gone': {'row-2'}}}
+PROVIDER = {'providers': {'row-1', 'row-2', 'free'}}
+
+#: Findings of the kinds that have a repair, and whether they are repaired.
+REPAIRS = [
+    ('no-server', True, changed(None, *HELD, **NO_SERVER, **NO_ALLOCATION)),
+    ('no-server', False, {**NO_SERVER, **NO_ALLOCATION}),
+    *(('no-server', False, changed(None, {'state': state}, **NO_SERVER,
+                                   **NO_ALLOCATION))
+      for state in ('deploying', 'releasing', 'error', 'unavailable')),
+    # Of a host of another Nova, perhaps.
+    ('no-server', False, changed(
+        None, HELD[0] | {'host': 'compute-9'}, HELD[1], **NO_SERVER,
+        **NO_ALLOCATION)),
+    *(('no-reservation', True, changed({'status': status}, None,
+                                       {'state': state}, **NO_RESERVATION))
+      for status, state in (('ACTIVE', 'active'), ('ERROR', 'active'),
+                            ('RESCUE', 'rescue'))),
+    ('no-reservation', False, changed({'task': 'rebooting'},
+                                      **NO_RESERVATION)),
+    # What was deployed is lost, or may be.
+    *(('no-reservation', False, changed(None, None, {'state': state},
+                                        **NO_RESERVATION))
+      for state in ('available', 'manageable', 'deploy failed', 'error')),
+    ('no-reservation', False, {**NO_RESERVATION, **NO_MACHINE}),
+    ('no-reservation', False, {**PER_NODE, **NO_RESERVATION}),
+    ('no-reservation', False, changed(NOWHERE, **NO_RESERVATION)),
+    ('no-allocation', True, NO_ALLOCATION),
+    ('no-allocation', False, changed(None, {'host': 'compute-2'},
+                                     **NO_ALLOCATION)),
+    ('no-allocation', False, {**NO_RESERVATION, **NO_ALLOCATION}),
+    ('wrong-allocation', True, {'allocations': {'server-1': {'row-2'}}}),
+    ('wrong-allocation', True, {'allocations': {'server-1': {'node-1'}}}),
+    ('wrong-allocation', False,
+     {'allocations': {'server-1': {'row-1', 'row-2'}}}),
+    ('wrong-allocation', False, changed(
+        None, {'host': 'compute-2'},
+        allocations={'server-1': {'row-2'}})),
+    ('wrong-allocation', False, {**PER_NODE, 'allocations': {
+        'server-1': {'row-2'}}}),
+    ('wrong-allocation', True, STRANGER),
+    # Of a virtual machine's host as well.
+    ('wrong-allocation', False, {'allocations': {'gone': {'row-2', 'kvm'}}}),
+    # Its machine is held, or deployed.
+    ('wrong-allocation', False, NO_SERVER),
+    ('wrong-allocation', False, {**NO_SERVER, **NO_RESERVATION}),
+    ('wrong-allocation', False, {**NO_SERVER, **NO_MACHINE}),
+    ('stale-row', True, PROVIDER),
+    ('stale-row', False, {'rows': {'node-1': Row('compute-1', 'node-1')}}),
+]
+
+
+@pytest.mark.parametrize(('kind', 'repaired', 'changes'), REPAIRS)
+def test_repairs(kind, repaired, changes):
+    read = cloud(**changes)
+    finding, = [each for each in audit.find(read) if each.kind == kind]
+    assert audit.KINDS[kind].repair.may(read, finding) == repaired
+
+
+def test_every_repair_is_in_the_table():
+    assert {each[0] for each in REPAIRS} == {
+        name for name, kind in audit.KINDS.items() if kind.repair}
+
+
+@pytest.mark.parametrize(('extra_specs', 'image', 'resources'), [
+    ({}, {'id': 'x'}, {'VCPU': 2, 'MEMORY_MB': 512, 'DISK_GB': 14}),
+    ({}, '', {'VCPU': 2, 'MEMORY_MB': 512, 'DISK_GB': 4}),
+    ({'resources:VCPU': '0', 'resources:MEMORY_MB': '0',
+      'resources:DISK_GB': '0', 'resources:CUSTOM_GOLD': '1',
+      'trait:CUSTOM_GOLD': 'required', 'capabilities:x': '1'}, '',
+     {'CUSTOM_GOLD': 1}),
+    ({'resources1:DISK_GB': '1', 'resources_a:DISK_GB': '2'}, '',
+     {'VCPU': 2, 'MEMORY_MB': 512, 'DISK_GB': 3}),
+])
+def test_resources_of_an_allocation(extra_specs, image, resources):
+    flavor = {'vcpus': 2, 'ram': 512, 'disk': 10, 'ephemeral': 2,
+              'swap': 1025, 'extra_specs': extra_specs}
+    assert repairs.resources_of({'flavor': flavor, 'image': image}) == resources
