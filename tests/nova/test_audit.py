@@ -10,6 +10,7 @@ from nova import context
 from nova import objects
 import openstack.proxy
 
+from ironic_reservations.osc import repairs
 from tests import command
 from tests.nova import base
 from tests.nova import faults
@@ -54,15 +55,52 @@ class TestCase(Command, faults.TestCase):
             (tuple(each.values()) for each in found), key=str))
         self.assertEqual(1 if found else 0, done.returncode)
 
+    def repair(self, *args):
+        """What was done, by kind, the instance's UUID and the node.
+
+        No machine is told of it, and a second time there is nothing to do.
+        """
+        wire = faults.Wire(self.ironic)
+        wire.url = self.ironic.url
+        with wire:
+            done = self.command('audit', '--repair', *args)
+            self.assertTrue(done.stdout, done.stderr)
+            before = self.everything()
+            again = self.command('audit', '--repair', *args)
+            self.assertEqual(before, self.everything())
+        self.assertEqual(set(), {
+            (method, path) for method, path, _ in wire.requests
+            if method != 'GET' and not path.startswith('/v1/reservations')})
+        found = json.loads(done.stdout)
+        left = [each for each in found if each['What to Do'] != 'nothing']
+        for each in done, again:
+            self.assertEqual(1 if left else 0, each.returncode)
+        self.assertEqual(
+            [each['Kind'] for each in left],
+            [each['Kind'] for each in json.loads(again.stdout)])
+        return {(each['Kind'], each['Instance'], each['Node']):
+                each['Repair'] for each in found}
+
+    def everything(self):
+        """All of Ironic's nodes, the reservations and the allocations."""
+        # Conductors write these of nodes that are at rest, too.
+        passing = 'updated_at', 'power_state', 'reservation'
+        return ([{name: value for name, value in node.to_dict().items()
+                  if name not in passing} for node in self.ironic.nodes()],
+                self.ironic.reservations(),
+                {name: self.placement.get(
+                    f'/resource_providers/{provider}/allocations').body
+                 for name, provider in self.providers().items()})
+
     def name(self, server):
         return self.ironic.node_of(server).name
 
-    def allocate(self, consumer, host):
-        """Give a consumer an allocation of a host's provider alone."""
+    def allocate(self, consumer, *hosts):
+        """Give a consumer an allocation of these hosts' providers alone."""
         path = f'/allocations/{consumer}'
         before = self.placement.get(path, version='1.28').body
         body = {'allocations': {self.providers()[host]: {
-                    'resources': {'CUSTOM_GOLD': 1}}},
+                    'resources': {'CUSTOM_GOLD': 1}} for host in hosts},
                 'consumer_generation': before.get('consumer_generation'),
                 'project_id': before.get('project_id', 'project'),
                 'user_id': before.get('user_id', 'user')}
@@ -147,6 +185,188 @@ class TestOneRow(TestCase):
              unavailable['node_name'], None))
         self.assert_found(no_server, host='compute-2')
 
+    def test_repair(self):
+        flavor = self.flavor()
+        servers = forgotten, bare, moved = [
+            self.boot(flavor, host='compute-1') for _ in range(3)]
+        self.run_periodic()
+        before = self.everything()
+        spec = self.spec(forgotten)
+        self.sql('DELETE FROM reservations WHERE instance_uuid = :i',
+                 i=forgotten['id'])
+        self.placement.delete(f'/allocations/{bare["id"]}')
+        self.allocate(moved['id'], 'compute-2')
+        gone = str(uuid.uuid4())
+        self.allocate(gone, 'compute-1')
+        held = self.hold(resource_class='gold', host='compute-2')
+        free = next(node for node in self.ironic.nodes()
+                    if not node.instance_id)
+        self.provide(free)
+        self.assertEqual({
+            ('no-reservation', forgotten['id'], self.name(forgotten)):
+                'done: host compute-1 holds it again',
+            ('no-allocation', bare['id'], self.name(bare)):
+                'done: allocated from the provider of host compute-1',
+            ('wrong-allocation', moved['id'], self.name(moved)):
+                'done: allocated from the provider of host compute-1',
+            ('wrong-allocation', gone, None): 'done: deleted',
+            ('no-server', held['instance_uuid'], held['node_name']):
+                'done: its lease is ended',
+            ('stale-row', None, free.name): 'done: its provider is deleted',
+        }, self.repair())
+        after = self.everything()
+        self.assertEqual(*({each: sorted(found[2][each]['allocations'])
+                            for each in found[2]} for found in (before, after)))
+        # What the API does not show of the image and the flavor is not there.
+        again = self.spec(forgotten)
+        self.assertEqual({'id': self.plain_image}, again['image'])
+        self.assertEqual({}, {
+            name: value for name, value in again.items()
+            if value != spec.get(name) and name != 'image'})
+        self.act(forgotten, 'reboot', 'ACTIVE', type='HARD')
+        for server in servers:
+            self.delete(server)
+        self.hold(candidate_nodes=[held['node_uuid']])
+
+    @base.long
+    def test_left(self):
+        """Somebody must have a look at it first."""
+        flavor = self.flavor()
+        failed, lost, between, taken, deleted = [
+            self.boot(flavor, host='compute-1') for _ in range(5)]
+        self.run_periodic()
+        self.sql("UPDATE nodes SET provision_state = 'deploy failed' "
+                 'WHERE instance_uuid = :i', i=failed['id'])
+        self.sql('DELETE FROM reservations WHERE instance_uuid = :i',
+                 i=lost['id'])
+        node = self.ironic.node_of(lost).id
+        self.sql("UPDATE nodes SET instance_uuid = NULL, provision_state = "
+                 "'available' WHERE instance_uuid = :i", i=lost['id'])
+        self.allocate(between['id'], 'compute-1', 'compute-2')
+        self.ironic.http.patch(
+            f'/v1/reservations/{taken["id"]}', json=[
+                {'op': 'replace', 'path': '/host', 'value': 'compute-2'}],
+        ).raise_for_status()
+        name = self.name(deleted)
+        self.stop_compute('compute-1')
+        service, = self.api.get_services(host='compute-1',
+                                         binary='nova-compute')
+        self.api.put_service_force_down(service['id'], True)
+        self.delete(deleted)
+        lapsed = self.hold(resource_class='gold', expires_in=60)
+        self.lapse(lapsed['instance_uuid'])
+        self.ironic.baremetal.patch_node(lapsed['node_uuid'], [
+            {'op': 'add', 'path': '/instance_info/image_source',
+             'value': 'x'}])
+        unavailable = self.hold(resource_class='gold')
+        self.ironic.baremetal.set_node_provision_state(
+            unavailable['node_uuid'], 'manage')
+        orphan = next(node for node in self.ironic.nodes()
+                      if not node.instance_id)
+        self.ironic.baremetal.set_node_provision_state(orphan, 'active')
+        self.ironic.settle([orphan], provision_state='active')
+        before = self.everything()
+        self.assertEqual(dict.fromkeys([
+            ('failed', failed['id'], self.name(failed)),
+            ('no-reservation', lost['id'], None),
+            ('wrong-allocation', between['id'], self.name(between)),
+            ('wrong-host', taken['id'], self.name(taken)),
+            ('no-server', deleted['id'], name),
+            ('lapsed-touched', lapsed['instance_uuid'], lapsed['node_name']),
+            ('unavailable', unavailable['instance_uuid'],
+             unavailable['node_name']),
+            ('orphan-node', None, orphan.name)], 'left'), self.repair())
+        self.assertEqual(before, self.everything())
+
+    @base.long
+    def test_refused(self):
+        """By the services, as long as something is in the way."""
+        flavor = self.flavor()
+        locked, bare = [self.boot(flavor, host='compute-1') for _ in range(2)]
+        self.run_periodic()
+        self.sql('DELETE FROM reservations WHERE instance_uuid = :i',
+                 i=locked['id'])
+        lock = 'UPDATE nodes SET reservation = :by WHERE instance_uuid = :i'
+        self.sql(lock, by='conductor', i=locked['id'])
+        self.placement.delete(f'/allocations/{bare["id"]}')
+        # A touched one stays.
+        held = self.hold(resource_class='gold', host='compute-2')
+        self.ironic.baremetal.patch_node(held['node_uuid'], [
+            {'op': 'add', 'path': '/instance_info/image_source',
+             'value': 'x'}])
+        free = next(node for node in self.ironic.nodes()
+                    if not node.instance_id)
+        self.provide(free)
+        self.allocate(str(uuid.uuid4()), free.name)
+        really = repairs.resources_of
+
+        def resources_of(server):
+            # Its host is a moment quicker.
+            self.allocate(bare['id'], 'compute-1')
+            return really(server)
+
+        self.useFixture(fixtures.MonkeyPatch(
+            'ironic_reservations.osc.repairs.resources_of', resources_of))
+        results = self.repair()
+        self.assertEqual('done: its lease is ended', results.pop((
+            'no-server', held['instance_uuid'], held['node_name'])))
+        for what, words in (
+                (('no-reservation', locked['id'], self.name(locked)),
+                 'is locked by a conductor'),
+                (('no-allocation', bare['id'], self.name(bare)),
+                 'consumer generation conflict'),
+                (('stale-row', None, free.name),
+                 'Unable to delete resource provider')):
+            result = results.pop(what)
+            self.assertTrue(result.startswith('failed: '), result)
+            self.assertIn(words, result)
+        self.assertEqual({}, results)
+        self.sql(lock, by=None, i=locked['id'])
+        self.assertEqual(
+            'done: host compute-1 holds it again', self.repair(
+                '--host', 'compute-1')[
+                    'no-reservation', locked['id'], self.name(locked)])
+
+    @base.long
+    def test_repair_of_what_changes(self):
+        """It is left alone, and what was done is said whatever happens."""
+        server = self.boot(self.flavor(), host='compute-1')
+        self.sql('DELETE FROM reservations WHERE instance_uuid = :i',
+                 i=server['id'])
+        wire = faults.Wire(self.ironic)
+        wire.url = self.ironic.url
+        one = f'/v1/reservations/{server["id"]}'
+        stop = {'server': server['id'], 'name': self.name(server)}
+        self.useFixture(wire).on(
+            'GET', one, faults.before(lambda: self.act(
+                server, 'os-stop', 'SHUTOFF')))
+        # It is at rest again, and adopted; then Ironic does not answer.
+        wire.on('POST', '/v1/reservations', faults.after(
+            lambda: wire.on('GET', '/v1/.*', faults.cut, times=100)))
+        done = self.command('audit', '--repair')
+        self.assertEqual((1, ''), (done.returncode, done.stdout))
+        self.assertIn(
+            'no-reservation, instance {server}, node {name}: done: host '
+            'compute-1 holds it again'.format(**stop), done.stderr)
+        wire.heal()
+        self.assert_found()
+
+    def spec(self, server):
+        response = self.ironic.http.get(f'/v1/reservations/{server["id"]}')
+        response.raise_for_status()
+        return response.json()['request_spec']
+
+    def provide(self, node):
+        """A provider as Nova makes one for a row of a node."""
+        for method, path, body in (
+                ('post', '', {'uuid': node.id, 'name': node.name}),
+                ('put', f'/{node.id}/inventories', {
+                    'resource_provider_generation': 0,
+                    'inventories': {'CUSTOM_GOLD': {'total': 1}}})):
+            response = getattr(self.placement, method)(
+                f'/resource_providers{path}', body, version='1.28')
+            self.assertEqual(200, response.status, response.content)
+
     @base.long
     def test_virtual_machines(self):
         """They need no machine."""
@@ -225,6 +445,10 @@ class TestRowPerNode(TestCase):
         self.assert_found(*expected)
         self.assert_found(*expected, host='compute-1')
         self.assert_found(host='compute-2')
+        before = self.everything()
+        self.assertEqual(dict.fromkeys((each[:3] for each in expected),
+                                       'left'), self.repair())
+        self.assertEqual(before, self.everything())
 
         # Nova deletes it from its database alone.
         self.stop_compute('compute-1')
@@ -248,9 +472,14 @@ class TestRowPerNode(TestCase):
         stale = 'stale-row', None, name, 'compute-2'
         self.assert_found(stale, host='compute-2')
         self.assert_found(stale, orphan, *expected[1::2])
+        # The host itself does it.
+        self.assertEqual('left', self.repair()[stale[:3]])
         # Its row has gone, and its provider has not.
         [row] = [row for row in objects.ComputeNodeList.get_all(ctxt)
                  if row.hypervisor_hostname == free]
         row.destroy()
         self.assert_found(('stale-row', None, name, None), orphan,
                           *expected[1::2])
+        left = {each[:3]: 'left' for each in (orphan, *expected[1::2])}
+        self.assertEqual({stale[:3]: 'done: its provider is deleted', **left},
+                         self.repair())
