@@ -484,7 +484,8 @@ class AuditReservation(command.Lister):
                             repairs.PLACEMENT)
             return repairs.Now(Cloud(
                 nodes={node: cloud.nodes[node]}, rows=cloud.rows | row,
-                providers={node} if provider else set()), None, None, ironic)
+                providers={node} if provider else set()),
+                None, None, None, ironic)
         try:
             held = reservation.request(
                 self, 'GET', f'{reservation.PATH}/{instance}', auth=ironic)
@@ -507,7 +508,7 @@ class AuditReservation(command.Lister):
             {instance: _reservation(held)} if held else {},
             {each['uuid']: _node(each) for each in nodes}, cloud.rows,
             allocations={instance: set(allocations['allocations'])}),
-            server, allocations, ironic)
+            held, server, allocations, ironic)
 
     def _read(self, host, ironic):
         """Return a Cloud as it is now.

@@ -10,6 +10,7 @@ allocations is not deleted.
 """
 
 import collections
+import datetime
 import re
 import typing
 
@@ -30,12 +31,14 @@ class Now(typing.NamedTuple):
     """What concerns one finding, read right before it is repaired.
 
     :param cloud: audit.Cloud with only that.
+    :param held: the reservation as our API has it; None without one.
     :param server: the server as Nova's API has it; None without one.
     :param allocations: what Placement answers for the consumer.
     :param auth: how to log in to Ironic; see ``audit.auth_of_ironic``.
     """
 
     cloud: typing.Any
+    held: dict | None
     server: dict | None
     allocations: dict | None
     auth: typing.Any
@@ -117,6 +120,10 @@ def end_lease(cmd, now, finding):
     Unlike a deletion this gives back only a node on which nothing was begun,
     and a host that is building all the same learns it before it writes.
     """
+    ends = now.held['expires_at']
+    if ends and (datetime.datetime.fromisoformat(ends)
+                 <= datetime.datetime.now(datetime.UTC)):
+        raise Refusal('its lease is over, but something was begun on the node')
     reservation.request(
         cmd, 'PATCH', f'{reservation.PATH}/{finding.instance}'
                       f'?host={finding.host}', auth=now.auth,

@@ -190,7 +190,7 @@ class TestOneRow(TestCase):
         servers = forgotten, bare, moved = [
             self.boot(flavor, host='compute-1') for _ in range(3)]
         self.run_periodic()
-        before = self.everything()
+        allocations = [self.allocations(each) for each in servers]
         spec = self.spec(forgotten)
         self.sql('DELETE FROM reservations WHERE instance_uuid = :i',
                  i=forgotten['id'])
@@ -214,9 +214,8 @@ class TestOneRow(TestCase):
                 'done: its lease is ended',
             ('stale-row', None, free.name): 'done: its provider is deleted',
         }, self.repair())
-        after = self.everything()
-        self.assertEqual(*({each: sorted(found[2][each]['allocations'])
-                            for each in found[2]} for found in (before, after)))
+        self.assertEqual(allocations, [self.allocations(each)
+                                       for each in servers])
         # What the API does not show of the image and the flavor is not there.
         again = self.spec(forgotten)
         self.assertEqual({'id': self.plain_image}, again['image'])
@@ -239,7 +238,6 @@ class TestOneRow(TestCase):
                  'WHERE instance_uuid = :i', i=failed['id'])
         self.sql('DELETE FROM reservations WHERE instance_uuid = :i',
                  i=lost['id'])
-        node = self.ironic.node_of(lost).id
         self.sql("UPDATE nodes SET instance_uuid = NULL, provision_state = "
                  "'available' WHERE instance_uuid = :i", i=lost['id'])
         self.allocate(between['id'], 'compute-1', 'compute-2')
@@ -288,6 +286,7 @@ class TestOneRow(TestCase):
                  i=locked['id'])
         lock = 'UPDATE nodes SET reservation = :by WHERE instance_uuid = :i'
         self.sql(lock, by='conductor', i=locked['id'])
+        self.addCleanup(self.sql, lock, by=None, i=locked['id'])
         self.placement.delete(f'/allocations/{bare["id"]}')
         # A touched one stays.
         held = self.hold(resource_class='gold', host='compute-2')
@@ -298,6 +297,13 @@ class TestOneRow(TestCase):
                     if not node.instance_id)
         self.provide(free)
         self.allocate(str(uuid.uuid4()), free.name)
+        # Its consumer is a migration, in the middle of which Nova may be.
+        moving = str(uuid.uuid4())
+        objects.Migration(
+            context.get_admin_context(), uuid=moving, status='migrating',
+            migration_type='migration', instance_uuid=bare['id'],
+            source_compute='compute-2', dest_compute='compute-1').create()
+        self.allocate(moving, 'compute-2')
         really = repairs.resources_of
 
         def resources_of(server):
@@ -308,24 +314,28 @@ class TestOneRow(TestCase):
         self.useFixture(fixtures.MonkeyPatch(
             'ironic_reservations.osc.repairs.resources_of', resources_of))
         results = self.repair()
-        self.assertEqual('done: its lease is ended', results.pop((
-            'no-server', held['instance_uuid'], held['node_name'])))
+        no_server = 'no-server', held['instance_uuid'], held['node_name']
+        self.assertEqual('done: its lease is ended', results.pop(no_server))
         for what, words in (
                 (('no-reservation', locked['id'], self.name(locked)),
                  'is locked by a conductor'),
                 (('no-allocation', bare['id'], self.name(bare)),
                  'consumer generation conflict'),
+                (('wrong-allocation', moving, None), 'that of a migration'),
                 (('stale-row', None, free.name),
                  'Unable to delete resource provider')):
             result = results.pop(what)
             self.assertTrue(result.startswith('failed: '), result)
             self.assertIn(words, result)
         self.assertEqual({}, results)
+        self.assertEqual(
+            {no_server: 'failed: its lease is over, but something was begun '
+                        'on the node'}, self.repair('--host', 'compute-2'))
         self.sql(lock, by=None, i=locked['id'])
         self.assertEqual(
-            'done: host compute-1 holds it again', self.repair(
-                '--host', 'compute-1')[
-                    'no-reservation', locked['id'], self.name(locked)])
+            {('no-reservation', locked['id'], self.name(locked)):
+                'done: host compute-1 holds it again'},
+            self.repair('--host', 'compute-1'))
 
     @base.long
     def test_repair_of_what_changes(self):

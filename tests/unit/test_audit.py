@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What disagrees, and what does not, by what the four services say."""
 
+import types
+
 import pytest
 
 from ironic_reservations.osc import audit
@@ -298,4 +300,16 @@ def test_every_repair_is_in_the_table():
 def test_resources_of_an_allocation(extra_specs, image, resources):
     flavor = {'vcpus': 2, 'ram': 512, 'disk': 10, 'ephemeral': 2,
               'swap': 1025, 'extra_specs': extra_specs}
-    assert repairs.resources_of({'flavor': flavor, 'image': image}) == resources
+    server = {'flavor': flavor, 'image': image}
+    assert repairs.resources_of(server) == resources
+
+
+def test_row_in_a_cell_that_does_not_answer():
+    service = types.SimpleNamespace(status='UNKNOWN')
+    sdk = types.SimpleNamespace(
+        compute=types.SimpleNamespace(services=lambda: [service]))
+    command = types.SimpleNamespace(app=types.SimpleNamespace(
+        client_manager=types.SimpleNamespace(sdk_connection=sdk)))
+    with pytest.raises(repairs.Refusal, match='a cell does not answer'):
+        repairs.delete_provider(command, None, audit.Finding(
+            'stale-row', None, 'free', None))
