@@ -24,7 +24,7 @@ PLACEMENT = '1.28'
 
 
 class Refusal(Exception):
-    """Something that was read last speaks against a repair."""
+    """Something that is so right now speaks against a repair."""
 
 
 class Now(typing.NamedTuple):
@@ -58,14 +58,16 @@ class Repair(typing.NamedTuple):
 
 
 def placement(cmd, method, path, **kwargs):
-    """Send one request to Placement and return the answer.
+    """Send one request to Placement.
 
-    :raises: SDKException when it is refused.
+    :raises: Refusal when it is a conflict, SDKException after other errors.
     """
     response = cmd.app.client_manager.sdk_connection.placement.request(
         path, method, microversion=PLACEMENT, **kwargs)
+    if response.status_code == 409:
+        # The SDK does not find the reason in it.
+        raise Refusal(response.json()['errors'][0]['detail'].strip())
     sdk_exc.raise_from_response(response)
-    return response
 
 
 # A reservation.

@@ -9,6 +9,7 @@ import fixtures
 from nova import context
 from nova import objects
 import openstack.proxy
+import requests
 
 from ironic_reservations.osc import repairs
 from tests import command
@@ -340,26 +341,36 @@ class TestOneRow(TestCase):
     @base.long
     def test_repair_of_what_changes(self):
         """It is left alone, and what was done is said whatever happens."""
-        server = self.boot(self.flavor(), host='compute-1')
-        self.sql('DELETE FROM reservations WHERE instance_uuid = :i',
-                 i=server['id'])
+        servers = second, first = [
+            self.boot(self.flavor(), host='compute-1') for _ in range(2)]
+        self.sql('DELETE FROM reservations')
         wire = faults.Wire(self.ironic)
         wire.url = self.ironic.url
-        one = f'/v1/reservations/{server["id"]}'
-        stop = {'server': server['id'], 'name': self.name(server)}
-        self.useFixture(wire).on(
-            'GET', one, faults.before(lambda: self.act(
-                server, 'os-stop', 'SHUTOFF')))
-        # It is at rest again, and adopted; then Ironic does not answer.
+
+        def adopt():
+            # Somebody else does it, on another wire.
+            requests.post(
+                f'{self.wire.url}/v1/reservations?adopt=true',
+                json={'instance_uuid': first['id'], 'host': 'compute-1'},
+                timeout=60).raise_for_status()
+
+        self.useFixture(wire).on('GET', f'/v1/reservations/{first["id"]}',
+                                 faults.before(adopt))
+        # Then Ironic does not answer any more.
         wire.on('POST', '/v1/reservations', faults.after(
-            lambda: wire.on('GET', '/v1/.*', faults.cut, times=100)))
+            lambda: wire.on('GET', '/v1/reservations', faults.cut, times=99)))
         done = self.command('audit', '--repair')
         self.assertEqual((1, ''), (done.returncode, done.stdout))
-        self.assertIn(
-            'no-reservation, instance {server}, node {name}: done: host '
-            'compute-1 holds it again'.format(**stop), done.stderr)
+        for server, result in (
+                (first, 'gone'),
+                (second, 'done: host compute-1 holds it again')):
+            self.assertIn(
+                f'no-reservation, instance {server["id"]}, node '
+                f'{self.ironic.node_of(server).id}: {result}', done.stderr)
         wire.heal()
         self.assert_found()
+        self.assertEqual({each['id'] for each in servers}, {
+            each['instance_uuid'] for each in self.ironic.reservations()})
 
     def spec(self, server):
         response = self.ironic.http.get(f'/v1/reservations/{server["id"]}')

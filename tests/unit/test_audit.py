@@ -249,6 +249,9 @@ REPAIRS = [
       for state in ('available', 'manageable', 'deploy failed', 'error')),
     ('no-reservation', False, {**NO_RESERVATION, **NO_MACHINE}),
     ('no-reservation', False, {**PER_NODE, **NO_RESERVATION}),
+    ('no-reservation', False, changed(
+        {'row': 'node-1'}, **NO_RESERVATION,
+        rows={'node-1': Row('compute-1', 'node-1')})),
     ('no-reservation', False, changed(NOWHERE, **NO_RESERVATION)),
     ('no-allocation', True, NO_ALLOCATION),
     ('no-allocation', False, changed(None, {'host': 'compute-2'},
