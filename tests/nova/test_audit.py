@@ -303,7 +303,8 @@ class TestOneRow(TestCase):
         objects.Migration(
             context.get_admin_context(), uuid=moving, status='migrating',
             migration_type='migration', instance_uuid=bare['id'],
-            source_compute='compute-2', dest_compute='compute-1').create()
+            source_compute='compute-2', dest_compute='compute-1',
+            project_id='project', user_id='user').create()
         self.allocate(moving, 'compute-2')
         really = repairs.resources_of
 
@@ -330,8 +331,8 @@ class TestOneRow(TestCase):
             self.assertIn(words, result)
         self.assertEqual({}, results)
         self.assertEqual(
-            {no_server: 'failed: its lease is over, but something was begun '
-                        'on the node'}, self.repair('--host', 'compute-2'))
+            'failed: its lease is over, but something was begun on the node',
+            self.repair('--host', 'compute-2')[no_server])
         self.sql(lock, by=None, i=locked['id'])
         self.assertEqual(
             {('no-reservation', locked['id'], self.name(locked)):
