@@ -73,7 +73,7 @@ class MoveReservation(command.Lister):
                 servers)))
             results = {each: self._give(each, source, target, auth)
                        if each in held else
-                       'stays: no reservation, so let its host adopt it'
+                       'stays: it has no reservation, see audit'
                        if each in servers else
                        f'stays: not of host {source}' for each in asked}
             given = {each for each, result in results.items()

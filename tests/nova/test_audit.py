@@ -162,6 +162,7 @@ class TestOneRow(TestCase):
         self.assert_found(expected[-1], host='compute-2')
         self.assert_found(host='compute-3')
 
+    @base.long
     def test_nodes(self):
         """Of which Nova knows nothing."""
         baremetal = self.ironic.baremetal
@@ -397,6 +398,7 @@ class TestOneRow(TestCase):
         self.boot(self.flavor(None), host='compute-3')
         self.assert_found()
 
+    @base.long
     def test_what_changes_while_it_is_read(self):
         flavor = self.flavor()
         server = self.boot(flavor)
@@ -433,6 +435,7 @@ class TestOneRow(TestCase):
             self.assertIn(line + '\n', done.stderr)
         self.assertNotIn('read again', done.stderr)
 
+    @base.long
     def test_nova_or_placement_cannot_be_read(self):
         gone = f'http://127.0.0.1:{services.free_port()}'
         for name, url in (('COMPUTE', gone), ('PLACEMENT', gone),
@@ -455,6 +458,7 @@ class TestRowPerNode(TestCase):
 
     fleet = [{**faults.NODE, 'name': f'node-{number}'} for number in range(3)]
 
+    @base.long
     def test_before_and_after_a_switch(self):
         self.start_compute('compute-1', reservations={'mode': 'per_node'})
         # Rows without servers are no obstacle.

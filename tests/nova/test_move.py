@@ -69,8 +69,8 @@ class TestMove(test_audit.Command, test_takeover.TestCase):
             'ironic_reservations.osc.move.PATIENCE', 3))
         self.give(others, THIRD)
         self.assertEqual(
-            {lost['id']: 'stays: no reservation, so let its host adopt it',
-             others['id']: 'stays: no reservation, so let its host adopt it',
+            {lost['id']: 'stays: it has no reservation, see audit',
+             others['id']: 'stays: it has no reservation, see audit',
              moved['id']: f'stays: {SECOND} has not taken it over; is it in '
                           'another cell?',
              deleted['id']: f'deleted: {SECOND} tears it down'},
