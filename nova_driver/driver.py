@@ -89,7 +89,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         self.host = None
         self.reservations = client.Client(lambda: self.ironic_connection)
         self.builds = self.mode = self.report = None
-        self.adoption = self.takeover = self._worker = self._lease = None
+        self.adoption = self.takeover = self._worker = self.lease = None
         # Whether Nova still initializes the instances that it has found when
         # it started, and what it is told of them then, by UUID.
         self._starting, self._power_states = True, {}
@@ -104,10 +104,10 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         # Not CONF.host, because tests run several hosts in one process.
         self.host = host
         if CONF.reservations.standby:
-            self._lease = lease.Lease(host, self.reservations)
-            self._lease.win()
+            self.lease = lease.Lease(host, self.reservations)
+            self.lease.win()
             # The connection has just been used, and stays.
-            self._lease.fence(self.ironic_connection)
+            self.lease.fence(self.ironic_connection)
         self.builds = builds.Builds(self.reservations, host)
         self.mode = mode.Mode(host, self.reservations)
         self.report = report.Report(host, self.reservations)
@@ -145,8 +145,8 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         if self._worker is not None:
             self._worker.stop()
         super().cleanup_host(host)
-        if self._lease is not None:
-            self._lease.give_up()
+        if self.lease is not None:
+            self.lease.give_up()
 
     def _carriers(self):
         """The nodes of a host with a row per node, by their instances."""

@@ -184,13 +184,14 @@ class Lease:
         :param prepared: the request that is about to be sent.
         """
         with self._renewed:
-            if not self._is_live():
+            if not self.is_live():
                 LOG.warning('The lease of host %s is over: writing to Ironic '
                             'waits until it is renewed.', self._host)
-                self._renewed.wait_for(self._is_live)
+                self._renewed.wait_for(self.is_live)
         return prepared
 
-    def _is_live(self):
+    def is_live(self):
+        """Whether certainly nobody else is the host, by this clock."""
         return time.monotonic() < self._until
 
     def _end(self, why):
