@@ -136,6 +136,9 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         """What a thread of the driver's own does, now and then."""
         if self._starting:
             return
+        if self.lease is not None:
+            # What another process has done since must not be done again.
+            self.lease.wait()
         if self.adoption:
             self.adoption.go_on()
         if self.mode.known:

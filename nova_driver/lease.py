@@ -159,6 +159,10 @@ class Lease:
         """
         send = connection.request
 
+        def waited_for(prepared):
+            self.wait()
+            return prepared
+
         @functools.wraps(send)
         def request(url, method, *args, **kwargs):
             fenced = url.startswith(client.RESERVATIONS)
@@ -170,7 +174,7 @@ class Lease:
                 kwargs[where] = {**kwargs[where], 'holder': self._holder}
             # keystoneauth repeats requests by itself, and calls this before
             # each of them. It does not for those that it sends to Keystone.
-            response = send(url, method, *args, requests_auth=self._wait,
+            response = send(url, method, *args, requests_auth=waited_for,
                             **kwargs)
             if fenced and response.status_code == 412:
                 self._end(response.text)
@@ -178,17 +182,13 @@ class Lease:
 
         connection.request = request
 
-    def _wait(self, prepared):
-        """Wait until this process is certainly the host.
-
-        :param prepared: the request that is about to be sent.
-        """
+    def wait(self):
+        """Wait until this process is certainly the host."""
         with self._renewed:
             if not self.is_live():
                 LOG.warning('The lease of host %s is over: writing to Ironic '
                             'waits until it is renewed.', self._host)
                 self._renewed.wait_for(self.is_live)
-        return prepared
 
     def is_live(self):
         """Whether certainly nobody else is the host, by this clock."""

@@ -26,12 +26,12 @@ class Wire(fixtures.Fixture):
     Nova has an address of Ironic that nobody else uses.
 
     :ivar requests: what Nova has sent: method, path and body
-    :ivar queries: the parameters of each of them
+    :ivar calls: the same, with the parameters of the query
     """
 
     def __init__(self, ironic):
         self.url = f'http://localhost:{ironic.port}'
-        self.requests, self.queries = [], []
+        self.requests, self.calls = [], []
         self._faults = []
 
     def _setUp(self):
@@ -51,8 +51,9 @@ class Wire(fixtures.Fixture):
     def _fault(self, request):
         url = urllib.parse.urlsplit(request.url)
         path, body = url.path, json.loads(request.body or 'null')
-        self.queries.append(dict(urllib.parse.parse_qsl(url.query)))
         self.requests.append((request.method, path, body))
+        self.calls.append((request.method, path, body,
+                           dict(urllib.parse.parse_qsl(url.query))))
         for fault in self._faults:
             method, pattern, host, do, left = fault
             if (re.fullmatch(method, request.method)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several processes with the name of one host, of which one is it."""
 
+import threading
 import uuid
 
 import fixtures
@@ -82,9 +83,7 @@ class TestStandby(faults.TestCase):
 
     def writes(self):
         """Writes to Ironic that were sent: method, path, body and query."""
-        return [(method, path, body, query) for (method, path, body), query
-                in zip(self.wire.requests, self.wire.queries)
-                if method != 'GET']
+        return [each for each in self.wire.calls if each[0] != 'GET']
 
     # Winning
 
@@ -212,6 +211,9 @@ class TestStandby(faults.TestCase):
         self.wait_for(lambda: self.assertEqual(1, self.log.count(WAITS)))
         self.act(another, 'os-stop')
         self.wait_for(lambda: self.assertEqual(2, self.log.count(WAITS)))
+        # Nor does the driver's own thread go on.
+        threading.Thread(target=driver.work, daemon=True).start()
+        self.wait_for(lambda: self.assertEqual(3, self.log.count(WAITS)))
         # Neither has come to the wire; reading goes on.
         self.assertFalse(healed.reached)
         self.assertEqual(server['id'], driver.reservations.get(
