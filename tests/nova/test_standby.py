@@ -304,7 +304,8 @@ class TestStandby(faults.TestCase):
     def test_clean_stop(self):
         driver = self.start()
         self.stop_compute(HOST)
-        self.assertEqual([], self.leases())
+        # Nova's fixtures do not wait until it has stopped.
+        self.wait_for(lambda: self.assertEqual([], self.leases()))
         # A renewal that is late does not take the lease again.
         self.assertFalse(driver.lease.renew())
         self.assertEqual([], self.leases())
@@ -316,7 +317,7 @@ class TestStandby(faults.TestCase):
         self.start()
         self.wire.on(*GIVE_UP, faults.cut)
         self.stop_compute(HOST)
-        self.assertIn('cannot be given up', self.log)
+        self.wait_for(lambda: self.assertIn('cannot be given up', self.log))
         self.assertEqual(1, len(self.leases()))
 
     def test_stop_while_waiting(self):
