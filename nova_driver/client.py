@@ -5,6 +5,7 @@ import contextlib
 import datetime
 import json
 import time
+import urllib.parse
 
 from keystoneauth1 import exceptions as ksa_exc
 from nova import exception
@@ -27,6 +28,9 @@ _PAGE = 1000
 #: How those constraints begin in an explanation that the host has added to
 #: the user's.
 _PARTITION = ('conductor_group=', 'shard=')
+
+#: Where reservations are, and below that the leases of hosts.
+RESERVATIONS, HOSTS = '/reservations', '/hosts'
 
 #: Every answer of Ironic's API has this header, except its 404 to a path that
 #: it does not know.
@@ -254,6 +258,24 @@ class Client:
         return self._parsed(response)['capacity'], int(
             response.headers.get('Age', 0))
 
+    def be_host(self, host, holder, ttl):
+        """Have a process hold a host's lease, or renew it, in one try.
+
+        :param holder: UUID of the process.
+        :param ttl: for how many seconds from now.
+        :raises: Conflict while another holds it; Refused, Unavailable.
+        """
+        # An answer that comes later than this is of little use.
+        self._call('PUT', _lease_of(host), timeout=ttl / 3,
+                   json={'holder': holder, 'ttl': ttl})
+
+    def leave_host(self, host, holder):
+        """Give a host's lease up, in one try.
+
+        :raises: NotFound, Refused, Unavailable.
+        """
+        self._call('DELETE', _lease_of(host), params={'holder': holder})
+
     def is_present(self):
         """Ask whether this Ironic has /v1/reservations.
 
@@ -280,7 +302,7 @@ class Client:
         return self._parsed(response)
 
     def _send(self, method, path='', **kwargs):
-        return self._send_to(method, f'/reservations{path}', **kwargs)
+        return self._send_to(method, f'{RESERVATIONS}{path}', **kwargs)
 
     def _send_to(self, method, path, **kwargs):
         try:
@@ -324,6 +346,10 @@ class Client:
         if status in (400, 413):
             raise Refused(message)
         raise Unavailable(f'{message} (HTTP {status})', busy=status >= 500)
+
+
+def _lease_of(host):
+    return f'{HOSTS}/{urllib.parse.quote(host, safe="")}'
 
 
 def _fault(body):

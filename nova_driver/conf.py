@@ -39,6 +39,17 @@ reservations_opts = [
              'need not be as long as a build. At most [reservations] '
              'max_lease in ironic.conf.'),
     cfg.BoolOpt(
+        'standby', default=False,
+        help='Be this compute host only while no other process is it. Any '
+             'number of nova-compute may then be started with the same '
+             '[DEFAULT] host, on as many machines: one works, and another '
+             'takes its place when it dies. All of them need this option.'),
+    cfg.IntOpt(
+        'standby_ttl', default=30, min=10, max=600,
+        help='With standby, seconds after which another process may be this '
+             'host when this one has not told Ironic that it lives. It tells '
+             'so three times in that time.'),
+    cfg.BoolOpt(
         'report_standard_resources', default=False,
         help='Report VCPU, MEMORY_MB and DISK_GB to Placement beside the '
              'resource classes of the nodes, for flavors that ask for sizes '

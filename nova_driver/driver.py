@@ -28,6 +28,7 @@ from . import adoption
 from . import builds
 from . import client
 from . import conf
+from . import lease
 from . import mode
 from . import placement
 from . import report
@@ -88,7 +89,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         self.host = None
         self.reservations = client.Client(lambda: self.ironic_connection)
         self.builds = self.mode = self.report = None
-        self.adoption = self.takeover = self._worker = None
+        self.adoption = self.takeover = self._worker = self.lease = None
         # Whether Nova still initializes the instances that it has found when
         # it started, and what it is told of them then, by UUID.
         self._starting, self._power_states = True, {}
@@ -102,6 +103,11 @@ class ReservationsDriver(ironic_driver.IronicDriver):
     def init_host(self, host):
         # Not CONF.host, because tests run several hosts in one process.
         self.host = host
+        if CONF.reservations.standby:
+            self.lease = lease.Lease(host, self.reservations)
+            self.lease.win()
+            # The connection has just been used, and stays.
+            self.lease.fence(self.ironic_connection)
         self.builds = builds.Builds(self.reservations, host)
         self.mode = mode.Mode(host, self.reservations)
         self.report = report.Report(host, self.reservations)
@@ -130,6 +136,9 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         """What a thread of the driver's own does, now and then."""
         if self._starting:
             return
+        if self.lease is not None:
+            # What another process has done since must not be done again.
+            self.lease.wait()
         if self.adoption:
             self.adoption.go_on()
         if self.mode.known:
@@ -139,6 +148,8 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         if self._worker is not None:
             self._worker.stop()
         super().cleanup_host(host)
+        if self.lease is not None:
+            self.lease.give_up()
 
     def _carriers(self):
         """The nodes of a host with a row per node, by their instances."""

@@ -114,17 +114,27 @@ def identify(host):
     because Nova's own has many rows. A host that has no ``compute_id`` yet is
     given one only after it was checked.
 
+    With a standby the host is where its process is, and its ``compute_id``
+    is that in the database, whatever file the machine has.
+
     :raises: InvalidConfiguration, which ends nova-compute.
     """
     compute_id = virt_node.read_local_node_uuid()
+    known = next((row.uuid for row in rows(host)
+                  if row.hypervisor_hostname == host), None)
+    if known and CONF.reservations.standby:
+        if compute_id not in (None, known):
+            LOG.warning('The file compute_id has %s, and is ignored: host %s '
+                        'has the compute_id %s.', compute_id, host, known)
+        # Nova keeps there what it has read from the file.
+        virt_node.LOCAL_NODE_UUID = known
+        return known
     if compute_id:
         _check_not_of_another(compute_id, host)
-    for row in rows(host):
-        if row.hypervisor_hostname == host and row.uuid != compute_id:
-            raise exception.InvalidConfiguration(
-                f'Host {host} has the compute_id {row.uuid} in the database, '
-                f'but {compute_id or "none"} here: restore the file '
-                f'compute_id.')
+    if known not in (None, compute_id):
+        raise exception.InvalidConfiguration(
+            f'Host {host} has the compute_id {known} in the database, but '
+            f'{compute_id or "none"} here: restore the file compute_id.')
     return virt_node.get_local_node_uuid()
 
 

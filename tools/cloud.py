@@ -62,6 +62,8 @@ class Cloud:
     :param deploy_delay: seconds that a node takes to deploy, or two of them,
         as in "20,40", between which it does.
     :ivar mode, adopt: of the driver; None is its default.
+    :ivar standby: whether hosts have a standby; the first host's is a
+        process of its own then, ``compute-1b``, for who wants to start it.
     :param scheduler: options of Nova's scheduler, ``{section: {option:
         value}}``; None for those of the documentation.
     """
@@ -77,9 +79,17 @@ class Cloud:
         self.hosts = [f'compute-{number + 1}' for number in range(computes)]
         self.nodes, self.driver = nodes, driver
         self.lease, self.deploy_delay = lease, deploy_delay
-        self.mode = self.adopt = None
+        self.mode = self.adopt = self.standby = None
         self.scheduler = scheduler
         self.auth_url = self.url('keystone', '/v3')
+
+    @property
+    def computes(self):
+        """Which host each nova-compute is."""
+        hosts = {host: host for host in self.hosts}
+        if self.standby:
+            hosts[f'{self.hosts[0]}b'] = self.hosts[0]
+        return hosts
 
     def url(self, service, path=''):
         return f'http://127.0.0.1:{self.port[service]}{path}'
@@ -90,7 +100,7 @@ class Cloud:
         """Write every file that a process reads."""
         port, folder = self.port, self.folder
         for name in ('keystone', 'glance', 'placement', 'neutron', 'nova',
-                     'ironic', 'rabbitmq', 'logs', *self.hosts):
+                     'ironic', 'rabbitmq', 'logs', *self.computes):
             (folder / name).mkdir(parents=True, exist_ok=True)
         bus = f'rabbit://guest:guest@127.0.0.1:{port["amqp"]}/'
 
@@ -182,13 +192,13 @@ class Cloud:
             **scheduler, 'workarounds': compute['workarounds'],
             'scheduler': {**scheduler.get('scheduler', {}),
                           'discover_hosts_in_cells_interval': 5}})
-        for host in self.hosts:
+        for name, host in self.computes.items():
             # A compute service must not know the databases.
-            write(f'{host}/nova.conf', {
+            write(f'{name}/nova.conf', {
                 **nova, **compute, 'DEFAULT': {
                     **nova['DEFAULT'], **compute['DEFAULT'], 'host': host,
                     'compute_driver': self.driver,
-                    'state_path': folder / host,
+                    'state_path': folder / name,
                     'update_resources_interval': 5,
                     # Not every machine has that of the distribution.
                     'mkisofs_cmd': services.program('pycdlib-genisoimage'),
@@ -200,7 +210,7 @@ class Cloud:
                 'reservations': {
                     name: value for name, value in (
                         ('lease', self.lease), ('mode', self.mode),
-                        ('adopt', self.adopt))
+                        ('adopt', self.adopt), ('standby', self.standby))
                     if value is not None}})
         (folder / 'supervisord.conf').write_text(self._supervisord())
 
@@ -269,8 +279,8 @@ class Cloud:
         yield 'nova-scheduler', *daemon('nova-scheduler', 'nova/nova.conf')
         yield 'nova', *uwsgi('nova', 'nova.wsgi.osapi_compute:application',
                              OS_NOVA_CONFIG_DIR='nova')
-        for host in self.hosts:
-            yield host, *daemon('nova-compute', f'{host}/nova.conf')
+        for name in self.computes:
+            yield name, *daemon('nova-compute', f'{name}/nova.conf')
 
     def _supervisord(self):
         folder = self.folder

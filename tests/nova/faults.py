@@ -26,11 +26,12 @@ class Wire(fixtures.Fixture):
     Nova has an address of Ironic that nobody else uses.
 
     :ivar requests: what Nova has sent: method, path and body
+    :ivar calls: the same, with the parameters of the query
     """
 
     def __init__(self, ironic):
         self.url = f'http://localhost:{ironic.port}'
-        self.requests = []
+        self.requests, self.calls = [], []
         self._faults = []
 
     def _setUp(self):
@@ -48,9 +49,11 @@ class Wire(fixtures.Fixture):
             'requests.adapters.HTTPAdapter.send', send))
 
     def _fault(self, request):
-        path = urllib.parse.urlsplit(request.url).path
-        body = json.loads(request.body or 'null')
+        url = urllib.parse.urlsplit(request.url)
+        path, body = url.path, json.loads(request.body or 'null')
         self.requests.append((request.method, path, body))
+        self.calls.append((request.method, path, body,
+                           dict(urllib.parse.parse_qsl(url.query))))
         for fault in self._faults:
             method, pattern, host, do, left = fault
             if (re.fullmatch(method, request.method)
@@ -114,6 +117,10 @@ class Gate:
     def __call__(self):
         self._reached.set()
         assert self._opened.wait(60)
+
+    @property
+    def reached(self):
+        return self._reached.is_set()
 
     def wait(self):
         assert self._reached.wait(60)
