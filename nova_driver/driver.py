@@ -129,10 +129,10 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                 self.reservations, tracker.reportclient, self._carriers)
         self.takeover = takeover.Takeover(
             host, self.report, self.reservations, self.virtapi._compute)
-        self._worker = loopingcall.FixedIntervalLoopingCall(self.work)
+        self._worker = loopingcall.FixedIntervalLoopingCall(self._work)
         self._worker.start(INTERVAL, INTERVAL, stop_on_exception=False)
 
-    def work(self):
+    def _work(self):
         """What a thread of the driver's own does, now and then."""
         if self._starting:
             return

@@ -42,7 +42,7 @@ class TestMove(test_audit.Command, test_takeover.TestCase):
 
         def work():
             while not stop.wait(0.5):
-                self.computes[SECOND].manager.driver.work()
+                self.computes[SECOND].manager.driver._work()
 
         worker = threading.Thread(target=work)
         worker.start()

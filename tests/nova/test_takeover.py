@@ -47,7 +47,7 @@ class TestCase(faults.TestCase):
         driver = self.computes[host].manager.driver
         driver.takeover._next = 0  # Whatever the last round has done.
         with self.as_host(host):
-            driver.work()
+            driver._work()
 
     def instance(self, server):
         return objects.Instance.get_by_uuid(
