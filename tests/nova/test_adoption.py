@@ -244,10 +244,11 @@ class TestAtWork(TestCase):
     @base.long
     def test_one_that_cannot_be_understood(self):
         first, second = (self.boot(self.gold) for _ in range(2))
+        self.restart_compute('compute-1', reservations=ONE_ROW)
+        # Not before: Nova 33 does not start with it.
         instance = self.instance(first)
         instance.system_metadata['image_min_ram'] = 'much'
         instance.save()
-        self.restart_compute('compute-1', reservations=ONE_ROW)
         self.go_on()
         self.assertEqual(('compute-1',) * 3, self.places(second))
         self.assertIn(f"Instance {first['id']} stays where it is for now: "
