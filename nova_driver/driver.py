@@ -8,6 +8,8 @@ UUID are not overridden. Instances on a row per node have the UUID of their
 Ironic node in ``instance.node``, and the parent's methods serve them.
 """
 
+import threading
+
 from keystoneauth1 import exceptions as ksa_exc
 from nova import context as nova_context
 from nova import exception
@@ -20,7 +22,6 @@ from nova.virt.ironic import driver as ironic_driver
 from openstack import exceptions as sdk_exc
 from oslo_log import log as logging
 import oslo_messaging as messaging
-from oslo_service import loopingcall
 import tenacity
 import wrapt
 
@@ -89,7 +90,8 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         self.host = None
         self.reservations = client.Client(lambda: self.ironic_connection)
         self.builds = self.mode = self.report = None
-        self.adoption = self.takeover = self._worker = self.lease = None
+        self.adoption = self.takeover = self.lease = None
+        self._stopped = threading.Event()
         # Whether Nova still initializes the instances that it has found when
         # it started, and what it is told of them then, by UUID.
         self._starting, self._power_states = True, {}
@@ -129,8 +131,17 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                 self.reservations, tracker.reportclient, self._carriers)
         self.takeover = takeover.Takeover(
             host, self.report, self.reservations, self.virtapi._compute)
-        self._worker = loopingcall.FixedIntervalLoopingCall(self._work)
-        self._worker.start(INTERVAL, INTERVAL, stop_on_exception=False)
+        # One that keeps no process alive whose start has failed, as a looping
+        # call of oslo.service would.
+        threading.Thread(target=self._keep_working, name='reservations',
+                         daemon=True).start()
+
+    def _keep_working(self):
+        while not self._stopped.wait(INTERVAL):
+            try:
+                self._work()
+            except Exception:
+                LOG.exception('Host %s goes on after this', self.host)
 
     def _work(self):
         """What a thread of the driver's own does, now and then."""
@@ -145,8 +156,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             self.takeover.go_on()
 
     def cleanup_host(self, host):
-        if self._worker is not None:
-            self._worker.stop()
+        self._stopped.set()
         super().cleanup_host(host)
         if self.lease is not None:
             self.lease.give_up()

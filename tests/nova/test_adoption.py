@@ -2,6 +2,7 @@
 """Hosts that have servers become one row, and go back, while these run."""
 
 import pkgutil
+import threading
 
 import fixtures
 from nova import context
@@ -171,6 +172,9 @@ class TestThereAndBack(TestCase):
             f'{OURS}.driver.INTERVAL', 0.2))
         self.restart_compute('compute-1', reservations=ONE_ROW)
         self.wait_for(lambda: self.assert_on_one_row(server))
+        # A process whose start fails must be able to end.
+        self.assertEqual({True}, {each.daemon for each in threading.enumerate()
+                                  if each.name == 'reservations'})
 
 
 class TestAtWork(TestCase):
