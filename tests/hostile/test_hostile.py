@@ -249,7 +249,9 @@ def memory(ironic):
 
 def hold(ironic):
     """Hold a node for the instance that is known; the state then."""
-    ironic.create((200, 201), instance_uuid=generator.KNOWN,
+    # What was adopted for another request is not held for this one.
+    ironic.delete(generator.KNOWN, (204, 404))
+    ironic.create(instance_uuid=generator.KNOWN,
                   resource_class=generator.NODE_CLASS, host='compute-1')
     return ironic.state()
 
