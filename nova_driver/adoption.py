@@ -17,7 +17,6 @@ goes on when it has started again.
 
 from nova import context as nova_context
 from nova import objects
-from nova.compute import vm_states
 from oslo_log import log as logging
 
 from . import builds
@@ -32,12 +31,10 @@ LOG = logging.getLogger(__name__)
 class Adoption(rounds.Rounds):
     """Brings the instances of a host to the rows that it has now.
 
-    :param host: the name of the compute host.
+    The other parameters are those of Rounds.
+
     :param is_one_row: function without arguments that says whether the host
         is one row; None as long as that is not known.
-    :param report: report.Report.
-    :param reservations: client.Client.
-    :param reportclient: nova.scheduler.client.report.SchedulerReportClient.
     :param carriers: function without arguments that returns the UUIDs of the
         nodes of a host with a row per node, by the UUID of the instance that
         they carry.
@@ -45,12 +42,8 @@ class Adoption(rounds.Rounds):
 
     def __init__(self, host, is_one_row, report, reservations, reportclient,
                  carriers):
-        super().__init__()
-        self._host = host
+        super().__init__(host, report, reservations, reportclient)
         self._is_one_row = is_one_row
-        self._report = report
-        self._client = reservations
-        self._reportclient = reportclient
         self._carriers = carriers
 
     def round(self):
@@ -76,7 +69,7 @@ class Adoption(rounds.Rounds):
                    or each.uuid in own_consumers]
         ready = []
         for each in waiting:
-            if _is_at_rest(each):
+            if placement.is_at_rest(each):
                 ready.append(each.uuid)
             else:
                 self.tell(each.uuid, f'Nova is at work on it '
@@ -95,16 +88,14 @@ class Adoption(rounds.Rounds):
         if self._report.partition is None:
             self._report.look(None)
         adopted = [uuid for uuid in ready
-                   if self.locked(uuid, self._adopt, ctxt)]
+                   if self.locked(ctxt, uuid, self._adopt)]
         if not adopted:
             return 0
-        # The room that the adopted need is in a new count alone.
-        self._report.look(None, fresh=True)
-        placement.publish(self._reportclient, row, self._report.inventory)
-        return sum(self.locked(uuid, self._take, ctxt, row)
+        self.make_room(row)
+        return sum(self.locked(ctxt, uuid, self._take, row)
                    for uuid in adopted)
 
-    def _adopt(self, instance, ctxt):
+    def _adopt(self, ctxt, instance):
         """Have the host hold the node of an instance."""
         if not self._is_here(instance):
             return False
@@ -126,13 +117,13 @@ class Adoption(rounds.Rounds):
         for uuid in ready:
             row = uuid in carriers and mode.row(self._host, carriers[uuid])
             if row:
-                done += self.locked(uuid, self._take_to_node, ctxt, row)
+                done += self.locked(ctxt, uuid, self._take_to_node, row)
             else:
                 self.tell(uuid, 'this host has no row of its node: has the '
                                 'node left its conductor group or shard?')
         return done
 
-    def _take_to_node(self, instance, ctxt, row):
+    def _take_to_node(self, ctxt, instance, row):
         """Bring an instance to the row of its node.
 
         Nova reports all of a node as reserved that carries an instance, and
@@ -141,34 +132,25 @@ class Adoption(rounds.Rounds):
         """
         before = placement.publish(self._reportclient, row, _without_reserved)
         try:
-            return self._take(instance, ctxt, row, dict.fromkeys(before, 1))
+            return self._take(ctxt, instance, row, dict.fromkeys(before, 1))
         finally:
             placement.publish(self._reportclient, row, lambda _: before)
 
-    def _take(self, instance, ctxt, row, resources=None):
+    def _take(self, ctxt, instance, row, resources=None):
         """Bring an instance to a row.
 
         :param resources: what it has of the row's provider; None for what it
             has now.
         """
-        if not self._is_here(instance):
+        if not (self._is_here(instance)
+                and self.put_on_row(ctxt, instance, row, resources)):
             return False
-        refusal = placement.allocate(self._reportclient, ctxt, instance,
-                                     row.uuid, resources)
-        if refusal:
-            self.tell(instance.uuid, refusal)
-            return False
-        instance.node, instance.compute_id = row.hypervisor_hostname, row.id
         instance.save(expected_task_state=[None])
         return True
 
     def _is_here(self, instance):
-        return instance.host == self._host and _is_at_rest(instance)
-
-
-def _is_at_rest(instance):
-    return (instance.task_state is None
-            and instance.vm_state != vm_states.BUILDING)
+        return (instance.host == self._host
+                and placement.is_at_rest(instance))
 
 
 def _without_reserved(inventory):

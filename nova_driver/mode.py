@@ -120,8 +120,8 @@ def identify(host):
     :raises: InvalidConfiguration, which ends nova-compute.
     """
     compute_id = virt_node.read_local_node_uuid()
-    known = next((row.uuid for row in rows(host)
-                  if row.hypervisor_hostname == host), None)
+    own = row(host, host)
+    known = own and own.uuid
     if known and CONF.reservations.standby:
         if compute_id not in (None, known):
             LOG.warning('The file compute_id has %s, and is ignored: host %s '

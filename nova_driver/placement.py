@@ -96,8 +96,7 @@ class Allocations:
                 ctxt, self._host, self._host, expected_attrs=[]):
             if (instance.uuid in present
                     or self._next_try.get(instance.uuid, 0) > time.monotonic()
-                    or instance.task_state is not None
-                    or instance.vm_state == vm_states.BUILDING
+                    or not is_at_rest(instance)
                     or vm_states.allow_resource_removal(instance.vm_state)):
                 continue
             self._next_try[instance.uuid] = time.monotonic() + _PAUSE
@@ -121,6 +120,12 @@ class Allocations:
         else:
             LOG.warning('The allocation that is missing is not made: %s',
                         refusal, instance=instance)
+
+
+def is_at_rest(instance):
+    """Whether Nova is not at work on an instance."""
+    return (instance.task_state is None
+            and instance.vm_state != vm_states.BUILDING)
 
 
 def read(reportclient, provider):

@@ -8,6 +8,8 @@ from nova import objects
 from nova import utils
 from oslo_log import log as logging
 
+from . import placement
+
 LOG = logging.getLogger(__name__)
 
 #: The longest pause between two rounds that bring nothing, in seconds.
@@ -19,9 +21,18 @@ class Rounds:
 
     What fails is left to a later round, what is left is said once, and rounds
     that bring nothing come less and less often.
+
+    :param host: the name of the compute host.
+    :param report: report.Report.
+    :param reservations: client.Client.
+    :param reportclient: nova.scheduler.client.report.SchedulerReportClient.
     """
 
-    def __init__(self):
+    def __init__(self, host, report, reservations, reportclient):
+        self._host = host
+        self._report = report
+        self._client = reservations
+        self._reportclient = reportclient
         self._next = self._pause = 0
         # What was said of each instance in the round before, and in this one.
         self._said, self._saying = {}, {}
@@ -36,8 +47,7 @@ class Rounds:
         # Whatever it is must not end the thread, and passes in most cases.
         except Exception as e:
             done, left = 0, True
-            self.tell(None, str(e) or repr(e))
-            LOG.debug('Where it was raised:', exc_info=True)
+            self._tell_error(None, e)
         self._said = self._saying
         self._pause = min(2 * self._pause + 1, LONGEST) if (
             left and not done) else 0
@@ -51,18 +61,46 @@ class Rounds:
                         if instance_uuid is None else
                         f'Instance {instance_uuid} stays', why)
 
-    def locked(self, instance_uuid, do, *args):
+    def _tell_error(self, instance_uuid, error):
+        self.tell(instance_uuid, str(error) or repr(error))
+        LOG.debug('Where it was raised:', exc_info=True)
+
+    def make_room(self, row):
+        """Report what the host holds since, so that Placement allocates it.
+
+        Only a new count has it.
+
+        :param row: nova.objects.ComputeNode of the host.
+        """
+        self._report.look(None, fresh=True)
+        placement.publish(self._reportclient, row, self._report.inventory)
+
+    def put_on_row(self, ctxt, instance, row, resources=None):
+        """Have an instance allocated on a row and know that row, unsaved.
+
+        :param resources: see placement.allocate.
+        :returns: whether it is; if not, it is said why.
+        """
+        refusal = placement.allocate(self._reportclient, ctxt, instance,
+                                     row.uuid, resources)
+        if refusal:
+            self.tell(instance.uuid, refusal)
+            return False
+        instance.node, instance.compute_id = row.hypervisor_hostname, row.id
+        return True
+
+    def locked(self, ctxt, instance_uuid, do, *args):
         """Do something to an instance under Nova's own lock of it.
 
-        :param do: function of the instance as it is then, and of ``args``.
+        :param do: function of the context, of the instance as it is then, and
+            of ``args``.
         :returns: what it returns; False when it fails.
         :raises: client.Failure when Ironic does not answer, because then it
             answers for no other instance either.
         """
         @utils.synchronized(instance_uuid)
         def with_lock():
-            ctxt = args[0]
-            return do(objects.Instance.get_by_uuid(
+            return do(ctxt, objects.Instance.get_by_uuid(
                 ctxt, instance_uuid,
                 expected_attrs=['flavor', 'system_metadata']), *args)
 
@@ -74,6 +112,5 @@ class Rounds:
             if getattr(e, 'busy', False):
                 raise
             # One instance must not keep the others from going on.
-            self.tell(instance_uuid, str(e) or repr(e))
-            LOG.debug('Where it was raised:', exc_info=True)
+            self._tell_error(instance_uuid, e)
             return False

@@ -18,7 +18,6 @@ from oslo_log import log as logging
 
 from . import client
 from . import mode
-from . import placement
 from . import rounds
 
 LOG = logging.getLogger(__name__)
@@ -37,17 +36,13 @@ LAG = datetime.timedelta(seconds=30)
 class Takeover(rounds.Rounds):
     """Brings the instances whose machines a host was given to this host.
 
-    :param host: the name of the compute host.
-    :param report: report.Report.
-    :param reservations: client.Client.
+    The other parameters are those of Rounds.
+
     :param manager: nova.compute.manager.ComputeManager.
     """
 
     def __init__(self, host, report, reservations, manager):
-        super().__init__()
-        self._host = host
-        self._report = report
-        self._client = reservations
+        super().__init__(host, report, reservations, manager.reportclient)
         self._manager = manager
         self._services = servicegroup.API()
         # The changes that were seen of late, and when all are read again.
@@ -121,12 +116,9 @@ class Takeover(rounds.Rounds):
 
     def _take_all(self, ctxt, ready):
         row = mode.row(self._host, self._host)
-        # Only a new count has room for what was given to the host.
-        self._report.look(None, fresh=True)
-        placement.publish(self._manager.reportclient, row,
-                          self._report.inventory)
+        self.make_room(row)
         done = {uuid for uuid in ready
-                if self.locked(uuid, self._take, ctxt, row)}
+                if self.locked(ctxt, uuid, self._take, row)}
         self._left -= done
         self._taken |= done
         return len(done)
@@ -157,7 +149,7 @@ class Takeover(rounds.Rounds):
         except exception.ComputeHostNotFound:
             return True  # Nova does not know it any more.
 
-    def _take(self, instance, ctxt, row):
+    def _take(self, ctxt, instance, row):
         """Bring an instance to this host.
 
         :returns: whether it was done.
@@ -166,15 +158,11 @@ class Takeover(rounds.Rounds):
         if (instance.host is None or not held or held['host'] != self._host
                 or not self._is_down(ctxt, instance.host)):
             return False
-        refusal = placement.allocate(self._manager.reportclient, ctxt,
-                                     instance, row.uuid)
-        if refusal:
-            self.tell(instance.uuid, refusal)
+        if not self.put_on_row(ctxt, instance, row):
             return False
         LOG.info('Host %s takes the instance over from host %s', self._host,
                  instance.host, instance=instance)
         instance.host = instance.launched_on = self._host
-        instance.node, instance.compute_id = row.hypervisor_hostname, row.id
         zone = self._zone(ctxt)
         if zone is not None:
             instance.availability_zone = zone

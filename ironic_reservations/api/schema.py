@@ -47,6 +47,7 @@ _number = {'type': ['number', 'null'], 'minimum': 0,
            'maximum': request_spec.MAX_INT}
 _integer = {**_number, 'type': ['integer', 'null']}
 _uuid = {'type': ['string', 'null'], 'pattern': _UUID}
+_some_uuid = {**_uuid, 'type': 'string'}
 
 REQUEST_SPEC = {
     'type': 'object',
@@ -94,7 +95,7 @@ ADOPT = {
     'properties': {
         **{name: value for name, value in REQUEST_SPEC['properties'].items()
            if name != 'expires_in'},
-        'instance_uuid': {**_uuid, 'type': 'string'}}}
+        'instance_uuid': _some_uuid}}
 
 LIST = {
     'type': 'object',
@@ -107,7 +108,7 @@ LIST = {
         'state': {'enum': list(reservations.STATES)},
         'fields': _name,
         'limit': {'type': 'string', 'pattern': _POSITIVE},
-        'marker': {'type': 'string', 'pattern': _UUID},
+        'marker': _some_uuid,
         'sort_key': {'enum': list(reservations.SORT_KEYS)},
         'sort_dir': {'enum': ['asc', 'desc']},
     },
@@ -159,10 +160,8 @@ UPDATE = {
     },
 }
 
-_holder = {**_uuid, 'type': 'string'}
-
 WRITE = {'type': 'object', 'additionalProperties': False,
-         'properties': {'host': _name, 'holder': _holder}}
+         'properties': {'host': _name, 'holder': _some_uuid}}
 
 LIST_HOSTS = {
     'type': 'object',
@@ -182,14 +181,14 @@ HOLD_HOST = {
     'additionalProperties': False,
     'required': ['holder', 'ttl'],
     'properties': {
-        'holder': _holder,
+        'holder': _some_uuid,
         'ttl': {'type': 'integer', 'minimum': hosts.MIN_TTL,
                 'maximum': hosts.MAX_TTL},
     },
 }
 
 GIVE_UP_HOST = {'type': 'object', 'additionalProperties': False,
-                'required': ['holder'], 'properties': {'holder': _holder}}
+                'required': ['holder'], 'properties': {'holder': _some_uuid}}
 
 _PATTERNS = {
     _TEXT: 'text without NUL and without lone surrogates',

@@ -332,6 +332,7 @@ def adopt(node_id, instance_uuid, states, values):
 
 
 def id_of_carrier(instance_uuid):
+    """The id of the node that carries an instance."""
     return sa.select(nodes.c.id).where(
         nodes.c.instance_uuid == instance_uuid)
 
