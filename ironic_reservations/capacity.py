@@ -40,9 +40,10 @@ def capacity(max_age, host=None, restricted_to=None, resource_class=None,
     for profile in filter(of_interest, counted.profiles):
         held = profile.held.get(host, 0)
         if inside(profile):
-            _add(by_key, profile, profile.total, profile.free, held)
+            _add(by_key, profile, profile.total, profile.free, held,
+                 profile.claimable)
         elif held:
-            _add(by_key, profile, held, 0, held)
+            _add(by_key, profile, held, 0, held, 0)
     return _in_order(by_key), age
 
 
@@ -50,11 +51,12 @@ def rows(profiles):
     """Profiles in the same form, with nothing held."""
     by_key = {}
     for profile in profiles:
-        _add(by_key, profile, profile.total, profile.free, 0)
+        _add(by_key, profile, profile.total, profile.free, 0,
+             profile.claimable)
     return _in_order(by_key)
 
 
-def _add(by_key, profile, total, free, held):
+def _add(by_key, profile, total, free, held, claimable):
     """Add numbers to the row of a profile.
 
     Profiles whose facts are spelled otherwise and mean the same share a row.
@@ -66,10 +68,11 @@ def _add(by_key, profile, total, free, held):
         'traits': sorted(node.traits),
         'conductor_group': node.conductor_group, 'shard': node.shard,
         'owner': node.owner, 'lessee': node.lessee,
-        'total': 0, 'free': 0, 'held': 0})
+        'total': 0, 'free': 0, 'held': 0, 'claimable': 0})
     row['total'] += total
     row['free'] += free
     row['held'] += held
+    row['claimable'] += claimable
 
 
 def _in_order(by_key):

@@ -49,6 +49,9 @@ reservations_opts = [
              'the history makes no difference. Where Ironic keeps none '
              '([conductor] node_history), neither does it.'),
     cfg.IntOpt(
+        'max_members', default=256, min=1, mutable=True,
+        help='The most reservations that a group may be given at once.'),
+    cfg.IntOpt(
         'capacity_ttl', default=5, min=0, mutable=True,
         help='Seconds for which a process answers GET '
              '/v1/reservations/capacity with the same counts. A request with '

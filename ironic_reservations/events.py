@@ -32,6 +32,8 @@ MOVED = _event('update', 'Instance %(instance)s moves to another host and '
                          'keeps node %(node)s')
 RELEASED = _event('delete', 'Instance %(instance)s has released node '
                             '%(node)s')
+CLAIMED = _event('delete', 'Instance %(instance)s gives node %(node)s to the '
+                           'instance that has claimed it')
 EXPIRED = _event('expire', 'The lease of instance %(instance)s is over; node '
                            '%(node)s is free again')
 LOST = _event('delete', 'Instance %(instance)s is no longer on node %(node)s; '

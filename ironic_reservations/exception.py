@@ -60,12 +60,15 @@ class NoMatchingNode(ReservationsError):
     :param explanation: why, as data (see ``matching.Matcher.explain``).
     :param retry: True when nodes matched but were locked or taken at that
         moment, so that the same request may succeed a second later.
+    :param members: dict of how many members a group was to have (``wanted``)
+        and could have (``available``); None for a single node.
     """
 
-    def __init__(self, message, explanation, retry=False):
+    def __init__(self, message, explanation, retry=False, members=None):
         super().__init__(message)
         self.explanation = explanation
         self.retry = retry
+        self.members = members
 
 
 class DeadlineExceeded(ReservationsError):

@@ -5,6 +5,8 @@ from ironic_reservations import capacity
 from ironic_reservations import exception
 from ironic_reservations import fleet
 from ironic_reservations import matching
+from ironic_reservations import membership
+from ironic_reservations import placing
 from ironic_reservations.db import engine
 
 #: What somebody is told who sees no node at all. It is as a rule a compute
@@ -38,9 +40,54 @@ def verdict(matcher, counted):
 
 
 @engine.retry
-def dry_run(matcher):
-    """The ``verdict`` on the fleet as it is now."""
-    return verdict(matcher, fleet.fresh(matcher.spec.candidate_nodes))
+def dry_run(matcher, group=None, members=None):
+    """The ``verdict`` on the fleet as it is now.
+
+    :param group: membership.Wanted of which the node is to be a member, or
+        None.
+    :param members: how many new members the group is to have at once; None
+        where it is but one more.
+    """
+    counted = fleet.fresh(matcher.spec.candidate_nodes)
+    if members is not None:
+        return verdict_on_group(matcher, counted, group, members)
+    return verdict(membership.Place(group).narrow(matcher, counted.profiles),
+                   counted)
+
+
+def verdict_on_group(matcher, counted, group, members):
+    """Whether a fleet has room for a new group, and why not.
+
+    :param group: membership.Wanted.
+    :param members: how many are wanted.
+    :returns: what ``verdict`` returns, with ``members`` (how many are
+        ``wanted``, and how many are ``available`` by the group's policy) and
+        ``domains``: a list of each that has room, as ``value`` and ``nodes``,
+        most nodes first. Where there is no room, the explanation's
+        ``eliminated`` counts the nodes that match, too, and its ``nearest``
+        is for a pack the domain with most of them.
+    """
+    found = verdict(matcher, counted)
+    by_domain = placing.rooms(matcher.matching(counted.profiles), group.by,
+                              matcher.fit)
+    available = placing.available(group.policy, by_domain)
+    domains = [{'value': where, 'nodes': room.free}
+               for where, room in sorted(
+                   by_domain.items(),
+                   key=lambda item: (-item[1].free, str(item[0])))]
+    found |= {'members': {'wanted': members, 'available': available},
+              'domains': domains if group.by else []}
+    if available < members:
+        name = (placing.constraint(group.policy, group.by) if group.policy
+                else f'members={members}')
+        why = found['explanation']
+        if found['matching_nodes']:
+            why['eliminated'].append(
+                {'by': name, 'nodes': found['matching_nodes']})
+        stated = [each for each in domains if each['value'] is not None]
+        if group.policy == placing.PACK and stated:
+            why['nearest'] = {'by': group.by, **stated[0]}
+    return found
 
 
 def refusal(found, restricted_to):
@@ -54,17 +101,21 @@ def refusal(found, restricted_to):
     :returns: exception.NoMatchingNode.
     """
     why, eliminated = found['explanation'], found['explanation']['eliminated']
-    if found['matching_nodes']:
+    members = found.get('members')
+    too_few = members and members['available'] < members['wanted']
+    if found['matching_nodes'] and not too_few:
         eliminated = [*eliminated, {'by': MALFORMED,
                                     'nodes': found['matching_nodes']}]
     told = ', '.join(f'{each["by"]} eliminates {each["nodes"]}'
                      for each in eliminated[:5])
     return exception.NoMatchingNode(
-        f'No free node matches the request: of {why["considered"]} nodes, '
-        f'{told or "none can be seen"}'
+        (f'{members["available"]} of {members["wanted"]} members can be held '
+         f'at once' if too_few else 'No free node matches the request')
+        + f': of {why["considered"]} nodes, {told or "none can be seen"}'
         + (', and more.' if len(eliminated) > 5 else '.')
         + ('' if why['considered'] or restricted_to is None else SEES_NONE),
         {**why, 'eliminated': eliminated},
         # A lock is the last reason of all: a node that it eliminates would
         # match otherwise, and locks are over in a moment.
-        retry=any(each['by'] == matching.LOCKED for each in eliminated))
+        retry=any(each['by'] == matching.LOCKED for each in eliminated),
+        members=members)

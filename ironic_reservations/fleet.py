@@ -45,7 +45,7 @@ LARGEST_SHARED = 2 ** 20
 
 #: The form of a shared count. A worker that knows another one, because it is
 #: being upgraded, counts for itself.
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -99,6 +99,11 @@ class Profile:
     def free(self):
         """How many nodes could be held, were it not for a passing lock."""
         return self.available + self.counts.get(matching.LOCKED, 0)
+
+    @property
+    def claimable(self):
+        """How many are held for instances that may take them over."""
+        return self.counts.get(matching.CLAIMABLE, 0)
 
     @property
     def available(self):

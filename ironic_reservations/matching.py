@@ -15,14 +15,15 @@ import re
 from oslo_utils import specs_matcher
 from oslo_utils import strutils
 
+from ironic_reservations import placing
 from ironic_reservations import request_spec
 from ironic_reservations import text
 
 #: Why a node that satisfies a request cannot be held. An explanation tells
 #: them in this order, and for each node only the first that applies.
-RESERVED, LOCKED = 'reserved', 'locked'
-REASONS = ('allocated', RESERVED, 'maintenance', 'not available', 'retired',
-           'power state unknown', 'child node', LOCKED)
+CLAIMABLE, RESERVED, LOCKED = 'claimable', 'reserved', 'locked'
+REASONS = ('allocated', CLAIMABLE, RESERVED, 'maintenance', 'not available',
+           'retired', 'power state unknown', 'child node', LOCKED)
 
 _NUMBER = re.compile(r'\s*\d{1,18}(?:\.\d+)?(?:[eE][+-]?\d{1,2})?\s*',
                      re.ASCII)
@@ -192,6 +193,29 @@ def has_class(resource_class, normalized):
 
 
 @dataclasses.dataclass(frozen=True)
+class Ownership:
+    """That a node must be a project's own, by its owner or its lessee.
+
+    :param project_id: the project.
+    :param or_none: whether a node will do, too, that has neither.
+    """
+
+    project_id: str
+    or_none: bool = False
+
+    @property
+    def name(self):
+        """What an explanation calls it."""
+        return f'ownership={"project_or_none" if self.or_none else "project"}'
+
+    def allows(self, node):
+        """Whether a node may be used."""
+        return (visible(node.owner, node.lessee, self.project_id)
+                or self.or_none and node.owner is None
+                and node.lessee is None)
+
+
+@dataclasses.dataclass(frozen=True)
 class Matcher:
     """What a request wants of a node, and for whom: pure, and hashable.
 
@@ -199,15 +223,23 @@ class Matcher:
     :param restricted_to: the project to which the caller is bound, who may
         then use only the nodes that it owns or leases; None for a caller who
         may use all nodes.
+    :param ownership: Ownership, for a caller who may use all nodes and wants
+        but some; else None.
+    :param placing: placing.Placing where the node is to be one of a group
+        that has a policy; else None.
     """
 
     spec: request_spec.RequestSpec
     restricted_to: str | None = None
+    ownership: Ownership | None = None
+    placing: 'placing.Placing | None' = None
 
     @functools.cached_property
     def constraints(self):
         """See the function of that name."""
-        return constraints(self.spec)
+        return constraints(self.spec) + [
+            (each.name, each.allows)
+            for each in (self.ownership, self.placing) if each is not None]
 
     @functools.cached_property
     def _capabilities(self):
@@ -244,13 +276,18 @@ class Matcher:
 
         :returns: tuple of the sum of (have - asked) / asked over the sizes
             asked for, the number of traits and capabilities that were not
-            asked for, and the node's memory, CPUs and disk.
+            asked for, and the node's memory, CPUs and disk; before and after
+            those, how well it suits the group, if it is for one.
         """
         oversize = sum((node.sizes[name] - size) / size
                        for name, size in self.spec.sizes if size)
         unasked = (len(node.traits - self.spec.required_traits)
                    + len(node.capabilities.keys() - self._capabilities))
-        return (oversize, unasked, *node.sizes.values())
+        fit = (oversize, unasked, *node.sizes.values())
+        if self.placing is None:
+            return fit
+        return (*self.placing.rank(node), *fit,
+                *self.placing.rank_among_equals(node))
 
     def explain(self, groups):
         """Why nodes do not match, as data for people and programs.
@@ -274,6 +311,9 @@ class Matcher:
             unmet = list(dict.fromkeys(
                 name for name, satisfied in self.constraints
                 if not satisfied(node)))
+            if reason == CLAIMABLE:
+                # Whoever asks for a free node is not told who may claim it.
+                reason = RESERVED
             if unmet or reason:
                 eliminated[unmet[0] if unmet else reason] += count
             else:

@@ -21,7 +21,7 @@ MAX_INT = 2 ** 31 - 1
 #: Keys of the body that say for whom and how long, not what: two requests
 #: that differ only in these ask for the same node.
 ENVELOPE = ('instance_uuid', 'host', 'expires_in', 'project_id', 'user_id',
-            'holder')
+            'holder', 'claim')
 
 #: One of these says what is wanted; a body with none of them would match
 #: any node of the fleet.
@@ -36,7 +36,8 @@ MAX_WORDS = 256
 
 #: What absent and null stand for, where that is not "nothing".
 _DEFAULTS = {'ephemeral_gb': 0, 'swap': 0, 'rxtx_factor': 1, 'min_ram': 0,
-             'min_disk': 0, 'extra_specs': {}, 'image': {}, 'properties': {}}
+             'min_disk': 0, 'extra_specs': {}, 'image': {}, 'properties': {},
+             'ownership': 'any'}
 
 # Nova's syntax: "resources", "resources1", "resources_NET" ... A bare metal
 # node is one provider, so all groups mean the same node.

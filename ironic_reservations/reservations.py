@@ -23,6 +23,7 @@ from ironic_reservations import fleet
 from ironic_reservations import hosts
 from ironic_reservations import interval
 from ironic_reservations import matching
+from ironic_reservations import membership
 from ironic_reservations import search
 from ironic_reservations.db import engine
 from ironic_reservations.db import functions
@@ -90,6 +91,8 @@ class Reservation:
     :param allocated: whether the node has an allocation of Ironic's.
     :param touched: whether something has begun on the node.
     :param lapsed: whether the lease is over and the node is free again.
+    :param group_id: the row of the group that it is a member of, or None.
+    :param domain: of the node in that group: see placing.domain.
     """
 
     id: int
@@ -113,6 +116,11 @@ class Reservation:
     expires_at: datetime.datetime | None
     created_at: datetime.datetime
     updated_at: datetime.datetime | None
+    group_id: int | None = None
+    domain: str | None = None
+    group_uuid: str | None = None
+    group_policy: str | None = None
+    group_by: str | None = None
 
     @property
     def state(self):
@@ -133,11 +141,17 @@ class Owner:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Request:
-    """For whom a node is to be held, and how far that is; see ``hold``.
+class Request:
+    """For whom a node is to be held, and how far that is.
 
-    :param project_id: see ``hold``.
-    :param holder: see ``hold``.
+    :param instance_uuid: canonical UUID of the instance.
+    :param lease: seconds after which the reservation is over if nothing has
+        begun on the node; None for no end.
+    :param project_id: the project that the caller has named. A reservation
+        that the instance has already must be that project's.
+    :param holder: when given, only while the owner's host is this holder's.
+    :param group: membership.Wanted of which the reservation is to be a
+        member, or None.
     :param written: the ids of the rows that it has written. Where the
         connection was lost at a COMMIT, nobody knows what became of it; a
         row with such an id is this request's own.
@@ -146,39 +160,33 @@ class _Request:
 
     instance_uuid: str
     owner: Owner
-    lease: int | None
-    project_id: str | None
-    holder: str | None
+    lease: int | None = None
+    project_id: str | None = None
+    holder: str | None = None
+    group: membership.Wanted | None = None
     written: set = dataclasses.field(default_factory=set)
     moved: set = dataclasses.field(default_factory=set)
 
 
-def hold(instance_uuid, matcher, owner, lease=None, project_id=None,
-         holder=None):
+def hold(matcher, request):
     """Hold a node that satisfies a request, the best fit there is.
 
     Asking again for the same instance and the same request spec gives the
     node that is held already, begins its lease anew, and moves it to another
     host if one is named.
 
-    :param instance_uuid: canonical UUID of the instance.
     :param matcher: matching.Matcher of the request. A caller who is bound to
         a project is given only that project's reservation again, and only on
         a node that the project may still use.
-    :param owner: Owner.
-    :param lease: seconds after which the reservation is over if nothing has
-        begun on the node; None for no end.
-    :param project_id: the project that the caller has named. A reservation
-        that the instance has already must be that project's.
-    :param holder: when given, only while the owner's host is this holder's.
+    :param request: Request.
     :returns: the Reservation, and True when this call has made it.
     :raises: NoMatchingNode when the fleet, counted after the request came,
         has none; Conflict when the instance holds a node for something else,
-        or its node has gone too far to be moved; PreconditionFailed when the
-        host is not the holder's; DeadlineExceeded.
+        or its node has gone too far to be moved, or the group is another
+        one; PreconditionFailed when the host is not the holder's;
+        DeadlineExceeded.
     """
-    reservation, created = _hold(
-        matcher, _Request(instance_uuid, owner, lease, project_id, holder))
+    reservation, created = _hold(matcher, request)
     if created:
         events.tell(events.HELD, reservation)
     return reservation, created
@@ -190,23 +198,25 @@ def _hold(matcher, request):
     if not request.written:
         # What was committed unnoticed, before a takeover, is told as done.
         hosts.check(request.owner.host, request.holder)
-    if PASSING.due() and _give_back_lapsed(IN_PASSING) == IN_PASSING:
+    if PASSING.due() and give_back_lapsed(IN_PASSING) == IN_PASSING:
         PASSING.again()
     began = time.monotonic()
-    answer = _repeat(matcher, request) if request.written else None
+    answer = repeat(matcher, request) if request.written else None
     # Nodes that a request names are looked up without a count.
     counted = None if matcher.spec.candidate_nodes else fleet.recent()
     fresh, in_vain = False, 0
     while answer is None:
-        held, tried = _take_best(matcher, request, counted, fresh)
+        place = membership.Place(request.group)
+        placed = place.narrow(matcher, counted.profiles if counted else ())
+        held, tried = _take_best(placed, request, counted, fresh, place)
         # That the instance is not a new one is told by the unique keys, or
         # by a search that has found no node: so it is asked only here.
-        answer = (held, True) if held else _repeat(matcher, request)
+        answer = (held, True) if held else repeat(matcher, request)
         if answer is None:
             engine.check_deadline()
             if tried is None:
                 in_vain += fresh
-                counted = _recount(matcher, in_vain, None if fresh else began)
+                counted = _recount(placed, in_vain, None if fresh else began)
                 fresh = True
     return answer
 
@@ -225,7 +235,7 @@ def _recount(matcher, in_vain, since):
     :returns: fleet.Fleet that has matching nodes.
     :raises: NoMatchingNode.
     """
-    _give_back_lapsed()
+    give_back_lapsed()
     counted = fleet.fresh(matcher.spec.candidate_nodes, since)
     verdict = explanation.verdict(matcher, counted)
     if not verdict['matching_nodes'] or in_vain >= IN_VAIN:
@@ -233,17 +243,18 @@ def _recount(matcher, in_vain, since):
     return counted
 
 
-def _take_best(matcher, request, counted, fresh):
+def _take_best(matcher, request, counted, fresh, place):
     """Hold the first node of a search that can be had.
 
     :param counted: fleet.Fleet by which to search.
     :param fresh: whether it was counted for this request.
+    :param place: membership.Place.
     :returns: the Reservation or None, and the last node that was tried.
     """
     node = None
     try:
         for node in search.search(matcher, counted, thorough=fresh):
-            held = _take(matcher, request, node)
+            held = take(matcher, request, node, place)
             if held is not None:
                 return held, node
             LOG.debug('Node %s was lost to another', node.uuid)
@@ -251,42 +262,73 @@ def _take_best(matcher, request, counted, fresh):
     except db_exc.DBDuplicateEntry:
         # The instance holds a node already, or a row whose node has moved on
         # stands in the way of the new one.
-        _purge(request.instance_uuid, node.id)
+        purge(request.instance_uuid, node.id)
+    except membership.Changed:
+        end_members(place.group)
     return None, node
 
 
-def _take(matcher, request, node):
+def take(matcher, request, node, place):
     """One transaction; None when the node is no longer as it was read.
 
+    :param place: membership.Place, or what is like it.
     :returns: Reservation: what the guard has seen and what was written.
+    :raises: membership.Changed.
     """
     with engine.transaction() as connection:
         updated = connection.execute(*queries.hold(
-            node, matcher, request.instance_uuid))
+            node, matcher, request.instance_uuid, place.claimed_id))
         if not updated.rowcount:
             return None
-        now = functions.time_of(connection, updated)
         values = {
-            'instance_uuid': request.instance_uuid, 'node_id': node.id,
-            'node_uuid': node.uuid, 'request_spec': matcher.spec.canonical,
-            'created_at': now,
-            'expires_at': (request.lease and
-                           now + datetime.timedelta(0, request.lease)),
-            **vars(request.owner)}
+            **row(matcher, request.instance_uuid, request.owner, node,
+                  functions.time_of(connection, updated), request.lease),
+            **place.enter(connection, node)}
         [row_id] = connection.execute(
             queries.INSERT, values).inserted_primary_key
         request.written.add(row_id)
+        place.confirm(connection)
         hosts.fence(connection, request.owner.host, request.holder)
+    return made(node, id=row_id, **values, **place.shown())
+
+
+def made(node, **values):
+    """A Reservation that was just made.
+
+    :param node: matching.Node, which the guard has seen to be so.
+    """
     return Reservation(
-        id=row_id, node_name=node.name, resource_class=node.resource_class,
+        node_name=node.name, resource_class=node.resource_class,
         node_owner=node.owner, node_lessee=node.lessee,
         provision_state='available', maintenance=False, lock=None,
         allocated=False, touched=False, lapsed=False, updated_at=None,
         **values)
 
 
-def _repeat(matcher, request):
-    """The answer of ``hold`` when the instance holds a node already.
+def row(matcher, instance_uuid, owner, node, now, lease):
+    """The row of a reservation that is no group's, as a dict."""
+    return {
+        'instance_uuid': instance_uuid, 'node_id': node.id,
+        'node_uuid': node.uuid, 'request_spec': matcher.spec.canonical,
+        'created_at': now,
+        'expires_at': lease and now + datetime.timedelta(0, lease),
+        **vars(owner)}
+
+
+def end_members(group):
+    """Delete what is left of a group's members, if none of them is live.
+
+    :param group: membership.Group, or None.
+    """
+    if group is not None and group.is_empty:
+        for left in _reservations(queries.of_group(group.id)):
+            if left.lapsed:
+                _give_back(left)
+            purge(left.instance_uuid)
+
+
+def repeat(matcher, request):
+    """The answer to a request whose instance holds a node already.
 
     Nova builds an instance on one host at a time, so the later host is right
     as long as nothing has begun on the node. A caller who is bound to its
@@ -334,7 +376,29 @@ def _repeat(matcher, request):
     return renewed, False
 
 
-def adopt(instance_uuid, spec, owner, holder=None):
+def renew(held, lease, bound):
+    """Begin the lease of a reservation anew if nothing has begun on its node.
+
+    :param lease: seconds, or None for no end.
+    :param bound: see ``update``.
+    :returns: whether it was done.
+    """
+    if held.state != 'reserved' or bound and held.host is not None or (
+            lease is None and held.expires_at is None):
+        return False
+    with engine.transaction() as connection:
+        return connection.execute(queries.update(
+            held.id, PROVISION_STATES['reserved'], {'lease': lease},
+            held.host)).rowcount > 0
+
+
+def check_unused(instance_uuid):
+    """Raise Conflict when an instance holds a node."""
+    if _held(instance_uuid) is not None:
+        raise _in_use(instance_uuid)
+
+
+def adopt(instance_uuid, spec, owner, holder=None, group=None):
     """Make a reservation of the node that carries an instance already.
 
     Nothing of the node is written. Adopting again for the same host stores
@@ -345,23 +409,26 @@ def adopt(instance_uuid, spec, owner, holder=None):
         compared.
     :param owner: Owner.
     :param holder: when given, only while the owner's host is this holder's.
+    :param group: membership.Wanted of which the reservation is a member from
+        now on, whatever the group's policy says of the node; or None.
     :returns: the Reservation, and True when this call has made it.
     :raises: NotFound when no node carries the instance; Conflict when another
-        host holds it, or the node is at work or has an allocation;
-        PreconditionFailed when the host is not the holder's;
-        DeadlineExceeded.
+        host holds it, or the node is at work or has an allocation, or the
+        group is another one; PreconditionFailed when the host is not the
+        holder's; DeadlineExceeded.
     """
     reservation, created = _adopt(instance_uuid, {
-        **vars(owner), 'request_spec': spec.canonical}, holder)
+        **vars(owner), 'request_spec': spec.canonical}, holder, group)
     events.tell(events.ADOPTED if created else events.REFRESHED, reservation)
     return reservation, created
 
 
 @engine.retry
-def _adopt(instance_uuid, values, holder):
+def _adopt(instance_uuid, values, holder, group):
     hosts.check(values['host'], holder)
     while True:
-        if _adopt_new(instance_uuid, values, holder):
+        place = membership.Place(group)
+        if _adopt_new(instance_uuid, values, holder, place):
             return get(instance_uuid), True
         for row in engine.rows(queries.carrier(instance_uuid)):
             carried = _reservation(row)
@@ -369,8 +436,8 @@ def _adopt(instance_uuid, values, holder):
                 _give_back(carried)
                 raise not_found(instance_uuid)
             _check_adoptable(instance_uuid, carried, values['host'])
-            if carried.id is not None and _adopt_again(carried, values,
-                                                       holder):
+            if carried.id is not None and _adopt_again(
+                    carried, values, holder, place):
                 return get(instance_uuid), False
             break
         else:
@@ -379,32 +446,54 @@ def _adopt(instance_uuid, values, holder):
         engine.check_deadline()
 
 
-def _adopt_new(instance_uuid, values, holder):
+def _carrying(instance_uuid):
+    """The matching.Node that carries an instance, in a list."""
+    return [search.node_of(row._mapping)
+            for row in engine.rows(queries.carrying(instance_uuid))]
+
+
+def _adopt_new(instance_uuid, values, holder, place):
     """One transaction; False when the instance cannot be adopted so."""
-    for node_id, in engine.rows(queries.id_of_carrier(instance_uuid)):
+    for node in _carrying(instance_uuid):
         try:
             with engine.transaction() as connection:
                 adopted = connection.execute(queries.adopt(
-                    node_id, instance_uuid, AT_REST, values)).rowcount
+                    node.id, instance_uuid, AT_REST,
+                    {**values, **place.enter(connection, node)})).rowcount
                 if adopted:
+                    place.confirm(connection)
                     hosts.fence(connection, values['host'], holder)
+                else:
+                    connection.rollback()
                 return adopted
         except db_exc.DBDuplicateEntry:
             # It may be a row whose node has moved on that stands in the way.
-            _purge(instance_uuid, node_id)
+            purge(instance_uuid, node.id)
+        except membership.Changed:
+            end_members(place.group)
     return False
 
 
-def _adopt_again(held, values, holder):
+def _adopt_again(held, values, holder, place):
     """One transaction; False when the reservation is no longer as read."""
     named = {name: value for name, value in values.items()
              if value is not None}
-    with engine.transaction() as connection:
-        updated = connection.execute(queries.update(
-            held.id, AT_REST, {**named, 'lease': None}, held.host)).rowcount
-        if updated:
-            hosts.fence(connection, held.host, holder)
-    return updated
+    try:
+        for node in _carrying(held.instance_uuid):
+            with engine.transaction() as connection:
+                updated = connection.execute(queries.update(
+                    held.id, AT_REST,
+                    {**named, 'lease': None,
+                     **place.enter(connection, node)}, held.host)).rowcount
+                if updated:
+                    place.confirm(connection)
+                    hosts.fence(connection, held.host, holder)
+                else:
+                    connection.rollback()
+            return updated
+    except membership.Changed:
+        end_members(place.group)
+    return False
 
 
 def _check_adoptable(instance_uuid, carried, host):
@@ -478,7 +567,7 @@ def _give_back(held):
     return bool(given_back)
 
 
-def _give_back_lapsed(limit=None, check=engine.check_deadline):
+def give_back_lapsed(limit=None, check=engine.check_deadline):
     """Free nodes whose leases are over.
 
     :param limit: how many reservations to look at; None for all.
@@ -506,7 +595,20 @@ def sweep():
 
     :returns: numbers of nodes given back and rows purged.
     """
-    return _give_back_lapsed(check=lambda: None), _purge()
+    numbers = give_back_lapsed(check=lambda: None), purge()
+    for group in engine.rows(queries.EMPTY_GROUPS):
+        end_group(group)
+    return numbers
+
+
+@engine.retry
+def end_group(group):
+    """Delete a group's row unless it has members.
+
+    :param group: membership.Group, or what has its id and generation.
+    """
+    with engine.transaction() as connection:
+        connection.execute(queries.DELETE_GROUP, queries.as_read(group))
 
 
 @engine.retry
@@ -523,7 +625,7 @@ def overdue():
          for each in PROVISION_STATES[state]]))
 
 
-def _purge(instance_uuid=None, node_id=None):
+def purge(instance_uuid=None, node_id=None):
     """Delete reservations whose nodes carry their instances no longer.
 
     :param instance_uuid: only this instance's,
@@ -554,7 +656,7 @@ def get(instance_uuid):
     try:
         return _get(instance_uuid)
     except exception.NotFound:
-        _purge(instance_uuid)
+        purge(instance_uuid)
         raise
 
 
@@ -563,6 +665,21 @@ def _get(instance_uuid, restricted_to=None):
             queries.column_is('instance_uuid', instance_uuid))):
         return held
     raise not_found(instance_uuid)
+
+
+@engine.retry
+def named(uuid):
+    """The live reservations of an instance, or else of a group: a list."""
+    return (_reservations(queries.live().where(
+                queries.column_is('instance_uuid', uuid)))
+            or _reservations(queries.live().where(
+                queries.column_is('group_uuid', uuid))))
+
+
+@engine.retry
+def of_groups(group_ids):
+    """The live reservations that are members of groups: a list."""
+    return _reservations(queries.members(group_ids)) if group_ids else []
 
 
 def not_found(instance_uuid):
@@ -720,7 +837,7 @@ def _delete_remains(instance_uuid):
     for row in engine.rows(queries.carrier(instance_uuid)):
         if row.lapsed:
             _give_back(_reservation(row))
-    _purge(instance_uuid)
+    purge(instance_uuid)
 
 
 def _check_releasable(held, bound):

@@ -159,7 +159,8 @@ def _read(matcher, where, first=0, last=request_spec.MAX_INT,
             where, matcher.restricted_to, first, last, limit, failed,
             _avoid_failed()))
         LOG.debug('Read %d free nodes from id %d on', len(rows), first)
-        nodes = [node for node in map(_node, rows) if matcher.matches(node)]
+        nodes = [node for node in (node_of(row._mapping) for row in rows)
+                 if matcher.matches(node)]
         random.shuffle(nodes)
         nodes.sort(key=lambda node: (matcher.fit(node), node.failed))
         yield from nodes
@@ -167,8 +168,12 @@ def _read(matcher, where, first=0, last=request_spec.MAX_INT,
         first = rows[-1].id + 1 if len(rows) == limit else last + 1
 
 
-def _node(row):
-    facts = dict(row._mapping)
+def node_of(row):
+    """A matching.Node of a row that has all of queries.FACTS.
+
+    :param row: a mapping.
+    """
+    facts = dict(row)
     traits = facts.pop('traits')
     return matching.Node(
         **facts, traits=frozenset(traits.split(',') if traits else ()))

@@ -6,6 +6,7 @@ what a call does in ``reservations``, ``explanation``, ``capacity`` and
 ``hosts``.
 """
 
+import json
 import urllib.parse
 
 from oslo_log import log
@@ -16,12 +17,15 @@ import pecan
 from wsme.rest import json as wsme_json
 
 from ironic_reservations import capacity
+from ironic_reservations import claims
 from ironic_reservations import conf
 from ironic_reservations import context
 from ironic_reservations import exception
 from ironic_reservations import explanation
+from ironic_reservations import groups
 from ironic_reservations import hosts
 from ironic_reservations import matching
+from ironic_reservations import membership
 from ironic_reservations import request_spec
 from ironic_reservations import reservations
 from ironic_reservations.api import limits
@@ -76,6 +80,93 @@ def _present(reservation, fields=None):
         types.Reservation.present(reservation, _url(), fields))
 
 
+def _check_visible(caller, found, not_found):
+    """Hide what the policy does not let the caller see.
+
+    :param found: a Reservation or a Group.
+    :param not_found: the error, as if there were none.
+    :raises: NotFound; NotAuthorized where it is the caller's own project's,
+        because then there is nothing to hide.
+    """
+    if not caller.may('get', found):
+        if caller.project_id is not None and caller.project_id in (
+                found.project_id, found.node_owner):
+            caller.authorize('get', found)
+        LOG.debug('Policy hides it from this caller: %s', not_found)
+        raise not_found
+
+
+def _authorize(caller, rule):
+    """A function that raises unless the caller may do this to one."""
+    def authorize(reservation):
+        _check_visible(caller, reservation, reservations.not_found(
+            reservation.instance_uuid))
+        caller.authorize(rule, reservation)
+    return authorize
+
+
+def _owner(caller, body):
+    """For whom a node is held: as the body says, else the caller.
+
+    :raises: NotAuthorized when the caller may not speak for another.
+    """
+    given = _given(body)
+    if given and not caller.may('create_restricted'):
+        raise exception.NotAuthorized(
+            f'{", ".join(given)}: only system-scope and service callers '
+            f'may say for whom a node is reserved.')
+    return reservations.Owner(**{'project_id': caller.project_id,
+                                 'user_id': caller.user_id, **given})
+
+
+def _lease(restricted_to, body):
+    """Seconds that a request asks for, or None."""
+    return schema.expires_in(body, required=(
+        restricted_to is not None and conf.CONF.reservations.require_lease))
+
+
+def _matcher(restricted_to, owner, spec):
+    """The Matcher of a request spec.
+
+    :param restricted_to: the project to which the caller is bound, or None.
+    :param owner: reservations.Owner.
+    :param spec: dict, validated.
+    :raises: NotAuthorized, InvalidInput.
+    """
+    ownership = spec.get('ownership') or 'any'
+    if restricted_to is not None:
+        if ownership != 'project' and spec.get('ownership') is not None:
+            raise exception.NotAuthorized(
+                'ownership: only system-scope and service callers may '
+                'reserve nodes that their project neither owns nor leases.')
+        # The caller sees no others.
+        ownership = 'any'
+    if ownership != 'any' and owner.project_id is None:
+        raise exception.InvalidInput(
+            'ownership', 'must be any, unless the reservation has a project')
+    return matching.Matcher(
+        request_spec.RequestSpec.from_dict(spec,
+                                           conf.CONF.reservations.match),
+        restricted_to,
+        None if ownership == 'any' else matching.Ownership(
+            owner.project_id, ownership == 'project_or_none'))
+
+
+def _wanted(given, uuid, owner):
+    """The group that a request names, as membership.Wanted."""
+    return membership.Wanted(uuid, **schema.group(given),
+                             project_id=owner.project_id)
+
+
+def _named_group(body, owner):
+    """The group of which a reservation is to be a member, or None."""
+    group = body.get('group')
+    if group is None:
+        return None
+    group['uuid'] = group['uuid'].lower()
+    return _wanted(group, group['uuid'], owner)
+
+
 def _limit(query):
     """Take the length of a page out of a query."""
     return min(int(query.pop('limit', conf.CONF.api.max_limit)),
@@ -103,7 +194,8 @@ class ReservationController:
     def get(self):
         fields = schema.fields(_query(schema.show_query).get('fields'))
         reservation = reservations.get(self.instance_uuid)
-        self._check_visible(_caller(), reservation)
+        _check_visible(_caller(), reservation,
+                       reservations.not_found(self.instance_uuid))
         return _present(reservation, fields)
 
     @index.when(method='PATCH', template='json')
@@ -117,15 +209,15 @@ class ReservationController:
                 'host: only system-scope and service callers may say which '
                 'host holds a node.')
         return _present(reservations.update(
-            self.instance_uuid, changes, self._authorize(caller, 'update'),
+            self.instance_uuid, changes, _authorize(caller, 'update'),
             host, bound, holder))
 
     @index.when(method='DELETE', template='json')
     def delete(self):
         host, holder, caller, bound = self._writer()
         reservations.release(
-            self.instance_uuid, self._authorize(caller, 'delete'), host,
-            bound, holder)
+            self.instance_uuid, _authorize(caller, 'delete'), host, bound,
+            holder)
         pecan.response.status = 204
 
     @staticmethod
@@ -138,28 +230,6 @@ class ReservationController:
         query, caller = _query(schema.write_query), _caller()
         return (query.get('host'), schema.holder(query), caller,
                 not caller.may('create_restricted'))
-
-    def _authorize(self, caller, rule):
-        """A function that raises unless the caller may do this to one."""
-        def authorize(reservation):
-            self._check_visible(caller, reservation)
-            caller.authorize(rule, reservation)
-        return authorize
-
-    @staticmethod
-    def _check_visible(caller, reservation):
-        """Hide a reservation that the policy does not let the caller see.
-
-        :raises: NotFound, as if there were none; NotAuthorized where it is
-            the caller's own project's, because then there is nothing to hide.
-        """
-        if not caller.may('get', reservation):
-            if caller.project_id is not None and caller.project_id in (
-                    reservation.project_id, reservation.node_owner):
-                caller.authorize('get', reservation)
-            LOG.debug('Instance %s has a reservation, but policy hides it '
-                      'from this caller', reservation.instance_uuid)
-            raise reservations.not_found(reservation.instance_uuid)
 
 
 class ReservationsController:
@@ -200,31 +270,37 @@ class ReservationsController:
         dry_run = query.get('dry_run', 'false')
         caller.authorize('create')
         body = schema.create_body(schema.parse(limits.body(pecan.request)))
-        owner, holder = self._owner(caller, body), schema.holder(body)
+        owner, holder = _owner(caller, body), schema.holder(body)
+        group, claim = _named_group(body, owner), body.get('claim')
         restricted_to = caller.restricted_to('create_restricted')
-        lease = schema.expires_in(body, required=(
-            restricted_to is not None
-            and conf.CONF.reservations.require_lease))
-        matcher = matching.Matcher(
-            request_spec.RequestSpec.from_dict(
-                body, conf.CONF.reservations.match), restricted_to)
-        if strutils.bool_from_string(dry_run):
+        lease = _lease(restricted_to, body)
+        matcher = _matcher(restricted_to, owner, body)
+        dry_run = strutils.bool_from_string(dry_run)
+        if claim is not None and (group is not None or dry_run):
+            raise exception.InvalidInput(
+                'claim', 'cannot be given beside group, or in a dry run')
+        if dry_run:
             return wsme_json.tojson(types.DryRun, types.DryRun.present(
-                explanation.dry_run(matcher)))
-        instance_uuid = (body.get('instance_uuid')
-                         or uuidutils.generate_uuid()).lower()
-        return self._created(*reservations.hold(
-            instance_uuid, matcher, owner, lease, body.get('project_id'),
-            holder))
+                explanation.dry_run(matcher, group)))
+        request = reservations.Request(
+            (body.get('instance_uuid') or uuidutils.generate_uuid()).lower(),
+            owner, lease, body.get('project_id'), holder, group)
+        if claim is not None:
+            return self._created(*claims.claim(
+                claim.lower(), matcher, request,
+                _authorize(caller, 'delete')))
+        return self._created(*reservations.hold(matcher, request))
 
     def _adopt(self, query, caller):
         schema.adopt_query(query)
         caller.authorize('adopt')
         body = schema.adopt_body(schema.parse(limits.body(pecan.request)))
+        owner = reservations.Owner(**_given(body))
+        group = _named_group(body, owner)
         spec = request_spec.RequestSpec.from_dict(body, found=True)
         return self._created(*reservations.adopt(
-            body['instance_uuid'].lower(), spec,
-            reservations.Owner(**_given(body)), schema.holder(body)))
+            body['instance_uuid'].lower(), spec, owner, schema.holder(body),
+            group))
 
     @staticmethod
     def _created(reservation, created):
@@ -232,19 +308,94 @@ class ReservationsController:
         pecan.response.location = f'{_url()}/{reservation.instance_uuid}'
         return _present(reservation)
 
-    @staticmethod
-    def _owner(caller, body):
-        """For whom the node is held: as the body says, else the caller.
 
-        :raises: NotAuthorized when the caller may not speak for another.
-        """
-        given = _given(body)
-        if given and not caller.may('create_restricted'):
-            raise exception.NotAuthorized(
-                f'{", ".join(given)}: only system-scope and service callers '
-                f'may say for whom a node is reserved.')
-        return reservations.Owner(**{'project_id': caller.project_id,
-                                     'user_id': caller.user_id, **given})
+class GroupController:
+    """/v1/reservations/groups/{uuid}"""
+
+    def __init__(self, uuid):
+        self.uuid = uuid
+
+    @pecan.expose(generic=True)
+    def index(self):
+        pecan.abort(405, headers={'Allow': 'GET, HEAD, DELETE'})
+
+    @index.when(method='HEAD', template='json')
+    @index.when(method='GET', template='json')
+    def get(self):
+        _query(schema.no_query)
+        group = groups.get(self.uuid)
+        _check_visible(_caller(), group, groups.not_found(self.uuid))
+        return _present_group(group)
+
+    @index.when(method='DELETE', template='json')
+    def delete(self):
+        _query(schema.no_query)
+        caller = _caller()
+
+        def authorize(group):
+            _check_visible(caller, group, groups.not_found(self.uuid))
+            caller.authorize('delete', group)
+
+        groups.release(self.uuid, authorize,
+                       bound=not caller.may('create_restricted'))
+        pecan.response.status = 204
+
+
+class GroupsController:
+    """/v1/reservations/groups"""
+
+    @pecan.expose(generic=True)
+    def index(self):
+        pecan.abort(405, headers={'Allow': 'GET, HEAD, POST'})
+
+    @index.when(method='HEAD', template='json')
+    @index.when(method='GET', template='json')
+    def list(self):
+        query, caller = _query(schema.list_groups_query), _caller()
+        caller.authorize('list')
+        marker = query.get('marker')
+        limit = _limit(query)
+        found = groups.find(limit + 1, caller.restricted_to('list_all'),
+                            marker and marker.lower())
+        page = {'groups': list(map(_present_group, found[:limit]))}
+        if len(found) > limit:
+            page['next'] = _next(f'{_url()}/groups', found[limit - 1].uuid,
+                                 limit)
+        return page
+
+    @index.when(method='POST', template='json')
+    def create(self):
+        query, caller = _query(schema.dry_run_query), _caller()
+        caller.authorize('create')
+        body = schema.create_group_body(
+            schema.parse(limits.body(pecan.request)))
+        owner = _owner(caller, body)
+        restricted_to = caller.restricted_to('create_restricted')
+        lease = _lease(restricted_to, body)
+        matcher = _matcher(restricted_to, owner, body['request'])
+        members = schema.members(body['members'])
+        uuid = (body.get('uuid') or uuidutils.generate_uuid()).lower()
+        wanted = _wanted(body, uuid, owner)
+        if isinstance(members, int):
+            instances = [uuidutils.generate_uuid() for _ in range(members)]
+        else:
+            instances = members
+        if strutils.bool_from_string(query.get('dry_run', 'false')):
+            return wsme_json.tojson(types.DryRun, types.DryRun.present(
+                explanation.dry_run(matcher, wanted, len(instances))))
+        group, created = groups.create(matcher, groups.Request(
+            wanted, tuple(instances), json.dumps(
+                {'members': members,
+                 'request': json.loads(matcher.spec.canonical)},
+                sort_keys=True), owner, lease))
+        pecan.response.status = 201 if created else 200
+        pecan.response.location = f'{_url()}/groups/{group.uuid}'
+        return _present_group(group)
+
+
+def _present_group(group):
+    """A group as JSON, a dict."""
+    return wsme_json.tojson(types.Group, types.Group.present(group, _url()))
 
 
 class CapacityController:
@@ -340,13 +491,17 @@ class RootController:
                 return ReservationsController(), ['']
             case ('capacity',):
                 return CapacityController(), ['']
+            case ('groups',):
+                return GroupsController(), ['']
+            case ('groups', name):
+                return GroupController(schema.uuid(name, 'uuid')), ['']
             case ('hosts',):
                 return HostsController(), ['']
             case ('hosts', name):
                 return HostController(schema.host(name)), ['']
             case (name,):
                 return ReservationController(
-                    schema.instance_uuid(name)), ['']
+                    schema.uuid(name)), ['']
         return None
 
 

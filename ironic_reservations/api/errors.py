@@ -65,6 +65,8 @@ def present(error):
     more = {}
     if isinstance(error, exception.NoMatchingNode):
         more['explanation'] = error.explanation
+        if error.members:
+            more['members'] = error.members
     response = envelope(status, message, **more)
     if status == 503 or getattr(error, 'retry', False):
         response.retry_after = _RETRY_AFTER[status]

@@ -9,6 +9,7 @@ import jsonschema
 from ironic_reservations import conf
 from ironic_reservations import exception
 from ironic_reservations import hosts
+from ironic_reservations import placing
 from ironic_reservations import request_spec
 from ironic_reservations import reservations
 from ironic_reservations.api import types
@@ -25,7 +26,14 @@ _HOST = _NAME.replace(r'\Z', r'(?<! )\Z')
 _TRAIT = r'^[A-Z0-9_]{1,255}\Z'
 _BOOLEAN = r'^(?i:true|false)\Z'
 _POSITIVE = r'^0{0,9}[1-9][0-9]{0,8}\Z'
+# What the domains of a group are; a name of a capability has no colon.
+_BY = (r'^(?:' + '|'.join(placing.COLUMNS) + '|' + placing.CAPABILITY
+       + r'[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff:,]{1,255})\Z')
 _UUID = r'^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z'
+
+
+#: Whose a node must be: see matching.Ownership.
+OWNERSHIPS = ('any', 'project', 'project_or_none')
 
 
 def _string(**more):
@@ -48,6 +56,8 @@ _number = {'type': ['number', 'null'], 'minimum': 0,
 _integer = {**_number, 'type': ['integer', 'null']}
 _uuid = {'type': ['string', 'null'], 'pattern': _UUID}
 _some_uuid = {**_uuid, 'type': 'string'}
+_policy = {'enum': [*placing.POLICIES, None]}
+_by = {'type': ['string', 'null'], 'pattern': _BY}
 
 REQUEST_SPEC = {
     'type': 'object',
@@ -86,16 +96,58 @@ REQUEST_SPEC = {
         'project_id': _string(minLength=1),
         'user_id': _string(minLength=1),
         'holder': _uuid,
+        'ownership': {'enum': [*OWNERSHIPS, None]},
+        'group': {
+            'type': ['object', 'null'],
+            'additionalProperties': False,
+            'required': ['uuid'],
+            'properties': {'uuid': _some_uuid, 'policy': _policy, 'by': _by},
+        },
+        'claim': _uuid,
     },
 }
+
+
+def _without(*names):
+    """The schemas of a request spec's keys, without some of them."""
+    return {name: value for name, value in REQUEST_SPEC['properties'].items()
+            if name not in names}
+
 
 #: Of a node that carries the instance already, and is held without end.
 ADOPT = {
     **REQUEST_SPEC, 'required': ['instance_uuid'],
+    'properties': {**_without('expires_in', 'claim'),
+                   'instance_uuid': _some_uuid}}
+
+#: Several at once.
+CREATE_GROUP = {
+    'type': 'object',
+    'additionalProperties': False,
+    'required': ['members', 'request'],
     'properties': {
-        **{name: value for name, value in REQUEST_SPEC['properties'].items()
-           if name != 'expires_in'},
-        'instance_uuid': _some_uuid}}
+        'uuid': _uuid,
+        # The maximum is [reservations] max_members: members() checks it.
+        'members': {'type': ['integer', 'array'], 'minimum': 1,
+                    'maximum': request_spec.MAX_INT, 'minItems': 1,
+                    'items': _some_uuid},
+        'policy': _policy,
+        'by': _by,
+        'request': {**REQUEST_SPEC, 'properties': _without(
+            *request_spec.ENVELOPE, 'group')},
+        **{name: REQUEST_SPEC['properties'][name] for name in
+           ('host', 'project_id', 'user_id', 'expires_in')},
+    },
+}
+
+LIST_GROUPS = {
+    'type': 'object',
+    'additionalProperties': False,
+    'properties': {
+        'limit': {'type': 'string', 'pattern': _POSITIVE},
+        'marker': _some_uuid,
+    },
+}
 
 LIST = {
     'type': 'object',
@@ -198,6 +250,7 @@ _PATTERNS = {
     _TRAIT: 'a trait: A-Z, 0-9 and _',
     _BOOLEAN: 'true or false',
     _POSITIVE: 'a positive number',
+    _BY: 'conductor_group, shard, or capability: and the name of one',
 }
 
 # What each keyword of a schema requires, given the keyword's value.
@@ -210,7 +263,8 @@ _REQUIREMENTS = {
     'maxLength': lambda value: f'at most {value} characters long',
     'required': lambda value: 'an object with ' + ' and '.join(value),
     'minItems': lambda value: f'a list of at least {value}',
-    'enum': lambda value: 'one of ' + ', '.join(map(str, value)),
+    'enum': lambda value: 'one of ' + ', '.join(
+        str(each) for each in value if each is not None),
     'pattern': _PATTERNS.get,
 }
 
@@ -265,6 +319,8 @@ class Validator:
 
 create_body = Validator(REQUEST_SPEC, 'body')
 adopt_body = Validator(ADOPT, 'body')
+create_group_body = Validator(CREATE_GROUP, 'body')
+list_groups_query = Validator(LIST_GROUPS, 'query')
 list_query = Validator(LIST, 'query')
 show_query = Validator(SHOW, 'query')
 create_query = Validator(CREATE, 'query')
@@ -282,15 +338,53 @@ _patch = Validator(PATCH, 'body')
 _update = Validator(UPDATE, 'body')
 
 
-def instance_uuid(text):
+dry_run_query = Validator({**CREATE, 'properties': {'dry_run': _boolean}},
+                          'query')
+
+
+def uuid(text, name='instance_uuid'):
     """Return the UUID that a path names, in lower case.
 
     :raises: InvalidInput when it is no UUID.
     """
     if not re.match(_UUID, text):
-        raise exception.InvalidInput('instance_uuid',
-                                     f'must be {_PATTERNS[_UUID]}')
+        raise exception.InvalidInput(name, f'must be {_PATTERNS[_UUID]}')
     return text.lower()
+
+
+def group(given):
+    """Return policy and domain that a request gives its group.
+
+    :param given: dict that may have ``policy`` and ``by``.
+    :returns: dict of both, None and None where there is no policy.
+    :raises: InvalidInput when there is one of them alone.
+    """
+    found = {name: given.get(name) for name in ('policy', 'by')}
+    missing = [name for name, value in found.items() if value is None]
+    if len(missing) == 1:
+        raise exception.InvalidInput(
+            missing[0], 'must be given: policy and by, both or neither')
+    return found
+
+
+def members(given):
+    """Return the instances for which nodes are to be held at once.
+
+    :param given: how many there are, or their UUIDs.
+    :returns: list of UUIDs in lower case, or how many to make.
+    :raises: InvalidInput when there are too many, or two are the same.
+    """
+    most = conf.CONF.reservations.max_members
+    number = len(given) if isinstance(given, list) else int(given)
+    if number > most:
+        raise exception.InvalidInput('members', f'must be at most {most}')
+    if not isinstance(given, list):
+        return number
+    found = sorted({each.lower() for each in given})
+    if len(found) < number:
+        raise exception.InvalidInput('members',
+                                     'must be UUIDs that differ')
+    return found
 
 
 def host(name):

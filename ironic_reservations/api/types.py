@@ -43,6 +43,7 @@ class Reservation(wtypes.Base):
     project_id = wtypes.text
     user_id = wtypes.text
     request_spec = Json()
+    group = Json()
     expires_at = datetime.datetime
     created_at = datetime.datetime
     updated_at = datetime.datetime
@@ -58,6 +59,7 @@ class Reservation(wtypes.Base):
         """
         values = {
             'request_spec': json.loads(reservation.request_spec),
+            'group': _group(reservation),
             'links': [Link(rel='self',
                            href=f'{url}/{reservation.instance_uuid}')]}
         for name in FIELDS:
@@ -66,6 +68,15 @@ class Reservation(wtypes.Base):
             elif name not in values:
                 values[name] = _utc(getattr(reservation, name))
         return cls(**values)
+
+
+def _group(reservation):
+    """Of which group it is a member; a reservation of none does not say."""
+    if reservation.group_uuid is None:
+        return wtypes.Unset
+    return {'uuid': reservation.group_uuid,
+            'policy': reservation.group_policy, 'by': reservation.group_by,
+            'domain': reservation.domain}
 
 
 def _utc(value):
@@ -77,6 +88,29 @@ def _utc(value):
 
 FIELDS = tuple(attribute.name
                for attribute in wtypes.list_attributes(Reservation))
+
+
+class Group(wtypes.Base):
+    """Reservations with one policy."""
+
+    uuid = wtypes.text
+    policy = wtypes.text
+    by = wtypes.text
+    project_id = wtypes.text
+    created_at = datetime.datetime
+    reservations = [Reservation]
+
+    @classmethod
+    def present(cls, group, url):
+        """Make the answer of a ``groups.Group``.
+
+        :param url: the URL of the collection of reservations.
+        """
+        return cls(
+            reservations=[Reservation.present(member, url)
+                          for member in group.members],
+            **{name: _utc(getattr(group, name)) for name in
+               ('uuid', 'policy', 'by', 'project_id', 'created_at')})
 
 
 class Host(wtypes.Base):
@@ -116,6 +150,7 @@ class Profile(wtypes.Base):
     total = int
     free = int
     held = int
+    claimable = int
 
 
 class Capacity(wtypes.Base):
@@ -135,6 +170,9 @@ class DryRun(wtypes.Base):
     matching_nodes = int
     profiles = [Profile]
     explanation = Json()
+    # Of a group that is to be held at once.
+    members = Json()
+    domains = Json()
 
     @classmethod
     def present(cls, verdict):

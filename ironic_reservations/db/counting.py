@@ -23,11 +23,17 @@ _LAPSED_NODES = sa.select(reservations.c.node_id).join_from(
     reservations, nodes, queries.CARRIED
 ).where(queries.LAPSED).correlate(None)
 
+_CLAIMABLE_NODES = sa.select(reservations.c.node_id).join_from(
+    reservations, nodes, queries.CLAIMABLE).correlate(None)
+
 #: Why a node cannot be held: a word, and what is true of such a node. Where
 #: several are true the first one counts; an explanation has the same order.
 REASONS = {
     # An allocation of Ironic's sets the instance, too.
     'allocated': nodes.c.allocation_id.is_not(None),
+    # It is reserved, and an instance may take it over.
+    'claimable': sa.and_(nodes.c.instance_uuid.is_not(None), *queries.HELD,
+                         queries.UNLOCKED, nodes.c.id.in_(_CLAIMABLE_NODES)),
     'reserved': sa.and_(nodes.c.instance_uuid.is_not(None),
                         nodes.c.id.not_in(_LAPSED_NODES)),
     'maintenance': nodes.c.maintenance == sa.true(),
@@ -90,6 +96,19 @@ def rows(candidates=(), with_hosts=False):
     statement = count(candidates, with_hosts,
                       by_sample=can_sample() and worth_sampling())
     return [_counted(row._mapping) for row in engine.rows(statement)]
+
+
+def held_by(reservation_ids):
+    """The nodes of reservations: a statement.
+
+    :returns: rows of all that matching reads, of ``reservation_id``, and of
+        ``reason``: ``claimable``, or why an instance cannot take it over.
+    """
+    return sa.select(
+        *queries.FACTS, _REASON.label('reason'),
+        reservations.c.id.label('reservation_id'),
+    ).join_from(reservations, nodes, queries.CARRIED).where(
+        reservations.c.id.in_(reservation_ids))
 
 
 def can_sample():

@@ -79,6 +79,7 @@ def retry(function):
                 return lost == 1 or lost <= _RECONNECTS and not _is_over()
             return not _is_over() and (
                 isinstance(error, db_exc.DBDeadlock)
+                or _is_snapshot_conflict(error)
                 # SQLite, when another process writes for longer than the
                 # busy timeout.
                 or isinstance(error, (db_exc.DBError,
@@ -98,6 +99,16 @@ def retry(function):
         finally:
             _run.deadline = None
     return wrapper
+
+
+def _is_snapshot_conflict(error):
+    """Whether a row was changed since a transaction began to read.
+
+    MariaDB says so with innodb_snapshot_isolation, its default from 11.8 on:
+    "Record has changed since last read".
+    """
+    arguments = getattr(getattr(error, 'orig', None), 'args', ())
+    return bool(arguments) and arguments[0] == 1020
 
 
 def _is_over():

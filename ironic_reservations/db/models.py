@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables: three of ours, and what we use of Ironic's."""
+"""The tables: ours, and what we use of Ironic's."""
 
 import sqlalchemy as sa
 from sqlalchemy import orm
@@ -87,6 +87,7 @@ class Reservation(Base):
         sa.Index('reservations_host_idx', 'host'),
         sa.Index('reservations_project_id_idx', 'project_id'),
         sa.Index('reservations_expires_at_idx', 'expires_at'),
+        sa.Index('reservations_group_id_idx', 'group_id'),
         {
             # An id that came back would let a late clean-up of a stale row
             # hit the row that follows it.
@@ -111,6 +112,66 @@ class Reservation(Base):
     expires_at = sa.Column(sa.DateTime)
     created_at = sa.Column(sa.DateTime, nullable=False)
     updated_at = sa.Column(sa.DateTime)
+    # The group that it is a member of, and the domain that its node stated
+    # when it was held: see placing.domain.
+    group_id = sa.Column(sa.Integer)
+    domain = sa.Column(sa.Text)
+
+
+class Group(Base):
+    """Reservations with one policy.
+
+    Its members are the reservations that count and name its id. A group
+    without any counts no more than they do.
+    """
+
+    __tablename__ = 'reservations_groups'
+    __table_args__ = (
+        sa.UniqueConstraint('uuid', name='uniq_reservations_groups0uuid'),
+        sa.Index('reservations_groups_project_id_idx', 'project_id'),
+        {
+            # The members of a group that is gone are never another's.
+            'sqlite_autoincrement': True,
+            'mysql_engine': 'InnoDB',
+            'mysql_charset': 'utf8mb4',
+            'mysql_collate': 'utf8mb4_bin',
+        },
+    )
+
+    id = sa.Column(sa.Integer, primary_key=True)
+    uuid = sa.Column(sa.String(36), nullable=False)
+    # One of placing.POLICIES, and what the domains are; NULL and NULL for
+    # members that have nothing in common.
+    policy = sa.Column(sa.String(16))
+    by = sa.Column(sa.String(300))
+    project_id = sa.Column(sa.String(255))
+    # Grows whenever a member is added, and is compared before: of two holds
+    # that have read the same members, one begins again.
+    generation = sa.Column(sa.BigInteger, nullable=False)
+    # JSON: what was asked for where all members were held at once, to tell a
+    # repeated request.
+    asked = sa.Column(
+        sa.Text().with_variant(mysql.MEDIUMTEXT(), 'mysql', 'mariadb'))
+    created_at = sa.Column(sa.DateTime, nullable=False)
+
+
+class Project(Base):
+    """A project whose reservations are limited.
+
+    Whoever holds a node for it writes its row before the reservations are
+    counted, and so waits for whoever does the same.
+    """
+
+    __tablename__ = 'reservations_projects'
+    __table_args__ = {
+        'mysql_engine': 'InnoDB',
+        'mysql_charset': 'utf8mb4',
+        'mysql_collate': 'utf8mb4_bin',
+    }
+
+    project_id = sa.Column(sa.String(255), primary_key=True)
+    # Grows with every write: see HostLease.serial.
+    serial = sa.Column(sa.BigInteger, nullable=False)
 
 
 class FleetCount(Base):
@@ -160,6 +221,8 @@ class HostLease(Base):
 
 
 reservations = Reservation.__table__
+groups = Group.__table__
+projects = Project.__table__
 fleet_count = FleetCount.__table__
 host_leases = HostLease.__table__
 

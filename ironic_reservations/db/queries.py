@@ -18,6 +18,7 @@ nodes = models.nodes
 node_history = models.node_history
 node_traits = models.node_traits
 reservations = models.reservations
+groups = models.groups
 _hosts = models.host_leases
 
 #: What matching reads of a node, by the names of ``matching.Node``: what
@@ -42,17 +43,19 @@ _FAILED = sa.func.coalesce(sa.select(sa.literal_column('1')).where(
 
 UNLOCKED = nodes.c.reservation.is_(None)
 
-#: A node may be held: Ironic's own rule for its allocations, and not retired.
-#: NULL alone in instance_uuid says little: a tear-down clears it early.
-FREE = (
+#: A node is as one that may be held, whether or not it is.
+HELD = (
     nodes.c.provision_state == 'available',
-    nodes.c.instance_uuid.is_(None),
     nodes.c.allocation_id.is_(None),
     sa.or_(nodes.c.maintenance.is_(None), nodes.c.maintenance == sa.false()),
     sa.or_(nodes.c.retired.is_(None), nodes.c.retired == sa.false()),
     nodes.c.power_state.is_not(None),
     nodes.c.parent_node.is_(None),
 )
+
+#: A node may be held: Ironic's own rule for its allocations, and not retired.
+#: NULL alone in instance_uuid says little: a tear-down clears it early.
+FREE = (nodes.c.instance_uuid.is_(None), *HELD)
 
 # A reservation counts while its node carries its instance. The node is found
 # by its id, so that the differing collations of the two columns cost nothing.
@@ -85,6 +88,14 @@ _EXPIRED = reservations.c.expires_at <= fn.utcnow()
 LAPSED = sa.and_(CARRIED, _EXPIRED, ~TOUCHED)
 
 LIVE = sa.or_(reservations.c.expires_at.is_(None), ~_EXPIRED, TOUCHED)
+
+#: An instance may take it over: see claims.
+CLAIMABLE = sa.and_(CARRIED, LIVE, reservations.c.host.is_(None))
+
+#: The same of the one reservation that an instance is about to take over.
+CLAIMABLE_BY_ID = sa.exists().where(
+    CLAIMABLE, reservations.c.id == sa.bindparam('claimed', type_=sa.Integer)
+).correlate(nodes)
 
 
 def equal(column, text):
@@ -242,7 +253,7 @@ def _page(columns, where, failed):
     ).order_by(nodes.c.id).limit(limit)
 
 
-def hold(node, matcher, instance_uuid):
+def hold(node, matcher, instance_uuid, claimed=None):
     """The guarded update that makes a node somebody's, or touches no row.
 
     UPDATE nodes USE INDEX (PRIMARY)
@@ -260,31 +271,39 @@ def hold(node, matcher, instance_uuid):
 
     :param node: a matching.Node that satisfies the request.
     :param matcher: the request's matching.Matcher.
+    :param claimed: the id of the reservation that holds the node and ends,
+        if the node is not to be free.
     :returns: the statement and its values.
     """
     spec, restricted_to = matcher.spec, matcher.restricted_to
-    return (_hold(restricted_to is not None, bool(spec.required_traits),
-                  bool(spec.forbidden_traits)),
+    return (_hold(restricted_to is not None, matcher.ownership is not None,
+                  bool(spec.required_traits), bool(spec.forbidden_traits),
+                  claimed is not None),
             {'node_id': node.id, 'instance': instance_uuid,
              'restricted_to': restricted_to,
-             **{f'read_{name}': getattr(node, name) for name in _AS_READ},
+             **{f'read_{name}': getattr(node, name)
+                for name in _AS_READ + _OWNERS_AS_READ},
              'required': list(spec.required_traits),
              'how_many': len(spec.required_traits),
-             'forbidden': list(spec.forbidden_traits)})
+             'forbidden': list(spec.forbidden_traits),
+             'claimed': claimed})
 
 
 # Compared byte for byte with what was read.
 _AS_READ = ('uuid', 'resource_class', 'conductor_group', 'shard', 'name',
             'properties')
+_OWNERS_AS_READ = ('owner', 'lessee')
 
 
 @functools.cache
-def _hold(restricted, requiring, forbidding):
-    where = [nodes.c.id == sa.bindparam('node_id'), *FREE, UNLOCKED]
+def _hold(restricted, owned, requiring, forbidding, claiming):
+    where = [nodes.c.id == sa.bindparam('node_id'), UNLOCKED]
+    where += (*HELD, CLAIMABLE_BY_ID) if claiming else FREE
     if restricted:
         where.append(_VISIBLE)
+    as_read = _AS_READ + (_OWNERS_AS_READ if owned else ())
     where += [fn.same_text(nodes.c[name], sa.bindparam(
-        f'read_{name}', type_=sa.Text)) for name in _AS_READ]
+        f'read_{name}', type_=sa.Text)) for name in as_read]
     of_node = node_traits.c.node_id == nodes.c.id
     if requiring:
         where.append(sa.select(sa.func.count()).where(
@@ -303,6 +322,11 @@ def _hold(restricted, requiring, forbidding):
 INSERT = sa.insert(reservations)
 
 
+def carrying(instance_uuid):
+    """All that matching reads of the node that carries an instance."""
+    return sa.select(*FACTS).where(nodes.c.instance_uuid == instance_uuid)
+
+
 def adopt(node_id, instance_uuid, states, values):
     """Make the reservation of a node that carries an instance already.
 
@@ -316,25 +340,19 @@ def adopt(node_id, instance_uuid, states, values):
 
     :param states: provision states in which it may be adopted.
     :param values: the columns ``host``, ``project_id``, ``user_id`` and
-        ``request_spec``.
+        ``request_spec``, and those of a group.
     """
     return sa.insert(reservations).from_select(
         ['instance_uuid', 'node_id', 'node_uuid', 'created_at', *values],
         sa.select(sa.literal(instance_uuid), nodes.c.id, nodes.c.uuid,
-                  fn.utcnow(), *(sa.literal(value, sa.Text)
-                                 for value in values.values())
+                  fn.utcnow(), *(sa.literal(value, reservations.c[name].type)
+                                 for name, value in values.items())
                   ).where(nodes.c.id == node_id,
                           nodes.c.instance_uuid == instance_uuid,
                           nodes.c.allocation_id.is_(None), UNLOCKED,
                           nodes.c.provision_state.in_(states)
                           ).with_hint(nodes, 'USE INDEX (PRIMARY)',
                                       dialect_name='mysql'))
-
-
-def id_of_carrier(instance_uuid):
-    """The id of the node that carries an instance."""
-    return sa.select(nodes.c.id).where(
-        nodes.c.instance_uuid == instance_uuid)
 
 
 def carrier(instance_uuid):
@@ -385,9 +403,10 @@ def overdue(at_work):
 
 
 def column_is(name, value):
-    """Reservations whose column, or whose node's resource_class, is this."""
-    table = nodes if name == 'resource_class' else reservations
-    return equal(table.c[name], value)
+    """Reservations whose column is this, or their node's or their group's."""
+    column = {'resource_class': nodes.c.resource_class,
+              'group_uuid': groups.c.uuid}.get(name)
+    return equal(reservations.c[name] if column is None else column, value)
 
 
 def in_states(wanted, known):
@@ -425,7 +444,9 @@ def ordered(query, sort_key, sort_dir, after):
 
 def _view(joined):
     return sa.select(
-        *reservations.c, nodes.c.name.label('node_name'),
+        *reservations.c, groups.c.uuid.label('group_uuid'),
+        groups.c.policy.label('group_policy'), groups.c.by.label('group_by'),
+        nodes.c.name.label('node_name'),
         nodes.c.owner.label('node_owner'),
         nodes.c.lessee.label('node_lessee'),
         nodes.c.provision_state, nodes.c.resource_class, nodes.c.maintenance,
@@ -433,7 +454,8 @@ def _view(joined):
         nodes.c.allocation_id.is_not(None).label('allocated'),
         sa.func.coalesce(TOUCHED, sa.false()).label('touched'),
         sa.func.coalesce(LAPSED, sa.false()).label('lapsed'),
-    ).select_from(joined)
+    ).select_from(joined.outerjoin(
+        groups, groups.c.id == reservations.c.group_id))
 
 
 def stale(instance_uuid=None, node_id=None):
@@ -558,6 +580,94 @@ def delete_of_host(reservation_id, host):
 def delete_expired(reservation_id):
     """Delete a row unless its lease was renewed."""
     return delete(reservation_id).where(_EXPIRED)
+
+
+# Groups
+
+_UUID = sa.bindparam('uuid', type_=sa.String)
+
+#: A group, and a row for each of its members' domains: the group's columns,
+#: ``member`` (its id, NULL where there is none) and ``domain``.
+GROUP = sa.select(
+    *groups.c, reservations.c.id.label('member'), reservations.c.domain
+).select_from(groups.outerjoin(
+    reservations.join(nodes, CARRIED),
+    sa.and_(reservations.c.group_id == groups.c.id, LIVE))
+).where(groups.c.uuid == _UUID)
+
+
+
+def group(uuid):
+    """The row of a group."""
+    return sa.select(groups).where(groups.c.uuid == uuid)
+
+
+_HAS_MEMBERS = sa.exists().where(
+    reservations.c.group_id == groups.c.id, CARRIED, LIVE).correlate(groups)
+
+
+def live_groups(restricted_to, marker, limit):
+    """The groups that have members, in order of id.
+
+    :param restricted_to: only those of this project; None for all.
+    :param marker: only those behind the group of this id; None for all.
+    :param limit: how many at most.
+    """
+    query = sa.select(groups).where(_HAS_MEMBERS)
+    if restricted_to is not None:
+        query = query.where(equal(groups.c.project_id, restricted_to))
+    if marker is not None:
+        query = query.where(groups.c.id > marker)
+    return query.order_by(groups.c.id).limit(limit)
+
+
+def members(group_ids):
+    """The reservations that are members of groups, in order of their nodes.
+    """
+    return live().where(reservations.c.group_id.in_(group_ids)).order_by(
+        reservations.c.group_id, reservations.c.node_id)
+
+
+#: A group's row.
+INSERT_GROUP = sa.insert(groups).values(generation=0, created_at=fn.utcnow())
+
+_AS_READ_GROUP = sa.and_(
+    groups.c.id == sa.bindparam('group_id', type_=sa.Integer),
+    groups.c.generation == sa.bindparam('as_read', type_=sa.BigInteger))
+
+#: Add members to a group as it was read, or touch no row.
+#:
+#: UPDATE reservations_groups SET generation = generation + 1
+#: WHERE id = :group_id AND generation = :as_read
+GROW = sa.update(groups).where(_AS_READ_GROUP).values(
+    generation=groups.c.generation + 1)
+
+_EMPTY = ~sa.exists().where(
+    reservations.c.group_id == groups.c.id).correlate(groups)
+
+#: Delete a group as it was read if no row is left of its members, or touch
+#: no row.
+DELETE_GROUP = sa.delete(groups).where(_AS_READ_GROUP, _EMPTY)
+
+#: The groups of whose members no row is left, as ids and generations.
+EMPTY_GROUPS = sa.select(groups.c.id, groups.c.generation).where(_EMPTY)
+
+
+def of_group(group_id):
+    """All rows of a group, those that count no more among them."""
+    return _view(reservations.outerjoin(
+        nodes, nodes.c.id == reservations.c.node_id)).where(
+            reservations.c.group_id == group_id)
+
+
+
+
+def as_read(group):
+    """The values of the two statements that compare a group as it was read.
+
+    :param group: groups.Group, or a row of ``EMPTY_GROUPS``.
+    """
+    return {'group_id': group.id, 'as_read': group.generation}
 
 
 # The leases of compute hosts

@@ -343,12 +343,14 @@ class Fleet:
         assert done, 'there was no COMMIT'
 
     def hold(self, instance_uuid=None, restricted_to=None, owner=None,
-             lease=None, **body):
+             lease=None, group=None, **body):
         """What a POST does: the reservation, and whether it is new."""
         return reservations.hold(
-            instance_uuid or str(uuid.uuid4()),
             matcher(restricted_to, **body or {'resource_class': 'gold'}),
-            owner or reservations.Owner('compute-1', restricted_to), lease)
+            reservations.Request(
+                instance_uuid or str(uuid.uuid4()),
+                owner or reservations.Owner('compute-1', restricted_to),
+                lease, group=group))
 
     @staticmethod
     def capacity(**query):

@@ -58,14 +58,14 @@ def holder(fleet):
 
 def hold(held):
     return reservations.hold(
-        str(uuid.uuid4()), conftest.matcher(resource_class='gold'),
-        reservations.Owner(HOST), holder=ONE)
+        conftest.matcher(resource_class='gold'), reservations.Request(
+            str(uuid.uuid4()), reservations.Owner(HOST), holder=ONE))
 
 
 def renew(held):
     return reservations.hold(
-        held.instance_uuid, conftest.matcher(resource_class='gold'),
-        reservations.Owner(HOST), 60, holder=ONE)
+        conftest.matcher(resource_class='gold'), reservations.Request(
+            held.instance_uuid, reservations.Owner(HOST), 60, holder=ONE))
 
 
 def adopt(held):

@@ -94,9 +94,10 @@ def test_renewal_that_is_faster_than_the_give_back(fleet, again):
 
 
 def hold_of_another():
-    reservations.hold(str(uuid.uuid4()),
-                      conftest.matcher(resource_class='gold'),
-                      reservations.Owner('compute-2'))
+    reservations.hold(
+        conftest.matcher(resource_class='gold'),
+        reservations.Request(str(uuid.uuid4()),
+                             reservations.Owner('compute-2')))
 
 
 @pytest.mark.parametrize('touch', TOUCHES)

@@ -92,8 +92,8 @@ def test_malformed_properties_are_told_of(fleet):
     matcher = conftest.matcher(extra_specs={'capabilities:cpu_arch': '64'})
     began = time.monotonic()
     with pytest.raises(exception.NoMatchingNode) as caught:
-        reservations.hold('5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e', matcher,
-                          reservations.Owner())
+        reservations.hold(matcher, reservations.Request(
+            '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e', reservations.Owner()))
     assert time.monotonic() - began < 5
     assert caught.value.explanation['considered'] == sum(
         each['nodes'] for each in caught.value.explanation['eliminated'])

@@ -286,11 +286,11 @@ def test_good_fields(text, names):
 @pytest.mark.parametrize('text', [
     json.loads(value) for value in BAD_UUIDS if value != '1'], ids=repr)
 def test_bad_uuid_in_the_path(text):
-    assert refused(schema.instance_uuid, text) == 'instance_uuid'
+    assert refused(schema.uuid, text) == 'instance_uuid'
 
 
 def test_uuid_in_the_path_may_be_in_any_case():
-    assert schema.instance_uuid(UUID.upper()) == UUID
+    assert schema.uuid(UUID.upper()) == UUID
 
 
 # Bounds that hold before anything is parsed

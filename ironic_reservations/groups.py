@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups as a whole: all members held at once or none, shown, released.
+
+All nodes of a new group are held in one transaction, in the order of their
+ids, in which every such transaction locks them. What it goes by was read
+before; if one node was lost to another meanwhile, none is held, and the
+search begins again.
+"""
+
+import collections
+import dataclasses
+import datetime
+import functools
+import itertools
+import time
+
+from oslo_db import exception as db_exc
+from oslo_log import log
+
+from ironic_reservations import events
+from ironic_reservations import exception
+from ironic_reservations import explanation
+from ironic_reservations import fleet
+from ironic_reservations import membership
+from ironic_reservations import placing
+from ironic_reservations import reservations
+from ironic_reservations import search
+from ironic_reservations.db import engine
+from ironic_reservations.db import functions
+from ironic_reservations.db import queries
+
+LOG = log.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """A group and its live members.
+
+    :param id: primary key, never used again.
+    :param generation: grows whenever a member is added.
+    :param members: tuple of reservations.Reservation.
+    """
+
+    id: int
+    uuid: str
+    policy: str | None
+    by: str | None
+    project_id: str | None
+    generation: int
+    created_at: datetime.datetime
+    members: tuple
+
+    #: The policy asks for it, as it does of a reservation: the owner of a
+    #: member's node has no say in the group.
+    node_owner = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """A new group.
+
+    :param wanted: membership.Wanted.
+    :param instances: canonical UUIDs, one for each member.
+    :param asked: canonical text of what is asked for, to tell a repeated
+        request.
+    :param owner: reservations.Owner.
+    :param lease: seconds, or None for no end.
+    :param written: the ids of the groups that this request has written: see
+        reservations.Request.
+    """
+
+    wanted: membership.Wanted
+    instances: tuple[str, ...]
+    asked: str
+    owner: reservations.Owner
+    lease: int | None
+    written: set = dataclasses.field(default_factory=set)
+
+
+def create(matcher, request):
+    """Hold a node for each member of a new group, or for none.
+
+    Asking again for the same begins the leases of its members anew.
+
+    :param matcher: matching.Matcher that each node must satisfy.
+    :param request: Request.
+    :returns: the Group, and True when this call has made it.
+    :raises: NoMatchingNode; Conflict when there is another group of this
+        UUID, or a member holds a node already; DeadlineExceeded.
+    """
+    group, created = _create(matcher, request)
+    if created:
+        for member in group.members:
+            events.tell(events.HELD, member)
+    return group, created
+
+
+@engine.retry
+def _create(matcher, request):
+    """``create``, run again where the database has aborted it."""
+    candidates = matcher.spec.candidate_nodes
+    began = time.monotonic()
+    counted = fleet.fresh(candidates) if candidates else fleet.recent()
+    fresh, in_vain = bool(candidates), 0
+    while True:
+        before = membership.read(request.wanted.uuid)
+        if before is not None and not before.is_empty:
+            return _repeat(before, matcher, request)
+        nodes = _choose(matcher, counted, request, fresh)
+        held = nodes and _take(matcher, request, nodes, before)
+        if held:
+            return held, True
+        engine.check_deadline()
+        if not nodes:
+            in_vain += fresh
+            counted = _recount(matcher, request, in_vain,
+                               None if fresh else began)
+            fresh = True
+
+
+def _recount(matcher, request, in_vain, since):
+    """Count the fleet, because it had not enough: see reservations.
+
+    :raises: NoMatchingNode.
+    """
+    reservations.give_back_lapsed()
+    counted = fleet.fresh(matcher.spec.candidate_nodes, since)
+    verdict = explanation.verdict_on_group(
+        matcher, counted, request.wanted, len(request.instances))
+    if (verdict['members']['available'] < len(request.instances)
+            or in_vain >= reservations.IN_VAIN):
+        raise explanation.refusal(verdict, matcher.restricted_to)
+    return counted
+
+
+def _choose(matcher, counted, request, fresh):
+    """The nodes to hold, in the order of their ids.
+
+    :param counted: fleet.Fleet.
+    :param fresh: whether it was counted for this request.
+    :returns: list of matching.Node; empty where there are not enough.
+    """
+    by, policy = request.wanted.by, request.wanted.policy
+    by_domain = collections.defaultdict(list)
+    for profile in matcher.matching(counted.profiles):
+        by_domain[placing.domain(profile.node, by)].append(profile)
+    plan = placing.plan(
+        policy, placing.rooms(itertools.chain(*by_domain.values()), by,
+                              matcher.fit), len(request.instances)) or {}
+    chosen = []
+    for where, members in plan.items():
+        found = {}
+        for node in search.search(
+                matcher, fleet.Fleet(tuple(by_domain[where])), fresh):
+            # Where a statement reads more profiles than it can tell apart,
+            # there are nodes of other domains among those that it finds.
+            if placing.domain(node, by) == where:
+                found[node.id] = node
+            if len(found) == members:
+                break
+        else:
+            return []
+        chosen += found.values()
+    return sorted(chosen, key=lambda node: node.id)
+
+
+def _take(matcher, request, nodes, before):
+    """One transaction; None when a node is no longer as it was read.
+
+    :param before: membership.Group without members that this one replaces.
+    :returns: Group.
+    """
+    try:
+        with engine.transaction() as connection:
+            rows = []
+            for instance_uuid, node in zip(request.instances, nodes,
+                                           strict=True):
+                updated = connection.execute(*queries.hold(
+                    node, matcher, instance_uuid))
+                if not updated.rowcount:
+                    LOG.debug('Node %s was lost to another', node.uuid)
+                    connection.rollback()
+                    return None
+                rows.append(reservations.row(
+                    matcher, instance_uuid, request.owner, node,
+                    functions.time_of(connection, updated), request.lease)
+                    | {'domain': placing.domain(node, request.wanted.by)})
+            group_id = membership.begin(connection, request.wanted, before,
+                                        request.asked)
+            request.written.add(group_id)
+            rows = [{**row, 'group_id': group_id} for row in rows]
+            connection.execute(queries.INSERT, rows)
+            group = connection.execute(
+                queries.group(request.wanted.uuid)).one()
+        return _group(group, (
+            reservations.made(node, id=None, **row, **request.wanted.shown())
+            for node, row in zip(nodes, rows, strict=True)))
+    except membership.Changed:
+        reservations.end_members(before)
+    except db_exc.DBDuplicateEntry:
+        # Another has begun the group; or an instance holds a node already,
+        # or a row whose node has moved on stands in the way.
+        for instance_uuid, node in zip(request.instances, nodes, strict=True):
+            reservations.purge(instance_uuid, node.id)
+            reservations.check_unused(instance_uuid)
+    return None
+
+
+def _group(row, members):
+    """A Group of its row."""
+    facts = dict(row._mapping)
+    del facts['asked']
+    return Group(**facts, members=tuple(members))
+
+
+def _repeat(before, matcher, request):
+    """The answer where the group has members already.
+
+    :raises: Conflict when they are not this request's.
+    """
+    own = before.id in request.written
+    if not own and not (
+            before.is_wanted(request.wanted)
+            and before.asked == request.asked
+            and before.domains.total() >= len(request.instances)
+            and matcher.restricted_to in (None, before.project_id)):
+        raise membership.in_use(request.wanted.uuid)
+    group = get(request.wanted.uuid)
+    if own:
+        return group, True
+    bound = matcher.restricted_to is not None
+    renewed = {member.id for member in group.members
+               if reservations.renew(member, request.lease, bound)}
+    group = get(request.wanted.uuid)
+    for member in group.members:
+        if member.id in renewed:
+            events.tell(events.RENEWED, member)
+    return group, False
+
+
+@engine.retry
+def get(uuid):
+    """A group with its members.
+
+    :returns: Group.
+    :raises: NotFound when there is none, or none of its members is left.
+    """
+    found = _with_members(engine.rows(queries.group(uuid)))
+    if not found:
+        raise not_found(uuid)
+    return found[0]
+
+
+def not_found(uuid):
+    return exception.NotFound(f'No group {uuid} could be found.')
+
+
+@engine.retry
+def find(limit, restricted_to=None, marker=None):
+    """Groups that have members, in the order in which they were begun.
+
+    :param limit: how many at most.
+    :param restricted_to: when given, only this project's.
+    :param marker: UUID of the last group of the page before.
+    :returns: list of Group.
+    :raises: InvalidInput when there is no such marker.
+    """
+    after = None
+    if marker is not None:
+        found = engine.rows(queries.group(marker))
+        if not found or restricted_to not in (None, found[0].project_id):
+            raise exception.InvalidInput('marker',
+                                         'must be the UUID of a group')
+        after = found[0].id
+    return _with_members(engine.rows(queries.live_groups(
+        restricted_to, after, limit)))
+
+
+def _with_members(rows):
+    """list of Group of those rows that have members."""
+    members = collections.defaultdict(list)
+    for each in reservations.of_groups([row.id for row in rows]):
+        members[each.group_id].append(each)
+    return [_group(row, members[row.id]) for row in rows if row.id in members]
+
+
+def release(uuid, authorize, bound):
+    """Release each member of a group that may be released.
+
+    :param authorize: called with the Group; it raises when the caller may
+        not release it.
+    :param bound: see reservations.release.
+    :raises: NotFound; Conflict, which says how many are left; what
+        ``authorize`` raises.
+    """
+    group = get(uuid)
+    authorize(group)
+    left = []
+    for member in group.members:
+        try:
+            reservations.release(member.instance_uuid,
+                                 functools.partial(_check_member, member),
+                                 bound=bound)
+        except exception.NotFound:
+            continue  # Somebody else has released it meanwhile.
+        except exception.Conflict as refused:
+            left.append(refused)
+    if left:
+        raise exception.Conflict(
+            f'{len(left)} of {len(group.members)} members of group {uuid} '
+            f'cannot be released: {left[0]}')
+    reservations.end_group(group)
+
+
+def _check_member(member, held):
+    """Leave alone what is another's since the group was read."""
+    if held.group_id != member.group_id:
+        raise reservations.not_found(held.instance_uuid)

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Near or apart: which domain the members of a group go to. Pure functions.
+
+A *domain* is what the nodes of a rack, a conductor group or a shard have in
+common. The policy of a group says whether its members share a domain. It
+comes before the fit: the best fitting node is one of the right domain.
+"""
+
+import collections
+import dataclasses
+import functools
+import heapq
+import random
+
+from ironic_reservations import text
+
+#: No two members in one domain; all of them in one; as even as possible; in
+#: as few domains as possible.
+POLICIES = (SPREAD, PACK, SOFT_SPREAD, SOFT_PACK) = (
+    'spread', 'pack', 'soft-spread', 'soft-pack')
+
+#: A node without a domain cannot be a member under these.
+HARD = (SPREAD, PACK)
+
+#: What ``by`` may be, beside ``capability:NAME``.
+COLUMNS = ('conductor_group', 'shard')
+CAPABILITY = 'capability:'
+
+
+def domain(node, by):
+    """The domain of a node, or None when it states none.
+
+    :param node: matching.Node.
+    :param by: ``capability:NAME`` or one of ``COLUMNS``; None where a group
+        has no policy, and all nodes are alike.
+    """
+    if by is None:
+        return None
+    if by.startswith(CAPABILITY):
+        return node.capability(by.removeprefix(CAPABILITY)) or None
+    value = getattr(node, by) or None
+    # Groups of conductors that differ by case alone are the same to Ironic.
+    return value.lower() if value and by == 'conductor_group' else value
+
+
+@dataclasses.dataclass(frozen=True)
+class Placing:
+    """Where the next member of a group goes.
+
+    :param policy: one of ``POLICIES``.
+    :param by: see ``domain``.
+    :param members: pairs of a domain and how many members are there.
+    :param room: how many nodes match and are free, by domain.
+    """
+
+    policy: str
+    by: str
+    members: tuple[tuple[str | None, int], ...] = ()
+    room: dict = dataclasses.field(default_factory=dict, compare=False)
+
+    @functools.cached_property
+    def _members(self):
+        return dict(self.members)
+
+    @property
+    def name(self):
+        """What an explanation calls it."""
+        return constraint(self.policy, self.by)
+
+    def allows(self, node):
+        """Whether the policy allows a node at all."""
+        if self.policy not in HARD:
+            return True
+        where = domain(node, self.by)
+        if where is None:
+            return False
+        if self.policy == SPREAD:
+            return where not in self._members
+        return not self._members or where in self._members
+
+    def rank(self, node):
+        """What comes before the fit: the least is best."""
+        if self.policy in HARD:
+            return ()
+        where = domain(node, self.by)
+        members = self._members.get(where, 0)
+        return (where is None,
+                members if self.policy == SOFT_SPREAD else -members)
+
+    def rank_among_equals(self, node):
+        """What comes after the fit: the least is best.
+
+        A pack that grows one by one begins where there is most room for it.
+        """
+        if self.policy not in (PACK, SOFT_PACK):
+            return ()
+        return (-self.room.get(domain(node, self.by), 0),)
+
+
+def constraint(policy, by):
+    """What an explanation calls a policy, such as group:pack=capability:rack.
+    """
+    return text.printable(f'group:{policy}={by}')
+
+
+@dataclasses.dataclass(frozen=True)
+class Room:
+    """What a domain has for the members of a group.
+
+    :param free: how many nodes that match could be held.
+    :param fit: how badly the best of them fits: see matching.Matcher.fit.
+    """
+
+    free: int
+    fit: tuple
+
+
+def rooms(profiles, by, fit):
+    """The Room of each domain that has any, as a dict.
+
+    :param profiles: fleet.Profile of those nodes that match.
+    :param fit: function of a matching.Node.
+    """
+    free, fits = collections.Counter(), {}
+    for profile in profiles:
+        if profile.available:
+            where, fits_so = domain(profile.node, by), fit(profile.node)
+            free[where] += profile.available
+            fits[where] = min(fits.get(where, fits_so), fits_so)
+    return {where: Room(free[where], fits[where]) for where in free}
+
+
+def available(policy, by_domain):
+    """How many members a group may have that begins now.
+
+    :param policy: one of ``POLICIES``, or None.
+    :param by_domain: what ``rooms`` returns.
+    """
+    stated = [room.free for where, room in by_domain.items()
+              if where is not None]
+    if policy == SPREAD:
+        return len(stated)
+    if policy == PACK:
+        return max(stated, default=0)
+    return sum(room.free for room in by_domain.values())
+
+
+def plan(policy, by_domain, members):
+    """How many members go to which domain, when all of them are held at once.
+
+    :param policy: one of ``POLICIES``, or None.
+    :param by_domain: what ``rooms`` returns.
+    :param members: how many there are, at least 1.
+    :returns: dict of domains and numbers; None where there is no room.
+    """
+    if available(policy, by_domain) < members:
+        return None
+    # Equally good domains come in random order, or every process would want
+    # the same nodes.
+    stated = [where for where in by_domain if where is not None]
+    random.shuffle(stated)
+    return _PLANS[policy](stated, by_domain, members)
+
+
+def _anywhere(stated, by_domain, members):
+    # Without a policy all nodes are in one domain, that of no name.
+    return {None: members}
+
+
+def _spread(stated, by_domain, members):
+    best = sorted(stated, key=lambda where: by_domain[where].fit)
+    return dict.fromkeys(best[:members], 1)
+
+
+def _pack(stated, by_domain, members):
+    """The domain with the fewest free nodes in which all fit."""
+    return {min((where for where in stated
+                 if by_domain[where].free >= members),
+                key=lambda where: (by_domain[where].free,
+                                   by_domain[where].fit)): members}
+
+
+def _soft_spread(stated, by_domain, members):
+    """One after the other to the domain that has the fewest."""
+    chosen = collections.Counter()
+    heap = [(0, by_domain[where].fit, turn, where)
+            for turn, where in enumerate(stated)]
+    heapq.heapify(heap)
+    while heap and members:
+        number, *rest, where = heapq.heappop(heap)
+        chosen[where] += 1
+        members -= 1
+        if chosen[where] < by_domain[where].free:
+            heapq.heappush(heap, (number + 1, *rest, where))
+    return _with_rest(chosen, members)
+
+
+def _soft_pack(stated, by_domain, members):
+    """The domains with most free nodes, and for the rest the tightest."""
+    chosen = {}
+    fullest = sorted(stated, key=lambda where: -by_domain[where].free)
+    for number, where in enumerate(fullest):
+        if members and by_domain[where].free >= members:
+            where = min((each for each in fullest[number:]
+                         if by_domain[each].free >= members),
+                        key=lambda each: (by_domain[each].free,
+                                          by_domain[each].fit))
+            return {**chosen, where: members}
+        chosen[where] = by_domain[where].free
+        members -= chosen[where]
+    return _with_rest(chosen, members)
+
+
+def _with_rest(chosen, members):
+    """Those that have no room in a domain go where none is stated."""
+    return {**chosen, **({None: members} if members else {})}
+
+
+_PLANS = {None: _anywhere, SPREAD: _spread, PACK: _pack,
+          SOFT_SPREAD: _soft_spread, SOFT_PACK: _soft_pack}
