@@ -15,7 +15,6 @@ from ironic_reservations import events
 from ironic_reservations import exception
 from ironic_reservations import explanation
 from ironic_reservations import hosts
-from ironic_reservations import matching
 from ironic_reservations import membership
 from ironic_reservations import reservations
 from ironic_reservations import search
@@ -118,8 +117,7 @@ def _fitting(uuid, matcher, project_id):
         facts = dict(row._mapping)
         reason = facts.pop('reason')
         claimed = candidates[facts.pop('reservation_id')]
-        found.append((search.node_of(facts), claimed,
-                      None if reason == matching.CLAIMABLE else reason))
+        found.append((search.node_of(facts), claimed, reason))
     fitting = [(node, claimed) for node, claimed, reason in found
                if reason is None and matcher.visible(node)
                and matcher.matches(node)]

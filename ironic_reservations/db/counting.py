@@ -102,10 +102,15 @@ def held_by(reservation_ids):
     """The nodes of reservations: a statement.
 
     :returns: rows of all that matching reads, of ``reservation_id``, and of
-        ``reason``: ``claimable``, or why an instance cannot take it over.
+        ``reason``: why the node could not be held if it were let go; None if
+        it could.
     """
     return sa.select(
-        *queries.FACTS, _REASON.label('reason'),
+        *queries.FACTS, sa.case(*(
+            (applies, sa.literal(reason))
+            for reason, applies in REASONS.items()
+            if reason not in ('claimable', 'reserved')),
+            else_=sa.null()).label('reason'),
         reservations.c.id.label('reservation_id'),
     ).join_from(reservations, nodes, queries.CARRIED).where(
         reservations.c.id.in_(reservation_ids))

@@ -147,6 +147,7 @@ class Fleet:
     def clear(self):
         with self.engine.begin() as connection:
             for table in (models.node_traits, models.ports, models.portgroups,
+                          models.groups,
                           models.volume_targets, models.reservations,
                           models.nodes, self.allocations):
                 connection.execute(sa.delete(table))

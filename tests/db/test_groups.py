@@ -1,0 +1,619 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups on both databases: one at a time, all or none, and claims."""
+
+import collections
+import contextlib
+import json
+import uuid as uuid_
+
+from oslo_db import exception as db_exc
+import pytest
+import sqlalchemy as sa
+
+from ironic_reservations import capacity
+from ironic_reservations import claims
+from ironic_reservations import exception
+from ironic_reservations import groups
+from ironic_reservations import membership
+from ironic_reservations import reservations
+from ironic_reservations.db import models
+from tests.db import conftest
+
+GROUP = '11111111-2222-4333-8444-555555555555'
+A, B = 'a' * 32, 'b' * 32
+
+
+def racks(fleet, **free):
+    """So many free nodes in each rack: r1=2, r2=1; ``none`` states none."""
+    for rack, number in free.items():
+        properties = {'memory_mb': 1024}
+        if rack != 'none':
+            properties['capabilities'] = f'rack:{rack}'
+        fleet.add(*[{'properties': properties}] * number)
+
+
+def wanted(policy, uuid=GROUP, project=None, by='capability:rack'):
+    return membership.Wanted(uuid, policy, policy and by, project)
+
+
+def join(fleet, policy, **more):
+    """Hold one node for the group; its rack."""
+    reservation, created = fleet.hold(
+        group=wanted(policy), owner=reservations.Owner(**more))
+    assert created
+    return reservation.domain
+
+
+def create(fleet, members, policy, uuid=GROUP, by='capability:rack',
+           project=None, lease=None, asked=None, **body):
+    """Hold all members at once."""
+    if isinstance(members, int):
+        members = [str(uuid_.uuid4()) for _ in range(members)]
+    return groups.create(
+        conftest.matcher(**body or {'resource_class': 'gold'}),
+        groups.Request(
+            wanted(policy, uuid, project, by), tuple(members),
+            json.dumps([asked or len(members), body]),
+            reservations.Owner(project_id=project), lease))
+
+
+def of(group):
+    """How many members are in each rack."""
+    return collections.Counter(each.domain for each in group.members)
+
+
+def rows(fleet):
+    """How many rows of groups there are."""
+    [(number,)] = fleet.execute(
+        sa.select(sa.func.count()).select_from(models.groups))
+    return number
+
+
+# One at a time
+
+def test_spread(fleet):
+    racks(fleet, r1=2, r2=2, none=1)
+    assert {join(fleet, 'spread'), join(fleet, 'spread')} == {'r1', 'r2'}
+    with pytest.raises(exception.NoMatchingNode) as caught:
+        join(fleet, 'spread')
+    assert {'by': 'group:spread=capability:rack', 'nodes': 5} in (
+        caught.value.explanation['eliminated'])
+    assert caught.value.explanation['nearest'] == {
+        'by': 'group:spread=capability:rack', 'nodes': 3}
+    assert len(fleet.held) == 2
+
+
+def test_pack(fleet):
+    racks(fleet, r1=1, r2=3, r3=2, none=4)
+    # It begins where there is most room for it to grow.
+    assert [join(fleet, 'pack') for _ in range(3)] == ['r2'] * 3
+    with pytest.raises(exception.NoMatchingNode):
+        join(fleet, 'pack')
+
+
+def test_soft_spread(fleet):
+    racks(fleet, r1=3, r2=1, none=1)
+    found = [join(fleet, 'soft-spread') for _ in range(5)]
+    assert set(found[:2]) == {'r1', 'r2'}
+    assert found[2:] == ['r1', 'r1', None]
+
+
+def test_soft_pack(fleet):
+    racks(fleet, r1=1, r2=2, none=3)
+    assert [join(fleet, 'soft-pack') for _ in range(4)] == [
+        'r2', 'r2', 'r1', None]
+
+
+def test_policy_comes_before_the_fit(fleet):
+    racks(fleet, r1=1)
+    fleet.add(*({'properties': {'memory_mb': memory,
+                                'capabilities': f'rack:{rack}'}}
+                for memory, rack in ((64, 'r2'), (9000, 'r1'))))
+    group = wanted('pack')
+    first, _ = fleet.hold(group=group, memory_mb=1024)
+    assert first.domain == 'r1'
+    second, _ = fleet.hold(group=group, memory_mb=1)
+    assert second.domain == 'r1'
+
+
+def test_members_of_later_do_not_move(fleet):
+    """Edits of a node change no member's domain."""
+    racks(fleet, r1=1, r2=1)
+    first = join(fleet, 'spread')
+    [held] = fleet.held
+    fleet.edit(held, properties={'capabilities': 'rack:elsewhere'})
+    assert join(fleet, 'spread') != first
+    assert {each.domain for each in groups.get(GROUP).members} == {
+        'r1', 'r2'}
+
+
+def test_node_whose_rack_has_changed_is_not_held(fleet):
+    racks(fleet, r1=1)
+    node_id, = (row.id for row in fleet.execute(
+        sa.select(models.nodes.c.id)))
+
+    def move():
+        fleet.edit(node_id, properties={'memory_mb': 1024,
+                                        'capabilities': 'rack:r2'})
+    with fleet.before('UPDATE nodes', move):
+        assert join(fleet, 'spread') == 'r2'
+
+
+@pytest.mark.parametrize('other', [
+    {'policy': 'pack'}, {'policy': None}, {'policy': 'soft-spread'},
+    {'by': 'shard'}, {'project': 'another'}], ids=str)
+def test_another_policy_domain_or_project(fleet, other):
+    racks(fleet, r1=2, r2=2)
+    join(fleet, 'spread')
+    with pytest.raises(exception.Conflict) as caught:
+        fleet.hold(group=wanted(**{'policy': 'spread', **other}))
+    assert str(caught.value) == (
+        f'Group {GROUP} is in use with another policy, domain, project or '
+        f'request.')
+    assert len(fleet.held) == 1
+
+
+def test_group_without_members_is_gone(fleet):
+    racks(fleet, r1=2, r2=2)
+    reservation, _ = fleet.hold(group=wanted('spread'))
+    reservations.release(reservation.instance_uuid)
+    with pytest.raises(exception.NotFound):
+        groups.get(GROUP)
+    assert join(fleet, 'pack') == join(fleet, 'pack')
+    assert rows(fleet) == 1
+
+
+@pytest.mark.parametrize('how', ['lapsed', 'torn down'])
+def test_members_that_ended_by_themselves(fleet, how):
+    """What is left of them is deleted before the group begins again."""
+    racks(fleet, r1=2, r2=2)
+    fleet.hold(group=wanted('spread'), lease=60)
+    before = groups.get(GROUP).id
+    if how == 'lapsed':
+        fleet.lapse()
+    else:
+        fleet.execute(sa.update(models.nodes).values(instance_uuid=None))
+    with pytest.raises(exception.NotFound):
+        groups.get(GROUP)
+    join(fleet, 'pack')
+    assert groups.get(GROUP).policy == 'pack'
+    assert groups.get(GROUP).id != before
+    assert len(fleet.rows) == 1 and rows(fleet) == 1
+
+
+def test_sweep_deletes_empty_groups(fleet):
+    racks(fleet, r1=2)
+    fleet.hold(group=wanted('spread'), lease=60)
+    fleet.lapse()
+    fleet.hold(group=wanted('pack', str(uuid_.uuid4())))
+    reservations.sweep()
+    assert rows(fleet) == len(groups.find(9)) == 1
+
+
+def test_two_at_the_same_moment(fleet):
+    """The one that finds the other one there searches again."""
+    racks(fleet, r1=2, r2=1)
+    join(fleet, 'spread')
+    racks(fleet, r3=2)
+    others = []
+
+    def other():
+        others.append(join(fleet, 'spread'))
+    with fleet.before('UPDATE nodes', other):
+        found = join(fleet, 'spread')
+    assert found not in others
+    assert max(of(groups.get(GROUP)).values()) == 1
+    assert len(fleet.held) == 3
+
+
+def test_two_first_members_at_the_same_moment(fleet):
+    racks(fleet, r1=9)
+    racks(fleet, r2=1)
+    others = []
+
+    def other():
+        others.append(join(fleet, 'spread'))
+    with fleet.before('UPDATE nodes', other):
+        found = join(fleet, 'spread')
+    assert {found, *others} == {'r1', 'r2'}
+    assert rows(fleet) == 1
+
+
+def test_group_ends_while_it_is_joined(fleet):
+    racks(fleet, r1=2, r2=2)
+    first, _ = fleet.hold(group=wanted('spread'))
+
+    def end():
+        reservations.release(first.instance_uuid)
+        groups_ = membership.read(GROUP)
+        reservations.end_group(groups_)
+    with fleet.before('UPDATE nodes', end):
+        join(fleet, 'spread')
+    assert len(groups.get(GROUP).members) == 1
+
+
+@pytest.mark.parametrize('after', [False, True])
+def test_commit_whose_answer_is_lost(fleet, after):
+    racks(fleet, r1=2, r2=2)
+    with fleet.commit_fails(db_exc.DBConnectionError(), after):
+        join(fleet, 'spread')
+    assert len(groups.get(GROUP).members) == 1
+
+
+# All or none
+
+@pytest.mark.parametrize('policy, free, members, expected', [
+    ('pack', {'r1': 5, 'r2': 3, 'r3': 2}, 3, {'r2': 3}),
+    ('spread', {'r1': 5, 'r2': 3, 'r3': 1}, 3, {'r1': 1, 'r2': 1, 'r3': 1}),
+    ('soft-pack', {'r1': 3, 'r2': 2, 'r3': 1}, 4, {'r1': 3, 'r3': 1}),
+    ('soft-spread', {'r1': 3, 'r2': 1, 'none': 2}, 5,
+     {'r1': 3, 'r2': 1, None: 1}),
+    (None, {'r1': 1, 'none': 1}, 2, {None: 2}),
+])
+def test_all_at_once(fleet, policy, free, members, expected):
+    racks(fleet, **free)
+    group, created = create(fleet, members, policy)
+    assert created
+    assert of(group) == expected
+    assert len(fleet.held) == members
+    read = groups.get(GROUP)
+    assert of(read) == expected
+    assert {each.instance_uuid for each in read.members} == {
+        each.instance_uuid for each in group.members}
+    for name in 'uuid', 'policy', 'by', 'project_id', 'created_at':
+        assert getattr(read, name) == getattr(group, name)
+
+
+@pytest.mark.parametrize('policy, free, members, available, nearest', [
+    ('pack', {'r1': 2, 'r2': 3, 'none': 9}, 4, 3,
+     {'by': 'capability:rack', 'value': 'r2', 'nodes': 3}),
+    ('spread', {'r1': 2, 'r2': 3, 'none': 9}, 3, 2, None),
+    ('soft-pack', {'r1': 2, 'none': 1}, 4, 3, None),
+    (None, {'r1': 2, 'none': 1}, 4, 3, None),
+    ('pack', {}, 2, 0, None),
+])
+def test_none_where_not_all(fleet, policy, free, members, available,
+                            nearest):
+    racks(fleet, **free)
+    with pytest.raises(exception.NoMatchingNode) as caught:
+        create(fleet, members, policy)
+    assert caught.value.members == {'wanted': members,
+                                    'available': available}
+    why = caught.value.explanation
+    assert why['nearest'] == nearest
+    assert why['considered'] == sum(free.values()) == sum(
+        each['nodes'] for each in why['eliminated'])
+    assert not fleet.held and not rows(fleet)
+
+
+def test_node_lost_while_all_are_held(fleet):
+    racks(fleet, r1=3)
+    lost = []
+
+    def other():
+        lost.append(fleet.hold()[0].node_id)
+    # The last of three updates finds that its node has gone.
+    with fleet.before('UPDATE nodes', other), \
+            pytest.raises(exception.NoMatchingNode) as caught:
+        create(fleet, 3, 'pack')
+    assert caught.value.members == {'wanted': 3, 'available': 2}
+    assert list(fleet.held) == lost
+
+
+def test_another_rack_after_a_loss(fleet):
+    racks(fleet, r1=2, r2=3)
+
+    def other():
+        fleet.hold(extra_specs={'capabilities:rack': 'r1'})
+    with fleet.before('UPDATE nodes', other):
+        group, _ = create(fleet, 2, 'pack')
+    assert len(fleet.held) == 3
+    assert of(group).total() == 2 and len(of(group)) == 1
+
+
+def test_nodes_are_locked_in_the_order_of_their_ids(fleet):
+    racks(fleet, r1=9)
+    for _ in range(3):
+        order = []
+        group, _ = create(fleet, 3, None, uuid=str(uuid_.uuid4()))
+        order = [each.node_id for each in group.members]
+        assert order == sorted(order)
+
+
+@pytest.mark.parametrize('lapse', [False, True])
+def test_repeat(fleet, lapse):
+    racks(fleet, r1=4)
+    first, _ = create(fleet, 2, 'pack', lease=60)
+    second, created = create(fleet, 2, 'pack', lease=600)
+    assert not created
+    assert {each.id for each in second.members} == {
+        each.id for each in groups.get(GROUP).members}
+    assert all(new.expires_at > old.expires_at
+               for new, old in zip(second.members, first.members,
+                                   strict=True))
+    if lapse:
+        fleet.lapse()
+        third, created = create(fleet, 2, 'pack')
+        assert created and third.id != first.id
+
+
+def test_repeat_when_no_node_is_left(fleet):
+    racks(fleet, r1=2)
+    create(fleet, 2, 'pack')
+    assert not create(fleet, 2, 'pack')[1]
+
+
+@pytest.mark.parametrize('other', [
+    {'members': 3}, {'policy': 'spread'}, {'by': 'shard'},
+    {'project': 'another'}, {'memory_mb': 1}], ids=str)
+def test_repeat_of_something_else(fleet, other):
+    racks(fleet, r1=9)
+    create(fleet, 2, 'pack')
+    with pytest.raises(exception.Conflict, match='is in use with another'):
+        create(fleet, **{'members': 2, 'policy': 'pack', **other})
+    assert len(fleet.held) == 2
+
+
+def test_repeat_with_members_released(fleet):
+    racks(fleet, r1=9)
+    group, _ = create(fleet, 2, 'pack')
+    reservations.release(group.members[0].instance_uuid)
+    with pytest.raises(exception.Conflict):
+        create(fleet, 2, 'pack')
+
+
+def test_member_that_holds_a_node_already(fleet):
+    racks(fleet, r1=9)
+    held, _ = fleet.hold()
+    with pytest.raises(exception.Conflict, match='already holds a node'):
+        create(fleet, [held.instance_uuid, str(uuid_.uuid4())], 'pack')
+    assert len(fleet.held) == 1 and not rows(fleet)
+
+
+def test_stale_rows_of_members_are_in_nobodys_way(fleet):
+    racks(fleet, r1=2)
+    instance = str(uuid_.uuid4())
+    fleet.stale(instance_uuid=instance)
+    group, _ = create(fleet, [instance, str(uuid_.uuid4())], 'pack')
+    assert len(group.members) == len(fleet.held) == 2
+
+
+@pytest.mark.parametrize('after', [False, True])
+def test_commit_of_all_whose_answer_is_lost(fleet, after):
+    racks(fleet, r1=2)
+    with fleet.commit_fails(db_exc.DBConnectionError(), after):
+        group, created = create(fleet, 2, 'pack')
+    assert created and len(group.members) == len(fleet.held) == 2
+
+
+def test_the_same_group_twice_at_once(fleet):
+    racks(fleet, r1=9)
+    others = []
+
+    def other():
+        others.append(create(fleet, 2, 'pack'))
+    with fleet.before('UPDATE nodes', other):
+        group, created = create(fleet, 2, 'pack')
+    [(first, first_created)] = others
+    assert first_created and not created
+    assert group.id == first.id
+    assert len(fleet.held) == 2
+
+
+def test_a_group_grows(fleet):
+    racks(fleet, r1=4, r2=9)
+    create(fleet, 2, 'pack')
+    assert join(fleet, 'pack') == 'r1'
+    # More members than wanted are enough.
+    assert not create(fleet, 2, 'pack')[1]
+
+
+def test_find(fleet):
+    racks(fleet, r1=9)
+    for number in range(3):
+        create(fleet, 2, 'pack', uuid=GROUP[:-1] + str(number),
+               project=A if number else B)
+    found = groups.find(9)
+    assert [group.uuid[-1] for group in found] == ['0', '1', '2']
+    assert [len(group.members) for group in found] == [2, 2, 2]
+    assert [group.uuid[-1] for group in groups.find(1)] == ['0']
+    assert [group.uuid[-1] for group in groups.find(
+        9, marker=found[0].uuid)] == ['1', '2']
+    assert [group.uuid[-1] for group in groups.find(
+        9, restricted_to=A)] == ['1', '2']
+    with pytest.raises(exception.InvalidInput):
+        groups.find(9, restricted_to=A, marker=found[0].uuid)
+
+
+def test_release(fleet):
+    racks(fleet, r1=3)
+    group, _ = create(fleet, 3, 'pack')
+    busy = group.members[1]
+    fleet.edit(busy.node_id, provision_state='active')
+    with pytest.raises(exception.Conflict,
+                       match=f'1 of 3 members of group {GROUP}'):
+        groups.release(GROUP, lambda group: None, bound=False)
+    assert list(fleet.held) == [busy.node_id]
+    fleet.edit(busy.node_id, provision_state='available')
+    groups.release(GROUP, lambda group: None, bound=False)
+    assert not fleet.held and not rows(fleet)
+    with pytest.raises(exception.NotFound):
+        groups.release(GROUP, lambda group: None, bound=False)
+
+
+# Claims
+
+def claim(uuid, instance=None, project=None, host='compute-1', lease=None,
+          authorize=lambda held: None, **body):
+    return claims.claim(
+        uuid, conftest.matcher(**body or {'resource_class': 'gold'}),
+        reservations.Request(
+            instance or str(uuid_.uuid4()),
+            reservations.Owner(host, project), lease), authorize)
+
+
+def test_claim_of_a_reservation(fleet):
+    racks(fleet, r1=1)
+    held, _ = fleet.hold(owner=reservations.Owner(), lease=60)
+    claimed, created = claim(held.instance_uuid, lease=600)
+    assert created
+    assert claimed.node_id == held.node_id and claimed.id != held.id
+    assert claimed.host == 'compute-1'
+    assert claimed.expires_at > held.expires_at
+    assert fleet.held == {held.node_id: claimed.instance_uuid}
+    again, created = claim(held.instance_uuid, claimed.instance_uuid)
+    assert not created and again.node_id == held.node_id
+
+
+def test_claim_of_any_member(fleet):
+    racks(fleet, r1=2)
+    group, _ = create(fleet, 2, 'pack')
+    found = [claim(GROUP)[0] for _ in range(2)]
+    assert {each.node_id for each in found} == {
+        each.node_id for each in group.members}
+    with pytest.raises(exception.Conflict, match='Nothing of'):
+        claim(GROUP)
+    # They are the group's members as the others were.
+    assert {each.domain for each in groups.get(GROUP).members} == {'r1'}
+    assert not create(fleet, 2, 'pack')[1]
+
+
+def test_claim_of_the_member_that_fits_best(fleet):
+    fleet.add(*({'properties': {'memory_mb': memory}}
+                for memory in (4096, 1024, 2048)))
+    create(fleet, 3, None)
+    assert fleet[claim(GROUP, memory_mb=1500)[0].node_id].properties == (
+        '{"memory_mb": 2048}')
+
+
+def test_claim_that_does_not_match(fleet):
+    racks(fleet, r1=2)
+    held, _ = fleet.hold(owner=reservations.Owner())
+    with pytest.raises(exception.NoMatchingNode) as caught:
+        claim(held.instance_uuid, memory_mb=4096)
+    assert caught.value.explanation == {
+        'considered': 1,
+        'eliminated': [{'by': 'memory_mb>=4096', 'nodes': 1}],
+        'nearest': {'by': 'memory_mb>=4096', 'nodes': 1}}
+    assert list(fleet.held) == [held.node_id]
+
+
+@pytest.mark.parametrize('change, error', [
+    ({'provision_state': 'deploying'}, exception.Conflict),
+    ({'maintenance': True}, exception.NoMatchingNode),
+    ({'reservation': 'conductor'}, exception.NoMatchingNode),
+])
+def test_claim_of_a_node_that_is_not_to_be_had(fleet, change, error):
+    racks(fleet, r1=1)
+    held, _ = fleet.hold(owner=reservations.Owner())
+    fleet.edit(held.node_id, **change)
+    with pytest.raises(error) as caught:
+        claim(held.instance_uuid)
+    assert getattr(caught.value, 'retry', False) == (
+        'reservation' in change)
+    assert fleet.held == {held.node_id: held.instance_uuid}
+
+
+@pytest.mark.parametrize('whose, by', [(A, B), (None, B), (A, None)])
+def test_claim_of_another_projects(fleet, whose, by):
+    racks(fleet, r1=1)
+    held, _ = fleet.hold(owner=reservations.Owner(project_id=whose))
+    with pytest.raises(exception.NotFound):
+        claim(held.instance_uuid, project=by)
+
+
+def test_claim_of_what_a_host_has(fleet):
+    racks(fleet, r1=1)
+    held, _ = fleet.hold(owner=reservations.Owner('compute-2'))
+    with pytest.raises(exception.Conflict):
+        claim(held.instance_uuid)
+
+
+def test_claim_of_nothing(fleet):
+    with pytest.raises(exception.NotFound):
+        claim(GROUP)
+
+
+def test_claim_needs_the_right_to_release(fleet):
+    racks(fleet, r1=1)
+    held, _ = fleet.hold(owner=reservations.Owner())
+
+    def refuse(reservation):
+        assert reservation.id == held.id
+        raise exception.NotAuthorized('no')
+    with pytest.raises(exception.NotAuthorized):
+        claim(held.instance_uuid, authorize=refuse)
+    assert fleet.held == {held.node_id: held.instance_uuid}
+
+
+def release(held):
+    reservations.release(held.instance_uuid)
+
+
+def take_by_a_host(held):
+    reservations.update(held.instance_uuid, {'host': 'compute-2'})
+
+
+def claim_it(held):
+    claim(held.instance_uuid)
+
+
+@pytest.mark.parametrize('meanwhile, error', [
+    (release, exception.NotFound), (take_by_a_host, exception.Conflict),
+    (claim_it, exception.NotFound)])
+def test_claim_beside_others(fleet, meanwhile, error):
+    racks(fleet, r1=1)
+    held, _ = fleet.hold(owner=reservations.Owner())
+    with fleet.before('UPDATE nodes', lambda: meanwhile(held)), \
+            pytest.raises(error):
+        claim(held.instance_uuid)
+    assert len(fleet.carried) == (0 if meanwhile is release else 1)
+
+
+def test_claim_of_a_lease_that_is_over(fleet):
+    racks(fleet, r1=1)
+    held, _ = fleet.hold(owner=reservations.Owner(), lease=60)
+    with fleet.before('UPDATE nodes', fleet.lapse), \
+            pytest.raises(exception.NotFound):
+        claim(held.instance_uuid)
+
+
+@pytest.mark.parametrize('after', [False, True])
+def test_commit_of_a_claim_whose_answer_is_lost(fleet, after):
+    racks(fleet, r1=1)
+    held, _ = fleet.hold(owner=reservations.Owner())
+    with fleet.commit_fails(db_exc.DBConnectionError(), after):
+        claimed, created = claim(held.instance_uuid)
+    assert created
+    assert fleet.held == {held.node_id: claimed.instance_uuid}
+
+
+def test_capacity_counts_what_can_be_claimed(fleet):
+    racks(fleet, none=5)
+    fleet.hold(owner=reservations.Owner())
+    fleet.hold(owner=reservations.Owner('compute-1'))
+    maintained, _ = fleet.hold(owner=reservations.Owner())
+    fleet.edit(maintained.node_id, maintenance=True)
+    [row] = capacity.capacity(0)[0]
+    assert (row['total'], row['free'], row['claimable']) == (5, 2, 1)
+
+
+# Adoption
+
+def test_adoption_is_recorded_whatever_the_policy_says(fleet):
+    racks(fleet, r1=2)
+    join(fleet, 'spread')
+    node_id, = fleet.execute(sa.select(models.nodes.c.id).where(
+        models.nodes.c.instance_uuid.is_(None)))[0]
+    instance = str(uuid_.uuid4())
+    fleet.edit(node_id, instance_uuid=instance, provision_state='active')
+    spec = conftest.matcher(memory_mb=1).spec
+    for _ in range(2):
+        adopted, _ = reservations.adopt(
+            instance, spec, reservations.Owner('compute-1'),
+            group=wanted('spread'))
+        assert adopted.domain == 'r1'
+    assert of(groups.get(GROUP)) == {'r1': 2}
+    with contextlib.suppress(exception.NoMatchingNode):
+        join(fleet, 'spread')
+        raise AssertionError('two in one rack')
