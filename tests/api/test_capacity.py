@@ -14,7 +14,7 @@ CAPACITY = f'{OURS}/capacity'
 
 KEYS = ['resource_class', 'memory_mb', 'vcpus', 'local_gb', 'cpu_arch',
         'capabilities', 'traits', 'conductor_group', 'shard', 'owner',
-        'lessee', 'total', 'free', 'held']
+        'lessee', 'total', 'free', 'held', 'claimable']
 
 FRESH = {'Cache-Control': 'no-cache'}
 
@@ -41,7 +41,7 @@ def test_rows(ironic, pool, node_class):
     rows = ironic.capacity(resource_class=node_class)
     assert all(list(row) == KEYS for row in rows)
     common = {'resource_class': node_class, 'conductor_group': '',
-              'shard': None, 'lessee': None, 'held': 0}
+              'shard': None, 'lessee': None, 'held': 0, 'claimable': 0}
     assert sorted(rows, key=lambda row: row['memory_mb']) == [
         {**common, 'memory_mb': 0, 'vcpus': 0, 'local_gb': 0,
          'cpu_arch': None, 'capabilities': {}, 'traits': [], 'owner': None,

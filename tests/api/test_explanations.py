@@ -81,7 +81,8 @@ def test_dry_run(ironic, pool, node_class):
         'resource_class': node_class, 'memory_mb': 2048, 'vcpus': 8,
         'local_gb': 100, 'cpu_arch': None, 'capabilities': {'uefi': 'true'},
         'traits': [], 'conductor_group': '', 'shard': None, 'owner': None,
-        'lessee': None, 'total': 4, 'free': 4, 'held': 0}
+        'lessee': None, 'total': 4, 'free': 4, 'held': 0,
+        'claimable': 0}
 
 
 @pytest.mark.parametrize('word, status', [

@@ -16,6 +16,7 @@ from ironic_reservations import exception
 from ironic_reservations import groups
 from ironic_reservations import membership
 from ironic_reservations import reservations
+from ironic_reservations.db import engine
 from ironic_reservations.db import models
 from tests.db import conftest
 
@@ -223,10 +224,10 @@ def test_group_ends_while_it_is_joined(fleet):
     racks(fleet, r1=2, r2=2)
     first, _ = fleet.hold(group=wanted('spread'))
 
+    @engine.retry
     def end():
         reservations.release(first.instance_uuid)
-        groups_ = membership.read(GROUP)
-        reservations.end_group(groups_)
+        reservations.end_group(membership.read(GROUP))
     with fleet.before('UPDATE nodes', end):
         join(fleet, 'spread')
     assert len(groups.get(GROUP).members) == 1

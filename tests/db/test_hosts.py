@@ -139,7 +139,11 @@ def test_fence_is_written_and_is_the_last(fleet, held, write, first):
 @WRITES
 def test_who_does_not_say_it_pays_nothing(fleet, held, write, first,
                                           monkeypatch):
-    for name in 'hold', 'adopt', 'update', 'release':
+    monkeypatch.setattr(
+        reservations, 'Request',
+        lambda *args, Request=reservations.Request, **kwargs:
+        Request(*args, **{**kwargs, 'holder': None}))
+    for name in 'adopt', 'update', 'release':
         function = getattr(reservations, name)
         monkeypatch.setattr(
             reservations, name, lambda *args, function=function, **kwargs:

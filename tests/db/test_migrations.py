@@ -137,7 +137,7 @@ def test_every_revision_up_and_down(stock):
 
 
 def test_upgrade_keeps_what_is_held(stock):
-    """From the revision before the leases of hosts."""
+    """From the revision before the leases of hosts, and back."""
     migrate(stock, '8c2d5e7f1a34')
     rows = {'reservations': (
         'instance_uuid, node_id, node_uuid, request_spec, created_at',
@@ -156,11 +156,16 @@ def test_upgrade_keeps_what_is_held(stock):
                 f'INSERT INTO {table} ({columns}) VALUES ({values})'))
     before = kept()
     assert [len(found) for found in before] == [1, 1]
-    assert problems(stock) == ['table reservations_hosts is missing; run '
-                               '"ironic-reservations-dbsync upgrade"']
+    assert problems(stock) == [
+        f'table {what}; run "ironic-reservations-dbsync upgrade"'
+        for what in ('reservations lacks group_id, domain',
+                     'reservations_groups is missing',
+                     'reservations_hosts is missing',
+                     'reservations_projects is missing')]
     migrate(stock, 'head')
-    assert kept() == before and problems(stock) == []
-    migrate(stock, '-1', command.downgrade)
+    assert kept() == [[(*row, None, None) for row in before[0]], before[1]]
+    assert problems(stock) == []
+    migrate(stock, '8c2d5e7f1a34', command.downgrade)
     assert kept() == before
 
 
