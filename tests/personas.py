@@ -94,7 +94,25 @@ CALLS_OF_HOSTS = {
     'be-no-host': ('DELETE', f'{OURS}/hosts/h?holder={HOLDER}'),
 }
 
-CALLS = CALLS_OF_RESERVATIONS | CALLS_OF_HOSTS
+#: What is held for A and for B are the groups' only members.
+GROUP_A = '88888888-2222-4333-8444-555555555555'
+GROUP_B = '99999999-2222-4333-8444-555555555555'
+
+CALLS_OF_GROUPS = {
+    'groups': ('GET', f'{OURS}/groups'),
+    'show-group-a': ('GET', f'{OURS}/groups/{GROUP_A}'),
+    'show-group-b': ('GET', f'{OURS}/groups/{GROUP_B}'),
+    'group': ('POST', f'{OURS}/groups', {'members': 1, 'request': ANY}),
+    'group-for': ('POST', f'{OURS}/groups', {
+        'members': 1, 'request': ANY, 'project_id': 'p'}),
+    'delete-group-a': ('DELETE', f'{OURS}/groups/{GROUP_A}'),
+    'delete-group-b': ('DELETE', f'{OURS}/groups/{GROUP_B}'),
+    'join-group-a': ('POST', OURS, {**ANY, 'group': {'uuid': GROUP_A}}),
+    # Its only member has a host.
+    'claim-group-a': ('POST', OURS, {**ANY, 'claim': GROUP_A}),
+}
+
+CALLS = CALLS_OF_RESERVATIONS | CALLS_OF_HOSTS | CALLS_OF_GROUPS
 
 MATRIX = """
                        capacity            dry-run        delete-a    extend-a
@@ -163,12 +181,50 @@ service           403 403 403
 elevated-service  200 200 204
 """
 
+MATRIX_OF_GROUPS = """
+                  groups
+                   |  show-group-a
+                   |   |  -b  group
+                   |   |   |   |  group-for
+                   |   |   |   |   |  delete-group-a
+                   |   |   |   |   |   |  -b  join-group-a
+                   |   |   |   |   |   |   |   |  claim-group-a
+                   |   |   |   |   |   |   |   |   |
+no-token          401 401 401 401 401 401 401 401 401
+bad-token         401 401 401 401 401 401 401 401 401
+unscoped          403 404 404 403 403 404 404 403 403
+domain-admin      403 404 404 403 403 404 404 403 403
+domain-manager    403 404 404 403 403 404 404 403 403
+domain-member     403 404 404 403 403 404 404 403 403
+domain-reader     403 404 404 403 403 404 404 403 403
+system-admin      200 200 200 201 201 204 204 409 404
+system-manager    200 200 200 201 201 204 204 409 404
+system-member     200 200 200 201 201 204 204 409 404
+system-service    200 200 200 201 201 204 204 409 404
+system-reader     200 200 200 403 403 403 403 403 403
+a-admin           200 200 404 201 403 409 404 201 409
+a-manager         200 200 404 201 403 409 404 201 409
+a-member          200 200 404 201 403 409 404 201 409
+a-service         200 403 404 403 403 403 404 403 403
+a-reader          200 200 404 403 403 403 404 403 403
+b-admin           200 404 200 201 403 404 409 409 404
+b-manager         200 404 200 201 403 404 409 409 404
+b-member          200 404 200 201 403 404 409 409 404
+b-reader          200 404 200 403 403 404 403 403 403
+service-admin     200 404 404 422 403 404 404 409 404
+service-member    200 404 404 422 403 404 404 409 404
+service-reader    200 404 404 403 403 404 404 403 403
+service           200 404 404 403 403 404 404 403 403
+elevated-service  200 200 200 201 201 204 204 409 404
+"""
+
 
 def rows():
     """Persona, call and status of each cell."""
     return [(persona, call, int(status))
             for calls, table in ((CALLS_OF_RESERVATIONS, MATRIX),
-                                 (CALLS_OF_HOSTS, MATRIX_OF_HOSTS))
+                                 (CALLS_OF_HOSTS, MATRIX_OF_HOSTS),
+                                 (CALLS_OF_GROUPS, MATRIX_OF_GROUPS))
             for persona, *statuses in map(str.split, re.findall(
                 r'^[a-z-]+ .*', table, re.MULTILINE))
             for call, status in zip(calls, statuses, strict=True)]
@@ -206,12 +262,15 @@ class Cloud:
         if self._before == self.ironic.state():
             return
         self.ironic.give_back('gold')
+        for table in 'hosts', 'groups':
+            self.ironic.execute(f'DELETE FROM reservations_{table}')
         self.held = {
             whose: self.hold('system-admin', candidate_nodes=[node],
-                             project_id=self.projects.get(whose), host='h')
-            for whose, node in (('a', 'of-a-1'), ('b', 'of-b-1'),
-                                ('none', 'free-1'))}
-        self.ironic.execute('DELETE FROM reservations_hosts')
+                             project_id=self.projects.get(whose), host='h',
+                             group=group and {'uuid': group})
+            for whose, node, group in (
+                ('a', 'of-a-1', GROUP_A), ('b', 'of-b-1', GROUP_B),
+                ('none', 'free-1', None))}
         answers.check(self.callers['system-admin'].put(
             f'{OURS}/hosts/h', json={'holder': HOLDER, 'ttl': 600}), 200)
         self.names = {

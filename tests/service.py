@@ -101,7 +101,9 @@ class Service:
                              'maintenance FROM nodes ORDER BY id'),
                 self.rows(), self.execute(
                     'SELECT host, holder, expires_at FROM reservations_hosts '
-                    'ORDER BY host'))
+                    'ORDER BY host'), self.execute(
+                    'SELECT uuid, generation FROM reservations_groups '
+                    'ORDER BY id'))
 
     def rows(self):
         """The rows of our table, also those that no longer count."""

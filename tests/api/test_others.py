@@ -83,7 +83,7 @@ def test_anothers_is_no_marker(cloud):
 
 
 def test_post_says_the_same_whoever_holds_it(cloud):
-    spec = cloud.held['b']['request_spec']
+    of_b = cloud.hold('b-member')
     carried = str(uuid.uuid4())
     cloud.set_node('free-2', instance_uuid=carried)
     before = cloud.ironic.state()
@@ -92,7 +92,8 @@ def test_post_says_the_same_whoever_holds_it(cloud):
             **body, 'instance_uuid': instance}).replace(instance, 'UUID')
         for instance, body in [
             (cloud.names['a'], {'memory_mb': 2}),
-            (cloud.names['b'], {'memory_mb': 2}), (cloud.names['b'], spec),
+            (cloud.names['b'], {'memory_mb': 2}),
+            (of_b['instance_uuid'], of_b['request_spec']),
             (cloud.names['none'], ANY), (carried, ANY)]}
     assert cloud.ironic.state() == before
     fault, = faults

@@ -1,0 +1,500 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several reservations at once, near each other or apart, claimed later."""
+
+import collections
+import uuid
+
+import pytest
+
+from tests import service
+from tests.functional import answers
+
+OURS = service.OURS
+GROUPS = f'{OURS}/groups'
+RACK = 'capability:rack'
+
+
+def node(rack=None, **columns):
+    capabilities = f'rack:{rack}' if rack else ''
+    return {'properties': {'memory_mb': 1024, 'capabilities': capabilities},
+            **columns}
+
+
+#: Three free nodes in r1, two in r2 and one in no rack.
+POOL = [node('r1'), node('r1'), node('r1'), node('r2'), node('r2'), node()]
+
+
+@pytest.fixture(autouse=True)
+def no_groups(ironic):
+    yield
+    ironic.execute('DELETE FROM reservations_groups')
+
+
+def ident():
+    return str(uuid.uuid4())
+
+
+def create(ironic, node_class, members, status=201, query='', **more):
+    """POST of a group: its JSON, or an error's text."""
+    response = ironic.http.post(GROUPS + query, json={
+        'members': members, 'request': {'resource_class': node_class},
+        **more})
+    fault = answers.check(response, status)
+    return response.json() if fault is None else fault
+
+
+def show(ironic, group, status=200):
+    response = ironic.http.get(f'{GROUPS}/{group}')
+    fault = answers.check(response, status)
+    return response.json() if fault is None else fault
+
+
+def release(ironic, group, status=204):
+    return answers.check(ironic.http.delete(f'{GROUPS}/{group}'), status)
+
+
+def domains(reservations):
+    """How many are in each domain."""
+    return collections.Counter(each['group']['domain']
+                               for each in reservations)
+
+
+def is_empty(ironic):
+    return not ironic.rows() and not ironic.execute(
+        'SELECT uuid FROM nodes WHERE instance_uuid IS NOT NULL')
+
+
+# All at once
+
+def test_group(ironic, pool, node_class):
+    made = create(ironic, node_class, 2, policy='pack', by=RACK,
+                  expires_in=600, host='compute-1', project_id='p',
+                  user_id='u')
+    assert list(made) == ['uuid', 'policy', 'by', 'project_id', 'created_at',
+                          'reservations']
+    assert (made['policy'], made['by'], made['project_id']) == (
+        'pack', RACK, 'p')
+    one, other = made['reservations']
+    assert one['group'] == {'uuid': made['uuid'], 'policy': 'pack',
+                            'by': RACK, 'domain': 'r2'}
+    assert other['group'] == one['group']
+    for each in one, other:
+        assert each == ironic.show(each['instance_uuid'])
+        assert (each['host'], each['project_id'], each['user_id']) == (
+            'compute-1', 'p', 'u')
+        left = (service.expiry(each) - ironic.now()).total_seconds()
+        assert 590 <= left <= 600
+        assert ironic.carried(each['node_uuid']) == each['instance_uuid']
+    assert show(ironic, made['uuid']) == made
+
+
+def test_location(ironic, pool, node_class):
+    response = ironic.http.post(GROUPS, json={
+        'members': 1, 'request': {'resource_class': node_class}})
+    answers.check(response, 201)
+    assert response.headers['Location'] == (
+        f'{ironic.url}{GROUPS}/{response.json()["uuid"]}')
+    # A group without a policy has no domains.
+    member, = response.json()['reservations']
+    assert member['group'] == {'uuid': response.json()['uuid'],
+                               'policy': None, 'by': None, 'domain': None}
+
+
+def test_instances_are_named(ironic, pool, node_class):
+    instances = [ident(), ident()]
+    made = create(ironic, node_class,
+                  [instances[0].upper(), instances[1]])
+    assert {each['instance_uuid'] for each in made['reservations']} == {
+        *instances}
+
+
+@pytest.mark.parametrize('policy, members, expected', [
+    ('pack', 3, {'r1': 3}), ('pack', 2, {'r2': 2}),
+    ('spread', 2, {'r1': 1, 'r2': 1}),
+    ('soft-pack', 4, {'r1': 3, 'r2': 1}),
+    ('soft-spread', 4, {'r1': 2, 'r2': 2}),
+    ('soft-spread', 6, {'r1': 3, 'r2': 2, None: 1})])
+def test_policies(ironic, pool, node_class, policy, members, expected):
+    made = create(ironic, node_class, members, policy=policy, by=RACK)
+    assert domains(made['reservations']) == expected
+
+
+@pytest.mark.parametrize('policy, members, available', [
+    ('pack', 4, 3), ('spread', 3, 2), ('soft-pack', 7, 6),
+    ('soft-spread', 7, 6), (None, 7, 6)])
+def test_refusal(ironic, pool, node_class, policy, members, available):
+    by = policy and RACK
+    before = ironic.state()
+    response = ironic.http.post(GROUPS, json={
+        'members': members, 'policy': policy, 'by': by,
+        'request': {'resource_class': node_class}})
+    text = answers.check(response, 422)
+    assert f'{available} of {members} members' in text
+    refused = response.json()
+    assert refused['members'] == {'wanted': members, 'available': available}
+    name = f'group:{policy}={by}' if policy else f'members={members}'
+    assert name in [each['by']
+                    for each in refused['explanation']['eliminated']]
+    if policy == 'pack':
+        assert refused['explanation']['nearest'] == {
+            'by': RACK, 'value': 'r1', 'nodes': 3}
+    assert ironic.state() == before and is_empty(ironic)
+    assert ironic.execute('SELECT * FROM reservations_groups') == []
+
+
+def test_refusal_for_the_request(ironic, pool, node_class):
+    response = ironic.http.post(GROUPS, json={
+        'members': 2, 'policy': 'pack', 'by': RACK,
+        'request': {'resource_class': node_class, 'memory_mb': 4096}})
+    answers.check(response, 422)
+    refused = response.json()
+    assert refused['members'] == {'wanted': 2, 'available': 0}
+    assert refused['explanation']['nearest'] == {'by': 'memory_mb>=4096',
+                                                 'nodes': 6}
+
+
+def test_dry_run(ironic, pool, node_class):
+    found = create(ironic, node_class, 4, 200, '?dry_run=true', policy='pack',
+                   by=RACK)
+    assert found['members'] == {'wanted': 4, 'available': 3}
+    assert found['domains'] == [{'value': 'r1', 'nodes': 3},
+                                {'value': 'r2', 'nodes': 2},
+                                {'value': None, 'nodes': 1}]
+    assert found['matching_nodes'] == 6
+    assert is_empty(ironic)
+
+
+def test_repeat(ironic, pool, node_class):
+    group = ident()
+    first = create(ironic, node_class, 5, uuid=group.upper(), expires_in=60,
+                   policy='soft-pack', by=RACK)
+    assert first['uuid'] == group
+    again = create(ironic, node_class, 5, 200, uuid=group, expires_in=600,
+                   policy='soft-pack', by=RACK)
+    assert [each['node_uuid'] for each in again['reservations']] == [
+        each['node_uuid'] for each in first['reservations']]
+    for each in again['reservations']:
+        assert (service.expiry(each) - ironic.now()).total_seconds() > 500
+
+
+@pytest.mark.parametrize('change', [
+    {'policy': 'soft-spread'}, {'by': 'shard'}, {'project_id': 'q'},
+    {'members': 3}, {'policy': None, 'by': None},
+    {'request': {'memory_mb': 1}}], ids=str)
+def test_another_request(ironic, pool, node_class, change):
+    body = {'uuid': ident(), 'members': 2, 'policy': 'soft-pack', 'by': RACK,
+            'project_id': 'p', 'request': {'resource_class': node_class}}
+    answers.check(ironic.http.post(GROUPS, json=body), 201)
+    before = ironic.state()
+    text = answers.check(ironic.http.post(GROUPS, json=body | change), 409)
+    assert body['uuid'] in text
+    assert ironic.state() == before
+
+
+def test_too_few_are_left(ironic, pool, node_class):
+    made = create(ironic, node_class, 2)
+    ironic.delete(made['reservations'][0]['instance_uuid'])
+    create(ironic, node_class, 2, 409, uuid=made['uuid'])
+
+
+def test_member_holds_a_node_already(ironic, pool, node_class):
+    held = ironic.create(resource_class=node_class)
+    before = ironic.state()
+    text = create(ironic, node_class, [held['instance_uuid'], ident()], 409)
+    assert held['instance_uuid'] in text
+    assert ironic.state() == before
+
+
+# One at a time
+
+def test_members_one_by_one(ironic, pool, node_class):
+    group = {'uuid': ident(), 'policy': 'spread', 'by': RACK}
+
+    def join(status=201, **more):
+        return ironic.create(status, resource_class=node_class, group=group,
+                             **more)
+
+    one, other = join(), join()
+    assert domains([one, other]) == {'r1': 1, 'r2': 1}
+    response = ironic.http.post(OURS, json={
+        'resource_class': node_class, 'group': group})
+    answers.check(response, 422)
+    assert response.json()['explanation']['nearest'] == {
+        'by': f'group:spread={RACK}', 'nodes': 4}
+    # They are in the order of the fleet.
+    order = [each.id for each in pool]
+    assert show(ironic, group['uuid'])['reservations'] == sorted(
+        [one, other], key=lambda each: order.index(each['node_uuid']))
+    # The same request again.
+    again = join(200, instance_uuid=one['instance_uuid'])
+    assert again['node_uuid'] == one['node_uuid']
+    ironic.delete(one['instance_uuid'])
+    assert join()['group'] == one['group']
+
+
+def test_dry_run_of_one_more(ironic, pool, node_class):
+    group = {'uuid': ident(), 'policy': 'pack', 'by': RACK}
+    first = ironic.create(resource_class=node_class, group=group)
+    assert first['group']['domain'] == 'r1'
+    response = ironic.http.post(f'{OURS}?dry_run=true', json={
+        'resource_class': node_class, 'group': group})
+    answers.check(response, 200)
+    assert response.json()['matching_nodes'] == 2
+
+
+@pytest.mark.parametrize('change', [
+    {'policy': 'soft-spread'}, {'by': 'shard'}, {'policy': None, 'by': None}],
+    ids=str)
+def test_first_member_decides(ironic, pool, node_class, change):
+    group = {'uuid': ident(), 'policy': 'spread', 'by': RACK}
+    ironic.create(resource_class=node_class, group=group)
+    text = ironic.create(409, resource_class=node_class,
+                         group={**group, **change})
+    assert text == ironic.create(409, resource_class=node_class, group=group,
+                                 project_id='another')
+
+
+def test_group_without_members_is_gone(ironic, pool, node_class):
+    group = {'uuid': ident(), 'policy': 'spread', 'by': RACK}
+    held = ironic.create(resource_class=node_class, group=group)
+    ironic.delete(held['instance_uuid'])
+    show(ironic, group['uuid'], 404)
+    release(ironic, group['uuid'], 404)
+    again = ironic.create(resource_class=node_class,
+                          group={**group, 'policy': 'pack'})
+    assert again['group']['policy'] == 'pack'
+
+
+@pytest.mark.parametrize('by, columns, domain', [
+    ('conductor_group', {'conductor_group': 'Rack-1'}, 'rack-1'),
+    ('shard', {'shard': 'Shard-1'}, 'Shard-1')])
+def test_other_domains(ironic, node_class, by, columns, domain):
+    with ironic.fleet(node(resource_class=node_class, **columns),
+                      node(resource_class=node_class)):
+        group = {'uuid': ident(), 'policy': 'spread', 'by': by}
+        held = ironic.create(resource_class=node_class, group=group)
+        assert held['group']['domain'] == domain
+        # The other node states none.
+        ironic.create(422, resource_class=node_class, group=group)
+
+
+def test_domain_is_that_of_the_hold(ironic, pool, node_class):
+    group = {'uuid': ident(), 'policy': 'pack', 'by': RACK}
+    held = ironic.create(resource_class=node_class, group=group)
+    ironic.set_node(held['node_uuid'], properties='{"capabilities": "rack:x"}')
+    assert ironic.show(held['instance_uuid'])['group']['domain'] == 'r1'
+
+
+# Lists and release
+
+def test_list(ironic, pool, node_class):
+    made = [create(ironic, node_class, number) for number in (1, 2, 3)]
+
+    def page(**query):
+        response = ironic.http.get(GROUPS, params=query)
+        answers.check(response, 200)
+        return response.json()
+
+    assert page() == {'groups': made}
+    first = page(limit=2)
+    assert first['groups'] == made[:2]
+    assert first['next'] == (f'{ironic.url}{GROUPS}?limit=2&marker='
+                             f'{made[1]["uuid"]}')
+    assert page(limit=2, marker=made[1]['uuid'].upper()) == {
+        'groups': made[2:]}
+    ironic.delete(made[0]['reservations'][0]['instance_uuid'])
+    assert page() == {'groups': made[1:]}
+
+
+def test_release(ironic, pool, node_class):
+    made = create(ironic, node_class, 3)
+    release(ironic, made['uuid'].upper())
+    assert is_empty(ironic)
+    assert ironic.execute('SELECT * FROM reservations_groups') == []
+    release(ironic, made['uuid'], 404)
+
+
+def test_what_cannot_be_released_stays(ironic, pool, node_class):
+    made = create(ironic, node_class, 3)
+    ironic.set_node(made['reservations'][1]['node_uuid'],
+                    provision_state='active')
+    text = release(ironic, made['uuid'], 409)
+    assert '1 of 3 members' in text
+    left, = show(ironic, made['uuid'])['reservations']
+    assert left['node_uuid'] == made['reservations'][1]['node_uuid']
+
+
+# Claim
+
+@pytest.mark.parametrize('grouped', [False, True])
+def test_claim(ironic, pool, node_class, grouped):
+    made = create(ironic, node_class, 2, policy='pack', by=RACK,
+                  project_id='p', expires_in=60)
+    members = {each['instance_uuid']: each for each in made['reservations']}
+    instance = ident()
+    claim = made['uuid'] if grouped else next(iter(members))
+    response = ironic.http.post(OURS, json={
+        'claim': claim.upper(), 'instance_uuid': instance, 'project_id': 'p',
+        'host': 'compute-1', 'resource_class': node_class,
+        'expires_in': 3600})
+    answers.check(response, 201)
+    held = response.json()
+    assert response.headers['Location'] == f'{ironic.url}{OURS}/{instance}'
+    old, = (each for each in members.values()
+            if each['node_uuid'] == held['node_uuid'])
+    if not grouped:
+        assert old['instance_uuid'] == claim
+    assert (held['instance_uuid'], held['host'], held['group']) == (
+        instance, 'compute-1', old['group'])
+    assert (service.expiry(held) - ironic.now()).total_seconds() > 3000
+    assert ironic.carried(held['node_uuid']) == instance
+    ironic.show(old['instance_uuid'], 404)
+    assert len(show(ironic, made['uuid'])['reservations']) == 2
+
+
+def test_claim_is_repeated(ironic, pool, node_class):
+    first = ironic.create(resource_class=node_class)
+    body = {'claim': first['instance_uuid'], 'instance_uuid': ident(),
+            'resource_class': node_class}
+    held = ironic.create(**body)
+    assert ironic.create(200, **body)['node_uuid'] == held['node_uuid']
+
+
+@pytest.mark.parametrize('body, status', [
+    ({}, 201), ({'memory_mb': 4096}, 422), ({'project_id': 'other'}, 404)],
+    ids=str)
+def test_claim_must_match(ironic, pool, node_class, body, status):
+    first = ironic.create(resource_class=node_class)
+    before = ironic.state()
+    ironic.create(status, resource_class=node_class,
+                  claim=first['instance_uuid'], **body)
+    assert (ironic.state() == before) == (status != 201)
+
+
+def test_what_a_host_has_is_not_claimed(ironic, pool, node_class):
+    first = ironic.create(resource_class=node_class, host='compute-1')
+    ironic.create(409, resource_class=node_class,
+                  claim=first['instance_uuid'])
+    made = create(ironic, node_class, 2, host='compute-1')
+    ironic.create(409, resource_class=node_class, claim=made['uuid'])
+    ironic.create(404, resource_class=node_class, claim=ident())
+
+
+def test_claimable_is_counted(ironic, pool, node_class):
+    def counts():
+        rows = ironic.capacity(resource_class=node_class)
+        return tuple(sum(row[name] for row in rows)
+                     for name in ('free', 'claimable'))
+
+    assert counts() == (6, 0)
+    made = create(ironic, node_class, 2)
+    ironic.create(resource_class=node_class, host='compute-1')
+    assert counts() == (3, 2)
+    ironic.create(resource_class=node_class, claim=made['uuid'],
+                  host='compute-1')
+    assert counts() == (3, 1)
+    ironic.set_node(made['reservations'][0]['node_uuid'],
+                    provision_state='active')
+    ironic.set_node(made['reservations'][1]['node_uuid'],
+                    provision_state='active')
+    assert counts() == (3, 0)
+
+
+# Ownership
+
+@pytest.fixture
+def owned(ironic):
+    """The resource class of four nodes."""
+    mine = f'test.{ident()}'
+    with ironic.fleet(*(
+            node(name=name, resource_class=mine, **whose)
+            for name, whose in (('free', {}), ('own', {'owner': 'p'}),
+                                ('leased', {'owner': 'q', 'lessee': 'p'}),
+                                ('other', {'owner': 'q'})))):
+        yield mine
+
+
+@pytest.mark.parametrize('ownership, nodes', [
+    (None, {'free', 'own', 'leased', 'other'}),
+    ('any', {'free', 'own', 'leased', 'other'}),
+    ('project', {'own', 'leased'}),
+    ('project_or_none', {'free', 'own', 'leased'})])
+def test_ownership(ironic, owned, ownership, nodes):
+    found = set()
+    for _ in nodes:
+        found.add(ironic.create(resource_class=owned, project_id='p',
+                                ownership=ownership)['node_name'])
+    assert found == nodes
+    if len(nodes) < 4:
+        ironic.create(422, resource_class=owned, project_id='p',
+                      ownership=ownership)
+
+
+def test_ownership_needs_a_project(ironic, owned):
+    assert 'ownership' in ironic.create(
+        400, resource_class=owned, ownership='project')
+
+
+# Who may
+
+def test_group_is_its_projects(cloud):
+    made = cloud.callers['a-member'].post(GROUPS, json={
+        'members': 2, 'request': {'memory_mb': 1}})
+    answers.check(made, 201)
+    group = made.json()
+    assert group['project_id'] == cloud.projects['a']
+    kinds = cloud.kinds(each['node_uuid'] for each in group['reservations'])
+    assert kinds <= {'of-a', 'leased-to-a'}
+    path = f'{GROUPS}/{group["uuid"]}'
+    for persona, seen in (('a-reader', 200), ('b-member', 404),
+                          ('system-reader', 200), ('domain-admin', 404)):
+        answers.check(cloud.request(persona, 'GET', path), seen)
+        listed = cloud.request(persona, 'GET', GROUPS)
+        if listed.status_code == 200:
+            assert (group['uuid'] in {each['uuid'] for each in
+                                      listed.json()['groups']}) == (
+                seen == 200)
+    for persona, status in (('b-member', 404), ('a-reader', 403),
+                            ('system-reader', 403), ('a-member', 204)):
+        answers.check(cloud.request(persona, 'DELETE', path), status)
+
+
+def test_another_project_cannot_join(cloud):
+    group = {'uuid': ident(), 'policy': 'soft-pack', 'by': 'shard'}
+    cloud.hold('a-member', group=group)
+    text = cloud.refused('b-member', 409, 'POST', OURS,
+                         json={'memory_mb': 1, 'group': group})
+    assert group['uuid'] in text
+
+
+@pytest.mark.parametrize('persona, status', [
+    ('b-member', 404), ('a-reader', 403), ('domain-admin', 403),
+    ('system-admin', 404), ('a-member', 201)])
+def test_who_claims(cloud, persona, status):
+    held = cloud.hold('a-member')
+    answers.check(cloud.request(persona, 'POST', OURS, json={
+        'memory_mb': 1, 'claim': held['instance_uuid']}), status)
+
+
+def test_claim_for_a_project(cloud):
+    """Nova claims for the server's project."""
+    held = cloud.hold('a-member')
+    body = {'memory_mb': 1, 'claim': held['instance_uuid'],
+            'host': 'compute-1'}
+    for project, status in (('b', 404), ('a', 201)):
+        answers.check(cloud.request('system-admin', 'POST', OURS, json={
+            **body, 'project_id': cloud.projects[project]}), status)
+
+
+def test_claim_needs_delete(cloud, policy):
+    held = cloud.hold('a-member')
+    policy({'baremetal:reservation:delete': '!'})
+    cloud.refused('a-member', 403, 'POST', OURS, json={
+        'memory_mb': 1, 'claim': held['instance_uuid']})
+
+
+@pytest.mark.parametrize('ownership, status', [
+    ('project', 201), ('any', 403), ('project_or_none', 403), (None, 201)])
+def test_bound_callers_have_their_own(cloud, ownership, status):
+    answers.check(cloud.request('a-member', 'POST', OURS, json={
+        'memory_mb': 1, 'ownership': ownership}), status)
