@@ -12,6 +12,7 @@ HELD = '11111111-2222-4333-8444-555555555555'
 HOST = f'{OURS}/hosts/compute-1'
 ITEM = f'{OURS}/{HELD}'
 UNKNOWN = '99999999-2222-4333-8444-555555555555'
+LETTERS = 'aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee'
 MAX_INT = 2 ** 31 - 1
 LIMIT = 64 * 1024
 NUL, SURROGATE = 'a\x00b', 'a\ud800b'
@@ -64,6 +65,12 @@ def field_value(field, value):
     """A body in which a dotted field has a value."""
     first, _, rest = field.partition('.')
     return wanted(**{first: {rest: value} if rest else value})
+
+
+def literal_group(members):
+    """A group with something that json.dumps would not write."""
+    return (f'{{"request": {{"resource_class": "{CLASS}"}}, '
+            f'"members": {members}}}').encode()
 
 
 def nested(depth, opening='[', closing=']'):
@@ -298,6 +305,128 @@ HOSTS = [
     Row('hosts-delete-unknown', 'DELETE', f'{HOST}?holder={UNKNOWN}', {}, None,
         404, 'compute-1'),
     Row('hosts-get-one', 'GET', HOST, {}, None, 405, None),
+]
+
+RACK = 'capability:rack'
+
+
+def group(**more):
+    return {'members': 1, 'request': wanted(), **more}
+
+
+def group_row(id, body, field, **more):
+    return post(f'group-{id}', body, field, path=f'{OURS}/groups', **more)
+
+
+GROUPS = [
+    group_row(f'members-{id}', literal_group(text), 'members')
+    for id, text in {
+        'null': 'null', 'zero': '0', 'negative': '-1', 'true': 'true',
+        'text': '"8"', 'fraction': '1.5', 'nan': 'NaN', '1e400': '1e400',
+        'none': '[]', 'over-max_members': '257', 'too-big': '2147483648',
+        '5000-digits': '9' * 5000, 'object': '{}', 'of-numbers': '[1]',
+        'of-null': '[null]', 'twice': f'["{UNKNOWN}", "{UNKNOWN}"]',
+        'twice-in-case': json.dumps([LETTERS, LETTERS.upper()]),
+        'of-text': '["x"]'}.items()
+] + [
+    group_row(f'uuid-{id}', group(uuid=value), 'uuid')
+    for id, value in NO_UUIDS.items()
+] + [
+    group_row(f'inside-{key}', group(request=wanted(**{key: value})),
+              f'request.{key}')
+    for key, value in {
+        'group': {'uuid': UNKNOWN}, 'claim': UNKNOWN, 'instance_uuid':
+        UNKNOWN, 'host': 'h', 'project_id': 'p', 'user_id': 'u',
+        'expires_in': 60, 'holder': UNKNOWN, 'foo': 1,
+        'memory_mb': -1}.items()
+] + [
+    group_row(id, body, field) for id, body, field in (
+        ('empty', b'', 'body'), ('list', [], 'body'), ('nothing', {},
+                                                       'members'),
+        ('no-request', {'members': 1}, 'request'),
+        ('null-request', group(request=None), 'request'),
+        ('nothing-wanted', group(request={}), 'wanted'),
+        ('unknown', group(foo=1), 'foo'),
+        ('outside', group(memory_mb=1), 'memory_mb'),
+        ('lease', group(expires_in=86401), 'expires_in'),
+        ('host-nul', group(host=NUL), 'host'),
+        ('ownership', group(request=wanted(ownership='project')),
+         'ownership'),
+        ('deep', b'[' * 50000, 'nested'))
+] + [
+    row for where, made in (
+        ('', group), ('one-', lambda **more: wanted(
+            group={'uuid': UNKNOWN, **more})))
+    for row in [
+        post(f'group-{where}{id}', made(**more), field,
+             path=OURS if where else f'{OURS}/groups')
+        for id, more, field in (
+            ('policy-alone', {'policy': 'pack'}, 'by'),
+            ('by-alone', {'by': RACK}, 'policy'),
+            ('policy', {'policy': 'near', 'by': RACK}, 'policy'),
+            ('policy-case', {'policy': 'Pack', 'by': RACK}, 'policy'),
+            ('policy-list', {'policy': ['pack'], 'by': RACK}, 'policy'),
+            *((f'by-{value}', {'policy': 'pack', 'by': value}, 'by')
+              for value in ('', 'rack', 'capability', 'capability:',
+                            'shards', 'capability:a\nb', 'capability:' +
+                            'x' * 256, 3, None, ['shard'])))]
+] + [
+    post(f'group-one-{id}', wanted(group=value), field)
+    for id, value, field in (
+        ('list', [], 'group'), ('text', UNKNOWN, 'group'),
+        ('empty', {}, 'uuid'), ('unknown', {'uuid': UNKNOWN, 'foo': 1},
+                                'foo'),
+        *((f'uuid-{id}', {'uuid': value}, 'uuid')
+          for id, value in {**NO_UUIDS, 'null': None}.items()))
+] + [
+    post(f'claim-{id}', wanted(claim=value), 'claim')
+    for id, value in NO_UUIDS.items()
+] + [
+    post('claim-group', wanted(claim=UNKNOWN, group={'uuid': UNKNOWN}),
+         'claim'),
+    post('claim-dry-run', wanted(claim=UNKNOWN), 'claim',
+         path=f'{OURS}?dry_run=true'),
+    post('claim-adopt', {'instance_uuid': UNKNOWN, 'claim': HELD}, 'claim',
+         path=f'{OURS}?adopt=true'),
+    post('claim-unknown', wanted(claim=UNKNOWN), UNKNOWN, 404),
+    post('claim-of-a-host', wanted(claim=HELD), HELD, 409),
+] + [
+    post(f'ownership-{id}', wanted(ownership=value), 'ownership')
+    for id, value in (
+        ('word', 'own'), ('empty', ''), ('list', ['any']), ('case', 'Any'),
+        ('true', True), ('no-project', 'project'),
+        ('or-none-no-project', 'project_or_none'))
+] + [
+    group_row('too-long', json.dumps(group()).encode().ljust(LIMIT + 1),
+              'body', status=413),
+    group_row('type', group(), 'application/json', status=415,
+              headers={'Content-Type': 'text/plain'}),
+] + [
+    Row(f'group-query-{query}'[:60], method, path + f'?{query}',
+        {'Content-Type': 'application/json'},
+        json.dumps(group()).encode() if method == 'POST' else None, 400,
+        field)
+    for method, path, query, field in (
+        ('GET', f'{OURS}/groups', 'foo=1', 'foo'),
+        ('GET', f'{OURS}/groups', 'limit=0', 'limit'),
+        ('GET', f'{OURS}/groups', 'limit=1&limit=1', 'limit'),
+        ('GET', f'{OURS}/groups', 'marker=x', 'marker'),
+        ('GET', f'{OURS}/groups', f'marker={UNKNOWN}', 'marker'),
+        ('GET', f'{OURS}/groups', 'project_id=a', 'project_id'),
+        ('GET', f'{OURS}/groups', '%ff', 'URL'),
+        ('POST', f'{OURS}/groups', 'dry_run=maybe', 'dry_run'),
+        ('POST', f'{OURS}/groups', 'adopt=true', 'adopt'),
+        ('GET', f'{OURS}/groups/{UNKNOWN}', 'fields=uuid', 'fields'),
+        ('DELETE', f'{OURS}/groups/{UNKNOWN}', 'host=h', 'host'))
+] + [
+    Row(f'group-path-{method}-{path}'[:60], method, f'{OURS}/groups/{path}',
+        {}, None, status, field)
+    for method in ('GET', 'DELETE')
+    for path, status, field in (
+        ('x', 400, 'uuid'), ('%20', 400, 'uuid'), (f'{UNKNOWN}%0a', 400,
+                                                   'uuid'),
+        ('%ff', 400, 'URL'), (UNKNOWN, 404, UNKNOWN),
+        (f'{UNKNOWN}/more', 404, None))
 ]
 
 #: Who writes for a host must name it, and be it.
@@ -582,6 +711,9 @@ METHODS = [
         ('hosts', f'{OURS}/hosts',
          ('PUT', 'PATCH', 'POST', 'DELETE', 'FOO')),
         ('host', HOST, ('PATCH', 'POST', 'FOO')),
+        ('groups', f'{OURS}/groups', ('PUT', 'PATCH', 'DELETE', 'FOO')),
+        ('group', f'{OURS}/groups/{UNKNOWN}',
+         ('PUT', 'PATCH', 'POST', 'FOO')),
         ('capacity', f'{OURS}/capacity',
          ('PUT', 'PATCH', 'POST', 'DELETE', 'FOO')))
     for method in methods
@@ -607,8 +739,8 @@ VERSIONS = [
 ]
 
 ROWS = (BODIES + NOTHING_WANTED + UNKNOWN_KEYS + LEASES + DRY_RUN
-        + CAPACITY + INTEGERS + STRINGS + UUIDS + HOSTS + HOLDERS
-        + CANDIDATES + WORDS + EXPRESSIONS + RESOURCES + DEPTH + SIZE
+        + CAPACITY + INTEGERS + STRINGS + UUIDS + HOSTS + GROUPS
+        + HOLDERS + CANDIDATES + WORDS + EXPRESSIONS + RESOURCES + DEPTH + SIZE
         + ENCODINGS + TYPES + QUERIES + PATHS + METHODS + VERSIONS)
 assert len({row.id for row in ROWS}) == len(ROWS)
 

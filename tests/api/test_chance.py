@@ -39,6 +39,15 @@ VALID = {
     'image': {'id': 'i', 'min_ram': 0, 'min_disk': 0,
               'properties': {'hw_architecture': 'x86_64',
                              'trait:CUSTOM_Y': 'forbidden'}},
+    'ownership': 'any', 'claim': None,
+    'group': {'uuid': UNKNOWN, 'policy': 'soft-pack', 'by': 'shard'},
+}
+GROUP = {
+    'uuid': UNKNOWN, 'members': 1, 'policy': 'soft-spread',
+    'by': 'capability:rack', 'host': 'compute-1', 'project_id': 'p',
+    'user_id': 'u', 'expires_in': 600,
+    'request': {name: VALID[name] for name in (
+        'memory_mb', 'resource_class', 'extra_specs', 'image', 'ownership')},
 }
 
 # Surrogates too: json.dumps writes them as escapes.
@@ -48,22 +57,25 @@ JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | TEXT
     | st.sampled_from(['required', '>= 3', '<in> x', HELD, 10 ** 400, '']),
     lambda inner: st.lists(inner, max_size=4)
-    | st.dictionaries(TEXT | st.sampled_from(sorted(VALID)), inner,
+    | st.dictionaries(TEXT | st.sampled_from(sorted(VALID | GROUP)), inner,
                       max_size=5),
     max_leaves=12)
 
 
+def objects(value):
+    """All objects in a value, itself included."""
+    if isinstance(value, dict):
+        yield value
+        for inner in value.values():
+            yield from objects(inner)
+
+
 @st.composite
-def mutated(draw):
-    """The valid body, changed in one or two places."""
-    body = json.loads(json.dumps(VALID))
+def mutated(draw, valid):
+    """A valid body, changed in one or two places."""
+    body = json.loads(json.dumps(valid))
     for _ in range(draw(st.integers(1, 2))):
-        inside = draw(st.sampled_from(
-            [inside for inside in (
-                body, body.get('extra_specs'), body.get('image'),
-                (body.get('image') or {}).get('properties')
-                if isinstance(body.get('image'), dict) else None)
-             if isinstance(inside, dict)]))
+        inside = draw(st.sampled_from(list(objects(body))))
         key = draw(st.sampled_from(sorted(inside) or ['x']) | TEXT)
         if draw(st.booleans()) and key in inside:
             del inside[key]
@@ -73,9 +85,9 @@ def mutated(draw):
 
 
 @st.composite
-def garbled(draw):
-    """The valid body's text with bytes cut out and put in."""
-    body = json.dumps(VALID).encode()
+def garbled(draw, valid):
+    """A valid body's text with bytes cut out and put in."""
+    body = json.dumps(valid).encode()
     for _ in range(draw(st.integers(1, 3))):
         start = draw(st.integers(0, len(body)))
         end = draw(st.integers(start, min(start + 5, len(body))))
@@ -92,24 +104,27 @@ def check(ironic, response, before):
     if response.status_code == 400:
         assert ': ' in fault
     if response.request.method == 'POST' and response.ok:
-        ironic.delete(response.json()['instance_uuid'])
+        answers.check(ironic.http.delete(response.headers['Location']), 204)
     assert ironic.state() == before
 
 
+@pytest.mark.parametrize('path, valid', [(OURS, VALID),
+                                         (f'{OURS}/groups', GROUP)])
 @pytest.mark.parametrize('bodies', [
-    st.dictionaries(st.sampled_from(sorted(VALID)), JSON, max_size=6).map(
-        lambda body: json.dumps(body).encode()),
-    JSON.map(lambda body: json.dumps(body).encode()),
-    mutated(), garbled(), st.binary(max_size=200),
+    lambda valid: st.dictionaries(
+        st.sampled_from(sorted(valid)), JSON, max_size=6).map(
+            lambda body: json.dumps(body).encode()),
+    lambda valid: JSON.map(lambda body: json.dumps(body).encode()),
+    mutated, garbled, lambda valid: st.binary(max_size=200),
 ], ids=['known-keys', 'json', 'mutated', 'garbled', 'bytes'])
-def test_bodies(ironic, fleet, bodies):
+def test_bodies(ironic, fleet, bodies, path, valid):
     before = ironic.state()
 
     @BOUNDED
-    @hypothesis.given(bodies)
+    @hypothesis.given(bodies(valid))
     def run(body):
         check(ironic, ironic.http.post(
-            OURS, data=body, headers={'Content-Type': 'application/json'}),
+            path, data=body, headers={'Content-Type': 'application/json'}),
             before)
 
     run()

@@ -39,7 +39,9 @@ KINDS = (
     'query-host=%ff', 'query-delete-host=', 'capacity-host=%00',
     'path-not-utf-8', 'path-below-far', 'path-quoted-slash',
     'method-FOO-all', 'method-PUT-one', 'hosts-path-a%00b',
-    'hosts-type', 'hosts-too-long', 'holder-of-nothing', 'version-1.\xb2')
+    'hosts-type', 'hosts-too-long', 'group-members-5000-digits',
+    'group-inside-claim', 'group-by-3', 'claim-of-a-host',
+    'holder-of-nothing', 'version-1.\xb2')
 
 
 @pytest.mark.parametrize('row', [
