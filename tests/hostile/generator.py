@@ -28,6 +28,9 @@ EXPRESSIONS = {'>= 2': True, '<or> a <or> b': True, '<in> a': True,
                's== a': True, '!= 4': True, '<or>': False, 'plain': True}
 UUIDS = [KNOWN, KNOWN.upper(), str(uuid.uuid4()), 'x', '', KNOWN[:-1],
          KNOWN.replace('-', ''), None, 5]
+OWNERSHIPS = ['any', 'project', 'project_or_none', None]
+POLICIES = ['pack', 'spread', 'soft-pack', 'soft-spread', None]
+DOMAINS = ['capability:rack', 'conductor_group', 'shard', None]
 
 
 @dataclasses.dataclass
@@ -108,9 +111,41 @@ def body(pick):
         found['image'] = pick.choice(
             [{}, None, {'id': 'x'}, {'min_ram': pick.choice(SIZES)},
              {'properties': specs(pick)}, {'what': 1}, [], 'x'])
+    if pick.random() < 0.1:
+        found['ownership'] = pick.choice([*OWNERSHIPS, *VALUES])
+    if pick.random() < 0.1:
+        found['group'] = pick.choice([place(pick), *VALUES])
+    if pick.random() < 0.05:
+        found['claim'] = pick.choice(UUIDS)
     if pick.random() < 0.05:
         found[pick.choice(['what', '', 'Host', 'memory_mb ', 'id'])] = 1
     return found
+
+
+def place(pick):
+    """The group of a reservation, or the part of a new one that is alike."""
+    found = {'uuid': pick.choice([KNOWN, *UUIDS])}
+    if pick.random() < 0.8:
+        found |= {'policy': pick.choice(POLICIES * 3 + VALUES),
+                  'by': pick.choice(DOMAINS * 3 + VALUES)}
+    if pick.random() < 0.1:
+        del found[pick.choice(list(found))]
+    if pick.random() < 0.05:
+        found['what'] = 1
+    return found
+
+
+def group(pick):
+    """Such as the POST of several has, with something odd in it at times."""
+    inner = body(pick)
+    if pick.random() < 0.7:
+        for name in ('instance_uuid', 'host', 'holder', 'expires_in',
+                     'project_id', 'user_id', 'group', 'claim'):
+            inner.pop(name, None)
+    return place(pick) | {
+        'members': pick.choice([1, 2, 300, [KNOWN], [KNOWN, KNOWN.upper()],
+                                UUIDS, *SIZES]),
+        'request': pick.choice([inner] * 8 + [pick.choice(VALUES)])}
 
 
 def specs(pick):
@@ -180,7 +215,20 @@ def valid_flavor(value):
     return True
 
 
-def valid_body(value, adopt=False):
+def valid_uuid(value):
+    return value in (HOLDER, KNOWN, KNOWN.upper(), UUIDS[2])
+
+
+def valid_place(value):
+    return (isinstance(value, dict)
+            and value.keys() <= {'uuid', 'policy', 'by'}
+            and valid_uuid(value.get('uuid'))
+            and (value.get('policy') in POLICIES[:-1]
+                 and value.get('by') in DOMAINS[:-1]
+                 or value.get('policy') is value.get('by') is None))
+
+
+def valid_body(value, adopt=False, dry_run=False):
     """Whether the contract takes a body."""
     if not isinstance(value, dict):
         return False
@@ -195,10 +243,15 @@ def valid_body(value, adopt=False):
             good = valid_size(each, sizes[key]) and not (
                 key == 'expires_in' and (each or 0) > 86400)
         elif key == 'holder':
-            good = each is None or (value.get('host') is not None and each in (
-                HOLDER, KNOWN, KNOWN.upper(), UUIDS[2]))
-        elif key == 'instance_uuid':
-            good = each is None or each in (KNOWN, KNOWN.upper(), UUIDS[2])
+            good = each is None or (
+                value.get('host') is not None and valid_uuid(each))
+        elif key in ('instance_uuid', 'claim'):
+            good = each is None or valid_uuid(each)
+        elif key == 'ownership':
+            good = each in ('any', None) or (
+                each in OWNERSHIPS and value.get('project_id') is not None)
+        elif key == 'group':
+            good = each is None or valid_place(each)
         elif key == 'candidate_nodes':
             good = each is None or (
                 isinstance(each, list) and each != [] and all(
@@ -220,7 +273,11 @@ def valid_body(value, adopt=False):
             return False
     if adopt:
         return (value.get('instance_uuid') is not None
-                and 'expires_in' not in value and _one_class(value))
+                and not {'expires_in', 'claim'} & value.keys()
+                and _one_class(value))
+    if value.get('claim') is not None and (
+            dry_run or value.get('group') is not None):
+        return False
     if any(value.get(key) is not None for key in (
             'memory_mb', 'vcpus', 'root_gb', 'resource_class',
             'candidate_nodes')):
@@ -255,6 +312,9 @@ PATHS = [OURS] * 40 + [
     f'{OURS}/' + 'x' * 900,
     f'{OURS}/{KNOWN}%20', f'http://example.test{OURS}',
     f'http://example.test{OURS}/{KNOWN}', f'{OURS}/groups',
+    *[f'{OURS}/groups'] * 6, f'{OURS}/groups/', f'{OURS}/groups/{KNOWN}',
+    f'{OURS}/groups/{KNOWN}', f'{OURS}/groups/x', f'{OURS}/groups/{KNOWN}/x',
+    f'{OURS}/groups/%00', f'{OURS}/groups/%ff', f'{OURS}/groups//',
     f'{OURS}/hosts', f'{OURS}/hosts/', f'{OURS}/hosts/compute-1',
     f'{OURS}/hosts/compute-1', f'{OURS}/hosts/compute-2.a.b/',
     f'{OURS}/hosts/a%20', f'{OURS}/hosts/a%2Fb', f'{OURS}/hosts/%00',
@@ -320,7 +380,8 @@ def lease(pick):
 
 def _add_body(pick, made):
     made.headers['Content-Type'] = pick.choice(CONTENT_TYPES)
-    made.value = {'PATCH': patch, 'PUT': lease}.get(made.method, body)(pick)
+    posted = group if '/groups' in made.path else body
+    made.value = {'PATCH': patch, 'PUT': lease}.get(made.method, posted)(pick)
     made.is_json = True
     made.body = json.dumps(made.value).encode()
     kind = pick.random()
@@ -375,4 +436,6 @@ def verdict(made):
     if adopt:
         # There may be no node that carries it.
         return not valid_body(made.value, adopt=True) or None
-    return not valid_body(made.value)
+    refused = not valid_body(made.value, dry_run=bool(made.query))
+    # There may be nothing of that name to claim.
+    return refused or (None if made.value.get('claim') else False)
