@@ -26,6 +26,8 @@ ANY_READER = 'role:reader or role:service'
 _COLLECTION = '/v1/reservations'
 _ONE = '/v1/reservations/{instance_uuid}'
 _HOSTS = '/v1/reservations/hosts'
+_GROUPS = '/v1/reservations/groups'
+_GROUP = '/v1/reservations/groups/{uuid}'
 
 
 def _rule(name, check, description, method, path, *operations):
@@ -46,7 +48,7 @@ rules = [
     _rule('create', f'{SYSTEM_MEMBER} or role:member',
           'Reserve a node; a project may reserve those that it owns or '
           'leases.',
-          'POST', _COLLECTION),
+          'POST', _COLLECTION, {'method': 'POST', 'path': _GROUPS}),
     _rule('create_restricted', SYSTEM_MEMBER,
           'Reserve any node, for any host, project and user; release a node '
           'in maintenance whatever its state, and one on which a build may '
@@ -61,16 +63,19 @@ rules = [
           'PATCH', _ONE),
     _rule('get', f'{SYSTEM_READER} or ({OWNER_READER}) or '
                  f'({NODE_OWNER_READER})',
-          'Show a reservation.', 'GET', _ONE),
+          'Show a reservation, or a group.',
+          'GET', _ONE, {'method': 'GET', 'path': _GROUP}),
     _rule('list', ANY_READER,
           "List the reservations of the caller's own project, and those on "
-          'nodes that it owns.',
-          'GET', _COLLECTION),
+          'nodes that it owns; and the groups of that project.',
+          'GET', _COLLECTION, {'method': 'GET', 'path': _GROUPS}),
     _rule('list_all', SYSTEM_READER,
-          'List the reservations of all projects.', 'GET', _COLLECTION),
+          'List the reservations and the groups of all projects.',
+          'GET', _COLLECTION, {'method': 'GET', 'path': _GROUPS}),
     _rule('delete', f'{SYSTEM_MEMBER} or ({OWNER_MEMBER}) or '
                     f'({NODE_OWNER_MEMBER})',
-          'Release a reserved node.', 'DELETE', _ONE),
+          'Release a reserved node, or those of a group; claim one.',
+          'DELETE', _ONE, {'method': 'DELETE', 'path': _GROUP}),
     _rule('capacity', ANY_READER,
           'Show what those nodes can still give that the caller may see.',
           'GET', f'{_COLLECTION}/capacity'),

@@ -86,6 +86,10 @@ ONE = '/v1/reservations/{instance_uuid}'
 CAPACITY = '/v1/reservations/capacity'
 HOSTS = '/v1/reservations/hosts'
 HOST = '/v1/reservations/hosts/{host}'
+GROUPS = '/v1/reservations/groups'
+GROUP = '/v1/reservations/groups/{uuid}'
+#: What a dry run says of a group alone.
+OF_GROUPS = {'members', 'domains'}
 
 
 @pytest.mark.parametrize(('method', 'path', 'place', 'known'), [
@@ -96,6 +100,8 @@ HOST = '/v1/reservations/hosts/{host}'
     ('PATCH', ONE, 'query', schema.WRITE),
     ('PATCH', ONE, 'body', schema.PATCH['items']),
     ('DELETE', ONE, 'query', schema.WRITE),
+    ('POST', GROUPS, 'query', schema.dry_run_query.schema),
+    ('GET', GROUPS, 'query', schema.LIST_GROUPS),
     ('GET', CAPACITY, 'query', schema.CAPACITY),
     ('GET', HOSTS, 'query', schema.LIST_HOSTS),
     ('PUT', HOST, 'body', schema.HOLD_HOST),
@@ -107,9 +113,21 @@ def test_what_a_call_takes(method, path, place, known):
     assert named(request, place) == keys(known['properties'])
 
 
+def test_what_a_new_group_takes():
+    """What is inside its request is told where a reservation is made."""
+    request, _ = call('POST', GROUPS)
+    assert named(request, 'body') == {*schema.CREATE_GROUP['properties']}
+
+
 @pytest.mark.parametrize(('method', 'path', 'given'), [
-    ('POST', COLLECTION,
-     {*types.FIELDS, *attributes(types.DryRun), *EXPLANATION}),
+    ('POST', COLLECTION, {*types.FIELDS, *EXPLANATION,
+                          *attributes(types.DryRun) - OF_GROUPS}),
+    ('POST', GROUPS, attributes(types.Group) | paths({
+        'members': [{'wanted': 8, 'available': 5}],
+        'domains': [{'value': 'r3', 'nodes': 5}]})),
+    ('GET', GROUPS, {'groups', 'next'}),
+    ('GET', GROUP, attributes(types.Group)),
+    ('DELETE', GROUP, set()),
     ('GET', COLLECTION, {'reservations', 'next'}),
     ('GET', ONE, {*types.FIELDS}),
     ('PATCH', ONE, set()),
@@ -127,6 +145,7 @@ def test_what_a_call_gives(method, path, given):
 
 @pytest.mark.parametrize(('method', 'path', 'headers'), [
     ('POST', COLLECTION, {'Location', 'Retry-After'}),
+    ('POST', GROUPS, {'Location'}),
     ('GET', CAPACITY, {'Age', 'Cache-Control'}),
 ])
 def test_headers(method, path, headers):
@@ -155,7 +174,9 @@ def test_sort_keys(word):
     assert f'``{word}``' in PARAMETERS['sort_key']['description']
 
 
-@pytest.mark.parametrize('word', matching.REASONS)
+@pytest.mark.parametrize('word', sorted(
+    # Nobody is told who may claim what.
+    {*matching.REASONS} - {matching.CLAIMABLE}))
 def test_reasons(word):
     assert f'``{word}``' in (
         PARAMETERS['explanation.eliminated.by']['description'])
@@ -181,7 +202,8 @@ def test_samples_are_what_is_taken_and_given():
     page = SAMPLES['reservation-list-response.json']
     shown = SAMPLES['reservation-show-response.json']
     for each in (made, shown, *page['reservations']):
-        assert tuple(each) == types.FIELDS
+        assert tuple(each) == tuple(name for name in types.FIELDS
+                                    if name != 'group')
 
     schema.hold_host_body(SAMPLES['reservation-host-request.json'])
     lease, *_ = leases = SAMPLES['reservation-hosts-response.json']['hosts']
@@ -192,10 +214,30 @@ def test_samples_are_what_is_taken_and_given():
     refused = SAMPLES['reservation-create-no-match.json']
     assert paths({'explanation': [refused['explanation']]}) == EXPLANATION
     dry_run = SAMPLES['reservation-create-dry-run-response.json']
-    assert dry_run.keys() == attributes(types.DryRun)
+    assert dry_run.keys() == attributes(types.DryRun) - OF_GROUPS
     capacity = SAMPLES['reservation-capacity-response.json']
     for profile in (*dry_run['profiles'], *capacity['capacity']):
         assert profile.keys() == attributes(types.Profile)
+
+
+def test_samples_of_groups():
+    request = schema.create_group_body(
+        SAMPLES['reservation-group-create-request.json'])
+    made = SAMPLES['reservation-group-create-response.json']
+    assert made.keys() == attributes(types.Group)
+    assert len(made['reservations']) == request['members']
+    for each in made['reservations']:
+        assert tuple(each) == types.FIELDS
+        assert each['request_spec'] == request['request']
+        assert each['group'] == {**{
+            name: request[name] for name in ('uuid', 'policy', 'by')},
+            'domain': 'r3'}
+    refused = SAMPLES['reservation-group-create-no-match.json']
+    fault = json.loads(refused['error_message'])['faultstring']
+    assert fault.startswith('{available} of {wanted} members'.format(
+        **refused['members']))
+    assert refused['explanation']['nearest'].keys() == {'by', 'value',
+                                                        'nodes'}
 
 
 @pytest.mark.parametrize('opt', conf.reservations_opts,
