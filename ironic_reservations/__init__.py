@@ -16,7 +16,11 @@ A request comes down this list:
 ``api.schema``         the JSON schemas of what may come in
 ``request_spec``       what is wanted: a frozen value
 ``matching``           Matcher: does this node satisfy it, and how well; pure
+``placing``            which domains a group's policy allows; pure
 ``reservations``       hold, renew, release, expire: the only owner of writers
+``membership``         how a reservation becomes a member of a group
+``groups``             all members at once or none; shown and released as one
+``claims``             a reservation that no host has passes to an instance
 ``hosts``              which process is a compute host
 ``search``             which nodes to try: profiles by fit, then their shelves
 ``shelf``              nodes of a profile that were read and not given out

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 extensions = [
+    'sphinx.ext.autodoc',
     'cliff.sphinxext',
     'openstackdocstheme',
     'oslo_config.sphinxext',

@@ -37,7 +37,8 @@ class _Cors(cors.CORS):
     def add_origin(self, allowed_origin, expose_headers=None, **kwargs):
         """Let pages read the version headers beside those configured."""
         super().add_origin(allowed_origin, expose_headers=list(dict.fromkeys(
-            [*(expose_headers or []), *_VERSION_HEADERS])), **kwargs)
+            [*(expose_headers or []), *_VERSION_HEADERS,
+             version.OWN_HEADER])), **kwargs)
 
     def __call__(self, environ, start_response):
         if 'HTTP_ORIGIN' in environ and (

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ironic's API versions in the headers of requests and answers.
+"""Versions in the headers of requests and answers: Ironic's, and our own.
 
-No version changes what we do. But clients negotiate a version with Ironic and
-send it to us too, so a version that Ironic would refuse is refused here, and
-every answer has the three version headers.
+No version of Ironic's changes what we do. But clients negotiate one with
+Ironic and send it to us too, so a version that Ironic would refuse is refused
+here, and every answer has the three version headers.
+
+Our own is in every answer, a refusal included, so that a client finds out what
+it may ask for without asking for it.
 """
 
 import functools
@@ -21,6 +24,11 @@ LOG = log.getLogger(__name__)
 HEADER = 'X-OpenStack-Ironic-API-Version'
 MIN_HEADER = 'X-OpenStack-Ironic-API-Minimum-Version'
 MAX_HEADER = 'X-OpenStack-Ironic-API-Maximum-Version'
+
+#: What we can do: the API reference says what has come with which version.
+#: The second number grows with what can be asked for.
+OWN_HEADER = 'X-OpenStack-Ironic-Reservations-Version'
+OWN_VERSION = '1.1'
 
 _VARIABLE = 'HTTP_' + HEADER.upper().replace('-', '_')
 
@@ -53,7 +61,7 @@ class ApiVersion:
         def start(status, headers, *exc_info):
             return start_response(status, [
                 *headers, (HEADER, version), (MIN_HEADER, minimum),
-                (MAX_HEADER, maximum)], *exc_info)
+                (MAX_HEADER, maximum), (OWN_HEADER, OWN_VERSION)], *exc_info)
 
         return app(environ, start)
 

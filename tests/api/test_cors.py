@@ -31,6 +31,7 @@ def test_preflight_of_a_dashboard(ironic):
                 == personas.ORIGIN)
         exposed = response.headers['Access-Control-Expose-Headers']
         assert 'X-OpenStack-Ironic-API-Version' in exposed
+        assert answers.OWN_HEADER in exposed
     response = ironic.http.get(OURS, headers={
         'Origin': 'http://elsewhere.example'})
     assert 'Access-Control-Allow-Origin' not in response.headers

@@ -7,6 +7,8 @@ import re
 VERSION_HEADERS = ('X-OpenStack-Ironic-API-Version',
                    'X-OpenStack-Ironic-API-Minimum-Version',
                    'X-OpenStack-Ironic-API-Maximum-Version')
+#: Ours alone; those above are Ironic's, too.
+OWN_HEADER = 'X-OpenStack-Ironic-Reservations-Version'
 REQUEST_ID_HEADERS = ('x-openstack-request-id', 'openstack-request-id')
 
 # What no answer may tell: code, SQL, paths.
@@ -27,7 +29,8 @@ def check(response, status=None):
     else:
         expected = status if isinstance(status, tuple) else (status,)
         assert response.status_code in expected, response.text
-    missing = [name for name in VERSION_HEADERS + REQUEST_ID_HEADERS
+    missing = [name for name in (*VERSION_HEADERS, OWN_HEADER,
+                                 *REQUEST_ID_HEADERS)
                if not response.headers.get(name)]
     assert not missing, missing
     if response.status_code == 204 or response.request.method == 'HEAD':

@@ -19,6 +19,7 @@ from ironic_reservations import reservations
 from ironic_reservations.api import errors
 from ironic_reservations.api import schema
 from ironic_reservations.api import types
+from ironic_reservations.api import version
 from ironic_reservations.cmd import dbsync
 from ironic_reservations.cmd import manage
 from ironic_reservations.cmd import status
@@ -162,6 +163,12 @@ def test_parameters_are_used_and_described(key):
 @pytest.mark.parametrize('code', sorted({code for _, code in errors.STATUS}))
 def test_status_codes(code):
     assert str(code) in re.findall(r'\d+', REFERENCE)
+
+
+def test_own_version():
+    assert re.findall(r'^   \* - (\d+\.\d+)$', REFERENCE, re.MULTILINE)[
+        -1] == version.OWN_VERSION
+    assert f'``{version.OWN_HEADER}``' in REFERENCE
 
 
 @pytest.mark.parametrize('word', reservations.STATES)

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The library, and the example that the documentation has of it."""
+
+import pathlib
+import runpy
+import uuid
+
+import openstack
+from openstack import exceptions
+import pytest
+
+from ironic_reservations import sdk
+from ironic_reservations.api import schema
+from ironic_reservations.api import types
+from ironic_reservations.api import version
+
+EXAMPLE = pathlib.Path(__file__).parents[2] / 'doc/source/fulfilment.py'
+POOL = [{'properties': {'memory_mb': 1024, 'capabilities': f'rack:{rack}'},
+         'traits': ['CUSTOM_NVME']} for rack in ('r1', 'r1', 'r2')]
+
+
+def connect(url, **kwargs):
+    return openstack.connect(load_envvars=False, load_yaml_config=False,
+                             auth_type='none', endpoint=url, **kwargs)
+
+
+@pytest.fixture
+def reservations(ironic):
+    conn = connect(ironic.url)
+    conn.add_service(sdk.SERVICE)
+    return conn.baremetal_reservations
+
+
+def test_life(reservations, ironic, pool, node_class):
+    held = reservations.create(resource_class=node_class, memory_mb=512,
+                               expires_in=60, host='compute-1',
+                               extra_specs={'trait:CUSTOM_NVME': 'required'})
+    assert held.node_uuid in {node.id for node in pool}
+    assert (held.state, held.host) == ('reserved', 'compute-1')
+    assert held.request_spec['memory_mb'] == 512
+    shown = reservations.show(held.instance_uuid)
+    assert shown.expires_at == held.expires_at
+    again = reservations.create(
+        instance_uuid=held.id, resource_class=node_class, memory_mb=512,
+        extra_specs={'trait:CUSTOM_NVME': 'required'})
+    assert again.node_uuid == held.node_uuid and again.expires_at is None
+    renewed = reservations.renew(held, 600, host='compute-1')
+    assert renewed.expires_at > shown.expires_at
+    assert reservations.renew(held, None).expires_at is None
+    with pytest.raises(exceptions.NotFoundException):
+        reservations.renew(held, 600, host='compute-2')
+    reservations.release(held)
+    reservations.release(held)
+    with pytest.raises(exceptions.NotFoundException):
+        reservations.release(held, ignore_missing=False)
+    with pytest.raises(exceptions.NotFoundException):
+        reservations.show(held)
+
+
+def test_list(reservations, pool, node_class):
+    held = [reservations.create(resource_class=node_class).instance_uuid
+            for _ in pool]
+    for query in {}, {'limit': 1}:
+        listed = list(reservations.list(resource_class=node_class, **query))
+        assert [each.instance_uuid for each in listed] == held
+    assert list(reservations.list(host='none')) == []
+
+
+def test_refusal(reservations, pool, node_class):
+    with pytest.raises(exceptions.HttpException,
+                       match='memory_mb>=4096 eliminates 3') as caught:
+        reservations.create(resource_class=node_class, memory_mb=4096)
+    assert caught.value.status_code == 422
+    explanation = caught.value.response.json()['explanation']
+    assert explanation['nearest'] == {'by': 'memory_mb>=4096', 'nodes': 3}
+
+
+def test_group_and_claim(reservations, pool, node_class):
+    group = reservations.create_group(
+        2, {'resource_class': node_class}, policy='pack',
+        by='capability:rack')
+    assert {each.group['domain'] for each in group.reservations} == {'r1'}
+    assert reservations.show_group(group.uuid).reservations[0].node_uuid in {
+        node.id for node in pool}
+    assert [each.uuid for each in reservations.groups(limit=1)
+            if each.uuid == group.uuid] == [group.uuid]
+    with pytest.raises(exceptions.HttpException) as caught:
+        reservations.create_group(
+            2, {'resource_class': node_class}, policy='pack',
+            by='capability:rack')
+    assert caught.value.response.json()['members'] == {'wanted': 2,
+                                                       'available': 1}
+    claimed = reservations.claim(group, resource_class=node_class)
+    assert claimed.group['uuid'] == group.uuid
+    assert reservations.claim(
+        group.reservations[0] if group.reservations[0].node_uuid
+        != claimed.node_uuid else group.reservations[1],
+        resource_class=node_class).group == claimed.group
+    reservations.release_group(group)
+    with pytest.raises(exceptions.NotFoundException):
+        reservations.show_group(group)
+
+
+def test_capacity(reservations, pool, node_class):
+    reservations.create_group(1, {'resource_class': node_class})
+    profiles = list(reservations.capacity(resource_class=node_class))
+    assert {each.capabilities['rack'] for each in profiles} == {'r1', 'r2'}
+    assert sum(each.total for each in profiles) == 3
+
+
+def test_version(reservations, ironic, start_ironic):
+    assert reservations.endpoint_version() == version.OWN_VERSION
+    with start_ironic(plugin=False) as without:
+        conn = connect(without.url)
+        conn.add_service(sdk.SERVICE)
+        assert conn.baremetal_reservations.endpoint_version() is None
+
+
+def test_vendor_hook(ironic, pool, node_class):
+    conn = connect(ironic.url, vendor_hook='ironic_reservations.sdk:add_to')
+    assert conn.baremetal_reservations.create(
+        resource_class=node_class).state == 'reserved'
+    assert conn.baremetal.get_node(pool[0].id).id == pool[0].id
+
+
+@pytest.mark.parametrize(('resource', 'fields'), [
+    (sdk.Reservation, {*types.FIELDS,
+                       *schema.REQUEST_SPEC['properties']}),
+    (sdk.Group, {*(each.name for each in types.Group._wsme_attributes),
+                 *schema.CREATE_GROUP['properties']}),
+    (sdk.Profile, {each.name for each in types.Profile._wsme_attributes})])
+def test_fields_are_those_of_the_api(resource, fields):
+    own = set(resource._body_mapping())
+    # Kept and not matched, or of use to compute services alone.
+    assert fields - own <= {'holder', 'vcpu_weight', 'rxtx_factor'}
+    assert own - fields <= {'id', 'name'}
+
+
+def test_example(ironic, resource_class):
+    example = runpy.run_path(str(EXAMPLE))
+    with ironic.fleet({'resource_class': resource_class,
+                       'properties': {'memory_mb': 1024}}) as (node,):
+        backend = example['Backend'](connect(ironic.url))
+        order = str(uuid.uuid4())
+        held = backend.hold(order, resource_class=resource_class)
+        assert held.node_uuid == node.id
+        # As after a crash.
+        assert backend.hold(order, resource_class=resource_class
+                            ).node_uuid == node.id
+        with pytest.raises(example['NoMachine'], match='reserved'):
+            backend.hold(str(uuid.uuid4()), resource_class=resource_class)
+        assert backend.renew(order).expires_at >= held.expires_at
+        backend.deploy(order, {'image_source': 'http://images.test/a.raw'})
+        assert backend.reservations.show(order).state == 'active'
+        backend.release(order)
+        backend.release(order)
+        shown = backend.baremetal.get_node(node.id)
+        assert (shown.provision_state, shown.instance_id) == ('available',
+                                                              None)
+        another = str(uuid.uuid4())
+        backend.hold(another, resource_class=resource_class)
+        backend.release(another)
+        assert backend.baremetal.get_node(node.id).instance_id is None
