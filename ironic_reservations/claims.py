@@ -108,7 +108,8 @@ def _take(matcher, request, node, claimed):
 def _fitting(uuid, matcher, project_id):
     """What can be claimed and satisfies the request, the best fit first.
 
-    :returns: list of pairs of a matching.Node and its Reservation.
+    :returns: list of pairs of a matching.Node and its Reservation; empty
+        where others have claimed what would be, since it was read.
     :raises: NotFound, Conflict, NoMatchingNode.
     """
     candidates = {each.id: each for each in _candidates(uuid, project_id)}
@@ -121,7 +122,7 @@ def _fitting(uuid, matcher, project_id):
     fitting = [(node, claimed) for node, claimed, reason in found
                if reason is None and matcher.visible(node)
                and matcher.matches(node)]
-    if not fitting:
+    if not fitting and len(found) == len(candidates):
         raise explanation.refusal({
             'matching_nodes': 0, 'explanation': matcher.explain(
                 (node, reason, 1) for node, _, reason in found)},

@@ -559,13 +559,14 @@ def claim_it(held):
     claim(held.instance_uuid)
 
 
+@pytest.mark.parametrize('statement', ['SELECT nodes.id, ', 'UPDATE nodes'])
 @pytest.mark.parametrize('meanwhile, error', [
     (release, exception.NotFound), (take_by_a_host, exception.Conflict),
     (claim_it, exception.NotFound)])
-def test_claim_beside_others(fleet, meanwhile, error):
+def test_claim_beside_others(fleet, meanwhile, error, statement):
     racks(fleet, r1=1)
     held, _ = fleet.hold(owner=reservations.Owner())
-    with fleet.before('UPDATE nodes', lambda: meanwhile(held)), \
+    with fleet.before(statement, lambda: meanwhile(held)), \
             pytest.raises(error):
         claim(held.instance_uuid)
     assert len(fleet.carried) == (0 if meanwhile is release else 1)
