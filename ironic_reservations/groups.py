@@ -112,15 +112,27 @@ def _create(matcher, request):
             return held, True
         engine.check_deadline()
         if not nodes:
-            in_vain += fresh
+            rooms = fresh and _rooms(matcher, counted, request)
             counted = _recount(matcher, request, in_vain,
                                None if fresh else began)
+            # Whoever takes and gives back nodes while they are searched for
+            # is no reason to say that there are none.
+            in_vain = (in_vain + 1 if rooms == _rooms(matcher, counted, request)
+                       else 0)
             fresh = True
+
+
+def _rooms(matcher, counted, request):
+    """placing.Room by domain."""
+    return placing.rooms(matcher.matching(counted.profiles),
+                         request.wanted.by, matcher.fit)
 
 
 def _recount(matcher, request, in_vain, since):
     """Count the fleet, because it had not enough: see reservations.
 
+    :param in_vain: how many searches before this one have found less than
+        was counted both before and after them.
     :raises: NoMatchingNode.
     """
     reservations.give_back_lapsed()

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from ironic_reservations import capacity
 from ironic_reservations import claims
 from ironic_reservations import exception
+from ironic_reservations import fleet as fleets
 from ironic_reservations import groups
 from ironic_reservations import membership
 from ironic_reservations import reservations
@@ -299,6 +300,37 @@ def test_node_lost_while_all_are_held(fleet):
         create(fleet, 3, 'pack')
     assert caught.value.members == {'wanted': 3, 'available': 2}
     assert list(fleet.held) == lost
+
+
+def test_nodes_lost_while_they_are_searched_for(fleet, monkeypatch):
+    """Each time that they are counted there are enough, for a moment."""
+    racks(fleet, r1=4)
+    count, others, turns = fleets.fresh, [], []
+
+    def fresh(candidates, since):
+        while len(others) > len(turns) % 2:
+            reservations.release(others.pop())
+        counted = count(candidates, since)
+        turns.append(counted)
+        while len(others) < 2 and len(turns) < 6:
+            others.append(fleet.hold()[0].instance_uuid)
+        return counted
+    monkeypatch.setattr(fleets, 'fresh', fresh)
+    # Its first search goes by a count that is old.
+    recent = iter([fleets.Fleet(())])
+    monkeypatch.setattr(fleets, 'recent',
+                        lambda: next(recent, None) or fleets.count())
+    group, _ = create(fleet, 3, 'pack')
+    assert len(group.members) == 3 and len(turns) == 6
+
+
+def test_malformed_properties_end_it(fleet):
+    """The database reads a size in them, and Python none."""
+    fleet.node(properties='{"memory_mb": 4096, "cpu_arch": 64}')
+    with pytest.raises(exception.NoMatchingNode) as caught:
+        create(fleet, 1, None, extra_specs={'capabilities:cpu_arch': '64'})
+    assert caught.value.explanation['eliminated'] == [
+        {'by': 'malformed properties', 'nodes': 1}]
 
 
 def test_another_rack_after_a_loss(fleet):
