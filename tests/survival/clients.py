@@ -6,9 +6,12 @@ there is an answer. So a client knows at the end what must be there.
 """
 
 import collections
+import concurrent.futures
+import contextlib
 import dataclasses
 import datetime
 import itertools
+import json
 import random
 import threading
 import time
@@ -18,6 +21,7 @@ import requests
 import sqlalchemy as sa
 
 from tests.functional import answers
+from tests.survival import servers
 
 OURS = '/v1/reservations'
 HEADERS = {'X-OpenStack-Ironic-API-Version': 'latest'}
@@ -37,6 +41,10 @@ class Hold:
     #: How often the answer to the POST, to the DELETE was lost.
     lost: int = 0
     released: bool = False
+    #: Ended as a conductor does it, which leaves the row.
+    torn_down: bool = False
+    #: The UUID of the client's own group.
+    group: str | None = None
 
     @property
     def lapses(self):
@@ -52,6 +60,13 @@ class Client(threading.Thread):
 
     #: How many nodes it has at most.
     HANDS = 4
+
+    #: What it does, and how often: whatever it has; with one of its holds.
+    ACTIONS = {'hold': 8, 'list': 1, 'count': 1}
+    WITH_HOLD = {'release': 6, 'look': 2, 'repeat': 2}
+
+    #: Those that hold more.
+    GROWING = 'hold',
 
     def __init__(self, urls, spec, *, may_fail=False,
                  leases=(None, None, 2)):
@@ -84,24 +99,27 @@ class Client(threading.Thread):
                 if hold.node and hold.ends > time.time()]
 
     def _act(self):
-        mine = self.mine
-        action = random.choices(
-            [self.hold, self.release, self.look, self.list, self.repeat,
-             self.count], [8, 6, 2, 1, 2, 1])[0]
-        if len(mine) >= self.HANDS and action == self.hold:
-            action = self.release
-        if action in (self.release, self.look, self.repeat):
-            if mine:
-                action(random.choice(mine))
-        else:
-            action()
+        mine, weights = self.mine, self.ACTIONS | self.WITH_HOLD
+        [action] = random.choices([*weights], weights.values())
+        if len(mine) >= self.HANDS and action in self.GROWING:
+            action = 'release'
+        if action not in self.WITH_HOLD:
+            getattr(self, action)()
+        elif mine:
+            getattr(self, action)(random.choice(mine))
 
-    def hold(self):
-        hold = Hold(str(uuid.uuid4()), {
-            **self._spec, 'expires_in': random.choice(self._leases)})
-        self.holds.append(hold)
+    def hold(self, **more):
+        [hold] = self._new(1, **more)
         self._post(hold)
         return hold
+
+    def _new(self, number, **more):
+        """Holds that are yet to be asked for, alike but for their UUIDs."""
+        body = {**self._spec, 'expires_in': random.choice(self._leases),
+                **more}
+        found = [Hold(str(uuid.uuid4()), body) for _ in range(number)]
+        self.holds += found
+        return found
 
     def _post(self, hold):
         """Ask until it is known whether a node is held."""
@@ -115,7 +133,10 @@ class Client(threading.Thread):
             return
         # Nobody has it before it was asked for.
         assert answer.status_code == 201 or not first or lost, answer.text
-        found = answer.json()
+        self._told(hold, answer.json())
+
+    @staticmethod
+    def _told(hold, found):
         if hold.node is not None and not hold.lapses:
             assert found['node_uuid'] == hold.node, (hold, found)
         assert found['instance_uuid'] == hold.instance_uuid
@@ -197,14 +218,114 @@ class Client(threading.Thread):
                 assert time.monotonic() < end, f'no answer from {url}'
 
 
+#: What the domains of a group are.
+BY = 'capability:rack'
+
+class GroupClient(Client):
+    """Holds also groups, and members of groups that it shares with others.
+
+    :param fleet: Fleet, to tear down in as a conductor does.
+    :param shared: policies by the UUIDs of groups that others join, too.
+    """
+
+    HANDS = 8
+    ACTIONS = Client.ACTIONS | {'create': 5, 'join': 6, 'end': 2}
+    WITH_HOLD = Client.WITH_HOLD | {'claim': 2, 'tear_down': 2}
+    GROWING = 'hold', 'create', 'join'
+
+    #: Members of a group that is held at once.
+    SIZE = 4
+
+    def __init__(self, *args, fleet, shared, **kwargs):
+        super().__init__(*args, may_fail=True, **kwargs)
+        self.refused = []
+        self._fleet, self._shared = fleet, shared
+
+    def create(self):
+        """Hold all members of a group at once, or none."""
+        group, policy = str(uuid.uuid4()), random.choice(
+            (None, 'spread', 'pack', 'soft-spread', 'soft-pack'))
+        members = {each.instance_uuid: each for each in self._new(self.SIZE)}
+        body = {'uuid': group, 'members': [*members], 'request': self._spec,
+                'expires_in': [*members.values()][0].body['expires_in']}
+        if policy:
+            body |= {'policy': policy, 'by': BY}
+        answer, lost = self._ask('POST', f'{OURS}/groups', {200, 201, 422},
+                                 json=body)
+        if answer.status_code == 422:
+            assert answer.json()['members']['available'] < self.SIZE
+            self.refused.append(group)
+        else:
+            assert answer.status_code == 201 or lost, answer.text
+            found = {each['instance_uuid']: each
+                     for each in answer.json()['reservations']}
+            assert set(found) == set(members), (members, found)
+        for hold in members.values():
+            hold.lost, hold.group = lost, group
+            if answer.status_code == 422:
+                hold.ends = 0
+            else:
+                self._told(hold, found[hold.instance_uuid])
+
+    def join(self):
+        """Become a member of a group that others join at the same time."""
+        group, policy = random.choice([*self._shared.items()])
+        self.hold(group={'uuid': group, 'policy': policy, 'by': BY})
+
+    def end(self):
+        """Release all that is left of a group that was held at once."""
+        groups = [hold.group for hold in self.mine if hold.group]
+        if not groups:
+            return
+        group = random.choice(groups)
+        members = [hold for hold in self.mine if hold.group == group]
+        now = time.time()
+        for hold in members:
+            hold.ends = min(hold.ends, now)
+        answer, lost = self._ask('DELETE', f'{OURS}/groups/{group}',
+                                 {204, 404})
+        assert answer.status_code == 204 or lost or all(
+            hold.lapses for hold in members), members
+        for hold in members:
+            hold.released = True
+
+    def claim(self, hold):
+        """Claim it, or any of its group."""
+        if hold.lapses or 'host' in hold.body:
+            return
+        claimable = [hold]
+        if hold.group and random.random() < 0.5:
+            claimable = [each for each in self.mine
+                         if each.group == hold.group
+                         and 'host' not in each.body]
+        [claim] = self._new(1, expires_in=None, host='compute-1', claim=(
+            hold.group if len(claimable) > 1 else hold.instance_uuid))
+        claim.group = hold.group
+        now = time.time()
+        self._post(claim)
+        [claimed] = [each for each in claimable if each.node == claim.node]
+        claimed.ends, claimed.released = now, True
+
+    def tear_down(self, hold):
+        """What a conductor does; the row of the reservation stays."""
+        if hold.lapses:
+            return
+        hold.ends, hold.released, hold.torn_down = time.time(), True, True
+        for values in ("provision_state = 'active', reservation = 'c'",
+                       "provision_state = 'deleting', instance_uuid = NULL",
+                       "provision_state = 'available', reservation = NULL"):
+            self._fleet.persist(f'UPDATE nodes SET {values} WHERE uuid = :n',
+                                {'n': hold.node})
+
+
 class Crowd:
     """Clients at work while the body of the ``with`` runs.
 
     At its end all of them have stopped and know what they have.
     """
 
-    def __init__(self, urls, spec, size=8, **kwargs):
-        self.clients = [Client(urls, spec, **kwargs) for _ in range(size)]
+    def __init__(self, urls, spec, size=8, kind=Client, **kwargs):
+        self.clients = [kind(urls, spec, **kwargs) for _ in range(size)]
 
     def __enter__(self):
         for client in self.clients:
@@ -240,6 +361,92 @@ class Crowd:
     def seen(self):
         return sum((client.seen for client in self.clients),
                    collections.Counter())
+
+
+# Groups, asked for by many at once
+
+def shared():
+    """Groups for a crowd to share: policies by their UUIDs."""
+    return {str(uuid.uuid4()): policy for policy in
+            ('spread', 'pack', 'soft-spread', 'soft-pack')}
+
+
+def work_with_groups(crowd, fleet, seconds, act=lambda: None):
+    """Have a crowd of GroupClient work, and check what has come of it."""
+    def look():
+        fleet.check_groups(crowd)
+        act()
+
+    with crowd:
+        crowd.work(seconds, look)
+        # However slow the machine is, there was too little for all.
+        servers.wait(lambda: crowd.check() or all(
+            crowd.seen[status] for status in (201, 204, 422)), 'all of it')
+    fleet.check(crowd.holds)
+    fleet.check_groups(crowd)
+
+
+def at_once(urls, *calls):
+    """Make calls at the same moment; their answers.
+
+    :param calls: each the arguments of requests.request, with a path.
+    """
+    barrier = threading.Barrier(len(calls))
+
+    def call(number, method, path, **kwargs):
+        barrier.wait(60)
+        answer = requests.request(
+            method, urls[number % len(urls)] + path, headers=HEADERS,
+            timeout=60, **kwargs)
+        answers.check(answer, (200, 201, 204, 404, 409, 422, 503))
+        return answer
+
+    with concurrent.futures.ThreadPoolExecutor(len(calls)) as executor:
+        return [future.result() for future in [
+            executor.submit(call, number, method, path, **kwargs)
+            for number, (method, path, kwargs) in enumerate(calls)]]
+
+
+def join_one_by_one(urls, fleet, spec, seconds, racks=6, rack=5):
+    """Many want to be members: as many are as the policy has room for."""
+    end, turn = time.monotonic() + seconds, 0
+    while turn < 2 or time.monotonic() < end:
+        policy, room = (('spread', racks), ('pack', rack))[turn % 2]
+        turn += 1
+        group = {'uuid': str(uuid.uuid4()), 'policy': policy, 'by': BY}
+        seen = at_once(urls, *[('POST', OURS, {
+            'json': {**spec, 'group': group}})] * 8)
+        assert collections.Counter(
+            answer.status_code for answer in seen) == {
+                201: room, 422: 8 - room}, [answer.text for answer in seen]
+        [domains] = fleet.groups().values()
+        assert len(fleet.held()) == domains.total() == room
+        [answer] = at_once(urls, ('DELETE', f'{OURS}/groups/{group["uuid"]}',
+                                  {}))
+        assert answer.status_code == 204
+        assert not fleet.held()
+        assert not fleet.execute('SELECT uuid FROM reservations_groups')
+
+
+def claim_at_once(urls, fleet, spec):
+    """More instances than there are members: each member is one's."""
+    for _ in range(3):
+        group = str(uuid.uuid4())
+        [answer] = at_once(urls, ('POST', f'{OURS}/groups', {'json': {
+            'uuid': group, 'members': 4, 'policy': 'pack', 'by': BY,
+            'request': spec}}))
+        assert answer.status_code == 201
+        seen = at_once(urls, *(('POST', OURS, {'json': {
+            **spec, 'claim': group, 'host': f'compute-{number}'}})
+            for number in range(8)))
+        assert collections.Counter(
+            answer.status_code for answer in seen) == {201: 4, 409: 4}, [
+                answer.text for answer in seen]
+        assert fleet.held().items() >= {
+            (each['instance_uuid'], each['node_uuid'])
+            for each in (answer.json() for answer in seen)
+            if 'node_uuid' in each}
+        assert fleet.groups()[group].total() == 4
 
 
 # What the database says
@@ -283,9 +490,17 @@ class Fleet:
             result = connection.execute(sa.text(statement), *args)
             return result.all() if result.returns_rows else None
 
-    def fill(self, size, **columns):
-        """Begin anew with nodes that are free."""
-        for table in 'reservations', 'nodes':
+    def persist(self, statement, *args):
+        """Run it again and again where others are in the way."""
+        for _ in range(100):
+            with contextlib.suppress(sa.exc.OperationalError):
+                return self.execute(statement, *args)
+            time.sleep(0.05)
+        return self.execute(statement, *args)
+
+    def fill(self, size, racks=1, **columns):
+        """Begin anew with nodes that are free, as many in each rack."""
+        for table in 'reservations', 'reservations_groups', 'nodes':
             self.execute(f'DELETE FROM {table}')
         if not sa.inspect(self.engine).has_table('audit'):
             for statement in _AUDIT[self.engine.dialect.name]:
@@ -294,40 +509,94 @@ class Fleet:
         nodes = [{'uuid': str(uuid.uuid4()), 'resource_class': 'gold',
                   'provision_state': 'available', 'maintenance': False,
                   'power_state': 'power off', 'conductor_group': '',
-                  'properties': '{"memory_mb": 1024}', **columns}
-                 for _ in range(size)]
+                  'properties': json.dumps({
+                      'memory_mb': 1024,
+                      'capabilities': f'rack:r{number % racks}'}),
+                  **columns}
+                 for number in range(size)]
         self.execute(
             f'INSERT INTO nodes ({", ".join(nodes[0])}) VALUES '
             f'({", ".join(f":{name}" for name in nodes[0])})', nodes)
 
-    def held(self):
-        """Node by instance; the nodes and our table say the same."""
+    def held(self, torn_down=set):
+        """Node by instance; the nodes and our table say the same.
+
+        :param torn_down: returns those instances whose rows may be left.
+        """
         # One statement, so that both are of one moment.
         rows = self.execute(
             'SELECT 0 AS ours, id, uuid, instance_uuid FROM nodes '
             'WHERE instance_uuid IS NOT NULL UNION ALL '
             'SELECT 1, node_id, node_uuid, instance_uuid FROM reservations')
-        nodes, ours = (sorted(tuple(row[1:]) for row in rows
-                              if row.ours == which) for which in (0, 1))
-        assert nodes == ours
+        nodes, ours = ({tuple(row[1:]) for row in rows if row.ours == which}
+                       for which in (0, 1))
+        assert nodes <= ours
+        assert {row[2] for row in ours - nodes} <= torn_down()
         return {instance: node for _, node, instance in nodes}
+
+    def groups(self):
+        """Domains of the live members of each group, by its UUID.
+
+        No policy is broken, and no member has no group. Whose lease ends
+        this second may be a member or not.
+        """
+        now = {'mysql': 'TIMESTAMPADD(SECOND, 1, UTC_TIMESTAMP())',
+               'sqlite': "strftime('%Y-%m-%d %H:%M:%S.000000', 'now', "
+                         "'1 seconds')"}[self.engine.dialect.name]
+        rows = self.execute(
+            'SELECT reservations_groups.uuid, policy, domain, properties '
+            'FROM reservations JOIN nodes ON nodes.id = node_id '
+            'AND nodes.instance_uuid = reservations.instance_uuid '
+            'LEFT JOIN reservations_groups '
+            'ON reservations_groups.id = group_id '
+            'WHERE group_id IS NOT NULL '
+            f'AND (expires_at IS NULL OR expires_at > {now})')
+        policies = {row.uuid: row.policy for row in rows}
+        assert None not in policies
+        domains = collections.defaultdict(collections.Counter)
+        for row in rows:
+            domains[row.uuid][row.domain] += 1
+            assert row.domain == (None if row.policy is None else json.loads(
+                row.properties)['capabilities'].removeprefix('rack:')), row
+        for group, found in domains.items():
+            assert (policies[group] != 'spread'
+                    or set(found.values()) == {1}), (group, found)
+            assert policies[group] != 'pack' or len(found) == 1, (group,
+                                                                  found)
+        return domains
+
+    def check_groups(self, crowd):
+        """The same of a crowd of GroupClient, at work or at its end.
+
+        Of the groups that were refused nothing is left.
+        """
+        refused = {group for client in crowd.clients
+                   for group in client.refused}
+        assert not refused & {group for group, in self.execute(
+            'SELECT uuid FROM reservations_groups')}
+        self.groups()
+        self.held(lambda: {hold.instance_uuid for hold in crowd.holds
+                           if hold.torn_down})
 
     def check(self, holds):
         """Hold all that was told to clients against what there is.
 
         :param holds: all that was ever asked for.
         """
-        held, now = self.held(), time.time()
+        known = {hold.instance_uuid: hold for hold in holds}
+        held = self.held(lambda: {name for name, hold in known.items()
+                                  if hold.torn_down})
+        now = time.time()
         events = self.execute('SELECT * FROM audit ORDER BY id')
         taken, left = collections.defaultdict(list), collections.Counter()
         for event in events:
-            # Nobody takes what somebody has.
-            assert None in (event.held_before, event.held), event
+            # Nobody takes what somebody has, unless it is claimed.
+            assert (None in (event.held_before, event.held)
+                    or 'claim' in known[event.held].body), event
             if event.held is not None:
                 taken[event.held].append(event.node_uuid)
-            else:
+            if event.held_before is not None:
                 left[event.held_before] += 1
-        known = {hold.instance_uuid: hold for hold in holds}
         assert set(taken) <= set(known)
         for hold in holds:
             name = hold.instance_uuid

@@ -74,10 +74,16 @@ def mariadb(start_mariadb):
 
 
 @pytest.fixture(scope='module', params=['sqlite', 'mariadb'])
-def database_url(request, tmp_path_factory):
+def database_url(request, start_mariadb, tmp_path_factory):
     if request.param == 'sqlite':
-        return f'sqlite:///{tmp_path_factory.mktemp("db")}/ironic.sqlite'
-    return request.getfixturevalue('mariadb').url
+        yield f'sqlite:///{tmp_path_factory.mktemp("db")}/ironic.sqlite'
+    elif request.param == 'mariadb':
+        yield request.getfixturevalue('mariadb').url
+    else:
+        # MariaDB's default from 11.8 on: a transaction that writes what was
+        # changed since it began to read is told so.
+        with start_mariadb('--loose-innodb-snapshot-isolation=ON') as server:
+            yield server.url
 
 
 @pytest.fixture(scope='module')

@@ -115,6 +115,34 @@ def test_one_instance_is_asked_for_on_all_members(galera, apis, seconds):
     assert seen[201] and seen[200], seen
 
 
+@pytest.fixture
+def racks(galera):
+    """30 nodes in six racks."""
+    fleet = galera.fleets[0]
+    fleet.fill(30, racks=6)
+    return fleet
+
+
+def test_groups_on_all_members(galera, apis, racks, seconds):
+    before = conflicts(galera)
+    crowd = clients.Crowd(urls(apis), SPEC, kind=clients.GroupClient,
+                          fleet=racks, shared=clients.shared())
+    clients.work_with_groups(crowd, racks, seconds, lambda: servers.wait(
+        lambda: conflicts(galera) > before, 'they have met'))
+    agree(galera, crowd.holds)
+    assert not crowd.seen[503], crowd.seen
+
+
+def test_groups_are_joined_one_by_one(galera, apis, racks, seconds):
+    before = conflicts(galera)
+    clients.join_one_by_one(urls(apis), racks, SPEC, seconds)
+    assert conflicts(galera) > before
+
+
+def test_members_are_claimed_at_once(apis, racks):
+    clients.claim_at_once(urls(apis), racks, SPEC)
+
+
 def edit(member, stop):
     """Change nodes as fast as they may be; how often."""
     done = 0

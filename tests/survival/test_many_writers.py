@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Eight processes on one database, and workers that die."""
 
+import concurrent.futures
 import contextlib
 import random
+import uuid
 
 import psutil
 import pytest
+import requests
 
 from tests.survival import clients
 from tests.survival import servers
@@ -14,17 +17,59 @@ SPEC = {'resource_class': 'gold', 'memory_mb': 512}
 PROCESSES = 8
 
 
-def test_all_that_clients_do(fleet, start_api, database_url, seconds):
+@pytest.fixture(scope='module')
+def api(start_api, fleet, database_url):
+    with start_api(database_url, PROCESSES) as api:
+        yield api
+
+
+def test_all_that_clients_do(fleet, api, seconds):
     # With leases that end, there may be more to hold than there is.
     fleet.fill(20)
-    with start_api(database_url, PROCESSES) as api:
-        crowd = clients.Crowd([api.url], SPEC, may_fail=True)
-        with crowd:
-            crowd.work(seconds, fleet.held)
-        fleet.check(crowd.holds)
+    crowd = clients.Crowd([api.url], SPEC, may_fail=True)
+    with crowd:
+        crowd.work(seconds, fleet.held)
+    fleet.check(crowd.holds)
     assert crowd.seen[201] and crowd.seen[204], crowd.seen
     assert any(hold.lapses for hold in crowd.holds)
 
+
+# Groups
+
+@pytest.fixture
+def racks(fleet):
+    """30 nodes in six racks."""
+    fleet.fill(30, racks=6)
+    return fleet
+
+
+on_all = pytest.mark.parametrize(
+    'database_url', ['sqlite', 'mariadb', 'snapshots'], indirect=True)
+
+
+def crowd_with_groups(api, fleet):
+    return clients.Crowd([api.url], SPEC, kind=clients.GroupClient,
+                         fleet=fleet, shared=clients.shared())
+
+
+@on_all
+def test_all_that_clients_do_with_groups(racks, api, seconds):
+    crowd = crowd_with_groups(api, racks)
+    clients.work_with_groups(crowd, racks, seconds)
+    assert not crowd.seen[503], crowd.seen
+
+
+@on_all
+def test_groups_are_joined_one_by_one(racks, api, seconds):
+    clients.join_one_by_one([api.url], racks, SPEC, seconds)
+
+
+@on_all
+def test_members_are_claimed_at_once(racks, api):
+    clients.claim_at_once([api.url], racks, SPEC)
+
+
+# Workers that die
 
 @pytest.fixture
 def slow(fleet):
@@ -38,31 +83,68 @@ def slow(fleet):
     fleet.execute('DROP TRIGGER slow')
 
 
-def test_workers_are_killed(fleet, slow, start_api, database_url, seconds):
-    fleet.fill(40)
+def workers(api):
+    alive = []
+    for child in psutil.Process(api.process.pid).children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if child.status() != psutil.STATUS_ZOMBIE:
+                alive.append(child)
+    return alive
+
+
+@pytest.fixture
+def kill(slow, api):
+    """Kills one of the workers."""
     killed = set()
 
-    def workers():
-        alive = []
-        for child in psutil.Process(api.process.pid).children():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                if child.status() != psutil.STATUS_ZOMBIE:
-                    alive.append(child)
-        return alive
-
     def kill():
-        alive = workers()
+        alive = workers(api)
         # uWSGI takes up to a second to notice, and some are to work on.
         if len(alive) > PROCESSES / 2:
             victim = random.choice(alive)
             victim.kill()
             killed.add(victim.pid)
 
-    with start_api(database_url, PROCESSES) as api:
-        crowd = clients.Crowd([api.url], SPEC)
-        with crowd:
-            crowd.work(seconds, kill)
-        fleet.check(crowd.holds)
-        servers.wait(lambda: len(workers()) == PROCESSES, 'all workers back')
+    yield kill
     assert killed
+    servers.wait(lambda: len(workers(api)) == PROCESSES, 'all workers back')
+
+
+def test_workers_are_killed(fleet, api, kill, seconds):
+    fleet.fill(40)
+    crowd = clients.Crowd([api.url], SPEC)
+    with crowd:
+        crowd.work(seconds, kill)
+    fleet.check(crowd.holds)
     assert crowd.seen['lost'] and crowd.seen[201], crowd.seen
+
+
+def test_workers_are_killed_beside_groups(racks, api, kill, seconds):
+    crowd = crowd_with_groups(api, racks)
+    clients.work_with_groups(crowd, racks, seconds, kill)
+    assert crowd.seen['lost'], crowd.seen
+
+
+@pytest.mark.parametrize('database_url', ['mariadb'], indirect=True)
+def test_worker_is_killed_while_it_holds_a_group(racks, slow, start_api,
+                                                 database_url):
+    """Nothing is left of it: the next has all of the nodes."""
+    body = {'uuid': str(uuid.uuid4()), 'members': 30, 'request': SPEC}
+    with start_api(database_url, 1) as api, \
+            concurrent.futures.ThreadPoolExecutor(1) as executor:
+        future = executor.submit(clients.at_once, [api.url], (
+            'POST', f'{clients.OURS}/groups', {'json': body}))
+        servers.wait(lambda: racks.execute(
+            'SELECT id FROM information_schema.processlist '
+            "WHERE state = 'User sleep'"), 'it is in the middle')
+        [worker] = workers(api)
+        worker.kill()
+        with pytest.raises(requests.ConnectionError):
+            future.result()
+        servers.wait(lambda: workers(api), 'it is back')
+        assert not racks.held()
+        [answer] = clients.at_once([api.url], (
+            'POST', f'{clients.OURS}/groups', {'json': {
+                **body, 'uuid': str(uuid.uuid4())}}))
+        assert answer.status_code == 201
+        assert len(racks.held()) == racks.groups().popitem()[1].total() == 30
