@@ -117,9 +117,8 @@ def _create(matcher, request):
                                None if fresh else began)
             # Whoever takes and gives back nodes while they are searched for
             # is no reason to say that there are none.
-            in_vain = (in_vain + 1 if rooms == _rooms(matcher, counted, request)
-                       else 0)
-            fresh = True
+            alike = rooms == _rooms(matcher, counted, request)
+            fresh, in_vain = True, in_vain + 1 if alike else 0
 
 
 def _rooms(matcher, counted, request):
