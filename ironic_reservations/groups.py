@@ -103,7 +103,7 @@ def _create(matcher, request):
     counted = fleet.fresh(candidates) if candidates else fleet.recent()
     fresh, in_vain = bool(candidates), 0
     while True:
-        before = membership.read(request.wanted.uuid)
+        before = reservations.read_group(request.wanted.uuid)
         if before is not None and not before.is_empty:
             return _repeat(before, matcher, request)
         nodes = _choose(matcher, counted, request, fresh)
@@ -207,7 +207,7 @@ def _take(matcher, request, nodes, before):
             reservations.made(node, id=None, **row, **request.wanted.shown())
             for node, row in zip(nodes, rows, strict=True)))
     except membership.Changed:
-        reservations.end_members(before)
+        LOG.debug('Group %s has changed', request.wanted.uuid)
     except db_exc.DBDuplicateEntry:
         # Another has begun the group; or an instance holds a node already,
         # or a row whose node has moved on stands in the way.

@@ -51,6 +51,7 @@ class Group:
     :param generation: grows whenever a member is added.
     :param asked: see models.Group.
     :param domains: how many live members are in each domain.
+    :param remains: whether there are rows of members that are live no more.
     """
 
     id: int
@@ -62,6 +63,7 @@ class Group:
     asked: str | None
     created_at: datetime.datetime
     domains: collections.Counter
+    remains: bool
 
     @property
     def is_empty(self):
@@ -82,13 +84,15 @@ def read(uuid):
     :returns: Group.
     """
     domains = collections.Counter()
-    facts = None
+    facts, remains = None, False
     for row in engine.rows(queries.GROUP, {'uuid': uuid}):
         facts = dict(row._mapping)
-        domain = facts.pop('domain')
-        if facts.pop('member') is not None:
+        member, domain, live = map(facts.pop, ('member', 'domain', 'live'))
+        if live:
             domains[domain] += 1
-    return facts and Group(**facts, domains=domains)
+        elif member is not None:
+            remains = True
+    return facts and Group(**facts, domains=domains, remains=remains)
 
 
 def in_use(uuid):
@@ -105,13 +109,14 @@ class Place:
     """The place of a node in the group that a request names, or in none.
 
     :param wanted: Wanted; None where the request names no group.
+    :param read: as the function of this name.
     :raises: Conflict when the group is another one than is wanted.
     """
 
     #: The reservation that the node is taken over from.
     claimed_id = None
 
-    def __init__(self, wanted):
+    def __init__(self, wanted, read=read):
         self._wanted = wanted
         self.group = wanted and read(wanted.uuid)
         if self._has_members() and not self.group.is_wanted(wanted):

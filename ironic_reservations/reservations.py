@@ -206,7 +206,7 @@ def _hold(matcher, request):
     counted = None if matcher.spec.candidate_nodes else fleet.recent()
     fresh, in_vain = False, 0
     while answer is None:
-        place = membership.Place(request.group)
+        place = membership.Place(request.group, read_group)
         placed = place.narrow(matcher, counted.profiles if counted else ())
         held, tried = _take_best(placed, request, counted, fresh, place)
         # That the instance is not a new one is told by the unique keys, or
@@ -264,7 +264,7 @@ def _take_best(matcher, request, counted, fresh, place):
         # stands in the way of the new one.
         purge(request.instance_uuid, node.id)
     except membership.Changed:
-        end_members(place.group)
+        LOG.debug('Group %s has changed', request.group.uuid)
     return None, node
 
 
@@ -315,16 +315,24 @@ def row(matcher, instance_uuid, owner, node, now, lease):
         **vars(owner)}
 
 
-def end_members(group):
-    """Delete what is left of a group's members, if none of them is live.
+def read_group(uuid):
+    """A group, after what is left of its former members was ended.
 
-    :param group: membership.Group, or None.
+    A node whose lease is over, or which has lost its instance, counts again
+    when something begins on it, or somebody gives it the instance back. By
+    then another member may be where it was.
+
+    :returns: membership.Group, or None.
     """
-    if group is not None and group.is_empty:
-        for left in _reservations(queries.of_group(group.id)):
+    while True:
+        found = membership.read(uuid)
+        if found is None or not found.remains:
+            return found
+        for left in _reservations(queries.of_group(found.id)):
             if left.lapsed:
                 _give_back(left)
             purge(left.instance_uuid)
+        engine.check_deadline()
 
 
 def repeat(matcher, request):
@@ -427,7 +435,7 @@ def adopt(instance_uuid, spec, owner, holder=None, group=None):
 def _adopt(instance_uuid, values, holder, group):
     hosts.check(values['host'], holder)
     while True:
-        place = membership.Place(group)
+        place = membership.Place(group, read_group)
         if _adopt_new(instance_uuid, values, holder, place):
             return get(instance_uuid), True
         for row in engine.rows(queries.carrier(instance_uuid)):
@@ -470,7 +478,7 @@ def _adopt_new(instance_uuid, values, holder, place):
             # It may be a row whose node has moved on that stands in the way.
             purge(instance_uuid, node.id)
         except membership.Changed:
-            end_members(place.group)
+            LOG.debug('The group of %s has changed', instance_uuid)
     return False
 
 
@@ -492,7 +500,7 @@ def _adopt_again(held, values, holder, place):
                     connection.rollback()
             return updated
     except membership.Changed:
-        end_members(place.group)
+        LOG.debug('The group of %s has changed', held.instance_uuid)
     return False
 
 

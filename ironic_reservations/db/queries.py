@@ -586,15 +586,15 @@ def delete_expired(reservation_id):
 
 _UUID = sa.bindparam('uuid', type_=sa.String)
 
-#: A group, and a row for each of its members' domains: the group's columns,
-#: ``member`` (its id, NULL where there is none) and ``domain``.
+#: A group, and a row for each that is or was a member: the group's columns,
+#: ``member`` (its id, NULL where there is none), ``live`` (whether it counts)
+#: and ``domain``.
 GROUP = sa.select(
-    *groups.c, reservations.c.id.label('member'), reservations.c.domain
+    *groups.c, reservations.c.id.label('member'), reservations.c.domain,
+    sa.and_(nodes.c.id.is_not(None), LIVE).label('live'),
 ).select_from(groups.outerjoin(
-    reservations.join(nodes, CARRIED),
-    sa.and_(reservations.c.group_id == groups.c.id, LIVE))
-).where(groups.c.uuid == _UUID)
-
+    reservations, reservations.c.group_id == groups.c.id
+).outerjoin(nodes, CARRIED)).where(groups.c.uuid == _UUID)
 
 
 def group(uuid):

@@ -15,6 +15,7 @@ from ironic_reservations import claims
 from ironic_reservations import exception
 from ironic_reservations import fleet as fleets
 from ironic_reservations import groups
+from ironic_reservations import interval
 from ironic_reservations import membership
 from ironic_reservations import reservations
 from ironic_reservations.db import engine
@@ -181,6 +182,34 @@ def test_members_that_ended_by_themselves(fleet, how):
     assert groups.get(GROUP).policy == 'pack'
     assert groups.get(GROUP).id != before
     assert len(fleet.rows) == 1 and rows(fleet) == 1
+
+
+@pytest.mark.parametrize('back', [{'reservation': 'conductor'},
+                                  {'instance_info': '{"a": 1}'}], ids=str)
+def test_member_that_has_lapsed_does_not_come_back(fleet, monkeypatch, back):
+    """A node that is touched after its lease counts again."""
+    monkeypatch.setattr(reservations, 'PASSING', interval.Interval(3600))
+    racks(fleet, r1=2)
+    first, _ = fleet.hold(group=wanted('spread'), lease=60)
+    racks(fleet, r2=1)
+    assert join(fleet, 'spread') == 'r2'
+    fleet.lapse()
+    fleet.execute(sa.update(models.reservations).where(
+        models.reservations.c.id != first.id).values(expires_at=None))
+    assert join(fleet, 'spread') == 'r1'
+    fleet.edit(first.node_id, **back)
+    assert of(groups.get(GROUP)) == {'r1': 1, 'r2': 1}
+
+
+def test_member_that_was_torn_down_does_not_come_back(fleet):
+    racks(fleet, r1=2)
+    first, _ = fleet.hold(group=wanted('spread'))
+    racks(fleet, r2=1)
+    assert join(fleet, 'spread') == 'r2'
+    fleet.edit(first.node_id, instance_uuid=None, maintenance=True)
+    assert join(fleet, 'spread') == 'r1'
+    fleet.edit(first.node_id, instance_uuid=first.instance_uuid)
+    assert of(groups.get(GROUP)) == {'r1': 1, 'r2': 1}
 
 
 def test_sweep_deletes_empty_groups(fleet):
