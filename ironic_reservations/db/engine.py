@@ -105,7 +105,8 @@ def _is_snapshot_conflict(error):
     """Whether a row was changed since a transaction began to read.
 
     MariaDB says so with innodb_snapshot_isolation, its default from 11.8 on:
-    "Record has changed since last read".
+    "Record has changed since last read". Newer versions of oslo.db call it a
+    deadlock.
     """
     arguments = getattr(getattr(error, 'orig', None), 'args', ())
     return bool(arguments) and arguments[0] == 1020

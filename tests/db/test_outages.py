@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is held and let go when the database fails."""
 
+import concurrent.futures
 import time
 
 from oslo_db import exception as db_exc
 import pytest
+import sqlalchemy as sa
 
 from ironic_reservations import reservations
+from ironic_reservations.db import engine
+from ironic_reservations.db import models
 
 INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
 HOST_1 = reservations.Owner(host='compute-1')
@@ -57,6 +61,41 @@ def test_commit_of_a_move_whose_answer_is_lost(held):
         found, created = held.hold(INSTANCE, owner=HOST_2, **GOLD)
     assert not created and found.host == 'compute-2'
     assert held.held == {held.node_id: INSTANCE}
+
+
+@pytest.fixture
+def snapshots(database):
+    """A transaction does not write what was changed since it has read it.
+
+    It is the default from MariaDB 11.8 on.
+    """
+    def set_(value):
+        database.engine.dispose()
+        with database.engine.begin() as connection:
+            connection.exec_driver_sql(
+                f'SET GLOBAL innodb_snapshot_isolation = {value}')
+        database.engine.dispose()
+
+    set_('ON')
+    yield
+    set_('OFF')
+
+
+@pytest.mark.parametrize('new_database', ['mariadb'], indirect=True)
+def test_what_was_read_is_changed_before_it_is_written(snapshots, fleet):
+    node_id, names = fleet.node(), []
+
+    @engine.retry
+    def write():
+        with engine.transaction() as connection:
+            names.append(connection.scalar(sa.select(models.nodes.c.name)))
+            if len(names) == 1:
+                with concurrent.futures.ThreadPoolExecutor(1) as executor:
+                    executor.submit(fleet.edit, node_id, name='a').result()
+            connection.execute(sa.update(models.nodes).values(name='b'))
+
+    write()
+    assert names == [None, 'a'] and fleet[node_id].name == 'b'
 
 
 def test_commit_is_lost_and_another_releases(fleet):
