@@ -7,6 +7,7 @@ from below ``nova.virt`` only.
 
 * ``driver``: the methods that Nova calls, on top of Nova's own Ironic driver.
 * ``builds``: the instances that are being built, their nodes and leases.
+* ``wanted``: what is asked of Ironic for an instance.
 * ``lease``: which of several processes is a host.
 * ``mode``: whether a host is one row, and which host it is.
 * ``report``: what a host says of the fleet between two looks at it.

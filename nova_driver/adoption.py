@@ -19,11 +19,11 @@ from nova import context as nova_context
 from nova import objects
 from oslo_log import log as logging
 
-from . import builds
 from . import client
 from . import mode
 from . import placement
 from . import rounds
+from . import wanted
 
 LOG = logging.getLogger(__name__)
 
@@ -99,9 +99,8 @@ class Adoption(rounds.Rounds):
         """Have the host hold the node of an instance."""
         if not self._is_here(instance):
             return False
-        request = builds.request_for(instance, self._host,
-                                     self._report.partition)
-        del request['expires_in']
+        request = wanted.to_adopt(instance, self._host,
+                                  self._report.partition)
         try:
             self._client.adopt(request)
         except client.NotFound:

@@ -4,78 +4,16 @@
 import dataclasses
 import threading
 
-from nova import context as nova_context
 from nova import exception
-from nova import utils
-from nova.compute import utils as compute_utils
 from oslo_log import log as logging
 
 from . import client
-from . import conf
+from . import wanted
 
-CONF = conf.CONF
 LOG = logging.getLogger(__name__)
 
 #: The keys of a request by which a host asks in its part of the fleet alone.
 _PARTITION = ('conductor_group', 'shard')
-
-
-def request_for(instance, host, partition):
-    """Return the body of POST /v1/reservations for an instance.
-
-    :param host: the compute host that builds the instance.
-    :param partition: the host's part of the fleet, as
-        ``{'conductor_group': …, 'shard': …}``; None for any.
-    """
-    flavor = instance.flavor
-    volume_backed = compute_utils.is_volume_backed_instance(
-        nova_context.get_admin_context(), instance)
-    return {
-        'instance_uuid': instance.uuid,
-        'host': host,
-        'project_id': instance.project_id,
-        'user_id': instance.user_id,
-        'expires_in': CONF.reservations.lease,
-        'memory_mb': flavor.memory_mb,
-        'vcpus': flavor.vcpus,
-        'root_gb': 0 if volume_backed else flavor.root_gb,
-        'ephemeral_gb': flavor.ephemeral_gb,
-        'swap': flavor.swap,
-        'vcpu_weight': flavor.vcpu_weight,
-        'rxtx_factor': flavor.rxtx_factor,
-        'name': flavor.name,
-        'flavorid': flavor.flavorid,
-        'extra_specs': flavor.extra_specs,
-        'image': _image(instance, volume_backed),
-        **partition,
-    }
-
-
-def _image(instance, volume_backed):
-    """Return the value of the request's key ``image``."""
-    # The image's properties are taken from the instance's system metadata,
-    # because Nova's ImageMetaProps has only those that Nova knows, and no
-    # forbidden traits. The metadata that is not the image's is left out,
-    # because it changes, and a changed request is another one to the API.
-    prefix = utils.SM_IMAGE_PROP_PREFIX
-    image = utils.get_image_from_system_metadata({
-        key: value for key, value in instance.system_metadata.items()
-        if key.startswith(prefix)})
-    # Nova stores the flavor's root disk as the image's min_disk, unless the
-    # flavor has none, and has checked before that the image fits in there.
-    min_disk = (0 if volume_backed or instance.flavor.root_gb
-                else int(image.get('min_disk', 0)))
-    # Properties that an image may have under a name of an older Nova.
-    properties = instance.image_meta.properties
-    known = {name: properties.get(name) for name in
-             ('hw_architecture', 'hw_firmware_type', 'img_hv_type')}
-    return {
-        'id': instance.image_ref or None,
-        'min_ram': int(image.get('min_ram', 0)),
-        'min_disk': min_disk,
-        'properties': {**image['properties'], **{
-            name: value for name, value in known.items() if value}},
-    }
 
 
 @dataclasses.dataclass
@@ -119,7 +57,7 @@ class Builds:
 
         :raises: ComputeResourcesUnavailable, InstanceUnacceptable.
         """
-        request = request_for(instance, self._host, partition)
+        request = wanted.to_build(instance, self._host, partition)
         try:
             try:
                 reservation = self._hold(request)
@@ -143,8 +81,8 @@ class Builds:
         """
         reservation = self._client.hold(request)
         if reservation['state'] != 'reserved':
-            raise client.Conflict(f'node {reservation["node_uuid"]} is '
-                                  f'{reservation["state"]} already')
+            raise client.Conflict(f'its node is {reservation["state"]} '
+                                  f'already')
         return reservation
 
     def _verdict(self, failure, instance, request):
@@ -161,7 +99,10 @@ class Builds:
                     instance_id=instance.uuid, reason=everywhere.reason)
             return exception.ComputeResourcesUnavailable(
                 reason=failure.reason)
-        if isinstance(failure, client.Refused):
+        if (isinstance(failure, (client.Refused, client.NotFound))
+                or isinstance(failure, client.Conflict)
+                and request.keys() & {'claim', 'group'}):
+            # What is claimed, or the group, is the same for every host.
             return exception.InstanceUnacceptable(
                 instance_id=instance.uuid, reason=str(failure))
         return exception.ComputeResourcesUnavailable(
@@ -179,6 +120,8 @@ class Builds:
             return None
         if not any(request[name] is not None for name in _PARTITION):
             return failure
+        if 'claim' in request:
+            return None  # There is no dry run of a claim.
         try:
             return self._client.refusal(
                 {**request, **dict.fromkeys(_PARTITION)})

@@ -132,7 +132,8 @@ class Client:
 
         :param request: the body of POST, a dict.
         :returns: the reservation, a dict.
-        :raises: NoNode, Conflict, Refused, Unavailable.
+        :raises: NoNode; NotFound when the project has nothing of what is
+            claimed; Conflict, Refused, Unavailable.
         """
         return self._call('POST', json=request)
 

@@ -49,6 +49,35 @@ reservations_opts = [
         help='With standby, seconds after which another process may be this '
              'host when this one has not told Ironic that it lives. It tells '
              'so three times in that time.'),
+    cfg.StrOpt(
+        'ownership', default='any',
+        choices=[('any', 'Any node.'),
+                 ('project', 'Nodes whose owner or lessee is the instance\'s '
+                             'project.'),
+                 ('project_or_none', 'Those, and nodes that have neither.')],
+        help='Whose the nodes must be that instances are built on.'),
+    cfg.StrOpt(
+        'server_group_by',
+        regex=r'^(conductor_group|shard|capability:[^:,]+)$',
+        help='What the members of a server group are kept apart or together '
+             'by: capability:NAME, such as capability:rack, is the value of '
+             'that capability of their nodes; the others are conductor_group '
+             'and shard. The policy anti-affinity then means that no two '
+             'members are in one rack, affinity that all are in one, and the '
+             'soft ones as far as possible. Unset, server groups make no '
+             'difference. Needs a cell conductor that knows [api_database], '
+             'because nothing is built while server groups cannot be looked '
+             'up. The same on all hosts that share nodes.'),
+    cfg.ListOpt(
+        'server_metadata', default=['claim'],
+        item_type=cfg.types.String(
+            choices=['claim', 'candidate_nodes', 'trait']),
+        help='What users may ask of a node by the metadata of a server: '
+             'claim is reservations:claim, the UUID of a reservation or of a '
+             'group of their project that becomes the server\'s; '
+             'candidate_nodes is reservations:candidate_nodes, names or '
+             'UUIDs of nodes separated by commas; trait is '
+             'reservations:trait:NAME, required or forbidden.'),
     cfg.BoolOpt(
         'report_standard_resources', default=False,
         help='Report VCPU, MEMORY_MB and DISK_GB to Placement beside the '

@@ -106,7 +106,8 @@ class Fleet:
         """Return the inventory of the host's provider in Placement.
 
         ``total`` counts every node, ``reserved`` those that are neither free
-        nor held by this host, so that each host offers at most what is free.
+        nor held by this host nor to be claimed, so that each host offers at
+        most what an instance can have.
         A node that the host has held since the profiles were counted was
         counted as free then, which makes no difference here.
 
@@ -118,7 +119,7 @@ class Fleet:
         for row in self.rows:
             name = normalize(row['resource_class'])
             total[name] += row['total']
-            usable[name] += row['free']
+            usable[name] += _to_be_had(row)
             if self.taken is None:
                 usable[name] += row['held']
         largest = dict.fromkeys(total, 1)
@@ -126,7 +127,7 @@ class Fleet:
             for name, size in STANDARD.items():
                 total[name] = sum(row['total'] * row[size]
                                   for row in self.rows)
-                usable[name] = sum(row['free'] * row[size]
+                usable[name] = sum(_to_be_had(row) * row[size]
                                    for row in self.rows)
                 largest[name] = max((row[size] for row in self.rows),
                                     default=0)
@@ -140,6 +141,12 @@ class Fleet:
                    'step_size': 1, 'allocation_ratio': 1.0}
             # Placement refuses an inventory without a class or of total 0.
             for name, amount in total.items() if name and amount}
+
+
+def _to_be_had(row):
+    """How many nodes of a profile an instance may hold or claim."""
+    # An Ironic that is not upgraded yet does not say what can be claimed.
+    return row['free'] + row.get('claimable', 0)
 
 
 def _clamp(amount):

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a host asks Ironic for, on behalf of an instance."""
+
+from nova import context as nova_context
+from nova import exception
+from nova import objects
+from nova import utils
+from nova.compute import utils as compute_utils
+from oslo_log import log as logging
+
+from . import conf
+
+CONF = conf.CONF
+LOG = logging.getLogger(__name__)
+
+#: The policies of Nova's server groups, as groups of reservations have them.
+POLICIES = {'anti-affinity': 'spread', 'affinity': 'pack',
+            'soft-anti-affinity': 'soft-spread',
+            'soft-affinity': 'soft-pack'}
+
+#: How the keys of a server's metadata begin that are handed on.
+_OURS = 'reservations:'
+
+
+def to_build(instance, host, partition):
+    """Return the body of POST /v1/reservations for an instance to be built.
+
+    :param host: the compute host that builds the instance.
+    :param partition: the host's part of the fleet, as
+        ``{'conductor_group': …, 'shard': …}``; None for any.
+    :raises: InstanceUnacceptable when what the server's user has chosen
+        contradicts the flavor, or the server group cannot be looked up.
+    """
+    request = {**_described(instance, host, partition),
+               'expires_in': CONF.reservations.lease}
+    # An Ironic that is not upgraded yet does not know the key.
+    if CONF.reservations.ownership != 'any':
+        request['ownership'] = CONF.reservations.ownership
+    _add_chosen(request, instance)
+    # The member of a group that is claimed stays the member of that one.
+    if 'claim' not in request:
+        request |= _group(instance)
+    return request
+
+
+def to_adopt(instance, host, partition):
+    """Return the same for an instance that has a node already.
+
+    :raises: InstanceUnacceptable when its server group cannot be looked up.
+    """
+    return {**_described(instance, host, partition), **_group(instance)}
+
+
+def _described(instance, host, partition):
+    """What instance, flavor and image say."""
+    flavor = instance.flavor
+    volume_backed = compute_utils.is_volume_backed_instance(
+        nova_context.get_admin_context(), instance)
+    return {
+        'instance_uuid': instance.uuid,
+        'host': host,
+        'project_id': instance.project_id,
+        'user_id': instance.user_id,
+        'memory_mb': flavor.memory_mb,
+        'vcpus': flavor.vcpus,
+        'root_gb': 0 if volume_backed else flavor.root_gb,
+        'ephemeral_gb': flavor.ephemeral_gb,
+        'swap': flavor.swap,
+        'vcpu_weight': flavor.vcpu_weight,
+        'rxtx_factor': flavor.rxtx_factor,
+        'name': flavor.name,
+        'flavorid': flavor.flavorid,
+        'extra_specs': dict(flavor.extra_specs),
+        'image': _image(instance, volume_backed),
+        **partition,
+    }
+
+
+def _image(instance, volume_backed):
+    """Return the value of the request's key ``image``."""
+    # The image's properties are taken from the instance's system metadata,
+    # because Nova's ImageMetaProps has only those that Nova knows, and no
+    # forbidden traits. The metadata that is not the image's is left out,
+    # because it changes, and a changed request is another one to the API.
+    prefix = utils.SM_IMAGE_PROP_PREFIX
+    image = utils.get_image_from_system_metadata({
+        key: value for key, value in instance.system_metadata.items()
+        if key.startswith(prefix)})
+    # Nova stores the flavor's root disk as the image's min_disk, unless the
+    # flavor has none, and has checked before that the image fits in there.
+    min_disk = (0 if volume_backed or instance.flavor.root_gb
+                else int(image.get('min_disk', 0)))
+    # Properties that an image may have under a name of an older Nova.
+    properties = instance.image_meta.properties
+    known = {name: properties.get(name) for name in
+             ('hw_architecture', 'hw_firmware_type', 'img_hv_type')}
+    return {
+        'id': instance.image_ref or None,
+        'min_ram': int(image.get('min_ram', 0)),
+        'min_disk': min_disk,
+        'properties': {**image['properties'], **{
+            name: value for name, value in known.items() if value}},
+    }
+
+
+def _add_chosen(request, instance):
+    """Add what the server's metadata says, as far as that is allowed.
+
+    :raises: InstanceUnacceptable when it contradicts the flavor.
+    """
+    for key, value in instance.metadata.items():
+        if not key.startswith(_OURS):
+            continue
+        name = key.removeprefix(_OURS)
+        kind = name.partition(':')[0]
+        if kind not in CONF.reservations.server_metadata:
+            LOG.info('Metadata %s is not handed on', key, instance=instance)
+        elif name == 'claim':
+            request['claim'] = value
+        elif name == 'candidate_nodes':
+            request['candidate_nodes'] = [
+                each.strip() for each in value.split(',')]
+        # An operator who has it in the flavor has the last word.
+        elif (kind == 'trait' and
+              request['extra_specs'].setdefault(key, value) != value):
+            raise exception.InstanceUnacceptable(
+                instance_id=instance.uuid,
+                reason=f'{key}={value} contradicts its flavor')
+
+
+def _group(instance):
+    """The key ``group`` of an instance that is in a server group, as a dict.
+
+    :raises: InstanceUnacceptable when that cannot be looked up.
+    """
+    by = CONF.reservations.server_group_by
+    if by is None:
+        return {}
+    try:
+        group = objects.InstanceGroup.get_by_instance_uuid(
+            nova_context.get_admin_context(), instance.uuid)
+    except exception.InstanceGroupNotFound:
+        return {}
+    # It is read by the conductor of the cell, from a database of which that
+    # may not know; what it raises then depends on the way there.
+    except Exception:
+        LOG.exception(
+            'Does the conductor of this cell know [api_database]? Without it '
+            'nothing can be built with [reservations] server_group_by.',
+            instance=instance)
+        raise exception.InstanceUnacceptable(
+            instance_id=instance.uuid,
+            reason='whether it is in a server group could not be looked up')
+    if group.policy not in POLICIES:
+        return {}
+    return {'group': {'uuid': group.uuid, 'by': by,
+                      'policy': POLICIES[group.policy]}}
