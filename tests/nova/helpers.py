@@ -38,16 +38,18 @@ class Helpers:
         """Create a port, for ``networks=[{'port': id}]``; returns its id."""
         return self.neutron.create_port()['port']['id']
 
-    def boot(self, flavor, status='ACTIVE', **server):
+    def boot(self, flavor, status='ACTIVE', group=None, **server):
         """Create a server and wait for it.
 
         :param status: None not to wait
+        :param group: id of a server group
         :param server: more keys of the request, as ``networks``, ``host``;
             ``image`` is an image's id
         """
         server.setdefault('networks', 'none')
         server['imageRef'] = server.pop('image', self.plain_image)
-        server = self.api.post_server({'server': {
+        hints = {'os:scheduler_hints': {'group': group}} if group else {}
+        server = self.api.post_server({**hints, 'server': {
             'name': 'server', 'flavorRef': flavor, **server}})
         return self.wait_for_status(server, status) if status else server
 

@@ -14,11 +14,11 @@ SIZES = ('memory_mb', 'vcpus', 'local_gb')
 
 
 def row(resource_class='gold', memory_mb=4096, vcpus=4, local_gb=100,
-        cpu_arch='x86_64', traits=(), total=1, free=0, held=0):
+        cpu_arch='x86_64', traits=(), total=1, free=0, held=0, claimable=0):
     return {'resource_class': resource_class, 'memory_mb': memory_mb,
             'vcpus': vcpus, 'local_gb': local_gb, 'cpu_arch': cpu_arch,
             'traits': list(traits), 'total': total, 'free': free,
-            'held': held}
+            'held': held, 'claimable': claimable}
 
 
 def offered(inventory):
@@ -27,9 +27,10 @@ def offered(inventory):
 
 
 rows = st.lists(st.builds(
-    lambda free, held, other, **facts: row(
-        free=free, held=held, total=free + held + other, **facts),
-    *(st.integers(0, 10 ** 5),) * 3,
+    lambda free, held, claimable, other, **facts: row(
+        free=free, held=held, claimable=claimable,
+        total=free + held + claimable + other, **facts),
+    *(st.integers(0, 10 ** 5),) * 4,
     resource_class=st.sampled_from(['gold', 'baremetal.gold', 'CUSTOM_GOLD',
                                     None]),
     memory_mb=st.integers(0, 10 ** 7), vcpus=st.integers(0, 10 ** 4),
@@ -54,6 +55,22 @@ class TestFleet(testtools.TestCase):
                 'total': 4, 'reserved': 0, 'min_unit': 1, 'max_unit': 1,
                 'step_size': 1, 'allocation_ratio': 1.0},
         }, known.inventory(collections.Counter()))
+
+    def test_offers_what_can_be_claimed(self):
+        claimable = row(total=10, free=3, held=2, claimable=4)
+        for taken, offers in (
+                (None, {'CUSTOM_GOLD': 9}),
+                (collections.Counter(CUSTOM_GOLD=2, VCPU=8), {
+                    'CUSTOM_GOLD': 9, 'VCPU': 36, 'MEMORY_MB': 28672,
+                    'DISK_GB': 700})):
+            self.assertEqual(offers, offered(fleet.Fleet(
+                [claimable], taken).inventory(collections.Counter())))
+
+    def test_ironic_that_does_not_know_of_claims(self):
+        before = row(total=10, free=3, held=2)
+        del before['claimable']
+        self.assertEqual({'CUSTOM_GOLD': 5}, offered(
+            fleet.Fleet([before]).inventory(collections.Counter())))
 
     def test_profiles_of_one_class_are_one_inventory(self):
         known = fleet.Fleet([row('baremetal.gold', total=2, free=1),
