@@ -42,6 +42,7 @@ DATABASES = ('keystone', 'glance', 'placement', 'neutron', 'nova_api',
 APIS = ('keystone', 'glance', 'placement', 'neutron', 'ironic', 'nova')
 DRIVER = 'ironic_reservations.ReservationsDriver'
 FLAVOR, IMAGE, NETWORK = 'bm.gold', 'fake', 'baremetal'
+RACKS = 4
 USERS = {
     'admin': {'OS_USERNAME': 'admin', 'OS_PROJECT_NAME': 'admin',
               'OS_PROJECT_DOMAIN_NAME': 'Default'},
@@ -183,6 +184,7 @@ class Cloud:
         # It looks for this one beside its configuration only.
         shutil.copy(_installed('nova/api-paste.ini'), folder / 'nova')
         compute = services.read_conf(DOCUMENTED / 'nova-compute.conf')
+        groups = services.read_conf(DOCUMENTED / 'nova-server-groups.conf')
         scheduler = self.scheduler
         if scheduler is None:
             scheduler = services.read_conf(DOCUMENTED / 'nova-scheduler.conf')
@@ -207,11 +209,11 @@ class Cloud:
                     'sync_power_state_interval': -1},
                 'ironic': {**compute['ironic'],
                            **user('nova', system_scope='all')},
-                'reservations': {
+                'reservations': {**groups['reservations'], **{
                     name: value for name, value in (
                         ('lease', self.lease), ('mode', self.mode),
                         ('adopt', self.adopt), ('standby', self.standby))
-                    if value is not None}})
+                    if value is not None}}})
         (folder / 'supervisord.conf').write_text(self._supervisord())
 
     def database_url(self, name):
@@ -570,7 +572,8 @@ class Cloud:
         services.enrol(self.connect(system_scope='all').baremetal, [
             {'name': f'node-{number + 1}', 'resource_class': 'baremetal.gold',
              'properties': {'memory_mb': 65536, 'cpus': 32, 'local_gb': 1000,
-                            'cpu_arch': 'x86_64'}}
+                            'cpu_arch': 'x86_64',
+                            'capabilities': f'rack:r{number % RACKS + 1}'}}
             for number in range(self.nodes)])
 
     def _create_resources(self):

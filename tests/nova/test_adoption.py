@@ -122,6 +122,22 @@ class TestThereAndBack(TestCase):
         self.run_periodic()
         self.assert_nothing_left()
 
+    def test_server_groups(self):
+        self.flags(group='reservations',
+                   server_group_by='capability:rack')
+        group = self.api.post_server_groups(
+            {'name': 'near', 'policy': 'affinity'})['id']
+        # No node states a rack, and no such server could be built now.
+        member, other = self.boot(self.gold, group=group), self.boot(self.gold)
+        self.switch(ONE_ROW)
+        self.assert_on_one_row(member, other)
+        self.assertEqual(
+            {member['id']: {'uuid': group, 'policy': 'pack',
+                            'by': 'capability:rack', 'domain': None},
+             other['id']: None},
+            {each['instance_uuid']: each.get('group')
+             for each in self.ironic.reservations()})
+
     @base.long
     def test_servers_are_used_after_it(self):
         first, second, third = (self.boot(self.gold) for _ in range(3))

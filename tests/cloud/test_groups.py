@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers near or apart, and servers on what was reserved before."""
+
+import pytest
+
+from tests.cloud.operator import eventually
+from tools import cloud as tools_cloud
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def boot_in(cloud, policy, count):
+    """Create a server group and boot servers in it; their racks."""
+    group = cloud.openstack('server', 'group', 'create', '--policy', policy,
+                            policy, user='demo')['id']
+    for _ in range(count):
+        cloud.boot('--wait', '--hint', f'group={group}', user='demo')
+    return group, [rack(node) for node in cloud.nodes() if node.instance_id]
+
+
+def rack(node):
+    return node.properties['capabilities'].partition(':')[2]
+
+
+def test_apart(cloud):
+    # More servers than hosts, so it is not hosts that are counted.
+    count = tools_cloud.RACKS
+    assert count > len(cloud.cloud.hosts)
+    group, racks = boot_in(cloud, 'anti-affinity', count)
+    assert len(set(racks)) == len(racks) == count
+    eventually(cloud.agree)
+
+    failed = cloud.boot('--hint', f'group={group}', user='demo')['id']
+    assert cloud.settled([failed]) == {failed: 'ERROR'}
+    shown = cloud.openstack('server', 'show', failed)
+    assert ('no free node matches group:spread=capability:rack'
+            in shown['fault']['message'])
+
+
+def test_together(cloud):
+    count = cloud.cloud.nodes // tools_cloud.RACKS
+    group, racks = boot_in(cloud, 'affinity', count)
+    assert len(racks) == count and len(set(racks)) == 1
+    # The weigher has spread them, which Nova's own filter does not allow.
+    assert len({each['host'] for each in cloud.reservations()}) > 1
+
+    failed = cloud.boot('--hint', f'group={group}', user='demo')['id']
+    assert cloud.settled([failed]) == {failed: 'ERROR'}
+    shown = cloud.openstack('server', 'show', failed)
+    assert ('no free node matches group:pack=capability:rack'
+            in shown['fault']['message'])
+
+
+def test_claim(cloud):
+    project = cloud.openstack('project', 'show', 'demo')['id']
+    reserved = cloud.openstack(
+        'baremetal', 'reservation', 'create', '--resource-class',
+        'baremetal.gold', '--project', project, user='system')
+    [held] = cloud.reservations()
+    claim = '--property', f'reservations:claim={reserved["instance_uuid"]}'
+
+    # Not another project's.
+    failed = cloud.boot(*claim)['id']
+    assert cloud.settled([failed]) == {failed: 'ERROR'}
+    shown = cloud.openstack('server', 'show', failed)
+    assert 'could be found' in shown['fault']['message']
+    assert cloud.reservations() == [held]
+    cloud.act('server', 'delete', '--wait', failed)
+
+    server = cloud.boot('--wait', *claim, user='demo')
+    assert server['status'] == 'ACTIVE'
+    [now] = cloud.reservations()
+    assert now['instance_uuid'] == server['id']
+    assert now['node_uuid'] == held['node_uuid']
+    eventually(cloud.agree)
