@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers near or apart, and servers on what was reserved before."""
 
+from openstack import exceptions as sdk_exc
 import pytest
 
 from tests.cloud.operator import eventually
@@ -53,11 +54,11 @@ def test_together(cloud):
 
 def test_claim(cloud):
     project = cloud.openstack('project', 'show', 'demo')['id']
-    reserved = cloud.openstack(
-        'baremetal', 'reservation', 'create', '--resource-class',
-        'baremetal.gold', '--project', project, user='system')
+    sdk_exc.raise_from_response(cloud.system.baremetal.post(
+        '/reservations', json={'resource_class': 'baremetal.gold',
+                               'project_id': project}))
     [held] = cloud.reservations()
-    claim = '--property', f'reservations:claim={reserved["instance_uuid"]}'
+    claim = '--property', f'reservations:claim={held["instance_uuid"]}'
 
     # Not another project's.
     failed = cloud.boot(*claim)['id']
