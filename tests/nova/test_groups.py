@@ -6,8 +6,11 @@ import uuid
 
 import fixtures
 from nova import objects
+from nova.scheduler import host_manager
 from nova.tests import fixtures as nova_fixtures
+from nova.virt.ironic_reservations import filters
 import oslo_messaging as messaging
+import testtools
 
 from tests.nova import base
 from tests.nova import faults
@@ -21,6 +24,29 @@ def node(rack=None, **fields):
     return {**faults.NODE, **fields, 'properties': {
         **faults.NODE['properties'],
         **({'capabilities': f'rack:{rack}'} if rack else {})}}
+
+
+class TestFilters(testtools.TestCase):
+    """In a cloud that has hosts of other kinds, too."""
+
+    def test_server_groups(self):
+        known = {each.__name__: each for each in filters.all_filters()}
+        self.assertIn('ComputeFilter', known)
+        member, host = str(uuid.uuid4()), host_manager.HostState(
+            'host', 'host', str(uuid.uuid4()))
+        host.instances = {member: None}
+        for policy, name, where in (
+                ('affinity', 'ServerGroupAffinityFilter', 'elsewhere'),
+                ('anti-affinity', 'ServerGroupAntiAffinityFilter', 'host')):
+            spec = objects.RequestSpec(
+                instance_uuid=str(uuid.uuid4()),
+                instance_group=objects.InstanceGroup(
+                    policy=policy, policies=[policy], rules={},
+                    hosts=[where], members=[member]))
+            for kind, passes in ('QEMU', False), ('ironic', True):
+                host.hypervisor_type = kind
+                self.assertEqual(
+                    passes, known[name]().host_passes(host, spec), policy)
 
 
 class TestServerGroups(faults.TestCase):
