@@ -14,6 +14,7 @@ from below ``nova.virt`` only.
 * ``fleet``: sums of the nodes that a host may use.
 * ``placement``: the allocations of the host's one provider.
 * ``client``: the driver's client of ``/v1/reservations``.
+* ``filters``: those of Nova's scheduler that leave server groups to Ironic.
 * ``conf``: the options of ``[reservations]`` in nova.conf.
 """
 

@@ -119,6 +119,18 @@ class TestServerGroups(faults.TestCase):
         # One that states no rack is the last.
         self.assertEqual([other, ''], racks[2:])
 
+    def test_claim(self):
+        group = self.group('anti-affinity')
+        self.boot_in(group)
+        claimed = self.hold(resource_class='gold', project_id=PROJECT)
+        server = self.boot(self.gold, group=group, metadata={
+            'reservations:claim': claimed['instance_uuid']})
+        self.assertEqual(claimed['node_uuid'], self.ironic.node_of(server).id)
+        self.assertEqual(
+            [group], [each['group']['uuid']
+                      for each in self.ironic.reservations()
+                      if each.get('group')])
+
     def test_another_domain_than_before(self):
         group = self.group('anti-affinity')
         self.boot_in(group)
@@ -222,7 +234,6 @@ class TestChosen(faults.TestCase):
             self.boot_with('ERROR', claim=theirs),
             f'Nothing of {theirs} can be claimed: a compute host has it, or '
             f'its node is no longer available.')
-        # What does not match is no secret, as it is the user's own.
         self.assertEqual(2, len(self.ironic.reservations()))
 
     def test_claim_of_what_does_not_match(self):
@@ -233,6 +244,19 @@ class TestChosen(faults.TestCase):
             'no free node matches trait:CUSTOM_OLD=required')
         [held] = self.ironic.reservations()
         self.assertEqual(claimed, held['instance_uuid'])
+
+    def test_claim_in_another_part_of_the_fleet(self):
+        claimed = self.reserve('old')
+        self.ironic.baremetal.update_node('new', shard='a')
+        for host in base.HOSTS[:2]:
+            self.restart_compute(host, ironic={'shard': 'a'})
+        server = self.boot_with('ERROR', claim=claimed)
+        # A host of the other part might do better.
+        self.assertIn('Exhausted all hosts', server['fault']['message'])
+        self.assertEqual(
+            [(host, {}) for host in base.HOSTS[:2]],
+            sorted((body['host'], query) for _, _, body, query
+                   in self.wire.calls if body and 'claim' in body))
 
     def test_other_keys(self):
         # By default they are a server's own business.
