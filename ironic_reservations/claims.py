@@ -16,6 +16,7 @@ from ironic_reservations import exception
 from ironic_reservations import explanation
 from ironic_reservations import hosts
 from ironic_reservations import membership
+from ironic_reservations import metrics
 from ironic_reservations import reservations
 from ironic_reservations import search
 from ironic_reservations.db import counting
@@ -98,6 +99,7 @@ def _take(matcher, request, node, claimed):
     try:
         return reservations.take(matcher, request, node, _Place(claimed))
     except membership.Changed:
+        metrics.conflict()
         return None
     except db_exc.DBDuplicateEntry:
         # A row whose node has moved on may stand in the way.

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a request would find, and why not more: for dry runs and refusals."""
 
+import re
+
 from ironic_reservations import capacity
 from ironic_reservations import exception
 from ironic_reservations import fleet
@@ -18,6 +20,9 @@ SEES_NONE = (' A project sees the nodes that it owns or leases; compute '
 
 #: Why a node cannot be held that Python reads otherwise than the database.
 MALFORMED = 'malformed properties'
+
+#: The ``cause`` where there is no node to be seen.
+NO_NODES = 'no nodes'
 
 
 def verdict(matcher, counted):
@@ -119,3 +124,24 @@ def refusal(found, restricted_to):
         # match otherwise, and locks are over in a moment.
         retry=any(each['by'] == matching.LOCKED for each in eliminated),
         members=members)
+
+
+def cause(why):
+    """What left no node: a word of ours, never one of a client's.
+
+    It is why those nodes cannot be held that satisfy all that was asked for,
+    or most of them. Where there are none, it is the constraint that came to
+    the last of the nodes.
+
+    :param why: the explanation of a refusal.
+    :returns: one of matching.REASONS, MALFORMED, NO_NODES, or a constraint's
+        name without its value, such as ``trait``.
+    """
+    if not why['eliminated']:
+        return NO_NODES
+    *_, last = why['eliminated']
+    if last['by'] in matching.REASONS:
+        last = max((each for each in why['eliminated']
+                    if each['by'] in matching.REASONS),
+                   key=lambda each: each['nodes'])
+    return re.match('[a-z_ ]+', last['by'])[0]

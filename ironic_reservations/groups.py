@@ -22,6 +22,7 @@ from ironic_reservations import exception
 from ironic_reservations import explanation
 from ironic_reservations import fleet
 from ironic_reservations import membership
+from ironic_reservations import metrics
 from ironic_reservations import placing
 from ironic_reservations import reservations
 from ironic_reservations import search
@@ -189,6 +190,7 @@ def _take(matcher, request, nodes, before):
                 updated = connection.execute(*queries.hold(
                     node, matcher, instance_uuid))
                 if not updated.rowcount:
+                    metrics.conflict()
                     LOG.debug('Node %s was lost to another', node.uuid)
                     connection.rollback()
                     return None
@@ -207,6 +209,7 @@ def _take(matcher, request, nodes, before):
             reservations.made(node, id=None, **row, **request.wanted.shown())
             for node, row in zip(nodes, rows, strict=True)))
     except membership.Changed:
+        metrics.conflict()
         LOG.debug('Group %s has changed', request.wanted.uuid)
     except db_exc.DBDuplicateEntry:
         # Another has begun the group; or an instance holds a node already,

@@ -24,6 +24,7 @@ from ironic_reservations import hosts
 from ironic_reservations import interval
 from ironic_reservations import matching
 from ironic_reservations import membership
+from ironic_reservations import metrics
 from ironic_reservations import search
 from ironic_reservations.db import engine
 from ironic_reservations.db import functions
@@ -186,8 +187,10 @@ def hold(matcher, request):
         one; PreconditionFailed when the host is not the holder's;
         DeadlineExceeded.
     """
+    began = time.monotonic()
     reservation, created = _hold(matcher, request)
     if created:
+        metrics.held(time.monotonic() - began)
         events.tell(events.HELD, reservation)
     return reservation, created
 
@@ -264,6 +267,7 @@ def _take_best(matcher, request, counted, fresh, place):
         # stands in the way of the new one.
         purge(request.instance_uuid, node.id)
     except membership.Changed:
+        metrics.conflict()
         LOG.debug('Group %s has changed', request.group.uuid)
     return None, node
 
@@ -279,6 +283,7 @@ def take(matcher, request, node, place):
         updated = connection.execute(*queries.hold(
             node, matcher, request.instance_uuid, place.claimed_id))
         if not updated.rowcount:
+            metrics.conflict()
             return None
         values = {
             **row(matcher, request.instance_uuid, request.owner, node,

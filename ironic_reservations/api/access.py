@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One line of the log for each request, in the form of Ironic's own.
 
+And one in the sum of all requests: see ``metrics``.
+
 Ironic's middleware for it (``ironic/api/middleware/request_log.py``) is inside
 of the plugins and does not see our requests.
 """
@@ -12,6 +14,7 @@ from oslo_log import log
 from oslo_middleware import request_id
 
 from ironic_reservations import context
+from ironic_reservations import metrics
 from ironic_reservations import text
 
 LOG = log.getLogger(__name__)
@@ -44,6 +47,7 @@ class AccessLog:
         try:
             return self.app(environ, start)
         finally:
+            metrics.request(environ['REQUEST_METHOD'], status)
             LOG.info('%(address)s - %(method)s %(path)s - %(status)s '
                      '(%(duration).2fms)', {
                          # What a proxy says only where it is believed:

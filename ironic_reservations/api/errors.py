@@ -10,6 +10,8 @@ import webob
 import webob.exc
 
 from ironic_reservations import exception
+from ironic_reservations import explanation
+from ironic_reservations import metrics
 
 LOG = log.getLogger(__name__)
 
@@ -64,6 +66,7 @@ def present(error):
                  '%(message)s', {'status': status, 'message': message})
     more = {}
     if isinstance(error, exception.NoMatchingNode):
+        metrics.refusal(explanation.cause(error.explanation))
         more['explanation'] = error.explanation
         if error.members:
             more['members'] = error.members

@@ -15,6 +15,7 @@ from sqlalchemy import dialects
 
 from ironic_reservations import conf
 from ironic_reservations import exception
+from ironic_reservations import metrics
 from ironic_reservations.db import models
 
 LOG = log.getLogger(__name__)
@@ -77,14 +78,10 @@ def retry(function):
                 # The first may have been lost while it lay in the pool, and
                 # however long that took to find out, a new one may do.
                 return lost == 1 or lost <= _RECONNECTS and not _is_over()
-            return not _is_over() and (
-                isinstance(error, db_exc.DBDeadlock)
-                or _is_snapshot_conflict(error)
-                # SQLite, when another process writes for longer than the
-                # busy timeout.
-                or isinstance(error, (db_exc.DBError,
-                                      sa.exc.OperationalError))
-                and 'database is locked' in str(error))
+            if not _is_conflict(error):
+                return False
+            metrics.conflict()
+            return not _is_over()
 
         attempt = db_api.wrap_db_retry(
             max_retries=1000, retry_interval=0.01, inc_retry_interval=True,
@@ -99,6 +96,16 @@ def retry(function):
         finally:
             _run.deadline = None
     return wrapper
+
+
+def _is_conflict(error):
+    """Whether a transaction was aborted because of another one."""
+    return (isinstance(error, db_exc.DBDeadlock)
+            or _is_snapshot_conflict(error)
+            # SQLite, when another process writes for longer than the busy
+            # timeout.
+            or isinstance(error, (db_exc.DBError, sa.exc.OperationalError))
+            and 'database is locked' in str(error))
 
 
 def _is_snapshot_conflict(error):
