@@ -24,6 +24,14 @@ MALFORMED = 'malformed properties'
 #: The ``cause`` where there is no node to be seen.
 NO_NODES = 'no nodes'
 
+#: All that a ``cause`` may be.
+CAUSES = (
+    'candidate_nodes', 'conductor_group', 'shard', 'resource_class',
+    'hypervisor_type', 'memory_mb', 'vcpus', 'local_gb', 'image', 'trait',
+    'capabilities', 'ownership', 'group', 'members',
+    *(reason for reason in matching.REASONS if reason != matching.CLAIMABLE),
+    MALFORMED, NO_NODES)
+
 
 def verdict(matcher, counted):
     """What matches in a fleet, and why the rest does not.
@@ -134,8 +142,8 @@ def cause(why):
     the last of the nodes.
 
     :param why: the explanation of a refusal.
-    :returns: one of matching.REASONS, MALFORMED, NO_NODES, or a constraint's
-        name without its value, such as ``trait``.
+    :returns: one of ``CAUSES``: a constraint without what was asked for, or
+        one of matching.REASONS.
     """
     if not why['eliminated']:
         return NO_NODES

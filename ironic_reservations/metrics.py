@@ -30,7 +30,7 @@ _counters = None
 class _Counters:
     """The counters of this process and of those that it forks."""
 
-    def __init__(self):
+    def __init__(self, causes):
         # Whoever needs no metrics need not wait for the import.
         import prometheus_client as client
 
@@ -43,6 +43,9 @@ class _Counters:
             'ironic_reservations_refusals_total',
             'Requests for which there was no node, by what left none',
             ('by',), registry=None)
+        for cause in causes:
+            # Where a counter begins with 1, Prometheus sees no increase.
+            self.refusals.labels(cause)
         self.conflicts = client.Counter(
             'ironic_reservations_conflicts_total',
             'What was done again because another request was faster',
@@ -53,13 +56,18 @@ class _Counters:
             registry=None)
 
 
-def begin():
-    """Count from now on, if the environment says where."""
+def begin(causes):
+    """Count from now on, if the environment says where.
+
+    :param causes: all that a request may be refused for.
+    """
     global _counters
-    if os.environ.get(VARIABLE) and _counters is None:
+    folder = os.environ.get(VARIABLE)
+    if folder and _counters is None:
         try:
-            _counters = _Counters()
-        except (ImportError, OSError, ValueError) as error:
+            os.makedirs(folder, exist_ok=True)
+            _counters = _Counters(causes)
+        except (OSError, ValueError) as error:
             _give_up(error)
 
 
@@ -99,7 +107,7 @@ def request(method, status):
 def refusal(cause):
     """A request was told that there is no node.
 
-    :param cause: see explanation.cause.
+    :param cause: one of ``causes``.
     """
     _counters.refusals.labels(cause).inc()
 

@@ -126,10 +126,15 @@ class Reservation:
     @property
     def state(self):
         """One of ``STATES``."""
-        for state, provision_states in PROVISION_STATES.items():
-            if self.provision_state in provision_states:
-                return state
-        return UNAVAILABLE
+        return state_of(self.provision_state)
+
+
+def state_of(provision_state):
+    """The state of a reservation whose node is there: one of ``STATES``."""
+    for state, provision_states in PROVISION_STATES.items():
+        if provision_state in provision_states:
+            return state
+    return UNAVAILABLE
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,6 +13,7 @@ from oslo_middleware import cors
 from oslo_middleware import http_proxy_to_wsgi
 
 from ironic_reservations import conf
+from ironic_reservations import explanation
 from ironic_reservations import metrics
 from ironic_reservations.api import access
 from ironic_reservations.api import controllers
@@ -76,7 +77,7 @@ def make_app(ironic=None):
     :param ironic: Ironic's WSGI application, which is asked for its range of
         API versions; None when there is none.
     """
-    metrics.begin()
+    metrics.begin(explanation.CAUSES)
     app = _audit(controllers.Application())
     # Inside of the authentication, so that the body of a request without a
     # valid identity is not read.
