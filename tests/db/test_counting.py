@@ -137,6 +137,23 @@ def test_hosts_hold_what_they_have_reserved(fleet, batch):
     assert kinds(found(with_hosts=True)) == expected
 
 
+@hypothesis.given(batches)
+@strategies.settings
+def test_parts_of_the_fleet_are_sums(fleet, batch):
+    strategies.add(fleet, batch)
+    parts, hosts = collections.Counter(), collections.Counter()
+    for each in found():
+        parts[each.facts['resource_class'], each.facts['conductor_group'],
+              each.facts['shard'], each.reason] += each.nodes
+    for held in reservations.find():
+        hosts[held.host, held.provision_state] += 1
+    for sums, count in (parts, counting.by_partition), (
+            hosts, counting.by_host):
+        counted = engine.retry(count)()
+        assert {tuple(key): number for *key, number in counted} == sums
+        assert len(counted) == len(sums)
+
+
 def test_hosts_that_hold_alike_nodes(fleet):
     for host in ('compute-1', 'compute-2', 'compute-2'):
         fleet.node()

@@ -18,11 +18,11 @@ import time
 from unittest import mock
 import uuid
 
-from prometheus_client import parser
 import pytest
 import requests
 import yaml
 
+from tests import exporting
 from tests.functional import answers
 from tests.survival import servers
 from tools import services
@@ -33,25 +33,6 @@ DASHBOARD = json.loads((DOCS / 'grafana-dashboard.json').read_text())
 
 #: Seconds within which Prometheus has seen what has happened.
 SOON = 30
-
-
-class Exporter:
-    """ironic-reservations-exporter on a database."""
-
-    def __init__(self, process, log, url):
-        self.process, self.log, self.url = process, log, url
-
-    def samples(self):
-        """What it tells: values by name and labels."""
-        answer = requests.get(f'{self.url}/metrics', timeout=60)
-        assert answer.status_code == 200
-        return {(sample.name, *sorted(sample.labels.items())): sample.value
-                for family in parser.text_string_to_metric_families(
-                    answer.text) for sample in family.samples}
-
-    def value(self, name, **labels):
-        return self.samples().get(
-            (f'ironic_reservations_{name}', *sorted(labels.items())))
 
 
 class Prometheus:
@@ -73,18 +54,6 @@ class Prometheus:
         """The labels of the alerts that fire."""
         return [alert['labels'] for alert in self.get('alerts')['alerts']
                 if alert['state'] == 'firing']
-
-
-@contextlib.contextmanager
-def exporting(conf_file, directory, *args):
-    port = services.free_port()
-    log = directory / f'exporter-{port}.log'
-    url = f'http://127.0.0.1:{port}'
-    with services.running(
-            [services.program('ironic-reservations-exporter'),
-             '--config-file', str(conf_file), '--port', str(port), *args],
-            log, url) as process:
-        yield Exporter(process, log, url)
 
 
 @contextlib.contextmanager
@@ -136,7 +105,7 @@ def ironic(counting, start_ironic, mariadb_url):
 
 @pytest.fixture(scope='module')
 def exporter(ironic, counting, directory):
-    with exporting(ironic.conf_file, directory) as exporter:
+    with exporting.exporter(ironic.conf_file, directory) as exporter:
         yield exporter
 
 
@@ -409,7 +378,7 @@ def test_no_database_and_nothing_counted(tmp_path, monkeypatch):
     monkeypatch.delenv('PROMETHEUS_MULTIPROC_DIR', raising=False)
     conf_file = services.write_conf(tmp_path / 'ironic.conf', {
         'database': {'connection': f'sqlite:///{tmp_path}/no/such.sqlite'}})
-    with exporting(conf_file, tmp_path) as exporter:
+    with exporting.exporter(conf_file, tmp_path) as exporter:
         for _ in range(2):
             samples = exporter.samples()
             assert {key for key, in samples} == {
@@ -425,11 +394,11 @@ def test_no_database_and_nothing_counted(tmp_path, monkeypatch):
 
 def test_listens_on_loopback_alone(tmp_path):
     conf_file = services.write_conf(tmp_path / 'ironic.conf', {})
-    with exporting(conf_file, tmp_path) as exporter:
+    with exporting.exporter(conf_file, tmp_path) as exporter:
         with pytest.raises(requests.ConnectionError):
             requests.get(exporter.url.replace('127.0.0.1', '127.0.0.2'),
                          timeout=10)
-    with exporting(conf_file, tmp_path, '--listen-address',
+    with exporting.exporter(conf_file, tmp_path, '--listen-address',
                    '0.0.0.0') as exporter:
         assert requests.get(exporter.url.replace('127.0.0.1', '127.0.0.2'),
                             timeout=10).status_code == 200

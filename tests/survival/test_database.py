@@ -18,12 +18,15 @@ import psutil
 import pytest
 import requests
 
+from tests import exporting
 from tests.functional import answers
 from tests.survival import clients
 from tests.survival import servers
 
 SPEC = {'resource_class': 'gold', 'memory_mb': 512}
 PROCESSES = 4
+NODES = {'resource_class': 'gold', 'conductor_group': '', 'shard': '',
+         'state': 'free'}
 
 
 def call(method, api, path='', body=None):
@@ -66,6 +69,21 @@ def test_mariadb_is_killed(mariadb, fleet, start_api, seconds):
         fleet.check(crowd.holds)
         assert workers(api) == before
     assert crowd.seen[201] and crowd.seen[204], crowd.seen
+
+
+def test_exporter_outlives_mariadb(mariadb, fleet, conf_file, tmp_path):
+    """It tells that it sees nothing, and sees again by itself."""
+    fleet.fill(40)
+    with exporting.exporter(conf_file(mariadb.url), tmp_path) as exporter:
+        for _ in range(2):
+            assert exporter.value('up') == 1
+            assert exporter.value('nodes', **NODES) == 40
+            mariadb.kill()
+            assert exporter.value('up') == 0
+            assert exporter.value('nodes', **NODES) is None
+            mariadb.start()
+            mariadb.wait()
+        assert exporter.value('nodes', **NODES) == 40
 
 
 # Its connections are cut

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ironic-reservations-exporter as a process, and what it tells."""
+
+import contextlib
+
+from prometheus_client import parser
+import requests
+
+from tools import services
+
+
+class Exporter:
+    """ironic-reservations-exporter on a database."""
+
+    def __init__(self, process, log, url):
+        self.process, self.log, self.url = process, log, url
+
+    def samples(self):
+        """What it tells: values by name and labels."""
+        answer = requests.get(f'{self.url}/metrics', timeout=60)
+        assert answer.status_code == 200
+        return {(sample.name, *sorted(sample.labels.items())): sample.value
+                for family in parser.text_string_to_metric_families(
+                    answer.text) for sample in family.samples}
+
+    def value(self, name, **labels):
+        return self.samples().get(
+            (f'ironic_reservations_{name}', *sorted(labels.items())))
+
+
+@contextlib.contextmanager
+def exporter(conf_file, directory, *args):
+    """A running exporter.
+
+    :param directory: for its log.
+    :param args: more of its arguments.
+    """
+    port = services.free_port()
+    log = directory / f'exporter-{port}.log'
+    url = f'http://127.0.0.1:{port}'
+    with services.running(
+            [services.program('ironic-reservations-exporter'),
+             '--config-file', str(conf_file), '--port', str(port), *args],
+            log, url) as process:
+        yield Exporter(process, log, url)

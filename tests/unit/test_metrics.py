@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is counted for Prometheus; and that it is in nobody's way."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from ironic_reservations import explanation
+from ironic_reservations import matching
+from ironic_reservations import placing
+from tests.unit import tables
+from tests.unit import test_explain
+
+
+def cause(*eliminated):
+    return explanation.cause({'eliminated': [
+        {'by': by, 'nodes': nodes} for by, nodes in eliminated]})
+
+
+@pytest.mark.parametrize('eliminated, expected', [
+    ([], 'no nodes'),
+    ([('resource_class=CUSTOM_GOLD', 5)], 'resource_class'),
+    # What is asked for is a client's; a series of its own it is not.
+    ([('shard=trait:a', 5)], 'shard'),
+    ([('memory_mb>=9', 90), ('trait:CUSTOM_A=required', 1)], 'trait'),
+    # Nodes match that cannot be held.
+    ([('vcpus>=9', 90), ('reserved', 2), ('not available', 3),
+      ('locked', 1)], 'not available'),
+    # Nodes could be held, but not as a group; or not after all.
+    ([('reserved', 90), ('group:spread=capability:rack', 2)], 'group'),
+    ([('reserved', 90), ('members=4', 2)], 'members'),
+    ([('reserved', 90), ('malformed properties', 2)],
+     'malformed properties'),
+], ids=str)
+def test_cause(eliminated, expected):
+    assert cause(*eliminated) == expected
+
+
+def test_causes_are_few():
+    """Whatever is asked for, its name is one of them."""
+    asked = {name for match in ('at_least', 'exact')
+             for name, _ in tables.make_matcher(
+                 test_explain.BODY, match).constraints}
+    asked |= {f'{size}>=1' for size in ('memory_mb', 'vcpus', 'local_gb')}
+    asked |= {matching.Ownership('a', or_none).name
+              for or_none in (False, True)}
+    asked |= {placing.constraint(policy, 'resource_class')
+              for policy in placing.POLICIES}
+    asked |= {'members=3', explanation.MALFORMED}
+    asked |= {*matching.REASONS} - {matching.CLAIMABLE}
+    assert {cause((name, 1)) for name in asked} | {cause()} == {
+        *explanation.CAUSES}
+
+
+def run(program, tmp_path, **env):
+    """What a process says that has loaded the application alone."""
+    (tmp_path / 'ironic.conf').write_text(
+        '[DEFAULT]\nauth_strategy = noauth\n')
+    done = subprocess.run(
+        [sys.executable, '-c', f'''
+import os, shutil, sys
+import webob
+from ironic_reservations import wsgi
+
+def ask():
+    print(webob.Request.blank('/v1/reservations/not-a-uuid').get_response(
+        wsgi.application).status_int, flush=True)
+
+{program}
+'''], capture_output=True, text=True, check=True, timeout=60, env={
+            **{key: value for key, value in os.environ.items()
+               if key != 'PROMETHEUS_MULTIPROC_DIR'},
+            'OS_IRONIC_RESERVATIONS_CONFIG_FILES': str(
+                tmp_path / 'ironic.conf'), **env})
+    return done.stdout.split(), done.stderr
+
+
+def test_nothing_is_counted_unasked(tmp_path):
+    said, _ = run("ask(); print('prometheus_client' in sys.modules)",
+                  tmp_path)
+    assert said == ['400', 'False']
+
+
+def test_folder_is_made(tmp_path):
+    run('ask()', tmp_path, PROMETHEUS_MULTIPROC_DIR=str(tmp_path / 'a' / 'b'))
+    assert {path.name.partition('_')[0]
+            for path in (tmp_path / 'a' / 'b').iterdir()} == {
+                'counter', 'histogram'}
+
+
+def test_folder_cannot_be_made(tmp_path):
+    said, log = run('ask()', tmp_path,
+                    PROMETHEUS_MULTIPROC_DIR=str(tmp_path / 'ironic.conf'))
+    assert said == ['400']
+    assert log.count('Nothing is counted for Prometheus') == 1
+
+
+def test_folder_is_gone_before_a_worker_begins(tmp_path):
+    """A request is never the worse for what is counted."""
+    said, log = run('''
+shutil.rmtree(os.environ['PROMETHEUS_MULTIPROC_DIR'])
+if os.fork():
+    sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
+ask()
+ask()
+''', tmp_path, PROMETHEUS_MULTIPROC_DIR=str(tmp_path / 'counters'))
+    assert said == ['400', '400']
+    assert log.count('Nothing is counted for Prometheus') == 1
