@@ -27,6 +27,7 @@ A request comes down this list:
 ``fleet``              hardware profiles, counted once for all workers
 ``explanation``        what a request would find, and why not more
 ``capacity``           the answer of /v1/reservations/capacity
+``metrics``            what the workers count for Prometheus
 ``db``                 our tables, what we read of Ironic's, and the SQL
 =====================  ====================================================
 

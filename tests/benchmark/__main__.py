@@ -21,6 +21,7 @@ import os
 import pathlib
 import random
 import statistics
+import tempfile
 from unittest import mock
 
 import psutil
@@ -49,13 +50,15 @@ class Measures:
 
     :param tell: function of a figure's name and the figure.
     :param without: one of ``STATES`` that the application goes without.
+    :param counters: the folder in which it counts for Prometheus, if it does.
     """
 
-    def __init__(self, size, ironic, processes, tell, without=''):
+    def __init__(self, size, ironic, processes, tell, without='',
+                 counters=''):
         self.size, self._url = size, ironic.database_url
         self._check, self._tell = fleet.checker(size), tell
         self._conf_file, self._processes = ironic.conf_file, processes
-        self._without = without
+        self._without, self._counters = without, counters
         self._port = self._process = None
 
     @contextlib.contextmanager
@@ -66,7 +69,9 @@ class Measures:
         """
         application = ('tests.benchmark.without' if self._without
                        else 'ironic_reservations.wsgi')
-        with mock.patch.dict(os.environ, WITHOUT=self._without), \
+        with mock.patch.dict(
+                os.environ, WITHOUT=self._without,
+                PROMETHEUS_MULTIPROC_DIR=self._counters), \
                 services.uwsgi(
                     f'{application}:application', self._conf_file,
                     services.free_port(), processes=self._processes,
@@ -162,6 +167,15 @@ class Measures:
         self._tell(f'{name}, CPU of workers', workers * 1000 / calls)
         self._tell(f'{name}, CPU of clients', result.cpu)
         self.free_all()
+
+    def counting(self, other):
+        """What it costs to count for Prometheus.
+
+        :param other: Measures of the same fleet, of which one counts.
+        """
+        self._tell('hold, counted, longer by', self._run(clients.comparing(
+            (self._port, other._port), fleet.MIX, self._check),
+            min(1000, self.size // 40)).median)
 
     def taken(self):
         """Nodes are rare: one in 1,000, one of each profile at least.
@@ -302,6 +316,12 @@ def measure(args):
                 getattr(other, step)(floor=False)
         for each, process in served:
             tells(each.size)('worker memory', peers.peak_memory(process.pid))
+        with tempfile.TemporaryDirectory() as counters:
+            counting = Measures(size, ironic, args.workers, tells(size),
+                                counters=counters)
+            with counting.serving():
+                for _ in range(args.rounds):
+                    served[-1][0].counting(counting)
         for state in STATES:
             measures = Measures(size, ironic, args.workers,
                                 tells(size, f', without {state}'), state)
@@ -335,7 +355,8 @@ def show(sizes, found):
 
     few = ('bare floor', 'floor', 'hold, mix', 'hold, class given',
            'hold, sizes alone', 'hold, best fit used up',
-           'hold, 99.9 % taken', 'hold, mix, mysqlclient', '422 and why',
+           'hold, 99.9 % taken', 'hold, mix, mysqlclient',
+           'hold, counted, longer by', '422 and why',
            'capacity, counted', 'smallest scan')
     print_table('one client: ms (times the floor)',
                 [(name, 2, lambda name: (name, 'floor')) for name in few])
@@ -385,6 +406,9 @@ def show(sizes, found):
             ('99.9 % taken, times class given',
              found['hold, 99.9 % taken', large]
              / found['hold, class given', large], 'at most 2'),
+            ('counted for Prometheus, times not counted',
+             1 + found['hold, counted, longer by', large]
+             / found['hold, mix', large], 'at most 1.01'),
             ('422, times the smallest scan',
              found['422 and why', large] / found['smallest scan', large],
              'at most 4')):

@@ -87,6 +87,23 @@ def holding(port, kinds, check, keep=True):
     return client
 
 
+def comparing(ports, kinds, check):
+    """A client that has two applications hold, in turn.
+
+    :returns: what ``run`` takes, whose result is by how much longer the
+        second one takes. Nothing else meets both in the same state of the
+        machine.
+    """
+    def client(seed):
+        both = [holding(port, kinds, check)(seed + place)
+                for place, port in enumerate(ports)]
+        while True:
+            order = random.sample((0, 1), 2)
+            taken = {each: next(both[each]) for each in order}
+            yield taken[1] - taken[0]
+    return client
+
+
 def bare(url, guarded=True):
     """A client of the database: what no hold can do without.
 
