@@ -707,7 +707,7 @@ def not_found(instance_uuid):
 
 @engine.retry
 def find(restricted_to=None, state=None, node=None, limit=None, marker=None,
-         sort_key='id', sort_dir='asc', **equal):
+         order=None, **equal):
     """Reservations, in order.
 
     :param restricted_to: when given, only this project's.
@@ -715,8 +715,8 @@ def find(restricted_to=None, state=None, node=None, limit=None, marker=None,
     :param node: UUID or name of a node.
     :param limit: how many at most.
     :param marker: instance UUID of the last one of the page before.
-    :param sort_key: a stored column.
-    :param sort_dir: ``asc`` or ``desc``.
+    :param order: dict of ``asc`` or ``desc`` by stored columns, the one that
+        decides first first; None for the order in which they were made.
     :param equal: columns, ``resource_class`` among them, and their values.
     :returns: list of Reservation.
     :raises: InvalidInput when there is no such marker.
@@ -737,7 +737,7 @@ def find(restricted_to=None, state=None, node=None, limit=None, marker=None,
             raise exception.InvalidInput(
                 'marker', 'must be the instance UUID of a reservation')
     return _reservations(queries.ordered(
-        query, sort_key, sort_dir, after).limit(limit))
+        query, order or {'id': 'asc'}, after).limit(limit))
 
 
 def update(instance_uuid, changes, authorize=lambda reservation: None,

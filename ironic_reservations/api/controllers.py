@@ -253,9 +253,10 @@ class ReservationsController:
         fields = schema.fields(query.pop('fields', None))
         if 'marker' in query:
             query['marker'] = query['marker'].lower()
-        limit = _limit(query)
+        limit, order = _limit(query), schema.order(query)
         # One row more than the page has shows whether there is a next page.
-        found = reservations.find(restricted_to, limit=limit + 1, **query)
+        found = reservations.find(restricted_to, limit=limit + 1,
+                                  order=order, **query)
         page = {'reservations': [_present(reservation, fields)
                                  for reservation in found[:limit]]}
         if len(found) > limit:

@@ -31,6 +31,10 @@ _BY = (r'^(?:' + '|'.join(placing.COLUMNS) + '|' + placing.CAPABILITY
        + r'[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff:,]{1,255})\Z')
 _UUID = r'^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z'
 
+# Words separated by commas.
+_DIRECTIONS, _KEYS = (
+    rf'^(?:{"|".join(words)})(?:,(?:{"|".join(words)}))*\Z'
+    for words in (('asc', 'desc'), reservations.SORT_KEYS))
 
 #: Whose a node must be: see matching.Ownership.
 OWNERSHIPS = ('any', 'project', 'project_or_none')
@@ -161,8 +165,8 @@ LIST = {
         'fields': _name,
         'limit': {'type': 'string', 'pattern': _POSITIVE},
         'marker': _some_uuid,
-        'sort_key': {'enum': list(reservations.SORT_KEYS)},
-        'sort_dir': {'enum': ['asc', 'desc']},
+        'sort_key': {'type': 'string', 'pattern': _KEYS},
+        'sort_dir': {'type': 'string', 'pattern': _DIRECTIONS},
     },
 }
 
@@ -250,6 +254,9 @@ _PATTERNS = {
     _TRAIT: 'a trait: A-Z, 0-9 and _',
     _BOOLEAN: 'true or false',
     _POSITIVE: 'a positive number',
+    _DIRECTIONS: 'one of asc, desc, or several, separated by commas',
+    _KEYS: f'one of {", ".join(reservations.SORT_KEYS)}, or several, '
+           f'separated by commas',
     _BY: 'conductor_group, shard, or capability: and the name of one',
 }
 
@@ -477,6 +484,25 @@ def fields(text):
             raise exception.InvalidInput(
                 'fields', f'must be of {", ".join(types.FIELDS)}')
     return names
+
+
+def order(query):
+    """Take out of a query how its rows are to be sorted.
+
+    :param query: dict, validated. A key without a direction is sorted as the
+        key before.
+    :returns: dict of directions by key, the key that decides first first.
+    :raises: InvalidInput for a key twice, or a direction without a key.
+    """
+    keys = query.pop('sort_key', 'id').split(',')
+    directions = query.pop('sort_dir', 'asc').split(',')
+    if len(set(keys)) < len(keys):
+        raise exception.InvalidInput('sort_key', 'must be keys that differ')
+    if len(directions) > len(keys):
+        raise exception.InvalidInput('sort_dir',
+                                     'must be at most one for each sort_key')
+    directions += directions[-1:] * (len(keys) - len(directions))
+    return dict(zip(keys, directions, strict=True))
 
 
 def parse(body):

@@ -422,24 +422,30 @@ def is_node(ident):
     return sa.or_(nodes.c.uuid == ident, nodes.c.name == ident)
 
 
-def ordered(query, sort_key, sort_dir, after):
-    """Order by a column and then by id, from behind a row.
+def ordered(query, order, after):
+    """Order by columns and then by id, from behind a row.
 
     NULL sorts as the least value, on every database and across pages.
+
+    :param order: see reservations.find. Rows that are equal in all of it are
+        in the order of their ids, in the direction of the last.
+    :param after: the row, or None.
     """
-    column, key = reservations.c[sort_key], reservations.c.id
-    least = {sa.DateTime: datetime.datetime.min, sa.Integer: 0}.get(
-        type(column.type), '')
-    column = sa.func.coalesce(column, least, type_=column.type)
-    if after is not None:
-        value = getattr(after, sort_key)
-        value = least if value is None else value
-        query = query.where(
-            sa.or_(column > value, sa.and_(column == value, key > after.id))
-            if sort_dir == 'asc' else
-            sa.or_(column < value, sa.and_(column == value, key < after.id)))
-    direction = sa.asc if sort_dir == 'asc' else sa.desc
-    return query.order_by(direction(column), direction(key))
+    same, behind = [], []
+    for name, direction in {
+            **order, 'id': order.get('id', [*order.values()][-1])}.items():
+        column = reservations.c[name]
+        least = {sa.DateTime: datetime.datetime.min, sa.Integer: 0}.get(
+            type(column.type), '')
+        column = sa.func.coalesce(column, least, type_=column.type)
+        query = query.order_by(getattr(column, direction)())
+        if after is not None:
+            value = getattr(after, name)
+            value = least if value is None else value
+            behind.append(sa.and_(*same, column > value if direction == 'asc'
+                                  else column < value))
+            same.append(column == value)
+    return query.where(sa.or_(*behind)) if behind else query
 
 
 def _view(joined):

@@ -83,6 +83,14 @@ def test_list_is_sorted_over_its_pages(ironic, five, node_class, sort_key):
         assert order == expected[::1 if sort_dir == 'asc' else -1]
 
 
+def test_list_is_sorted_by_several_keys(ironic, five, node_class):
+    expected = sorted(range(5), reverse=True)
+    expected.sort(key=lambda number: five[number]['host'] or '')
+    found = pages(ironic, f'{OURS}?resource_class={node_class}&limit=2'
+                          '&sort_key=host,created_at,id&sort_dir=asc,desc')
+    assert [five.index(each) for page in found for each in page] == expected
+
+
 def test_next_keeps_what_was_asked(ironic, five, node_class):
     response = ironic.http.get(OURS, params={
         'resource_class': node_class, 'limit': 1, 'host': 'a',

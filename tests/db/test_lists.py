@@ -52,21 +52,39 @@ def test_sorted(listed, sort_key, sort_dir):
 
     everything = reservations.find()
     expected = sorted(everything, key=order, reverse=sort_dir == 'desc')
-    query = {'sort_key': sort_key, 'sort_dir': sort_dir}
+    query = {sort_key: sort_dir}
     assert len(expected) == 7
-    assert reservations.find(**query) == expected
+    assert reservations.find(order=query) == expected
     for limit in (1, 2, 3, 7, 100):
-        assert pages(limit, **query) == expected
+        assert pages(limit, order=query) == expected
+
+
+@pytest.mark.parametrize('order', [
+    {'project_id': 'desc', 'host': 'asc'},
+    {'host': 'asc', 'project_id': 'desc'},
+    {'project_id': 'asc', 'host': 'desc', 'id': 'desc'},
+    {'host': 'desc', 'id': 'asc'}], ids=str)
+def test_sorted_by_several(listed, order):
+    expected = reservations.find()
+    for name, direction in reversed(
+            [*order.items(), ('id', [*order.values()][-1])]):
+        expected.sort(key=lambda found: (getattr(found, name) or '')
+                      if name != 'id' else found.id,
+                      reverse=direction == 'desc')
+    assert reservations.find(order=order) == expected
+    for limit in (1, 2, 3):
+        assert pages(limit, order=order) == expected
 
 
 def test_pages_while_rows_come_and_go(listed):
     """What was there all the time is seen once."""
-    first = reservations.find(limit=3, sort_key='host')
+    first = reservations.find(limit=3, order={'host': 'asc'})
     reservations.release(first[0].instance_uuid)
     listed.node(resource_class='bronze')
     new, _ = listed.hold(resource_class='bronze',
                          owner=reservations.Owner('zz'))
-    rest = reservations.find(marker=first[-1].instance_uuid, sort_key='host')
+    rest = reservations.find(marker=first[-1].instance_uuid,
+                             order={'host': 'asc'})
     assert len(rest) == 5 and rest[-1].id == new.id
     assert not {each.id for each in first} & {each.id for each in rest}
 

@@ -241,7 +241,10 @@ def test_wsme_fails_on_a_body_that_is_no_object(body):
     ({'sort_key': 'state'}, 'sort_key'), ({'sort_key': ''}, 'sort_key'),
     ({'sort_key': 'id; DROP TABLE nodes'}, 'sort_key'),
     ({'sort_key': 'node_name'}, 'sort_key'),
+    ({'sort_key': 'host,state'}, 'sort_key'),
+    ({'sort_key': 'host,'}, 'sort_key'), ({'sort_key': 'hostid'}, 'sort_key'),
     ({'sort_dir': 'up'}, 'sort_dir'), ({'sort_dir': 'ASC'}, 'sort_dir'),
+    ({'sort_dir': 'asc,up'}, 'sort_dir'),
     ({'state': 'available'}, 'state'), ({'state': ''}, 'state'),
     ({'state': ['active', 'error']}, 'state'),
     ({'host': ''}, 'host'), ({'host': 'x' * 256}, 'host'),
@@ -257,11 +260,35 @@ def test_bad_list_query(query, field):
 @pytest.mark.parametrize('query', [
     {}, {'limit': '1'}, {'limit': '007'}, {'limit': '999999999'},
     {'marker': UUID}, {'sort_key': 'host', 'sort_dir': 'desc'},
+    {'sort_key': 'host,id,created_at', 'sort_dir': 'desc,asc'},
     {'state': 'reserved'}, {'state': 'unavailable'},
     {'host': 'a', 'node': 'b', 'resource_class': 'c', 'project_id': 'd'}],
     ids=str)
 def test_good_list_query(query):
     assert schema.list_query(query) == query
+
+
+@pytest.mark.parametrize('keys, directions, order', [
+    (None, None, [('id', 'asc')]), (None, 'desc', [('id', 'desc')]),
+    ('host,id', None, [('host', 'asc'), ('id', 'asc')]),
+    ('host,id', 'desc', [('host', 'desc'), ('id', 'desc')]),
+    ('id,host,user_id', 'desc,asc',
+     [('id', 'desc'), ('host', 'asc'), ('user_id', 'asc')]),
+])
+def test_order(keys, directions, order):
+    query = {'limit': '1', 'sort_key': keys, 'sort_dir': directions}
+    query = {name: value for name, value in query.items() if value}
+    assert [*schema.order(query).items()] == order
+    assert query == {'limit': '1'}
+
+
+@pytest.mark.parametrize('keys, directions, field', [
+    ('host,host', 'asc', 'sort_key'), ('host', 'asc,desc', 'sort_dir'),
+    (None, 'asc,asc', 'sort_dir')])
+def test_no_order(keys, directions, field):
+    query = {'sort_key': keys, 'sort_dir': directions}
+    assert refused(schema.order, {name: value for name, value
+                                  in query.items() if value}) == field
 
 
 @pytest.mark.parametrize('validator, name', [
