@@ -19,10 +19,10 @@ from keystoneauth1 import exceptions as ksa_exc
 from keystoneauth1.identity import v3
 from openstack import exceptions as sdk_exc
 from osc_lib import exceptions
-from osc_lib.command import command
 
+from ironic_reservations.osc import client
+from ironic_reservations.osc import output
 from ironic_reservations.osc import repairs
-from ironic_reservations.osc import reservation
 
 #: Provision states in which a node is at rest and has an instance on its
 #: disks.
@@ -356,7 +356,7 @@ def auth_of_ironic(cmd):
     """
     def try_it(auth=None):
         # Refused to those who see their own project's only.
-        list(reservation.listed(
+        list(client.listed(
             cmd, 'reservations', {'project_id': _NOBODY}, auth=auth))
         return auth
 
@@ -374,7 +374,7 @@ def auth_of_ironic(cmd):
             f'it needs the role reader in system scope: {error}')
 
 
-class AuditReservation(command.Lister):
+class AuditReservation(output.Lister):
     """Show what Nova, Placement, the reservations and Ironic disagree about.
 
     Log in for a project, as an admin of Nova and Placement. Ironic is asked
@@ -393,24 +393,19 @@ class AuditReservation(command.Lister):
                  'and look again what is left; no machine is touched')
         return parser
 
-    def run(self, parsed_args):
-        self._left = []
-        super().run(parsed_args)
-        return 1 if self._left else 0
-
     def take_action(self, parsed_args):
         host, columns = parsed_args.host, (
             'Kind', 'Instance', 'Node', 'Host', 'What to Do')
         with one_sentence():
             ironic = auth_of_ironic(self)
             cloud, found = self._audit(host, ironic)
-            self._left = found
             if not parsed_args.repair:
+                self.status = 1 if found else 0
                 return columns, [self._shown(cloud, each) for each in found]
             results = {each: self._repair(cloud, each, ironic)
                        for each in found}
             try:
-                after, self._left = self._audit(host, ironic)
+                after, left = self._audit(host, ironic)
             except Exception:
                 # There will be no table to say it.
                 for each, result in results.items():
@@ -418,11 +413,12 @@ class AuditReservation(command.Lister):
                                      each.kind, each.instance, each.node,
                                      result)
                 raise
+        self.status = 1 if left else 0
         return (*columns, 'Repair'), [
-            (*(self._shown(after, each) if each in self._left else
+            (*(self._shown(after, each) if each in left else
                (*self._shown(cloud, each)[:-1], 'nothing')),
              results.get(each, 'new'))
-            for each in dict.fromkeys([*found, *self._left])]
+            for each in dict.fromkeys([*found, *left])]
 
     def _audit(self, host, ironic):
         """Return a Cloud, and the Findings that are sure."""
@@ -476,27 +472,28 @@ class AuditReservation(command.Lister):
         sdk = self.app.client_manager.sdk_connection
         instance, node = finding.instance, finding.node
         if instance is None:
-            row = _get(sdk.compute, f'/os-hypervisors/{node}', '2.53')
+            row = _found(sdk.compute.get(
+                f'/os-hypervisors/{node}', microversion='2.53'))
             row = {node: Row(row['hypervisor']['service']['host'],
                              row['hypervisor']['hypervisor_hostname'])
                    } if row else {}
-            provider = _get(sdk.placement, f'/resource_providers/{node}',
-                            repairs.PLACEMENT)
+            provider = _found(sdk.placement.get(
+                f'/resource_providers/{node}'))
             return repairs.Now(Cloud(
                 nodes={node: cloud.nodes[node]}, rows=cloud.rows | row,
                 providers={node} if provider else set()),
                 None, None, None, ironic)
         try:
-            held = reservation.request(
-                self, 'GET', f'{reservation.PATH}/{instance}', auth=ironic)
+            held = client.request(
+                self, 'GET', f'{client.PATH}/{instance}', auth=ironic)
         except exc.NotFound:
             held = None
-        nodes = reservation.listed(
+        nodes = client.listed(
             self, 'nodes', {'instance_uuid': instance, 'fields': _NODE},
             auth=ironic)
-        allocations = _get(sdk.placement, f'/allocations/{instance}',
-                           repairs.PLACEMENT)
-        server = _get(sdk.compute, f'/servers/{instance}', '2.69')
+        allocations = repairs.placement(self, f'/allocations/{instance}')
+        server = _found(sdk.compute.get(
+            f'/servers/{instance}', microversion='2.69'))
         server = server and server['server']
         return repairs.Now(Cloud(
             # A cell that does not answer tells the status alone.
@@ -526,28 +523,29 @@ class AuditReservation(command.Lister):
                 if each.hypervisor_type == 'ironic'}
         reservations = {
             each['instance_uuid']: _reservation(each)
-            for each in reservation.listed(
+            for each in client.listed(
                 self, 'reservations', {'fields': 'instance_uuid,node_uuid,'
                                                  'host,state,expires_at'},
                 auth=ironic)}
         # An allocation of Ironic's has the UUID of the instance. A node's
         # own field cannot be asked for here: Ironic answers 500.
-        allocated = {each['uuid'] for each in reservation.listed(
+        allocated = {each['uuid'] for each in client.listed(
             self, 'allocations', {'fields': 'uuid'}, auth=ironic)}
         nodes = {
             each['uuid']: _node(each, each['instance_uuid'] in allocated)
-            for each in reservation.listed(
+            for each in client.listed(
                 self, 'nodes', {'fields': _NODE}, auth=ironic)}
         providers = {each['uuid'] for each in self._counted(
-            self._placement('/resource_providers', 'resource_providers'),
+            repairs.placement(
+                self, '/resource_providers')['resource_providers'],
             'resource providers')}
         allocations = collections.defaultdict(set)
         for uuid, row in rows.items():
             if (row.name == row.host and host in (None, row.host)
                     and uuid in providers):
-                for consumer in self._placement(
-                        f'/resource_providers/{uuid}/allocations',
-                        'allocations'):
+                used = repairs.placement(
+                    self, f'/resource_providers/{uuid}/allocations')
+                for consumer in used['allocations']:
                     allocations[consumer].add(uuid)
         servers = {each.id: _server(each) for each in self._counted(
             sdk.compute.servers(details=True, all_projects=True,
@@ -575,13 +573,8 @@ class AuditReservation(command.Lister):
                     continue
             elif each.kind != 'no-allocation':
                 continue
-            cloud.allocations[each.instance] = set(self._placement(
-                f'/allocations/{each.instance}', 'allocations'))
-
-    def _placement(self, path, key):
-        response = self.app.client_manager.sdk_connection.placement.get(path)
-        sdk_exc.raise_from_response(response)
-        return response.json()[key]
+            cloud.allocations[each.instance] = set(repairs.placement(
+                self, f'/allocations/{each.instance}')['allocations'])
 
     def _counted(self, resources, name):
         """Yield them all, and say in the log how far that is."""
@@ -611,9 +604,8 @@ def _node(node, allocated=False):
                 allocated)
 
 
-def _get(proxy, path, microversion):
-    """Return what a service of the SDK has there; None where nothing is."""
-    response = proxy.get(path, microversion=microversion)
+def _found(response):
+    """Return what the SDK was answered; None where nothing is."""
     if response.status_code == 404:
         return None
     sdk_exc.raise_from_response(response)

@@ -11,11 +11,11 @@ import time
 from ironicclient import exc
 from openstack import exceptions as sdk_exc
 from osc_lib import exceptions
-from osc_lib.command import command
 import tenacity
 
 from ironic_reservations.osc import audit
-from ironic_reservations.osc import reservation
+from ironic_reservations.osc import client
+from ironic_reservations.osc import output
 
 #: Seconds in which a compute service that runs tells that it does: more than
 #: [DEFAULT] report_interval.
@@ -26,7 +26,7 @@ HEARTBEAT = 15
 PAUSE, PATIENCE = 2, 120
 
 
-class MoveReservation(command.Lister):
+class MoveReservation(output.Lister):
     """Have another compute host manage servers of one that is down.
 
     The machines run on, and nothing of them changes. To drain a host,
@@ -53,11 +53,6 @@ class MoveReservation(command.Lister):
                  'that Nova does not know any more')
         return parser
 
-    def run(self, parsed_args):
-        self._complete = True
-        super().run(parsed_args)
-        return 0 if self._complete else 1
-
     def take_action(self, parsed_args):
         source, target = parsed_args.source, parsed_args.target
         with audit.one_sentence():
@@ -65,7 +60,7 @@ class MoveReservation(command.Lister):
             self._check(source, target, parsed_args.force)
             auth = audit.auth_of_ironic(self)
             held = {each['instance_uuid']: each for each in
-                    reservation.listed(self, 'reservations', {
+                    client.listed(self, 'reservations', {
                         'host': source, 'fields': 'instance_uuid,node_uuid,'
                                                   'node_name'}, auth=auth)}
             servers = {each.id for each in self._servers(source)}
@@ -83,8 +78,8 @@ class MoveReservation(command.Lister):
             results |= dict.fromkeys(given, f'given to {target}')
             if parsed_args.wait:
                 results |= self._wait(given, target)
-        self._complete = not any(result.startswith('stays')
-                                 for result in results.values())
+        self.status = 1 if any(result.startswith('stays')
+                               for result in results.values()) else 0
         return (('Instance', 'Node', 'Result'), [
             (each, held[each]['node_name'] or held[each]['node_uuid']
              if each in held else None, result)
@@ -138,8 +133,8 @@ class MoveReservation(command.Lister):
         :returns: why it stays, None if it was given.
         """
         try:
-            reservation.request(
-                self, 'PATCH', f'{reservation.PATH}/{instance}?host={source}',
+            client.request(
+                self, 'PATCH', f'{client.PATH}/{instance}?host={source}',
                 body=[{'op': 'replace', 'path': '/host', 'value': target}],
                 auth=auth)
         except exc.ClientException as error:

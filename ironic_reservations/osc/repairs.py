@@ -16,7 +16,7 @@ import typing
 
 from openstack import exceptions as sdk_exc
 
-from ironic_reservations.osc import reservation
+from ironic_reservations.osc import client
 
 #: Of Placement, the first with generations of consumers and with allocations
 #: that may be empty.
@@ -57,9 +57,10 @@ class Repair(typing.NamedTuple):
     do: typing.Callable
 
 
-def placement(cmd, method, path, **kwargs):
+def placement(cmd, path, method='GET', **kwargs):
     """Send one request to Placement.
 
+    :returns: the answer's data.
     :raises: Refusal when it is a conflict, SDKException after other errors.
     """
     response = cmd.app.client_manager.sdk_connection.placement.request(
@@ -68,6 +69,7 @@ def placement(cmd, method, path, **kwargs):
         # The SDK does not find the reason in it.
         raise Refusal(response.json()['errors'][0]['detail'].strip())
     sdk_exc.raise_from_response(response)
+    return response.json() if response.content else None
 
 
 # A reservation.
@@ -89,8 +91,8 @@ def adopt(cmd, now, finding):
     server, flavor = now.server, now.server['flavor']
     # Of a server that was booted from a volume it is the empty string.
     image = server['image']
-    reservation.request(
-        cmd, 'POST', f'{reservation.PATH}?adopt=true', auth=now.auth, body={
+    client.request(
+        cmd, 'POST', f'{client.PATH}?adopt=true', auth=now.auth, body={
             'instance_uuid': finding.instance,
             'host': finding.host,
             'project_id': server['tenant_id'],
@@ -126,8 +128,8 @@ def end_lease(cmd, now, finding):
     if ends and (datetime.datetime.fromisoformat(ends)
                  <= datetime.datetime.now(datetime.UTC)):
         raise Refusal('its lease is over, but something was begun on the node')
-    reservation.request(
-        cmd, 'PATCH', f'{reservation.PATH}/{finding.instance}'
+    client.request(
+        cmd, 'PATCH', f'{client.PATH}/{finding.instance}'
                       f'?host={finding.host}', auth=now.auth,
         body=[{'op': 'add', 'path': '/expires_in', 'value': 1}])
     return 'its lease is ended'
@@ -176,7 +178,7 @@ def mend_allocation(cmd, now, finding):
 
 
 def _put(cmd, now, finding, allocations, project_id, user_id):
-    placement(cmd, 'PUT', f'/allocations/{finding.instance}', json={
+    placement(cmd, f'/allocations/{finding.instance}', 'PUT', json={
         'allocations': allocations, 'project_id': project_id,
         'user_id': user_id,
         'consumer_generation': now.allocations.get('consumer_generation')})
@@ -214,7 +216,7 @@ def delete_provider(cmd, now, finding):
     compute = cmd.app.client_manager.sdk_connection.compute
     if any(each.status == 'UNKNOWN' for each in compute.services()):
         raise Refusal('a cell does not answer, and may have the row')
-    placement(cmd, 'DELETE', f'/resource_providers/{finding.node}')
+    placement(cmd, f'/resource_providers/{finding.node}', 'DELETE')
     return 'its provider is deleted'
 
 

@@ -16,7 +16,7 @@ import webob
 from ironic_reservations import conf
 from ironic_reservations import middleware
 from ironic_reservations.api import version
-from ironic_reservations.osc import reservation as osc_reservation
+from ironic_reservations.osc import client as osc_client
 
 ORIGIN = 'http://dashboard.example'
 # A path that is refused without a look into the database.
@@ -123,5 +123,5 @@ def test_basic_auth_knows_ironics_users(basic_auth, password, status):
 
 
 def test_commands_filter_no_log_of_the_openstack_process():
-    importlib.reload(osc_reservation)
+    importlib.reload(osc_client)
     assert http.LOG.filters == []

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the commands send, and what they look up.
+
+Requests to Ironic go through python-ironicclient, so that a user configures
+them as all other ``openstack baremetal`` commands; those to other services go
+through openstacksdk.
+"""
+
+import contextlib
+import copy
+import itertools
+import urllib.parse
+import uuid
+
+from ironicclient import exc
+from ironicclient.common import http
+from keystoneauth1 import exceptions as ksa_exc
+from openstack import exceptions as sdk_exc
+from osc_lib import exceptions
+from osc_lib.cli import parseractions
+from oslo_utils import uuidutils
+
+PATH = '/v1/reservations'
+
+
+class NoReservations(exceptions.CommandError):
+    """This Ironic has none: it runs without our API plugin."""
+
+
+def request(cmd, method, url, **kwargs):
+    """Send one request to Ironic and return the answer's data.
+
+    :raises: NoReservations; exc.ClientException.
+    """
+    # A copy, because this client belongs to all commands of an interactive
+    # shell, and the others shall keep their retries.
+    client = copy.copy(cmd.app.client_manager.baremetal.http_client)
+    # ironicclient would repeat a request that is answered with 409 or 503
+    # for ten seconds, but a conflict does not go away by itself.
+    client.conflict_max_retries = 0
+    kwargs['hooks'] = {'response': _take_retry_after}
+    http.LOG.addFilter(_is_news)
+    try:
+        return client.json_request(method, url, **kwargs)[1]
+    except exc.NotFound:
+        if url.startswith(PATH) and not _is_served(client, kwargs):
+            raise NoReservations(
+                f'There are no reservations at {client.endpoint_trimmed}: '
+                f'Ironic there runs without the API plugin of '
+                f'ironic-reservations.')
+        raise
+    finally:
+        http.LOG.removeFilter(_is_news)
+
+
+def _is_served(client, kwargs):
+    """Whether the API knows reservations, when it has answered 404."""
+    kwargs = {name: value for name, value in kwargs.items() if name != 'body'}
+    try:
+        client.json_request('GET', f'{PATH}?limit=1&fields=instance_uuid',
+                            **kwargs)
+    except exc.NotFound:
+        return False
+    except exc.ClientException:
+        pass  # Such as that this user may not list them.
+    return True
+
+
+def _is_news(record):
+    """Whether a line of ironicclient's log is not about to be printed anyway.
+
+    ironicclient logs the last attempt of a request that fails, and raises
+    its error too; where one attempt is all, a user would read it twice:
+    https://opendev.org/openstack/python-ironicclient/src/branch/master/ironicclient/common/http.py
+    """
+    return not record.getMessage().endswith('Attempt 1 of 1')
+
+
+def _take_retry_after(response, *args, **kwargs):
+    """Move the header Retry-After from an answer to an attribute.
+
+    ironicclient's ``from_response`` hands the header on to the constructor
+    of the error, which for most status codes does not take it, so that a
+    TypeError would hide the error:
+    https://opendev.org/openstack/python-ironicclient/src/branch/master/ironicclient/common/apiclient/exceptions.py
+    """
+    response.retry_after = response.headers.pop('Retry-After', None)
+
+
+def listed(cmd, collection, query, limit=None, **kwargs):
+    """Yield what a list of Ironic's API has, page after page.
+
+    :param collection: its path, such as ``reservations/hosts``.
+    :param query: dict of parameters of the query; None are left out.
+    :param limit: how many at most; None or 0 for all.
+    :param kwargs: of the requests, such as another ``auth``.
+    """
+    return itertools.islice(_pages(cmd, collection, {
+        **query, 'limit': limit or None}, **kwargs), limit or None)
+
+
+def _pages(cmd, collection, query, **kwargs):
+    name = collection.rpartition('/')[2]
+    key = {'reservations': 'instance_uuid', 'hosts': 'host'}.get(name, 'uuid')
+    query = first = urllib.parse.urlencode({
+        name: value for name, value in query.items() if value is not None})
+    seen = set()
+    while query is not None:
+        try:
+            page = request(cmd, 'GET', f'/v1/{collection}?{query}', **kwargs)
+        except (exc.BadRequest, exc.NotFound):
+            if query is first:
+                raise
+            # The marker is refused, because what the page before ended with
+            # is gone meanwhile. Begin again; what was yielded already is
+            # skipped below.
+            query = first
+            continue
+        for each in page[name]:
+            if each[key] not in seen:
+                seen.add(each[key])
+                yield each
+        if seen:
+            cmd.log.info('%d %s read', len(seen), name)
+        # Only the query of the link is used, because behind a proxy the host
+        # in it may be one that clients cannot reach.
+        query = page.get('next') and urllib.parse.urlsplit(
+            page['next']).query
+
+
+def path(collection, text):
+    """Return the path of what has a UUID.
+
+    :raises: CommandError for another text, which could name another path of
+        the API, such as "capacity".
+    """
+    try:
+        return f'{collection}/{uuid.UUID(text)}'
+    except ValueError:
+        raise exceptions.CommandError(f'"{text}" is not a UUID')
+
+
+def find(cmd, ident):
+    """Return the reservation of an instance or a node.
+
+    :param ident: UUID of the instance, or UUID or name of the node.
+    :raises: CommandError when there is none.
+    """
+    if uuidutils.is_uuid_like(ident):
+        with contextlib.suppress(exc.NotFound):
+            return request(cmd, 'GET', path(PATH, ident))
+    for found in listed(cmd, 'reservations', {'node': ident}):
+        return found
+    raise exceptions.CommandError(
+        f'No reservation of an instance or a node {ident} could be found.')
+
+
+@contextlib.contextmanager
+def remembered(cmd, kind, ident, show):
+    """Name what a request makes when no answer says whether it did.
+
+    :param kind: what it is, in a word.
+    :param ident: its UUID.
+    :param show: the command that shows it.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, exc.ClientException,
+            ksa_exc.ConnectionError) as error:
+        # An answer below 500 is a refusal.
+        if getattr(error, 'http_status', 500) >= 500:
+            print(f'Without an answer it is not known what {kind} {ident} '
+                  f'holds; see "openstack baremetal reservation {show} '
+                  f'{ident}".', file=cmd.app.stderr, flush=True)
+        raise
+
+
+def look_up(cmd, service, kind, ident, **more):
+    """Look up what another service has, by name or ID.
+
+    :param service: as the SDK names it, such as ``compute``.
+    :raises: CommandError.
+    """
+    try:
+        proxy = getattr(cmd.app.client_manager.sdk_connection, service)
+        find = getattr(proxy, f'find_{kind}')
+        return find(ident, ignore_missing=False, **more)
+    except (sdk_exc.SDKException, ksa_exc.ClientException) as error:
+        raise exceptions.CommandError(
+            f'Cannot look up {kind} "{ident}": {error}') from error
+
+
+def look_up_id(cmd, kind, ident, domain=None):
+    """Return the ID of what Keystone knows by name or ID.
+
+    Without a Keystone, or for a user whom Keystone does not let look, what
+    was given is taken as the ID, as other commands do.
+
+    :param kind: ``project``, ``user`` or ``domain``.
+    :param domain: name or ID of the domain that it belongs to, or None.
+    """
+    if not cmd.app.client_manager.is_service_available('identity'):
+        return ident
+    more = {'domain_id': look_up_id(cmd, 'domain', domain)} if domain else {}
+    try:
+        return look_up(cmd, 'identity', kind, ident, **more).id
+    except exceptions.CommandError as error:
+        if isinstance(error.__cause__, sdk_exc.ForbiddenException):
+            return ident
+        raise
+
+
+def add_project(parser, text):
+    """Add the option ``--project`` and its domain to a parser."""
+    parser.add_argument('--project', metavar='<project>', help=text)
+    parser.add_argument('--project-domain', metavar='<domain>',
+                        help='Domain of the project (name or ID), where '
+                             'several have one of that name')
+
+
+def project_id(cmd, args):
+    """The ID of the project of ``add_project``, or None."""
+    return args.project and look_up_id(cmd, 'project', args.project,
+                                       args.project_domain)
+
+
+def add_paging(parser, marker):
+    """Add the options ``--limit`` and ``--marker`` to a parser.
+
+    :param marker: what a marker is.
+    """
+    parser.add_argument('--limit', type=int, metavar='<number>',
+                        action=parseractions.NonNegativeAction,
+                        help='Show at most so many (default: all)')
+    parser.add_argument('--marker', metavar=f'<{marker}>',
+                        help='Show those behind this one, which was the '
+                             'last of an earlier list')

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands for groups: several reservations at once, near or apart."""
+
+import collections
+
+from osc_lib.command import command
+from oslo_utils import uuidutils
+
+from ironic_reservations.osc import client
+from ironic_reservations.osc import create
+from ironic_reservations.osc import output
+
+PATH = f'{client.PATH}/groups'
+
+COLUMNS = ('uuid', 'policy', 'by', 'members', 'project_id', 'created_at')
+MEMBER = ('instance_uuid', 'node', 'domain', 'host', 'state', 'expires_at')
+
+
+def _display(group):
+    """Return the columns and values of a group for ShowOne."""
+    members = group['reservations']
+    domains = collections.Counter(
+        each['group']['domain'] for each in members) if group['by'] else {}
+    rows = [{**each, **each['group'],
+             'node': each['node_name'] or each['node_uuid']}
+            for each in members]
+    return zip(*{
+        **{name: group[name] for name in (
+            'uuid', 'policy', 'by', 'project_id', 'created_at')},
+        'domains': output.domains([
+            {'value': value, 'nodes': nodes} for value, nodes in
+            sorted(domains.items(), key=lambda item: (-item[1],
+                                                      str(item[0])))]),
+        'reservations': output.Text(members, output.table(
+            output.headers(MEMBER),
+            ([row[name] for name in MEMBER] for row in rows))),
+    }.items(), strict=True)
+
+
+class CreateGroup(command.ShowOne):
+    """Reserve a node for each member of a new group, or none at all.
+
+    All nodes match the same request. A policy says whether they are near or
+    apart. Servers are booted into them by claiming the group.
+    """
+
+    def get_parser(self, prog_name):
+        parser = super().get_parser(prog_name)
+        members = parser.add_mutually_exclusive_group(required=True)
+        members.add_argument(
+            '--members', type=int, metavar='<number>',
+            help='How many nodes to reserve')
+        members.add_argument(
+            '--instance-uuid', action='append', dest='instances',
+            metavar='<uuid>',
+            help='UUID of the instance of a member, instead of a new one '
+                 '(repeat for each member)')
+        create.add_policies(parser)
+        create.add_options(parser)
+        parser.add_argument(
+            '--uuid', metavar='<uuid>',
+            help='UUID of the group (default: a new one); asked again for '
+                 'the same, the answer is the same')
+        return parser
+
+    def take_action(self, parsed_args):
+        uuid = parsed_args.uuid or uuidutils.generate_uuid()
+        body = {'uuid': uuid,
+                'members': parsed_args.instances or parsed_args.members,
+                **create.policy(parsed_args),
+                'request': create.spec(self, parsed_args),
+                **create.envelope(self, parsed_args)}
+        if parsed_args.dry_run:
+            return create.dry_run(self, PATH, body)
+        with client.remembered(self, 'group', uuid, 'group show'):
+            return _display(create.hold(self, PATH, body))
+
+
+class ListGroup(output.Lister):
+    """List groups of reservations."""
+
+    def get_parser(self, prog_name):
+        parser = super().get_parser(prog_name)
+        client.add_paging(parser, 'uuid')
+        return parser
+
+    def take_action(self, parsed_args):
+        return output.headers(COLUMNS), (
+            [len(group['reservations']) if name == 'members' else group[name]
+             for name in COLUMNS]
+            for group in client.listed(
+                self, 'reservations/groups', {'marker': parsed_args.marker},
+                parsed_args.limit))
+
+
+class ShowGroup(command.ShowOne):
+    """Show a group with its members and their domains."""
+
+    def get_parser(self, prog_name):
+        parser = super().get_parser(prog_name)
+        parser.add_argument('uuid', metavar='<uuid>',
+                            help='UUID of the group')
+        return parser
+
+    def take_action(self, parsed_args):
+        return _display(client.request(
+            self, 'GET', client.path(PATH, parsed_args.uuid)))
+
+
+class DeleteGroup(command.Command):
+    """Release all members of groups on which nothing is deployed."""
+
+    def get_parser(self, prog_name):
+        parser = super().get_parser(prog_name)
+        parser.add_argument('uuids', nargs='+', metavar='<uuid>',
+                            help='UUID of the group')
+        return parser
+
+    def take_action(self, parsed_args):
+        def delete(uuid):
+            client.request(self, 'DELETE', client.path(PATH, uuid))
+            return f'group {uuid}'
+
+        output.delete_each(self, parsed_args.uuids, delete)

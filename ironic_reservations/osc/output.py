@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the commands show: a text for people, data for programs."""
+
+import collections
+
+from cliff import columns
+from ironicclient import exc
+from osc_lib import exceptions
+from osc_lib.cli import format_columns
+from osc_lib.command import command
+import prettytable
+
+from ironic_reservations.osc import client
+
+#: The most domains that people are told of one by one.
+_DOMAINS = 20
+
+
+class Lister(command.Lister):
+    """A command that shows a table.
+
+    :ivar status: what the process exits with after it.
+    """
+
+    status = 0
+
+    def run(self, parsed_args):
+        super().run(parsed_args)
+        return self.status
+
+    def produce_output(self, parsed_args, column_names, data):
+        # cliff would write data here as Python spells it.
+        if parsed_args.formatter in ('csv', 'value'):
+            data = ([each.human_readable()
+                     if isinstance(each, columns.FormattableColumn) else each
+                     for each in row] for row in data)
+        return super().produce_output(parsed_args, column_names, data)
+
+
+class Text(columns.FormattableColumn):
+    """Data, and the text that tells people the same."""
+
+    def __init__(self, value, text):
+        super().__init__(value)
+        self._text = text
+
+    def human_readable(self):
+        return self._text
+
+
+def headers(names):
+    """Return the column headers of keys: that of node_uuid is Node UUID."""
+    upper = {'uuid': 'UUID', 'id': 'ID', 'mb': 'MB', 'gb': 'GB',
+             'vcpus': 'VCPUs', 'cpu': 'CPU'}
+    return [' '.join(upper.get(word, word.title())
+                     for word in name.split('_')) for name in names]
+
+
+def value(data):
+    """Return what a column shows of JSON."""
+    if isinstance(data, dict):
+        return format_columns.DictColumn(data)
+    if isinstance(data, list):
+        return format_columns.ListColumn(data)
+    return data
+
+
+def delete_each(cmd, idents, delete):
+    """Delete several things, and say of each that it is.
+
+    :param delete: deletes one, and says what it was.
+    :raises: CommandError when one could not be deleted, after all.
+    """
+    failures = []
+    for ident in idents:
+        try:
+            print(f'Deleted {delete(ident)}', file=cmd.app.stdout)
+        except client.NoReservations:
+            raise
+        except (exc.ClientException, exceptions.CommandError) as error:
+            failures.append(f'{ident}: {error}')
+    if failures:
+        raise exceptions.CommandError('\n'.join(failures))
+
+
+def table(names, rows):
+    """Return rows as the text of a table."""
+    found = prettytable.PrettyTable(names, align='l')
+    for row in rows:
+        found.add_row(['' if each is None else each for each in row])
+    return str(found)
+
+
+def profiles(found):
+    """Hardware profiles, as the API has them."""
+    free, total = collections.Counter(), collections.Counter()
+    # People need not know those apart that differ in other things.
+    for profile in found:
+        size = ('{resource_class}, {memory_mb} MiB, {vcpus} CPUs, {local_gb} '
+                'GiB'.format(**profile))
+        free[size] += profile['free']
+        total[size] += profile['total']
+    return Text(found, '\n'.join(f'{free[size]} free of {total[size]}: {size}'
+                                 for size in total))
+
+
+def domains(found):
+    """Domains of a group, each with how many nodes it has there.
+
+    :param found: list of dicts of ``value`` and ``nodes``.
+    """
+    lines = [f'{"none" if each["value"] is None else each["value"]}: '
+             f'{each["nodes"]}' for each in found[:_DOMAINS]]
+    if found[_DOMAINS:]:
+        lines.append(f'and {len(found) - _DOMAINS} more')
+    return Text(found, '\n'.join(lines))
+
+
+def explanation(found):
+    """Why nodes do not match, as the API has it."""
+    lines = [f'{found["considered"]} nodes considered']
+    if found['eliminated']:
+        eliminated = prettytable.PrettyTable(['Eliminated by', 'Nodes'])
+        eliminated.align.update({'Eliminated by': 'l', 'Nodes': 'r'})
+        for each in found['eliminated']:
+            eliminated.add_row([each['by'], each['nodes']])
+        lines.append(str(eliminated))
+    nearest = found['nearest']
+    if nearest and 'value' in nearest:
+        lines.append('{nodes} could be held in {by} {value}'.format(**nearest))
+    elif nearest:
+        lines.append('{nodes} could be held without {by}'.format(**nearest))
+    return Text(found, '\n'.join(lines))
