@@ -57,8 +57,8 @@ class MoveReservation(output.Lister):
         source, target = parsed_args.source, parsed_args.target
         with audit.one_sentence():
             self._compute = self.app.client_manager.sdk_connection.compute
-            self._check(source, target, parsed_args.force)
             auth = audit.auth_of_ironic(self)
+            self._check(source, target, parsed_args.force)
             held = {each['instance_uuid']: each for each in
                     client.listed(self, 'reservations', {
                         'host': source, 'fields': 'instance_uuid,node_uuid,'

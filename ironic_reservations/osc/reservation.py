@@ -16,8 +16,8 @@ COLUMNS = ('instance_uuid', 'node', 'host', 'state', 'resource_class',
 DETAILS = ('instance_uuid', 'node_uuid', 'node_name', 'host', 'state',
            'provision_state', 'resource_class', 'project_id', 'user_id',
            'request_spec', 'group', 'expires_at', 'created_at', 'updated_at')
-SORT_KEYS = ('instance_uuid', 'node_uuid', 'host', 'project_id', 'user_id',
-             'expires_at', 'created_at', 'updated_at')
+SORT_KEYS = ('id', 'instance_uuid', 'node_uuid', 'host', 'project_id',
+             'user_id', 'expires_at', 'created_at', 'updated_at')
 PROFILE = ('resource_class', 'memory_mb', 'vcpus', 'local_gb', 'cpu_arch',
            'traits', 'total', 'free', 'held', 'claimable')
 PROFILE_DETAILS = (*PROFILE[:-4], 'capabilities', 'conductor_group', 'shard',
@@ -65,8 +65,8 @@ class CreateReservation(command.ShowOne):
                  'one of this group, which no compute service holds')
         parser.add_argument(
             '--group', metavar='<uuid>',
-            help='Make it a member of this group; the first member decides '
-                 'on the policy')
+            help='Make it a member of this group, with the policy that the '
+                 'first member has brought')
         create.add_policies(parser)
         return parser
 

@@ -71,6 +71,13 @@ def start_ironic(tmp_path_factory):
 
 
 @pytest.fixture(scope='session')
+def stock_ironic(start_ironic):
+    """Without the plugin."""
+    with start_ironic(plugin=False) as ironic:
+        yield ironic
+
+
+@pytest.fixture(scope='session')
 def ironic_sqlite(start_ironic):
     with start_ironic() as ironic:
         yield ironic
@@ -109,3 +116,17 @@ def openstack(ironic):
             timeout=120, check=check,
             env=services.cli_environment(ironic.url))
     return run
+
+
+@pytest.fixture(scope='session')
+def nova(tmp_path_factory):
+    with services.nova(tmp_path_factory.mktemp('nova'),
+                       services.free_port()) as url:
+        yield url
+
+
+@pytest.fixture(scope='session')
+def glance(tmp_path_factory):
+    with services.glance(tmp_path_factory.mktemp('glance'),
+                         services.free_port()) as url:
+        yield url

@@ -28,20 +28,6 @@ def ironic(ironic_sqlite):
     return ironic_sqlite
 
 
-@pytest.fixture(scope='module')
-def nova(tmp_path_factory):
-    with services.nova(tmp_path_factory.mktemp('nova'),
-                       services.free_port()) as url:
-        yield url
-
-
-@pytest.fixture(scope='module')
-def glance(tmp_path_factory):
-    with services.glance(tmp_path_factory.mktemp('glance'),
-                         services.free_port()) as url:
-        yield url
-
-
 @pytest.fixture
 def cli(ironic):
     """Runs openstack baremetal reservation, with more of environment."""

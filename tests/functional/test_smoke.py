@@ -33,12 +33,6 @@ def answer(ironic, path):
             response.text.replace(ironic.url, 'http://ironic'))
 
 
-@pytest.fixture(scope='module')
-def stock_ironic(start_ironic):
-    with start_ironic(plugin=False) as ironic:
-        yield ironic
-
-
 def test_nodes_become_available(ironic, resource_class):
     with ironic.fleet({'resource_class': resource_class,
                        'owner': 'project', 'traits': ['CUSTOM_X']}) as nodes:

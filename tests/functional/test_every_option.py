@@ -1,0 +1,411 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every option of every command of the client, tried on real services.
+
+Beside a real Ironic there are a real Nova, Glance and Keystone to look names
+up in. ``audit`` and ``move`` need all of Nova: ``tests/nova`` has theirs.
+"""
+
+import configparser
+import json
+import pathlib
+import pkgutil
+import re
+import shlex
+
+import openstack
+import pytest
+
+from ironic_reservations.osc import output
+from ironic_reservations.osc import reservation
+from tests import command
+from tests import service
+from tools import services
+
+ROOT = pathlib.Path(__file__).parents[2]
+OURS = service.OURS
+CLASS = 'baremetal.options'
+NODE = {'resource_class': CLASS, 'traits': ['CUSTOM_NVME'],
+        'properties': {'memory_mb': 4096, 'cpus': 8, 'local_gb': 100,
+                       'cpu_arch': 'x86_64',
+                       'capabilities': 'gpus:4,rack:{rack}'}}
+# What is held of them, World says.
+HELD = [f'node-{number}' for number in range(5)]
+FREE = [f'node-{number}' for number in range(5, 9)]
+OWNED = FREE[-1]
+NEW = '99999999-2222-4333-8444-00000000000'
+
+
+@pytest.fixture(scope='module')
+def ironic(ironic_sqlite):
+    # No matter for the command what the database is.
+    return ironic_sqlite
+
+
+@pytest.fixture(scope='module')
+def clouds(tmp_path_factory, nova, glance):
+    """The environment of a command that looks names up, and IDs of some."""
+    with services.keystone(tmp_path_factory.mktemp('keystone'),
+                           services.free_port()) as auth:
+        flavor = services.connect(nova, 'compute').create_flavor(
+            name='bm.options', ram=2048, vcpus=4, disk=20)
+        image = services.connect(glance, 'image').post(
+            '/images', json={'name': 'debian', 'min_ram': 512}).json()
+        keystone = openstack.connect(
+            load_envvars=False, load_yaml_config=False,
+            auth={**auth, 'system_scope': 'all'})
+        domains = [keystone.identity.create_domain(name=name)
+                   for name in ('east', 'west')]
+        east, west = (
+            (keystone.identity.create_project(
+                name='demo', domain_id=domain.id).id,
+             keystone.identity.create_user(
+                name='ann', domain_id=domain.id).id) for domain in domains)
+        yield {'OS_AUTH_TYPE': 'admin_token', 'OS_TOKEN':
+               keystone.session.get_token(),
+               'OS_COMPUTE_ENDPOINT_OVERRIDE': nova,
+               'OS_IMAGE_ENDPOINT_OVERRIDE': glance,
+               'OS_IDENTITY_ENDPOINT_OVERRIDE': auth['auth_url']}, {
+            'flavor': flavor.id, 'image': image['id'], 'project': east[0],
+            'user': east[1], 'other': west[0], 'east': domains[0].id}
+
+
+@pytest.fixture(scope='module')
+def fleet(ironic, clouds):
+    _, ids = clouds
+    with ironic.fleet(*({
+            **NODE, 'name': name, 'properties': {
+                name: value.replace('{rack}', rack)
+                if name == 'capabilities' else value
+                for name, value in NODE['properties'].items()},
+            **({'owner': ids['project']} if name == OWNED else {})}
+            for name, rack in zip([*HELD, *FREE], 'aaaabbbbb', strict=True)
+            )) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def world(ironic, clouds, fleet):
+    """Names of what is held, as the rows below have them in braces."""
+    _, ids = clouds
+    reset(ironic)
+    ironic.execute("UPDATE nodes SET shard = 'rack-7' "
+                   'WHERE resource_class = :c', c=CLASS)
+    names = {**ids, 'class': CLASS, 'group': NEW + '8', 'new': NEW + '9',
+             'newer': NEW + '7'}
+    group = {'group': {'uuid': names['group'], 'policy': 'soft-spread',
+                       'by': 'capability:rack'}}
+    for number, more in enumerate([
+            {'host': 'host-0', 'project_id': ids['project']},
+            {'host': 'host-1', 'expires_in': 600, 'project_id': ids['other']},
+            {}, group, group]):
+        held = ironic.create(resource_class=CLASS,
+                             candidate_nodes=[HELD[number]], **more)
+        names |= {f'i{number}': held['instance_uuid'],
+                  f'n{number}': held['node_uuid']}
+    for host in 'host-0', 'host-1':
+        assert ironic.http.put(f'{OURS}/hosts/{host}', json={
+            'holder': NEW + '0', 'ttl': 600}).status_code == 200
+    yield names
+    reset(ironic)
+
+
+def reset(ironic):
+    ironic.give_back(CLASS)
+    for table in 'groups', 'hosts':
+        ironic.execute(f'DELETE FROM reservations_{table}')
+
+
+# What is expected of a row: a function of what the command has printed, as
+# data, of the world, and of the service behind it.
+
+
+def spec(**wanted):
+    """The request spec of the reservation, or of each member of the group."""
+    def check(shown, world, ironic):
+        for each in shown.get('reservations', [shown]):
+            assert each['request_spec'] == json.loads(json.dumps(
+                {'resource_class': CLASS, **wanted}) % world)
+    return check
+
+
+def extra(**specs):
+    return spec(extra_specs=specs)
+
+
+def has(**wanted):
+    """These attributes of the reservation, or of each member."""
+    def check(shown, world, ironic):
+        for each in shown.get('reservations', [shown]):
+            assert {name: each[name] for name in wanted} == {
+                name: value % world if isinstance(value, str) else value
+                for name, value in wanted.items()}
+    return check
+
+
+def lease(shown, world, ironic):
+    for each in shown.get('reservations', [shown]):
+        assert 500 < (service.expiry(each) - ironic.now()).seconds <= 600
+
+
+def nothing_is_held(shown, world, ironic):
+    assert shown['matching_nodes'] == 4
+    assert len(ironic.listed()) == 5
+
+
+def group(**wanted):
+    """Of which group the new reservation is a member."""
+    def check(shown, world, ironic):
+        assert {name: shown['group'][name] for name in wanted} == {
+            name: value % world for name, value in wanted.items()}
+    return check
+
+
+def policy(name, by, domains):
+    """The policy of a new group, and how many members are in a domain."""
+    def check(shown, world, ironic):
+        assert (shown['policy'], shown['by']) == (name, by)
+        assert sorted(each['nodes'] for each in shown['domains']) == domains
+    return check
+
+
+def members(number):
+    def check(shown, world, ironic):
+        assert len(shown['reservations']) == number
+    return check
+
+
+def rows(*names, column='Node'):
+    """A column of the table."""
+    def check(shown, world, ironic):
+        assert [row[column] for row in shown] == [
+            name % world for name in names]
+    return check
+
+
+def columns(text):
+    def check(shown, world, ironic):
+        assert [','.join(row) for row in shown][0] == text
+    return check
+
+
+def counts(**wanted):
+    """Sums over the hardware profiles, except for numbers alone."""
+    def check(shown, world, ironic):
+        assert {name: sum(row[name] for row in shown)
+                for name in wanted} == wanted
+    return check
+
+
+def says(text):
+    def check(shown, world, ironic):
+        assert shown == text % world
+    return check
+
+
+def then(name, **wanted):
+    """What a reservation has become; nothing is printed."""
+    def check(shown, world, ironic):
+        assert shown == ''
+        now = ironic.show(world[name])
+        assert {name: now[name] for name in wanted} == wanted
+    return check
+
+
+# Of both commands that hold nodes; the resource class is always asked for.
+HOLD = [
+    ('', spec()),
+    ('--ram 1024', spec(memory_mb=1024)),
+    ('--vcpus 2', spec(vcpus=2)),
+    ('--disk 20', spec(root_gb=20)),
+    ('--ephemeral 10', spec(ephemeral_gb=10)),
+    ('--swap 512', spec(swap=512)),
+    ('--trait CUSTOM_NVME', extra(**{'trait:CUSTOM_NVME': 'required'})),
+    ('--forbidden-trait CUSTOM_A --forbidden-trait CUSTOM_B',
+     extra(**{'trait:CUSTOM_A': 'forbidden',
+              'trait:CUSTOM_B': 'forbidden'})),
+    ("--capability rack --capability 'gpus=>= 2'",
+     extra(**{'capabilities': 'rack', 'capabilities:gpus': '>= 2'})),
+    ("--property hw:a=b=c --property 'capabilities:gpus=4'",
+     extra(**{'hw:a': 'b=c', 'capabilities:gpus': '4'})),
+    ("--conductor-group ''", spec(conductor_group='')),
+    ('--shard rack-7', spec(shard='rack-7')),
+    ('--candidate-node node-6 --candidate-node elsewhere',
+     spec(candidate_nodes=['elsewhere', 'node-6'])),
+    ('--match exact --ram 4096', spec(
+        memory_mb=4096, extra_specs={'reservations:match': 'exact'})),
+    ('--match at_least', extra(**{'reservations:match': 'at_least'})),
+    ('--ownership any', spec()),
+    ('--ownership project --project %(project)s', has(node_name=OWNED)),
+    ('--ownership project_or_none --project %(project)s',
+     spec(ownership='project_or_none')),
+    ('--expires-in 600', lease),
+    ('--host host-9', has(host='host-9')),
+    ('--project admin --project-domain Default', has(host=None)),
+    ('--project demo --project-domain east', has(project_id='%(project)s')),
+    ('--project demo --project-domain west', has(project_id='%(other)s')),
+    ('--user ann --user-domain %(east)s', has(user_id='%(user)s')),
+    ('--dry-run', nothing_is_held),
+    ('--flavor bm.options', spec(
+        memory_mb=2048, vcpus=4, root_gb=20, name='bm.options',
+        flavorid='%(flavor)s')),
+    ('--image debian', spec(image={'id': '%(image)s', 'min_ram': 512})),
+]
+
+RACK = 'capability:rack'
+
+#: The command, its arguments, and what is expected.
+TABLE = [
+    *((f'{verb} --resource-class {CLASS} {args}', expected)
+      for verb in ('create', 'group create --members 1')
+      for args, expected in HOLD),
+
+    (f'create --resource-class {CLASS} --instance-uuid %(new)s',
+     has(instance_uuid='%(new)s')),
+    (f'create --resource-class {CLASS} --claim %(i2)s',
+     has(node_name='node-2')),
+    (f'create --resource-class {CLASS} --claim %(group)s',
+     group(uuid='%(group)s')),
+    (f'create --resource-class {CLASS} --group %(group)s '
+     f'--soft-spread {RACK}', group(uuid='%(group)s')),
+    (f'create --resource-class {CLASS} --group %(new)s',
+     group(uuid='%(new)s', policy=None)),
+    *((f'create --resource-class {CLASS} --group %(new)s --{name} {RACK}',
+       group(uuid='%(new)s', policy=name, by=RACK))
+      for name in ('spread', 'pack', 'soft-spread', 'soft-pack')),
+
+    (f'group create --resource-class {CLASS} --members 3', members(3)),
+    (f'group create --resource-class {CLASS} --instance-uuid %(new)s '
+     '--instance-uuid %(newer)s', members(2)),
+    (f'group create --resource-class {CLASS} --members 1 --uuid %(new)s',
+     lambda shown, world, ironic: shown['uuid'] == world['new']),
+    (f'group create --resource-class {CLASS} --members 1 --spread {RACK}',
+     policy('spread', RACK, [1])),
+    *((f'group create --resource-class {CLASS} --members 3 --{name} {RACK}',
+       policy(name, RACK, [3])) for name in ('pack', 'soft-pack')),
+    (f'group create --resource-class {CLASS} --members 2 --soft-spread '
+     'shard', policy('soft-spread', 'shard', [2])),
+    ('group list', rows('%(group)s', column='UUID')),
+    ('group list --limit 1', rows('%(group)s', column='UUID')),
+    ('group list --marker %(group)s', rows(column='UUID')),
+    ('group show %(group)s', policy('soft-spread', RACK, [1, 1])),
+    ('group delete %(group)s', says('Deleted group %(group)s\n')),
+
+    ('list', rows(*HELD)),
+    ('list --host host-1', rows('node-1')),
+    ('list --node node-2', rows('node-2')),
+    ('list --node %(n2)s', rows('node-2')),
+    (f'list --resource-class {CLASS}', rows(*HELD)),
+    ('list --state reserved', rows(*HELD)),
+    *((f'list --state {state}', rows()) for state in reservation.STATES[1:]),
+    ('list --project %(project)s', rows('node-0')),
+    ('list --project demo --project-domain west', rows('node-1')),
+    ('list --limit 2', rows(*HELD[:2])),
+    ('list --limit 2 --marker %(i2)s', rows(*HELD[3:])),
+    ('list --sort host:desc,id', rows(
+        'node-1', 'node-0', 'node-2', 'node-3', 'node-4')),
+    ('list --sort host,id:desc', rows(
+        'node-4', 'node-3', 'node-2', 'node-0', 'node-1')),
+    ('list --long', columns(
+        'Instance UUID,Node UUID,Node Name,Host,State,Provision State,'
+        'Resource Class,Project ID,User ID,Request Spec,Group,Expires At,'
+        'Created At,Updated At')),
+    ('list --fields host updated_at', columns('Host,Updated At')),
+    (f'list --fields {" ".join(reservation.DETAILS)}', columns(
+        ','.join(output.headers(reservation.DETAILS)))),
+
+    *((f'show {ident}', has(node_name='node-1', host='host-1'))
+      for ident in ('%(i1)s', '%(n1)s', 'node-1')),
+
+    ('set node-2 --host host-7', then('i2', host='host-7')),
+    ('set %(i1)s --no-expiry', then('i1', expires_at=None)),
+    ('set %(n2)s --expires-in 600', lambda shown, world, ironic: lease(
+        ironic.show(world['i2']), world, ironic)),
+    ('set %(i2)s --host host-7 --expires-in 600',
+     then('i2', host='host-7')),
+
+    ('delete node-2', says(
+        'Deleted reservation of instance %(i2)s, node node-2\n')),
+    ('delete %(i2)s %(n3)s', says(
+        'Deleted reservation of instance %(i2)s, node node-2\n'
+        'Deleted reservation of instance %(i3)s, node node-3\n')),
+    ('delete node-0 --host host-0', says(
+        'Deleted reservation of instance %(i0)s, node node-0\n')),
+
+    *((f'{verb} --no-cache --resource-class {CLASS} {args}', expected)
+      for verb in ('capacity list', 'capacity') for args, expected in [
+          ('', counts(Total=9, Free=4, Held=0, Claimable=3)),
+          ('--trait CUSTOM_NVME', counts(Total=9)),
+          ('--trait CUSTOM_NVME --trait CUSTOM_X', counts(Total=0)),
+          ("--conductor-group ''", counts(Total=9)),
+          ('--shard rack-7', counts(Total=9)),
+          ('--shard other', counts(Total=0)),
+          ('--host host-0', counts(Total=9, Held=1)),
+          ('--long', columns(
+              'Resource Class,Memory MB,VCPUs,Local GB,CPU Arch,Traits,'
+              'Capabilities,Conductor Group,Shard,Owner,Lessee,Total,Free,'
+              'Held,Claimable'))]),
+
+    ('host list', rows('host-0', 'host-1', column='Host')),
+    ('host list --host host-1', rows('host-1', column='Host')),
+    ('host list --limit 1', rows('host-0', column='Host')),
+    ('host list --marker host-0', rows('host-1', column='Host')),
+    ('host list --long', columns(
+        'Host,Holder,Live,Expires At,Created At,Updated At')),
+]
+
+
+@pytest.mark.parametrize(('args', 'expected'), TABLE,
+                         ids=[args for args, _ in TABLE])
+def test_option(ironic, clouds, world, args, expected):
+    environment, _ = clouds
+    verb = args.partition(' ')[0]
+    prints = verb in ('set', 'delete') or args.startswith('group delete')
+    result = command.run(
+        ironic.url, 'baremetal', 'reservation', *shlex.split(args % world),
+        *([] if prints else ['-f', 'json']), **environment)
+    assert result.returncode == 0, result.stderr
+    assert not result.stderr
+    assert expected(result.stdout if prints else json.loads(result.stdout),
+                    world, ironic) is not False
+
+
+def parsers():
+    """The parsers of our commands, by what follows "reservation"."""
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / 'setup.cfg')
+    for line in setup['options.entry_points'][
+            'openstack.baremetal.v1'].strip().splitlines():
+        name, _, value = line.partition(' = ')
+        yield (name.removeprefix('baremetal_reservation_').replace('_', ' '),
+               pkgutil.resolve_name(value)(None, None).get_parser(name))
+
+
+PARSERS = dict(parsers())
+
+
+def command_of(args):
+    return max((name for name in PARSERS
+                if f'{args} '.startswith(f'{name} ')), key=len)
+
+
+def missing(parser, rows):
+    """Options, and choices of options, that no row has."""
+    words = {word for row in rows for word in shlex.split(row)}
+    # The options of cliff, such as --format, are in groups of their own.
+    for action in parser._optionals._group_actions:
+        if '--help' not in action.option_strings:
+            yield from {*action.option_strings,
+                        *(action.choices or ())} - words
+
+
+@pytest.mark.parametrize('name', PARSERS)
+def test_no_option_is_missing(name):
+    if name in ('audit', 'move'):
+        # They are lists of words there.
+        rows = [re.sub(r"[',\[\]()]", ' ',
+                       (ROOT / f'tests/nova/test_{name}.py').read_text())]
+        rows = [re.sub('["#].*', '', row) for row in rows]
+    else:
+        rows = [args for args, _ in TABLE if command_of(args) == name]
+    assert rows
+    assert [*missing(PARSERS[name], rows)] == []
