@@ -102,7 +102,8 @@ def test_real_command(ironic, fleet):
         held['node_name']]
     told = refused(run(*create, '--ram', '4097'))
     assert '| memory_mb>=4097 |     5 |' in told
-    assert not output(run('delete', held['instance_uuid'], '--host', 'h'))
+    assert held['instance_uuid'] in output(
+        run('delete', held['node_name'], '--host', 'h'))
     assert not instances(ironic)
 
 
