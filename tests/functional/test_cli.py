@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The real openstack command against a real Ironic, Nova and Glance."""
 
+import http.server
 import json
 import re
+import signal
 import subprocess
+import threading
+import uuid
 
 import pytest
+import sqlalchemy as sa
 
 from tests import command
 from tools import services
@@ -17,6 +22,7 @@ NODE = {'resource_class': CLASS, 'traits': ['CUSTOM_NVME'],
                        'cpu_arch': 'x86_64',
                        'capabilities': 'gpus:4,boot_mode:uefi,fast:true'}}
 
+UNKNOWN = '99999999-2222-4333-8444-555555555555'
 NAMES = [f'cli-{number}' for number in range(5)]
 # The request ids in errors.
 REQUEST_ID = re.compile(r' \(Request-ID: req-[0-9a-f-]+\)')
@@ -129,6 +135,124 @@ def test_database_that_is_not_ready(ironic, cli):
         ironic.execute('ALTER TABLE gone RENAME TO reservations')
     assert told.endswith('(HTTP 503)\n')
     assert told.count('\n') == 1
+
+
+# Without an answer
+
+
+@pytest.mark.parametrize(('args', 'option', 'show'), [
+    (['create'], '--instance-uuid', 'show'),
+    (['group', 'create', '--members', '2'], '--uuid', 'group show')])
+def test_interrupt_names_what_is_held(ironic, cli, fleet, args, option, show):
+    wanted = 'baremetal', 'reservation', *args, '--resource-class', CLASS
+    with ironic.engine.connect() as connection:
+        # The server waits for its turn to write.
+        connection.execute(sa.text('BEGIN IMMEDIATE'))
+        with real(ironic, '--debug', *wanted) as process:
+            for line in process.stderr:
+                if 'REQ: curl' in line and '-X POST' in line:
+                    break
+            process.send_signal(signal.SIGINT)
+            told = process.stderr.read()
+    assert process.returncode == 130
+    found = re.search(
+        r'^Without an answer it is not known what (?:instance|group) (.*) '
+        rf'holds; see "openstack baremetal reservation {show} \1"\.$', told,
+        re.MULTILINE)
+    # It is the one that the server has; and repeated, the answer is the same.
+    again = data(cli(*wanted[2:], option, found[1], '-f', 'json'))
+    assert data(cli(*show.split(), found[1], '-f', 'json')) == again
+    assert len(instances(ironic)) == (2 if args[0] == 'group' else 1)
+
+
+class Broken(http.server.BaseHTTPRequestHandler):
+    """An Ironic that hangs up on whoever posts something."""
+
+    def do_GET(self):
+        self.send_response(200)
+        for name in 'Minimum', 'Maximum':
+            self.send_header(f'X-OpenStack-Ironic-API-{name}-Version', '1.80')
+        self.end_headers()
+
+    def do_POST(self):
+        self.close_connection = True
+
+    def log_message(self, *args):
+        pass
+
+
+def test_lost_connection_names_what_may_be_held(cli):
+    instance = str(uuid.uuid4())
+    with http.server.HTTPServer(('127.0.0.1', 0), Broken) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        told = refused(cli(
+            'create', '--ram', '1', '--instance-uuid', instance,
+            OS_ENDPOINT=f'http://127.0.0.1:{server.server_port}'))
+        server.shutdown()
+    named, lost = told.splitlines()
+    assert f'what instance {instance} holds' in named
+    assert 'Connection aborted' in lost
+
+
+@pytest.mark.parametrize('args', [
+    'create --ram 1', 'list', f'show {UNKNOWN}', 'show node-1',
+    f'set {UNKNOWN} --no-expiry', f'delete {UNKNOWN} node-1', 'capacity',
+    'capacity list', 'host list', 'group create --ram 1 --members 2',
+    'group list', f'group show {UNKNOWN}', f'group delete {UNKNOWN} {UNKNOWN}',
+    'audit', 'move --from a --to b', 'create --ram 1 --dry-run'])
+def test_ironic_without_the_plugin(stock_ironic, args):
+    told = refused(command.run(
+        stock_ironic.url, 'baremetal', 'reservation', *args.split()))
+    assert told == (
+        f'There are no reservations at {stock_ironic.url}: Ironic there runs '
+        'without the API plugin of ironic-reservations.\n')
+
+
+# What is typed
+
+
+COMPLETION = r"""
+# A stand-in for that of the package bash-completion.
+_get_comp_words_by_ref() {
+  cur=${COMP_WORDS[COMP_CWORD]}
+  words=("${COMP_WORDS[@]}")
+}
+. "$1"
+COMP_WORDS=(openstack $2 "$3") COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+$(complete -p openstack | sed 's/.*-F \([^ ]*\) .*/\1/')
+echo ${COMPREPLY[@]}
+"""
+
+
+@pytest.fixture(scope='module')
+def completion(tmp_path_factory, ironic):
+    """The script in which bash completes, with what the command prints."""
+    path = tmp_path_factory.mktemp('bash') / 'complete'
+    path.write_text(subprocess.run(
+        ['openstack', 'complete'], check=True, text=True, timeout=60,
+        env=services.cli_environment(ironic.url),
+        stdout=subprocess.PIPE).stdout)
+    return path
+
+
+@pytest.mark.parametrize(('words', 'begun', 'completed'), [
+    ('baremetal', 'res', 'reservation'),
+    ('baremetal reservation', 'de', 'delete'),
+    ('baremetal reservation', 'g', 'group'),
+    ('baremetal reservation group', '', 'create delete list show'),
+    ('baremetal reservation host', '', 'list'),
+    ('baremetal reservation create', '--soft', '--soft-spread --soft-pack'),
+    ('baremetal reservation group create', '--me', '--members'),
+    ('baremetal reservation set', '--no', '--no-expiry'),
+    ('baremetal reservation capacity', '--no-c', '--no-cache'),
+    ('baremetal reservation capacity list', '--no-c', '--no-cache'),
+])
+def test_bash_completes(completion, words, begun, completed):
+    done = subprocess.run(
+        ['bash', '-c', COMPLETION, 'bash', str(completion), words, begun],
+        capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split()) == sorted(completed.split())
 
 
 def each(cli, commands):
