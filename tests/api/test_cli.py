@@ -5,7 +5,6 @@ import csv
 import io
 import json
 import re
-import uuid
 
 import pytest
 import yaml
@@ -185,7 +184,8 @@ def test_wrong_input(ironic, cli):
         (['group', 'show', UNKNOWN], f'No group {UNKNOWN} could be found.'),
         ([*wanted, '--spread', 'shard'],
          '--spread is the policy of a group: name it with --group'),
-        ([*wanted, '--group', UNKNOWN, '--pack', 'rack'], 'group.by: must be '),
+        ([*wanted, '--group', UNKNOWN, '--pack', 'rack'],
+         'group.by: must be '),
         ([*wanted, '--claim', UNKNOWN, '--dry-run'], 'claim: cannot be '),
         (['group', *wanted, '--members', '0'], 'members: must be at least 1'),
         (['list', '--sort', 'state'], 'sort_key: must be one of '),
@@ -327,9 +327,9 @@ group:pack=capability:rack eliminates 3. (HTTP 422)
 '''
     table, as_json = each(cli, [
         (*group, '--dry-run', *more) for more in ([], ['-f', 'json'])])
-    for line in ('| matching_nodes | 3  ', '| members        | 2 of 3 available ',
-                 '| domains        | a: 2  ', '|                | b: 1 ',
-                 '| profiles       | 3 free of 3: baremetal.racked, 4096 MiB, ',
+    for line in ('| matching_nodes | 3 ', '| members        | 2 of 3 ',
+                 '| domains        | a: 2 ', '|                | b: 1 ',
+                 '| profiles       | 3 free of 3: baremetal.racked, 4096 ',
                  '| 2 could be held in capability:rack a '):
         assert line in output(table)
     found = data(as_json)
