@@ -144,15 +144,18 @@ def find(cmd, ident):
     """Return the reservation of an instance or a node.
 
     :param ident: UUID of the instance, or UUID or name of the node.
-    :raises: CommandError when there is none.
+    :raises: exc.NotFound or CommandError when there is none.
     """
+    missing = exceptions.CommandError(
+        f'No reservation of node {ident} could be found.')
     if uuidutils.is_uuid_like(ident):
-        with contextlib.suppress(exc.NotFound):
+        try:
             return request(cmd, 'GET', path(PATH, ident))
+        except exc.NotFound as error:
+            missing = error
     for found in listed(cmd, 'reservations', {'node': ident}):
         return found
-    raise exceptions.CommandError(
-        f'No reservation of an instance or a node {ident} could be found.')
+    raise missing
 
 
 @contextlib.contextmanager
@@ -183,8 +186,8 @@ def look_up(cmd, service, kind, ident, **more):
     """
     try:
         proxy = getattr(cmd.app.client_manager.sdk_connection, service)
-        find = getattr(proxy, f'find_{kind}')
-        return find(ident, ignore_missing=False, **more)
+        return getattr(proxy, f'find_{kind}')(ident, ignore_missing=False,
+                                              **more)
     except (sdk_exc.SDKException, ksa_exc.ClientException) as error:
         raise exceptions.CommandError(
             f'Cannot look up {kind} "{ident}": {error}') from error

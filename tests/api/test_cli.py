@@ -172,11 +172,12 @@ def test_wrong_input(ironic, cli):
         ([*wanted, '--instance-uuid', 'x'],
          'instance_uuid: must be a UUID such as '),
         # Not another path of the API.
-        (['show', 'capacity'], 'No reservation of an instance or a node '
-                               'capacity could be found.'),
+        (['show', 'capacity'],
+         'No reservation of node capacity could be found.'),
         (['show', ''], 'node: must be at least 1 '),
-        (['show', UNKNOWN], 'No reservation of an instance or a node '
-                            f'{UNKNOWN} could be found.'),
+        (['show', UNKNOWN], f'No reservation of instance {UNKNOWN} could be '
+                            'found. (HTTP 404)'),
+        ([*wanted, '--claim', UNKNOWN], 'No reservation'),
         (['set', 'cli-0', '--no-expiry'], 'No reservation of '),
         (['set', 'cli-0'], 'Nothing to set: give --host, '),
         (['group', 'show', 'x'], '"x" is not a UUID'),
@@ -200,6 +201,12 @@ def test_wrong_input(ironic, cli):
                  strict=True)
              if not told.startswith(expected) or told.count('\n') != 1]
     assert not wrong
+
+
+def test_who_may_not_list_is_told_what_is_not_there(cli, policy):
+    policy({'baremetal:reservation:list': '!'})
+    assert refused(cli('group', 'show', UNKNOWN)).startswith(
+        f'No group {UNKNOWN} could be found.')
 
 
 def each(cli, commands):
@@ -513,8 +520,8 @@ def test_delete_several(ironic, held, cli):
         f'{each["node_name"]}\n' for each in held[1:3])
     unknown, in_use, nowhere = REQUEST_ID.sub(
         '', result.stderr).splitlines()
-    assert unknown == (f'{UNKNOWN}: No reservation of an instance or a node '
-                       f'{UNKNOWN} could be found.')
+    assert unknown == (f'{UNKNOWN}: No reservation of instance {UNKNOWN} '
+                       'could be found. (HTTP 404)')
     assert in_use.startswith(f'{active}: ')
     assert in_use.endswith('(HTTP 409)')
     assert nowhere.startswith('cli-9: No reservation ')

@@ -12,6 +12,8 @@ import pkgutil
 import re
 import shlex
 
+from keystoneauth1 import session as ks_session
+from keystoneauth1.identity import v3
 import openstack
 import pytest
 
@@ -59,14 +61,19 @@ def clouds(tmp_path_factory, nova, glance):
             (keystone.identity.create_project(
                 name='demo', domain_id=domain.id).id,
              keystone.identity.create_user(
-                name='ann', domain_id=domain.id).id) for domain in domains)
+                name='ann', domain_id=domain.id,
+                password=auth['password']).id) for domain in domains)
         yield {'OS_AUTH_TYPE': 'admin_token', 'OS_TOKEN':
                keystone.session.get_token(),
                'OS_COMPUTE_ENDPOINT_OVERRIDE': nova,
                'OS_IMAGE_ENDPOINT_OVERRIDE': glance,
                'OS_IDENTITY_ENDPOINT_OVERRIDE': auth['auth_url']}, {
             'flavor': flavor.id, 'image': image['id'], 'project': east[0],
-            'user': east[1], 'other': west[0], 'east': domains[0].id}
+            'user': east[1], 'other': west[0], 'east': domains[0].id,
+            # Of somebody who may nothing.
+            'token': ks_session.Session(v3.Password(
+                auth['auth_url'], user_id=east[1], unscoped=True,
+                password=auth['password'])).get_token()}
 
 
 @pytest.fixture(scope='module')
@@ -367,6 +374,31 @@ def test_option(ironic, clouds, world, args, expected):
     assert not result.stderr
     assert expected(result.stdout if prints else json.loads(result.stdout),
                     world, ironic) is not False
+
+
+@pytest.mark.parametrize(('args', 'told'), [
+    ('list --project demo', 'Cannot look up project "demo": More than one '),
+    ('list --project nobody', 'Cannot look up project "nobody": No '),
+    ('list --project demo --project-domain none',
+     'Cannot look up domain "none": No '),
+    ('create --ram 1 --user none', 'Cannot look up user "none": No '),
+])
+def test_what_cannot_be_looked_up(ironic, clouds, args, told):
+    environment, _ = clouds
+    result = command.run(ironic.url, 'baremetal', 'reservation',
+                         *args.split(), **environment)
+    assert (result.returncode, result.stdout) == (1, '')
+    assert result.stderr.startswith(told)
+    assert result.stderr.count('\n') == 1
+
+
+def test_who_may_not_look_up_gives_the_id(ironic, clouds, world):
+    environment, ids = clouds
+    listed = command.run(
+        ironic.url, 'baremetal', 'reservation', 'list', '--project',
+        ids['other'], '-f', 'value', '-c', 'Node',
+        **{**environment, 'OS_TOKEN': ids['token']})
+    assert (listed.stderr, listed.stdout) == ('', 'node-1\n')
 
 
 def parsers():
