@@ -45,13 +45,14 @@ def node(name, resource_class, memory_mb, cpus, local_gb, *traits,
 
 FLEET = [
     node('gold-1', 'baremetal.gold', 131072, 64, 2000, 'CUSTOM_NVME',
-         'HW_CPU_X86_VMX', shard='east', owner=TEAM_A),
+         'HW_CPU_X86_VMX', shard='east', owner=TEAM_A,
+         capabilities='boot_mode:uefi,rack:r1'),
     node('gold-2', 'baremetal.gold', 131072, 64, 2000, 'CUSTOM_NVME',
-         shard='east'),
+         shard='east', capabilities='boot_mode:uefi,rack:r1'),
     node('gold-3', 'baremetal.gold', 262144, 96, 4000, 'CUSTOM_NVME',
-         shard='west'),
+         shard='west', capabilities='boot_mode:uefi,rack:r2'),
     node('gold-4', 'baremetal.gold', 131072, 64, 2000, 'CUSTOM_NVME',
-         shard='east'),
+         shard='east', capabilities='boot_mode:uefi,rack:r1'),
     node('silver-1', 'baremetal.silver', 32768, 16, 480, shard='east'),
     node('silver-2', 'baremetal.silver', 65536, 32, 960, shard='east'),
     node('silver-3', 'baremetal.silver', 65536, 32, 960, 'CUSTOM_NVME',
@@ -170,7 +171,8 @@ class Show:
         self.environment = services.cli_environment(service.url)
 
     def run(self):
-        first, second, third, leased = (str(uuid.uuid4()) for _ in range(4))
+        first, second, third, leased, group = (
+            str(uuid.uuid4()) for _ in range(5))
         self.openstack('baremetal node list --fields name resource_class '
                        'traits owner lessee')
 
@@ -218,6 +220,16 @@ class Show:
             'baremetal reservation create --resource-class baremetal.gold '
             '--trait CUSTOM_NVME --trait CUSTOM_FPGA', status=1,
             says='3 could be held without trait:CUSTOM_FPGA=required')
+
+        say('Four machines in one rack, or none: no rack has as many')
+        pack = ('baremetal reservation group create --pack capability:rack '
+                '--resource-class baremetal.gold ')
+        self.openstack(f'{pack} --members 4', status=1,
+                       says='3 could be held in capability:rack r1')
+
+        say('Three of them, held at once and let go at once')
+        self.openstack(f'{pack} --members 3 --uuid {group}', says='r1')
+        self.openstack(f'baremetal reservation group delete {group}')
 
         say('A lease: nothing begins on the node, so it is free again')
         self.openstack(
