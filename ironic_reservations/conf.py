@@ -51,6 +51,19 @@ reservations_opts = [
     cfg.IntOpt(
         'max_members', default=256, min=1, mutable=True,
         help='The most reservations that a group may be given at once.'),
+    cfg.StrOpt(
+        'quota', default='none',
+        choices=[('none', 'A project may reserve all nodes that it owns or '
+                          'leases.'),
+                 ('unified_limits', 'It may reserve as many as the limits '
+                                    'baremetal_reservations and '
+                                    'baremetal_reservations:<class> in '
+                                    'Keystone say, which are read as '
+                                    '[oslo_limit] says.')],
+        mutable=True,
+        help='How many nodes callers may reserve who are bound to their '
+             'project. What others reserve for a project, such as compute '
+             'services, is counted, and not limited.'),
     cfg.IntOpt(
         'capacity_ttl', default=5, min=0, mutable=True,
         help='Seconds for which a process answers GET '

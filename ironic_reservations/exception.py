@@ -71,6 +71,28 @@ class NoMatchingNode(ReservationsError):
         self.members = members
 
 
+class QuotaExceeded(ReservationsError):
+    """The project has as many reservations as it may have.
+
+    :param resource: what is limited, as Keystone calls it.
+    :param limit: how many of it the project may have.
+    :param used: how many it has.
+    :param requested: how many more the request needs.
+    """
+
+    def __init__(self, resource, limit, used, requested):
+        super().__init__(
+            f'The quota of the project does not allow it: {resource} is '
+            f'limited to {limit}, {used} in use, {requested} requested.')
+        self.resource = resource
+        self.quota = {'resource': resource, 'limit': limit, 'used': used,
+                      'requested': requested}
+
+
+class LimitsNotKnown(ReservationsError):
+    """Keystone does not say how many nodes a project may reserve."""
+
+
 class DeadlineExceeded(ReservationsError):
     """Others were faster for as long as the request may take."""
 

@@ -53,19 +53,45 @@ def verdict(matcher, counted):
 
 
 @engine.retry
-def dry_run(matcher, group=None, members=None):
+def dry_run(matcher, limited, group=None, members=None):
     """The ``verdict`` on the fleet as it is now.
 
+    Where nothing but the quota is in the way it has ``quota``, what a request
+    that is no dry run would be refused with: see exception.QuotaExceeded.
+
+    :param limited: quota.Quota.
     :param group: membership.Wanted of which the node is to be a member, or
         None.
     :param members: how many new members the group is to have at once; None
         where it is but one more.
     """
     counted = fleet.fresh(matcher.spec.candidate_nodes)
-    if members is not None:
-        return verdict_on_group(matcher, counted, group, members)
-    return verdict(membership.Place(group).narrow(matcher, counted.profiles),
-                   counted)
+    limited.look()
+    if members is None:
+        matcher = membership.Place(group).narrow(matcher, counted.profiles)
+        found = verdict(limited.narrow(matcher), counted)
+        refused = not found['matching_nodes']
+    else:
+        found = verdict_on_group(matcher, counted, group, members)
+        refused = _limit_members(found, matcher, counted, limited, group)
+    if refused:
+        limited.refuse(matcher.matching(counted.profiles), members or 1)
+    return found | ({'quota': limited.refusal.quota} if limited.refusal
+                    else {})
+
+
+def _limit_members(found, matcher, counted, limited, group):
+    """Put into the verdict on a group how many members the quota allows.
+
+    :returns: whether these are too few where there are nodes enough.
+    """
+    members = found['members']
+    before = members['available']
+    members['available'] = min(before, limited.left(), placing.available(
+        group.policy, placing.rooms(
+            limited.narrow(matcher).matching(counted.profiles), group.by,
+            matcher.fit, limited.left)))
+    return members['available'] < members['wanted'] <= before
 
 
 def verdict_on_group(matcher, counted, group, members):

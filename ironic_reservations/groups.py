@@ -21,9 +21,11 @@ from ironic_reservations import events
 from ironic_reservations import exception
 from ironic_reservations import explanation
 from ironic_reservations import fleet
+from ironic_reservations import matching
 from ironic_reservations import membership
 from ironic_reservations import metrics
 from ironic_reservations import placing
+from ironic_reservations import quota
 from ironic_reservations import reservations
 from ironic_reservations import search
 from ironic_reservations.db import engine
@@ -66,6 +68,7 @@ class Request:
         request.
     :param owner: reservations.Owner.
     :param lease: seconds, or None for no end.
+    :param quota: quota.Quota, by which its members are limited.
     :param written: the ids of the groups that this request has written: see
         reservations.Request.
     """
@@ -75,6 +78,7 @@ class Request:
     asked: str
     owner: reservations.Owner
     lease: int | None
+    quota: 'quota.Quota' = dataclasses.field(default_factory=quota.Quota)
     written: set = dataclasses.field(default_factory=set)
 
 
@@ -86,8 +90,9 @@ def create(matcher, request):
     :param matcher: matching.Matcher that each node must satisfy.
     :param request: Request.
     :returns: the Group, and True when this call has made it.
-    :raises: NoMatchingNode; Conflict when there is another group of this
-        UUID, or a member holds a node already; DeadlineExceeded.
+    :raises: NoMatchingNode; QuotaExceeded when there were enough nodes;
+        Conflict when there is another group of this UUID, or a member holds
+        a node already; DeadlineExceeded.
     """
     group, created = _create(matcher, request)
     if created:
@@ -112,6 +117,7 @@ def _create(matcher, request):
         if held:
             return held, True
         engine.check_deadline()
+        request.quota.check_choice(matcher.spec)
         if not nodes:
             rooms = fresh and _rooms(matcher, counted, request)
             counted = _recount(matcher, request, in_vain,
@@ -119,7 +125,8 @@ def _create(matcher, request):
             # Whoever takes and gives back nodes while they are searched for
             # is no reason to say that there are none.
             alike = rooms == _rooms(matcher, counted, request)
-            fresh, in_vain = True, in_vain + 1 if alike else 0
+            fresh, in_vain = True, (in_vain + 1 if alike
+                                    or request.quota.refusal else 0)
 
 
 def _rooms(matcher, counted, request):
@@ -139,9 +146,10 @@ def _recount(matcher, request, in_vain, since):
     counted = fleet.fresh(matcher.spec.candidate_nodes, since)
     verdict = explanation.verdict_on_group(
         matcher, counted, request.wanted, len(request.instances))
+    refusal = request.quota.refusal
     if (verdict['members']['available'] < len(request.instances)
-            or in_vain >= reservations.IN_VAIN):
-        raise explanation.refusal(verdict, matcher.restricted_to)
+            or in_vain >= (1 if refusal else reservations.IN_VAIN)):
+        raise refusal or explanation.refusal(verdict, matcher.restricted_to)
     return counted
 
 
@@ -153,12 +161,14 @@ def _choose(matcher, counted, request, fresh):
     :returns: list of matching.Node; empty where there are not enough.
     """
     by, policy = request.wanted.by, request.wanted.policy
-    by_domain = collections.defaultdict(list)
+    matcher, left = request.quota.narrow(matcher), request.quota.left
+    by_domain, taken = collections.defaultdict(list), collections.Counter()
     for profile in matcher.matching(counted.profiles):
         by_domain[placing.domain(profile.node, by)].append(profile)
     plan = placing.plan(
         policy, placing.rooms(itertools.chain(*by_domain.values()), by,
-                              matcher.fit), len(request.instances)) or {}
+                              matcher.fit, left),
+        len(request.instances)) or {}
     chosen = []
     for where, members in plan.items():
         found = {}
@@ -166,8 +176,11 @@ def _choose(matcher, counted, request, fresh):
                 matcher, fleet.Fleet(tuple(by_domain[where])), fresh):
             # Where a statement reads more profiles than it can tell apart,
             # there are nodes of other domains among those that it finds.
-            if placing.domain(node, by) == where:
+            counts_as = matching.limited(node.resource_class)
+            if (placing.domain(node, by) == where and node.id not in found
+                    and taken[counts_as] < left(node.resource_class)):
                 found[node.id] = node
+                taken[counts_as] += 1
             if len(found) == members:
                 break
         else:
@@ -184,6 +197,7 @@ def _take(matcher, request, nodes, before):
     """
     try:
         with engine.transaction() as connection:
+            request.quota.enter(connection)
             rows = []
             for instance_uuid, node in zip(request.instances, nodes,
                                            strict=True):
@@ -205,12 +219,15 @@ def _take(matcher, request, nodes, before):
             connection.execute(queries.INSERT, rows)
             group = connection.execute(
                 queries.group(request.wanted.uuid)).one()
+            request.quota.check(connection, nodes)
         return _group(group, (
             reservations.made(node, id=None, **row, **request.wanted.shown())
             for node, row in zip(nodes, rows, strict=True)))
     except membership.Changed:
         metrics.conflict()
         LOG.debug('Group %s has changed', request.wanted.uuid)
+    except quota.Exceeded:
+        LOG.debug('%s', request.quota.refusal)
     except db_exc.DBDuplicateEntry:
         # Another has begun the group; or an instance holds a node already,
         # or a row whose node has moved on stands in the way.

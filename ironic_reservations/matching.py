@@ -25,6 +25,9 @@ CLAIMABLE, RESERVED, LOCKED = 'claimable', 'reserved', 'locked'
 REASONS = ('allocated', CLAIMABLE, RESERVED, 'maintenance', 'not available',
            'retired', 'power state unknown', 'child node', LOCKED)
 
+#: What the unified limits of Keystone call the reservations of a project.
+TOTAL = 'baremetal_reservations'
+
 _NUMBER = re.compile(r'\s*\d{1,18}(?:\.\d+)?(?:[eE][+-]?\d{1,2})?\s*',
                      re.ASCII)
 
@@ -185,6 +188,19 @@ def constraints(spec):
     return asked
 
 
+def limited(resource_class):
+    """What limits of a project a reservation of a node counts against.
+
+    :param resource_class: of the node, in any spelling, or None.
+    :returns: tuple of names, such as ``baremetal_reservations`` and
+        ``baremetal_reservations:CUSTOM_BAREMETAL_GOLD``.
+    """
+    if resource_class is None:
+        return (TOTAL,)
+    normalized = request_spec.normalize_resource_class(resource_class)
+    return (TOTAL, f'{TOTAL}:{normalized}')
+
+
 def has_class(resource_class, normalized):
     """Whether a node's class is the normalized one."""
     return (resource_class is not None and
@@ -225,6 +241,8 @@ class Matcher:
         may use all nodes.
     :param ownership: Ownership, for a caller who may use all nodes and wants
         but some; else None.
+    :param used_up: names of what the caller's project may have no more of:
+        see ``limited``.
     :param placing: placing.Placing where the node is to be one of a group
         that has a policy; else None.
     """
@@ -232,6 +250,7 @@ class Matcher:
     spec: request_spec.RequestSpec
     restricted_to: str | None = None
     ownership: Ownership | None = None
+    used_up: frozenset[str] = frozenset()
     placing: 'placing.Placing | None' = None
 
     @functools.cached_property
@@ -239,7 +258,9 @@ class Matcher:
         """See the function of that name."""
         return constraints(self.spec) + [
             (each.name, each.allows)
-            for each in (self.ownership, self.placing) if each is not None]
+            for each in (self.ownership, self.placing) if each is not None
+        ] + [(f'quota:{name}', lambda node, name=name: name not in limited(
+            node.resource_class)) for name in sorted(self.used_up)]
 
     @functools.cached_property
     def _capabilities(self):

@@ -10,6 +10,7 @@ import collections
 import dataclasses
 import functools
 import heapq
+import math
 import random
 
 from ironic_reservations import text
@@ -115,18 +116,23 @@ class Room:
     fit: tuple
 
 
-def rooms(profiles, by, fit):
+def rooms(profiles, by, fit, left=lambda resource_class: math.inf):
     """The Room of each domain that has any, as a dict.
 
     :param profiles: fleet.Profile of those nodes that match.
     :param fit: function of a matching.Node.
+    :param left: function of a resource class: how many more nodes of it may
+        be held.
     """
-    free, fits = collections.Counter(), {}
+    by_class, fits = collections.Counter(), {}
     for profile in profiles:
         if profile.available:
             where, fits_so = domain(profile.node, by), fit(profile.node)
-            free[where] += profile.available
+            by_class[where, profile.node.resource_class] += profile.available
             fits[where] = min(fits.get(where, fits_so), fits_so)
+    free = collections.Counter()
+    for (where, resource_class), number in by_class.items():
+        free[where] += min(number, left(resource_class))
     return {where: Room(free[where], fits[where]) for where in free}
 
 

@@ -25,6 +25,7 @@ from ironic_reservations import interval
 from ironic_reservations import matching
 from ironic_reservations import membership
 from ironic_reservations import metrics
+from ironic_reservations import quota
 from ironic_reservations import search
 from ironic_reservations.db import engine
 from ironic_reservations.db import functions
@@ -158,6 +159,7 @@ class Request:
     :param holder: when given, only while the owner's host is this holder's.
     :param group: membership.Wanted of which the reservation is to be a
         member, or None.
+    :param quota: quota.Quota, by which a new reservation is limited.
     :param written: the ids of the rows that it has written. Where the
         connection was lost at a COMMIT, nobody knows what became of it; a
         row with such an id is this request's own.
@@ -170,6 +172,7 @@ class Request:
     project_id: str | None = None
     holder: str | None = None
     group: membership.Wanted | None = None
+    quota: 'quota.Quota' = dataclasses.field(default_factory=quota.Quota)
     written: set = dataclasses.field(default_factory=set)
     moved: set = dataclasses.field(default_factory=set)
 
@@ -189,7 +192,8 @@ def hold(matcher, request):
     :raises: NoMatchingNode when the fleet, counted after the request came,
         has none; Conflict when the instance holds a node for something else,
         or its node has gone too far to be moved, or the group is another
-        one; PreconditionFailed when the host is not the holder's;
+        one; QuotaExceeded when nothing else is in the way of a new one;
+        PreconditionFailed when the host is not the holder's;
         DeadlineExceeded.
     """
     began = time.monotonic()
@@ -215,21 +219,24 @@ def _hold(matcher, request):
     fresh, in_vain = False, 0
     while answer is None:
         place = membership.Place(request.group, read_group)
-        placed = place.narrow(matcher, counted.profiles if counted else ())
+        placed = place.narrow(request.quota.narrow(matcher),
+                              counted.profiles if counted else ())
         held, tried = _take_best(placed, request, counted, fresh, place)
         # That the instance is not a new one is told by the unique keys, or
         # by a search that has found no node: so it is asked only here.
         answer = (held, True) if held else repeat(matcher, request)
         if answer is None:
             engine.check_deadline()
+            request.quota.check_choice(matcher.spec)
             if tried is None:
                 in_vain += fresh
-                counted = _recount(placed, in_vain, None if fresh else began)
+                counted = _recount(placed, in_vain, None if fresh else began,
+                                   request.quota)
                 fresh = True
     return answer
 
 
-def _recount(matcher, in_vain, since):
+def _recount(matcher, in_vain, since, limited):
     """Count the fleet, because a search has found no node.
 
     Only a count that is younger than the request may say that there is none,
@@ -240,14 +247,16 @@ def _recount(matcher, in_vain, since):
     :param in_vain: how many searches have gone by such counts and have found
         nothing at all.
     :param since: see fleet.fresh.
+    :param limited: the request's quota.Quota.
     :returns: fleet.Fleet that has matching nodes.
-    :raises: NoMatchingNode.
+    :raises: NoMatchingNode; QuotaExceeded where a node was passed over.
     """
     give_back_lapsed()
     counted = fleet.fresh(matcher.spec.candidate_nodes, since)
     verdict = explanation.verdict(matcher, counted)
     if not verdict['matching_nodes'] or in_vain >= IN_VAIN:
-        raise explanation.refusal(verdict, matcher.restricted_to)
+        raise limited.refusal or explanation.refusal(verdict,
+                                                     matcher.restricted_to)
     return counted
 
 
@@ -274,6 +283,9 @@ def _take_best(matcher, request, counted, fresh, place):
     except membership.Changed:
         metrics.conflict()
         LOG.debug('Group %s has changed', request.group.uuid)
+    except quota.Exceeded:
+        LOG.debug('Node %s is passed over: %s', node.uuid,
+                  request.quota.refusal)
     return None, node
 
 
@@ -282,9 +294,10 @@ def take(matcher, request, node, place):
 
     :param place: membership.Place, or what is like it.
     :returns: Reservation: what the guard has seen and what was written.
-    :raises: membership.Changed.
+    :raises: membership.Changed, quota.Exceeded.
     """
     with engine.transaction() as connection:
+        request.quota.enter(connection)
         updated = connection.execute(*queries.hold(
             node, matcher, request.instance_uuid, place.claimed_id))
         if not updated.rowcount:
@@ -299,6 +312,7 @@ def take(matcher, request, node, place):
         request.written.add(row_id)
         place.confirm(connection)
         hosts.fence(connection, request.owner.host, request.holder)
+        request.quota.check(connection, [node])
     return made(node, id=row_id, **values, **place.shown())
 
 

@@ -26,6 +26,7 @@ from ironic_reservations import groups
 from ironic_reservations import hosts
 from ironic_reservations import matching
 from ironic_reservations import membership
+from ironic_reservations import quota
 from ironic_reservations import request_spec
 from ironic_reservations import reservations
 from ironic_reservations.api import limits
@@ -282,10 +283,13 @@ class ReservationsController:
                 'claim', 'cannot be given beside group, or in a dry run')
         if dry_run:
             return wsme_json.tojson(types.DryRun, types.DryRun.present(
-                explanation.dry_run(matcher, group)))
+                explanation.dry_run(matcher, quota.of(restricted_to),
+                                    group)))
         request = reservations.Request(
             (body.get('instance_uuid') or uuidutils.generate_uuid()).lower(),
-            owner, lease, body.get('project_id'), holder, group)
+            owner, lease, body.get('project_id'), holder, group,
+            # What is claimed is counted already.
+            quota.of(restricted_to if claim is None else None))
         if claim is not None:
             return self._created(*claims.claim(
                 claim.lower(), matcher, request,
@@ -383,12 +387,13 @@ class GroupsController:
             instances = members
         if strutils.bool_from_string(query.get('dry_run', 'false')):
             return wsme_json.tojson(types.DryRun, types.DryRun.present(
-                explanation.dry_run(matcher, wanted, len(instances))))
+                explanation.dry_run(matcher, quota.of(restricted_to), wanted,
+                                    len(instances))))
         group, created = groups.create(matcher, groups.Request(
             wanted, tuple(instances), json.dumps(
                 {'members': members,
                  'request': json.loads(matcher.spec.canonical)},
-                sort_keys=True), owner, lease))
+                sort_keys=True), owner, lease, quota.of(restricted_to)))
         pecan.response.status = 201 if created else 200
         pecan.response.location = f'{_url()}/groups/{group.uuid}'
         return _present_group(group)

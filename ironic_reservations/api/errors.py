@@ -20,6 +20,7 @@ LOG = log.getLogger(__name__)
 STATUS = (
     (exception.InvalidInput, 400),
     (exception.NotAuthorized, 403),
+    (exception.QuotaExceeded, 403),
     (exception.NotFound, 404),
     (exception.NotAcceptable, 406),
     (exception.Conflict, 409),
@@ -27,6 +28,7 @@ STATUS = (
     (exception.BodyTooLarge, 413),
     (exception.UnsupportedMediaType, 415),
     (exception.NoMatchingNode, 422),
+    (exception.LimitsNotKnown, 503),
     (exception.DeadlineExceeded, 503),
     (exception.DatabaseNotReady, 503),
     (db_exc.DBConnectionError, 503),
@@ -70,6 +72,8 @@ def present(error):
         more['explanation'] = error.explanation
         if error.members:
             more['members'] = error.members
+    if isinstance(error, exception.QuotaExceeded):
+        more['quota'] = error.quota
     response = envelope(status, message, **more)
     if status == 503 or getattr(error, 'retry', False):
         response.retry_after = _RETRY_AFTER[status]

@@ -173,6 +173,8 @@ class DryRun(wtypes.Base):
     # Of a group that is to be held at once.
     members = Json()
     domains = Json()
+    # Where nothing else is in the way.
+    quota = Json()
 
     @classmethod
     def present(cls, verdict):

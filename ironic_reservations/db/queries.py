@@ -19,6 +19,7 @@ node_history = models.node_history
 node_traits = models.node_traits
 reservations = models.reservations
 groups = models.groups
+_projects = models.projects
 _hosts = models.host_leases
 
 #: What matching reads of a node, by the names of ``matching.Node``: what
@@ -674,6 +675,28 @@ def as_read(group):
     :param group: groups.Group, or a row of ``EMPTY_GROUPS``.
     """
     return {'group_id': group.id, 'as_read': group.generation}
+
+
+# Quotas
+
+_OF_PROJECT = sa.bindparam('of_project', type_=sa.String)
+
+#: Write the row of a project, or touch none.
+#:
+#: UPDATE reservations_projects SET serial = serial + 1
+#: WHERE project_id = :of_project
+WRITE_PROJECT = sa.update(_projects).where(
+    _projects.c.project_id == _OF_PROJECT
+).values(serial=_projects.c.serial + 1)
+
+#: The row of a project that has none.
+NEW_PROJECT = sa.insert(_projects).values(project_id=_OF_PROJECT, serial=0)
+
+#: How many reservations of a project count, by resource class.
+USED = sa.select(nodes.c.resource_class, sa.func.count()).join_from(
+    reservations, nodes, CARRIED).where(
+        equal(reservations.c.project_id, _OF_PROJECT), LIVE
+).group_by(nodes.c.resource_class)
 
 
 # The leases of compute hosts

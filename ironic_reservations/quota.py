@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many nodes a project may reserve, by the unified limits of Keystone.
+
+The limits are read before a transaction begins, because Keystone may be slow.
+What a project has is counted inside of it, at its end, after the row of the
+project was written at its beginning: so transactions for one project follow
+each other, on the members of a Galera cluster as well, where that row is
+certified, and the last one of them has counted what all others have held.
+"""
+
+import collections
+import dataclasses
+import functools
+import math
+
+from oslo_log import log
+
+from ironic_reservations import conf
+from ironic_reservations import exception
+from ironic_reservations import matching
+from ironic_reservations.db import engine
+from ironic_reservations.db import queries
+
+LOG = log.getLogger(__name__)
+
+#: The value of ``[reservations] quota`` with which there are limits.
+UNIFIED_LIMITS = 'unified_limits'
+
+#: Seconds for which one answer of Keystone is waited for, unless
+#: ``[oslo_limit] timeout`` says it.
+_TIMEOUT = 10
+
+
+class Exceeded(Exception):
+    """With what a transaction has written, a project would have too much."""
+
+
+class Quota:
+    """The limits of a project, and how far one request has come to them.
+
+    :param project_id: None where the request is not limited. Nothing then
+        costs anything.
+    :param limits: dict of the names of resources (see matching.limited)
+        and of how many the project may have, less than 0 for any number. Of
+        a class that is not named only the total is limited; if that is not
+        named, it is 0, as for every user of oslo.limit.
+    """
+
+    def __init__(self, project_id=None, limits=None):
+        self._project_id = project_id
+        self._limits = ({} if project_id is None
+                        else {matching.TOTAL: 0, **limits})
+        # What the project had when it was counted last.
+        self._used = collections.Counter()
+        self._used_up = frozenset()
+        #: The exception.QuotaExceeded with which a request ends that nothing
+        #: else is in the way of; None while the quota is not either.
+        self.refusal = None
+
+    def enter(self, connection):
+        """Wait for others who hold nodes for the project.
+
+        It is the first statement of a transaction, so that nobody waits for
+        a node meanwhile.
+        """
+        if self._project_id is None:
+            return
+        project = {'of_project': self._project_id}
+        if not connection.execute(queries.WRITE_PROJECT, project).rowcount:
+            connection.execute(queries.NEW_PROJECT, project)
+
+    def check(self, connection, nodes):
+        """Let a transaction go through only within the limits.
+
+        It is the last statement of it: the database then shows it what was
+        committed until now, and nothing that it writes afterwards could have
+        been changed by others since.
+
+        :param nodes: list of matching.Node, which the transaction has held.
+        :raises: Exceeded, to be raised through the transaction.
+        """
+        if self._project_id is None:
+            return
+        requested = collections.Counter(
+            resource for node in nodes
+            for resource in matching.limited(node.resource_class))
+        used = self._count(connection.execute(queries.USED, {
+            'of_project': self._project_id}))
+        used.subtract(requested)
+        self._see(used)
+        if self._judge(requested):
+            raise Exceeded()
+
+    def look(self):
+        """Count what the project has, for a dry run."""
+        if self._project_id is not None:
+            self._see(self._count(engine.rows(queries.USED, {
+                'of_project': self._project_id})))
+
+    def refuse(self, profiles, wanted):
+        """Say why there is too little room for free nodes that match.
+
+        :param profiles: fleet.Profile of all nodes that match.
+        :param wanted: how many nodes are wanted.
+        """
+        free = collections.Counter()
+        for profile in profiles:
+            free[profile.node.resource_class] += profile.available
+        for resource_class, number in (+free).most_common():
+            if self._judge(dict(zip(matching.limited(resource_class),
+                                    (wanted, min(wanted, number))))):
+                break
+
+    @staticmethod
+    def _count(rows):
+        used = collections.Counter()
+        for resource_class, number in rows:
+            for resource in matching.limited(resource_class):
+                used[resource] += number
+        return used
+
+    def _see(self, used):
+        self._used = used
+        # What was used up stays so for this request, lest it try for ever.
+        self._used_up |= {resource for resource in self._limits
+                          if self._left(resource) <= 0}
+
+    def _left(self, resource):
+        """How many more the project may have of a resource."""
+        limit = self._limits.get(resource, -1)
+        return limit - self._used[resource] if limit >= 0 else math.inf
+
+    def _judge(self, requested):
+        """Whether so much more would exceed a limit, the total or another.
+
+        :param requested: dict of resources and numbers.
+        """
+        for resource, number in sorted(requested.items()):
+            if number > self._left(resource):
+                self.refusal = exception.QuotaExceeded(
+                    resource, self._limits[resource], self._used[resource],
+                    number)
+                return True
+        return False
+
+    def narrow(self, matcher):
+        """The Matcher that passes over what there is no room for."""
+        if not self._used_up:
+            return matcher
+        return dataclasses.replace(matcher, used_up=self._used_up)
+
+    def left(self, resource_class=None):
+        """How many more nodes of a class the project may have, or of any."""
+        return min(map(self._left, matching.limited(resource_class)))
+
+    def check_choice(self, spec):
+        """Raise if nodes of other classes cannot be taken instead.
+
+        :raises: QuotaExceeded.
+        """
+        if self.refusal and self.refusal.resource in (
+                matching.limited(spec.resource_class)):
+            raise self.refusal
+
+
+def of(project_id):
+    """The quota of a request, with the limits as they are now.
+
+    :param project_id: the project to which the caller is bound; None for a
+        caller who is not, such as a compute service.
+    :returns: Quota.
+    :raises: LimitsNotKnown.
+    """
+    if not project_id or conf.CONF.reservations.quota != UNIFIED_LIMITS:
+        return Quota()
+    try:
+        of_project = _enforcer().get_project_limits(project_id, None)
+        return Quota(project_id, {**registered(), **dict(of_project)})
+    except exception.LimitsNotKnown:
+        raise
+    except Exception as error:
+        raise _not_known(error)
+
+
+def registered():
+    """The limits of projects for which there is no other.
+
+    :returns: dict of resources and numbers.
+    :raises: LimitsNotKnown.
+    """
+    try:
+        return dict(_enforcer().get_registered_limits(None))
+    except Exception as error:
+        # There are those of oslo.limit, of openstacksdk and keystoneauth,
+        # ValueError where no endpoint is found, and NotImplementedError.
+        raise _not_known(error)
+
+
+def _not_known(error):
+    LOG.error("The limits of projects cannot be read from Keystone, as "
+              '[oslo_limit] says: %(kind)s: %(error)s',
+              {'kind': type(error).__name__, 'error': error})
+    return exception.LimitsNotKnown(
+        'The limits of the project cannot be read at the moment; try again.')
+
+
+@functools.cache
+def _enforcer():
+    """What reads limits; it has found our endpoint in Keystone."""
+    # openstacksdk is large, and most have no use for it here.
+    from oslo_limit import limit
+
+    conf.CONF.set_default('timeout', _TIMEOUT, group='oslo_limit')
+    return limit.Enforcer(lambda project_id, resources: {}, cache=False)
