@@ -50,8 +50,9 @@ class Quota:
         self._project_id = project_id
         self._limits = ({} if project_id is None
                         else {matching.TOTAL: 0, **limits})
-        # What the project had when it was counted last.
-        self._used = collections.Counter()
+        # What the project had when it was counted last; None before. A
+        # request that succeeds at once needs no other count than its own.
+        self._used = None
         self._used_up = frozenset()
         #: The exception.QuotaExceeded with which a request ends that nothing
         #: else is in the way of; None while the quota is not either.
@@ -150,7 +151,12 @@ class Quota:
         return dataclasses.replace(matcher, used_up=self._used_up)
 
     def left(self, resource_class=None):
-        """How many more nodes of a class the project may have, or of any."""
+        """How many more nodes of a class the project may have, or of any.
+
+        As many as there are, as long as it was not counted what it has.
+        """
+        if self._used is None:
+            return math.inf
         return min(map(self._left, matching.limited(resource_class)))
 
     def check_choice(self, spec):
@@ -173,41 +179,40 @@ def of(project_id):
     """
     if not project_id or conf.CONF.reservations.quota != UNIFIED_LIMITS:
         return Quota()
-    try:
-        of_project = _enforcer().get_project_limits(project_id, None)
-        return Quota(project_id, {**registered(), **dict(of_project)})
-    except exception.LimitsNotKnown:
-        raise
-    except Exception as error:
-        raise _not_known(error)
+    return Quota(project_id, {**registered(), **_read(
+        lambda enforcer: enforcer.get_project_limits(project_id, None))})
 
 
 def registered():
-    """The limits of projects for which there is no other.
+    """The limits of projects for which there are no others.
 
     :returns: dict of resources and numbers.
     :raises: LimitsNotKnown.
     """
+    return _read(lambda enforcer: enforcer.get_registered_limits(None))
+
+
+def _read(limits):
     try:
-        return dict(_enforcer().get_registered_limits(None))
+        return dict(limits(_enforcer()))
     except Exception as error:
-        # There are those of oslo.limit, of openstacksdk and keystoneauth,
-        # ValueError where no endpoint is found, and NotImplementedError.
-        raise _not_known(error)
-
-
-def _not_known(error):
-    LOG.error("The limits of projects cannot be read from Keystone, as "
-              '[oslo_limit] says: %(kind)s: %(error)s',
-              {'kind': type(error).__name__, 'error': error})
-    return exception.LimitsNotKnown(
-        'The limits of the project cannot be read at the moment; try again.')
+        # These are exceptions of oslo.limit, openstacksdk and keystoneauth,
+        # and of Python itself where there is no such endpoint or model.
+        LOG.error('The limits of projects cannot be read from Keystone in '
+                  'the way that [oslo_limit] says: %(kind)s: %(error)s',
+                  {'kind': type(error).__name__, 'error': error})
+        raise exception.LimitsNotKnown(
+            'The limits of the project cannot be read at the moment.'
+        ) from error
 
 
 @functools.cache
 def _enforcer():
-    """What reads limits; it has found our endpoint in Keystone."""
-    # openstacksdk is large, and most have no use for it here.
+    """What reads the limits of our endpoint, which it has looked up.
+
+    It keeps no limit: a new one is to be heeded at once.
+    """
+    # It brings openstacksdk, which is large, and is not needed otherwise.
     from oslo_limit import limit
 
     conf.CONF.set_default('timeout', _TIMEOUT, group='oslo_limit')

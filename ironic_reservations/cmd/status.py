@@ -16,7 +16,9 @@ from ironic_reservations import cmd
 from ironic_reservations import conf
 from ironic_reservations import context
 from ironic_reservations import exception
+from ironic_reservations import matching
 from ironic_reservations import policy
+from ironic_reservations import quota
 from ironic_reservations.cmd import dbsync
 from ironic_reservations.db import engine
 from ironic_reservations.db import functions
@@ -131,6 +133,25 @@ class Checks(upgradecheck.UpgradeCommands):
             + ', '.join(unknown))
             if unknown else upgradecheck.Result(upgradecheck.Code.SUCCESS))
 
+    def _quota(self):
+        """Check that the limits of projects can be read, if there are any."""
+        if conf.CONF.reservations.quota != quota.UNIFIED_LIMITS:
+            return upgradecheck.Result(upgradecheck.Code.SUCCESS)
+        try:
+            registered = quota.registered()
+        except exception.LimitsNotKnown as error:
+            return upgradecheck.Result(
+                upgradecheck.Code.FAILURE,
+                f'{error.__cause__ or error}; nobody who is bound to a '
+                f'project can reserve a node: see [oslo_limit]')
+        if matching.TOTAL in registered:
+            return upgradecheck.Result(upgradecheck.Code.SUCCESS)
+        return upgradecheck.Result(
+            upgradecheck.Code.WARNING,
+            f'Keystone has no registered limit {matching.TOTAL} of our '
+            f'service and region: nobody who is bound to a project can '
+            f'reserve a node')
+
     def _service_role(self):
         """Check that compute services may hold a node for a server."""
         service = context.RequestContext(
@@ -157,6 +178,7 @@ class Checks(upgradecheck.UpgradeCommands):
                        ('Clocks', _clocks),
                        ('Policy rules', _policy_names),
                        ('Service role', _service_role),
+                       ('Quota', _quota),
                        ('API plugin', _middleware))
 
 

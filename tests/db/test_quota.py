@@ -4,9 +4,11 @@
 What Keystone says of it is given here; see tests.functional.test_quota.
 """
 
+import functools
 import json
 import uuid
 
+from oslo_db import exception as db_exc
 import pytest
 import sqlalchemy as sa
 
@@ -121,12 +123,14 @@ def test_all_classes_are_used_up(nodes):
 
 
 def test_class_is_compared_as_placement_names_it(fleet, nodes):
-    fleet.add(*({'owner': A, 'resource_class': name}
-                for name in ('baremetal.gold', 'BareMetal-gold')))
-    limits = {TOTAL: 9, f'{TOTAL}:CUSTOM_BAREMETAL_GOLD': 1}
+    fleet.add(*({'owner': A, 'resource_class': name} for name in (
+        'baremetal.gold', 'BareMetal-gold') for _ in range(3)))
+    resource = f'{TOTAL}:CUSTOM_BAREMETAL_GOLD'
+    assert refused(create, {TOTAL: 9, resource: 3}, 4) == (resource, 3, 0, 4)
+    limits = {TOTAL: 9, resource: 1}
     hold(limits)
-    assert refused(hold, limits)[1:] == (1, 1, 1)
-    assert refused(create, limits, 2)[1:] == (1, 1, 2)
+    assert refused(hold, limits) == (resource, 1, 1, 1)
+    assert refused(create, limits, 2) == (resource, 1, 1, 2)
 
 
 def test_node_without_a_class(fleet, nodes):
@@ -161,17 +165,11 @@ def test_repeat_is_not_counted(fleet, nodes):
 
 def test_lost_commit_is_not_counted_twice(fleet, nodes):
     nodes(gold=2)
-    for call in (hold, create):
+    for call in (hold, functools.partial(create, members=1)):
         number = len(fleet.held) + 1
-        with fleet.commit_fails(conftest_lost(), after=True):
-            args = (1,) if call is create else ()
-            call({TOTAL: number}, *args)
+        with fleet.commit_fails(db_exc.DBConnectionError(), after=True):
+            call({TOTAL: number})
         assert len(fleet.held) == number
-
-
-def conftest_lost():
-    from oslo_db import exception as db_exc
-    return db_exc.DBConnectionError()
 
 
 def test_what_counts(fleet, nodes):
@@ -217,10 +215,7 @@ def test_claim_needs_no_room(fleet, nodes):
         row.instance_uuid, matcher(), reservations.Request(
             str(uuid.uuid4()), reservations.Owner(project_id=A)),
         lambda reservation: None)
-    assert created
-    assert refused(create, {TOTAL: 1}, 1) if fleet.add(
-        {'owner': A}) else None
-    assert len(fleet.held) == 1
+    assert created and [*fleet.held.values()] == [claimed.instance_uuid]
 
 
 def test_one_at_a_time(fleet, nodes):
