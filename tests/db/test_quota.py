@@ -4,8 +4,10 @@
 What Keystone says of it is given here; see tests.functional.test_quota.
 """
 
+import concurrent.futures
 import functools
 import json
+import time
 import uuid
 
 from oslo_db import exception as db_exc
@@ -306,6 +308,23 @@ def test_dry_run_of_a_group(fleet, nodes, limits, members, available, told):
     assert found['members'] == {'wanted': members, 'available': available}
     assert tuple(found.get('quota', {}).values()) == (told or ())
     assert fleet.held == {}
+
+
+def test_those_who_hold_at_once_follow_each_other(fleet, nodes):
+    nodes(gold=2, silver=1)
+    hold({TOTAL: 2})
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        later = []
+
+        def begin():
+            later.append(executor.submit(refused, hold, {TOTAL: 2},
+                                         resource_class='silver'))
+            time.sleep(0.5)
+
+        with fleet.before('SELECT nodes.resource_class, count', begin):
+            hold({TOTAL: 2})
+        assert later[0].result() == (TOTAL, 2, 2, 1)
+    assert len(fleet.held) == 2
 
 
 def test_nothing_is_asked_without_a_quota(fleet, nodes):

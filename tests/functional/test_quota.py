@@ -8,7 +8,6 @@ import collections
 import concurrent.futures
 import configparser
 import contextlib
-import itertools
 import multiprocessing
 import socket
 import subprocess
@@ -31,7 +30,7 @@ OURS = service.OURS
 TOTAL = 'baremetal_reservations'
 GOLD = f'{TOTAL}:CUSTOM_GOLD'
 REGION = 'RegionOne'
-CLIENTS = 8
+CLIENTS, ROUNDS = 8, 20
 
 
 class Keystone:
@@ -284,7 +283,7 @@ def test_limits_cannot_be_read(request, ironic, keystone, start, nodes,
             answers.check(response, 503)
             assert response.headers['Retry-After']
             assert time.monotonic() - began < 8
-        assert caller.status(path=f'{OURS}?dry_run=true') == 503
+        answers.check(caller.post(path=f'{OURS}?dry_run=true'), 503)
         assert ironic.state() == before
         # Those do not need them.
         assert caller.status('compute') == 201
@@ -340,6 +339,22 @@ def post_until_refused(url, token, bodies):
     return statuses
 
 
+def post_in_rounds(url, token, rounds):
+    """POST once in each round, all at once; the statuses."""
+    http = service.Http(url)
+    http.headers['X-Auth-Token'] = token
+    statuses = []
+    for _ in range(rounds):
+        _barrier.wait(120)
+        response = http.post(OURS, json={'memory_mb': 1})
+        statuses.append(response.status_code)
+        _barrier.wait(120)
+        if response.status_code == 201:
+            instance_uuid = response.json()['instance_uuid']
+            assert http.delete(f'{OURS}/{instance_uuid}').status_code == 204
+    return statuses
+
+
 @pytest.fixture(scope='module')
 def clients():
     context = multiprocessing.get_context('spawn')
@@ -354,12 +369,20 @@ GOLD_ONE = (OURS, {'resource_class': 'gold'})
 THREE = (f'{OURS}/groups', {'members': 3, 'request': {'memory_mb': 1}})
 
 
+def test_race_for_the_last_one(keystone, limited, clients):
+    keystone.register({TOTAL: 1})
+    token = keystone.token('a')
+    jobs = [clients.submit(post_in_rounds, limited.url, token, ROUNDS)
+            for _ in range(CLIENTS)]
+    for statuses in zip(*(job.result() for job in jobs), strict=True):
+        assert sorted(statuses) == [201] + [403] * (CLIENTS - 1)
+
+
 @pytest.mark.parametrize('limits, bodies, gold, silver', [
-    ({TOTAL: 11}, [ONE], None, None),
     ({TOTAL: 11}, [THREE, ONE], None, None),
     ({TOTAL: 11, GOLD: 5}, [THREE, ONE], 5, 6),
     ({TOTAL: 99, GOLD: 5}, [GOLD_ONE], 5, 0),
-], ids=['singles', 'groups', 'classes', 'class'])
+], ids=['groups', 'classes', 'class'])
 def test_race_ends_at_the_limit(ironic, keystone, limited, clients, limits,
                                 bodies, gold, silver):
     keystone.register(limits)
