@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from ironic_reservations import conf
+from ironic_reservations import exception
 from ironic_reservations import matching
 from ironic_reservations import policy
 from ironic_reservations import request_spec
@@ -82,6 +83,8 @@ EXPLANATION = paths({'explanation': [matching.Matcher(
     request_spec.RequestSpec.from_dict({'memory_mb': 0, 'shard': 'a'})
 ).explain([(matching.Node(id=1, uuid='a'), None, 1)])]})
 
+QUOTA = paths({'quota': [exception.QuotaExceeded('', 0, 0, 0).quota]})
+
 COLLECTION = '/v1/reservations'
 ONE = '/v1/reservations/{instance_uuid}'
 CAPACITY = '/v1/reservations/capacity'
@@ -121,7 +124,7 @@ def test_what_a_new_group_takes():
 
 
 @pytest.mark.parametrize(('method', 'path', 'given'), [
-    ('POST', COLLECTION, {*types.FIELDS, *EXPLANATION,
+    ('POST', COLLECTION, {*types.FIELDS, *EXPLANATION, *QUOTA,
                           *attributes(types.DryRun) - OF_GROUPS}),
     ('POST', GROUPS, attributes(types.Group) | paths({
         'members': [{'wanted': 8, 'available': 5}],
@@ -220,8 +223,12 @@ def test_samples_are_what_is_taken_and_given():
 
     refused = SAMPLES['reservation-create-no-match.json']
     assert paths({'explanation': [refused['explanation']]}) == EXPLANATION
+    over_quota = SAMPLES['reservation-create-quota.json']
+    assert paths({'quota': [over_quota['quota']]}) == QUOTA
+    assert str(exception.QuotaExceeded(**over_quota['quota'])) in (
+        over_quota['error_message'])
     dry_run = SAMPLES['reservation-create-dry-run-response.json']
-    assert dry_run.keys() == attributes(types.DryRun) - OF_GROUPS
+    assert dry_run.keys() == attributes(types.DryRun) - OF_GROUPS - {'quota'}
     capacity = SAMPLES['reservation-capacity-response.json']
     for profile in (*dry_run['profiles'], *capacity['capacity']):
         assert profile.keys() == attributes(types.Profile)
