@@ -108,8 +108,9 @@ class Quota:
         for profile in profiles:
             free[profile.node.resource_class] += profile.available
         for resource_class, number in (+free).most_common():
-            if self._judge(dict(zip(matching.limited(resource_class),
-                                    (wanted, min(wanted, number))))):
+            total, *of_class = matching.limited(resource_class)
+            if self._judge({total: wanted, **dict.fromkeys(
+                    of_class, min(wanted, number))}):
                 break
 
     @staticmethod
