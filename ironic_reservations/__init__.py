@@ -21,6 +21,7 @@ A request comes down this list:
 ``membership``         how a reservation becomes a member of a group
 ``groups``             all members at once or none; shown and released as one
 ``claims``             a reservation that no host has passes to an instance
+``quota``              how many nodes a project may reserve
 ``hosts``              which process is a compute host
 ``search``             which nodes to try: profiles by fit, then their shelves
 ``shelf``              nodes of a profile that were read and not given out
@@ -40,5 +41,6 @@ that there is none.
 What outlasts a request is never believed: the count of the fleet (``fleet``),
 the nodes on a shelf, and that it was empty a moment ago (``shelf``), when
 leases were looked for (``interval``), and what was parsed or compiled once
-(``functools`` caches of pure functions).
+(``functools`` caches of pure functions, and the endpoint in Keystone whose
+limits ``quota`` reads anew for each request).
 """
