@@ -146,10 +146,10 @@ def _recount(matcher, request, in_vain, since):
     counted = fleet.fresh(matcher.spec.candidate_nodes, since)
     verdict = explanation.verdict_on_group(
         matcher, counted, request.wanted, len(request.instances))
-    refusal = request.quota.refusal
     if (verdict['members']['available'] < len(request.instances)
-            or in_vain >= (1 if refusal else reservations.IN_VAIN)):
-        raise refusal or explanation.refusal(verdict, matcher.restricted_to)
+            or in_vain >= reservations.IN_VAIN):
+        raise request.quota.refusal or explanation.refusal(
+            verdict, matcher.restricted_to)
     return counted
 
 

@@ -167,7 +167,7 @@ def test_repeat_is_not_counted(fleet, nodes):
 
 def test_lost_commit_is_not_counted_twice(fleet, nodes):
     nodes(gold=2)
-    for call in (hold, functools.partial(create, members=1)):
+    for call in hold, create_one:
         number = len(fleet.held) + 1
         with fleet.commit_fails(db_exc.DBConnectionError(), after=True):
             call({TOTAL: number})
@@ -183,7 +183,8 @@ def test_what_counts(fleet, nodes):
     fleet.execute(sa.update(models.reservations).where(
         models.reservations.c.expires_at.is_not(None)).values(
             expires_at=sa.text("'2020-01-01 00:00:00.000000'")))
-    fleet.stale(project_id=A)
+    fleet.stale(project_id=A, node_id=fleet.node(maintenance=True))
+    assert dry_run({TOTAL: 2})['quota']['used'] == 2
     fleet.node(resource_class='gold', instance_uuid=str(uuid.uuid4()))
     assert refused(hold, {TOTAL: 2}) == (TOTAL, 2, 2, 1)
     [adopted] = [each for each in fleet.carried.values()
@@ -264,6 +265,12 @@ def test_group_is_spread_over_classes(nodes):
         'gold', 'gold', 'silver']
 
 
+def test_spread_leaves_out_a_domain_of_what_is_used_up(nodes):
+    nodes(gold=1)
+    nodes(bronze=0, silver=1, racks=('r2', 'r3'))
+    assert create({TOTAL: 9, GOLD: 0}, 2, 'spread')[0] == ['silver'] * 2
+
+
 def test_pack_goes_where_it_may(nodes):
     nodes(gold=3)
     nodes(silver=4, racks=('r2',))
@@ -310,21 +317,38 @@ def test_dry_run_of_a_group(fleet, nodes, limits, members, available, told):
     assert fleet.held == {}
 
 
-def test_those_who_hold_at_once_follow_each_other(fleet, nodes):
+create_one = functools.partial(create, members=1)
+
+
+@pytest.mark.parametrize('first', [hold, create_one], ids=['one', 'group'])
+@pytest.mark.parametrize('second', [hold, create_one], ids=['one', 'group'])
+def test_those_who_hold_at_once_follow_each_other(fleet, nodes, first,
+                                                  second):
     nodes(gold=2, silver=1)
     hold({TOTAL: 2})
     with concurrent.futures.ThreadPoolExecutor(1) as executor:
         later = []
 
         def begin():
-            later.append(executor.submit(refused, hold, {TOTAL: 2},
+            later.append(executor.submit(refused, second, {TOTAL: 2},
                                          resource_class='silver'))
             time.sleep(0.5)
 
         with fleet.before('SELECT nodes.resource_class, count', begin):
-            hold({TOTAL: 2})
+            first({TOTAL: 2})
         assert later[0].result() == (TOTAL, 2, 2, 1)
     assert len(fleet.held) == 2
+
+
+@pytest.mark.parametrize('call', [hold, create_one], ids=['one', 'group'])
+def test_fleet_is_not_counted_for_a_refusal(nodes, fleet, call):
+    nodes(gold=1, silver=1)
+    for limits, body in (({TOTAL: 0}, {}), ({TOTAL: 9, GOLD: 0}, {
+            'resource_class': 'gold'})):
+        with fleet.statements('fact_resource_class') as found:
+            refused(call, limits, **body)
+        # To search by it; a process has a count for that already.
+        assert len(found) == 1
 
 
 def test_nothing_is_asked_without_a_quota(fleet, nodes):
@@ -338,6 +362,7 @@ def test_row_of_the_project_is_written_first(fleet, nodes):
     """Before anything that another waits for, and before what is counted."""
     nodes(gold=3)
     hold({TOTAL: 3})
+    assert fleet.execute(sa.select(models.projects)) == [(A, 0)]
     with fleet.statements() as found:
         hold({TOTAL: 3})
     writes = [text.split()[:2] for text in found

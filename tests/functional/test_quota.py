@@ -265,11 +265,12 @@ def silent():
 
 
 @pytest.mark.parametrize('wrong', [
-    {'auth_url': 'http://127.0.0.1:1/v3'}, {'password': 'wrong'},
-    {'endpoint_region_name': 'elsewhere'}, 'silent',
-    # Who may not read the endpoints.
-    {'username': 'b', 'system_scope': '', 'project_name': 'b',
-     'project_domain_id': 'default'}])
+    {'auth_url': 'http://127.0.0.1:1/v3'}, 'silent',
+    *(pytest.param(wrong, marks=pytest.mark.long) for wrong in (
+        {'password': 'wrong'}, {'endpoint_region_name': 'elsewhere'},
+        # Who may not read the endpoints.
+        {'username': 'b', 'system_scope': '', 'project_name': 'b',
+         'project_domain_id': 'default'}))])
 def test_limits_cannot_be_read(request, ironic, keystone, start, nodes,
                                wrong):
     if wrong == 'silent':
@@ -380,10 +381,12 @@ def test_race_for_the_last_one(keystone, limited, clients):
 
 
 @pytest.mark.parametrize('limits, bodies, gold, silver', [
-    ({TOTAL: 11}, [THREE, ONE], None, None),
     ({TOTAL: 11, GOLD: 5}, [THREE, ONE], 5, 6),
-    ({TOTAL: 99, GOLD: 5}, [GOLD_ONE], 5, 0),
-], ids=['groups', 'classes', 'class'])
+    pytest.param({TOTAL: 11}, [THREE, ONE], None, None,
+                 marks=pytest.mark.long),
+    pytest.param({TOTAL: 99, GOLD: 5}, [GOLD_ONE], 5, 0,
+                 marks=pytest.mark.long),
+], ids=['classes', 'groups', 'class'])
 def test_race_ends_at_the_limit(ironic, keystone, limited, clients, limits,
                                 bodies, gold, silver):
     keystone.register(limits)
