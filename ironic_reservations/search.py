@@ -94,7 +94,7 @@ def _turns(matcher, fleet):
     # Equally good ones come in random order, or every process would want the
     # same nodes.
     in_order = random.sample(list(fits), len(fits))
-    in_order.sort(key=fits.get)
+    in_order.sort(key=lambda profile: (fits[profile], not profile.free))
     for has_free, profiles in itertools.groupby(
             in_order, key=lambda profile: profile.free > 0):
         if not has_free:
@@ -103,7 +103,10 @@ def _turns(matcher, fleet):
         for _, equals in itertools.groupby(profiles, key=fits.get):
             equals = list(equals)
             for failed in ((False, True) if _avoid_failed() else (None,)):
-                for profile in equals:
+                # Where each rack is a profile of its own there are many
+                # equals. A page of each would serve one request only.
+                for profile in sorted(equals, key=lambda each:
+                                      not shelf.in_stock(each, failed)):
                     yield [profile], failed
 
 

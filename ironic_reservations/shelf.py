@@ -40,6 +40,11 @@ class Shelf:
         self._empty_until = -float('inf')
 
     @property
+    def in_stock(self):
+        """Whether a node lies on it, so that none need be read."""
+        return bool(self._nodes)
+
+    @property
     def empty(self):
         """Whether a look in vain is so young that another will not help."""
         return not self._nodes and time.monotonic() < self._empty_until
@@ -97,3 +102,10 @@ def of(profile, failed=None):
         shelves[failed] = Shelf(profile.first, profile.last,
                                 few=profile.free <= PAGE)
     return shelves[failed]
+
+
+def in_stock(profile, failed=None):
+    """Whether there is such a shelf of a profile already, with a node on it.
+    """
+    shelves = _shelves.get(profile, {})
+    return failed in shelves and shelves[failed].in_stock

@@ -258,6 +258,33 @@ def test_page_serves_several_holds(fleet, go_by):
     assert len(fleet.held) == 2 * shelf.PAGE
 
 
+def in_racks(racks, size):
+    """Nodes in racks, each of which is a profile of its own."""
+    return [sized(1024, capabilities=f'rack:r{number % racks}')
+            for number in range(racks * size)]
+
+
+def test_page_of_a_rack_serves_several_holds(fleet, go_by):
+    """Which of the racks they come from is all the same to them."""
+    fleet.add(*in_racks(9, shelf.PAGE))
+    go_by(fleets.count())
+    with fleet.statements('SELECT nodes') as reads:
+        for _ in range(shelf.PAGE):
+            fleet.hold()
+    assert len(reads) <= 2
+
+
+def test_racks_that_were_used_up_are_not_looked_at(fleet, go_by):
+    ids = fleet.add(*in_racks(12, 2))
+    for node_id in ids:
+        if node_id % 12 != ids[3] % 12:
+            fleet.edit(node_id, maintenance=True)
+    go_by(fleets.count())
+    with fleet.statements('SELECT nodes') as reads:
+        assert fleet.hold()[0].node_id in ids[3::12]
+    assert len(reads) == 1
+
+
 def test_hold_of_what_lies_on_the_shelf_takes_three_statements(fleet, go_by,
                                                                monkeypatch):
     """UPDATE, INSERT and COMMIT: what no hold can do without.
