@@ -6,8 +6,11 @@ it, and ``ironic-reservations-exporter`` adds them. Without it nothing is
 counted and nothing is imported.
 """
 
-import functools
+import atexit
+import collections
 import os
+import threading
+import time
 
 from oslo_log import log
 
@@ -16,25 +19,35 @@ LOG = log.getLogger(__name__)
 #: The environment variable of prometheus_client.
 VARIABLE = 'PROMETHEUS_MULTIPROC_DIR'
 
-#: Kinds of requests. A client may send any word as its method.
+#: Seconds after which an event is in the files.
+DELAY = 0.1
+
+#: So many events are not kept for later.
+MANY = 1000
+
+#: Methods that are told apart: a client may send any word.
 METHODS = ('GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS')
-OTHER = 'other'
 
 #: Seconds, from what a hold takes to the deadline and beyond.
 BUCKETS = (.0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30)
 
 # None while nothing is counted.
-_counters = None
+_book = None
 
 
-class _Counters:
-    """The counters of this process and of those that it forks."""
+class _Book:
+    """Writes down the events of this process, from a thread of its own.
+
+    To write one takes ten times as long right after a request, whose code and
+    data have filled the processor's caches, as it takes right after another.
+    So a request only notes what has happened.
+    """
 
     def __init__(self, causes):
         # Whoever needs no metrics need not wait for the import.
         import prometheus_client as client
 
-        # The folder is read by the exporter: no registry is asked.
+        # No registry, because the exporter reads the files.
         self.requests = client.Counter(
             'ironic_reservations_requests_total',
             'Requests that were answered, by method and status',
@@ -54,6 +67,41 @@ class _Counters:
             'ironic_reservations_hold_seconds',
             'Seconds that it took to hold a node', buckets=BUCKETS,
             registry=None)
+        self._noted = collections.deque()
+        self._beginning = threading.Lock()
+
+    def note(self, write, *args):
+        """Have a function of this book write something down soon."""
+        self._noted.append((write, args))
+        # The first event of a worker, because threads do not survive a fork.
+        if self._beginning.acquire(blocking=False):
+            atexit.register(self._write_all)
+            threading.Thread(target=self._write, daemon=True).start()
+        if len(self._noted) >= MANY:
+            self._write_all()
+
+    def _write(self):
+        while _book is self:
+            time.sleep(DELAY)
+            self._write_all()
+
+    def _write_all(self):
+        try:
+            while self._noted:
+                write, args = self._noted.popleft()
+                write(*args)
+        except IndexError:
+            pass  # Another thread has written the last one.
+        except (OSError, ValueError) as error:
+            # A new worker finds the folder gone, for example.
+            _give_up(error)
+
+    def request(self, method, status):
+        self.requests.labels(method if method in METHODS else 'other',
+                             status or 'none').inc()
+
+    def refusal(self, cause):
+        self.refusals.labels(cause).inc()
 
 
 def begin(causes):
@@ -61,64 +109,50 @@ def begin(causes):
 
     :param causes: all that a request may be refused for.
     """
-    global _counters
+    global _book
     folder = os.environ.get(VARIABLE)
-    if folder and _counters is None:
+    if folder and _book is None:
         try:
             os.makedirs(folder, exist_ok=True)
-            _counters = _Counters(causes)
+            _book = _Book(causes)
         except (OSError, ValueError) as error:
             _give_up(error)
 
 
 def _give_up(error):
-    """Go on without: to count is no reason to fail a request."""
-    global _counters
-    _counters = None
+    """Go on without: that something cannot be counted hinders nothing."""
+    global _book
+    _book = None
     LOG.error('Nothing is counted for Prometheus by process %(pid)s: '
               '%(error)s', {'pid': os.getpid(), 'error': error})
 
 
-def _counting(function):
-    """Do nothing where nothing is counted."""
-    @functools.wraps(function)
-    def wrapper(*args):
-        if _counters is not None:
-            try:
-                function(*args)
-            except (OSError, ValueError) as error:
-                # A worker finds its folder gone, for example.
-                _give_up(error)
-    return wrapper
-
-
-@_counting
 def request(method, status):
     """A request was answered.
 
     :param method: as the client has sent it.
     :param status: text; None if the connection broke before.
     """
-    _counters.requests.labels(
-        method if method in METHODS else OTHER, status or 'none').inc()
+    if book := _book:
+        book.note(book.request, method, status)
 
 
-@_counting
 def refusal(cause):
     """A request was told that there is no node.
 
     :param cause: one of ``causes``.
     """
-    _counters.refusals.labels(cause).inc()
+    if book := _book:
+        book.note(book.refusal, cause)
 
 
-@_counting
 def conflict():
     """Something is done again, because another request was faster."""
-    _counters.conflicts.inc()
+    if book := _book:
+        book.note(book.conflicts.inc)
 
 
-@_counting
 def held(seconds):
     """A node was held."""
-    _counters.holds.observe(seconds)
+    if book := _book:
+        book.note(book.holds.observe, seconds)
