@@ -64,10 +64,11 @@ class Http:
         return text and json.loads(text)
 
 
-def holding(port, kinds, check, keep=True):
+def holding(port, kinds, check, keep=True, **headers):
     """A client that holds nodes, and checks that they are what it wanted.
 
     :param keep: else each is released before the next is held.
+    :param headers: more of them.
     """
     def client(seed):
         connection, requests = Http(port), fleet.requests(kinds, seed)
@@ -75,7 +76,7 @@ def holding(port, kinds, check, keep=True):
             request = next(requests)
             began = time.perf_counter()
             answer = connection.request('POST', '/v1/reservations', 201,
-                                        request)
+                                        request, **headers)
             taken = time.perf_counter() - began
             check(request, answer)
             if not keep:
@@ -84,23 +85,6 @@ def holding(port, kinds, check, keep=True):
                 # After an answer without a body uWSGI's router closes it.
                 connection = Http(port)
             yield taken
-    return client
-
-
-def comparing(ports, kinds, check):
-    """A client that has two applications hold, in turn.
-
-    :returns: what ``run`` takes, whose result is by how much longer the
-        second one takes. Nothing else meets both in the same state of the
-        machine.
-    """
-    def client(seed):
-        both = [holding(port, kinds, check)(seed + place)
-                for place, port in enumerate(ports)]
-        while True:
-            order = random.sample((0, 1), 2)
-            taken = {each: next(both[each]) for each in order}
-            yield taken[1] - taken[0]
     return client
 
 

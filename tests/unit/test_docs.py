@@ -13,6 +13,7 @@ import yaml
 
 from ironic_reservations import conf
 from ironic_reservations import exception
+from ironic_reservations import explanation
 from ironic_reservations import matching
 from ironic_reservations import policy
 from ironic_reservations import request_spec
@@ -22,6 +23,7 @@ from ironic_reservations.api import schema
 from ironic_reservations.api import types
 from ironic_reservations.api import version
 from ironic_reservations.cmd import dbsync
+from ironic_reservations.cmd import exporter
 from ironic_reservations.cmd import manage
 from ironic_reservations.cmd import status
 from ironic_reservations.osc import audit
@@ -310,6 +312,7 @@ def test_kinds_of_the_audit():
 
 @pytest.mark.parametrize(('program', 'names'), [
     ('ironic-reservations-dbsync', dbsync.COMMANDS),
+    ('ironic-reservations-exporter', []),
     ('ironic-reservations-manage', manage.COMMANDS),
     ('ironic-reservations-status',
      [name for name, _ in status.Checks._upgrade_checks]),
@@ -319,6 +322,19 @@ def test_commands_of_the_api_hosts(program, names):
     assert heading in PAGES['cli']
     section = re.split(r'\n=+\n', PAGES['cli'].partition(heading)[2])[0]
     assert re.findall(r'^``(.*)``$', section, re.MULTILINE) == [*names]
+
+
+@pytest.mark.parametrize('word', [*exporter.NODE_STATES,
+                                  *explanation.CAUSES])
+def test_words_of_the_metrics(word):
+    assert f'``{word}``' in ' '.join(PAGES['metrics'].split())
+
+
+@pytest.mark.parametrize('opt', exporter.OPTIONS, ids=lambda opt: opt.name)
+def test_options_of_the_exporter(opt):
+    assert opt.help
+    assert f'``--{opt.name}``' in PAGES['metrics']
+    assert f'--{opt.name} {opt.default}' in PAGES['cli']
 
 
 def test_links_of_the_readme():
