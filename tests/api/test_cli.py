@@ -203,12 +203,6 @@ def test_wrong_input(ironic, cli):
     assert not wrong
 
 
-def test_who_may_not_list_is_told_what_is_not_there(cli, policy):
-    policy({'baremetal:reservation:list': '!'})
-    assert refused(cli('group', 'show', UNKNOWN)).startswith(
-        f'No group {UNKNOWN} could be found.')
-
-
 def each(cli, commands):
     return [cli(*args) for args in commands]
 

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who may do what, with the tokens of every kind of caller."""
 
+import uuid
 
 import pytest
 
+from tests import command
 from tests import personas
 from tests.functional import answers
 
@@ -136,6 +138,18 @@ def test_policy_forbids_to_create(cloud, policy):
         cloud.get(persona, OURS)
     policy({})
     cloud.hold('a-member')
+
+
+def test_command_of_who_may_not_list(cloud, policy):
+    policy({'baremetal:reservation:list': '!'})
+    caller = cloud.callers['a-member']
+    unknown = str(uuid.uuid4())
+    result = command.run(
+        caller.url, 'baremetal', 'reservation', 'group', 'show', unknown,
+        OS_AUTH_TYPE='admin_token', OS_TOKEN=caller.headers['X-Auth-Token'])
+    assert result.returncode == 1
+    # And not that there are no reservations at all.
+    assert result.stderr.startswith(f'No group {unknown} could be found.')
 
 
 def test_policy_gives_a_project_more(cloud, policy):
