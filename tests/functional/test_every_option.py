@@ -51,7 +51,7 @@ def clouds(tmp_path_factory, nova, glance):
         flavor = services.connect(nova, 'compute').create_flavor(
             name='bm.options', ram=2048, vcpus=4, disk=20)
         image = services.connect(glance, 'image').post(
-            '/images', json={'name': 'debian', 'min_ram': 512}).json()
+            '/images', json={'name': 'ubuntu', 'min_ram': 512}).json()
         keystone = openstack.connect(
             load_envvars=False, load_yaml_config=False,
             auth={**auth, 'system_scope': 'all'})
@@ -255,7 +255,7 @@ HOLD = [
     ('--flavor bm.options', spec(
         memory_mb=2048, vcpus=4, root_gb=20, name='bm.options',
         flavorid='%(flavor)s')),
-    ('--image debian', spec(image={'id': '%(image)s', 'min_ram': 512})),
+    ('--image ubuntu', spec(image={'id': '%(image)s', 'min_ram': 512})),
 ]
 
 RACK = 'capability:rack'
