@@ -11,7 +11,6 @@ import collections
 import dataclasses
 import datetime
 import functools
-import itertools
 import time
 
 from oslo_db import exception as db_exc
@@ -163,11 +162,11 @@ def _choose(matcher, counted, request, fresh):
     by, policy = request.wanted.by, request.wanted.policy
     matcher, left = request.quota.narrow(matcher), request.quota.left
     by_domain, taken = collections.defaultdict(list), collections.Counter()
-    for profile in matcher.matching(counted.profiles):
+    matches = matcher.matching(counted.profiles)
+    for profile in matches:
         by_domain[placing.domain(profile.node, by)].append(profile)
     plan = placing.plan(
-        policy, placing.rooms(itertools.chain(*by_domain.values()), by,
-                              matcher.fit, left),
+        policy, placing.rooms(matches, by, matcher.fit, left),
         len(request.instances)) or {}
     chosen = []
     for where, members in plan.items():

@@ -136,9 +136,8 @@ class Place:
             return matcher
         members = self.group.domains if self._has_members() else {}
         room = {}
-        if wanted.policy in (placing.PACK, placing.SOFT_PACK):
-            room = {domain: found.free for domain, found in placing.rooms(
-                matcher.matching(profiles), wanted.by, matcher.fit).items()}
+        if placing.asks_for_room(wanted.policy, members):
+            room = placing.free(matcher.matching(profiles), wanted.by)
         return dataclasses.replace(matcher, placing=placing.Placing(
             wanted.policy, wanted.by, tuple(members.items()), room))
 

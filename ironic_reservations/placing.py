@@ -116,24 +116,45 @@ class Room:
     fit: tuple
 
 
-def rooms(profiles, by, fit, left=lambda resource_class: math.inf):
-    """The Room of each domain that has any, as a dict.
+def asks_for_room(policy, members):
+    """Whether it matters to a policy where there is room for more members.
+
+    :param members: what has members already, by domain.
+    """
+    return policy == SOFT_PACK or policy == PACK and not members
+
+
+def free(profiles, by, left=lambda resource_class: math.inf):
+    """How many nodes could be held in each domain that has any: a Counter.
 
     :param profiles: fleet.Profile of those nodes that match.
-    :param fit: function of a matching.Node.
     :param left: function of a resource class: how many more nodes of it may
         be held.
     """
-    by_class, fits = collections.Counter(), {}
+    by_class, found = collections.Counter(), collections.Counter()
+    for profile in profiles:
+        if profile.available:
+            by_class[domain(profile.node, by),
+                     profile.node.resource_class] += profile.available
+    for (where, resource_class), number in by_class.items():
+        found[where] += min(number, left(resource_class))
+    return found
+
+
+def rooms(profiles, by, fit, left=lambda resource_class: math.inf):
+    """The Room of each domain that has any, as a dict.
+
+    :param profiles: list of fleet.Profile of those nodes that match.
+    :param fit: function of a matching.Node.
+    :param left: see ``free``.
+    """
+    fits = {}
     for profile in profiles:
         if profile.available:
             where, fits_so = domain(profile.node, by), fit(profile.node)
-            by_class[where, profile.node.resource_class] += profile.available
             fits[where] = min(fits.get(where, fits_so), fits_so)
-    free = collections.Counter()
-    for (where, resource_class), number in by_class.items():
-        free[where] += min(number, left(resource_class))
-    return {where: Room(free[where], fits[where]) for where in free}
+    return {where: Room(number, fits[where])
+            for where, number in free(profiles, by, left).items()}
 
 
 def available(policy, by_domain):
