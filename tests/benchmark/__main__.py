@@ -3,26 +3,35 @@
 
     make bench
     make bench ARGS="--nodes 1000 10000 --rounds 3"
+    make bench ARGS="--steps groups --nodes 1000 100000 --without-peers"
 
 A private MariaDB at default durability; our application alone under uWSGI
 with two workers for each core, all of them warm; clients on kept-alive
 connections. Every answer is checked. The fleets take turns, and each figure is
 the median of the rounds. "Floor" is the guarded UPDATE of a hold, an INSERT
 and a COMMIT by raw PyMySQL, in the same round on the same database; "bare
-floor" finds the node by its id alone. Milliseconds are those of one client,
+floor" finds the node by its id alone. "Racks" are fleets in which a capability
+names each node's rack, 40 nodes of one kind, enrolled one rack after the other
+or in no order. Milliseconds are those of one client,
 rates and processor times (CPU-ms a call) those of eight.
 """
 
 import argparse
 import collections
 import contextlib
+import itertools
 import logging
 import os
 import pathlib
 import random
 import statistics
+<<<<<<< HEAD
 import tempfile
+=======
+import time
+>>>>>>> 347d446 (Measure groups, and fleets of thousands of racks)
 from unittest import mock
+import uuid
 
 import psutil
 from rich import console
@@ -38,6 +47,17 @@ from tools import services
 LARGE = 20000
 
 
+#: What is measured of each fleet, and of those with racks.
+STEPS = ('few', 'many', 'used_up', 'none', 'capacity', 'taken', 'groups')
+OF_RACKS = ('few', 'none', 'capacity', 'groups')
+
+GROUPS = ('eight holds', 'group of 8, soft-pack', 'group of 8, spread',
+          'group of 64, soft-pack', 'eight holds in a group, soft-pack',
+          'eight holds in a group, spread')
+
+#: How often several holds are compared with one group, in each round.
+PAIRS = 8
+
 #: What requests leave to the next ones; see ``without``.
 STATES = ('shelves', 'rest', 'passing', 'sharing')
 
@@ -50,6 +70,7 @@ class Measures:
 
     :param tell: function of a figure's name and the figure.
     :param without: one of ``STATES`` that the application goes without.
+<<<<<<< HEAD
     :param counters: the folder in which it counts for Prometheus, where it
         is asked to; see ``counted``.
     """
@@ -58,6 +79,14 @@ class Measures:
                  counters=''):
         self.size, self._url = size, ironic.database_url
         self._check, self._tell = fleet.checker(size), tell
+=======
+    :param racks: one of ``fleet.RACKS`` where the fleet has such; else None.
+    """
+
+    def __init__(self, size, ironic, processes, tell, without='', racks=None):
+        self.size, self.racks, self._url = size, racks, ironic.database_url
+        self._check, self._tell = fleet.checker(size, racks), tell
+>>>>>>> 347d446 (Measure groups, and fleets of thousands of racks)
         self._conf_file, self._processes = ironic.conf_file, processes
         self._without, self._counters = without, counters
         self._port = self._process = None
@@ -108,7 +137,8 @@ class Measures:
     def free_all(self):
         self._sql('UPDATE nodes SET instance_uuid = NULL '
                   'WHERE instance_uuid IS NOT NULL',
-                  'DELETE FROM reservations')
+                  'DELETE FROM reservations',
+                  'DELETE FROM reservations_groups')
 
     def _run(self, client, times, number=1):
         result = clients.run(client, times, number)
@@ -134,7 +164,7 @@ class Measures:
     def few(self, floor=True):
         """One client."""
         times = min(100, self.size // 10)
-        if floor:
+        if floor and not self.racks:
             self._tell('bare floor', self._run(
                 clients.bare(self._url, guarded=False), times).median)
             self._tell('floor',
@@ -208,6 +238,43 @@ class Measures:
         self._tell('hold, best fit used up',
                    self._run(self._holding([smallest]), 100).median)
 
+    def groups(self):
+        """Several at once, against one after the other: pairs, one client."""
+        taken = collections.defaultdict(list)
+        request = clients.Http(self._port).request
+        policies = ['soft-pack', 'spread'] if self.racks else ['soft-pack']
+        by = f'capability:{"rack" if self.racks else "gpus"}'
+
+        def timed(path='', **body):
+            began = time.perf_counter()
+            request('POST', f'/v1/reservations{path}', 201, body)
+            return (time.perf_counter() - began) * 1000
+
+        for _ in range(PAIRS):
+            asked = {'resource_class': random.choice(fleet.PROFILES)[0]}
+
+            def hold_all(members, policy, asked=asked):
+                taken[f'group of {members}, {policy}'].append(timed(
+                    '/groups', members=members, policy=policy, by=by,
+                    request=asked))
+
+            taken['eight holds'].append(sum(
+                timed(**asked) for _ in range(8)))
+            for policy in policies:
+                hold_all(8, policy)
+                group = {'uuid': str(uuid.uuid4()), 'policy': policy,
+                         'by': by}
+                taken[f'eight holds in a group, {policy}'].append(sum(
+                    timed(**asked, group=group) for _ in range(8)))
+            self.free_all()
+            hold_all(64, policies[0])
+            self.free_all()
+        for name, figures in taken.items():
+            self._tell(name, statistics.median(figures))
+            self._tell(f'{name}: eight holds', statistics.median(
+                figure / holds for figure, holds in zip(
+                    figures, taken['eight holds'], strict=True)))
+
     def none(self):
         """No node matches."""
         request = clients.Http(self._port).request
@@ -251,6 +318,8 @@ def main():
                         default=[1000, 10000, 100000])
     parser.add_argument('--rounds', type=int, default=4)
     parser.add_argument('--workers', type=int, default=2 * os.cpu_count())
+    parser.add_argument('--steps', nargs='+', choices=STEPS, default=STEPS,
+                        help='what to measure (default: all)')
     parser.add_argument('--without-peers', action='store_true',
                         help='not Ironic and the list of nodes, which take '
                              'most of the time')
@@ -263,7 +332,7 @@ def main():
     logging.getLogger('pifpaf').setLevel('ERROR')
     found = measure(args)
     show(args.nodes, found)
-    if len(args.nodes) > 1:
+    if len(args.nodes) > 1 and args.steps is STEPS:
         from tests.benchmark import draw
         draw.draw(args.draw, args.nodes, found)
         console.Console().print(f'drawn: {args.draw}')
@@ -282,11 +351,13 @@ def measure(args):
             return tell
 
         served = []
-        for size in args.nodes:
+        # Those with racks first: what follows the fleets is of the last.
+        for size, racks in itertools.product(args.nodes,
+                                             (*fleet.RACKS, None)):
             ironic = stack.enter_context(fleet.ironic(
                 server, size, lambda steps, size=size: bar.track(
-                    steps, description=f'enrolling {size:,} nodes')))
-            if not args.without_peers:
+                    steps, description=f'enrolling {size:,} nodes'), racks))
+            if not (args.without_peers or racks):
                 task = bar.add_task(f'Ironic with {size:,} nodes', total=None)
                 for name, figure in peers.measure(
                         ironic, 1 if size > LARGE else 3):
@@ -300,9 +371,9 @@ def measure(args):
                     'UPDATE nodes SET instance_uuid = NULL, '
                     'allocation_id = NULL, reservation = NULL')
                 connection.commit()
-            served.append(serve(stack, size, ironic, args.workers,
-                                tells(size)))
-        steps = ('few', 'many', 'used_up', 'none', 'capacity', 'taken')
+            served.append(serve(
+                stack, size, ironic, args.workers,
+                tells(size, racks and f', {racks} racks' or ''), '', racks))
         other = None
         try:
             import MySQLdb  # noqa: F401
@@ -312,13 +383,16 @@ def measure(args):
             other, _ = serve(
                 stack, size, with_mysqlclient(ironic), args.workers,
                 tells(size, ', mysqlclient'))
-        work = [(step, each) for _ in range(args.rounds) for step in steps
-                for each, _ in random.sample(served, len(served))]
+        work = [(step, each) for _ in range(args.rounds)
+                for step in args.steps
+                for each, _ in random.sample(served, len(served))
+                if step in OF_RACKS or not each.racks]
         for step, each in bar.track(work, description='rounds'):
             getattr(each, step)()
-            if other and step in ('few', 'many') and each.size == size:
+            if other and step in ('few', 'many') and each is served[-1][0]:
                 getattr(other, step)(floor=False)
         for each, process in served:
+<<<<<<< HEAD
             tells(each.size)('worker memory', peers.peak_memory(process.pid))
         with tempfile.TemporaryDirectory() as counters:
             measures = Measures(size, ironic, 1, tells(size),
@@ -327,6 +401,12 @@ def measure(args):
                 for _ in range(10 * args.rounds):
                     measures.counted()
         for state in STATES:
+=======
+            if not each.racks:
+                tells(each.size)('worker memory',
+                                 peers.peak_memory(process.pid))
+        for state in STATES if args.steps is STEPS else ():
+>>>>>>> 347d446 (Measure groups, and fleets of thousands of racks)
             measures = Measures(size, ironic, args.workers,
                                 tells(size, f', without {state}'), state)
             with measures.serving():
@@ -387,6 +467,20 @@ def show(sizes, found):
                 ('hold, mix', 2), ('hold, best fit used up', 2),
                 ('hold rate', 0), ('hold, CPU of workers', 2),
                 ('hold, CPU of MariaDB', 2))])
+    fleets = ['', *(f', {racks} racks' for racks in fleet.RACKS)]
+    print_table('groups, one client: ms', [
+        (f'{name}{which}', 1, lambda name: (name, ''))
+        for which in fleets for name in GROUPS])
+    print_table('groups: times eight holds, of pairs', [
+        (f'{name}: eight holds{which}', 2, lambda name: (name, ''))
+        for which in fleets for name in GROUPS[1:]])
+    print_table('racks (times the fleet without): ms', [
+        (f'{name}{which}', 1,
+         lambda name: (name, name.partition(', ordered')[0].partition(
+             ', scattered')[0]))
+        for name in ('hold, mix', 'hold, class given', 'hold, sizes alone',
+                     '422 and why', 'capacity, counted')
+        for which in fleets])
     print_table('Ironic itself (times ours)', [
         ('allocation', 0, lambda name: (name, 'hold, mix')),
         ('allocation rate', 2, lambda name: (name, '')),
@@ -395,6 +489,7 @@ def show(sizes, found):
         ('worker memory', 0, lambda name: (name, ''))])
     goals = table.Table('', 'measured', 'wanted')
     small, large = min(sizes), max(sizes)
+<<<<<<< HEAD
     for name, figure, wanted in (
             ('hold, times the floor, one client',
              found['hold, mix', large] / found['floor', large], 'at most 4'),
@@ -418,6 +513,32 @@ def show(sizes, found):
              found['422 and why', large] / found['smallest scan', large],
              'at most 4')):
         goals.add_row(name, f'{figure:.2f}', wanted)
+=======
+    for title, above, below, wanted in (
+            ('hold, times the floor, one client', 'hold, mix', 'floor', 4),
+            ('floor, times the holds, eight clients', 'floor rate',
+             'hold rate', 4),
+            ('sizes alone, times class given', 'hold, sizes alone',
+             'hold, class given', 3),
+            ('99.9 % taken, times class given', 'hold, 99.9 % taken',
+             'hold, class given', 2),
+            ('422, times the smallest scan', '422 and why', 'smallest scan',
+             4)):
+        if {(above, large), (below, large)} <= found.keys():
+            figure = found[above, large] / found[below, large]
+            goals.add_row(title, f'{figure:.2f}', f'at most {wanted}')
+    given = 'hold, class given'
+    if (given, large) in found:
+        goals.add_row(
+            f'class given, times that at {small:,} nodes',
+            f'{found[given, large] / found[given, small]:.2f}', 'at most 1.2')
+    for name, wanted in (('group of 8, soft-pack', 1.5),
+                         ('eight holds in a group, soft-pack', 1.3)):
+        if (name, large) in found:
+            goals.add_row(f'{name}, times eight holds',
+                          f'{found[f"{name}: eight holds", large]:.2f}',
+                          f'at most {wanted}')
+>>>>>>> 347d446 (Measure groups, and fleets of thousands of racks)
     goals.title = f'at {large:,} nodes'
     console.Console().print(goals)
 

@@ -126,7 +126,8 @@ def bare(url, guarded=True):
             # Each of the clients has nodes of its own.
             cursor.execute(
                 'SELECT id, uuid, name, resource_class, properties, '
-                'conductor_group, shard FROM nodes WHERE id %% %s = %s '
+                'conductor_group, shard, owner, lessee FROM nodes '
+                'WHERE id %% %s = %s '
                 'ORDER BY RAND() LIMIT 1000', (MANY, seed % MANY))
             for update, insert in [*map(statements, cursor.fetchall())]:
                 began = time.perf_counter()

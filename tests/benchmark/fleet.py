@@ -20,6 +20,10 @@ from tools import services
 
 CLASSES = 10
 
+#: The nodes of a rack are enrolled one after the other, or those of all racks
+#: in no order.
+RACKS = ORDERED, SCATTERED = 'ordered', 'scattered'
+
 _pick = random.Random(1)
 
 #: Resource class, properties and traits of each profile.
@@ -43,10 +47,13 @@ _IRONIC = {'conductor': {'automated_clean': 'false',
 
 
 @contextlib.contextmanager
-def ironic(server, size, track=iter):
+def ironic(server, size, track=iter, racks=None):
     """A real Ironic with so many nodes: a tools.services.Service.
 
     They are enrolled by SQL: through the API it would take hours.
+
+    :param racks: one of ``RACKS`` where a capability names each node's rack,
+        so that each rack is a hardware profile of its own.
     """
     with services.database(server) as url, \
             tempfile.TemporaryDirectory() as directory, \
@@ -65,7 +72,7 @@ def ironic(server, size, track=iter):
                     cursor.fetchone(), strict=True))
             services.remove(baremetal, pattern)
             connection.rollback()
-            fill(cursor, size, track)
+            fill(cursor, size, track, racks)
             for name, row in rows.items():
                 cursor.execute(f'UPDATE {name} SET ' + ', '.join(
                     f'`{column}` = COALESCE(`{column}`, %s)'
@@ -85,12 +92,21 @@ def connected(url):
         yield connection
 
 
-def _profile_of(size):
-    """The profile of each node, by number."""
+def _rack_of(size, racks=None):
+    """The rack of each node, by number: 200 racks, or 40 nodes in each."""
     rack = max(1, min(40, size // 200))
-    racks = [number % len(PROFILES) for number in range(-(-size // rack))]
-    random.Random(2).shuffle(racks)
-    return [PROFILES[racks[number // rack]] for number in range(size)]
+    of = [number // rack for number in range(size)]
+    if racks == SCATTERED:
+        random.Random(3).shuffle(of)
+    return of
+
+
+def _profile_of(size, racks=None):
+    """The profile of each node, by number."""
+    of = _rack_of(size, racks)
+    profiles = [number % len(PROFILES) for number in range(max(of) + 1)]
+    random.Random(2).shuffle(profiles)
+    return [PROFILES[profiles[rack]] for rack in of]
 
 
 def scattered(size):
@@ -108,11 +124,15 @@ def of_profile(size, profile):
             if each is profile]
 
 
-def fill(cursor, size, track=iter):
+def fill(cursor, size, track=iter, racks=None):
     """Enrol the nodes of a fleet, as little of each as we look at."""
     nodes, traits = [], []
-    for number, (resource_class, properties, names) in enumerate(
-            _profile_of(size), 1):
+    for number, ((resource_class, properties, names), rack) in enumerate(
+            zip(_profile_of(size, racks), _rack_of(size, racks),
+                strict=True), 1):
+        if racks:
+            properties = {**properties, 'capabilities': (
+                f'rack:r{rack},{properties["capabilities"]}')}
         if number % 10 == 0:
             properties = {**properties,
                           'root_device': {'serial': uuid.uuid4().hex}}
@@ -175,9 +195,9 @@ class WrongAnswer(Exception):
     """A node was held that does not satisfy the request."""
 
 
-def checker(size):
+def checker(size, racks=None):
     """A function that checks an answer, a reservation, against a request."""
-    profile_of = _profile_of(size)
+    profile_of = _profile_of(size, racks)
 
     def check(request, answer):
         resource_class, properties, traits = profile_of[
