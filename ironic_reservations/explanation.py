@@ -42,7 +42,7 @@ def verdict(matcher, counted):
         moment), ``profiles`` (those of the matching nodes, with all of their
         nodes) and ``explanation`` (see matching.Matcher.explain).
     """
-    fitting = matcher.matching(counted.profiles)
+    fitting = matcher.matching(counted)
     return {
         'matching_nodes': sum(profile.available for profile in fitting),
         'profiles': capacity.rows(fitting),
@@ -68,14 +68,14 @@ def dry_run(matcher, limited, group=None, members=None):
     counted = fleet.fresh(matcher.spec.candidate_nodes)
     limited.look()
     if members is None:
-        matcher = membership.Place(group).narrow(matcher, counted.profiles)
+        matcher = membership.Place(group).narrow(matcher, counted)
         found = verdict(limited.narrow(matcher), counted)
         refused = not found['matching_nodes']
     else:
         found = verdict_on_group(matcher, counted, group, members)
         refused = _limit_members(found, matcher, counted, limited, group)
     if refused:
-        limited.refuse(matcher.matching(counted.profiles), members or 1)
+        limited.refuse(matcher.matching(counted), members or 1)
     return found | ({'quota': limited.refusal.quota} if limited.refusal
                     else {})
 
@@ -89,7 +89,7 @@ def _limit_members(found, matcher, counted, limited, group):
     before = members['available']
     members['available'] = min(before, limited.left(), placing.available(
         group.policy, placing.rooms(
-            limited.narrow(matcher).matching(counted.profiles), group.by,
+            limited.narrow(matcher).matching(counted), group.by,
             matcher.fit, limited.left)))
     return members['available'] < members['wanted'] <= before
 
@@ -107,7 +107,7 @@ def verdict_on_group(matcher, counted, group, members):
         is for a pack the domain with most of them.
     """
     found = verdict(matcher, counted)
-    by_domain = placing.rooms(matcher.matching(counted.profiles), group.by,
+    by_domain = placing.rooms(matcher.matching(counted), group.by,
                               matcher.fit)
     available = placing.available(group.policy, by_domain)
     domains = [{'value': where, 'nodes': room.free}

@@ -146,6 +146,22 @@ class Fleet:
              profile.last) for profile in self.profiles)])
 
     @functools.cached_property
+    def kinds(self):
+        """Lists of profiles that differ in the values of capabilities alone.
+
+        Where a capability names the rack there are thousands of profiles, but
+        no more of these lists than there are kinds of machines.
+        """
+        found = collections.defaultdict(list)
+        for profile in self.profiles:
+            node = profile.node
+            found[node.uuid, node.resource_class, *node.sizes.values(),
+                  node.cpu_arch, frozenset(node.capabilities), node.traits,
+                  node.conductor_group, node.shard, node.owner,
+                  node.lessee].append(profile)
+        return list(found.values())
+
+    @functools.cached_property
     def total(self):
         """How many nodes there are."""
         return sum(profile.total for profile in self.profiles)

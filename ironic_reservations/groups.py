@@ -130,7 +130,7 @@ def _create(matcher, request):
 
 def _rooms(matcher, counted, request):
     """placing.Room by domain."""
-    return placing.rooms(matcher.matching(counted.profiles),
+    return placing.rooms(matcher.matching(counted),
                          request.wanted.by, matcher.fit)
 
 
@@ -162,7 +162,7 @@ def _choose(matcher, counted, request, fresh):
     by, policy = request.wanted.by, request.wanted.policy
     matcher, left = request.quota.narrow(matcher), request.quota.left
     by_domain, taken = collections.defaultdict(list), collections.Counter()
-    matches = matcher.matching(counted.profiles)
+    matches = matcher.matching(counted)
     for profile in matches:
         by_domain[placing.domain(profile.node, by)].append(profile)
     plan = placing.plan(

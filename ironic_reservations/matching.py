@@ -9,6 +9,7 @@ a request, together with the project to which the caller is bound.
 import collections
 import dataclasses
 import functools
+import itertools
 import json
 import re
 
@@ -141,6 +142,10 @@ def constraints(spec):
     :returns: list of pairs: a name such as ``trait:CUSTOM_GPU=required``, and
         a function of a Node that is true when the node satisfies it.
     """
+    return _of_all_but_capabilities(spec) + _of_capabilities(spec)
+
+
+def _of_all_but_capabilities(spec):
     asked = []
 
     def ask(name, satisfied):
@@ -177,14 +182,19 @@ def constraints(spec):
     for trait in sorted(spec.forbidden_traits):
         ask(f'trait:{trait}=forbidden',
             lambda node, trait=trait: trait not in node.traits)
-    for name, wanted in spec.capabilities:
-        ask(f'capabilities:{name}{wanted or ""}',
-            lambda node, name=name, wanted=wanted: satisfies(
-                wanted, node.capability(name)))
+    return asked
+
+
+def _of_capabilities(spec):
+    asked = [(text.printable(f'capabilities:{name}{wanted or ""}'),
+              lambda node, name=name, wanted=wanted: satisfies(
+                  wanted, node.capability(name)))
+             for name, wanted in spec.capabilities]
     if spec.boot_mode is not None:
-        ask(f'capabilities:boot_mode={spec.boot_mode}',
+        asked.append((
+            text.printable(f'capabilities:boot_mode={spec.boot_mode}'),
             lambda node: node.capabilities.get(
-                'boot_mode', spec.boot_mode).lower() == spec.boot_mode)
+                'boot_mode', spec.boot_mode).lower() == spec.boot_mode))
     return asked
 
 
@@ -259,7 +269,12 @@ class Matcher:
         return constraints(self.spec) + [
             (each.name, each.allows)
             for each in (self.ownership, self.placing) if each is not None
-        ] + [(f'quota:{name}', lambda node, name=name: name not in limited(
+        ] + self._of_quota
+
+    @functools.cached_property
+    def _of_quota(self):
+        """Those that pass over what the project may have no more of."""
+        return [(f'quota:{name}', lambda node, name=name: name not in limited(
             node.resource_class)) for name in sorted(self.used_up)]
 
     @functools.cached_property
@@ -279,18 +294,38 @@ class Matcher:
                 return False
         return True
 
-    def matching(self, profiles):
+    @functools.cached_property
+    def _of_kinds(self):
+        """The constraints that profiles of a kind satisfy alike."""
+        return [('', self.visible), *_of_all_but_capabilities(self.spec)] + [
+            (each.name, each.allows) for each in (self.ownership,) if each
+        ] + self._of_quota
+
+    @functools.cached_property
+    def _of_profiles(self):
+        """The others."""
+        return _of_capabilities(self.spec) + [
+            (each.name, each.allows) for each in (self.placing,) if each]
+
+    def matching_kinds(self, fleet):
         """The profiles whose nodes the caller may use and that match.
 
         Constraint by constraint, because the first ones leave few.
 
-        :param profiles: each with a ``node`` that stands for its nodes.
+        :param fleet: fleet.Fleet.
+        :returns: list of lists: see fleet.Fleet.kinds.
         """
-        if self.restricted_to is not None:
-            profiles = [each for each in profiles if self.visible(each.node)]
-        for _, satisfied in self.constraints:
-            profiles = [each for each in profiles if satisfied(each.node)]
-        return profiles
+        kinds = fleet.kinds
+        for _, satisfied in self._of_kinds:
+            kinds = [kind for kind in kinds if satisfied(kind[0].node)]
+        for _, satisfied in self._of_profiles:
+            kinds = [[each for each in kind if satisfied(each.node)]
+                     for kind in kinds]
+        return list(filter(None, kinds))
+
+    def matching(self, fleet):
+        """The same in one list."""
+        return list(itertools.chain(*self.matching_kinds(fleet)))
 
     def fit(self, node):
         """How badly a node fits: of several, the one with the least is best.

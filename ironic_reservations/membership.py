@@ -125,19 +125,18 @@ class Place:
     def _has_members(self):
         return self.group is not None and not self.group.is_empty
 
-    def narrow(self, matcher, profiles):
+    def narrow(self, matcher, counted):
         """The Matcher of those nodes that the policy allows.
 
-        :param profiles: fleet.Profile of the whole fleet; none where the
-            request names its nodes.
+        :param counted: fleet.Fleet; None where the request names its nodes.
         """
         wanted = self._wanted
         if wanted is None or wanted.policy is None:
             return matcher
         members = self.group.domains if self._has_members() else {}
         room = {}
-        if placing.asks_for_room(wanted.policy, members):
-            room = placing.free(matcher.matching(profiles), wanted.by)
+        if counted and placing.asks_for_room(wanted.policy, members):
+            room = placing.free(matcher.matching(counted), wanted.by)
         return dataclasses.replace(matcher, placing=placing.Placing(
             wanted.policy, wanted.by, tuple(members.items()), room))
 

@@ -219,8 +219,7 @@ def _hold(matcher, request):
     fresh, in_vain = False, 0
     while answer is None:
         place = membership.Place(request.group, read_group)
-        placed = place.narrow(request.quota.narrow(matcher),
-                              counted.profiles if counted else ())
+        placed = place.narrow(request.quota.narrow(matcher), counted)
         held, tried = _take_best(placed, request, counted, fresh, place)
         # That the instance is not a new one is told by the unique keys, or
         # by a search that has found no node: so it is asked only here.

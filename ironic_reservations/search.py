@@ -7,6 +7,7 @@ what a search goes by may be old. What it leaves to the next one lies on the
 shelves.
 """
 
+import collections
 import dataclasses
 import functools
 import itertools
@@ -89,25 +90,38 @@ def _turns(matcher, fleet):
     :returns: iterator of pairs of profiles, and whether to look for nodes
         that have failed lately; None for all nodes.
     """
-    fits = {profile: matcher.fit(profile.node)
-            for profile in matcher.matching(fleet.profiles)}
-    # Equally good ones come in random order, or every process would want the
-    # same nodes.
-    in_order = random.sample(list(fits), len(fits))
-    in_order.sort(key=lambda profile: (fits[profile], not profile.free))
-    for has_free, profiles in itertools.groupby(
-            in_order, key=lambda profile: profile.free > 0):
+    for has_free, found in itertools.groupby(
+            _in_order(matcher, fleet), key=lambda pair: pair[0].free > 0):
         if not has_free:
-            yield list(profiles), None
+            yield [profile for profile, _ in found], None
             continue
-        for _, equals in itertools.groupby(profiles, key=fits.get):
-            equals = list(equals)
+        for _, equals in itertools.groupby(found, key=lambda pair: pair[1]):
+            equals = [profile for profile, _ in equals]
             for failed in ((False, True) if _avoid_failed() else (None,)):
                 # Where each rack is a profile of its own there are many
                 # equals. A page of each would serve one request only.
                 for profile in sorted(equals, key=lambda each:
                                       not shelf.in_stock(each, failed)):
                     yield [profile], failed
+
+
+def _in_order(matcher, fleet):
+    """Yield matching profiles and their fits, the best first."""
+    by_fit = collections.defaultdict(list)
+    for kind in matcher.matching_kinds(fleet):
+        if matcher.placing is None:
+            by_fit[matcher.fit(kind[0].node)] += kind
+            continue
+        for profile in kind:
+            by_fit[matcher.fit(profile.node)].append(profile)
+    for fit in sorted(by_fit):
+        # Equally good ones come in random order, or every process would want
+        # the same nodes; those last in which nothing was free.
+        equals = by_fit[fit]
+        random.shuffle(equals)
+        equals.sort(key=lambda profile: not profile.free)
+        for profile in equals:
+            yield profile, fit
 
 
 def _avoid_failed():

@@ -25,11 +25,8 @@ import os
 import pathlib
 import random
 import statistics
-<<<<<<< HEAD
 import tempfile
-=======
 import time
->>>>>>> 347d446 (Measure groups, and fleets of thousands of racks)
 from unittest import mock
 import uuid
 
@@ -70,23 +67,15 @@ class Measures:
 
     :param tell: function of a figure's name and the figure.
     :param without: one of ``STATES`` that the application goes without.
-<<<<<<< HEAD
+    :param racks: one of ``fleet.RACKS`` where the fleet has such; else None.
     :param counters: the folder in which it counts for Prometheus, where it
         is asked to; see ``counted``.
     """
 
-    def __init__(self, size, ironic, processes, tell, without='',
+    def __init__(self, size, ironic, processes, tell, without='', racks=None,
                  counters=''):
-        self.size, self._url = size, ironic.database_url
-        self._check, self._tell = fleet.checker(size), tell
-=======
-    :param racks: one of ``fleet.RACKS`` where the fleet has such; else None.
-    """
-
-    def __init__(self, size, ironic, processes, tell, without='', racks=None):
         self.size, self.racks, self._url = size, racks, ironic.database_url
         self._check, self._tell = fleet.checker(size, racks), tell
->>>>>>> 347d446 (Measure groups, and fleets of thousands of racks)
         self._conf_file, self._processes = ironic.conf_file, processes
         self._without, self._counters = without, counters
         self._port = self._process = None
@@ -392,21 +381,17 @@ def measure(args):
             if other and step in ('few', 'many') and each is served[-1][0]:
                 getattr(other, step)(floor=False)
         for each, process in served:
-<<<<<<< HEAD
-            tells(each.size)('worker memory', peers.peak_memory(process.pid))
-        with tempfile.TemporaryDirectory() as counters:
-            measures = Measures(size, ironic, 1, tells(size),
-                                counters=counters)
-            with measures.serving():
-                for _ in range(10 * args.rounds):
-                    measures.counted()
-        for state in STATES:
-=======
             if not each.racks:
                 tells(each.size)('worker memory',
                                  peers.peak_memory(process.pid))
+        if args.steps is STEPS:
+            with tempfile.TemporaryDirectory() as counters:
+                measures = Measures(size, ironic, 1, tells(size),
+                                    counters=counters)
+                with measures.serving():
+                    for _ in range(10 * args.rounds):
+                        measures.counted()
         for state in STATES if args.steps is STEPS else ():
->>>>>>> 347d446 (Measure groups, and fleets of thousands of racks)
             measures = Measures(size, ironic, args.workers,
                                 tells(size, f', without {state}'), state)
             with measures.serving():
@@ -489,31 +474,6 @@ def show(sizes, found):
         ('worker memory', 0, lambda name: (name, ''))])
     goals = table.Table('', 'measured', 'wanted')
     small, large = min(sizes), max(sizes)
-<<<<<<< HEAD
-    for name, figure, wanted in (
-            ('hold, times the floor, one client',
-             found['hold, mix', large] / found['floor', large], 'at most 4'),
-            ('floor, times the holds, eight clients',
-             found['floor rate', large] / found['hold rate', large],
-             'at most 4'),
-            (f'class given, times that at {small:,} nodes',
-             found['hold, class given', large]
-             / found['hold, class given', small], 'at most 1.2'),
-            ('sizes alone, times class given',
-             found['hold, sizes alone', large]
-             / found['hold, class given', large], 'at most 3'),
-            ('99.9 % taken, times class given',
-             found['hold, 99.9 % taken', large]
-             / found['hold, class given', large], 'at most 2'),
-            ('counted for Prometheus, CPU of workers, times not counted',
-             found['hold, counted: yes, CPU of workers', large]
-             / found['hold, counted: no, CPU of workers', large],
-             'at most 1.01'),
-            ('422, times the smallest scan',
-             found['422 and why', large] / found['smallest scan', large],
-             'at most 4')):
-        goals.add_row(name, f'{figure:.2f}', wanted)
-=======
     for title, above, below, wanted in (
             ('hold, times the floor, one client', 'hold, mix', 'floor', 4),
             ('floor, times the holds, eight clients', 'floor rate',
@@ -522,6 +482,9 @@ def show(sizes, found):
              'hold, class given', 3),
             ('99.9 % taken, times class given', 'hold, 99.9 % taken',
              'hold, class given', 2),
+            ('counted for Prometheus, CPU of workers, times not counted',
+             'hold, counted: yes, CPU of workers',
+             'hold, counted: no, CPU of workers', 1.01),
             ('422, times the smallest scan', '422 and why', 'smallest scan',
              4)):
         if {(above, large), (below, large)} <= found.keys():
@@ -538,7 +501,6 @@ def show(sizes, found):
             goals.add_row(f'{name}, times eight holds',
                           f'{found[f"{name}: eight holds", large]:.2f}',
                           f'at most {wanted}')
->>>>>>> 347d446 (Measure groups, and fleets of thousands of racks)
     goals.title = f'at {large:,} nodes'
     console.Console().print(goals)
 

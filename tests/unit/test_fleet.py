@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The newest count of a process: who counts, and who waits for it."""
 
+import dataclasses
+import itertools
 import threading
 import time
 
 import pytest
 
 from ironic_reservations import fleet
+from ironic_reservations import matching
+from ironic_reservations import placing
+from tests.unit import tables
 
 
 class Counter:
@@ -127,3 +132,57 @@ def test_failure_to_count_is_not_kept():
     for ask in (latest.recent, lambda: latest.at_most(0)) * 2:
         with pytest.raises(ZeroDivisionError):
             ask()
+
+
+# Kinds
+
+def profile(**fields):
+    names = ('resource_class', 'conductor_group', 'shard', 'owner', 'lessee',
+             'traits', 'irregular_properties', 'memory_mb', 'cpus',
+             'local_gb', 'cpu_arch', 'capabilities')
+    facts = dict.fromkeys(names) | {'conductor_group': '', **fields}
+    return fleet.Profile.of(facts, {None: 1}, 1, 1)
+
+
+#: All that profiles may differ in, each once from the first of them.
+PROFILES = [profile(**{**fields, 'capabilities': capabilities})
+            for fields in ({}, *({name: value} for name, value in (
+                ('resource_class', 'gold'), ('conductor_group', 'rack-7'),
+                ('shard', 'a'), ('owner', 'p'), ('lessee', 'p'),
+                ('traits', 'CUSTOM_A'), ('memory_mb', '1024'),
+                ('cpus', '8'), ('local_gb', '100'),
+                ('cpu_arch', 'x86_64'))))
+            for capabilities in (None, 'rack:r1', 'rack:r2', 'gpu,rack:r1')]
+
+REQUESTS = [
+    {'resource_class': 'gold'}, {'memory_mb': 1000}, {'vcpus': 8},
+    {'root_gb': 1}, {'memory_mb': 0, 'conductor_group': 'rack-7'},
+    {'memory_mb': 0, 'shard': 'a'},
+    *map(tables.specs, (
+        {'trait:CUSTOM_A': 'required'}, {'trait:CUSTOM_A': 'forbidden'},
+        {'capabilities:rack': 'r1'}, {'capabilities': 'gpu'},
+        {'capabilities:cpu_arch': 'x86_64'})),
+    tables.image(hw_firmware_type='uefi'), tables.image(img_hv_type='qemu')]
+
+
+@pytest.mark.parametrize('more', [
+    {}, {'restricted_to': 'p'}, {'ownership': matching.Ownership('p')},
+    {'placing': placing.Placing('spread', 'capability:rack', (('r1', 1),))},
+    {'placing': placing.Placing('pack', 'shard')}], ids=str)
+@pytest.mark.parametrize('body', REQUESTS, ids=str)
+def test_what_matches_of_a_fleet_matches_one_by_one(body, more):
+    matcher = dataclasses.replace(tables.make_matcher(body), **more)
+    kinds = matcher.matching_kinds(fleet.Fleet(tuple(PROFILES)))
+    assert set(itertools.chain(*kinds)) == {
+        each for each in PROFILES
+        if matcher.visible(each.node) and matcher.matches(each.node)}
+    for kind in kinds:
+        # A group's policy is the only one that tells them apart.
+        alone = dataclasses.replace(matcher, placing=None)
+        assert len({alone.fit(each.node) for each in kind}) == 1
+
+
+def test_racks_are_no_kinds():
+    racks = [profile(resource_class=name, capabilities=f'rack:r{number}')
+             for name in ('gold', 'silver') for number in range(9)]
+    assert [len(kind) for kind in fleet.Fleet(tuple(racks)).kinds] == [9, 9]
