@@ -141,8 +141,8 @@ def _group(instance):
             nova_context.get_admin_context(), instance.uuid)
     except exception.InstanceGroupNotFound:
         return {}
-    # The cell's conductor reads it, from a database of which that may not know;
-    # what comes back then depends on the release of Nova.
+    # The cell's conductor reads it, from a database of which that may not
+    # know; what comes back then depends on the release of Nova.
     except Exception:
         LOG.exception(
             'Does the conductor of this cell know [api_database]? Without it '
