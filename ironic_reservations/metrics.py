@@ -8,6 +8,7 @@ counted and nothing is imported.
 
 import atexit
 import collections
+import contextlib
 import os
 import threading
 import time
@@ -20,7 +21,7 @@ LOG = log.getLogger(__name__)
 VARIABLE = 'PROMETHEUS_MULTIPROC_DIR'
 
 #: Seconds after which an event is in the files.
-DELAY = 0.1
+DELAY = 0.2
 
 #: So many events are not kept for later.
 MANY = 1000
@@ -70,9 +71,12 @@ class _Book:
         self._noted = collections.deque()
         self._beginning = threading.Lock()
 
-    def note(self, write, *args):
-        """Have a function of this book write something down soon."""
-        self._noted.append((write, args))
+    def note(self, *event):
+        """Have an event written down soon.
+
+        :param event: a method of this book, and its arguments.
+        """
+        self._noted.append(event)
         # The first event of a worker, because threads do not survive a fork.
         if self._beginning.acquire(blocking=False):
             atexit.register(self._write_all)
@@ -86,22 +90,27 @@ class _Book:
             self._write_all()
 
     def _write_all(self):
+        events = collections.Counter()
+        with contextlib.suppress(IndexError):
+            while True:
+                events[self._noted.popleft()] += 1
         try:
-            while self._noted:
-                write, args = self._noted.popleft()
-                write(*args)
-        except IndexError:
-            pass  # Another thread has written the last one.
+            for (write, *args), times in events.items():
+                write(times, *args)
         except (OSError, ValueError) as error:
             # A new worker finds the folder gone, for example.
             _give_up(error)
 
-    def request(self, method, status):
+    def request(self, times, method, status):
         self.requests.labels(method if method in METHODS else 'other',
-                             status or 'none').inc()
+                             status or 'none').inc(times)
 
-    def refusal(self, cause):
-        self.refusals.labels(cause).inc()
+    def refusal(self, times, cause):
+        self.refusals.labels(cause).inc(times)
+
+    def held(self, times, seconds):
+        for _ in range(times):
+            self.holds.observe(seconds)
 
 
 def begin(causes):
@@ -155,4 +164,4 @@ def conflict():
 def held(seconds):
     """A node was held."""
     if book := _book:
-        book.note(book.holds.observe, seconds)
+        book.note(book.held, seconds)

@@ -102,7 +102,7 @@ def _of_workers(until):
     if not os.path.isdir(folder):
         # The API makes it, or is yet to be started.
         return ()
-    time.sleep(max(0, until + 2 * metrics.DELAY - time.monotonic()))
+    time.sleep(max(0, until + metrics.DELAY + 0.1 - time.monotonic()))
     try:
         return multiprocess.MultiProcessCollector(None, folder).collect()
     except (OSError, ValueError, RuntimeError) as error:
