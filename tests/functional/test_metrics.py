@@ -198,7 +198,7 @@ def test_requests(ironic, exporter, fleet, resource_class, start_uwsgi):
         other.create(resource_class=resource_class)
         assert dead not in other.workers()
         assert counted()[0] == seen[0] + 1
-    samples = exporter.samples()
+        samples = exporter.samples()
     assert {re.sub('_(bucket|sum|count)$', '', key[0]) for key in samples
             } == set(re.findall(r'^   [*] - ``(ironic_\w+)', (
                 DOCS / 'metrics.rst').read_text(), re.MULTILINE))
