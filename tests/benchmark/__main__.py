@@ -228,36 +228,42 @@ class Measures:
                    self._run(self._holding([smallest]), 100).median)
 
     def groups(self):
-        """Several at once, against one after the other: pairs, one client."""
-        taken = collections.defaultdict(list)
+        """Several at once, against one after the other: pairs, one client.
+
+        Each begins on a fleet in which all nodes are free.
+        """
         request = clients.Http(self._port).request
-        policies = ['soft-pack', 'spread'] if self.racks else ['soft-pack']
         by = f'capability:{"rack" if self.racks else "gpus"}'
 
-        def timed(path='', **body):
+        def post(path='', **body):
             began = time.perf_counter()
             request('POST', f'/v1/reservations{path}', 201, body)
             return (time.perf_counter() - began) * 1000
 
-        for _ in range(PAIRS):
-            asked = {'resource_class': random.choice(fleet.PROFILES)[0]}
+        def at_once(members, policy):
+            return lambda asked: post('/groups', members=members, by=by,
+                                      policy=policy, request=asked)
 
-            def hold_all(members, policy, asked=asked):
-                taken[f'group of {members}, {policy}'].append(timed(
-                    '/groups', members=members, policy=policy, by=by,
-                    request=asked))
-
-            taken['eight holds'].append(sum(
-                timed(**asked) for _ in range(8)))
-            for policy in policies:
-                hold_all(8, policy)
+        def one_by_one(policy):
+            def hold(asked):
                 group = {'uuid': str(uuid.uuid4()), 'policy': policy,
                          'by': by}
-                taken[f'eight holds in a group, {policy}'].append(sum(
-                    timed(**asked, group=group) for _ in range(8)))
-            self.free_all()
-            hold_all(64, policies[0])
-            self.free_all()
+                return sum(post(**asked, group=group) for _ in range(8))
+            return hold
+
+        ways = {'eight holds': lambda asked: sum(
+                    post(**asked) for _ in range(8)),
+                'group of 64, soft-pack': at_once(64, 'soft-pack')}
+        for policy in ('soft-pack', 'spread') if self.racks else (
+                'soft-pack',):
+            ways |= {f'group of 8, {policy}': at_once(8, policy),
+                     f'eight holds in a group, {policy}': one_by_one(policy)}
+        taken = collections.defaultdict(list)
+        for _ in range(PAIRS):
+            asked = {'resource_class': random.choice(fleet.PROFILES)[0]}
+            for name, hold in random.sample([*ways.items()], len(ways)):
+                taken[name].append(hold(asked))
+                self.free_all()
         for name, figures in taken.items():
             self._tell(name, statistics.median(figures))
             self._tell(f'{name}: eight holds', statistics.median(
