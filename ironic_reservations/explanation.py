@@ -24,11 +24,14 @@ MALFORMED = 'malformed properties'
 #: The ``cause`` where there is no node to be seen.
 NO_NODES = 'no nodes'
 
+#: The cause where a project may have no more.
+QUOTA = 'quota'
+
 #: All that a ``cause`` may be.
 CAUSES = (
     'candidate_nodes', 'conductor_group', 'shard', 'resource_class',
     'hypervisor_type', 'memory_mb', 'vcpus', 'local_gb', 'image', 'trait',
-    'capabilities', 'ownership', 'group', 'members',
+    'capabilities', 'ownership', 'group', 'members', QUOTA,
     *(reason for reason in matching.REASONS if reason != matching.CLAIMABLE),
     MALFORMED, NO_NODES)
 

@@ -55,7 +55,7 @@ class _Book:
             ('method', 'code'), registry=None)
         self.refusals = client.Counter(
             'ironic_reservations_refusals_total',
-            'Requests for which there was no node, by what left none',
+            'Requests that were given no node, by what left none',
             ('by',), registry=None)
         for cause in causes:
             # Where a counter begins with 1, Prometheus sees no increase.

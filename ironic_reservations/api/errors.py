@@ -73,6 +73,7 @@ def present(error):
         if error.members:
             more['members'] = error.members
     if isinstance(error, exception.QuotaExceeded):
+        metrics.refusal(explanation.QUOTA)
         more['quota'] = error.quota
     response = envelope(status, message, **more)
     if status == 503 or getattr(error, 'retry', False):

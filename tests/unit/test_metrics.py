@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+from prometheus_client import multiprocess
 import pytest
 
 from ironic_reservations import explanation
@@ -44,6 +45,9 @@ def test_causes_are_few():
              for name, _ in tables.make_matcher(
                  test_explain.BODY, match).constraints}
     asked |= {f'{size}>=1' for size in ('memory_mb', 'vcpus', 'local_gb')}
+    asked |= {name for name, _ in matching.Matcher(
+        tables.make_spec({'memory_mb': 1}),
+        used_up=frozenset({'CUSTOM_GOLD'})).constraints}
     asked |= {matching.Ownership('a', or_none).name
               for or_none in (False, True)}
     asked |= {placing.constraint(policy, 'resource_class')
@@ -81,6 +85,22 @@ def test_nothing_is_counted_unasked(tmp_path):
     said, _ = run("ask(); print('prometheus_client' in sys.modules)",
                   tmp_path)
     assert said == ['400', 'False']
+
+
+def test_quota_is_a_cause(tmp_path):
+    folder = tmp_path / 'counters'
+    run('''
+from ironic_reservations import exception
+from ironic_reservations.api import errors
+
+for _ in range(3):
+    errors.present(exception.QuotaExceeded('secret', 1, 1, 1))
+''', tmp_path, PROMETHEUS_MULTIPROC_DIR=str(folder))
+    counted = {tuple(sample.labels.values()): sample.value
+               for metric in multiprocess.MultiProcessCollector(
+                   None, str(folder)).collect()
+               for sample in metric.samples if sample.value}
+    assert counted == {('quota',): 3}
 
 
 def test_folder_is_made(tmp_path):
