@@ -110,7 +110,11 @@ def _create(matcher, request):
     while True:
         before = reservations.read_group(request.wanted.uuid)
         if before is not None and not before.is_empty:
-            return _repeat(before, matcher, request)
+            try:
+                return _repeat(before, matcher, request)
+            except membership.Changed:
+                engine.check_deadline()
+                continue
         nodes = _choose(matcher, counted, request, fresh)
         held = nodes and _take(matcher, request, nodes, before)
         if held:
@@ -246,7 +250,8 @@ def _group(row, members):
 def _repeat(before, matcher, request):
     """The answer where the group has members already.
 
-    :raises: Conflict when they are not this request's.
+    :raises: Conflict when they are not this request's; Changed when the last
+        of them has just gone.
     """
     own = before.id in request.written
     if not own and not (
@@ -255,17 +260,30 @@ def _repeat(before, matcher, request):
             and before.domains.total() >= len(request.instances)
             and matcher.restricted_to in (None, before.project_id)):
         raise membership.in_use(request.wanted.uuid)
-    group = get(request.wanted.uuid)
+    group = _same(before)
     if own:
         return group, True
-    bound = matcher.restricted_to is not None
+    # What a compute host has claimed has a lease of that host's own.
     renewed = {member.id for member in group.members
-               if reservations.renew(member, request.lease, bound)}
-    group = get(request.wanted.uuid)
+               if member.host in (None, request.owner.host)
+               and reservations.renew(member, request.lease,
+                                      matcher.restricted_to is not None)}
+    group = _same(before)
     for member in group.members:
         if member.id in renewed:
             events.tell(events.RENEWED, member)
     return group, False
+
+
+def _same(before):
+    """The Group that a membership.Group was.
+
+    :raises: Changed when it is gone, or another has its UUID by now.
+    """
+    for group in _with_members(engine.rows(queries.group(before.uuid))):
+        if group.id == before.id:
+            return group
+    raise membership.Changed()
 
 
 @engine.retry
@@ -302,8 +320,16 @@ def find(limit, restricted_to=None, marker=None):
             raise exception.InvalidInput('marker',
                                          'must be the UUID of a group')
         after = found[0].id
-    return _with_members(engine.rows(queries.live_groups(
-        restricted_to, after, limit)))
+    found = []
+    while True:
+        missing = limit - len(found)
+        rows = engine.rows(queries.live_groups(restricted_to, after, missing))
+        # Members may go between the two statements; a page that is not full
+        # would be taken for the last one.
+        found += _with_members(rows)
+        if len(rows) < missing or len(found) == limit:
+            return found
+        after = rows[-1].id
 
 
 def _with_members(rows):
@@ -325,19 +351,23 @@ def release(uuid, authorize, bound):
     """
     group = get(uuid)
     authorize(group)
-    left = []
-    for member in group.members:
-        try:
-            reservations.release(member.instance_uuid,
-                                 functools.partial(_check_member, member),
-                                 bound=bound)
-        except exception.NotFound:
-            continue  # Somebody else has released it meanwhile.
-        except exception.Conflict as refused:
-            left.append(refused)
+    members, tried, left = group.members, set(), []
+    while members:
+        for member in members:
+            tried.add(member.id)
+            try:
+                reservations.release(member.instance_uuid,
+                                     functools.partial(_check_member, member),
+                                     bound=bound)
+            except exception.NotFound:
+                continue  # Somebody else has released or claimed it meanwhile.
+            except exception.Conflict as refused:
+                left.append(refused)
+        members = [member for member in reservations.of_groups([group.id])
+                   if member.id not in tried]
     if left:
         raise exception.Conflict(
-            f'{len(left)} of {len(group.members)} members of group {uuid} '
+            f'{len(left)} of {len(tried)} members of group {uuid} '
             f'cannot be released: {left[0]}')
     reservations.end_group(group)
 

@@ -441,7 +441,8 @@ def adopt(instance_uuid, spec, owner, holder=None, group=None):
     :param owner: Owner.
     :param holder: when given, only while the owner's host is this holder's.
     :param group: membership.Wanted of which the reservation is a member from
-        now on, whatever the group's policy says of the node; or None.
+        now on, whatever the group's policy says of the node, unless it is a
+        member of one already; or None.
     :returns: the Reservation, and True when this call has made it.
     :raises: NotFound when no node carries the instance; Conflict when another
         host holds it, or the node is at work or has an allocation, or the
@@ -467,8 +468,10 @@ def _adopt(instance_uuid, values, holder, group):
                 _give_back(carried)
                 raise not_found(instance_uuid)
             _check_adoptable(instance_uuid, carried, values['host'])
+            # Whatever is a member of a group stays so, and where it was.
+            stays = membership.Place(None) if carried.group_uuid else place
             if carried.id is not None and _adopt_again(
-                    carried, values, holder, place):
+                    carried, values, holder, stays):
                 return get(instance_uuid), False
             break
         else:
@@ -522,7 +525,8 @@ def _adopt_again(held, values, holder, place):
                 else:
                     connection.rollback()
             return updated
-    except membership.Changed:
+    except (db_exc.DBDuplicateEntry, membership.Changed):
+        # Another has begun the group, or has joined it.
         LOG.debug('The group of %s has changed', held.instance_uuid)
     return False
 

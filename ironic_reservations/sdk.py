@@ -25,6 +25,9 @@ from openstack.baremetal import baremetal_service
 class Reservation(resource.Resource):
     """A node held for an instance; see the API reference for its fields."""
 
+    # Let the server refuse what it does not know, or a typing error would
+    # have any node held.
+    _allow_unknown_attrs_in_body = True
     resources_key = 'reservations'
     base_path = '/reservations'
     allow_create = True
@@ -90,6 +93,7 @@ class Reservation(resource.Resource):
 class Group(resource.Resource):
     """Reservations with one policy, such as all in one rack."""
 
+    _allow_unknown_attrs_in_body = True
     resources_key = 'groups'
     base_path = '/reservations/groups'
     allow_create = True

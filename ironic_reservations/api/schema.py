@@ -28,7 +28,9 @@ _BOOLEAN = r'^(?i:true|false)\Z'
 _POSITIVE = r'^0{0,9}[1-9][0-9]{0,8}\Z'
 # What the domains of a group are; a name of a capability has no colon.
 _BY = (r'^(?:' + '|'.join(placing.COLUMNS) + '|' + placing.CAPABILITY
-       + r'[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff:,]{1,255})\Z')
+       # The names of a node's capabilities are stripped.
+       + r'(?! )[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff:,]{1,255}'
+       + r'(?<! ))\Z')
 _UUID = r'^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z'
 
 # Words separated by commas.

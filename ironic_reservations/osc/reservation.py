@@ -65,8 +65,8 @@ class CreateReservation(command.ShowOne):
                  'one of this group, which no compute service holds')
         parser.add_argument(
             '--group', metavar='<uuid>',
-            help='Make it a member of this group, with the policy that the '
-                 'first member has brought')
+            help='Make it a member of this group; give the policy that its '
+                 'first member was given, too')
         create.add_policies(parser)
         return parser
 

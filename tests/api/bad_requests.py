@@ -368,6 +368,7 @@ GROUPS = [
             ('policy-list', {'policy': ['pack'], 'by': RACK}, 'policy'),
             *((f'by-{value}', {'policy': 'pack', 'by': value}, 'by')
               for value in ('', 'rack', 'capability', 'capability:',
+                            'capability: ', 'capability:rack ',
                             'shards', 'capability:a\nb', 'capability:' +
                             'x' * 256, 3, None, ['shard'])))]
 ] + [

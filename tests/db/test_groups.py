@@ -503,6 +503,69 @@ def test_release(fleet):
         groups.release(GROUP, lambda group: None, bound=False)
 
 
+def test_release_beside_claims_and_joins(fleet):
+    """204 is the answer only when no member is left."""
+    racks(fleet, r1=4)
+    group, _ = create(fleet, 3, 'pack')
+    others = []
+
+    def other():
+        others.append(claim(group.members[2].instance_uuid)[0])
+        others.append(fleet.hold(group=wanted('pack'))[0])
+    with fleet.before('UPDATE nodes', other):
+        groups.release(GROUP, lambda group: None, bound=False)
+    assert len(others) == 2 and not fleet.held
+
+
+def test_page_is_full_while_groups_end(fleet):
+    racks(fleet, r1=4)
+    made = [create(fleet, 1, None, uuid=str(uuid_.uuid4()))[0]
+            for _ in range(4)]
+
+    def end():
+        reservations.release(made[0].members[0].instance_uuid)
+    # Behind the statement that has found the groups of the page.
+    with fleet.before('SELECT reservations.', end):
+        found = groups.find(2)
+    assert [group.uuid for group in found] == [
+        group.uuid for group in made[1:3]]
+
+
+def test_repeat_leaves_the_lease_of_a_host(fleet):
+    racks(fleet, r1=2)
+    group, _ = create(fleet, 2, None, lease=60)
+    claimed, _ = claim(group.members[0].instance_uuid, lease=600)
+    again, created = create(
+        fleet, [member.instance_uuid for member in group.members], None)
+    assert not created
+    leases = {member.instance_uuid: member.expires_at
+              for member in again.members}
+    assert leases.pop(claimed.instance_uuid) == claimed.expires_at
+    assert list(leases.values()) == [None]
+
+
+@pytest.mark.parametrize('begun', [False, True])
+def test_group_goes_while_it_is_asked_for_again(fleet, begun):
+    racks(fleet, r1=3)
+    group, _ = create(fleet, 2, None)
+    names = [member.instance_uuid for member in group.members]
+
+    @engine.retry
+    def end():
+        for name in names:
+            reservations.release(name)
+        reservations.end_group(membership.read(GROUP))
+        if begun:
+            create(fleet, 1, None, project=B)
+    with fleet.before('SELECT reservations.', end):
+        if begun:
+            with pytest.raises(exception.Conflict):
+                create(fleet, names, None)
+        else:
+            again, created = create(fleet, names, None)
+            assert created and again.id != group.id
+
+
 # Claims
 
 def claim(uuid, instance=None, project=None, host='compute-1', lease=None,
@@ -680,3 +743,35 @@ def test_adoption_is_recorded_whatever_the_policy_says(fleet):
     with contextlib.suppress(exception.NoMatchingNode):
         join(fleet, 'spread')
         raise AssertionError('two in one rack')
+
+
+def carry(fleet):
+    """An instance that compute-1 holds, deployed on a node of rack r1."""
+    racks(fleet, r1=1)
+    held, _ = fleet.hold(owner=reservations.Owner('compute-1'))
+    fleet.edit(held.node_id, provision_state='active')
+    return held
+
+
+def adopt_again(held, uuid=GROUP):
+    return reservations.adopt(
+        held.instance_uuid, conftest.matcher(memory_mb=1).spec,
+        reservations.Owner('compute-1'), group=wanted('spread', uuid))[0]
+
+
+def test_member_that_is_adopted_again_stays_where_it_was(fleet):
+    held = carry(fleet)
+    assert adopt_again(held).domain == 'r1'
+    fleet.edit(held.node_id,
+               properties={'memory_mb': 1024, 'capabilities': 'rack:r9'})
+    assert adopt_again(held).domain == 'r1'
+    other = adopt_again(held, str(uuid_.uuid4()))
+    assert (other.group_uuid, other.domain) == (GROUP, 'r1')
+
+
+def test_group_begins_while_a_reservation_is_adopted_again(fleet):
+    held, another = carry(fleet), carry(fleet)
+    with fleet.before('INSERT INTO reservations_groups',
+                      lambda: adopt_again(another)):
+        adopt_again(held)
+    assert of(groups.get(GROUP)) == {'r1': 2}

@@ -75,6 +75,18 @@ def test_refusal(reservations, pool, node_class):
     assert explanation['nearest'] == {'by': 'memory_mb>=4096', 'nodes': 3}
 
 
+def test_what_the_server_does_not_know_is_refused(reservations, pool,
+                                                  node_class):
+    """And not left out, as openstacksdk does by itself."""
+    for call in (lambda: reservations.create(resource_class=node_class,
+                                             memory=1024),
+                 lambda: reservations.create_group(
+                     2, {'resource_class': node_class}, polcy='pack')):
+        with pytest.raises(exceptions.BadRequestException):
+            call()
+    assert list(reservations.list(resource_class=node_class)) == []
+
+
 def test_group_and_claim(reservations, pool, node_class):
     group = reservations.create_group(
         2, {'resource_class': node_class}, policy='pack',
@@ -131,7 +143,8 @@ def test_vendor_hook(ironic, pool, node_class):
     (sdk.Profile, {each.name for each in types.Profile._wsme_attributes})])
 def test_fields_are_those_of_the_api(resource, fields):
     own = set(resource._body_mapping())
-    # Kept and not matched, or of use to compute services alone.
+    # Kept and not matched, or of use to compute services alone; all the same
+    # they can be given.
     assert fields - own <= {'holder', 'vcpu_weight', 'rxtx_factor'}
     assert own - fields <= {'id', 'name'}
 
