@@ -335,14 +335,21 @@ class Matcher:
             asked for, and the node's memory, CPUs and disk; before and after
             those, how well it suits the group, if it is for one.
         """
+        return self.fit_in_group(node, self.fit_alone(node))
+
+    def fit_alone(self, node):
+        """The same without a group: equal for all profiles of a kind."""
         oversize = sum((node.sizes[name] - size) / size
                        for name, size in self.spec.sizes if size)
         unasked = (len(node.traits - self.spec.required_traits)
                    + len(node.capabilities.keys() - self._capabilities))
-        fit = (oversize, unasked, *node.sizes.values())
+        return (oversize, unasked, *node.sizes.values())
+
+    def fit_in_group(self, node, alone):
+        """The ``fit``, of what ``fit_alone`` returns."""
         if self.placing is None:
-            return fit
-        return (*self.placing.rank(node), *fit,
+            return alone
+        return (*self.placing.rank(node), *alone,
                 *self.placing.rank_among_equals(node))
 
     def explain(self, groups):

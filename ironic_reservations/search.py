@@ -109,11 +109,12 @@ def _in_order(matcher, fleet):
     """Yield matching profiles and their fits, the best first."""
     by_fit = collections.defaultdict(list)
     for kind in matcher.matching_kinds(fleet):
+        alone = matcher.fit_alone(kind[0].node)
         if matcher.placing is None:
-            by_fit[matcher.fit(kind[0].node)] += kind
+            by_fit[alone] += kind
             continue
         for profile in kind:
-            by_fit[matcher.fit(profile.node)].append(profile)
+            by_fit[matcher.fit_in_group(profile.node, alone)].append(profile)
     for fit in sorted(by_fit):
         # Equally good ones come in random order, or every process would want
         # the same nodes; those last in which nothing was free.

@@ -177,9 +177,7 @@ def test_what_matches_of_a_fleet_matches_one_by_one(body, more):
         each for each in PROFILES
         if matcher.visible(each.node) and matcher.matches(each.node)}
     for kind in kinds:
-        # A group's policy is the only one that tells them apart.
-        alone = dataclasses.replace(matcher, placing=None)
-        assert len({alone.fit(each.node) for each in kind}) == 1
+        assert len({matcher.fit_alone(each.node) for each in kind}) == 1
 
 
 def test_racks_are_no_kinds():
