@@ -18,11 +18,17 @@ from ironic_reservations import exception
 from ironic_reservations import explanation
 from ironic_reservations import fleet as fleets
 from ironic_reservations import matching
+from ironic_reservations import quota
 from ironic_reservations import reservations
 from ironic_reservations import search
 from ironic_reservations.db import engine
 from tests.db import conftest
 from tests.db import strategies
+
+
+def dry_run(matcher):
+    """For a caller without limits."""
+    return explanation.dry_run(matcher, quota.Quota())
 
 
 def rows(**query):
@@ -94,7 +100,7 @@ def test_search_finds_what_matching_accepts(fleet, batch, bodies, project):
         expected = {node.id for node, reason in visible
                     if not reason and matcher.matches(node)}
         assert found_by_search(matcher) == expected, body
-        verdict = explanation.dry_run(matcher)
+        verdict = dry_run(matcher)
         told = verdict['explanation']
         assert verdict['matching_nodes'] == len(expected)
         assert told['considered'] == len(visible)
@@ -131,7 +137,7 @@ def test_candidates_are_found_and_explained(fleet, batch, number, wanted,
             for node_id, fields in zip(ids, batch, strict=True)]
     expected = {node.id for node in seen if matcher.matches(node)}
     assert found_by_search(matcher) == expected
-    verdict = explanation.dry_run(matcher)
+    verdict = dry_run(matcher)
     assert verdict['matching_nodes'] == len(expected)
     assert verdict['explanation'] == matcher.explain(
         (node, None, 1) for node in seen)
@@ -175,7 +181,7 @@ def test_hostile_properties_do_not_hide_their_node(fleet, text, body):
     assert matcher.matches(matching.Node(1, '', properties=text))
     node_id = fleet.node(properties=text)
     assert found_by_search(matcher) == {node_id}
-    assert explanation.dry_run(matcher)['matching_nodes'] == 1
+    assert dry_run(matcher)['matching_nodes'] == 1
 
 
 @pytest.mark.parametrize('text', [text for text, _ in HOSTILE]
@@ -340,7 +346,7 @@ def test_held_for_a_project(owned):
 
 
 def test_dry_run_for_a_project(owned):
-    verdict = explanation.dry_run(
+    verdict = dry_run(
         conftest.matcher('mine', resource_class='gold'))
     assert verdict['matching_nodes'] == 2
     assert verdict['explanation'] == {
@@ -348,7 +354,7 @@ def test_dry_run_for_a_project(owned):
         'nearest': None}
     assert counts(verdict['profiles'], 'owner', 'lessee') == {
         ('mine', None): (2, 1, 0), ('yours', 'mine'): (1, 1, 0)}
-    assert explanation.dry_run(
+    assert dry_run(
             conftest.matcher('nobody', resource_class='gold')) == {
         'matching_nodes': 0, 'profiles': [], 'explanation': {
             'considered': 0, 'eliminated': [], 'nearest': None}}

@@ -8,6 +8,7 @@ import uuid
 
 import pytest
 
+from ironic_reservations.db import models
 from tests import service
 from tests.functional import answers
 from tests.functional import conftest
@@ -98,8 +99,7 @@ def test_application_alone_tells_the_versions(alone, ironic):
 
 
 def drop_table(ironic):
-    for table in ('reservations', 'reservations_fleet',
-                  'reservations_hosts', 'reservations_alembic_version'):
+    for table in (*models.Base.metadata.tables, models.VERSION_TABLE):
         ironic.execute(f'DROP TABLE {table}')
 
 
