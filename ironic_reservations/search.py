@@ -98,10 +98,12 @@ def _turns(matcher, fleet):
         for _, equals in itertools.groupby(found, key=lambda pair: pair[1]):
             equals = [profile for profile, _ in equals]
             for failed in ((False, True) if _avoid_failed() else (None,)):
-                # Where each rack is a profile of its own there are many
-                # equals. A page of each would serve one request only.
-                for profile in sorted(equals, key=lambda each:
-                                      not shelf.in_stock(each, failed)):
+                if len(equals) > shelf.PAGE:
+                    # Where each rack is a profile of its own there are many
+                    # equals. A page of each would serve one request only.
+                    equals.sort(key=lambda each:
+                                not shelf.in_stock(each, failed))
+                for profile in equals:
                     yield [profile], failed
 
 

@@ -265,8 +265,8 @@ def in_racks(racks, size):
 
 
 def test_page_of_a_rack_serves_several_holds(fleet, go_by):
-    """Which of the racks they come from is all the same to them."""
-    fleet.add(*in_racks(9, shelf.PAGE))
+    """Where there are many racks it is all the same which they come from."""
+    fleet.add(*in_racks(shelf.PAGE + 1, shelf.PAGE))
     go_by(fleets.count())
     with fleet.statements('SELECT nodes') as reads:
         for _ in range(shelf.PAGE):
