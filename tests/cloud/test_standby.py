@@ -178,7 +178,7 @@ def test_stale_process_in_a_write(standby):
     with contextlib.ExitStack() as frozen:
         with stopped(standby, 'ironic'):
             server = standby.boot('--availability-zone', f'nova:{HOST}')['id']
-            logged('Attempting claim on node')
+            logged('Claim successful on node')
             time.sleep(5)
             # The request to hold a node is under way.
             frozen.enter_context(stopped(standby, FIRST))
