@@ -222,7 +222,9 @@ def besiege(ironic, pick, how_many, passwords=False, verbatim=True):
             raise
         if response is not None and response.status_code == 201:
             # It may have had a second only.
-            ironic.delete(response.json()['instance_uuid'], (204, 404))
+            held = response.json()
+            ironic.delete(held.get('instance_uuid')
+                          or f'groups/{held["uuid"]}', (204, 404))
         elif not is_refusal(response) and made.method in (
                 'POST', 'PUT', 'PATCH', 'DELETE'):
             # What is there was renewed or released, or a host is leased.
