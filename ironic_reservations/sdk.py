@@ -22,18 +22,23 @@ from openstack import service_description
 from openstack.baremetal import baremetal_service
 
 
-class Reservation(resource.Resource):
-    """A node held for an instance; see the API reference for its fields."""
+class _Resource(resource.Resource):
+    """What can be made, shown, listed and deleted."""
 
-    # Let the server refuse what it does not know, or a typing error would
-    # have any node held.
-    _allow_unknown_attrs_in_body = True
-    resources_key = 'reservations'
-    base_path = '/reservations'
     allow_create = True
     allow_fetch = True
     allow_delete = True
     allow_list = True
+    # Let the server refuse what it does not know, or a typing error would
+    # have any node held.
+    _allow_unknown_attrs_in_body = True
+
+
+class Reservation(_Resource):
+    """A node held for an instance; see the API reference for its fields."""
+
+    resources_key = 'reservations'
+    base_path = '/reservations'
     _query_mapping = resource.QueryParameters(
         'host', 'node', 'resource_class', 'state', 'project_id', 'sort_key',
         'sort_dir', 'fields')
@@ -90,16 +95,11 @@ class Reservation(resource.Resource):
         return self
 
 
-class Group(resource.Resource):
+class Group(_Resource):
     """Reservations with one policy, such as all in one rack."""
 
-    _allow_unknown_attrs_in_body = True
     resources_key = 'groups'
     base_path = '/reservations/groups'
-    allow_create = True
-    allow_fetch = True
-    allow_delete = True
-    allow_list = True
 
     #: ``id`` is the same.
     uuid = resource.Body('uuid', alternate_id=True)

@@ -44,13 +44,11 @@ def create(ironic, node_class, members, status=201, query='', **more):
 
 
 def show(ironic, group, status=200):
-    response = ironic.http.get(f'{GROUPS}/{group}')
-    fault = answers.check(response, status)
-    return response.json() if fault is None else fault
+    return ironic.show(f'groups/{group}', status)
 
 
 def release(ironic, group, status=204):
-    return answers.check(ironic.http.delete(f'{GROUPS}/{group}'), status)
+    return ironic.delete(f'groups/{group}', status)
 
 
 def domains(reservations):
