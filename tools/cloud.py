@@ -43,6 +43,10 @@ APIS = ('keystone', 'glance', 'placement', 'neutron', 'ironic', 'nova')
 DRIVER = 'ironic_reservations.ReservationsDriver'
 FLAVOR, IMAGE, NETWORK = 'bm.gold', 'fake', 'baremetal'
 RACKS = 4
+#: Options of nova.conf, see Cloud.quick.
+QUICK = {'report_interval': 5, 'service_down_time': 20,
+         'periodic_fuzzy_delay': 0, 'update_resources_interval': 5,
+         'running_deleted_instance_poll_interval': 30}
 USERS = {
     'admin': {'OS_USERNAME': 'admin', 'OS_PROJECT_NAME': 'admin',
               'OS_PROJECT_DOMAIN_NAME': 'Default'},
@@ -63,6 +67,9 @@ class Cloud:
     :param deploy_delay: seconds that a node takes to deploy, or two of them,
         as in "20,40", between which it does.
     :ivar mode, adopt: of the driver; None is its default.
+    :ivar quick: whether what Nova does periodically, and finds dead, it does
+        and finds within seconds, while one watches; else within a minute, as
+        is its default.
     :ivar standby: whether hosts have a standby; the first host's is a
         process of its own then, ``compute-1b``, for who wants to start it.
     :param scheduler: options of Nova's scheduler, ``{section: {option:
@@ -81,6 +88,7 @@ class Cloud:
         self.nodes, self.driver = nodes, driver
         self.lease, self.deploy_delay = lease, deploy_delay
         self.mode = self.adopt = self.standby = None
+        self.quick = True
         self.scheduler = scheduler
         self.auth_url = self.url('keystone', '/v3')
 
@@ -169,10 +177,7 @@ class Cloud:
             'database': database('ironic'), **tokens('ironic')})
         nova = {
             'DEFAULT': {'transport_url': bus, 'my_ip': '127.0.0.1',
-                        # So that what dies is noticed while one watches.
-                        'report_interval': 5, 'service_down_time': 20,
-                        # Found at once, not after up to a minute.
-                        'periodic_fuzzy_delay': 0},
+                        **(QUICK if self.quick else {})},
             'api': {'auth_strategy': 'keystone'},
             'quota': {'driver': 'nova.quota.NoopQuotaDriver'},
             'glance': {'api_servers': self.url('glance')},
@@ -201,10 +206,8 @@ class Cloud:
                     **nova['DEFAULT'], **compute['DEFAULT'], 'host': host,
                     'compute_driver': self.driver,
                     'state_path': folder / name,
-                    'update_resources_interval': 5,
                     # Not every machine has that of the distribution.
                     'mkisofs_cmd': services.program('pycdlib-genisoimage'),
-                    'running_deleted_instance_poll_interval': 30,
                     # Fake deploys never power a machine on.
                     'sync_power_state_interval': -1},
                 'ironic': {**compute['ironic'],

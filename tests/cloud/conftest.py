@@ -35,3 +35,11 @@ def cloud(shared_cloud):
     # Should a test have left something killed.
     shared_cloud.cloud.control('start', 'all')
     shared_cloud.empty()
+
+
+@pytest.fixture
+def patient_cloud(cloud):
+    """The cloud, with Nova's own intervals, which decide when it is late."""
+    cloud.reconfigure(quick=False)
+    yield cloud
+    cloud.reconfigure(quick=True)

@@ -8,6 +8,7 @@ asked with the SDK, which need not start Python anew.
 import json
 import os
 import subprocess
+import time
 import uuid
 
 from keystoneauth1 import exceptions as ksa_exc
@@ -105,6 +106,27 @@ class Operator:
             return status
         return eventually(done, timeout)
 
+    def rebooted(self, servers, since):
+        """Reboot servers, all at once.
+
+        :param since: a time of time.monotonic().
+        :returns: after how many seconds each of them has done it, in order.
+        """
+        left, seconds = set(servers), []
+        for server in servers:
+            self.connection.compute.reboot_server(server, 'HARD')
+
+        def done():
+            for each in self.servers():
+                if (each.id in left and each.status == 'ACTIVE'
+                        and not each.task_state):
+                    left.remove(each.id)
+                    seconds.append(round(time.monotonic() - since))
+            assert not left
+
+        eventually(done, 240)
+        return seconds
+
     def delete_all(self):
         for each in self.servers():
             if each.task_state != 'deleting':
@@ -139,6 +161,22 @@ class Operator:
         """When each host has told last that it is up."""
         return {row['Host']: row['Updated At']
                 for row in self.compute_services()}
+
+    def reconfigure(self, **options):
+        """Give Cloud other attributes, and its Nova what follows of them."""
+        nova = 'nova', 'nova-scheduler', 'nova-conductor'
+        before = self.reported()
+        self.cloud.stop(*self.cloud.computes, *nova)
+        for name, value in options.items():
+            setattr(self.cloud, name, value)
+        self.cloud.configure()
+        self.cloud.control('update')
+        self.cloud.start(*nova, *self.cloud.hosts)
+        for host in self.cloud.hosts:
+            eventually(lambda of=host: self.has_reported(of, before[of]))
+
+    def has_reported(self, host, since):
+        assert self.reported()[host] > since
 
     def configure(self, driver, mode=None, adopt=None):
         self.cloud.driver = driver

@@ -1,15 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two nova-compute are one host: one works, and the other takes its place."""
 
+import concurrent.futures
 import contextlib
+import functools
 import os
+import random
 import signal
+import threading
 import time
 
 import pytest
 
 from tests.cloud.operator import eventually
 from tests.cloud.test_faults import stopped
+from tests.cloud.test_lost_host import boot_on
+from tests.cloud.test_lost_host import DEATHS
+from tests.cloud.test_lost_host import finds_nothing
+from tests.cloud.test_lost_host import SERVERS
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -17,23 +25,19 @@ HOST = FIRST = 'compute-1'
 SECOND = 'compute-1b'
 #: Seconds of a lease, and from a death until its successor is the host.
 TTL = 30
+#: What else dies, one after the other in each death's turn: nothing, the
+#: successor when it has just become the host, or a service.
+FAULTS = None, None, 'successor', 'ironic', 'rabbitmq'
 
 
 @pytest.fixture
 def standby(cloud):
     """A cloud whose first host has two processes; the first of them works."""
-    def configure(wanted):
-        cloud.cloud.stop(*cloud.cloud.computes)
-        cloud.cloud.standby = wanted
-        cloud.cloud.configure()
-        cloud.cloud.control('update')
-        cloud.cloud.start(*cloud.cloud.hosts)
-
-    configure(True)
+    cloud.reconfigure(standby=True)
     wait_for_host(cloud)
     stand_by(cloud, SECOND)
     yield cloud
-    configure(None)
+    cloud.reconfigure(standby=None)
     eventually(cloud.hosts_are_up)
 
 
@@ -48,12 +52,8 @@ def wait_for_host(cloud):
     """Until somebody is the host: its holder, and Nova knows it."""
     holder = eventually(lambda: lease(cloud)['holder'])
     before = cloud.reported().get(HOST, '')
-    eventually(lambda: has_reported(cloud, before))
+    eventually(lambda: cloud.has_reported(HOST, before))
     return holder
-
-
-def has_reported(cloud, before):
-    assert cloud.reported()[HOST] > before
 
 
 def following(cloud, name):
@@ -92,24 +92,10 @@ def ended(cloud, name):
     eventually(seen)
 
 
-def boot_on_host(cloud, count):
-    """Servers on the host that has a standby."""
-    servers = [cloud.boot('--availability-zone', f'nova:{HOST}')['id']
-               for _ in range(count)]
-    assert set(cloud.settled(servers).values()) == {'ACTIVE'}
-    return servers
-
-
-def reboot(cloud, *servers):
-    """Reboot servers, each as soon as that is possible."""
-    for server in servers:
-        cloud.act('server', 'reboot', '--hard', '--wait', server)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize('servers', [1, 4])
 def test_dead_host(standby, servers):
-    servers = boot_on_host(standby, servers)
+    servers = boot_on(standby, HOST, servers)
     holder = lease(standby)['holder']
     rows = hypervisors(standby)
     died = time.monotonic()
@@ -120,9 +106,7 @@ def test_dead_host(standby, servers):
     assert set(standby.settled(servers).values()) == {'ACTIVE'}
     print(f'Host taken over after {seconds:.0f} s; queued reboot done after '
           f'{time.monotonic() - died:.0f} s')
-    for server in servers:
-        reboot(standby, server)
-        print(f'Rebooted after {time.monotonic() - died:.0f} s')
+    print('Servers rebooted after', standby.rebooted(servers, died), 's')
     assert hypervisors(standby) == rows
     assert {each.compute_host for each in standby.servers()} == {HOST}
     # The dead one, started again, waits.
@@ -136,14 +120,69 @@ def hypervisors(cloud):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(5400)
+def test_deaths(patient_cloud, standby):
+    """Twenty of the process that is the host, and of what it stands on."""
+    cloud = standby
+    servers = boot_on(cloud, HOST, SERVERS)
+    machines = {node.instance_id: node.id for node in cloud.nodes()}
+    works, waits = FIRST, SECOND
+    for number in range(DEATHS):
+        fault = FAULTS[number % len(FAULTS)]
+        holder, died = lease(cloud)['holder'], time.monotonic()
+        cloud.cloud.signal(works, signal.SIGKILL)
+        if fault == 'successor':
+            holder, _ = taken_over(cloud, holder, died)
+            stand_by(cloud, works)
+            time.sleep(random.uniform(0, 5))
+            cloud.cloud.signal(waits, signal.SIGKILL)
+        else:
+            if fault:
+                # It is away when the lease ends.
+                time.sleep(random.uniform(TTL / 2, TTL - 5))
+                cloud.cloud.signal(fault, signal.SIGKILL)
+                time.sleep(15)
+                cloud.cloud.start(fault)
+            works, waits = waits, works
+        _, seconds = taken_over(cloud, holder, died)
+        with kept_running(cloud, works):
+            rebooted = cloud.rebooted(servers, died)
+        print(f'{number + 1} ({fault or "no"} fault beside it): taken over '
+              f'after {seconds:.0f} s, servers rebooted after {rebooted} s',
+              flush=True)
+        stand_by(cloud, waits)
+        eventually(functools.partial(finds_nothing, cloud))
+    assert {node.instance_id: node.id for node in cloud.nodes()} == machines
+    eventually(cloud.agree)
+
+
+@contextlib.contextmanager
+def kept_running(cloud, name):
+    """Start a process again that ends, as systemd does."""
+    done = threading.Event()
+
+    def keep():
+        while not done.wait(2):
+            cloud.cloud.control('start', name)
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        kept = pool.submit(keep)
+        try:
+            yield
+        finally:
+            done.set()
+    kept.result()
+
+
+@pytest.mark.long
 def test_clean_stop(standby):
     """The successor need not wait, nor does who stops a waiting process."""
-    server, = boot_on_host(standby, 1)
+    server, = boot_on(standby, HOST, 1)
     holder, began = lease(standby)['holder'], time.monotonic()
     standby.cloud.stop(FIRST)
     _, seconds = taken_over(standby, holder, began)
     print(f'Host taken over {seconds:.0f} s after SIGTERM')
-    reboot(standby, server)
+    standby.rebooted([server], began)
     stand_by(standby, FIRST)
     began = time.monotonic()
     os.kill(standby.cloud.pid(FIRST), signal.SIGTERM)
@@ -154,7 +193,7 @@ def test_clean_stop(standby):
 
 @pytest.mark.long
 def test_stale_process_at_rest(standby):
-    server, = boot_on_host(standby, 1)
+    server, = boot_on(standby, HOST, 1)
     holder, since = lease(standby)['holder'], time.monotonic()
     with stopped(standby, FIRST):
         successor, _ = taken_over(standby, holder, since)
@@ -173,18 +212,34 @@ def is_gone(cloud, server):
 @pytest.mark.long
 def test_stale_process_in_a_write(standby):
     """What it asked for when its lease was not over yet, it does not get."""
-    holder, since = lease(standby)['holder'], time.monotonic()
-    logged = following(standby, FIRST)
+    cloud, wanted = standby.connection.compute, standby.wanted()
+    holder, logged = lease(standby)['holder'], following(standby, FIRST)
+    answered = following(standby, 'ironic')
     with contextlib.ExitStack() as frozen:
+        # No renewal is to wait beside the request, and be answered before it.
+        just_renewed(standby)
+        since = time.monotonic()
         with stopped(standby, 'ironic'):
-            server = standby.boot('--availability-zone', f'nova:{HOST}')['id']
+            server = cloud.create_server(
+                name='server', availability_zone=f'nova:{HOST}', **wanted).id
             logged('Claim successful on node')
-            time.sleep(5)
+            time.sleep(2)
             # The request to hold a node is under way.
             frozen.enter_context(stopped(standby, FIRST))
+            assert time.monotonic() < since + TTL / 3
             time.sleep(TTL)
         taken_over(standby, holder, since)
+        answered('POST /v1/reservations - 412')
         assert standby.settled([server]) == {server: 'ERROR'}
     ended(standby, FIRST)
     assert standby.reservations() == []
     assert not any(node.instance_id for node in standby.nodes())
+
+
+def just_renewed(cloud):
+    before = lease(cloud)['expires_at']
+
+    def renewed():
+        assert lease(cloud)['expires_at'] != before
+
+    eventually(renewed)

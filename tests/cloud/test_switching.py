@@ -69,11 +69,7 @@ def restart(cloud, host):
     before = cloud.reported()[host]
     cloud.cloud.stop(host)
     cloud.cloud.start(host)
-    eventually(lambda: has_reported(cloud, host, before))
-
-
-def has_reported(cloud, host, before):
-    assert cloud.reported()[host] > before
+    eventually(lambda: cloud.has_reported(host, before))
 
 
 def places(cloud):

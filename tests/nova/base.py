@@ -48,6 +48,11 @@ class CellDatabases(nova_fixtures.CellDatabases):
     def _wrap_get_context_manager(self, ctxt):
         return getattr(ctxt, 'db_connection', None) or self._default_ctxt_mgr
 
+    def be_in(self, cell_mapping):
+        """Let what targets no cell be in another one from now on."""
+        self._default_ctxt_mgr = self._ctxt_mgrs[
+            cell_mapping.database_connection]
+
 
 class TestCase(testtools.testcase.WithAttributes, helpers.Helpers,
                integrated_helpers.ProviderUsageBaseTestCase):
@@ -92,8 +97,9 @@ class TestCase(testtools.testcase.WithAttributes, helpers.Helpers,
         self.flags(group='filter_scheduler', enabled_filters=[
             name for name in CONF.filter_scheduler.enabled_filters
             if name != 'ComputeCapabilitiesFilter'])
+        self._cells = CellDatabases()
         self.useFixture(fixtures.MonkeyPatch(
-            'nova.tests.fixtures.CellDatabases', CellDatabases))
+            'nova.tests.fixtures.CellDatabases', lambda: self._cells))
         super().setUp()
         # What Nova calls is not ours to change.
         warnings.filterwarnings(
@@ -150,9 +156,10 @@ class TestCase(testtools.testcase.WithAttributes, helpers.Helpers,
 
     # Computes
 
-    def start_compute(self, host, **config):
+    def start_compute(self, host, cell='cell1', **config):
         """Start a compute that has not been started, or was stopped.
 
+        :param cell: of a host that has not been started.
         :param config: what this host alone has in nova.conf: for
             ``[ironic] shard``, ``ironic={'shard': 'a'}``
         """
@@ -162,11 +169,15 @@ class TestCase(testtools.testcase.WithAttributes, helpers.Helpers,
             # a host without nodes does not have.
             mapping = objects.HostMapping(
                 context.get_context(), host=host,
-                cell_mapping=self.cell_mappings['cell1'])
+                cell_mapping=self.cell_mappings[cell])
             mapping.create()
             self.host_mappings[host] = mapping
         with self.as_host(host):
             return self._start_compute(host)
+
+    def be_in_cell(self, name):
+        """Be in another cell, where only hosts of that one may work."""
+        self._cells.be_in(self.cell_mappings[name])
 
     def stop_compute(self, host):
         self.computes.pop(host).stop()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What "openstack baremetal reservation move" does in a real cloud."""
 
+import contextlib
 import json
 import threading
 
@@ -13,7 +14,7 @@ from tests.nova import test_takeover
 FIRST, SECOND, THIRD = base.HOSTS
 
 
-class TestMove(test_audit.Command, test_takeover.TestCase):
+class TestCase(test_audit.Command, test_takeover.TestCase):
 
     def move(self, *args, status=0, source=FIRST, target=SECOND):
         """The results, by server; or what was said instead."""
@@ -23,6 +24,30 @@ class TestMove(test_audit.Command, test_takeover.TestCase):
             return done.stderr
         return {each['Instance']: each['Result']
                 for each in json.loads(done.stdout)}
+
+    @contextlib.contextmanager
+    def working(self, host=SECOND):
+        """A host looks for work all the time."""
+        stop = threading.Event()
+
+        def work():
+            while not stop.wait(0.5):
+                self.computes[host].manager.driver._work()
+
+        worker = threading.Thread(target=work)
+        worker.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            worker.join()
+
+    def have_little_patience(self):
+        self.useFixture(fixtures.MonkeyPatch(
+            'ironic_reservations.osc.move.PATIENCE', 3))
+
+
+class TestMove(TestCase):
 
     def test_all_of_a_host(self):
         servers = [self.boot(self.gold, host=FIRST) for _ in range(3)]
@@ -38,21 +63,10 @@ class TestMove(test_audit.Command, test_takeover.TestCase):
     def test_wait_for_one(self):
         first, second = (self.boot(self.gold, host=FIRST) for _ in range(2))
         self.die()
-        stop = threading.Event()
-
-        def work():
-            while not stop.wait(0.5):
-                self.computes[SECOND].manager.driver._work()
-
-        worker = threading.Thread(target=work)
-        worker.start()
-        try:
+        with self.working():
             self.assertEqual(
                 {first['id']: f'taken over by {SECOND}'},
                 self.move('--instance', first['id'], '--wait'))
-        finally:
-            stop.set()
-            worker.join()
         self.assert_with(SECOND, first)
         self.assert_with(FIRST, second)
 
@@ -65,8 +79,7 @@ class TestMove(test_audit.Command, test_takeover.TestCase):
                  i=lost['id'])
         self.api.delete_server(deleted['id'])
         self.wait_for(lambda: self.assertTrue(self.instance(deleted).deleted))
-        self.useFixture(fixtures.MonkeyPatch(
-            'ironic_reservations.osc.move.PATIENCE', 3))
+        self.have_little_patience()
         self.give(others, THIRD)
         self.assertEqual(
             {lost['id']: 'stays: it has no reservation, see audit',
@@ -121,3 +134,39 @@ class TestMove(test_audit.Command, test_takeover.TestCase):
         threading.Thread(target=report, daemon=True).start()
         self.addCleanup(stop.set)
         return stop
+
+
+class TestCells(TestCase):
+
+    NUMBER_OF_CELLS = 2
+
+    @base.long
+    def test_server_of_another_cell(self):
+        """It stays as it is, is told of, and can be given back."""
+        server = self.boot(self.gold, host=FIRST)
+        self.stop_compute(SECOND)
+        self.die()
+        self.be_in_cell('cell2')
+        self.start_compute(THIRD, cell='cell2')
+        self.have_little_patience()
+        with self.working(THIRD):
+            self.assertEqual(
+                {server['id']: f'stays: {THIRD} has not taken it over; is it '
+                               'in another cell?'},
+                self.move('--wait', target=THIRD, status=1))
+        self.assertIn(
+            f'Instance {server["id"]} stays where it is for now: host {THIRD} '
+            'holds its machine, but it is deleted, or in another cell',
+            self.log)
+        self.stop_compute(THIRD)
+        self.force_down(THIRD, True)
+        self.be_in_cell('cell1')
+        self.assert_with(FIRST, server)
+        self.come_back()
+        with self.working(FIRST):
+            self.assertEqual(
+                {server['id']: f'taken over by {FIRST}'},
+                self.move('--wait', source=THIRD, target=FIRST))
+        self.act(server, 'reboot', 'ACTIVE', type='HARD')
+        self.delete(server)
+        self.assert_nothing_left()
