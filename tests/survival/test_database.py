@@ -12,6 +12,7 @@ import socket
 import socketserver
 import tempfile
 import threading
+import time
 import uuid
 
 import psutil
@@ -33,7 +34,7 @@ def call(method, api, path='', body=None):
     answer = requests.request(
         method, f'{api.url}{clients.OURS}{path}', json=body,
         headers=clients.HEADERS, timeout=60)
-    answers.check(answer, (200, 201, 204, 404, 409, 422, 503))
+    answers.check(answer, (200, 201, 204, 404, 409, 412, 422, 503))
     return answer
 
 
@@ -256,3 +257,80 @@ def test_clock_is_set_back(jumping):
     assert call('GET', api, path).status_code == 404
     assert call('POST', api, body=first).status_code == 422
     assert list(fleet.held()) == [second['instance_uuid']]
+
+
+def be_host(api, holder):
+    return call('PUT', api, '/hosts/compute-1',
+                {'holder': holder, 'ttl': 600}).status_code
+
+
+def hold_as(api, holder):
+    """Hold a node, and let go of it as somebody who is not asked for it."""
+    answer = call('POST', api, body={**SPEC, 'host': 'compute-1',
+                                     'holder': holder})
+    if answer.status_code == 201:
+        call('DELETE', api, f'/{answer.json()["instance_uuid"]}')
+    return answer.status_code
+
+
+def test_hosts_when_the_clock_is_set(jumping):
+    """A lease whose end is past, or further off than any, is over."""
+    api, fleet, set_clock = jumping
+    fleet.fill(1)
+    one, other = str(uuid.uuid4()), str(uuid.uuid4())
+    assert be_host(api, one) == 200
+    assert be_host(api, other) == 409
+    assert hold_as(api, one) == 201
+    set_clock(3600)
+    assert hold_as(api, one) == 412
+    assert be_host(api, other) == 200
+    assert be_host(api, one) == 409
+    assert hold_as(api, one) == 412
+    assert hold_as(api, other) == 201
+    # Nobody waits an hour for a host that may be dead.
+    set_clock(0)
+    assert hold_as(api, other) == 201
+    assert be_host(api, one) == 200
+    assert hold_as(api, other) == 412
+    assert be_host(api, other) == 409
+    assert hold_as(api, one) == 201
+
+
+def test_hosts_when_the_clock_jumps(jumping, seconds):
+    """Who was the host writes nothing more once another is it."""
+    api, fleet, set_clock = jumping
+    fleet.fill(20)
+    end = time.monotonic() + max(seconds, 10)
+    #: By process: when it was the host for certain, and began to write then.
+    terms, refused = collections.defaultdict(list), []
+
+    def compete(holder):
+        while time.monotonic() < end:
+            asked = time.monotonic()
+            if be_host(api, holder) == 200:
+                sure = time.monotonic()
+                time.sleep(random.uniform(0, 0.3))
+                began = time.monotonic()
+                status = hold_as(api, holder)
+                if status == 201:
+                    terms[holder].append((asked, sure, began))
+                else:
+                    assert status == 412
+                    refused.append(holder)
+            time.sleep(random.uniform(0, 0.05))
+
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        processes = [pool.submit(compete, str(uuid.uuid4()))
+                     for _ in range(6)]
+        while time.monotonic() < end:
+            set_clock(random.choice([-4000, -700, 0, 700, 4000]))
+            time.sleep(0.2)
+        for each in processes:
+            each.result()
+    assert len(terms) > 1 and refused
+    between = [(holder, others, own)
+               for holder, own_terms in terms.items() for own in own_terms
+               for other, other_terms in terms.items() if other != holder
+               for others in other_terms
+               if own[1] < others[0] and others[1] < own[2]]
+    assert not between
