@@ -3,6 +3,8 @@
 
 import contextlib
 import threading
+import time
+import types
 
 import fixtures
 from nova import context
@@ -269,6 +271,18 @@ class TestStays(TestCase):
         self.run_periodic()
         self.assertEqual({}, self.allocations(server))
         self.sql("UPDATE reservations SET host = 'compute-1'")
+        # It is not asked for in every periodic task.
+        self.wire.requests.clear()
+        self.run_periodic()
+        self.assertNotIn(f'/v1/reservations/{server["id"]}',
+                         [path for _, path, _ in self.wire.requests])
+        self.assertEqual({}, self.allocations(server))
+        with fixtures.MonkeyPatch(
+                'nova.virt.ironic_reservations.placement.time',
+                types.SimpleNamespace(
+                    monotonic=lambda: time.monotonic() + 601)):
+            self.run_periodic()
+        self.assertEqual(before, self.allocations(server))
         self.delete(server)
         self.assert_nothing_left()
 

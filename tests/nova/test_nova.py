@@ -7,6 +7,9 @@ A Nova that has moved one of these fails here, with the name.
 import inspect
 
 import fixtures
+from nova import availability_zones
+from nova import service
+from nova import servicegroup
 from nova import test
 from nova.compute import manager
 from nova.compute import resource_tracker
@@ -44,6 +47,9 @@ STOOD_ON = {
         'self, context, rp_uuid',
     (report.SchedulerReportClient, 'put_allocations'):
         'self, context, consumer_uuid, payload',
+    (manager.ComputeManager, '_init_instance'): 'self, context, instance',
+    (availability_zones, 'get_host_availability_zone'): 'context, host',
+    (servicegroup.API, 'service_is_up'): 'self, member',
 }
 
 
@@ -66,6 +72,23 @@ class TestStoodOn(testtools.TestCase):
                 (manager.ComputeManager,
                  'self.rt = resource_tracker.ResourceTracker(')):
             self.assertIn(line, inspect.getsource(owner.__init__))
+
+    def test_host_that_waits_does_nothing_else(self):
+        """See lease.Lease.win."""
+        start = inspect.getsource(service.Service.start)
+        for later in 'rpc.get_server(', 'servicegroup_api.join(':
+            self.assertLess(start.index('self.manager.init_host('),
+                            start.index(later))
+        self.assertLess(start.index('.get_by_host_and_binary('),
+                        start.index('self.manager.init_host('))
+        init_host = inspect.getsource(manager.ComputeManager.init_host)
+        self.assertLess(init_host.index('self.driver.init_host('),
+                        init_host.index('InstanceList.get_by_host('))
+
+    def test_where_nova_keeps_its_compute_id(self):
+        """See mode.identify."""
+        self.assertIn('return LOCAL_NODE_UUID', inspect.getsource(
+            virt_node.get_local_node_uuid))
 
     def test_what_the_manager_calls_for_an_evacuation(self):
         """See ReservationsDriver.instance_exists."""
