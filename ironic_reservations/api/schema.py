@@ -386,7 +386,8 @@ def members(given):
     most = conf.CONF.reservations.max_members
     number = len(given) if isinstance(given, list) else int(given)
     if number > most:
-        raise exception.InvalidInput('members', f'must be at most {most}')
+        raise exception.InvalidInput('members', f'must be at most {most}' + (
+            ' UUIDs' if isinstance(given, list) else ''))
     if not isinstance(given, list):
         return number
     found = sorted({each.lower() for each in given})

@@ -204,7 +204,8 @@ def dry_run(cmd, url, body):
     shown = {
         'matching_nodes': lambda number: number,
         'members': lambda members: output.Text(
-            members, '{available} of {wanted} available'.format(**members)),
+            members, '{wanted} wanted, {available} can be held'.format(
+                **members)),
         'domains': output.domains,
         'profiles': output.profiles,
         'explanation': output.explanation}

@@ -37,7 +37,7 @@ def _display(group):
     }.items(), strict=True)
 
 
-class CreateGroup(command.ShowOne):
+class CreateGroup(output.ShowOne):
     """Reserve a node for each member of a new group, or none at all.
 
     All nodes match the same request. A policy says whether they are near or
@@ -93,7 +93,7 @@ class ListGroup(output.Lister):
                 parsed_args.limit))
 
 
-class ShowGroup(command.ShowOne):
+class ShowGroup(output.ShowOne):
     """Show a group with its members and their domains."""
 
     def get_parser(self, prog_name):

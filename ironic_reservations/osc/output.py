@@ -15,6 +15,9 @@ from ironic_reservations.osc import client
 #: The most domains that people are told of one by one.
 _DOMAINS = 20
 
+#: The formats in which cliff would write data as Python spells it.
+_TEXTS = ('csv', 'value')
+
 
 class Lister(command.Lister):
     """A command that shows a table.
@@ -29,12 +32,24 @@ class Lister(command.Lister):
         return self.status
 
     def produce_output(self, parsed_args, column_names, data):
-        # cliff would write data here as Python spells it.
-        if parsed_args.formatter in ('csv', 'value'):
-            data = ([each.human_readable()
-                     if isinstance(each, columns.FormattableColumn) else each
-                     for each in row] for row in data)
+        if parsed_args.formatter in _TEXTS:
+            data = (_readable(row) for row in data)
         return super().produce_output(parsed_args, column_names, data)
+
+
+class ShowOne(command.ShowOne):
+    """A command that shows one thing."""
+
+    def produce_output(self, parsed_args, column_names, data):
+        if parsed_args.formatter in _TEXTS:
+            data = _readable(data)
+        return super().produce_output(parsed_args, column_names, data)
+
+
+def _readable(row):
+    return [each.human_readable()
+            if isinstance(each, columns.FormattableColumn) else each
+            for each in row]
 
 
 class Text(columns.FormattableColumn):

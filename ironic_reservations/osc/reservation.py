@@ -44,7 +44,7 @@ def _path(reservation):
     return f'{client.PATH}/{reservation["instance_uuid"]}'
 
 
-class CreateReservation(command.ShowOne):
+class CreateReservation(output.ShowOne):
     """Reserve a node that matches a request.
 
     The request needs at least a size, a resource class, a candidate node or
@@ -211,7 +211,7 @@ class ListHost(output.Lister):
                 parsed_args.limit))
 
 
-class ShowReservation(command.ShowOne):
+class ShowReservation(output.ShowOne):
     """Show the reservation of an instance or a node."""
 
     def get_parser(self, prog_name):

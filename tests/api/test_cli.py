@@ -326,13 +326,15 @@ def test_group_has_no_room(ironic, racks, cli):
 resource_class=CUSTOM_BAREMETAL_RACKED eliminates 5, \
 group:pack=capability:rack eliminates 3. (HTTP 422)
 '''
-    table, as_json = each(cli, [
-        (*group, '--dry-run', *more) for more in ([], ['-f', 'json'])])
-    for line in ('| matching_nodes | 3 ', '| members        | 2 of 3 ',
+    table, as_text, as_json = each(cli, [
+        (*group, '--dry-run', *more) for more in (
+            [], ['-f', 'value', '-c', 'domains'], ['-f', 'json'])])
+    for line in ('| matching_nodes | 3 ', '| members        | 3 wanted, 2 can be held ',
                  '| domains        | a: 2 ', '|                | b: 1 ',
                  '| profiles       | 3 free of 3: baremetal.racked, 4096 ',
                  '| 2 could be held in capability:rack a '):
         assert line in output(table)
+    assert output(as_text) == 'a: 2\nb: 1\n'
     found = data(as_json)
     assert found['members'] == {'wanted': 3, 'available': 2}
     assert found['domains'] == [{'value': 'a', 'nodes': 2},
