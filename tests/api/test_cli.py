@@ -329,7 +329,8 @@ group:pack=capability:rack eliminates 3. (HTTP 422)
     table, as_text, as_json = each(cli, [
         (*group, '--dry-run', *more) for more in (
             [], ['-f', 'value', '-c', 'domains'], ['-f', 'json'])])
-    for line in ('| matching_nodes | 3 ', '| members        | 3 wanted, 2 can be held ',
+    for line in ('| matching_nodes | 3 ',
+                 '| members        | 3 wanted, 2 can be held ',
                  '| domains        | a: 2 ', '|                | b: 1 ',
                  '| profiles       | 3 free of 3: baremetal.racked, 4096 ',
                  '| 2 could be held in capability:rack a '):

@@ -66,6 +66,9 @@ class Operator:
         assert done.returncode == (1 if found else 0)
         return {(row['Kind'], row['Instance']) for row in found}
 
+    def finds_nothing(self):
+        assert self.audit() == set()
+
     def act(self, *args, user='admin'):
         """Run a command that answers nothing."""
         done = self.openstack(*args, user=user, check=False)
@@ -77,6 +80,13 @@ class Operator:
             'server', 'create', '--flavor', tools_cloud.FLAVOR, '--image',
             tools_cloud.IMAGE, '--network', tools_cloud.NETWORK, *args,
             f'server-{uuid.uuid4().hex[:8]}', user=user)
+
+    def boot_on(self, host, count):
+        """Have servers on one host; their IDs."""
+        servers = [self.boot('--availability-zone', f'nova:{host}')['id']
+                   for _ in range(count)]
+        assert set(self.settled(servers).values()) == {'ACTIVE'}
+        return servers
 
     def boot_many(self, count):
         """Create servers with one call to Nova; their IDs."""

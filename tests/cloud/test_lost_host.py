@@ -19,13 +19,6 @@ SERVERS, DEATHS = 4, 20
 FAULTS = None, None, 'target', 'ironic', 'rabbitmq'
 
 
-def boot_on(cloud, host, count=SERVERS):
-    servers = [cloud.boot('--availability-zone', f'nova:{host}')['id']
-               for _ in range(count)]
-    assert set(cloud.settled(servers).values()) == {'ACTIVE'}
-    return servers
-
-
 def has_state(cloud, host, state):
     assert {row['Host']: row['State'] for row in cloud.compute_services()
             }[host] == state
@@ -47,10 +40,6 @@ def move(cloud, source, target, *args):
             for row in json.loads(done.stdout)}, done.returncode
 
 
-def finds_nothing(cloud):
-    assert cloud.audit() == set()
-
-
 def answers(cloud, server):
     """A reboot works."""
     cloud.act('server', 'reboot', '--hard', '--wait', server)
@@ -64,7 +53,7 @@ def hosts_of(cloud, servers):
 
 def test_move(cloud):
     source, target, other = cloud.cloud.hosts
-    servers = boot_on(cloud, source)
+    servers = cloud.boot_on(source, SERVERS)
     machines = {node.instance_id: node.id for node in cloud.nodes()}
     refused = cloud.openstack(
         'baremetal', 'reservation', 'move', '--from', source, '--to', target,
@@ -79,20 +68,20 @@ def test_move(cloud):
           f'after the command')
     for server in servers:
         answers(cloud, server)
-    eventually(functools.partial(finds_nothing, cloud))
+    eventually(cloud.finds_nothing)
     assert {node.instance_id: node.id for node in cloud.nodes()} == machines
     # The host that is back touches nothing, and can be removed.
     cloud.cloud.start(source)
     eventually(functools.partial(has_state, cloud, source, 'up'))
     answers(cloud, servers[0])
-    finds_nothing(cloud)
+    cloud.finds_nothing()
     die(cloud, source)
     service, = (row['ID'] for row in cloud.compute_services()
                 if row['Host'] == source)
     cloud.act('compute', 'service', 'delete', service)
     assert source not in {each.name for each in
                           cloud.connection.placement.resource_providers()}
-    finds_nothing(cloud)
+    cloud.finds_nothing()
     assert hosts_of(cloud, servers) == {target}
 
 
@@ -102,7 +91,7 @@ def test_deaths(patient_cloud):
     """Twenty, there and back, while servers are built on the other hosts."""
     cloud = patient_cloud
     source, target, _ = cloud.cloud.hosts
-    servers = boot_on(cloud, source)
+    servers = cloud.boot_on(source, SERVERS)
     machines = {node.instance_id: node.id for node in cloud.nodes()
                 if node.instance_id}
     for number in range(DEATHS):
@@ -130,7 +119,7 @@ def test_deaths(patient_cloud):
         cloud.settled(more)
         for each in more:
             cloud.act('server', 'delete', '--wait', each)
-        eventually(functools.partial(finds_nothing, cloud))
+        eventually(cloud.finds_nothing)
         assert {node.instance_id: node.id for node in cloud.nodes()
                 if node.instance_id} == machines
         source, target = target, source

@@ -3,7 +3,6 @@
 
 import concurrent.futures
 import contextlib
-import functools
 import os
 import random
 import signal
@@ -14,10 +13,6 @@ import pytest
 
 from tests.cloud.operator import eventually
 from tests.cloud.test_faults import stopped
-from tests.cloud.test_lost_host import boot_on
-from tests.cloud.test_lost_host import DEATHS
-from tests.cloud.test_lost_host import finds_nothing
-from tests.cloud.test_lost_host import SERVERS
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -25,6 +20,7 @@ HOST = FIRST = 'compute-1'
 SECOND = 'compute-1b'
 #: Seconds of a lease, and from a death until its successor is the host.
 TTL = 30
+SERVERS, DEATHS = 4, 20
 #: What else dies, one after the other in each death's turn: nothing, the
 #: successor when it has just become the host, or a service.
 FAULTS = None, None, 'successor', 'ironic', 'rabbitmq'
@@ -95,7 +91,7 @@ def ended(cloud, name):
 @pytest.mark.long
 @pytest.mark.parametrize('servers', [1, 4])
 def test_dead_host(standby, servers):
-    servers = boot_on(standby, HOST, servers)
+    servers = standby.boot_on(HOST, servers)
     holder = lease(standby)['holder']
     rows = hypervisors(standby)
     died = time.monotonic()
@@ -124,7 +120,7 @@ def hypervisors(cloud):
 def test_deaths(patient_cloud, standby):
     """Twenty of the process that is the host, and of what it stands on."""
     cloud = standby
-    servers = boot_on(cloud, HOST, SERVERS)
+    servers = cloud.boot_on(HOST, SERVERS)
     machines = {node.instance_id: node.id for node in cloud.nodes()}
     works, waits = FIRST, SECOND
     for number in range(DEATHS):
@@ -151,7 +147,7 @@ def test_deaths(patient_cloud, standby):
               f'after {seconds:.0f} s, servers rebooted after {rebooted} s',
               flush=True)
         stand_by(cloud, waits)
-        eventually(functools.partial(finds_nothing, cloud))
+        eventually(cloud.finds_nothing)
     assert {node.instance_id: node.id for node in cloud.nodes()} == machines
     eventually(cloud.agree)
 
@@ -177,7 +173,7 @@ def kept_running(cloud, name):
 @pytest.mark.long
 def test_clean_stop(standby):
     """The successor need not wait, nor does who stops a waiting process."""
-    server, = boot_on(standby, HOST, 1)
+    server, = standby.boot_on(HOST, 1)
     holder, began = lease(standby)['holder'], time.monotonic()
     standby.cloud.stop(FIRST)
     _, seconds = taken_over(standby, holder, began)
@@ -193,7 +189,7 @@ def test_clean_stop(standby):
 
 @pytest.mark.long
 def test_stale_process_at_rest(standby):
-    server, = boot_on(standby, HOST, 1)
+    server, = standby.boot_on(HOST, 1)
     holder, since = lease(standby)['holder'], time.monotonic()
     with stopped(standby, FIRST):
         successor, _ = taken_over(standby, holder, since)
