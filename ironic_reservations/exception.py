@@ -23,7 +23,7 @@ class InvalidInput(ReservationsError):
 
     def __init__(self, field, reason):
         super().__init__(f'{field}: {reason}')
-        self.field = text.printable(field)
+        self.field, self.reason = text.printable(field), reason
 
 
 class NotAcceptable(ReservationsError):

@@ -71,7 +71,7 @@ class Cloud:
         and finds within seconds, while one watches; else within a minute, as
         is its default.
     :ivar standby: whether hosts have a standby; the first host's is a
-        process of its own then, ``compute-1b``, for who wants to start it.
+        process of its own then, ``compute-1b``, started after the others.
     :param scheduler: options of Nova's scheduler, ``{section: {option:
         value}}``; None for those of the documentation.
     """
@@ -383,6 +383,8 @@ class Cloud:
             self.start('nova-conductor', 'nova-scheduler', 'nova')
         with step(f'{len(self.hosts)} computes'):
             self.start_computes()
+            if self.standby:
+                self.start(*set(self.computes).difference(self.hosts))
         with step('image, flavor, network'):
             self._create_resources()
         self._write_openrc()
@@ -669,9 +671,13 @@ def main():
     parser.add_argument('--deploy-delay', default='0',
                         help='seconds that a node takes to deploy, or '
                              '"FROM,TO" (default: %(default)s)')
+    parser.add_argument('--standby', action='store_true', default=None,
+                        help='have another process wait until it can be the '
+                             'first host')
     args = parser.parse_args()
     cloud = Cloud(args.dir, args.port, args.computes, args.nodes, args.driver,
                   args.lease, args.deploy_delay)
+    cloud.standby = args.standby
     services.stop_on_signal()
     try:
         if args.command == 'up':

@@ -6,6 +6,7 @@ what a call does in ``reservations``, ``explanation``, ``capacity`` and
 ``hosts``.
 """
 
+import contextlib
 import json
 import urllib.parse
 
@@ -153,6 +154,15 @@ def _matcher(restricted_to, owner, spec):
             owner.project_id, ownership == 'project_or_none'))
 
 
+@contextlib.contextmanager
+def _inside(field):
+    """Have errors name a field as what it is inside of another one."""
+    try:
+        yield
+    except exception.InvalidInput as e:
+        raise exception.InvalidInput(f'{field}.{e.field}', e.reason) from e
+
+
 def _wanted(given, uuid, owner):
     """The group that a request names, as membership.Wanted."""
     return membership.Wanted(uuid, **schema.group(given),
@@ -165,7 +175,8 @@ def _named_group(body, owner):
     if group is None:
         return None
     group['uuid'] = group['uuid'].lower()
-    return _wanted(group, group['uuid'], owner)
+    with _inside('group'):
+        return _wanted(group, group['uuid'], owner)
 
 
 def _limit(query):
@@ -377,7 +388,8 @@ class GroupsController:
         owner = _owner(caller, body)
         restricted_to = caller.restricted_to('create_restricted')
         lease = _lease(restricted_to, body)
-        matcher = _matcher(restricted_to, owner, body['request'])
+        with _inside('request'):
+            matcher = _matcher(restricted_to, owner, body['request'])
         members = schema.members(body['members'])
         uuid = (body.get('uuid') or uuidutils.generate_uuid()).lower()
         wanted = _wanted(body, uuid, owner)

@@ -2,6 +2,7 @@
 """Several reservations at once, near each other or apart, claimed later."""
 
 import collections
+import re
 import uuid
 
 import pytest
@@ -431,6 +432,21 @@ def test_ownership(ironic, owned, ownership, nodes):
 def test_ownership_needs_a_project(ironic, owned):
     assert 'ownership' in ironic.create(
         400, resource_class=owned, ownership='project')
+
+
+@pytest.mark.parametrize('path, body, field', [
+    ('', {'memory_mb': 1, 'group': {'uuid': str(uuid.uuid4()),
+                                    'policy': 'spread'}}, 'group.by'),
+    ('/groups', {'members': 2, 'request': {'memory_mb': 1},
+                 'by': 'shard'}, 'policy'),
+    ('/groups', {'members': 2, 'request': {
+        'memory_mb': 1, 'ownership': 'project'}}, 'request.ownership'),
+    ('/groups', {'members': 2, 'request': {'extra_specs': {
+        'resources:CUSTOM_A': '2'}}}, 'request.extra_specs'),
+])
+def test_field_at_fault(ironic, path, body, field):
+    fault = answers.check(ironic.http.post(OURS + path, json=body), 400)
+    assert re.match(rf'{re.escape(field)}\b', fault)
 
 
 # Who may
