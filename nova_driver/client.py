@@ -270,6 +270,14 @@ class Client:
         self._call('PUT', _lease_of(host), timeout=ttl / 3,
                    json={'holder': holder, 'ttl': ttl})
 
+    def host_since(self, host):
+        """Return since when the holder of a host's lease has it, a text.
+
+        :raises: Refused, Unavailable.
+        """
+        found = self._call('GET', HOSTS, params={'host': host})['hosts']
+        return found[0]['created_at'] if found else None
+
     def leave_host(self, host, holder):
         """Give a host's lease up, in one try.
 

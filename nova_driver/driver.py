@@ -44,6 +44,10 @@ START_PAUSE = 5
 #: Seconds between two rounds of the driver's own thread.
 INTERVAL = 5
 
+#: The tasks of instances that users have asked for, and no host has begun.
+ASKED = (task_states.REBOOTING, task_states.REBOOTING_HARD,
+         task_states.REBUILDING)
+
 
 _EVACUATION = (
     'a bare metal server is its machine, and cannot be evacuated to another; '
@@ -192,6 +196,11 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                     'Ironic does not answer, so nova-compute waits with the '
                     '%d instances that it has.', len(instances)),
             )(self._read_power_states)
+        if self.lease is not None:
+            # It waits in the host's queue. Nova would take it back, and then
+            # refuse what comes out of the queue.
+            instances = objects.InstanceList(context, objects=[
+                each for each in instances if each.task_state not in ASKED])
         return super().process_instances_at_startup(context, instances)
 
     def _read_power_states(self):

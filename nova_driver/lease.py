@@ -47,8 +47,9 @@ class Lease:
         self._client = reservations
         self._holder = str(uuid.uuid4())
         self._ttl = CONF.reservations.standby_ttl
-        # When this process stops to write, on time.monotonic().
-        self._until = -math.inf
+        # When this process stops to write, on time.monotonic(), and since
+        # when it is the host, as Ironic tells it.
+        self._until, self._since = -math.inf, None
         self._renewed = threading.Condition()
         # Held while the lease is renewed or given up, so that it is not
         # renewed after it was given up.
@@ -97,7 +98,14 @@ class Lease:
             client.Failure when that is not known.
         """
         asked = time.monotonic()
+        late = not self.is_live()
         self._client.be_host(self._host, self._holder, self._ttl)
+        if late:
+            # Another process may have been the host meanwhile, and have left.
+            since = self._client.host_since(self._host)
+            if self._since not in (None, since):
+                self._end('another process was it meanwhile')
+            self._since = since
         with self._renewed:
             # The database counts from a later moment.
             self._until = asked + self._ttl * (1 - _MARGIN)
@@ -174,10 +182,13 @@ class Lease:
                 kwargs[where] = {**kwargs[where], 'holder': self._holder}
             # keystoneauth repeats requests by itself, and calls this before
             # each of them. It does not for those that it sends to Keystone.
-            response = send(url, method, *args, requests_auth=waited_for,
-                            **kwargs)
-            if fenced and response.status_code == 412:
-                self._end(response.text)
+            do = functools.partial(send, url, method, *args,
+                                   requests_auth=waited_for, **kwargs)
+            response = do()
+            # It came when the lease was over. That it can be renewed says
+            # that nobody has taken it.
+            if fenced and response.status_code == 412 and self.renew():
+                response = do()
             return response
 
         connection.request = request

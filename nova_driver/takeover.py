@@ -47,9 +47,10 @@ class Takeover(rounds.Rounds):
         self._services = servicegroup.API()
         # The changes that were seen of late, and when all are read again.
         self._seen, self._all = {}, 0
-        #: UUIDs of instances that are to be taken over, and of those that
-        #: were, and whose interrupted tasks are to be ended.
-        self._left, self._taken = set(), set()
+        #: UUIDs of instances that are to be taken over, and by UUID those
+        #: that were, and whose interrupted tasks are to be ended: their
+        #: vm_state and task_state.
+        self._left, self._taken = set(), {}
 
     def go_on(self):
         try:
@@ -120,7 +121,6 @@ class Takeover(rounds.Rounds):
         done = {uuid for uuid in ready
                 if self.locked(ctxt, uuid, self._take, row)}
         self._left -= done
-        self._taken |= done
         return len(done)
 
     def _end_tasks(self, ctxt):
@@ -129,18 +129,20 @@ class Takeover(rounds.Rounds):
         It ends as it would have at that host's next start. That may take as
         long as a tear-down, so all instances are brought over before it.
         """
-        for uuid in list(self._taken):
+        for uuid, before in list(self._taken.items()):
             try:
-                self._manager._init_instance(
-                    ctxt, objects.Instance.get_by_uuid(
-                        ctxt, uuid, expected_attrs=[
-                            'info_cache', 'metadata', 'numa_topology']))
+                instance = objects.Instance.get_by_uuid(
+                    ctxt, uuid, expected_attrs=[
+                        'info_cache', 'metadata', 'numa_topology'])
+                # What a user has begun since is this host's own.
+                if (instance.vm_state, instance.task_state) == before:
+                    self._manager._init_instance(ctxt, instance)
             except exception.InstanceNotFound:
                 pass  # It has been deleted meanwhile.
             except Exception as e:
                 self.tell(uuid, f'its task is not ended: {e!r}')
                 continue
-            self._taken.discard(uuid)
+            del self._taken[uuid]
 
     def _is_down(self, ctxt, host):
         try:
@@ -167,6 +169,7 @@ class Takeover(rounds.Rounds):
         if zone is not None:
             instance.availability_zone = zone
         instance.save()
+        self._taken[instance.uuid] = instance.vm_state, instance.task_state
         return True
 
     def _zone(self, ctxt):

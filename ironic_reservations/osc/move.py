@@ -6,9 +6,11 @@ changes that, for one server after the other, and the host that is given a
 machine takes its server over by itself.
 """
 
+import contextlib
 import time
 
 from ironicclient import exc
+from keystoneauth1 import exceptions as ksa_exc
 from openstack import exceptions as sdk_exc
 from osc_lib import exceptions
 import tenacity
@@ -59,18 +61,21 @@ class MoveReservation(output.Lister):
             self._compute = self.app.client_manager.sdk_connection.compute
             auth = audit.auth_of_ironic(self)
             self._check(source, target, parsed_args.force)
-            held = {each['instance_uuid']: each for each in
-                    client.listed(self, 'reservations', {
-                        'host': source, 'fields': 'instance_uuid,node_uuid,'
-                                                  'node_name'}, auth=auth)}
+            held = self._held(source, auth)
             servers = {each.id for each in self._servers(source)}
+            # Of an earlier command whose servers are still to be taken over.
+            given_before = {each: held_there for each, held_there in
+                            self._held(target, auth).items()
+                            if each in servers}
             asked = set(parsed_args.instance or (held | dict.fromkeys(
                 servers)))
-            results = {each: self._give(each, source, target, auth)
+            results = {each: None if each in given_before else
+                       self._give(each, source, target, auth)
                        if each in held else
                        'stays: it has no reservation, see audit'
                        if each in servers else
                        f'stays: not of host {source}' for each in asked}
+            held |= given_before
             given = {each for each, result in results.items()
                      if result is None}
             self.log.info('%d of %d machines are given to host %s',
@@ -123,6 +128,13 @@ class MoveReservation(output.Lister):
                                       host=service.host)
         return now.updated_at != service.updated_at
 
+    def _held(self, host, auth):
+        """A host's reservations, by the UUID of the instance."""
+        return {each['instance_uuid']: each for each in client.listed(
+            self, 'reservations', {
+                'host': host, 'fields': 'instance_uuid,node_uuid,node_name'},
+            auth=auth)}
+
     def _servers(self, host):
         return self._compute.servers(details=False, all_projects=True,
                                      compute_host=host)
@@ -137,7 +149,7 @@ class MoveReservation(output.Lister):
                 self, 'PATCH', f'{client.PATH}/{instance}?host={source}',
                 body=[{'op': 'replace', 'path': '/host', 'value': target}],
                 auth=auth)
-        except exc.ClientException as error:
+        except (exc.ClientException, ksa_exc.ClientException) as error:
             return f'stays: {error}'
         return None
 
@@ -150,6 +162,13 @@ class MoveReservation(output.Lister):
         progress = time.monotonic()
 
         def look():
+            # Nova may be away for a moment.
+            with contextlib.suppress(sdk_exc.SDKException,
+                                     ksa_exc.ClientException):
+                count()
+            return bool(left) and time.monotonic() < progress + PATIENCE
+
+        def count():
             nonlocal progress
             there = {each.id for each in self._servers(target)}
             done = left & there
@@ -166,7 +185,6 @@ class MoveReservation(output.Lister):
                 progress = time.monotonic()
                 self.log.info('%d of %d servers are taken over',
                               len(given) - len(left), len(given))
-            return bool(left) and time.monotonic() < progress + PATIENCE
 
         tenacity.Retrying(retry=tenacity.retry_if_result(bool),
                           wait=tenacity.wait_fixed(PAUSE))(look)

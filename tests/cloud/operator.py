@@ -122,6 +122,7 @@ class Operator:
         :param since: a time of time.monotonic().
         :returns: after how many seconds each of them has done it, in order.
         """
+        before = {each: self.reboots(each) for each in servers}
         left, seconds = set(servers), []
         for server in servers:
             self.connection.compute.reboot_server(server, 'HARD')
@@ -130,12 +131,26 @@ class Operator:
             for each in self.servers():
                 if (each.id in left and each.status == 'ACTIVE'
                         and not each.task_state):
+                    new, = set(self.reboots(each.id)) - set(before[each.id])
+                    assert self.results(each.id, new) == ['Success']
                     left.remove(each.id)
                     seconds.append(round(time.monotonic() - since))
             assert not left
 
         eventually(done, 240)
         return seconds
+
+    def reboots(self, server):
+        """The requests to reboot a server."""
+        return [each.request_id for each in
+                self.connection.compute.server_actions(server)
+                if each.action == 'reboot']
+
+    def results(self, server, request):
+        """What has become of a request: a word for each thing done."""
+        return [each['result'] for each in
+                self.connection.compute.get_server_action(
+                    request, server).events]
 
     def delete_all(self):
         for each in self.servers():

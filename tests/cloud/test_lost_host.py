@@ -104,8 +104,9 @@ def test_deaths(patient_cloud):
             assert status == 0, results
         else:
             victim = target if fault == 'target' else fault
-            move(cloud, source, target)
-            time.sleep(random.uniform(0, 5))
+            assert move(cloud, source, target)[1] == 0
+            # It takes over within five seconds and a few more.
+            time.sleep(random.uniform(0, 3))
             cloud.cloud.signal(victim, signal.SIGKILL)
             time.sleep(5)
             cloud.cloud.start(victim)

@@ -96,13 +96,12 @@ def test_dead_host(standby, servers):
     rows = hypervisors(standby)
     died = time.monotonic()
     standby.cloud.signal(FIRST, signal.SIGKILL)
-    # It waits in the queue of the host.
-    standby.act('server', 'reboot', '--hard', servers[0])
+    # The first waits in the queue of the host.
+    queued = standby.rebooted(servers[:1], died)
     _, seconds = taken_over(standby, holder, died)
-    assert set(standby.settled(servers).values()) == {'ACTIVE'}
-    print(f'Host taken over after {seconds:.0f} s; queued reboot done after '
-          f'{time.monotonic() - died:.0f} s')
-    print('Servers rebooted after', standby.rebooted(servers, died), 's')
+    print(f'Host taken over after {seconds:.0f} s at most, a queued reboot '
+          f'done after {queued} s, servers rebooted after '
+          f'{standby.rebooted(servers, died)} s')
     assert hypervisors(standby) == rows
     assert {each.compute_host for each in standby.servers()} == {HOST}
     # The dead one, started again, waits.
@@ -141,7 +140,9 @@ def test_deaths(patient_cloud, standby):
                 cloud.cloud.start(fault)
             works, waits = waits, works
         _, seconds = taken_over(cloud, holder, died)
-        with kept_running(cloud, works):
+        # RabbitMQ's death may end what begins beside it.
+        with (kept_running(cloud, works) if fault == 'rabbitmq'
+              else contextlib.nullcontext()):
             rebooted = cloud.rebooted(servers, died)
         print(f'{number + 1} ({fault or "no"} fault beside it): taken over '
               f'after {seconds:.0f} s, servers rebooted after {rebooted} s',
@@ -222,7 +223,7 @@ def test_stale_process_in_a_write(standby):
             time.sleep(2)
             # The request to hold a node is under way.
             frozen.enter_context(stopped(standby, FIRST))
-            assert time.monotonic() < since + TTL / 3
+            assert time.monotonic() < since + TTL / 3, 'Too slow a machine'
             time.sleep(TTL)
         taken_over(standby, holder, since)
         answered('POST /v1/reservations - 412')

@@ -167,6 +167,26 @@ class TestStandby(faults.TestCase):
         self.assertTrue(driver.lease.renew())
         self.assertTrue(self.leases()[0]['live'])
 
+    def test_another_was_the_host_and_has_left(self):
+        """Nobody has the lease, and yet it is not this process's own."""
+        driver = self.start(ttl=10)
+        driver.lease._until = 0
+        self.sql("UPDATE reservations_hosts SET created_at = "
+                 "'2000-01-01 00:00:00'")
+        self.assertRaises(Ended, driver.lease.renew)
+        self.assertIn('another process was it meanwhile', self.log)
+        self.assertFalse(driver.lease.is_live())
+
+    def test_write_that_is_late(self):
+        """It is sent again, because nobody has taken the lease."""
+        self.start()
+        server = self.boot(self.gold)
+        self.wire.on('DELETE', f'/v1/reservations/{server["id"]}',
+                     faults.before(self.lapse_host))
+        self.delete(server)
+        self.assert_nothing_left()
+        self.assertTrue(self.leases()[0]['live'])
+
     def test_renewal_is_refused(self):
         driver = self.start()
         self.taken_over()
@@ -246,6 +266,29 @@ class TestStandby(faults.TestCase):
             self.assertRaises(Ended, write)
         self.assertEqual(held, self.ironic.reservations())
         self.delete(server)
+        self.assert_nothing_left()
+
+    def test_queue(self):
+        """What was asked of the dead one is done, and done by its cast."""
+        self.start()
+        rebooting, rebuilding, stopping = servers = [
+            self.boot(self.gold) for _ in range(3)]
+        for server in servers:
+            self.act(server, 'reboot', 'ACTIVE', type='HARD')
+        self.die()
+        self.act(rebooting, 'reboot', type='HARD')
+        self.rebuild(rebuilding, self.image(), status=None)
+        self.act(stopping, 'os-stop')
+        self.lapse_host()
+        self.start()
+        for server, action, event, status in (
+                (rebooting, 'reboot', 'compute_reboot_instance', 'ACTIVE'),
+                (rebuilding, 'rebuild', 'compute_rebuild_instance', 'ACTIVE'),
+                (stopping, 'stop', 'compute_stop_instance', 'SHUTOFF')):
+            self._wait_for_instance_action_event(
+                server, action, event, 'Success')
+            self.wait_for_status(server, status)
+            self.delete(server)
         self.assert_nothing_left()
 
     def test_compute_id(self):

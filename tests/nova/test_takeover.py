@@ -3,9 +3,11 @@
 
 import contextlib
 
+import fixtures
 from nova import context
 from nova import exception
 from nova import objects
+from nova.virt.ironic_reservations import takeover
 
 from tests.nova import base
 from tests.nova import faults
@@ -183,6 +185,26 @@ class TestTakeover(TestCase):
         for server in building, rebuilding, rebooting, lost:
             self.delete(server)
         self.assert_nothing_left()
+
+    @base.long
+    def test_task_that_has_begun_since(self):
+        """What a user asks of the new host is not the old one's."""
+        server = self.boot(self.gold, host=FIRST)
+        self.die()
+        self.give(server)
+        take_all = takeover.Takeover._take_all
+
+        def begin(*args):
+            done = take_all(*args)
+            self.set(server, task_state='rebuilding')
+            return done
+
+        with fixtures.MonkeyPatch(
+                'nova.virt.ironic_reservations.takeover.Takeover._take_all',
+                begin):
+            self.work()
+        self.assert_with(SECOND, server)
+        self.assertEqual('rebuilding', self.instance(server).task_state)
 
     @base.long
     def test_deleted_while_the_host_was_down(self):
