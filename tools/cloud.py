@@ -675,6 +675,8 @@ def main():
                         help='have another process wait until it can be the '
                              'first host')
     args = parser.parse_args()
+    if args.standby and args.driver != DRIVER:
+        parser.error('Only the driver of ironic-reservations has standbys')
     cloud = Cloud(args.dir, args.port, args.computes, args.nodes, args.driver,
                   args.lease, args.deploy_delay)
     cloud.standby = args.standby

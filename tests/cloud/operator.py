@@ -190,8 +190,9 @@ class Operator:
     def reconfigure(self, **options):
         """Give Cloud other attributes, and its Nova what follows of them."""
         nova = 'nova', 'nova-scheduler', 'nova-conductor'
+        self.cloud.stop(*self.cloud.computes)
         before = self.reported()
-        self.cloud.stop(*self.cloud.computes, *nova)
+        self.cloud.stop(*nova)
         for name, value in options.items():
             setattr(self.cloud, name, value)
         self.cloud.configure()

@@ -7,6 +7,7 @@ import uuid
 import fixtures
 from nova import context
 from nova import objects
+from nova.virt import driver as virt_driver
 from nova.virt import node as virt_node
 
 from tests.nova import faults
@@ -281,13 +282,19 @@ class TestStandby(faults.TestCase):
         self.act(stopping, 'os-stop')
         self.lapse_host()
         self.start()
-        for server, action, event, status in (
-                (rebooting, 'reboot', 'compute_reboot_instance', 'ACTIVE'),
-                (rebuilding, 'rebuild', 'compute_rebuild_instance', 'ACTIVE'),
-                (stopping, 'stop', 'compute_stop_instance', 'SHUTOFF')):
+        done = [
+            (stopping, 'stop', 'compute_stop_instance', 'SHUTOFF'),
+            (rebooting, 'reboot', 'compute_reboot_instance', 'ACTIVE'),
+            (rebuilding, 'rebuild', 'compute_rebuild_instance', 'ACTIVE')]
+        if not hasattr(virt_driver.ComputeDriver,
+                       'process_instances_at_startup'):
+            # Nova before 34 takes the others back before it asks the driver.
+            del done[1:]
+        for server, action, event, status in done:
             self._wait_for_instance_action_event(
                 server, action, event, 'Success')
             self.wait_for_status(server, status)
+        for server in servers:
             self.delete(server)
         self.assert_nothing_left()
 
