@@ -44,7 +44,10 @@ START_PAUSE = 5
 #: Seconds between two rounds of the driver's own thread.
 INTERVAL = 5
 
-#: The tasks of instances that users have asked for, and no host has begun.
+#: The tasks of instances that users have asked for, and no host has begun,
+#: and the seconds after a start in which what waits in the host's queue is
+#: begun. What is not then was lost, as a message bus that dies loses it.
+ASKED_FOR = 300
 ASKED = (task_states.REBOOTING, task_states.REBOOTING_HARD,
          task_states.REBUILDING)
 
@@ -199,8 +202,10 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         if self.lease is not None:
             # It waits in the host's queue. Nova would take it back, and then
             # refuse what comes out of the queue.
+            asked = [each for each in instances if each.task_state in ASKED]
             instances = objects.InstanceList(context, objects=[
-                each for each in instances if each.task_state not in ASKED])
+                each for each in instances if each not in asked])
+            self.takeover.end_later(asked, ASKED_FOR)
         return super().process_instances_at_startup(context, instances)
 
     def _read_power_states(self):

@@ -51,8 +51,20 @@ class Takeover(rounds.Rounds):
         #: that were, and whose interrupted tasks are to be ended: their
         #: vm_state and task_state.
         self._left, self._taken = set(), {}
+        # The same of instances whose tasks this host may still begin, and
+        # until when.
+        self._later, self._late = {}, 0
+
+    def end_later(self, instances, seconds):
+        """End the tasks of instances that this host has not begun by then."""
+        self._later = {each.uuid: (each.vm_state, each.task_state)
+                       for each in instances}
+        self._late = time.monotonic() + seconds
 
     def go_on(self):
+        if self._later and time.monotonic() > self._late:
+            self._taken |= self._later
+            self._later = {}
         try:
             self._look()
         except client.Failure as e:
