@@ -202,10 +202,11 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         if self.lease is not None:
             # It waits in the host's queue. Nova would take it back, and then
             # refuse what comes out of the queue.
-            asked = [each for each in instances if each.task_state in ASKED]
+            self.takeover.end_later([
+                each for each in instances if each.task_state in ASKED],
+                ASKED_FOR)
             instances = objects.InstanceList(context, objects=[
-                each for each in instances if each not in asked])
-            self.takeover.end_later(asked, ASKED_FOR)
+                each for each in instances if each.task_state not in ASKED])
         return super().process_instances_at_startup(context, instances)
 
     def _read_power_states(self):

@@ -6,6 +6,7 @@ by its own clock between two answers: it writes to Ironic only as long as
 nobody else can have been given the lease.
 """
 
+import contextlib
 import functools
 import itertools
 import math
@@ -98,14 +99,15 @@ class Lease:
             client.Failure when that is not known.
         """
         asked = time.monotonic()
-        late = not self.is_live()
         self._client.be_host(self._host, self._holder, self._ttl)
-        if late:
-            # Another process may have been the host meanwhile, and have left.
-            since = self._client.host_since(self._host)
-            if self._since not in (None, since):
-                self._end('another process was it meanwhile')
-            self._since = since
+        # Another process may have been the host meanwhile, and have left. The
+        # clock here need not tell so: it stands while a machine is paused.
+        since = self._client.host_since(self._host)
+        if self._since not in (None, since):
+            with contextlib.suppress(client.Failure):
+                self._client.leave_host(self._host, self._holder)
+            self._end('another process was it meanwhile')
+        self._since = since
         with self._renewed:
             # The database counts from a later moment.
             self._until = asked + self._ttl * (1 - _MARGIN)
