@@ -44,13 +44,13 @@ START_PAUSE = 5
 #: Seconds between two rounds of the driver's own thread.
 INTERVAL = 5
 
-#: The tasks of instances that users have asked for, and no host has begun,
-#: and the seconds after a start in which what waits in the host's queue is
-#: begun. What is not then was lost, as a message bus that dies loses it.
-ASKED_FOR = 300
+#: The tasks of instances that users have asked for, and no host has begun.
 ASKED = (task_states.REBOOTING, task_states.REBOOTING_HARD,
          task_states.REBUILDING)
 
+#: Seconds after a start in which they come out of the host's queue. What has
+#: not come then was lost, as a message bus that dies loses it.
+ASKED_FOR = 300
 
 _EVACUATION = (
     'a bare metal server is its machine, and cannot be evacuated to another; '

@@ -47,9 +47,9 @@ class Takeover(rounds.Rounds):
         self._services = servicegroup.API()
         # The changes that were seen of late, and when all are read again.
         self._seen, self._all = {}, 0
-        #: UUIDs of instances that are to be taken over, and by UUID those
-        #: that were, and whose interrupted tasks are to be ended: their
-        #: vm_state and task_state.
+        #: UUIDs of instances that are to be taken over, and by UUID the
+        #: ``_state`` of those that were, and whose interrupted tasks are to be
+        #: ended unless that has changed.
         self._left, self._taken = set(), {}
         # The same of instances whose tasks this host may still begin, and
         # until when.
@@ -57,8 +57,7 @@ class Takeover(rounds.Rounds):
 
     def end_later(self, instances, seconds):
         """End the tasks of instances that this host has not begun by then."""
-        self._later = {each.uuid: (each.vm_state, each.task_state)
-                       for each in instances}
+        self._later = {each.uuid: _state(each) for each in instances}
         self._late = time.monotonic() + seconds
 
     def go_on(self):
@@ -147,7 +146,7 @@ class Takeover(rounds.Rounds):
                     ctxt, uuid, expected_attrs=[
                         'info_cache', 'metadata', 'numa_topology'])
                 # What a user has begun since is this host's own.
-                if (instance.vm_state, instance.task_state) == before:
+                if _state(instance) == before:
                     self._manager._init_instance(ctxt, instance)
             except exception.InstanceNotFound:
                 pass  # It has been deleted meanwhile.
@@ -181,7 +180,7 @@ class Takeover(rounds.Rounds):
         if zone is not None:
             instance.availability_zone = zone
         instance.save()
-        self._taken[instance.uuid] = instance.vm_state, instance.task_state
+        self._taken[instance.uuid] = _state(instance)
         return True
 
     def _zone(self, ctxt):
@@ -195,3 +194,8 @@ class Takeover(rounds.Rounds):
         except Exception as e:
             LOG.info('The availability zone stays as it is: %s', e)
             return None
+
+
+def _state(instance):
+    """By which it is seen that something was begun with an instance."""
+    return instance.vm_state, instance.task_state
