@@ -24,8 +24,8 @@ from wsgi_intercept import interceptor
 from ironic_reservations import conf
 from ironic_reservations import middleware
 from ironic_reservations.db import engine as db_engine
-from tests import personas
-from tests import service
+from tests.common import personas
+from tests.common import service
 from tools import services
 
 
@@ -218,7 +218,7 @@ class Elevated(service.Http):
 
 @pytest.fixture(scope='module')
 def cloud_of_module(ironic):
-    """See tests.personas. What Keystone would say of a token is made up."""
+    """See tests.common.personas; what Keystone says of tokens is made up."""
     projects = {name: uuid.uuid4().hex for name in ('a', 'b', 'service')}
     users = {persona: uuid.uuid4().hex for persona in personas.PERSONAS}
     users['elevated-service'] = users['service']

@@ -6,9 +6,9 @@ import uuid
 
 import pytest
 
-from tests import service
-from tests.db import states
-from tests.functional import answers
+from tests.common import answers
+from tests.common import service
+from tests.common import states
 
 POOL = [{'properties': {'memory_mb': 1024}}] * 2
 OURS = service.OURS

@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from tests.functional import answers
+from tests.common import answers
 
 OURS = '/v1/reservations'
 CAPACITY = f'{OURS}/capacity'

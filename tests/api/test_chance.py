@@ -8,8 +8,8 @@ import hypothesis
 from hypothesis import strategies as st
 import pytest
 
-from tests.api import bad_requests
-from tests.functional import answers
+from tests.common import answers
+from tests.common import bad_requests
 
 OURS, ITEM, CLASS = bad_requests.OURS, bad_requests.ITEM, bad_requests.CLASS
 HELD, UNKNOWN = bad_requests.HELD, bad_requests.UNKNOWN

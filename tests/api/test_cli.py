@@ -9,8 +9,8 @@ import re
 import pytest
 import yaml
 
-from tests import command
-from tests import service
+from tests.common import command
+from tests.common import service
 from tools import services
 
 OURS = service.OURS

@@ -3,8 +3,8 @@
 
 import pytest
 
-from tests import personas
-from tests.functional import answers
+from tests.common import answers
+from tests.common import personas
 
 OURS = personas.OURS
 PAGE = {'Origin': personas.ORIGIN}

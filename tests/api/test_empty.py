@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """An Ironic without a node."""
 
-from tests import service
-from tests.functional import answers
+from tests.common import answers
+from tests.common import service
 
 
 def test_no_node_at_all(ironic):

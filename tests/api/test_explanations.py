@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 
-from tests.functional import answers
+from tests.common import answers
 
 OURS = '/v1/reservations'
 DRY_RUN = f'{OURS}?dry_run=true'

@@ -7,8 +7,8 @@ import uuid
 
 import pytest
 
-from tests import service
-from tests.functional import answers
+from tests.common import answers
+from tests.common import service
 
 OURS = service.OURS
 HOSTS = f'{OURS}/hosts'

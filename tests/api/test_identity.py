@@ -9,8 +9,8 @@ from oslo_context import context
 import pytest
 
 from ironic_reservations.api import access
-from tests import personas
-from tests.functional import answers
+from tests.common import answers
+from tests.common import personas
 
 OURS, ANY = personas.OURS, personas.ANY
 

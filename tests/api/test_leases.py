@@ -10,8 +10,8 @@ import uuid
 
 import pytest
 
-from tests import service
-from tests.functional import answers
+from tests.common import answers
+from tests.common import service
 
 OURS = '/v1/reservations'
 POOL = [{'properties': {'memory_mb': 1024}}] * 3

@@ -5,8 +5,8 @@ import itertools
 
 import pytest
 
-from tests import service
-from tests.functional import answers
+from tests.common import answers
+from tests.common import service
 
 OURS = service.OURS
 KEYS = ['instance_uuid', 'node_uuid', 'node_name', 'host', 'state',

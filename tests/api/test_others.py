@@ -6,8 +6,8 @@ import uuid
 
 import pytest
 
-from tests import personas
-from tests.functional import answers
+from tests.common import answers
+from tests.common import personas
 
 OURS, ANY = personas.OURS, personas.ANY
 

@@ -5,9 +5,9 @@ import uuid
 
 import pytest
 
-from tests import command
-from tests import personas
-from tests.functional import answers
+from tests.common import answers
+from tests.common import command
+from tests.common import personas
 
 OURS, ANY = personas.OURS, personas.ANY
 

@@ -7,8 +7,8 @@ import uuid
 from ironicclient.common import http as ironicclient_http
 import pytest
 
-from tests.api import bad_requests
-from tests.functional import answers
+from tests.common import answers
+from tests.common import bad_requests
 
 OURS, ITEM = bad_requests.OURS, bad_requests.ITEM
 MAX_INT, wanted = bad_requests.MAX_INT, bad_requests.wanted

@@ -5,8 +5,8 @@ import uuid
 
 import pytest
 
-from tests import service
-from tests.functional import answers
+from tests.common import answers
+from tests.common import service
 
 NODE = {'properties': {'memory_mb': 1024, 'cpus': 8, 'local_gb': 100,
                        'cpu_arch': 'x86_64', 'capabilities': 'gpus:4,uefi'},

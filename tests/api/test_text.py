@@ -3,8 +3,8 @@
 
 import pytest
 
-from tests import service
-from tests.functional import answers
+from tests.common import answers
+from tests.common import service
 
 OURS = service.OURS
 POOL = [{}]

@@ -14,7 +14,7 @@ import pytest
 
 from ironic_reservations import conf
 from ironic_reservations import notifications
-from tests.functional import answers
+from tests.common import answers
 
 OURS = '/v1/reservations'
 POOL = [{'properties': {'memory_mb': 1024}}] * 4

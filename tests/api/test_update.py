@@ -6,10 +6,10 @@ import uuid
 
 import pytest
 
-from tests import personas
-from tests import service
 from tests.api import conftest
-from tests.functional import answers
+from tests.common import answers
+from tests.common import personas
+from tests.common import service
 
 POOL = [{'properties': {'memory_mb': 1024}}] * 2
 OURS = service.OURS

@@ -5,9 +5,9 @@ import uuid
 
 import pytest
 
-from tests import personas
 from tests.api import conftest
-from tests.functional import answers
+from tests.common import answers
+from tests.common import personas
 
 OURS, ANY = personas.OURS, personas.ANY
 

@@ -22,7 +22,7 @@ from rich import console
 from rich import table
 
 from tests.benchmark import fleet
-from tests.survival import servers
+from tests.common import servers
 from tools import services
 
 ROUNDS, REQUESTS = 10, 20

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from ironic_reservations import exception
 from ironic_reservations import reservations
 from ironic_reservations.db import models
-from tests.db import states
+from tests.common import states
 
 INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
 OTHER = '1be26c0b-03f2-4d2e-ae87-c02d7f33c123'

@@ -6,7 +6,7 @@ import pytest
 
 from ironic_reservations import exception
 from ironic_reservations import reservations
-from tests.db import states
+from tests.common import states
 
 INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
 HOST_1 = reservations.Owner(host='compute-1')

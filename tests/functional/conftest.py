@@ -6,54 +6,12 @@ of another's, and leaves none behind.
 """
 
 import contextlib
-import functools
 import subprocess
 
-import psutil
 import pytest
 
-from tests import service
+from tests.common import service
 from tools import services
-
-
-class Ironic(service.Service):
-    """What tests do with a running server."""
-
-    def __init__(self, running):
-        super().__init__(running.url, running.database_url,
-                         running.conf_file)
-        self.port = running.port
-        self.log = running.log
-        self.process = running.process
-
-    @functools.cached_property
-    def baremetal(self):
-        return services.connect(self.url)
-
-    def enrol(self, nodes):
-        return services.enrol(self.baremetal, nodes)
-
-    def settle(self, nodes, **wanted):
-        return services.settle(self.baremetal, nodes, **wanted)
-
-    def remove(self, nodes):
-        services.remove(self.baremetal, nodes)
-
-    @contextlib.contextmanager
-    def fleet(self, *nodes):
-        """Enrolled nodes, deleted at the end with what is held of them."""
-        created = self.enrol(nodes)
-        try:
-            yield created
-        finally:
-            self.remove(created)
-            self.execute('DELETE FROM reservations WHERE node_uuid NOT IN '
-                         '(SELECT uuid FROM nodes)')
-
-    def workers(self):
-        """Process ids; a worker that dies is replaced by a new one."""
-        return {child.pid for child in psutil.Process(
-            self.process.pid).children(recursive=True)}
 
 
 @pytest.fixture(scope='session')
@@ -66,7 +24,7 @@ def start_ironic(tmp_path_factory):
                 directory,
                 database_url or f'sqlite:///{directory}/ironic.sqlite',
                 services.free_port(), kill=True, **kwargs) as running:
-            yield Ironic(running)
+            yield service.Ironic(running)
     return start
 
 
@@ -103,7 +61,7 @@ def start_uwsgi():
               **kwargs):
         with services.uwsgi(application, ironic.conf_file,
                             services.free_port(), **kwargs) as running:
-            yield Ironic(running)
+            yield service.Ironic(running)
     return start
 
 

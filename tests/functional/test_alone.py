@@ -9,9 +9,8 @@ import uuid
 import pytest
 
 from ironic_reservations.db import models
-from tests import service
-from tests.functional import answers
-from tests.functional import conftest
+from tests.common import answers
+from tests.common import service
 from tools import services
 
 OURS = service.OURS
@@ -67,7 +66,7 @@ def test_application_alone_logs_to_a_file_of_its_name(ironic_sqlite,
             'ironic_reservations.wsgi:application',
             services.write_conf(tmp_path / 'ironic.conf', conf),
             services.free_port(), processes=1) as running:
-        answers.check(conftest.Ironic(running).http.get(OURS), 200)
+        answers.check(service.Ironic(running).http.get(OURS), 200)
     log, = (tmp_path / 'log').iterdir()
     assert log.name == 'ironic-reservations.log'
     assert 'GET /v1/reservations - 200' in log.read_text()
@@ -166,7 +165,7 @@ def test_database_that_cannot_be_reached(tmp_path):
     with services.uwsgi('ironic_reservations.wsgi:application',
                         str(conf_file), services.free_port(),
                         processes=1) as running:
-        alone = conftest.Ironic(running)
+        alone = service.Ironic(running)
         response = alone.http.post(OURS, json={'resource_class': 'x'})
         text = answers.check(response, 503)
         assert int(response.headers['Retry-After']) > 0

@@ -13,11 +13,10 @@ from keystoneauth1.identity import v3
 import openstack
 import pytest
 
-from tests import command
-from tests import personas
-from tests import service
-from tests.functional import answers
-from tests.functional import conftest
+from tests.common import answers
+from tests.common import command
+from tests.common import personas
+from tests.common import service
 from tools import services
 
 OURS, ANY = personas.OURS, personas.ANY
@@ -108,7 +107,7 @@ def alone(ironic, directory, changes):
     with services.uwsgi('ironic_reservations.wsgi:application',
                         str(conf_file), services.free_port(),
                         processes=1) as running:
-        yield conftest.Ironic(running)
+        yield service.Ironic(running)
 
 
 @pytest.fixture(scope='module')

@@ -12,7 +12,7 @@ import uuid
 import pytest
 import sqlalchemy as sa
 
-from tests import command
+from tests.common import command
 from tools import services
 
 CLASS = 'baremetal.cli'

@@ -10,7 +10,7 @@ from openstack import resource
 import pytest
 import requests
 
-from tests import service
+from tests.common import service
 
 OURS = service.OURS
 POOL = [{}] * 3

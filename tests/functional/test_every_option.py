@@ -19,8 +19,8 @@ import pytest
 
 from ironic_reservations.osc import output
 from ironic_reservations.osc import reservation
-from tests import command
-from tests import service
+from tests.common import command
+from tests.common import service
 from tools import services
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -6,8 +6,8 @@ import socket
 import psutil
 import pytest
 
-from tests.api import bad_requests
-from tests.functional import answers
+from tests.common import answers
+from tests.common import bad_requests
 
 OURS, LIMIT = bad_requests.OURS, bad_requests.LIMIT
 

@@ -12,7 +12,7 @@ import uuid
 import pytest
 import requests
 
-from tests import service
+from tests.common import service
 from tools import services
 
 OURS = service.OURS

@@ -8,8 +8,8 @@ import openstack
 import pytest
 import tenacity
 
-from tests import service
-from tests.functional import answers
+from tests.common import answers
+from tests.common import service
 from tools import services
 
 OURS = service.OURS

@@ -22,9 +22,9 @@ import pytest
 import requests
 import yaml
 
-from tests import exporting
-from tests.functional import answers
-from tests.survival import servers
+from tests.common import answers
+from tests.common import exporting
+from tests.common import servers
 from tools import services
 
 DOCS = pathlib.Path(__file__).parents[2] / 'doc' / 'source'

@@ -3,7 +3,7 @@
 
 import pytest
 
-from tests.functional import answers
+from tests.common import answers
 
 OURS = '/v1/reservations'
 POOL = [{'properties': {'memory_mb': 131072}},

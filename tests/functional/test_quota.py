@@ -19,10 +19,9 @@ from keystoneauth1.identity import v3
 import openstack
 import pytest
 
-from tests import command
-from tests import service
-from tests.functional import answers
-from tests.functional import conftest
+from tests.common import answers
+from tests.common import command
+from tests.common import service
 from tests.functional import test_auth
 from tools import services
 
@@ -120,7 +119,7 @@ def start(ironic, tmp_path_factory):
             conf.write(f)
         with services.uwsgi('ironic_reservations.wsgi:application', str(path),
                             services.free_port(), processes) as running:
-            yield conftest.Ironic(running)
+            yield service.Ironic(running)
     return start
 
 

@@ -18,7 +18,7 @@ import pytest
 import requests
 import sqlalchemy as sa
 
-from tests import service
+from tests.common import service
 
 OURS = '/v1/reservations'
 CLIENTS = 8

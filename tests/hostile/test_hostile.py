@@ -23,8 +23,8 @@ import pytest
 import requests
 
 from ironic_reservations.api import limits
-from tests.functional import answers
-from tests.functional import conftest
+from tests.common import answers
+from tests.common import service
 from tests.hostile import generator
 from tools import services
 
@@ -60,7 +60,7 @@ def pick():
 def serving(directory, database_url, config):
     with services.ironic(directory, database_url, services.free_port(),
                          config, kill=True) as running:
-        ironic = conftest.Ironic(running)
+        ironic = service.Ironic(running)
         ironic.http.headers['Authorization'] = CREDENTIALS
         yield ironic
 
@@ -89,7 +89,7 @@ def alone(without_authentication):
     with services.uwsgi('ironic_reservations.wsgi:application',
                         ironic.conf_file, services.free_port(),
                         processes=2) as running:
-        yield conftest.Ironic(running)
+        yield service.Ironic(running)
 
 
 class Answers(io.BufferedReader):

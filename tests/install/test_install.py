@@ -13,8 +13,8 @@ import pytest
 import requests
 import sqlalchemy as sa
 
-from tests import programs
-from tests.functional import answers
+from tests.common import answers
+from tests.common import programs
 from tools import services
 
 ROOT = pathlib.Path(__file__).parents[2]

@@ -6,11 +6,11 @@ import contextlib
 import functools
 import tempfile
 
-from tests.functional import conftest
+from tests.common import service
 from tools import services
 
 
-class Ironic(conftest.Ironic):
+class Ironic(service.Ironic):
     """What tests do with a running service; see also its base class."""
 
     @property

@@ -12,7 +12,7 @@ import openstack.proxy
 import requests
 
 from ironic_reservations.osc import repairs
-from tests import command
+from tests.common import command
 from tests.nova import base
 from tests.nova import faults
 from tools import services

@@ -20,8 +20,8 @@ import uuid
 import requests
 import sqlalchemy as sa
 
-from tests.functional import answers
-from tests.survival import servers
+from tests.common import answers
+from tests.common import servers
 
 OURS = '/v1/reservations'
 HEADERS = {'X-OpenStack-Ironic-API-Version': 'latest'}

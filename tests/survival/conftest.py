@@ -11,8 +11,8 @@ import types
 
 import pytest
 
+from tests.common import servers
 from tests.survival import clients
-from tests.survival import servers
 from tools import services
 
 APPLICATION = 'ironic_reservations.wsgi:application'

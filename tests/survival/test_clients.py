@@ -12,8 +12,8 @@ import pytest
 import requests
 
 from ironic_reservations import conf
+from tests.common import servers
 from tests.survival import clients
-from tests.survival import servers
 from tools import services
 
 DOC = pathlib.Path(__file__).parents[2] / 'doc' / 'source'

@@ -19,10 +19,10 @@ import psutil
 import pytest
 import requests
 
-from tests import exporting
-from tests.functional import answers
+from tests.common import answers
+from tests.common import exporting
+from tests.common import servers
 from tests.survival import clients
-from tests.survival import servers
 
 SPEC = {'resource_class': 'gold', 'memory_mb': 512}
 PROCESSES = 4

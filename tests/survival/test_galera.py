@@ -17,9 +17,9 @@ import pymysql
 import pytest
 import requests
 
-from tests.functional import answers
+from tests.common import answers
+from tests.common import servers
 from tests.survival import clients
-from tests.survival import servers
 from tools import services
 
 SPEC = {'resource_class': 'gold', 'memory_mb': 512}

@@ -10,8 +10,8 @@ import psutil
 import pytest
 import requests
 
+from tests.common import servers
 from tests.survival import clients
-from tests.survival import servers
 
 SPEC = {'resource_class': 'gold', 'memory_mb': 512}
 PROCESSES = 8

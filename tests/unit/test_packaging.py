@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 
-from tests import programs
+from tests.common import programs
 
 ROOT = pathlib.Path(__file__).parents[2]
 # As package_dir in setup.cfg.

@@ -7,7 +7,7 @@ B. Three are held before each test: one for A, one for B, one for no project.
 
 import re
 
-from tests.functional import answers
+from tests.common import answers
 
 OURS = '/v1/reservations'
 

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tests do with a service, whether it is a server or in their process."""
 
+import contextlib
 import datetime
 import functools
 import urllib.parse
 
+import psutil
 import requests
 import sqlalchemy as sa
 
-from tests.functional import answers
+from tests.common import answers
+from tools import services
 
 OURS = '/v1/reservations'
 API_VERSION = 'X-OpenStack-Ironic-API-Version'
@@ -148,6 +151,46 @@ class Service:
         """Let a lease be over this second."""
         self.execute(f'UPDATE reservations SET expires_at = {self.clock()} '
                      'WHERE instance_uuid = :i', i=instance_uuid)
+
+
+class Ironic(Service):
+    """What tests do with a running server."""
+
+    def __init__(self, running):
+        super().__init__(running.url, running.database_url,
+                         running.conf_file)
+        self.port = running.port
+        self.log = running.log
+        self.process = running.process
+
+    @functools.cached_property
+    def baremetal(self):
+        return services.connect(self.url)
+
+    def enrol(self, nodes):
+        return services.enrol(self.baremetal, nodes)
+
+    def settle(self, nodes, **wanted):
+        return services.settle(self.baremetal, nodes, **wanted)
+
+    def remove(self, nodes):
+        services.remove(self.baremetal, nodes)
+
+    @contextlib.contextmanager
+    def fleet(self, *nodes):
+        """Enrolled nodes, deleted at the end with what is held of them."""
+        created = self.enrol(nodes)
+        try:
+            yield created
+        finally:
+            self.remove(created)
+            self.execute('DELETE FROM reservations WHERE node_uuid NOT IN '
+                         '(SELECT uuid FROM nodes)')
+
+    def workers(self):
+        """Process ids; a worker that dies is replaced by a new one."""
+        return {child.pid for child in psutil.Process(
+            self.process.pid).children(recursive=True)}
 
 
 def expiry(reservation):
