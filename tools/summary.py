@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sum the JUnit XML files that the test runners left in a folder.
 
-The last line says ``N passed, N failed, N skipped``. The status is 0 only if
-something passed and nothing failed. A file without any test case counts as a
-failure: its runner never came to the tests.
+Each test that failed is named with the suite that it is of. The last line
+says ``N passed, N failed, N skipped``. The status is 0 only if something
+passed and nothing failed. A file without any test case counts as a failure:
+its runner never came to the tests.
 """
 
 import argparse
@@ -22,14 +23,10 @@ def outcome(case):
 
 
 def outcomes(path):
-    cases = list(ElementTree.parse(path).iter('testcase'))
-    return [outcome(case) for case in cases] or ['failed']
-
-
-def count(folder):
-    return collections.Counter(
-        each for path in sorted(pathlib.Path(folder).glob('*.xml'))
-        for each in outcomes(path))
+    """The outcome and the name of each test case in a file."""
+    cases = [(outcome(case), f'{case.get("classname")}.{case.get("name")}')
+             for case in ElementTree.parse(path).iter('testcase')]
+    return cases or [('failed', 'no test has run')]
 
 
 def main(argv=None):
@@ -38,11 +35,16 @@ def main(argv=None):
                         help='a skipped test is a failure')
     parser.add_argument('folder', help='where the *.xml files are')
     args = parser.parse_args(argv)
-    total = count(args.folder)
+    told = {'failed', 'skipped'} if args.no_skips else {'failed'}
+    total = collections.Counter()
+    for path in sorted(pathlib.Path(args.folder).glob('*.xml')):
+        for result, name in outcomes(path):
+            total[result] += 1
+            if result in told:
+                print(f'{result}: {path.stem}: {name}')
     print(f'{total["passed"]} passed, {total["failed"]} failed, '
           f'{total["skipped"]} skipped')
-    return int(not total['passed'] or bool(total['failed'])
-               or (args.no_skips and bool(total['skipped'])))
+    return int(not total['passed'] or any(total[each] for each in told))
 
 
 if __name__ == '__main__':
