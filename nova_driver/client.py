@@ -3,6 +3,7 @@
 
 import contextlib
 import datetime
+import itertools
 import json
 import time
 import urllib.parse
@@ -22,8 +23,8 @@ PATIENCE, PAUSE = 10, 1
 #: yet.
 DENIALS = 3
 
-# The most reservations that are asked for at once.
-_PAGE = 1000
+#: How often in a row a list is begun again that brings nothing new.
+RESTARTS = 10
 
 #: How those constraints begin in an explanation that the host has added to
 #: the user's.
@@ -207,16 +208,8 @@ class Client:
         :param fields: the fields to return, beside ``instance_uuid``.
         :returns: list of dicts.
         """
-        query = {'host': host, 'limit': _PAGE,
-                 'fields': ','.join(('instance_uuid', *fields))}
-        found, more = [], True
-        while more:
-            page = self._call('GET', params=query)
-            found += page['reservations']
-            more = page.get('next')
-            if more:
-                query['marker'] = found[-1]['instance_uuid']
-        return found
+        return list(self._listed({
+            'host': host, 'fields': ','.join(('instance_uuid', *fields))}))
 
     def changed(self, host, since=None):
         """Return those reservations of a host that have changed.
@@ -226,21 +219,50 @@ class Client:
         :returns: list of pairs of an instance's UUID and the time of its last
             change, newest first.
         """
-        query = {'host': host, 'limit': 50, 'sort_key': 'updated_at',
-                 'sort_dir': 'desc', 'fields': 'instance_uuid,updated_at'}
-        found, more = [], True
-        while more:
-            page = self._call('GET', params=query)
-            rows = [(each['instance_uuid'],
-                     datetime.datetime.fromisoformat(each['updated_at']))
-                    for each in page['reservations'] if each['updated_at']]
-            rows = [each for each in rows
-                    if since is None or each[1] >= since]
-            found += rows
-            more = 'next' in page and len(rows) == len(page['reservations'])
-            if more:
-                query['marker'] = rows[-1][0]
-        return found
+        newest_first = self._listed({
+            'host': host, 'limit': 50, 'sort_key': 'updated_at',
+            'sort_dir': 'desc', 'fields': 'instance_uuid,updated_at'})
+        # Those that have never changed have no time, and come last.
+        times = ((each['instance_uuid'],
+                  datetime.datetime.fromisoformat(each['updated_at']))
+                 for each in newest_first if each['updated_at'])
+        return list(itertools.takewhile(
+            lambda each: since is None or each[1] >= since, times))
+
+    def _listed(self, query):
+        """Yield the reservations of a list, page after page, each once.
+
+        The last instance of a page is the marker of the next one. Ironic
+        refuses a marker whose reservation was released since, which happens
+        at any time on a busy host; the list is then read from its beginning
+        again.
+
+        :param query: dict of the parameters of the list.
+        :raises: Unavailable when RESTARTS beginnings have brought nothing
+            new, one after the other.
+        """
+        seen, marker, restarts = set(), {}, 0
+        while True:
+            try:
+                page = self._call('GET', params={**query, **marker})
+            except (NotFound, Refused) as e:
+                if not marker:
+                    raise
+                if restarts == RESTARTS:
+                    raise Unavailable(
+                        f'the list of reservations changes faster than it can '
+                        f'be read: {e}', busy=True)
+                time.sleep(PAUSE)
+                marker, restarts = {}, restarts + 1
+                continue
+            for each in page['reservations']:
+                if each['instance_uuid'] not in seen:
+                    seen.add(each['instance_uuid'])
+                    restarts = 0
+                    yield each
+            if not page.get('next'):
+                return
+            marker = {'marker': page['reservations'][-1]['instance_uuid']}
 
     def capacity(self, host, fresh=False, **partition):
         """Return what the fleet can give, by hardware profile.

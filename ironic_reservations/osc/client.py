@@ -9,6 +9,7 @@ through openstacksdk.
 import contextlib
 import copy
 import itertools
+import time
 import urllib.parse
 import uuid
 
@@ -21,6 +22,10 @@ from osc_lib.cli import parseractions
 from oslo_utils import uuidutils
 
 PATH = '/v1/reservations'
+
+#: How often in a row a list is begun again that brings nothing new, and how
+#: many seconds later.
+RESTARTS, PAUSE = 10, 1
 
 
 class NoReservations(exceptions.CommandError):
@@ -104,21 +109,23 @@ def _pages(cmd, collection, query, **kwargs):
     key = {'reservations': 'instance_uuid', 'hosts': 'host'}.get(name, 'uuid')
     query = first = urllib.parse.urlencode({
         name: value for name, value in query.items() if value is not None})
-    seen = set()
+    seen, restarts = set(), 0
     while query is not None:
         try:
             page = request(cmd, 'GET', f'/v1/{collection}?{query}', **kwargs)
         except (exc.BadRequest, exc.NotFound):
-            if query is first:
+            if query is first or restarts == RESTARTS:
                 raise
             # The marker is refused, because what the page before ended with
             # is gone meanwhile. Begin again; what was yielded already is
             # skipped below.
-            query = first
+            time.sleep(PAUSE)
+            query, restarts = first, restarts + 1
             continue
         for each in page[name]:
             if each[key] not in seen:
                 seen.add(each[key])
+                restarts = 0
                 yield each
         if seen:
             cmd.log.info('%d %s read', len(seen), name)
@@ -140,20 +147,21 @@ def path(collection, text):
         raise exceptions.CommandError(f'"{text}" is not a UUID')
 
 
-def find(cmd, ident):
+def find(cmd, ident, **kwargs):
     """Return the reservation of an instance or a node.
 
     :param ident: UUID of the instance, or UUID or name of the node.
+    :param kwargs: of the requests, such as another ``auth``.
     :raises: exc.NotFound or CommandError when there is none.
     """
     missing = exceptions.CommandError(
         f'No reservation of node {ident} could be found.')
     if uuidutils.is_uuid_like(ident):
         try:
-            return request(cmd, 'GET', path(PATH, ident))
+            return request(cmd, 'GET', path(PATH, ident), **kwargs)
         except exc.NotFound as error:
             missing = error
-    for found in listed(cmd, 'reservations', {'node': ident}):
+    for found in listed(cmd, 'reservations', {'node': ident}, **kwargs):
         return found
     raise missing
 

@@ -9,6 +9,7 @@ import re
 import pytest
 import yaml
 
+from ironic_reservations.osc import client
 from tests.common import command
 from tests.common import service
 from tools import services
@@ -391,6 +392,35 @@ def test_list_is_limited_over_its_pages(held, cli):
         ['--limit', '3', '--marker', held[0]['instance_uuid'].upper()])])
     assert [output(result).split() for result in listed] == [
         NAMES[:1], NAMES[:3], NAMES, NAMES, NAMES[1:4]]
+
+
+def test_list_whose_marker_is_released_meanwhile(ironic, held, cli,
+                                                 monkeypatch):
+    monkeypatch.setattr(client, 'PAUSE', 0)
+    request = client.request
+
+    def release(cmd, method, url, **kwargs):
+        if method == 'GET' and f'marker={held[1]["instance_uuid"]}' in url:
+            ironic.http.delete(f'{OURS}/{held[1]["instance_uuid"]}')
+        return request(cmd, method, url, **kwargs)
+
+    monkeypatch.setattr(client, 'request', release)
+    assert [each['Instance UUID'] for each in data(cli(
+        'list', '-f', 'json'))] == [each['instance_uuid'] for each in held]
+
+
+def test_list_ends_where_each_marker_is_refused(held, cli, monkeypatch):
+    monkeypatch.setattr(client, 'PAUSE', 0)
+    request, urls = client.request, []
+
+    def refuse(cmd, method, url, **kwargs):
+        urls.append(url)
+        return request(cmd, method, re.sub('marker=[^&]*', f'marker={UNKNOWN}',
+                                           url), **kwargs)
+
+    monkeypatch.setattr(client, 'request', refuse)
+    assert 'marker: must be the instance UUID' in refused(cli('list'))
+    assert len(urls) == 2 * (client.RESTARTS + 1)
 
 
 def test_list_is_sorted_over_its_pages(held, cli):
