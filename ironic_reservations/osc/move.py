@@ -28,6 +28,45 @@ HEARTBEAT = 15
 PAUSE, PATIENCE = 2, 120
 
 
+def check(cmd, compute, source, target, force=False):
+    """Refuse what would have two hosts manage one server, or none.
+
+    :param compute: Nova's API, a proxy of openstacksdk.
+    :param source: the host that has the server; None if no host has.
+    :raises: CommandError.
+    """
+    services = {each.host: each for each in
+                compute.services(binary='nova-compute')}
+    was, will = services.get(source), services.get(target)
+    if source == target:
+        raise exceptions.CommandError('The two hosts are the same.')
+    if was is None and source is not None and not force:
+        raise exceptions.CommandError(
+            f'Nova has no compute service on host {source}.')
+    if was and (was.state != 'down'
+                or was.is_forced_down and _runs(cmd, compute, was)):
+        raise exceptions.CommandError(
+            f'Host {source} is up: stop nova-compute there, and wait until '
+            f'Nova shows it as down.')
+    if will is None or will.state != 'up':
+        raise exceptions.CommandError(
+            f'Host {target} is not up: nobody would take the servers over.')
+    if was and not force and was.availability_zone != will.availability_zone:
+        raise exceptions.CommandError(
+            f'Host {target} is in availability zone '
+            f'{will.availability_zone}, and {source} in '
+            f'{was.availability_zone}.')
+
+
+def _runs(cmd, compute, service):
+    """Whether a service that is forced down tells that it runs."""
+    cmd.log.info('Host %s is forced down; whether it runs is known in %d s',
+                 service.host, HEARTBEAT)
+    time.sleep(HEARTBEAT)
+    now, = compute.services(binary='nova-compute', host=service.host)
+    return now.updated_at != service.updated_at
+
+
 class MoveReservation(output.Lister):
     """Have another compute host manage servers of one that is down.
 
@@ -60,15 +99,15 @@ class MoveReservation(output.Lister):
         with audit.one_sentence():
             self._compute = self.app.client_manager.sdk_connection.compute
             auth = audit.auth_of_ironic(self)
-            self._check(source, target, parsed_args.force)
+            check(self, self._compute, source, target, parsed_args.force)
             held = self._held(source, auth)
             servers = {each.id for each in self._servers(source)}
-            # Of an earlier command whose servers are still to be taken over.
-            given_before = {each: held_there for each, held_there in
-                            self._held(target, auth).items()
-                            if each in servers}
             asked = set(parsed_args.instance or (held | dict.fromkeys(
                 servers)))
+            # Of an earlier command, or of one that runs beside this one.
+            given_before = {each: held_there for each, held_there in
+                            self._held(target, auth).items()
+                            if each in asked}
             results = {each: None if each in given_before else
                        self._give(each, source, target, auth)
                        if each in held else
@@ -90,44 +129,6 @@ class MoveReservation(output.Lister):
              if each in held else None, result)
             for each, result in sorted(results.items())])
 
-    def _check(self, source, target, force):
-        """Refuse what would have two hosts manage one server, or none.
-
-        :raises: CommandError.
-        """
-        services = {each.host: each for each in
-                    self._compute.services(binary='nova-compute')}
-        was, will = services.get(source), services.get(target)
-        if source == target:
-            raise exceptions.CommandError('The two hosts are the same.')
-        if was is None and not force:
-            raise exceptions.CommandError(
-                f'Nova has no compute service on host {source}.')
-        if was and (was.state != 'down'
-                    or was.is_forced_down and self._runs(was)):
-            raise exceptions.CommandError(
-                f'Host {source} is up: stop nova-compute there, and wait '
-                f'until Nova shows it as down.')
-        if will is None or will.state != 'up':
-            raise exceptions.CommandError(
-                f'Host {target} is not up: nobody would take the servers '
-                f'over.')
-        if was and not force and (was.availability_zone
-                                  != will.availability_zone):
-            raise exceptions.CommandError(
-                f'Host {target} is in availability zone '
-                f'{will.availability_zone}, and {source} in '
-                f'{was.availability_zone}.')
-
-    def _runs(self, service):
-        """Whether a service that is forced down tells that it runs."""
-        self.log.info('Host %s is forced down; whether it runs is known in '
-                      '%d s', service.host, HEARTBEAT)
-        time.sleep(HEARTBEAT)
-        now, = self._compute.services(binary='nova-compute',
-                                      host=service.host)
-        return now.updated_at != service.updated_at
-
     def _held(self, host, auth):
         """A host's reservations, by the UUID of the instance."""
         return {each['instance_uuid']: each for each in client.listed(
@@ -142,16 +143,23 @@ class MoveReservation(output.Lister):
     def _give(self, instance, source, target, auth):
         """Give a machine to a host.
 
-        :returns: why it stays, None if it was given.
+        :returns: why it stays or is gone, None if it was given.
         """
+        path = f'{client.PATH}/{instance}'
         try:
-            client.request(
-                self, 'PATCH', f'{client.PATH}/{instance}?host={source}',
-                body=[{'op': 'replace', 'path': '/host', 'value': target}],
-                auth=auth)
+            try:
+                client.request(
+                    self, 'PATCH', f'{path}?host={source}', auth=auth, body=[
+                        {'op': 'replace', 'path': '/host', 'value': target}])
+                return None
+            except exc.NotFound:
+                # Another command that runs may have given it already.
+                holder = client.request(self, 'GET', path, auth=auth)['host']
+        except exc.NotFound:
+            return 'released meanwhile'
         except (exc.ClientException, ksa_exc.ClientException) as error:
             return f'stays: {error}'
-        return None
+        return None if holder == target else f'stays: host {holder} has it'
 
     def _wait(self, given, target):
         """Wait until a host has taken servers over.

@@ -7,6 +7,7 @@ import threading
 
 import fixtures
 
+from ironic_reservations.osc import client
 from tests.nova import base
 from tests.nova import test_audit
 from tests.nova import test_takeover
@@ -86,6 +87,31 @@ class TestMove(TestCase):
                           'another cell?',
              deleted['id']: f'deleted: {SECOND} tears it down'},
             self.move('--wait', status=1))
+
+    def test_beside_another_move(self):
+        given, others, released = (
+            self.boot(self.gold, host=FIRST) for _ in range(3))
+        self.die()
+        request = client.request
+
+        def meanwhile(cmd, method, url, **kwargs):
+            for server, to in (given, SECOND), (others, THIRD):
+                if method == 'PATCH' and server['id'] in url:
+                    self.give(server, to)
+            if method == 'PATCH' and released['id'] in url:
+                self.sql('DELETE FROM reservations WHERE instance_uuid = :i',
+                         i=released['id'])
+            return request(cmd, method, url, **kwargs)
+
+        with fixtures.MonkeyPatch(
+                'ironic_reservations.osc.client.request', meanwhile):
+            self.assertEqual(
+                {given['id']: f'given to {SECOND}',
+                 others['id']: f'stays: host {THIRD} has it',
+                 released['id']: 'released meanwhile'}, self.move(status=1))
+        self.assertEqual(
+            {given['id']: f'given to {SECOND}'},
+            self.move('--instance', given['id']))
 
     @base.long
     def test_refused(self):
