@@ -7,8 +7,10 @@ from osc_lib import exceptions
 from osc_lib.command import command
 from oslo_utils import uuidutils
 
+from ironic_reservations.osc import audit
 from ironic_reservations.osc import client
 from ironic_reservations.osc import create
+from ironic_reservations.osc import move
 from ironic_reservations.osc import output
 
 COLUMNS = ('instance_uuid', 'node', 'host', 'state', 'resource_class',
@@ -224,7 +226,13 @@ class ShowReservation(output.ShowOne):
 
 
 class SetReservation(command.Command):
-    """Give a reservation to another host, or its lease another end."""
+    """Give a reservation to another host, or its lease another end.
+
+    A server whose machine is deployed or being deployed is given to another
+    host as "move" does it: only from a compute service that is down to one
+    that is up, in the same availability zone. Nova is asked for that; log in
+    for a project, as an admin.
+    """
 
     def get_parser(self, prog_name):
         parser = super().get_parser(prog_name)
@@ -232,6 +240,9 @@ class SetReservation(command.Command):
         parser.add_argument('--host', metavar='<host>',
                             help='Compute service that is to hold it (admins '
                                  'only)')
+        parser.add_argument(
+            '--force', action='store_true',
+            help='Give it to the host whatever Nova says of the two hosts')
         lease = parser.add_mutually_exclusive_group()
         lease.add_argument('--expires-in', type=int, metavar='<seconds>',
                            help='Let the lease be over so many seconds from '
@@ -253,8 +264,15 @@ class SetReservation(command.Command):
         if not changes:
             raise exceptions.CommandError(
                 'Nothing to set: give --host, --expires-in or --no-expiry')
-        client.request(self, 'PATCH', _path(client.find(
-            self, parsed_args.reservation)), body=changes)
+        auth = parsed_args.host and audit.auth_of_ironic(self)
+        found = client.find(self, parsed_args.reservation, auth=auth)
+        if (parsed_args.host not in (None, found['host'])
+                and found['state'] != 'reserved' and not parsed_args.force):
+            with audit.one_sentence():
+                move.check(self,
+                           self.app.client_manager.sdk_connection.compute,
+                           found['host'], parsed_args.host)
+        client.request(self, 'PATCH', _path(found), body=changes, auth=auth)
 
 
 class DeleteReservation(command.Command):

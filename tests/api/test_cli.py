@@ -527,7 +527,14 @@ def test_show_formats(held, cli):
 
 def test_set_is_refused(ironic, held, cli):
     ironic.set_node(held[0]['node_uuid'], provision_state='active')
-    assert not output(cli('set', 'cli-0', '--host', 'host-9'))
+    # Nova, which is to be asked for the hosts, is not there.
+    assert refused(cli('set', 'cli-0', '--host', 'host-9')).startswith(
+        'Nova or Placement cannot be read: ')
+    assert ironic.show(held[0]['instance_uuid'])['host'] == 'host-0'
+    assert not output(cli('set', 'cli-0', '--host', 'host-0'))
+    assert not output(cli('set', 'cli-1', '--host', 'host-9'))
+    assert ironic.show(held[1]['instance_uuid'])['host'] == 'host-9'
+    assert not output(cli('set', 'cli-0', '--host', 'host-9', '--force'))
     assert ironic.show(held[0]['instance_uuid'])['host'] == 'host-9'
     assert 'HTTP 409' in refused(cli('set', 'cli-0', '--no-expiry'))
 

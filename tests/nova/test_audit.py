@@ -27,7 +27,7 @@ class Command:
     user = {'X-Auth-Token': 'admin', 'X-Auth-User': 'admin',
             'X-Roles': 'admin', 'X-Auth-Project-Id': 'admin'}
 
-    def command(self, *args, verbose=(), **env):
+    def command(self, *args, verbose=(), as_json=True, **env):
         with fixtures.MonkeyPatch('keystoneauth1.noauth.NoAuth.get_headers',
                                   lambda *args: self.user), \
              fixtures.MonkeyPatch('openstack.proxy.Proxy.get_endpoint',
@@ -37,7 +37,7 @@ class Command:
             warnings.simplefilter('ignore')
             return command.run(
                 self.ironic.url, *verbose, 'baremetal', 'reservation', *args,
-                '-f', 'json', **{
+                *(['-f', 'json'] if as_json else []), **{
                     'OS_COMPUTE_ENDPOINT_OVERRIDE': self.api.base_url,
                     'OS_PLACEMENT_ENDPOINT_OVERRIDE':
                         self.placement.fixture.endpoint, **env})

@@ -113,6 +113,26 @@ class TestMove(TestCase):
             {given['id']: f'given to {SECOND}'},
             self.move('--instance', given['id']))
 
+    def test_set_host_asks_what_move_asks(self):
+        server = self.boot(self.gold, host=FIRST)
+        for host, words in ((SECOND, f'Host {FIRST} is up'),
+                            ('nobody', f'Host {FIRST} is up')):
+            done = self.command('set', server['id'], '--host', host,
+                                as_json=False)
+            self.assertEqual(1, done.returncode)
+            self.assertIn(words, done.stderr)
+        self.die()
+        done = self.command('set', server['id'], '--host', 'nobody',
+                            as_json=False)
+        self.assertIn('Host nobody is not up', done.stderr)
+        self.assertEqual([FIRST], [each['host'] for each in
+                                   self.ironic.reservations()])
+        done = self.command('set', server['id'], '--host', SECOND,
+                            as_json=False)
+        self.assertEqual((0, ''), (done.returncode, done.stderr))
+        self.work()
+        self.assert_with(SECOND, server)
+
     @base.long
     def test_refused(self):
         server = self.boot(self.gold, host=FIRST)
