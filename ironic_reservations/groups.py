@@ -91,7 +91,8 @@ def create(matcher, request):
     :returns: the Group, and True when this call has made it.
     :raises: NoMatchingNode; QuotaExceeded when there were enough nodes;
         Conflict when there is another group of this UUID, or a member holds
-        a node already; DeadlineExceeded.
+        a node already, or one that the project may use no longer;
+        DeadlineExceeded.
     """
     group, created = _create(matcher, request)
     if created:
@@ -250,8 +251,9 @@ def _group(row, members):
 def _repeat(before, matcher, request):
     """The answer where the group has members already.
 
-    :raises: Conflict when they are not this request's; Changed when the last
-        of them has just gone.
+    :raises: Conflict when they are not this request's, or the project may
+        use the node of one no longer; Changed when the last of them has just
+        gone.
     """
     own = before.id in request.written
     if not own and not (
@@ -263,6 +265,11 @@ def _repeat(before, matcher, request):
     group = _same(before)
     if own:
         return group, True
+    if matcher.restricted_to is not None:
+        # All are judged before the first is renewed, because a refused
+        # request changes nothing.
+        for member in group.members:
+            reservations.check_usable(member)
     # What a compute host has claimed has a lease of that host's own.
     renewed = {member.id for member in group.members
                if member.host in (None, request.owner.host)

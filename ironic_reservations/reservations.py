@@ -11,6 +11,7 @@ threads, processes, hosts and the members of a Galera cluster alike.
 
 import dataclasses
 import datetime
+import json
 import time
 
 from oslo_db import exception as db_exc
@@ -768,12 +769,14 @@ def update(instance_uuid, changes, authorize=lambda reservation: None,
     :param authorize: see ``release``.
     :param host: when given, only if this host holds it.
     :param bound: whether the caller is bound to its project. It then does
-        not change the lease of what a host holds.
+        not change the lease of what a host holds, nor of a node that the
+        project may use no longer.
     :param holder: when given, only while the host is this holder's.
     :returns: the Reservation as it is then.
     :raises: NotFound; Conflict when a lease is to change and something has
-        begun on the node; PreconditionFailed when the host is not the
-        holder's; what ``authorize`` raises.
+        begun on the node, or the project may use the node no longer;
+        PreconditionFailed when the host is not the holder's; what
+        ``authorize`` raises.
     """
     tried = None
 
@@ -818,6 +821,30 @@ def _check_lease(held, bound):
         raise exception.Conflict(
             f'Node {held.node_uuid} is held by a compute host, which keeps '
             f'its lease.')
+    if bound:
+        check_usable(held, json.loads(held.request_spec).get('ownership'))
+
+
+def check_usable(held, ownership=None):
+    """Refuse to let a project keep a node that it may use no longer.
+
+    Whoever was the lessee of a machine is not to hold it for ever by
+    beginning the lease of the reservation anew.
+
+    :param ownership: which the reservation was asked for with. A caller who
+        is bound to its project names none, or ``project``, which means the
+        same.
+    :raises: Conflict when the reservation's project is neither the owner nor
+        the lessee of its node.
+    """
+    if not (matching.visible(held.node_owner, held.node_lessee,
+                             held.project_id)
+            or ownership == 'project_or_none'
+            and held.node_owner is None and held.node_lessee is None):
+        raise exception.Conflict(
+            f'Project {held.project_id} may no longer use node '
+            f'{held.node_uuid}; the reservation can be released, but not '
+            f'renewed.')
 
 
 def release(instance_uuid, authorize=lambda reservation: None, host=None,
