@@ -139,8 +139,7 @@ def _candidates(uuid, project_id):
 
     :raises: NotFound, Conflict.
     """
-    named = [each for each in reservations.named(uuid)
-             if each.project_id == project_id]
+    named = reservations.named(uuid, project_id)
     if not named:
         raise exception.NotFound(
             f'No reservation and no group {uuid} could be found.')

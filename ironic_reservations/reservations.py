@@ -704,11 +704,20 @@ def _get(instance_uuid, restricted_to=None):
 
 
 @engine.retry
-def named(uuid):
-    """The live reservations of an instance, or else of a group: a list."""
-    return (_reservations(queries.live().where(
+def named(uuid, project_id):
+    """The live reservations of a project's instance, or else of its group.
+
+    Those of other projects are left out before it is decided which of the
+    two the UUID names, because nobody keeps another project from calling an
+    instance by the UUID of this project's group.
+
+    :param project_id: None for the reservations that are no project's.
+    :returns: list of Reservation.
+    """
+    own = queries.live().where(queries.of_project(project_id))
+    return (_reservations(own.where(
                 queries.column_is('instance_uuid', uuid)))
-            or _reservations(queries.live().where(
+            or _reservations(own.where(
                 queries.column_is('group_uuid', uuid))))
 
 

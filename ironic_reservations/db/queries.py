@@ -410,6 +410,13 @@ def column_is(name, value):
     return equal(reservations.c[name] if column is None else column, value)
 
 
+def of_project(project_id):
+    """A project's reservations; for None, those that are no project's."""
+    column = reservations.c.project_id
+    return column.is_(None) if project_id is None else equal(column,
+                                                             project_id)
+
+
 def in_states(wanted, known):
     """Nodes in the wanted provision states; in no known one for None."""
     state = nodes.c.provision_state
