@@ -522,7 +522,9 @@ def _adopt_again(held, values, holder, place):
                      **place.enter(connection, node)}, held.host)).rowcount
                 if updated:
                     place.confirm(connection)
-                    hosts.fence(connection, held.host, holder)
+                    # That is the reservation's host from now on, also where
+                    # it had none.
+                    hosts.fence(connection, values['host'], holder)
                 else:
                     connection.rollback()
             return updated

@@ -381,3 +381,27 @@ def test_repeat_that_moves_is_the_new_hosts(ironic, held):
     ironic.create(412, **body, holder=OTHER)
     assert not changed(ironic, before)
     assert ironic.create(200, **body, holder=ONE)['host'] == 'compute-2'
+
+
+def test_host_adopts_what_no_host_has(ironic, pool, node_class):
+    """What was reserved without a host, and what was adopted for none."""
+    put(ironic)
+    held = ironic.create(resource_class=node_class)
+    carried = str(uuid.uuid4())
+    ironic.set_node(next(each.id for each in pool
+                         if each.id != held['node_uuid']),
+                    instance_uuid=carried, provision_state='active')
+    for instance_uuid, adopted in (held['instance_uuid'], 200), (carried, 201):
+        body = {'instance_uuid': instance_uuid}
+        answers.check(ironic.http.post(f'{OURS}?adopt=true', json=body),
+                      adopted)
+        body['host'] = 'compute-1'
+        before = ironic.state()
+        fault = answers.check(ironic.http.post(
+            f'{OURS}?adopt=true', json={**body, 'holder': OTHER}), 412)
+        assert 'compute-1' in fault
+        assert not changed(ironic, before)
+        response = ironic.http.post(f'{OURS}?adopt=true',
+                                    json={**body, 'holder': ONE})
+        answers.check(response, 200)
+        assert response.json()['host'] == 'compute-1'

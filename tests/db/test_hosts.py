@@ -124,6 +124,17 @@ def test_host_is_given_up_after_the_check(fleet, held, write, first):
     assert (fleet.rows, fleet.carried) == before
 
 
+def test_takeover_while_a_host_adopts_what_no_host_has(fleet, held):
+    reservations.adopt(
+        OF_A_NODE, request_spec.RequestSpec.from_dict({}, found=True),
+        reservations.Owner())
+    before = fleet.rows, fleet.carried
+    with fleet.before('UPDATE reservations SET', lambda: take_over(fleet)), \
+            pytest.raises(exception.PreconditionFailed):
+        adopt_new(held)
+    assert (fleet.rows, fleet.carried) == before
+
+
 @WRITES
 def test_fence_is_written_and_is_the_last(fleet, held, write, first):
     """A row that stays as it was would not meet another on Galera."""
