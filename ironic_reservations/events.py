@@ -54,5 +54,5 @@ def tell(event, reservation):
         'instance': reservation.instance_uuid, 'node': reservation.node_uuid,
         'host': text.printable(str(reservation.host)),
         'project': text.printable(str(reservation.project_id)),
-        'expires_at': reservation.expires_at})
+        'expires_at': reservation.ends_at})
     notifications.send(action, reservation)

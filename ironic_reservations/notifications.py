@@ -73,6 +73,7 @@ def unhurried():
 def _payload(reservation):
     """In the form of Ironic's versioned objects."""
     data = {name: getattr(reservation, name) for name in FIELDS}
+    data['expires_at'] = reservation.ends_at
     data['occurred_at'] = timeutils.utcnow()
     return {'ironic_object.name': 'ReservationPayload',
             'ironic_object.namespace': 'ironic_reservations',

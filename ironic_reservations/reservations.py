@@ -94,6 +94,7 @@ class Reservation:
     :param allocated: whether the node has an allocation of Ironic's.
     :param touched: whether something has begun on the node.
     :param lapsed: whether the lease is over and the node is free again.
+    :param expires_at: what is stored: see ``ends_at``.
     :param group_id: the row of the group that it is a member of, or None.
     :param domain: of the node in that group: see placing.domain.
     """
@@ -129,6 +130,16 @@ class Reservation:
     def state(self):
         """One of ``STATES``."""
         return state_of(self.provision_state)
+
+    @property
+    def ends_at(self):
+        """When its lease is over, which is told as ``expires_at``.
+
+        It is None where the reservation does not end by itself. Of a node
+        that is past ``reserved`` the time of the lease may still be stored,
+        but nothing will be done when it comes.
+        """
+        return self.expires_at if self.state == 'reserved' else None
 
 
 def state_of(provision_state):

@@ -60,6 +60,7 @@ class Reservation(wtypes.Base):
         values = {
             'request_spec': json.loads(reservation.request_spec),
             'group': _group(reservation),
+            'expires_at': _utc(reservation.ends_at),
             'links': [Link(rel='self',
                            href=f'{url}/{reservation.instance_uuid}')]}
         for name in FIELDS:

@@ -430,6 +430,11 @@ def is_node(ident):
     return sa.or_(nodes.c.uuid == ident, nodes.c.name == ident)
 
 
+#: As reservations.Reservation.ends_at.
+_ENDS_AT = sa.case((nodes.c.provision_state == 'available',
+                    reservations.c.expires_at))
+
+
 def ordered(query, order, after):
     """Order by columns and then by id, from behind a row.
 
@@ -442,13 +447,14 @@ def ordered(query, order, after):
     same, behind = [], []
     for name, direction in {
             **order, 'id': order.get('id', [*order.values()][-1])}.items():
-        column = reservations.c[name]
+        column = _ENDS_AT if name == 'expires_at' else reservations.c[name]
         least = {sa.DateTime: datetime.datetime.min, sa.Integer: 0}.get(
             type(column.type), '')
         column = sa.func.coalesce(column, least, type_=column.type)
         query = query.order_by(getattr(column, direction)())
         if after is not None:
-            value = getattr(after, name)
+            value = getattr(
+                after, 'ends_at' if name == 'expires_at' else name)
             value = least if value is None else value
             behind.append(sa.and_(*same, column > value if direction == 'asc'
                                   else column < value))

@@ -215,6 +215,20 @@ def test_trail_of_fifty_events(bus, ironic, pool, node_class, log):
     assert len(lines) == len(messages) == sum(counts.values())
 
 
+def test_server_that_moves_has_no_lease(bus, pool, node_class, log):
+    """The event says when it ends as answers do: by itself, never."""
+    held = bus.create(resource_class=node_class, host='compute-1',
+                      expires_in=600)
+    bus.set_node(held['node_uuid'], provision_state='active')
+    log(EVENTS), notified()
+    answers.check(bus.http.patch(f'{OURS}/{held["instance_uuid"]}', json=[
+        {'op': 'replace', 'path': '/host', 'value': 'compute-2'}]), 200)
+    line, = log(EVENTS)
+    assert 'expires at None' in line
+    (_, payload), = notified()
+    assert payload['ironic_object.data']['expires_at'] is None
+
+
 @pytest.mark.parametrize('level', ['warning', None])
 def test_no_notifications(ironic, pool, node_class, configured, level,
                           monkeypatch):
