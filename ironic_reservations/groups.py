@@ -294,13 +294,21 @@ def _same(before):
 
 
 @engine.retry
-def get(uuid):
+def get(uuid, authorize=lambda group: None):
     """A group with its members.
 
+    :param authorize: called with the Group, without its members, before they
+        are read, because the time that they take would tell the caller of a
+        group that it may not see. It raises when the caller may not do this
+        to the group.
     :returns: Group.
-    :raises: NotFound when there is none, or none of its members is left.
+    :raises: NotFound when there is none, or none of its members is left; what
+        ``authorize`` raises.
     """
-    found = _with_members(engine.rows(queries.group(uuid)))
+    rows = engine.rows(queries.group(uuid))
+    for row in rows:
+        authorize(_group(row, ()))
+    found = _with_members(rows)
     if not found:
         raise not_found(uuid)
     return found[0]
@@ -356,8 +364,7 @@ def release(uuid, authorize, bound):
     :raises: NotFound; Conflict, which says how many are left; what
         ``authorize`` raises.
     """
-    group = get(uuid)
-    authorize(group)
+    group = get(uuid, authorize)
     members, tried, left = group.members, set(), []
     while members:
         for member in members:

@@ -693,17 +693,23 @@ def purge(instance_uuid=None, node_id=None):
 
 
 @engine.retry
-def get(instance_uuid):
+def get(instance_uuid, authorize=lambda reservation: None):
     """The reservation of an instance.
 
     Whoever is told that there is none does not see it come back: a row whose
     node has lost the instance is deleted, lest somebody gives it back to the
-    node by hand.
+    node by hand. That is looked for, too, where the caller may not see the
+    reservation, because otherwise the time that the answer takes would tell
+    that there is one.
 
-    :raises: NotFound.
+    :param authorize: called with the Reservation; it raises when the caller
+        may not do this to it, NotFound when the caller may not see it.
+    :raises: NotFound; what ``authorize`` raises.
     """
     try:
-        return _get(instance_uuid)
+        held = _get(instance_uuid)
+        authorize(held)
+        return held
     except exception.NotFound:
         purge(instance_uuid)
         raise
@@ -807,8 +813,7 @@ def update(instance_uuid, changes, authorize=lambda reservation: None,
         nonlocal tried
         hosts.check(host, holder)
         while True:
-            held = get(instance_uuid)
-            authorize(held)
+            held = get(instance_uuid, authorize)
             # A COMMIT that went through unnoticed has changed the host.
             changed = held.id == tried and held.host == changes.get('host')
             if host not in (None, held.host) and not changed:
@@ -902,7 +907,12 @@ def release(instance_uuid, authorize=lambda reservation: None, host=None,
                 raise
             if tried is not None and tried.id != held.id:
                 return  # It did, and the instance has a new one already.
-            authorize(held)
+            try:
+                authorize(held)
+            except exception.NotFound:
+                # It takes as long as where there is none: see ``get``.
+                _delete_remains(instance_uuid)
+                raise
             if host not in (None, held.host):
                 raise not_found(instance_uuid)
             _check_releasable(held, bound)

@@ -103,7 +103,17 @@ def _authorize(caller, rule):
     def authorize(reservation):
         _check_visible(caller, reservation, reservations.not_found(
             reservation.instance_uuid))
-        caller.authorize(rule, reservation)
+        if rule != 'get':
+            caller.authorize(rule, reservation)
+    return authorize
+
+
+def _authorize_group(caller, rule):
+    """The same of a group."""
+    def authorize(group):
+        _check_visible(caller, group, groups.not_found(group.uuid))
+        if rule != 'get':
+            caller.authorize(rule, group)
     return authorize
 
 
@@ -205,10 +215,8 @@ class ReservationController:
     @index.when(method='GET', template='json')
     def get(self):
         fields = schema.fields(_query(schema.show_query).get('fields'))
-        reservation = reservations.get(self.instance_uuid)
-        _check_visible(_caller(), reservation,
-                       reservations.not_found(self.instance_uuid))
-        return _present(reservation, fields)
+        return _present(reservations.get(
+            self.instance_uuid, _authorize(_caller(), 'get')), fields)
 
     @index.when(method='PATCH', template='json')
     def update(self):
@@ -339,20 +347,14 @@ class GroupController:
     @index.when(method='GET', template='json')
     def get(self):
         _query(schema.no_query)
-        group = groups.get(self.uuid)
-        _check_visible(_caller(), group, groups.not_found(self.uuid))
-        return _present_group(group)
+        return _present_group(groups.get(
+            self.uuid, _authorize_group(_caller(), 'get')))
 
     @index.when(method='DELETE', template='json')
     def delete(self):
         _query(schema.no_query)
         caller = _caller()
-
-        def authorize(group):
-            _check_visible(caller, group, groups.not_found(self.uuid))
-            caller.authorize('delete', group)
-
-        groups.release(self.uuid, authorize,
+        groups.release(self.uuid, _authorize_group(caller, 'delete'),
                        bound=not caller.may('create_restricted'))
         pecan.response.status = 204
 
