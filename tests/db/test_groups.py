@@ -237,6 +237,17 @@ def test_two_at_the_same_moment(fleet):
     assert len(fleet.held) == 3
 
 
+def test_two_at_the_same_moment_in_the_only_rack(fleet):
+    """Either there is another rack for the second one, or there is none."""
+    racks(fleet, r1=1)
+    join(fleet, 'spread')
+    racks(fleet, r2=2)
+    with fleet.before('UPDATE nodes', lambda: join(fleet, 'spread')), \
+            pytest.raises(exception.NoMatchingNode):
+        join(fleet, 'spread')
+    assert of(groups.get(GROUP)) == {'r1': 1, 'r2': 1}
+
+
 def test_two_first_members_at_the_same_moment(fleet):
     racks(fleet, r1=9)
     racks(fleet, r2=1)

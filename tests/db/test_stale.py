@@ -35,6 +35,11 @@ def test_stale_row_is_purged_by_a_delete(stale):
     assert stale.rows == []
 
 
+def test_stale_row_is_purged_by_a_sweep(stale):
+    assert reservations.sweep() == (0, 1)
+    assert stale.rows == []
+
+
 def test_stale_row_of_the_node_is_in_nobodys_way(stale):
     other = str(uuid.uuid4())
     assert stale.hold(other, **GOLD)[1]
