@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parts of the driver, each for itself: no cloud is needed."""
+
+import io
+import json
+import types
+
+import fixtures
+from nova import exception
+from nova import objects
+from nova import test
+from nova.virt.ironic_reservations import builds
+from nova.virt.ironic_reservations import client
+from nova.virt.ironic_reservations import driver
+from nova.virt.ironic_reservations import lease
+import requests
+import testtools
+
+VERSION = {'X-OpenStack-Ironic-API-Version': '1.1'}
+INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
+
+
+class Ironic:
+    """An adapter of openstacksdk whose every answer is the same."""
+
+    def __init__(self, status, body, headers):
+        self._answer = requests.Response()
+        self._answer.status_code = status
+        self._answer.headers.update(headers)
+        self._answer.raw = io.BytesIO(json.dumps(body).encode())
+
+    def request(self, url, method, **kwargs):
+        return self._answer
+
+
+def fault(**more):
+    return {'error_message': json.dumps({'faultstring': 'so it is'}), **more}
+
+
+class TestAnswers(testtools.TestCase):
+
+    def asked(self, status, body, headers=VERSION):
+        return client.Client(lambda: Ironic(status, body, headers)).adopt({})
+
+    def test_success(self):
+        for status in 200, 201:
+            self.assertEqual({'a': 1}, self.asked(status, {'a': 1}))
+
+    def test_failures(self):
+        for status, headers, kind, busy in (
+                (400, VERSION, client.Refused, False),
+                (401, VERSION, client.Unavailable, False),
+                (404, VERSION, client.NotFound, False),
+                (404, {}, client.NoEndpoint, True),
+                (409, VERSION, client.Conflict, False),
+                (413, VERSION, client.Refused, False),
+                (422, VERSION, client.NoNode, False),
+                (422, {**VERSION, 'Retry-After': '1'}, client.NoNode, True),
+                (503, VERSION, client.Unavailable, True)):
+            failure = self.assertRaises(
+                client.Failure, self.asked, status, fault(), headers)
+            self.assertEqual((kind, busy), (type(failure), failure.busy))
+            if kind is not client.NoEndpoint:
+                self.assertIn('so it is', str(failure))
+
+    def test_explanation(self):
+        why = {'considered': 1, 'eliminated': [], 'nearest': None}
+        failure = self.assertRaises(client.NoNode, self.asked, 422,
+                                    fault(explanation=why))
+        self.assertEqual(why, failure.explanation)
+
+
+class Reservations:
+    """The client's calls for an instance, and on which node it is held."""
+
+    node = 'first'
+
+    def hold(self, request):
+        return {'node_uuid': self.node, 'state': 'reserved',
+                'expires_at': None}
+
+    def renew(self, instance_uuid, host, seconds):
+        if self.node is None:
+            raise client.NotFound('there is none')
+        return {'node_uuid': self.node}
+
+    renew_now = renew
+
+
+class TestRenewals(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(fixtures.FakeLogger())
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.virt.ironic_reservations.wanted.to_build',
+            lambda instance, host, partition: {
+                'instance_uuid': instance.uuid, 'expires_in': 60}))
+        self.instance = objects.Instance(uuid=INSTANCE)
+        self.reservations = Reservations()
+        self.builds = builds.Builds(self.reservations, 'compute-1')
+        self.builds.begin(self.instance, {})
+
+    def renew(self):
+        return self.builds.renew(self.instance)
+
+    def test_same_node(self):
+        self.builds.renew_all()
+        self.assertEqual('first', self.renew())
+
+    def test_another_node_or_none(self):
+        """What was lost once stays lost, whatever is held later."""
+        for node in 'second', None:
+            for renew in self.builds.renew_all, lambda: self.assertRaises(
+                    exception.InstanceUnacceptable, self.renew):
+                self.builds.begin(self.instance, {})
+                self.reservations.node = node
+                renew()
+                self.reservations.node = 'first'
+                self.assertRaises(exception.InstanceUnacceptable, self.renew)
+
+    def test_over(self):
+        self.builds.end(self.instance)
+        self.assertRaises(exception.InstanceUnacceptable, self.renew)
+
+
+class TestView(testtools.TestCase):
+
+    def test_node(self):
+        """The parent asks in both ways; the instance stays as it is."""
+        instance = objects.Instance(uuid=INSTANCE, host='compute-1',
+                                    node='compute-1')
+        view = driver.OnNode(instance, 'first')
+        self.assertEqual(('first', 'first'), (view.node, view.get('node')))
+        self.assertEqual((INSTANCE, 'compute-1', 'compute-1'), (
+            view.uuid, view.get('host'), instance.node))
+
+
+class TestEvacuation(test.NoDBTestCase):
+
+    def test_refused_before_anything_changes(self):
+        host = driver.ReservationsDriver(None)
+        host.host = 'compute-2'
+        host.mode = types.SimpleNamespace(known=True)
+        refused = self.assertRaises(
+            exception.ComputeResourcesUnavailable, host.instance_exists,
+            objects.Instance(uuid=INSTANCE, host='compute-1',
+                             node='compute-1'))
+        self.assertIn('openstack baremetal reservation move', str(refused))
+
+
+class Ended(BaseException):
+    """The process would have ended here."""
+
+
+class TestLease(testtools.TestCase):
+
+    def end(self, status):
+        raise Ended
+
+    def renew(self, failure):
+        def be_host(host, holder, ttl):
+            raise failure
+
+        self.useFixture(fixtures.FakeLogger())
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.virt.ironic_reservations.lease.os._exit', self.end))
+        return lease.Lease('compute-1', types.SimpleNamespace(
+            be_host=be_host)).renew()
+
+    def test_another_process_is_the_host(self):
+        self.assertRaises(Ended, self.renew, client.Conflict('another is'))
+
+    def test_not_known(self):
+        self.assertFalse(self.renew(client.Unavailable('it is away')))
