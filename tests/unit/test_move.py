@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From which host to which a server's machine may be given."""
+
+import logging
+import types
+
+from osc_lib import exceptions
+import pytest
+
+from ironic_reservations.osc import move
+
+
+class Compute:
+    """Nova's services, whose heart beats each time that they are asked for.
+
+    :param services: dicts of what differs from a host that is down.
+    """
+
+    def __init__(self, *services):
+        self._services, self._time = services, 0
+
+    def services(self, binary, host=None):
+        self._time += 1
+        return [types.SimpleNamespace(**{
+            'state': 'down', 'is_forced_down': False, 'updated_at':
+            self._time if each.get('beats') else 0,
+            'availability_zone': 'nova', **each})
+            for each in self._services if host in (None, each['host'])]
+
+
+UP = {'host': 'b', 'state': 'up'}
+
+
+@pytest.fixture
+def check(monkeypatch):
+    monkeypatch.setattr(move, 'HEARTBEAT', 0)
+    cmd = types.SimpleNamespace(log=logging.getLogger(__name__))
+
+    def run(*services, source='a', target='b', force=False):
+        move.check(cmd, Compute(*services), source, target, force)
+    return run
+
+
+@pytest.mark.parametrize('source', [
+    {}, {'is_forced_down': True}], ids=str)
+def test_from_a_host_that_is_down(check, source):
+    check({'host': 'a', **source}, UP)
+
+
+@pytest.mark.parametrize('source, target, words', [
+    ({'state': 'up'}, UP, 'Host a is up'),
+    ({'is_forced_down': True, 'beats': True}, UP, 'Host a is up'),
+    ({}, {'host': 'b'}, 'Host b is not up'),
+    ({}, {'host': 'c', 'state': 'up'}, 'Host b is not up'),
+    ({'host': 'c'}, UP, 'no compute service on host a'),
+    ({'availability_zone': 'other'}, UP, 'is in availability zone nova'),
+], ids=str)
+@pytest.mark.parametrize('force', [False, True])
+def test_refused(check, source, target, words, force):
+    services = {'host': 'a', **source}, target
+    if force and ('zone' in words or 'no compute' in words):
+        check(*services, force=True)
+        return
+    with pytest.raises(exceptions.CommandError, match=words):
+        check(*services, force=force)
+
+
+def test_to_itself(check):
+    with pytest.raises(exceptions.CommandError, match='are the same'):
+        check(UP, target='b', source='b')
