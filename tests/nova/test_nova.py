@@ -1,21 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the driver stands on in Nova, public and private, by name.
+"""What the driver stands on in Nova beside names and signatures.
 
-A Nova that has moved one of these fails here, with the name.
+Those are in test_seams. A Nova that does one of these in another way fails
+here.
 """
 
 import inspect
 
 import fixtures
-from nova import availability_zones
 from nova import service
-from nova import servicegroup
 from nova import test
 from nova.compute import manager
-from nova.compute import resource_tracker
-from nova.compute import vm_states
-from nova.scheduler import utils as scheduler_utils
-from nova.scheduler.client import report
 from nova.virt import driver as virt_driver
 from nova.virt import node as virt_node
 from nova.virt.ironic import driver as ironic_driver
@@ -24,47 +19,8 @@ import testtools
 
 PARENT = ironic_driver.IronicDriver
 
-#: What is called, overridden or replaced, and its parameters.
-STOOD_ON = {
-    (PARENT, '_get_node'): 'self, node_id',
-    (PARENT, '_validate_instance_and_node'): 'self, instance',
-    (PARENT, '_get_node_list'): 'self, return_generator=False, **kwargs',
-    (PARENT, '_cleanup_deploy'): 'self, node, instance, network_info=None',
-    (PARENT, '_cleanup_volume_target_info'): 'self, instance',
-    (PARENT, '_unprovision'): 'self, instance, node',
-    (PARENT, '_get_hypervisor_type'): 'self',
-    (PARENT, '_get_hypervisor_version'): 'self',
-    (ironic_driver, 'map_power_state'): 'state',
-    (virt_node, 'read_local_node_uuid'): '',
-    (virt_node, 'get_local_node_uuid'): '',
-    (vm_states, 'allow_resource_removal'): 'vm_state, task_state=None',
-    (scheduler_utils, 'resources_from_flavor'): 'instance, flavor',
-    (resource_tracker.ResourceTracker, '_update_usage'):
-        'self, usage, nodename, sign=1',
-    (report.SchedulerReportClient, 'get_allocations_for_provider_tree'):
-        'self, context, nodename',
-    (report.SchedulerReportClient, 'get_allocations_for_resource_provider'):
-        'self, context, rp_uuid',
-    (report.SchedulerReportClient, 'put_allocations'):
-        'self, context, consumer_uuid, payload',
-    (manager.ComputeManager, '_init_instance'): 'self, context, instance',
-    (availability_zones, 'get_host_availability_zone'): 'context, host',
-    (servicegroup.API, 'service_is_up'): 'self, member',
-}
-
-
-def parameters(function):
-    return str(inspect.signature(inspect.unwrap(function)))[1:-1]
-
 
 class TestStoodOn(testtools.TestCase):
-
-    def test_names_and_parameters(self):
-        for (where, name), expected in STOOD_ON.items():
-            found = getattr(where, name, None)
-            self.assertIsNotNone(found, f'{where.__name__}.{name} is gone')
-            self.assertEqual(expected, parameters(found),
-                             f'{where.__name__}.{name}')
 
     def test_way_to_the_resource_tracker(self):
         for owner, line in (
