@@ -16,7 +16,6 @@ import nova.conf
 from nova.tests import fixtures as nova_fixtures
 from nova.tests.functional import integrated_helpers
 import openstack.proxy
-import testtools
 
 from tests.nova import helpers
 from tests.nova import ironic
@@ -28,8 +27,14 @@ STOCK = 'ironic.IronicDriver'
 
 _get_endpoint = openstack.proxy.Proxy.get_endpoint
 
-#: Marks a test for ``make test-long``.
-long = testtools.testcase.attr('long')
+
+def smoke(test):
+    """Mark a test for ``make test``: one of each kind of what we override.
+
+    The others of those that have a cloud are left to ``make test-long``.
+    """
+    test.smoke = True
+    return test
 
 
 class CellDatabases(nova_fixtures.CellDatabases):
@@ -54,7 +59,7 @@ class CellDatabases(nova_fixtures.CellDatabases):
             cell_mapping.database_connection]
 
 
-class TestCase(testtools.testcase.WithAttributes, helpers.Helpers,
+class TestCase(helpers.Helpers,
                integrated_helpers.ProviderUsageBaseTestCase):
     """A cloud with three computes, and a fleet.
 
@@ -71,6 +76,11 @@ class TestCase(testtools.testcase.WithAttributes, helpers.Helpers,
     #: Options of ironic.conf, ``{section: {option: value}}``. A class with
     #: options has an Ironic of its own.
     ironic_config = None
+
+    def id(self):
+        """With an attribute, as testtools writes it."""
+        test = getattr(self, self._testMethodName)
+        return super().id() + ('' if hasattr(test, 'smoke') else '[long]')
 
     @classmethod
     def setUpClass(cls):

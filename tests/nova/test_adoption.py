@@ -138,7 +138,6 @@ class TestThereAndBack(TestCase):
             {each['instance_uuid']: each.get('group')
              for each in self.ironic.reservations()})
 
-    @base.long
     def test_servers_are_used_after_it(self):
         first, second, third = (self.boot(self.gold) for _ in range(3))
         self.switch(ONE_ROW)
@@ -160,7 +159,6 @@ class TestThereAndBack(TestCase):
         self.run_periodic()
         self.assert_nothing_left()
 
-    @base.long
     def test_nothing_but_what_was_asked(self):
         """Without adopt the servers stay, and the log says what to do."""
         server = self.boot(self.gold)
@@ -173,7 +171,6 @@ class TestThereAndBack(TestCase):
             self.assert_on_nodes(server)
             self.assertIn(said, self.log)
 
-    @base.long
     def test_host_without_servers(self):
         self.switch(ONE_ROW)
         self.assertEqual({'compute-1': 'compute-1'}, rows())
@@ -181,6 +178,7 @@ class TestThereAndBack(TestCase):
         self.assertEqual(5, len(rows()))
         self.no_disagreement()
 
+    @base.smoke
     def test_by_itself(self):
         """The worker thread does it, without anybody's call."""
         server = self.boot(self.gold)
@@ -196,7 +194,6 @@ class TestThereAndBack(TestCase):
 class TestAtWork(TestCase):
     """What cannot be brought over at once."""
 
-    @base.long
     def test_left_for_the_next_round(self):
         servers = busy, locked, gone, others, idle = [
             self.boot(self.gold) for _ in range(5)]
@@ -244,7 +241,6 @@ class TestAtWork(TestCase):
         for server in busy, locked:
             self.assertEqual(('compute-1',) * 3, self.places(server))
 
-    @base.long
     def test_deleted_meanwhile(self):
         first, second = (self.boot(self.gold) for _ in range(2))
         self.restart_compute('compute-1', reservations=ONE_ROW)
@@ -261,7 +257,6 @@ class TestAtWork(TestCase):
         self.assert_on_one_row(second)
         self.no_disagreement()
 
-    @base.long
     def test_one_that_cannot_be_understood(self):
         first, second = (self.boot(self.gold) for _ in range(2))
         self.restart_compute('compute-1', reservations=ONE_ROW)
@@ -275,7 +270,6 @@ class TestAtWork(TestCase):
                       "invalid literal for int() with base 10: 'much'",
                       self.log)
 
-    @base.long
     def test_deleted_while_the_host_is_down(self):
         """Its machine is torn down by the host that is one row now."""
         first, second = (self.boot(self.gold) for _ in range(2))
@@ -322,7 +316,6 @@ class TestInterrupted(TestCase):
         with fixtures.MonkeyPatch(f'{OURS}.{name}', dying):
             self.assertRaises(Killed, self.go_on)
 
-    @base.long
     def test_killed(self):
         servers = [self.boot(self.gold) for _ in range(2)]
         for name in self.STEPS['reservations']:
@@ -338,7 +331,6 @@ class TestInterrupted(TestCase):
         self.assert_on_nodes(*servers)
         self.no_disagreement()
 
-    @base.long
     def test_turned_round(self):
         """It is killed between allocation and instance, and sent back."""
         servers = [self.boot(self.gold) for _ in range(2)]
@@ -352,7 +344,6 @@ class TestInterrupted(TestCase):
         self.assert_on_one_row(*servers)
         self.no_disagreement()
 
-    @base.long
     def test_ironic_is_away(self):
         server = self.boot(self.gold)
         self.restart_compute('compute-1', reservations=ONE_ROW)
@@ -369,7 +360,6 @@ class TestMixed(TestCase):
 
     fleet = [faults.NODE] * 9
 
-    @base.long
     def test_one_after_the_other(self):
         for host in base.HOSTS[1:]:
             self.start_compute(host, reservations={'mode': 'per_node'})

@@ -121,6 +121,7 @@ class TestOneRow(TestCase):
         for host in base.HOSTS[:2]:
             self.start_compute(host)
 
+    @base.smoke
     def test_kinds(self):
         flavor = self.flavor()
         stopped, failed, forgotten, bare, moved, taken = [
@@ -162,7 +163,6 @@ class TestOneRow(TestCase):
         self.assert_found(expected[-1], host='compute-2')
         self.assert_found(host='compute-3')
 
-    @base.long
     def test_nodes(self):
         """Of which Nova knows nothing."""
         baremetal = self.ironic.baremetal
@@ -229,7 +229,6 @@ class TestOneRow(TestCase):
             self.delete(server)
         self.hold(candidate_nodes=[held['node_uuid']])
 
-    @base.long
     def test_left(self):
         """Somebody must have a look at it first."""
         flavor = self.flavor()
@@ -278,7 +277,6 @@ class TestOneRow(TestCase):
             ('orphan-node', None, orphan.name)], 'left'), self.repair())
         self.assertEqual(before, self.everything())
 
-    @base.long
     def test_refused(self):
         """By the services, as long as something is in the way."""
         flavor = self.flavor()
@@ -340,7 +338,6 @@ class TestOneRow(TestCase):
                 'done: host compute-1 holds it again'},
             self.repair('--host', 'compute-1'))
 
-    @base.long
     def test_repair_of_what_changes(self):
         """It is left alone, and what was done is said whatever happens."""
         servers = second, first = [
@@ -390,7 +387,6 @@ class TestOneRow(TestCase):
                 f'/resource_providers{path}', body, version='1.28')
             self.assertEqual(200, response.status, response.content)
 
-    @base.long
     def test_virtual_machines(self):
         """They need no machine."""
         self.flags(compute_driver='fake.SmallFakeDriver')
@@ -398,7 +394,6 @@ class TestOneRow(TestCase):
         self.boot(self.flavor(None), host='compute-3')
         self.assert_found()
 
-    @base.long
     def test_what_changes_while_it_is_read(self):
         flavor = self.flavor()
         server = self.boot(flavor)
@@ -417,7 +412,6 @@ class TestOneRow(TestCase):
         self.assert_found()
         self.assertEqual(2, len(wire.sent(*step)))
 
-    @base.long
     def test_progress(self):
         self.useFixture(fixtures.MonkeyPatch(
             'ironic_reservations.osc.audit.STEP', 2))
@@ -435,7 +429,6 @@ class TestOneRow(TestCase):
             self.assertIn(line + '\n', done.stderr)
         self.assertNotIn('read again', done.stderr)
 
-    @base.long
     def test_nova_or_placement_cannot_be_read(self):
         gone = f'http://127.0.0.1:{services.free_port()}'
         for name, url in (('COMPUTE', gone), ('PLACEMENT', gone),
@@ -458,7 +451,6 @@ class TestRowPerNode(TestCase):
 
     fleet = [{**faults.NODE, 'name': f'node-{number}'} for number in range(3)]
 
-    @base.long
     def test_before_and_after_a_switch(self):
         self.start_compute('compute-1', reservations={'mode': 'per_node'})
         # Rows without servers are no obstacle.

@@ -55,7 +55,6 @@ class TestNode(faults.TestCase):
         return self.boot(self.flavor(), status,
                          networks=[{'port': self.port()}], **server)
 
-    @base.long
     def test_deploy_fails(self):
         self.start_compute('compute-1')
         root_device = {**faults.NODE['properties'],
@@ -102,7 +101,6 @@ class TestNode(faults.TestCase):
         self.ironic.settle([self.node], provision_state='available',
                            last_error=None)
 
-    @base.long
     def test_lapsed(self):
         self.start_compute('compute-1')
         for node in self.enrol(*self.fleet):
@@ -193,7 +191,6 @@ class TestNode(faults.TestCase):
         self.ironic.http.delete(f'/v1/reservations/{other["instance_uuid"]}')
         self.assert_free(server)
 
-    @base.long
     def test_killed_when_begun(self):
         self.start_compute('compute-1')
         for method, path, fields, states in (
@@ -219,7 +216,6 @@ class TestNode(faults.TestCase):
             self.assert_free(server)
             self.wait_for_free_nodes()
 
-    @base.long
     def test_killed_when_deleting(self):
         self.start_compute('compute-1')
         server = self.boot_with_port()

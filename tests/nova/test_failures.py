@@ -14,6 +14,7 @@ from tests.nova import faults
 class TestHold(faults.TestCase):
     fleet = [faults.NODE] * 2
 
+    @base.smoke
     def test_no_node_anywhere(self):
         for host in base.HOSTS:
             self.start_compute(host)
@@ -37,7 +38,6 @@ class TestHold(faults.TestCase):
             self.delete(server)
         self.assert_nothing_left()
 
-    @base.long
     def test_locked(self):
         for host in base.HOSTS[:2]:
             self.start_compute(host)
@@ -68,7 +68,6 @@ class TestHold(faults.TestCase):
         self.delete(server)
         self.assert_nothing_left()
 
-    @base.long
     def test_other_shards(self):
         self.ironic.remove(self.ironic.nodes())
         fast = {**faults.NODE, 'properties': {**faults.NODE['properties'],
@@ -103,7 +102,6 @@ class TestHold(faults.TestCase):
         self.delete(server)
         self.assert_nothing_left()
 
-    @base.long
     def test_unreachable(self):
         for host in base.HOSTS[:2]:
             self.start_compute(host)
@@ -146,7 +144,6 @@ class TestHold(faults.TestCase):
         self.assert_nothing_left()
         self.delete(server)
 
-    @base.long
     def test_unreachable_at_cleanup(self):
         self.be_impatient()
         self.start_compute('compute-1')
@@ -161,7 +158,6 @@ class TestHold(faults.TestCase):
         self.run_periodic(task='_cleanup_running_deleted_instances')
         self.assert_nothing_left()
 
-    @base.long
     def test_conflict(self):
         self.be_impatient()
         for host in base.HOSTS[:2]:
@@ -198,7 +194,6 @@ class TestHold(faults.TestCase):
 class TestLease(faults.TestCase):
     fleet = [faults.NODE] * 2
 
-    @base.long
     def test_renewals(self):
         self.start_compute('compute-1')
         slow, renewal = self.gate(), self.gate()
@@ -236,7 +231,6 @@ class TestLease(faults.TestCase):
         self.assertEqual([], self.wire.sent(*faults.RENEW))
         self.assert_nothing_left()
 
-    @base.long
     def test_renewal_takes_nothing_back(self):
         """A hold that has moved to another host is not renewed or moved."""
         self.start_compute('compute-1')
@@ -286,7 +280,6 @@ class TestService(faults.TestCase):
         self.start_compute('compute-1')
         self.assertEqual({'compute-1', 'compute-2'}, set(self.providers()))
 
-    @base.long
     def test_started_before_ironic(self):
         self.start_compute('compute-1')
         self.stop_compute('compute-1')
@@ -299,7 +292,6 @@ class TestService(faults.TestCase):
         self.delete(server)
         self.assert_nothing_left()
 
-    @base.long
     def test_deleted_while_down(self):
         self.start_compute('compute-1')
         server = self.boot(self.flavor())
@@ -315,7 +307,6 @@ class TestService(faults.TestCase):
         self.assert_nothing_left()
 
 
-    @base.long
     def test_row_is_lost(self):
         """Nova does not forget a server whose node runs on unreserved."""
         self.start_compute('compute-1')

@@ -206,11 +206,11 @@ class TestAbsent(_RowPerNode, TestCase):
 
     plugin = False
 
+    @base.smoke
     def test_row_per_node(self):
         self.check_rows('Host %s has a row per node, which is deprecated, as '
                         'this Ironic has no /v1/reservations')
 
-    @base.long
     def test_unreachable_is_not_present(self):
         self.make_known('compute-1')
         gateway = self.gateway()
@@ -225,7 +225,6 @@ class TestAbsent(_RowPerNode, TestCase):
 class TestPerNode(_RowPerNode, TestCase):
     """With one that has, on hosts that do not want them."""
 
-    @base.long
     def test_row_per_node(self):
         self.flags(group='reservations', mode='per_node')
         self.check_rows(
@@ -276,7 +275,6 @@ class TestUndecided(TestCase):
         self.delete(self.boot(self.flavor()))
         self.assert_nothing_left()
 
-    @base.long
     def test_new_host_does_not_start(self):
         gateway = self.gateway()
         gateway.break_all(Answer.error(503))
@@ -329,7 +327,6 @@ class TestDecided(TestCase):
         self.delete(server)
         self.assert_nothing_left()
 
-    @base.long
     def test_row_per_node_stays(self):
         names = {node.id: 'compute-1' for node in self.ironic.nodes()}
         self.start_compute('compute-1', reservations={'mode': 'per_node'})
@@ -356,7 +353,6 @@ class TestDecided(TestCase):
         self.delete(self.boot(self.flavor()))
         self.assert_nothing_left()
 
-    @base.long
     def test_mode_reservations_of_rows_per_node(self):
         """Rows are deleted once no instance is on them."""
         self.start_compute('compute-1', reservations={'mode': 'per_node'})
@@ -387,7 +383,6 @@ class TestDecided(TestCase):
         self.delete(other)
         self.assert_nothing_left()
 
-    @base.long
     def test_mode_per_node_of_one_row(self):
         """It is deleted once no instance is on it."""
         self.start_compute('compute-1')

@@ -79,6 +79,7 @@ class TestServerGroups(faults.TestCase):
             'capabilities', '')
         return capabilities.partition(':')[2]
 
+    @base.smoke
     def test_hard_policies(self):
         group = self.group('affinity')
         # Nova's filter would refuse the other host.
@@ -195,6 +196,7 @@ class TestChosen(faults.TestCase):
     def name(self, server):
         return self.ironic.node_of(server).name
 
+    @base.smoke
     def test_claim(self):
         claimed = self.reserve('old')
         self.reserve('new', host='another')

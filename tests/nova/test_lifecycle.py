@@ -37,6 +37,7 @@ class TestRequests(base.TestCase):
     # Later ones do not let flavors have capabilities of Ironic's nodes.
     microversion = '2.85'
 
+    @base.smoke
     def test_node_is_the_one_that_matches(self):
         servers = {
             'new': self.request(
@@ -142,7 +143,6 @@ class TestHardware(base.TestCase):
 
     # Power, rescue, consoles
 
-    @base.long
     def test_power_rescue_and_consoles(self):
         server = self.boot(self.flavor())
         self._power(server)
@@ -235,7 +235,6 @@ class TestHardware(base.TestCase):
         return set(self.ironic.baremetal.list_node_vifs(
             self.ironic.node_of(server)))
 
-    @base.long
     def test_interfaces_and_config_drive(self):
         self.flags(mkisofs_cmd=MKISOFS)
         first, second = self.port(), self.port()
@@ -251,7 +250,6 @@ class TestHardware(base.TestCase):
         self.delete(server)
         self.assert_nothing_left()
 
-    @base.long
     def test_volumes_and_shelving(self):
         for node in self.ironic.nodes():
             self.ironic.baremetal.create_volume_connector(
@@ -332,6 +330,7 @@ class TestRebuild(base.TestCase):
     fleet = [{'name': trait, 'resource_class': 'gold',
               'traits': [f'CUSTOM_{trait}']} for trait in ('RED', 'BLUE')]
 
+    @base.smoke
     def test_rebuild(self):
         server = self.boot(self.flavor(**{'trait:CUSTOM_RED': 'required'}))
         node = self.ironic.node_of(server)
@@ -381,7 +380,6 @@ class TestInventory(base.TestCase):
     def assert_inventories(self, **expected):
         self.assertEqual(expected, self.inventories('compute-1'))
 
-    @base.long
     def test_standard_resources(self):
         self.flags(group='reservations', report_standard_resources=True)
         self.enrol({'resource_class': 'gold', 'properties': {
@@ -420,7 +418,6 @@ class TestInventory(base.TestCase):
         self.assertEqual((most, most, most), (
             row['vcpus'], row['memory_mb'], row['local_gb']))
 
-    @base.long
     def test_classes_and_traits_come_and_go(self):
         _, silver = self.enrol(
             {'resource_class': 'gold', 'traits': ['CUSTOM_OLD']},
@@ -445,6 +442,7 @@ class TestInventory(base.TestCase):
         self.assertLessEqual({'CUSTOM_OLD', 'CUSTOM_NEW'},
                              self.traits('compute-1'))
 
+    @base.smoke
     def test_node_that_is_cleaned_is_not_offered(self):
         [node] = self.enrol({'resource_class': 'gold'})
         self.start_compute('compute-1')

@@ -53,7 +53,6 @@ class TestCalls(faults.TestCase):
             sum(not path.startswith('/v1/nodes')
                 for _, path, _ in self.wire.requests))
 
-    @base.long
     def test_constant(self):
         self.start_compute('compute-1')
         self.flavor_id = self.flavor()
@@ -94,6 +93,7 @@ class TestCase(faults.TestCase):
 class TestStart(TestCase):
     fleet = [faults.NODE] * 3
 
+    @base.smoke
     def test_one_list(self):
         self.start_compute('compute-1')
         flavor, nodes = self.flavor(), []
@@ -106,7 +106,6 @@ class TestStart(TestCase):
                           if path.startswith('/v1/nodes')])
         self.assertEqual([['/v1/nodes']] * 3, nodes)
 
-    @base.long
     def test_what_it_has_done_itself_is_read_again(self):
         """A stop that was interrupted is done, and its end is known."""
         self.start_compute('compute-1')
@@ -117,7 +116,6 @@ class TestStart(TestCase):
         server = self.wait_for_status(server, 'SHUTOFF')
         self.assertEqual(4, server['OS-EXT-STS:power_state'])
 
-    @base.long
     def test_waits_for_ironic(self):
         self.useFixture(fixtures.MonkeyPatch(
             ours.__name__ + '.START_PAUSE', 0.1))
@@ -162,6 +160,7 @@ class TestStays(TestCase):
             ports, nodes, self.ironic.reservations(),
             self.allocations(server))
 
+    @base.smoke
     def test_evacuation(self):
         self.start_compute('compute-1')
         server = self.boot(self.flavor(), networks=[{'port': self.port()}])
@@ -191,7 +190,6 @@ class TestStays(TestCase):
         self.delete(server)
         self.assert_nothing_left()
 
-    @base.long
     def test_unfinished_evacuation(self):
         """Nova before 34 destroys at its start what has such a record."""
         self.start_compute('compute-1')
@@ -229,7 +227,6 @@ class TestStays(TestCase):
                                 ctxt, server['id'])))
         self.assertEqual(before, self.everything(server))
 
-    @base.long
     def test_queued_since_before_it_went_to_another_host(self):
         self.start_compute('compute-1')
         server = self.boot(self.flavor())
@@ -286,7 +283,6 @@ class TestStays(TestCase):
         self.delete(server)
         self.assert_nothing_left()
 
-    @base.long
     def test_deleted_on_a_row_per_node_while_down(self):
         """The host has one row when it is back, and the machine goes."""
         self.start_compute('compute-1', reservations={'mode': 'per_node'})

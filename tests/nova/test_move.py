@@ -46,6 +46,7 @@ class TestCase(test_audit.Command, test_takeover.TestCase):
 
 class TestMove(TestCase):
 
+    @base.smoke
     def test_all_of_a_host(self):
         servers = [self.boot(self.gold, host=FIRST) for _ in range(3)]
         own = self.boot(self.gold, host=SECOND)
@@ -57,7 +58,6 @@ class TestMove(TestCase):
         self.assert_with(SECOND, *servers, own)
         self.assertEqual({}, self.move())
 
-    @base.long
     def test_wait_for_one(self):
         first, second = (self.boot(self.gold, host=FIRST) for _ in range(2))
         self.die()
@@ -68,7 +68,6 @@ class TestMove(TestCase):
         self.assert_with(SECOND, first)
         self.assert_with(FIRST, second)
 
-    @base.long
     def test_what_stays(self):
         lost, moved, deleted, others = (
             self.boot(self.gold, host=FIRST) for _ in range(4))
@@ -133,7 +132,6 @@ class TestMove(TestCase):
         self.work()
         self.assert_with(SECOND, server)
 
-    @base.long
     def test_refused(self):
         server = self.boot(self.gold, host=FIRST)
         self.useFixture(fixtures.MonkeyPatch(
@@ -184,7 +182,6 @@ class TestCells(TestCase):
 
     NUMBER_OF_CELLS = 2
 
-    @base.long
     def test_server_of_another_cell(self):
         """It stays as it is, is told of, and can be given back."""
         server = self.boot(self.gold, host=FIRST)

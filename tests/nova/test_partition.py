@@ -139,7 +139,6 @@ class TestPartition(base.TestCase):
         self.assert_reports('compute-1', 0, set())
         self.assert_reports('compute-2', 2, {'CUSTOM_OURS'})
 
-    @base.long
     def test_shard(self):
         self.check_hosts('shard', 'a', 'b', config='a')
 
@@ -150,7 +149,6 @@ class TestPartition(base.TestCase):
         # Without a peer_list.
         self.check_hosts('conductor_group', GROUP, '', config='Rack-7')
 
-    @base.long
     def test_node_changes_its_conductor_group(self):
         self.check_moves('conductor_group', '', GROUP)
 
@@ -166,7 +164,6 @@ class TestPartition(base.TestCase):
             'conductor_group': GROUP, 'shard': 'a'})
         self.assert_reports('compute-3', 0, set())
 
-    @base.long
     def test_row_per_node(self):
         self.flags(group='reservations', mode='per_node')
         group = self.enrol(*[node('CUSTOM_GROUP', conductor_group=GROUP)] * 4)

@@ -11,7 +11,6 @@ class TestStockDriver(base.TestCase):
     plugin = False
     fleet = [{'resource_class': 'gold'}] * 3
 
-    @base.long
     def test_server_comes_and_goes(self):
         # The first host has seen the nodes alone: now they are spread.
         self.run_periodic()
@@ -31,6 +30,7 @@ class TestReservationsDriver(base.TestCase):
     fleet = [{'resource_class': 'gold',
               'properties': {'cpu_arch': 'x86_64'}}] * 3
 
+    @base.smoke
     def test_server_comes_and_goes(self):
         rows = self.providers()
         self.assertEqual(set(base.HOSTS), set(rows))

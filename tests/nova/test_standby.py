@@ -10,6 +10,7 @@ from nova import objects
 from nova.virt import driver as virt_driver
 from nova.virt import node as virt_node
 
+from tests.nova import base
 from tests.nova import faults
 from tests.nova.rows import rows
 
@@ -197,6 +198,7 @@ class TestStandby(faults.TestCase):
         self.assertRaises(Ended, driver.lease.renew)
         self.assertIn('is not host compute-1 any more', self.log)
 
+    @base.smoke
     def test_writes_of_a_stale_process_are_refused(self):
         driver = self.start()
         server = self.boot(self.gold)
@@ -250,6 +252,7 @@ class TestStandby(faults.TestCase):
 
     # Being another's successor
 
+    @base.smoke
     def test_takeover(self):
         self.start()
         server = self.boot(self.gold)

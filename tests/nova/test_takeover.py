@@ -9,7 +9,6 @@ from nova import exception
 from nova import objects
 from nova.virt.ironic_reservations import takeover
 
-from tests.nova import base
 from tests.nova import faults
 from tests.nova.rows import rows
 
@@ -122,7 +121,6 @@ class TestTakeover(TestCase):
         self.assertEqual([('GET', '/v1/reservations', None)] * 3,
                          self.wire.requests)
 
-    @base.long
     def test_host_that_is_up(self):
         """It keeps what it has until it is down."""
         server = self.boot(self.gold, host=FIRST)
@@ -143,7 +141,6 @@ class TestTakeover(TestCase):
         self.work()
         self.assert_with(SECOND, server)
 
-    @base.long
     def test_there_and_back(self):
         server = self.boot(self.gold, host=FIRST)
         self.die()
@@ -159,7 +156,6 @@ class TestTakeover(TestCase):
         self.work(FIRST)
         self.assert_with(FIRST, server)
 
-    @base.long
     def test_states(self):
         """What the host was doing ends as at its own next start."""
         servers = building, rebuilding, rebooting, deleting, lost = [
@@ -186,7 +182,6 @@ class TestTakeover(TestCase):
             self.delete(server)
         self.assert_nothing_left()
 
-    @base.long
     def test_task_that_has_begun_since(self):
         """What a user asks of the new host is not the old one's."""
         server = self.boot(self.gold, host=FIRST)
@@ -206,7 +201,6 @@ class TestTakeover(TestCase):
         self.assert_with(SECOND, server)
         self.assertEqual('rebuilding', self.instance(server).task_state)
 
-    @base.long
     def test_deleted_while_the_host_was_down(self):
         """Whoever has the machine then tears it down."""
         server = self.boot(self.gold, host=FIRST)
@@ -221,7 +215,6 @@ class TestTakeover(TestCase):
         self.run_periodic(FIRST, task='_cleanup_running_deleted_instances')
         self.assert_nothing_left()
 
-    @base.long
     def test_queue(self):
         """What users asked of the host before it was known to be down."""
         servers = rebooting, stopping, rebuilding = [
@@ -248,7 +241,6 @@ class TestTakeover(TestCase):
         self.assertEqual(set(), touched)
         self.assert_with(SECOND, *servers)
 
-    @base.long
     def test_casts_of_before(self):
         """The host that is back deletes and touches nothing."""
         server = self.boot(self.gold, host=FIRST)
