@@ -8,7 +8,6 @@ UUID are not overridden. Instances on a row per node have the UUID of their
 Ironic node in ``instance.node``, and the parent's methods serve them.
 """
 
-import threading
 
 from keystoneauth1 import exceptions as ksa_exc
 from nova import context as nova_context
@@ -33,6 +32,7 @@ from . import lease
 from . import mode
 from . import placement
 from . import report
+from . import rounds
 from . import takeover
 
 CONF = conf.CONF
@@ -98,7 +98,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         self.reservations = client.Client(lambda: self.ironic_connection)
         self.builds = self.mode = self.report = None
         self.adoption = self.takeover = self.lease = None
-        self._stopped = threading.Event()
+        self.worker = rounds.Worker(self._work)
         # Whether Nova still initializes the instances that it has found when
         # it started, and what it is told of them then, by UUID.
         self._starting, self._power_states = True, {}
@@ -138,20 +138,10 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                 self.reservations, tracker.reportclient, self._carriers)
         self.takeover = takeover.Takeover(
             host, self.report, self.reservations, self.virtapi._compute)
-        # One that keeps no process alive whose start has failed, as a looping
-        # call of oslo.service would.
-        threading.Thread(target=self._keep_working, name='reservations',
-                         daemon=True).start()
-
-    def _keep_working(self):
-        while not self._stopped.wait(INTERVAL):
-            try:
-                self._work()
-            except Exception:
-                LOG.exception('Host %s goes on after this', self.host)
+        self.worker.start(INTERVAL)
 
     def _work(self):
-        """What a thread of the driver's own does, now and then."""
+        """What the worker does, now and then."""
         if self._starting:
             return
         if self.lease is not None:
@@ -163,7 +153,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             self.takeover.go_on()
 
     def cleanup_host(self, host):
-        self._stopped.set()
+        self.worker.stop()
         super().cleanup_host(host)
         if self.lease is not None:
             self.lease.give_up()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a thread of the driver's own does again and again, until it is done."""
 
+import threading
 import time
 
 from nova import exception
@@ -14,6 +15,35 @@ LOG = logging.getLogger(__name__)
 
 #: The longest pause between two rounds that bring nothing, in seconds.
 LONGEST = 60
+
+
+class Worker:
+    """A thread of the driver's own, which does the same now and then.
+
+    :ivar once: what it does, a function without arguments. Who wants it done
+        at once may call it, as tests do that have the thread sleep.
+    """
+
+    def __init__(self, once):
+        self.once = once
+        self._stopped = threading.Event()
+
+    def start(self, interval):
+        """Begin, with so many seconds between two times."""
+        # One that keeps no process alive whose start has failed, as a looping
+        # call of oslo.service would.
+        threading.Thread(target=self._keep_working, args=[interval],
+                         name='reservations', daemon=True).start()
+
+    def stop(self):
+        self._stopped.set()
+
+    def _keep_working(self, interval):
+        while not self._stopped.wait(interval):
+            try:
+                self.once()
+            except Exception:
+                LOG.exception('The driver\'s thread goes on after this')
 
 
 class Rounds:

@@ -129,8 +129,11 @@ class TestCase(helpers.Helpers,
             logging.getLogger(each).setLevel('WARNING')
         # Tests say when.
         if self.compute_driver == OURS:
-            self.useFixture(fixtures.MonkeyPatch(
-                'nova.virt.ironic_reservations.driver.INTERVAL', 24 * 3600))
+            for name, value in (('driver.INTERVAL', 24 * 3600),
+                                # A round is due whenever they say so.
+                                ('rounds.LONGEST', 0)):
+                self.useFixture(fixtures.MonkeyPatch(
+                    f'nova.virt.ironic_reservations.{name}', value))
         self.plain_image = self.image()
         self._config = {}
         self._compute_ids = {}

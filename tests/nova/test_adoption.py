@@ -8,6 +8,7 @@ import fixtures
 from nova import context
 from nova import objects
 from nova.scheduler.client import report
+from nova.virt.ironic_reservations import rounds
 
 from tests.nova import base
 from tests.nova import faults
@@ -34,7 +35,6 @@ class TestCase(faults.TestCase):
 
     def go_on(self, host='compute-1'):
         with self.as_host(host):
-            self.adoption(host)._next = 0  # Whatever the last one has done.
             self.adoption(host).go_on()
 
     def switch(self, to, host='compute-1'):
@@ -244,15 +244,15 @@ class TestAtWork(TestCase):
     def test_deleted_meanwhile(self):
         first, second = (self.boot(self.gold) for _ in range(2))
         self.restart_compute('compute-1', reservations=ONE_ROW)
-        adoption = self.adoption()
-        real = adoption._to_one_row
+        locked = rounds.Rounds.locked
 
         def late(*args):
-            self.delete(first)
-            return real(*args)
+            if not self.instance(first).deleted:
+                self.delete(first)
+            return locked(*args)
 
-        adoption._to_one_row = late
-        self.go_on()
+        with fixtures.MonkeyPatch(f'{OURS}.rounds.Rounds.locked', late):
+            self.go_on()
         self.run_periodic()
         self.assert_on_one_row(second)
         self.no_disagreement()

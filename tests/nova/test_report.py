@@ -93,13 +93,14 @@ class TestReport(testtools.TestCase):
             self.assertRaises(exception.VirtDriverNotReady, each)
 
     def test_unreachable(self):
-        known = report.Report('compute-1', Ironic())
+        ironic = Ironic()
+        known = report.Report('compute-1', ironic)
         known.look(set())
 
         def capacity(host, fresh, **partition):
             raise client.Unavailable('it is away')
 
-        known._client.capacity = capacity
+        ironic.capacity = capacity
         self.assertRaises(exception.VirtDriverNotReady, known.look, set())
         self.assertEqual(100, offered(known))
 

@@ -2,6 +2,8 @@
 """Several processes with the name of one host, of which one is it."""
 
 import threading
+import time
+import types
 import uuid
 
 import fixtures
@@ -9,6 +11,7 @@ from nova import context
 from nova import objects
 from nova.virt import driver as virt_driver
 from nova.virt import node as virt_node
+from nova.virt.ironic_reservations import driver as driver_module
 
 from tests.nova import base
 from tests.nova import faults
@@ -238,7 +241,7 @@ class TestStandby(faults.TestCase):
         self.act(another, 'os-stop')
         self.wait_for(lambda: self.assertEqual(2, self.log.count(WAITS)))
         # Nor does the driver's own thread go on.
-        threading.Thread(target=driver._work, daemon=True).start()
+        threading.Thread(target=driver.worker.once, daemon=True).start()
         self.wait_for(lambda: self.assertEqual(3, self.log.count(WAITS)))
         # Neither has come to the wire; reading goes on.
         self.assertFalse(healed.reached)
@@ -312,11 +315,14 @@ class TestStandby(faults.TestCase):
         instance.save()
         self.lapse_host()
         driver = self.start()
-        driver._work()
+        driver.worker.once()
         self.assertEqual('HARD_REBOOT' if KEEPS else 'ACTIVE',
                          self.api.get_server(server['id'])['status'])
-        driver.takeover._late = 0
-        driver._work()
+        with fixtures.MonkeyPatch(
+                'nova.virt.ironic_reservations.takeover.time',
+                types.SimpleNamespace(monotonic=lambda: (
+                    time.monotonic() + driver_module.ASKED_FOR + 1))):
+            driver.worker.once()
         self.wait_for_status(server, 'ACTIVE')
         self.delete(server)
         self.assert_nothing_left()

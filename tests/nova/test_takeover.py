@@ -7,7 +7,7 @@ import fixtures
 from nova import context
 from nova import exception
 from nova import objects
-from nova.virt.ironic_reservations import takeover
+from nova.virt.ironic_reservations import rounds
 
 from tests.nova import faults
 from tests.nova.rows import rows
@@ -45,10 +45,8 @@ class TestCase(faults.TestCase):
         ).raise_for_status()
 
     def work(self, host=SECOND):
-        driver = self.computes[host].manager.driver
-        driver.takeover._next = 0  # Whatever the last round has done.
         with self.as_host(host):
-            driver._work()
+            self.computes[host].manager.driver.worker.once()
 
     def instance(self, server):
         return objects.Instance.get_by_uuid(
@@ -187,16 +185,15 @@ class TestTakeover(TestCase):
         server = self.boot(self.gold, host=FIRST)
         self.die()
         self.give(server)
-        take_all = takeover.Takeover._take_all
+        locked = rounds.Rounds.locked
 
         def begin(*args):
-            done = take_all(*args)
+            done = locked(*args)
             self.set(server, task_state='rebuilding')
             return done
 
         with fixtures.MonkeyPatch(
-                'nova.virt.ironic_reservations.takeover.Takeover._take_all',
-                begin):
+                'nova.virt.ironic_reservations.rounds.Rounds.locked', begin):
             self.work()
         self.assert_with(SECOND, server)
         self.assertEqual('rebuilding', self.instance(server).task_state)
