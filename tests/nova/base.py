@@ -6,6 +6,7 @@ import importlib
 import logging
 import os
 import sys
+import types
 import uuid
 import warnings
 
@@ -16,6 +17,7 @@ import nova.conf
 from nova.tests import fixtures as nova_fixtures
 from nova.tests.functional import integrated_helpers
 import openstack.proxy
+from oslo_service import loopingcall
 
 from tests.nova import helpers
 from tests.nova import ironic
@@ -35,6 +37,13 @@ def smoke(test):
     """
     test.smoke = True
     return test
+
+
+class QuickCall(loopingcall.FixedIntervalLoopingCall):
+    """Looks ten times as often whether Ironic has done something."""
+
+    def start(self, interval, *args, **kwargs):
+        return super().start(interval / 10, *args, **kwargs)
 
 
 class CellDatabases(nova_fixtures.CellDatabases):
@@ -99,8 +108,12 @@ class TestCase(helpers.Helpers,
             'nova.virt.' + self.compute_driver.rpartition('.')[0])
         self.flags(group='wsgi', api_paste_config=os.path.join(
             sys.prefix, 'etc/nova/api-paste.ini'))
-        self.flags(group='ironic', api_retry_interval=1, auth_type='none',
-                   **self.ironic.nova_options)
+        # A second is the shortest; each boot and each deletion waits for it.
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.virt.ironic.driver.loopingcall', types.SimpleNamespace(**{
+                **vars(loopingcall), 'FixedIntervalLoopingCall': QuickCall})))
+        self.flags(group='ironic', api_retry_interval=1, api_max_retries=600,
+                   auth_type='none', **self.ironic.nova_options)
         self.flags(running_deleted_instance_timeout=0)
         self.flags(group='quota', instances=-1, cores=-1, ram=-1)
         # As documented: no host has the capabilities of a mixed fleet.
@@ -130,6 +143,7 @@ class TestCase(helpers.Helpers,
         # Tests say when.
         if self.compute_driver == OURS:
             for name, value in (('driver.INTERVAL', 24 * 3600),
+                                ('client.PAUSE', 0.1),
                                 # A round is due whenever they say so.
                                 ('rounds.LONGEST', 0)):
                 self.useFixture(fixtures.MonkeyPatch(
@@ -194,6 +208,14 @@ class TestCase(helpers.Helpers,
 
     def stop_compute(self, host):
         self.computes.pop(host).stop()
+
+    def die(self, host):
+        self.stop_compute(host)
+        self.force_down(host)
+
+    def come_back(self, host, **config):
+        self.force_down(host, False)
+        return self.start_compute(host, **config)
 
     def restart_compute(self, host, **config):
         """A new manager and driver, with the same compute_id."""

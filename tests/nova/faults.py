@@ -154,6 +154,11 @@ class TestCase(base.TestCase):
         with self.database.begin() as connection:
             connection.execute(sa.text(statement), values)
 
+    def written(self):
+        """What was asked of Ironic but to show something."""
+        return {(method, path) for method, path, _ in self.wire.requests
+                if method != 'GET'}
+
     def lapse(self, server_id):
         self.sql("UPDATE reservations SET expires_at = '2000-01-01 00:00:00' "
                  "WHERE instance_uuid = :i", i=server_id)

@@ -4,6 +4,8 @@
 import copy
 import uuid
 
+from nova import context
+from nova import objects
 from nova.tests.functional.api import client
 import tenacity
 
@@ -99,6 +101,35 @@ class Helpers:
             retry=tenacity.retry_if_exception_type(AssertionError),
             wait=tenacity.wait_fixed(0.1),
             stop=tenacity.stop_after_delay(timeout), reraise=True)(check)
+
+    # What goes on behind users' backs
+
+    def instance(self, server):
+        """Nova's record of a server, deleted ones included."""
+        return objects.Instance.get_by_uuid(
+            context.get_admin_context(read_deleted='yes'), server['id'])
+
+    def set(self, server, **values):
+        """Put that record into a state that is hard to come by."""
+        instance = self.instance(server)
+        for name, value in values.items():
+            setattr(instance, name, value)
+        instance.save()
+
+    def force_down(self, host, down=True):
+        """Say that a host is down, sooner than its silence would."""
+        service, = self.api.get_services(host=host, binary='nova-compute')
+        self.api.put_service_force_down(service['id'], down)
+
+    def give(self, server, to, by=None):
+        """Have another host hold a server's machine.
+
+        :param by: the host that holds it; None does not say which.
+        """
+        self.ironic.http.patch(
+            f'/v1/reservations/{server["id"]}', params={'host': by},
+            json=[{'op': 'replace', 'path': '/host', 'value': to}],
+        ).raise_for_status()
 
     # Placement, where providers are called as the compute's rows
 

@@ -43,10 +43,6 @@ class TestCase(faults.TestCase):
         self.go_on(host)
         self.run_periodic(host)
 
-    def instance(self, server):
-        return objects.Instance.get_by_uuid(
-            context.get_admin_context(read_deleted='yes'), server['id'])
-
     def places(self, server):
         """The names of its row, of that's id and of its provider."""
         instance = self.instance(server)
@@ -68,11 +64,6 @@ class TestCase(faults.TestCase):
         for server in servers:
             node = self.ironic.node_of(server).id
             self.assertEqual((node,) * 3, self.places(server))
-
-    def written(self):
-        """What was asked of Ironic but to show something."""
-        return {(method, path) for method, path, _ in self.wire.requests
-                if method != 'GET'}
 
     def no_disagreement(self):
         """What nova-manage placement audit looks for, and rows for nobody."""
@@ -200,9 +191,7 @@ class TestAtWork(TestCase):
         nodes = {server['id']: self.ironic.node_of(server).id
                  for server in servers}
         self.restart_compute('compute-1', reservations=ONE_ROW)
-        instance = self.instance(busy)
-        instance.task_state = 'rebooting'
-        instance.save()
+        self.set(busy, task_state='rebooting')
         self.sql("UPDATE nodes SET reservation = 'conductor' "
                  'WHERE instance_uuid = :i', i=locked['id'])
         self.sql('UPDATE nodes SET instance_uuid = NULL '
@@ -235,8 +224,7 @@ class TestAtWork(TestCase):
         self.assertEqual({idle['id']: 'compute-1', others['id']: 'compute-2'},
                          held)
         self.sql('UPDATE nodes SET reservation = NULL')
-        instance.task_state = None
-        instance.save()
+        self.set(busy, task_state=None)
         self.go_on()
         for server in busy, locked:
             self.assertEqual(('compute-1',) * 3, self.places(server))
@@ -273,14 +261,10 @@ class TestAtWork(TestCase):
     def test_deleted_while_the_host_is_down(self):
         """Its machine is torn down by the host that is one row now."""
         first, second = (self.boot(self.gold) for _ in range(2))
-        self.stop_compute('compute-1')
-        service, = self.api.get_services(host='compute-1',
-                                         binary='nova-compute')
-        self.api.put_service_force_down(service['id'], True)
+        self.die('compute-1')
         self.delete(first, wait=False)
         self.wait_for(lambda: self.assertTrue(self.instance(first).deleted))
-        self.api.put_service_force_down(service['id'], False)
-        self.start_compute('compute-1', reservations=ONE_ROW)
+        self.come_back('compute-1', reservations=ONE_ROW)
         self.go_on()
         for _ in range(2):
             self.run_periodic()
@@ -288,6 +272,11 @@ class TestAtWork(TestCase):
         self.assert_on_one_row(second)
         self.assertEqual({second['id'], None}, {
             node.instance_id for node in self.ironic.nodes()})
+        # It is looked for once.
+        self.wire.requests.clear()
+        self.run_periodic(task='_cleanup_running_deleted_instances')
+        self.assertEqual([('GET', '/v1/reservations')], [
+            each[:2] for each in self.wire.requests])
 
 
 class Killed(BaseException):

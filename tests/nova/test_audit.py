@@ -139,10 +139,7 @@ class TestOneRow(TestCase):
         gone = str(uuid.uuid4())
         self.allocate(gone, 'compute-1')
         self.allocate(moved['id'], 'compute-2')
-        self.ironic.http.patch(
-            f'/v1/reservations/{taken["id"]}', json=[
-                {'op': 'replace', 'path': '/host', 'value': 'compute-2'}],
-        ).raise_for_status()
+        self.give(taken, 'compute-2')
         lapsed = self.hold(resource_class='gold', expires_in=60)
         self.lapse(lapsed['instance_uuid'])
         self.ironic.baremetal.patch_node(lapsed['node_uuid'], [
@@ -162,30 +159,6 @@ class TestOneRow(TestCase):
         self.assert_found(*expected, host='compute-1')
         self.assert_found(expected[-1], host='compute-2')
         self.assert_found(host='compute-3')
-
-    def test_nodes(self):
-        """Of which Nova knows nothing."""
-        baremetal = self.ironic.baremetal
-        reserved = self.hold(resource_class='gold')
-        allocated = baremetal.wait_for_allocation(
-            baremetal.create_allocation(resource_class='gold'))
-        held = self.hold(resource_class='gold', host='compute-2')
-        unavailable = self.hold(resource_class='gold')
-        baremetal.set_node_provision_state(unavailable['node_uuid'], 'manage')
-        orphan = next(node for node in self.ironic.nodes()
-                      if not node.instance_id)
-        deployed = [baremetal.get_node(node) for node in (
-            reserved['node_uuid'], allocated.node_id, orphan.id)]
-        for node in deployed:
-            baremetal.set_node_provision_state(node, 'active')
-        self.ironic.settle(deployed, provision_state='active')
-        no_server = ('no-server', held['instance_uuid'], held['node_name'],
-                     'compute-2')
-        self.assert_found(
-            no_server, ('orphan-node', None, orphan.name, None),
-            ('unavailable', unavailable['instance_uuid'],
-             unavailable['node_name'], None))
-        self.assert_found(no_server, host='compute-2')
 
     def test_repair(self):
         flavor = self.flavor()
@@ -242,15 +215,9 @@ class TestOneRow(TestCase):
         self.sql("UPDATE nodes SET instance_uuid = NULL, provision_state = "
                  "'available' WHERE instance_uuid = :i", i=lost['id'])
         self.allocate(between['id'], 'compute-1', 'compute-2')
-        self.ironic.http.patch(
-            f'/v1/reservations/{taken["id"]}', json=[
-                {'op': 'replace', 'path': '/host', 'value': 'compute-2'}],
-        ).raise_for_status()
+        self.give(taken, 'compute-2')
         name = self.name(deleted)
-        self.stop_compute('compute-1')
-        service, = self.api.get_services(host='compute-1',
-                                         binary='nova-compute')
-        self.api.put_service_force_down(service['id'], True)
+        self.die('compute-1')
         self.delete(deleted)
         lapsed = self.hold(resource_class='gold', expires_in=60)
         self.lapse(lapsed['instance_uuid'])
@@ -260,10 +227,18 @@ class TestOneRow(TestCase):
         unavailable = self.hold(resource_class='gold')
         self.ironic.baremetal.set_node_provision_state(
             unavailable['node_uuid'], 'manage')
+        baremetal = self.ironic.baremetal
+        # These two are somebody's, and no finding.
+        reserved = self.hold(resource_class='gold')
+        allocated = baremetal.wait_for_allocation(
+            baremetal.create_allocation(resource_class='gold'))
         orphan = next(node for node in self.ironic.nodes()
                       if not node.instance_id)
-        self.ironic.baremetal.set_node_provision_state(orphan, 'active')
-        self.ironic.settle([orphan], provision_state='active')
+        deployed = [baremetal.get_node(node) for node in (
+            reserved['node_uuid'], allocated.node_id, orphan.id)]
+        for node in deployed:
+            baremetal.set_node_provision_state(node, 'active')
+        self.ironic.settle(deployed, provision_state='active')
         before = self.everything()
         self.assertEqual(dict.fromkeys([
             ('failed', failed['id'], self.name(failed)),
@@ -469,10 +444,7 @@ class TestRowPerNode(TestCase):
         self.assertEqual(before, self.everything())
 
         # Nova deletes it from its database alone.
-        self.stop_compute('compute-1')
-        [service] = self.api.get_services(host='compute-1',
-                                          binary='nova-compute')
-        self.api.put_service(service['id'], {'forced_down': True})
+        self.die('compute-1')
         self.delete(deleted)
         orphan = 'orphan-node', deleted['id'], expected[0][2], 'compute-1'
         self.assert_found(orphan, *expected[1::2])

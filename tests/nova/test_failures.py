@@ -238,8 +238,7 @@ class TestLease(faults.TestCase):
         self.wire.on('PATCH', '/v1/nodes/.*', faults.gated_cut(slow))
         server = self.boot(self.flavor(), None)
         slow.wait()
-        self.ironic.http.patch(f'/v1/reservations/{server["id"]}', json=[
-            {'op': 'replace', 'path': '/host', 'value': 'another'}])
+        self.give(server, 'another')
         [before] = self.ironic.reservations()
         self.run_periodic()
         self.assertEqual([before], self.ironic.reservations())
@@ -295,14 +294,11 @@ class TestService(faults.TestCase):
     def test_deleted_while_down(self):
         self.start_compute('compute-1')
         server = self.boot(self.flavor())
-        self.stop_compute('compute-1')
-        service = self.api.get_services(binary='nova-compute')[0]['id']
-        self.api.put_service_force_down(service, True)
+        self.die('compute-1')
         self.delete(server)
         self.assertEqual('active',
                          self.ironic.node_of(server).provision_state)
-        self.api.put_service_force_down(service, False)
-        self.start_compute('compute-1')
+        self.come_back('compute-1')
         self.run_periodic(task='_cleanup_running_deleted_instances')
         self.assert_nothing_left()
 

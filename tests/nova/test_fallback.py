@@ -120,14 +120,6 @@ class TestCase(base.TestCase):
         self.assertEqual(
             before + 1, self.log.count('Virt driver is not ready'), what)
 
-    def force_down(self, host, down):
-        """Say that a host is down, sooner than its silence would."""
-        self.api.put_service(self.service(host), {'forced_down': down})
-
-    def service(self, host):
-        [service] = self.api.get_services(
-            host=host, binary='nova-compute')
-        return service['id']
 
 
 class _RowPerNode:
@@ -176,8 +168,7 @@ class _RowPerNode:
         self.assertEqual(
             server['OS-EXT-SRV-ATTR:hypervisor_hostname'],
             self.ironic.node_of(server).id)
-        self.stop_compute(c)
-        self.force_down(c, True)
+        self.die(c)
         self.settle()
         self.assertEqual({**ring(nodes, a, b), **kept}, rows())
         # They are used there.
@@ -185,8 +176,7 @@ class _RowPerNode:
                      if host == c and name not in kept)
         self.delete(self.boot(flavor, hypervisor_hostname=moved))
         # It comes back.
-        self.force_down(c, False)
-        self.start_compute(c)
+        self.come_back(c)
         self.settle()
         self.assertEqual({**ring(nodes, a, b, c), **kept}, rows())
         for each in stays, server:
@@ -344,7 +334,8 @@ class TestDecided(TestCase):
         self.restart_compute('compute-1')
         self.assertEqual(names, rows())
         self.stop_compute('compute-1')
-        self.api.api_delete('/os-services/' + self.service('compute-1'))
+        [service] = self.api.get_services(binary='nova-compute')
+        self.api.api_delete(f'/os-services/{service["id"]}')
         # With it went what "nova-manage cell_v2 discover_hosts" makes.
         del self.host_mappings['compute-1']
         self.start_compute('compute-1')

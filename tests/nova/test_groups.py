@@ -109,16 +109,12 @@ class TestServerGroups(faults.TestCase):
         self.assertIn(self.rack(self.boot(self.gold)), ('r1', 'r2', ''))
 
     def test_soft_policies(self):
-        group = self.group('soft-affinity')
-        servers = [self.boot_in(group) for _ in range(2)]
-        [full] = {self.rack(each) for each in servers}
-        group = self.group('soft-anti-affinity')
-        servers = [self.boot_in(group) for _ in range(4)]
-        racks = [self.rack(each) for each in servers]
-        [other] = {'r1', 'r2'} - {full}
-        self.assertEqual({other, 'r3'}, set(racks[:2]))
-        # One that states no rack is the last.
-        self.assertEqual([other, ''], racks[2:])
+        """Ironic weighs them."""
+        for policy, meant in (('soft-affinity', 'soft-pack'),
+                              ('soft-anti-affinity', 'soft-spread')):
+            self.boot_in(self.group(policy))
+            self.assertEqual(
+                meant, self.wire.sent(*faults.HOLD)[-1]['group']['policy'])
 
     def test_claim(self):
         group = self.group('anti-affinity')
@@ -207,18 +203,6 @@ class TestChosen(faults.TestCase):
         [held] = self.ironic.reservations(node='old')
         self.assertEqual((server['id'], server['OS-EXT-SRV-ATTR:host']),
                          (held['instance_uuid'], held['host']))
-
-    def test_claim_of_a_group(self):
-        group = self.ironic.http.post('/v1/reservations/groups', json={
-            'members': 2, 'project_id': PROJECT,
-            'request': {'resource_class': 'gold'}})
-        group.raise_for_status()
-        claim = group.json()['uuid']
-        servers = [self.boot_with(claim=claim) for _ in range(2)]
-        self.assertEqual({'old', 'new'}, {
-            self.name(each) for each in servers})
-        self.assertEqual({claim}, {each['group']['uuid'] for each
-                                   in self.ironic.reservations()})
 
     def test_claim_in_vain(self):
         nothing = str(uuid.uuid4())

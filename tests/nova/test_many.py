@@ -82,13 +82,6 @@ class TestCase(faults.TestCase):
                                  self.cell_mappings['cell1']) as ctxt:
             yield ctxt
 
-    def change(self, server, **columns):
-        """Put Nova's record into a state that is hard to come by."""
-        with self.cell() as ctxt:
-            instance = objects.Instance.get_by_uuid(ctxt, server['id'])
-            instance.update(columns)
-            instance.save()
-
 
 class TestStart(TestCase):
     fleet = [faults.NODE] * 3
@@ -111,7 +104,7 @@ class TestStart(TestCase):
         self.start_compute('compute-1')
         server = self.boot(self.flavor())
         self.stop_compute('compute-1')
-        self.change(server, task_state='powering-off')
+        self.set(server, task_state='powering-off')
         self.start_compute('compute-1')
         server = self.wait_for_status(server, 'SHUTOFF')
         self.assertEqual(4, server['OS-EXT-STS:power_state'])
@@ -165,10 +158,7 @@ class TestStays(TestCase):
         self.start_compute('compute-1')
         server = self.boot(self.flavor(), networks=[{'port': self.port()}])
         self.start_compute('compute-2')
-        self.stop_compute('compute-1')
-        [service] = [each['id'] for each in self.api.get_services(
-            binary='nova-compute') if each['host'] == 'compute-1']
-        self.api.put_service_force_down(service, True)
+        self.die('compute-1')
         before = self.everything(server)
         for target in {}, {'host': 'compute-2'}:
             self.api.post_server_action(server['id'], {'evacuate': target})
@@ -182,8 +172,7 @@ class TestStays(TestCase):
             each['status'] for each in self.api.api_get(
                 '/os-migrations').body['migrations']])
         # Its host is back, and has lost nothing.
-        self.api.put_service_force_down(service, False)
-        self.start_compute('compute-1')
+        self.come_back('compute-1')
         self.run_periodic()
         self.assertEqual(before, self.everything(server))
         self.act(server, 'os-stop', 'SHUTOFF')
@@ -230,8 +219,7 @@ class TestStays(TestCase):
     def test_queued_since_before_it_went_to_another_host(self):
         self.start_compute('compute-1')
         server = self.boot(self.flavor())
-        self.ironic.http.patch(f'/v1/reservations/{server["id"]}', json=[
-            {'op': 'replace', 'path': '/host', 'value': 'another'}])
+        self.give(server, 'another')
         before = self.everything(server)
         for action, method in (
                 ('os-stop', 'compute_stop_instance'),
@@ -242,7 +230,7 @@ class TestStays(TestCase):
                 server, action.removeprefix('os-'), method, 'Error')
             # What Nova says of it may differ; the machine may not.
             self.assertEqual(before[2:4], self.everything(server)[2:4])
-            self.change(server, task_state=None, vm_state='active')
+            self.set(server, task_state=None, vm_state='active')
         self.delete(server, wait=False)
         self.wait_for_status(server, 'ERROR')
         self.assertEqual(before[2:], self.everything(server)[2:])
@@ -281,31 +269,6 @@ class TestStays(TestCase):
             self.run_periodic()
         self.assertEqual(before, self.allocations(server))
         self.delete(server)
-        self.assert_nothing_left()
-
-    def test_deleted_on_a_row_per_node_while_down(self):
-        """The host has one row when it is back, and the machine goes."""
-        self.start_compute('compute-1', reservations={'mode': 'per_node'})
-        servers = [self.boot(self.flavor()) for _ in range(2)]
-        self.stop_compute('compute-1')
-        service = self.api.get_services(binary='nova-compute')[0]['id']
-        self.api.put_service_force_down(service, True)
-        self.delete(servers[0])
-        self.assertEqual('active',
-                         self.ironic.node_of(servers[0]).provision_state)
-        self.api.put_service_force_down(service, False)
-        self.start_compute('compute-1',
-                           reservations={'mode': 'reservations'})
-        self.run_periodic(task='_cleanup_running_deleted_instances')
-        self.assertIsNone(self.ironic.node_of(servers[0]))
-        # The other one is there.
-        self.assertEqual('active',
-                         self.ironic.node_of(servers[1]).provision_state)
-        self.wire.requests.clear()
-        self.run_periodic(task='_cleanup_running_deleted_instances')
-        self.assertEqual([('GET', '/v1/reservations')], [
-            each[:2] for each in self.wire.requests])
-        self.delete(servers[1])
         self.assert_nothing_left()
 
     def test_sums_of_32_bits(self):

@@ -143,14 +143,14 @@ class TestMove(TestCase):
                  'Nova has no compute service on host nobody')):
             self.assertIn(words, self.move(status=1, **args))
         # What is forced down may run.
-        self.force_down(FIRST, True)
+        self.force_down(FIRST)
         heart = self.beat(FIRST)
         self.assertIn(f'Host {FIRST} is up', self.move(status=1))
         heart.set()
         self.die()
         self.assertIn('Host nobody is not up',
                       self.move(status=1, target='nobody'))
-        self.force_down(SECOND, True)
+        self.force_down(SECOND)
         self.assertIn(f'Host {SECOND} is not up', self.move(status=1))
         self.force_down(SECOND, False)
         zone = self.api.post_aggregate({'aggregate': {
@@ -196,8 +196,7 @@ class TestCells(TestCase):
             f'Instance {server["id"]} stays where it is for now: host {THIRD} '
             'holds its machine, but it is deleted, or in another cell',
             self.log)
-        self.stop_compute(THIRD)
-        self.force_down(THIRD, True)
+        self.die(THIRD)
         self.be_in_cell('cell1')
         self.assert_with(FIRST, server)
         self.come_back()

@@ -27,36 +27,17 @@ class TestCase(faults.TestCase):
         self.gold = self.flavor()
 
     def die(self, host=FIRST):
-        self.stop_compute(host)
-        self.force_down(host, True)
-
-    def force_down(self, host, down):
-        service, = self.api.get_services(host=host, binary='nova-compute')
-        self.api.put_service_force_down(service['id'], down)
+        super().die(host)
 
     def come_back(self, host=FIRST):
-        self.force_down(host, False)
-        self.start_compute(host)
+        super().come_back(host)
 
     def give(self, server, to=SECOND, by=FIRST):
-        self.ironic.http.patch(
-            f'/v1/reservations/{server["id"]}', params={'host': by},
-            json=[{'op': 'replace', 'path': '/host', 'value': to}],
-        ).raise_for_status()
+        super().give(server, to, by)
 
     def work(self, host=SECOND):
         with self.as_host(host):
             self.computes[host].manager.driver.worker.once()
-
-    def instance(self, server):
-        return objects.Instance.get_by_uuid(
-            context.get_admin_context(read_deleted='yes'), server['id'])
-
-    def set(self, server, **values):
-        instance = self.instance(server)
-        for name, value in values.items():
-            setattr(instance, name, value)
-        instance.save()
 
     def assert_with(self, host, *servers):
         provider = self.providers()[host]
@@ -69,10 +50,6 @@ class TestCase(faults.TestCase):
                 (instance.host, instance.node, instance.launched_on,
                  instance.compute_id))
             self.assertEqual([provider], list(self.allocations(server)))
-
-    def written(self):
-        return {(method, path) for method, path, _ in self.wire.requests
-                if method != 'GET'}
 
 
 class TestTakeover(TestCase):
@@ -220,7 +197,7 @@ class TestTakeover(TestCase):
         self.act(rebooting, 'reboot', type='HARD')
         self.act(stopping, 'os-stop')
         self.act(rebuilding, 'rebuild', imageRef=self.image())
-        self.force_down(FIRST, True)
+        self.force_down(FIRST)
         for server in servers:
             self.give(server)
         self.work()
