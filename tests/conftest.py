@@ -26,6 +26,13 @@ def mariadb_url():
         yield url
 
 
+@pytest.fixture(scope='session')
+def shared_directory(tmp_path_factory, worker_id):
+    """A directory of all workers of this run, for tests.common.databases."""
+    own = tmp_path_factory.getbasetemp()
+    return own if worker_id == 'master' else own.parent
+
+
 # Nodes, for the tests of a service. Each "ironic" has a method fleet().
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from wsgi_intercept import interceptor
 from ironic_reservations import conf
 from ironic_reservations import middleware
 from ironic_reservations.db import engine as db_engine
+from tests.common import databases
 from tests.common import personas
 from tests.common import service
 from tools import services
@@ -157,6 +158,7 @@ def started(url, conf_file):
     """The application on a database, and the engine that it has there."""
     with options({'database': {'connection': url}}):
         engine = db_engine.connect()
+    databases.hurry(engine)
     try:
         with serving() as address:
             yield Application(address, url, conf_file), engine
@@ -164,25 +166,18 @@ def started(url, conf_file):
         engine.dispose()
 
 
-def create_schema(directory, url):
-    path = services.write_conf(directory / 'ironic.conf', {
-        'DEFAULT': services.FAKE_HARDWARE, 'database': {'connection': url}})
-    services.create_schema(path, directory / 'dbsync.log')
-    return path
-
-
 @pytest.fixture(scope='session')
-def ironic_sqlite(configuration, tmp_path_factory):
-    directory = tmp_path_factory.mktemp('sqlite')
-    url = f'sqlite:///{directory}/ironic.sqlite'
-    with started(url, create_schema(directory, url)) as application:
+def ironic_sqlite(configuration, tmp_path_factory, shared_directory):
+    url = databases.create_sqlite(
+        shared_directory, tmp_path_factory.mktemp('sqlite') / 'ironic.sqlite')
+    with started(url, configuration) as application:
         yield application
 
 
 @pytest.fixture(scope='session')
-def ironic_mariadb(configuration, tmp_path_factory, mariadb_url):
-    with services.database(mariadb_url) as url, started(url, create_schema(
-            tmp_path_factory.mktemp('mariadb'), url)) as application:
+def ironic_mariadb(configuration, shared_directory, mariadb_url):
+    with databases.mariadb(shared_directory, mariadb_url) as url, \
+            started(url, configuration) as application:
         yield application
 
 
@@ -195,9 +190,13 @@ def ironic_utf8(ironic_mariadb):
         yield application
 
 
-@pytest.fixture(scope='module', params=['sqlite', 'mariadb'])
+def pytest_generate_tests(metafunc):
+    databases.choose(metafunc, 'ironic', 'module')
+
+
+@pytest.fixture(scope='module')
 def ironic(request):
-    """The application on each database; see the class above."""
+    """The application on a database; see the class above."""
     application, engine = request.getfixturevalue(f'ironic_{request.param}')
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(db_engine, 'get_engine', lambda: engine)

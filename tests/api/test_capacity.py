@@ -97,6 +97,7 @@ def test_free(ironic, pool, node_class, columns, free):
         1, free, 0)
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 def test_life_of_a_reservation(ironic, pool, node_class):
     def large(**query):
         return counts(ironic.capacity(resource_class=node_class,
@@ -167,6 +168,7 @@ def test_total_is_at_least_held(ironic, pool, node_class):
 # Filters
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 @pytest.mark.parametrize('spell', [
     str, str.upper, lambda name: name.replace('.', '-'),
     lambda name: 'CUSTOM_' + name.upper().replace('.', '_')],
@@ -188,6 +190,7 @@ def test_traits(ironic, pool, node_class, traits, expected):
                                   trait=traits)).keys() == expected
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 def test_conductor_group_and_shard(ironic, pool, node_class):
     ironic.set_node(pool[0].id, conductor_group='Rack-7', shard='a')
     ironic.set_node(pool[1].id, shard='A')
@@ -304,6 +307,7 @@ def test_count_grows_old_at_the_default(ironic, pool, node_class):
 # What nodes are like
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 def test_long_lists_of_traits(ironic, node_class):
     """MySQL cuts GROUP_CONCAT at 1,024 bytes."""
     traits = [f'CUSTOM_{number:02}_{"X" * 100}' for number in range(30)]
@@ -325,6 +329,7 @@ HOSTILE = [r'"\ud800"', r'"a:\u0000,b"', 'NaN', '["a"]', '{"a": 1}', '7',
            'true', '"a:\U0001f600"']
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 @pytest.mark.parametrize('text', HOSTILE)
 def test_properties_that_ironic_takes_stop_nobody(ironic, pool, node_class,
                                                   text):

@@ -14,8 +14,6 @@ from tests.common import bad_requests
 OURS, ITEM, CLASS = bad_requests.OURS, bad_requests.ITEM, bad_requests.CLASS
 HELD, UNKNOWN = bad_requests.HELD, bad_requests.UNKNOWN
 
-pytestmark = pytest.mark.parametrize('ironic', ['sqlite'], indirect=True)
-
 @pytest.fixture(scope='module')
 def fleet(ironic):
     with bad_requests.fleet(ironic) as nodes:

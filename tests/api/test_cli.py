@@ -26,8 +26,6 @@ NODE = {'resource_class': CLASS, 'shard': SHARD, 'traits': ['CUSTOM_NVME'],
 NAMES = [f'cli-{number}' for number in range(5)]
 UNKNOWN = '99999999-2222-4333-8444-555555555555'
 OTHER = '99999999-2222-4333-8444-555555555556'
-pytestmark = pytest.mark.parametrize('ironic', ['sqlite'], indirect=True)
-
 # The request ids in errors.
 REQUEST_ID = re.compile(r' \(Request-ID: req-[0-9a-f-]+\)')
 

@@ -1,15 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A page of another origin, a dashboard for instance, may call."""
 
-import pytest
-
 from tests.common import answers
 from tests.common import personas
 
 OURS = personas.OURS
 PAGE = {'Origin': personas.ORIGIN}
-
-pytestmark = pytest.mark.parametrize('ironic', ['sqlite'], indirect=True)
 
 
 def test_preflight_of_a_dashboard(ironic):

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """An Ironic without a node."""
 
+import pytest
+
 from tests.common import answers
 from tests.common import service
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 def test_no_node_at_all(ironic):
     assert not ironic.execute('SELECT id FROM nodes')
     ironic.capacity()

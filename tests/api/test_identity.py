@@ -14,8 +14,6 @@ from tests.common import personas
 
 OURS, ANY = personas.OURS, personas.ANY
 
-pytestmark = pytest.mark.parametrize('ironic', ['sqlite'], indirect=True)
-
 ORIGIN = personas.ORIGIN
 PAGE = {'Origin': ORIGIN}
 

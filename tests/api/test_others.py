@@ -11,8 +11,6 @@ from tests.common import personas
 
 OURS, ANY = personas.OURS, personas.ANY
 
-pytestmark = pytest.mark.parametrize('ironic', ['sqlite'], indirect=True)
-
 @pytest.mark.parametrize('persona, whose', [
     ('system-reader', {'a', 'b', 'none'}), ('system-service',
                                             {'a', 'b', 'none'}),

@@ -11,8 +11,6 @@ from tests.common import personas
 
 OURS, ANY = personas.OURS, personas.ANY
 
-pytestmark = pytest.mark.parametrize('ironic', ['sqlite'], indirect=True)
-
 @pytest.mark.parametrize('persona, call, status', personas.rows())
 def test_call(cloud, persona, call, status):
     method, path, *body = personas.CALLS[call]

@@ -13,9 +13,6 @@ from tests.common import bad_requests
 OURS, ITEM = bad_requests.OURS, bad_requests.ITEM
 MAX_INT, wanted = bad_requests.MAX_INT, bad_requests.wanted
 
-# What is refused before the database is asked is so on any of them.
-pytestmark = pytest.mark.parametrize('ironic', ['sqlite'], indirect=True)
-
 
 @pytest.fixture(scope='module')
 def fleet(ironic):

@@ -50,6 +50,7 @@ def unchanged(held, now):
             'expires_at': held['expires_at'], 'host': held['host']} == held
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 @pytest.mark.parametrize('kind', ['add', 'replace'])
 def test_lease(ironic, held, kind):
     now = patch(ironic, held, 200, op(kind, '/expires_in', 1000))
@@ -188,7 +189,6 @@ def asked(cloud, persona, held, status, *ops):
         json=list(ops)), status)
 
 
-@pytest.mark.parametrize('ironic', ['sqlite'], indirect=True)
 def test_project_renews_its_own(cloud, of_a):
     asked(cloud, 'a-member', of_a, 200, lease(50))
     asked(cloud, 'a-member', of_a, 200, op('remove', '/expires_in'))
@@ -197,7 +197,6 @@ def test_project_renews_its_own(cloud, of_a):
     asked(cloud, 'b-member', of_a, 404, lease(50))
 
 
-@pytest.mark.parametrize('ironic', ['sqlite'], indirect=True)
 def test_project_that_must_have_leases(cloud, of_a):
     with conftest.options({'reservations': {'require_lease': True}}):
         asked(cloud, 'a-member', of_a, 400, op('remove', '/expires_in'))

@@ -11,8 +11,6 @@ from tests.common import personas
 
 OURS, ANY = personas.OURS, personas.ANY
 
-pytestmark = pytest.mark.parametrize('ironic', ['sqlite'], indirect=True)
-
 SERVICES = ('system-admin', 'system-service', 'elevated-service')
 
 

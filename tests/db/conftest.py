@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ironic's real schema with our table, on SQLite and on a private MariaDB.
+"""Ironic's real schema with our table, on SQLite or on a private MariaDB.
 
-Every test that takes one of these fixtures runs on both.
+On which of them a test runs, its mark ``on`` says; see
+``tests.common.databases``.
 """
 
 import concurrent.futures
@@ -22,6 +23,7 @@ from ironic_reservations import request_spec
 from ironic_reservations import reservations
 from ironic_reservations.db import engine as db_engine
 from ironic_reservations.db import models
+from tests.common import databases
 from tools import services
 
 conf.register_opts()
@@ -61,37 +63,45 @@ def connect(url):
     """An engine as the service has it."""
     conf.CONF.set_override('connection', url, group='database')
     try:
-        return db_engine.connect()
+        engine = db_engine.connect()
     finally:
         conf.CONF.clear_override('connection', group='database')
+    databases.hurry(engine)
+    return engine
 
 
-@pytest.fixture(scope='session', params=['sqlite', 'mariadb'])
-def new_database(request, tmp_path_factory):
-    """Creates an empty Database: a context manager."""
+def pytest_generate_tests(metafunc):
+    databases.choose(metafunc, 'new_database', 'session')
+
+
+@pytest.fixture(scope='session')
+def new_database(request, tmp_path_factory, shared_directory):
+    """Creates a Database, empty or complete: a context manager."""
     if request.param == 'mariadb':
         server = request.getfixturevalue('mariadb_url')
 
     @contextlib.contextmanager
-    def create():
+    def create(complete=False):
         directory = tmp_path_factory.mktemp('db')
-        url = (services.database(server) if request.param == 'mariadb'
-               else contextlib.nullcontext(f'sqlite:///{directory}/sqlite'))
-        with url as url:
+        path = directory / 'sqlite'
+        with contextlib.ExitStack() as stack:
+            if request.param == 'mariadb':
+                url = stack.enter_context(
+                    databases.mariadb(shared_directory, server) if complete
+                    else services.database(server))
+            else:
+                url = (databases.create_sqlite(shared_directory, path)
+                       if complete else f'sqlite:///{path}')
             database = Database(url, directory)
-            try:
-                yield database
-            finally:
-                database.engine.dispose()
+            stack.callback(database.engine.dispose)
+            yield database
     return create
 
 
 @pytest.fixture(scope='session')
 def database(new_database):
     """Ironic's schema and our table, shared by all tests."""
-    with new_database() as database:
-        services.create_schema(database.conf_file,
-                               f'{database.conf_file}.log')
+    with new_database(complete=True) as database:
         yield database
 
 

@@ -85,6 +85,7 @@ _requests = st.fixed_dictionaries({
             'hw_firmware_type': st.sampled_from(['uefi', 'bios'])})})),
 })
 
+@pytest.mark.on('sqlite', 'mariadb')
 @hypothesis.given(st.lists(st.tuples(strategies.nodes,
                                      strategies.conditions),
                            min_size=1, max_size=25),
@@ -113,6 +114,7 @@ def test_search_finds_what_matching_accepts(fleet, batch, bodies, project):
         assert order == sorted(order) and len(order) == len(set(order))
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 @hypothesis.given(
     st.lists(strategies.nodes, min_size=1, max_size=12), st.integers(1, 12),
     st.lists(st.sampled_from(['n', 'N', 'n ', '\u00f1', 'node-1', '0', "n'",
@@ -174,6 +176,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 @pytest.mark.parametrize('text, body', HOSTILE,
                          ids=lambda value: str(value)[:60])
 def test_hostile_properties_do_not_hide_their_node(fleet, text, body):
@@ -184,6 +187,7 @@ def test_hostile_properties_do_not_hide_their_node(fleet, text, body):
     assert dry_run(matcher)['matching_nodes'] == 1
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 @pytest.mark.parametrize('text', [text for text, _ in HOSTILE]
                          + [r'{"memory_mb": "\u0000"}', '{"memory_mb":'],
                          ids=lambda value: value[:60])
@@ -196,6 +200,7 @@ def test_hostile_properties_of_one_node_harm_no_other(fleet, text):
         fleet.hold(memory_mb=8000)
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 @pytest.mark.parametrize('field, values', [
     ('resource_class', ['gold', 'GOLD', 'gold ', 'g\u00f6ld', None, '']),
     ('conductor_group', ['', ' ', 'rack', 'Rack', 'r\u00e4ck']),
@@ -221,6 +226,7 @@ def test_what_a_collation_takes_for_equal_stays_apart(fleet, field, values):
     assert all(total == free for _, total, free in found)
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 @pytest.mark.parametrize('field', ['traits', 'capabilities'])
 def test_long_values_that_differ_at_the_end_alone(fleet, field):
     """MySQL sorts by 1,024 bytes, and cuts GROUP_CONCAT there."""
@@ -245,6 +251,7 @@ def test_long_values_that_differ_at_the_end_alone(fleet, field):
     assert len(rows()) == 4
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 def test_spellings_of_a_size_share_a_row(fleet):
     fleet.add(*({'properties': {'memory_mb': size}} for size in (
         4096, '4096', ' 4096 ', '4096.0', 4096.0, '04096')))
@@ -284,6 +291,7 @@ def test_allocated_is_not_free(fleet):
 
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 def test_held_by_a_host_wherever_its_nodes_are(fleet):
     ids = fleet.add(*[{'shard': 'a', 'conductor_group': 'rack'}] * 4)
     for host in ('compute-1', 'compute-1', 'compute-2'):
@@ -329,6 +337,7 @@ def owned(fleet):
     return fleet
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 def test_capacity_for_a_project(owned):
     assert counts(rows(restricted_to='mine'), 'owner', 'lessee') == {
         ('mine', None): (2, 1, 0), ('yours', 'mine'): (1, 1, 0)}

@@ -23,6 +23,7 @@ from ironic_reservations.db import engine
 from ironic_reservations.db import models
 from tests.db import strategies
 
+pytestmark = pytest.mark.on('sqlite', 'mariadb')
 
 @engine.retry
 def found(candidates=(), with_hosts=False):
@@ -202,11 +203,7 @@ def test_nodes_that_differ_are_told_apart(fleet, pair):
                                                 (1, other, other)], ids
 
 
-on_mariadb = pytest.mark.parametrize('new_database', ['mariadb'],
-                                    indirect=True, scope='session')
-
-
-@on_mariadb
+@pytest.mark.on('mariadb')
 def test_thousands_of_nodes_are_one_sample(fleet):
     """That is what makes the count quick."""
     for number in range(4):
@@ -256,7 +253,7 @@ def test_mariadb_counts_by_sample(fleet):
     ({'serial': '{}'}, False),
     ({'memory_mb': '{}'}, False),
 ], ids=str)
-@on_mariadb
+@pytest.mark.on('mariadb')
 def test_sampling_is_worth_it_where_properties_repeat(fleet, differing,
                                                       worth):
     assert not engine.retry(counting.worth_sampling)()
@@ -271,7 +268,7 @@ def test_sampling_is_worth_it_where_properties_repeat(fleet, differing,
     assert len(sampled) == 1 + worth
 
 
-@on_mariadb
+@pytest.mark.on('mariadb')
 def test_all_is_counted_at_one_moment(fleet):
     """Each transaction makes all nodes of another kind."""
     fleet.add(*[{'shard': 'a'}] * 30)

@@ -42,6 +42,7 @@ def counted(fleet):
     return fleet.statements('fact_memory_mb')
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 def test_one_counts_for_all(fleet, workers):
     fleet.add({}, {'resource_class': 'silver'}, {})
     with counted(fleet) as counts:
@@ -50,6 +51,7 @@ def test_one_counts_for_all(fleet, workers):
     assert len(counts) == 1
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 def test_shared_profiles_are_those_that_were_counted(fleet, workers):
     fleet.add({'traits': ['CUSTOM_B', 'CUSTOM_A'], 'shard': 'a ',
                'properties': {'memory_mb': '4096.0', 'cpus': 8,
@@ -72,6 +74,7 @@ def test_shared_profiles_are_those_that_were_counted(fleet, workers):
     assert len(own) == 4 and own == read
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 def test_old_count_is_counted_again_for_all(fleet, workers):
     fleet.add({})
     assert recent(workers[0]) == recent(workers[1]) == {'gold': 1}
@@ -94,6 +97,7 @@ def elsewhere(fleet):
     return begin
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 def test_others_go_on_with_an_old_count_while_one_is_counting(
         fleet, workers, elsewhere, monkeypatch):
     fleet.add({})
@@ -110,6 +114,7 @@ def test_others_go_on_with_an_old_count_while_one_is_counting(
     assert recent(workers[0]) == {'gold': 2}
 
 
+@pytest.mark.on('mariadb')
 def test_worker_that_dies_while_counting_is_waited_for_in_vain(
         fleet, workers, monkeypatch):
     """For a while; then the next one counts."""
@@ -136,6 +141,7 @@ def die_while_counting(fleet):
     recent(worker)
 
 
+@pytest.mark.on('mariadb')
 @pytest.mark.parametrize('error', [
     db_exc.DBDeadlock(), db_exc.DBConnectionError()], ids=repr)
 def test_count_that_the_database_aborts_is_run_again(fleet, workers, error):
@@ -160,6 +166,7 @@ def test_other_error_of_a_count_is_told(fleet, workers):
     assert recent(workers[1]) == {'gold': 1}
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 @pytest.mark.parametrize('values', [
     {'counted_at': 9e9}, {'counted_at': 0, 'counting_until': 9e9}],
     ids=['counted', 'counting'])
@@ -182,6 +189,7 @@ def test_count_of_too_many_profiles_is_not_shared(fleet, workers,
     assert len(counts) == len(workers)
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 def test_row_that_is_missing_holds_nobody_up(fleet, workers, monkeypatch):
     fleet.add({})
     recent(workers[0])

@@ -21,6 +21,7 @@ HOLD = 'UPDATE nodes SET instance_uuid'
 
 # What is held
 
+@pytest.mark.on('sqlite', 'mariadb')
 def test_hold(fleet):
     node_id = fleet.node(name='node-1', resource_class='Gold')
     owner = reservations.Owner('compute-1', 'project', 'user')
@@ -39,6 +40,7 @@ def test_hold(fleet):
     assert fleet.held == {node_id: INSTANCE}
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 def test_times_are_the_databases_utc(fleet):
     node_id = fleet.node()
     now = sa.text("SELECT strftime('%Y-%m-%d %H:%M:%S', 'now')"
@@ -52,6 +54,7 @@ def test_times_are_the_databases_utc(fleet):
         assert not each.microsecond
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 def test_time_where_ironics_table_has_a_trigger(fleet):
     """As an operator's audit, or a tool that alters tables, may have one."""
     fleet.node()
@@ -72,6 +75,7 @@ def test_time_where_ironics_table_has_a_trigger(fleet):
     assert abs(held.created_at - updated_at) <= datetime.timedelta(0, 2)
 
 
+@pytest.mark.on('mariadb')
 def test_nothing_else_of_ironics_is_written(fleet):
     everything = sa.MetaData()
     everything.reflect(fleet.engine, only=['nodes', 'node_traits'])
@@ -162,6 +166,7 @@ def test_project_gets_what_it_owns_or_leases(fleet, fields, expected):
         assert fleet.held == {}
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 @pytest.mark.parametrize('almost', ['MINE', 'mine ', 'm\u00edne'])
 @pytest.mark.parametrize('body', [
     GOLD, {'candidate_nodes': ['node-1', 'node-2']}], ids=['any', 'named'])
@@ -231,6 +236,7 @@ def change(fleet, node_id, how):
         fleet.edit(node_id, **how)
 
 
+@pytest.mark.on('mariadb')
 @pytest.mark.parametrize('name', CHANGED)
 def test_node_that_changes_is_not_held_as_it_was(fleet, name):
     """The only node: it is looked at anew, and mostly matches no more."""
@@ -247,6 +253,7 @@ def test_node_that_changes_is_not_held_as_it_was(fleet, name):
         assert fleet[node_id].instance_uuid is None
 
 
+@pytest.mark.on('mariadb')
 @pytest.mark.parametrize('name', CHANGED)
 def test_another_node_is_held_instead(fleet, name):
     """The better one changes; what it was does not matter any more."""
@@ -259,6 +266,7 @@ def test_another_node_is_held_instead(fleet, name):
     assert [row.node_id for row in fleet.rows] == [other]
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 @pytest.mark.parametrize('name', ['space', 'class-case', 'name', 'uuid'])
 def test_guard_is_what_was_read_not_what_was_asked(fleet, name):
     """The guarded update itself refuses, whoever looks again afterwards."""
@@ -269,6 +277,7 @@ def test_guard_is_what_was_read_not_what_was_asked(fleet, name):
     assert counted == [0, 1]
 
 
+@pytest.mark.on('mariadb')
 def test_guard_wants_all_of_several_traits(fleet):
     node_id = fleet.node(traits=['CUSTOM_A', 'CUSTOM_B'])
     with fleet.before(HOLD, lambda: fleet.set_traits(node_id, 'CUSTOM_A')), \
@@ -279,6 +288,7 @@ def test_guard_wants_all_of_several_traits(fleet):
     assert counted == [0]
 
 
+@pytest.mark.on('mariadb')
 def test_change_that_concerns_nobody(fleet):
     node_id = fleet.node(**NODE_1)
     with fleet.before(HOLD, lambda: fleet.edit(
@@ -289,6 +299,7 @@ def test_change_that_concerns_nobody(fleet):
     assert counted == [1]
 
 
+@pytest.mark.on('mariadb')
 def test_null_properties_are_a_text_like_others(fleet):
     node_id = fleet.node(properties=None)
     assert fleet.hold(memory_mb=0)[0].node_id == node_id
@@ -299,6 +310,7 @@ def test_null_properties_are_a_text_like_others(fleet):
     assert counted == [0, 1]
 
 
+@pytest.mark.on('mariadb')
 def test_fleet_that_changes_all_the_time(fleet, option):
     """The request ends at its deadline."""
     option(deadline=1)
@@ -330,6 +342,7 @@ def test_the_one_node_of_hundreds_is_found(fleet, place):
         fleet.free()
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 @pytest.mark.parametrize('extra_specs', [
     {'capabilities:rack': '<in> True'}, {'trait:CUSTOM_A': 'required'},
     {'reservations:candidate_nodes': 'the-one'}], ids=str)
@@ -376,6 +389,7 @@ def test_equal_nodes_are_held_at_random(fleet):
     assert len(found) > 1
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 def test_best_fit(fleet):
     """Among fewer nodes than a page has, the least oversized one."""
     sizes = [4096, 1025, 2048, 1100]

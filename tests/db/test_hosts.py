@@ -14,6 +14,8 @@ from ironic_reservations import reservations
 from ironic_reservations.db import models
 from tests.db import conftest
 
+pytestmark = pytest.mark.on('mariadb')
+
 ONE, OTHER = str(uuid.uuid4()), str(uuid.uuid4())
 HOST = 'compute-1'
 #: The instance that a node carries without a reservation.
@@ -105,6 +107,7 @@ WRITES = pytest.mark.parametrize('write, first', [
         each, '__name__', ''))
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 @WRITES
 def test_takeover_after_the_check(fleet, held, write, first):
     before = fleet.rows, fleet.carried
@@ -164,6 +167,7 @@ def test_who_does_not_say_it_pays_nothing(fleet, held, write, first,
     assert not found
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 def test_takeover_waits_for_the_commit_of_a_write(database, fleet, held):
     """Who has come through the fence is done before another is the host."""
     tried = []

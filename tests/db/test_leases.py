@@ -12,6 +12,7 @@ from ironic_reservations import reservations
 from tests.db import conftest
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 def test_lapsed_counts_as_free_and_not_as_held(fleet):
     fleet.node()
     fleet.hold()
@@ -39,6 +40,7 @@ TOUCHES = {
 }
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 @pytest.mark.parametrize('touch', TOUCHES)
 def test_touched_stays_held_whatever_the_lease(fleet, touch):
     node_id = fleet.node()
@@ -55,6 +57,7 @@ def test_touched_stays_held_whatever_the_lease(fleet, touch):
     assert overdue == ([] if touch == 'state' else [held.instance_uuid])
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 @pytest.mark.parametrize('fields', [
     {'instance_info': None}, {'instance_info': ''}, {'instance_info': '{}'},
     {'maintenance': True}, {'retired': True}, {'power_state': 'power on'}],
@@ -78,6 +81,7 @@ INSTANCE = str(uuid.uuid4())
 LET_GO = 'UPDATE nodes SET instance_uuid'
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 @pytest.mark.parametrize('again', [
     reservations.sweep, lambda: reservations.release(INSTANCE),
     lambda: hold_of_another()], ids=['sweep', 'release', 'hold'])
@@ -100,6 +104,7 @@ def hold_of_another():
                              reservations.Owner('compute-2')))
 
 
+@pytest.mark.on('mariadb')
 @pytest.mark.parametrize('touch', TOUCHES)
 def test_touch_that_is_faster_than_the_give_back(fleet, touch):
     node_id = fleet.node()
@@ -111,6 +116,7 @@ def test_touch_that_is_faster_than_the_give_back(fleet, touch):
     assert reservations.get(INSTANCE).node_id == node_id
 
 
+@pytest.mark.on('mariadb')
 def test_give_back_that_is_faster_than_the_renewal(fleet):
     node_id = fleet.node()
     first, _ = fleet.hold(INSTANCE, owner=reservations.Owner('compute-1'))
@@ -128,6 +134,7 @@ def test_give_back_that_is_faster_than_the_renewal(fleet):
     assert fleet.held == {node_id: INSTANCE}
 
 
+@pytest.mark.on('mariadb')
 def test_two_sweeps_at_once(fleet):
     fleet.node()
     fleet.hold(INSTANCE)
@@ -137,6 +144,7 @@ def test_two_sweeps_at_once(fleet):
     assert fleet.held == {}
 
 
+@pytest.mark.on('mariadb')
 def test_another_holds_the_node_before_the_second_give_back(fleet):
     node_id = fleet.node()
     fleet.hold(INSTANCE)
@@ -159,6 +167,7 @@ def test_many_lapsed_are_given_back_as_they_are_wanted(fleet):
     assert len(fleet.held) == 40 and not before & set(fleet.held.values())
 
 
+@pytest.mark.on('mariadb')
 def test_another_gives_back_the_lapsed_node_that_is_wanted(fleet):
     fleet.node()
     fleet.hold()

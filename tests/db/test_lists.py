@@ -12,6 +12,7 @@ from ironic_reservations import exception
 from ironic_reservations import reservations
 from ironic_reservations.db import models
 
+pytestmark = pytest.mark.on('sqlite', 'mariadb')
 
 @pytest.fixture
 def listed(fleet):

@@ -17,6 +17,8 @@ from ironic_reservations.db import engine as db_engine
 from ironic_reservations.db import models
 from tools import services
 
+pytestmark = pytest.mark.on('sqlite', 'mariadb')
+
 OURS = {*models.Base.metadata.tables, models.VERSION_TABLE}
 
 

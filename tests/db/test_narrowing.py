@@ -18,6 +18,8 @@ from ironic_reservations import exception
 from ironic_reservations import matching
 from tests.db import conftest
 
+pytestmark = pytest.mark.on('sqlite', 'mariadb')
+
 # A small pool of everything, so that requests and nodes meet.
 SIZES = [0, 1, 3, 1024, 4096, 2 ** 31 - 1]
 TRAITS = ['CUSTOM_A', 'CUSTOM_B', 'HW_CPU_X86_VMX']

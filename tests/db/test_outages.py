@@ -12,6 +12,8 @@ from ironic_reservations import reservations
 from ironic_reservations.db import engine
 from ironic_reservations.db import models
 
+pytestmark = pytest.mark.on('mariadb')
+
 INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
 HOST_1 = reservations.Owner(host='compute-1')
 HOST_2 = reservations.Owner(host='compute-2')
@@ -24,6 +26,7 @@ HOLD = 'UPDATE nodes SET instance_uuid'
 LOST = db_exc.DBConnectionError()
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 def test_commit_of_a_hold_whose_answer_is_lost(fleet):
     fleet.add(*({} for _ in range(5)))
     with fleet.commit_fails(LOST, after=True), \
@@ -81,7 +84,6 @@ def snapshots(database):
     set_('OFF')
 
 
-@pytest.mark.parametrize('new_database', ['mariadb'], indirect=True)
 def test_what_was_read_is_changed_before_it_is_written(snapshots, fleet):
     node_id, names = fleet.node(), []
 
@@ -202,6 +204,7 @@ def test_statement_of_a_release_that_fails(held, statement, error):
     assert held.held == {}
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 def test_rollback_that_fails(fleet, monkeypatch):
     """Nothing stays open on a connection that goes back to the pool.
 

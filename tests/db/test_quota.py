@@ -87,6 +87,7 @@ def others(fleet, number, project=A, **owner):
         fleet.hold(owner=reservations.Owner(project_id=project, **owner))
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 def test_total(fleet, nodes):
     nodes(gold=3, silver=3)
     limits = {TOTAL: 2}
@@ -124,6 +125,7 @@ def test_all_classes_are_used_up(nodes):
     assert refused(hold, {TOTAL: 9, GOLD: 0, SILVER: 0})[0] in (GOLD, SILVER)
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 def test_class_is_compared_as_placement_names_it(fleet, nodes):
     fleet.add(*({'owner': A, 'resource_class': name} for name in (
         'baremetal.gold', 'BareMetal-gold') for _ in range(3)))
@@ -165,6 +167,7 @@ def test_repeat_is_not_counted(fleet, nodes):
     assert len(fleet.held) == 2
 
 
+@pytest.mark.on('mariadb')
 def test_lost_commit_is_not_counted_twice(fleet, nodes):
     nodes(gold=2)
     for call in hold, create_one:
@@ -174,6 +177,7 @@ def test_lost_commit_is_not_counted_twice(fleet, nodes):
         assert len(fleet.held) == number
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 def test_what_counts(fleet, nodes):
     nodes(gold=9)
     others(fleet, 2, host='compute-1')
@@ -320,6 +324,7 @@ def test_dry_run_of_a_group(fleet, nodes, limits, members, available, told):
 create_one = functools.partial(create, members=1)
 
 
+@pytest.mark.on('mariadb')
 @pytest.mark.parametrize('first', [hold, create_one], ids=['one', 'group'])
 @pytest.mark.parametrize('second', [hold, create_one], ids=['one', 'group'])
 def test_those_who_hold_at_once_follow_each_other(fleet, nodes, first,
@@ -358,6 +363,7 @@ def test_nothing_is_asked_without_a_quota(fleet, nodes):
     assert found == []
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 def test_row_of_the_project_is_written_first(fleet, nodes):
     """Before anything that another waits for, and before what is counted."""
     nodes(gold=3)

@@ -54,6 +54,7 @@ def test_better_fit_is_held_first(fleet, better, worse, first):
     assert held == (pair if first else pair[::-1])
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 def test_tie_is_broken_by_memory_then_cpus_then_disk(fleet):
     batch = [sized(memory, cpus=cpus, local_gb=disk)
              for memory in (1024, 2048) for cpus in (2, 4)
@@ -170,6 +171,7 @@ def test_best_fit_that_came_free_since_the_count(fleet, go_by):
     assert fleet.hold(memory_mb=1024)[0].node_id == good
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 def test_many_profiles_used_up_lend_no_worse_node(fleet):
     """They are too many for one statement to tell them from others."""
     used_up = [sized(1024 + number) for number in range(25)]
@@ -235,6 +237,7 @@ def test_used_up_comes_last(large_fleet):
     assert counts == []
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 def test_best_fit_among_very_many_candidates(fleet):
     names = [f'n{number}' for number in range(search.LARGE_PAGE + 2)]
     ids = fleet.add(*[{**sized(4096 - (number == len(names) - 1)),
@@ -285,6 +288,7 @@ def test_racks_that_were_used_up_are_not_looked_at(fleet, go_by):
     assert len(reads) == 1
 
 
+@pytest.mark.on('sqlite', 'mariadb')
 def test_hold_of_what_lies_on_the_shelf_takes_three_statements(fleet, go_by,
                                                                monkeypatch):
     """UPDATE, INSERT and COMMIT: what no hold can do without.

@@ -8,6 +8,8 @@ import pytest
 from ironic_reservations import exception
 from ironic_reservations import reservations
 
+pytestmark = pytest.mark.on('sqlite', 'mariadb')
+
 INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
 HOST_2 = reservations.Owner(host='compute-2')
 GOLD = {'resource_class': 'gold', 'memory_mb': 1000}

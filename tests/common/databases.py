@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""On which databases a test runs, and how these come by Ironic's schema.
+
+The schema, with our tables, is made once in a run of tests and then copied.
+Ironic's own command takes many seconds to make it; a run has two databases and
+several workers, and some tests want a schema of their own. A copy takes a
+second on MariaDB, and no time at all on SQLite.
+"""
+
+import contextlib
+import fcntl
+import json
+import pathlib
+import shutil
+
+import sqlalchemy as sa
+
+from tools import services
+
+
+def choose(metafunc, fixture, scope):
+    """Run a test on the databases that its mark ``on`` names.
+
+    Without the mark it runs on SQLite, because most of what is tested is the
+    same on any database. Those that hold texts, numbers and times against
+    what Python makes of them, and those that look at what a database refuses,
+    run on both: ``@pytest.mark.on('sqlite', 'mariadb')``. What happens between
+    two statements of a transaction is MariaDB's: SQLite has one writer.
+
+    :param fixture: the fixture that takes the name of a database.
+    """
+    if fixture in metafunc.fixturenames:
+        mark = metafunc.definition.get_closest_marker('on')
+        metafunc.parametrize(fixture, mark.args if mark else ['sqlite'],
+                             indirect=True, scope=scope)
+
+
+def create_sqlite(shared, path):
+    """Make a SQLite database with the schema in a file; its URL.
+
+    :param shared: directory of all workers of this run, for the original.
+    """
+    original = pathlib.Path(shared, 'schema.sqlite')
+    with _locked(original):
+        if not original.exists():
+            made = original.with_suffix('.made')
+            _make(made, f'sqlite:///{made}')
+            made.rename(original)
+    shutil.copyfile(original, path)
+    return f'sqlite:///{path}'
+
+
+@contextlib.contextmanager
+def mariadb(shared, server_url):
+    """A new MariaDB database with the schema; its URL.
+
+    :param shared: directory of all workers of this run, for the original.
+    :param server_url: as the fixture ``mariadb_url`` has it.
+    """
+    original = pathlib.Path(shared, 'schema.mariadb')
+    with _locked(original):
+        if not original.exists():
+            with services.database(server_url) as url:
+                made = original.with_suffix('.made')
+                _make(made, url)
+                made.write_text(json.dumps(list(_statements(url))))
+                made.rename(original)
+    with services.database(server_url) as url:
+        with _connected(url) as connection:
+            # The tables come in the order of their names.
+            connection.exec_driver_sql('SET foreign_key_checks = 0')
+            for statement, values in json.loads(original.read_text()):
+                connection.exec_driver_sql(statement, tuple(values))
+        yield url
+
+
+def hurry(engine):
+    """Do not wait for the disk: no test's database outlives the machine."""
+    if engine.name == 'sqlite':
+        sa.event.listen(engine, 'connect', lambda connection, _: (
+            connection.execute('PRAGMA synchronous = OFF')))
+
+
+@contextlib.contextmanager
+def _locked(path):
+    """Let one worker at a time look whether there is an original yet."""
+    with open(f'{path}.lock', 'w') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def _connected(url):
+    engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
+    with engine.begin() as connection:
+        yield connection
+
+
+def _make(path, url):
+    """Have the commands of Ironic and ours make the schema.
+
+    :param path: what the names of their files begin with.
+    """
+    conf_file = services.write_conf(f'{path}.conf', {
+        'DEFAULT': services.FAKE_HARDWARE, 'database': {'connection': url}})
+    services.create_schema(conf_file, f'{path}.log')
+
+
+def _statements(url):
+    """What makes a MariaDB database once more: statements and their values.
+
+    The few rows are those in which Alembic keeps the revisions.
+    """
+    with _connected(url) as connection:
+        for table in sa.inspect(connection).get_table_names():
+            _, statement = connection.exec_driver_sql(
+                f'SHOW CREATE TABLE {table}').one()
+            yield statement.replace('%', '%%'), ()
+            for row in connection.exec_driver_sql(f'SELECT * FROM {table}'):
+                places = ', '.join(['%s'] * len(row))
+                yield f'INSERT INTO {table} VALUES ({places})', tuple(row)
