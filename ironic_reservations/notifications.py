@@ -10,7 +10,6 @@ one after the other, and what it cannot send for long is dropped.
 import atexit
 import contextlib
 import datetime
-import functools
 import queue
 import threading
 
@@ -49,7 +48,7 @@ def send(action, reservation):
         return
     caller = context.get_current()
     try:
-        _outbox().put(
+        OUTBOX.put(
             # Whoever reads the bus is not to act as the caller.
             {**caller.to_dict(), 'auth_token': None}  # nosec B105
             if caller else {},
@@ -65,9 +64,9 @@ def unhurried():
     if conf.CONF.notification_level not in LEVELS:
         yield
         return
-    _outbox().keep_all()
+    OUTBOX.keep_all()
     yield
-    _outbox().wait(UNHURRIED)
+    OUTBOX.wait(UNHURRIED)
 
 
 def _payload(reservation):
@@ -82,20 +81,6 @@ def _payload(reservation):
                 name: value.replace(tzinfo=datetime.UTC).isoformat()
                 if isinstance(value, datetime.datetime) else value
                 for name, value in data.items()}}
-
-
-_lock = threading.Lock()
-
-
-def _outbox():
-    # Made by the first event, because threads do not survive a fork.
-    with _lock:
-        return _made_outbox()
-
-
-@functools.cache
-def _made_outbox():
-    return Outbox(_make_notifier)
 
 
 def _make_notifier():
@@ -113,22 +98,26 @@ def _make_notifier():
 class Outbox:
     """Sends notifications, one after the other, from a thread of its own.
 
+    The first notification starts the thread, because a server may fork after
+    it has loaded the application, and threads do not survive a fork.
+
     :param make_notifier: function that returns an oslo_messaging.Notifier.
         It is called in the thread, again for each notification until it
         returns one.
     """
 
-    def __init__(self, make_notifier):
+    def __init__(self, make_notifier=_make_notifier):
         self._make_notifier = make_notifier
         self._waiting = queue.Queue(WAITING)
-        threading.Thread(target=self._send_all, daemon=True).start()
-        atexit.register(self.wait, AT_EXIT)
+        self._lock = threading.Lock()
+        self._started = False
 
     def put(self, *notification):
         """Send a notification soon; drop it if too many are waiting.
 
         :param notification: context, event type and payload.
         """
+        self._start_once()
         try:
             self._waiting.put_nowait(notification)
         except queue.Full:
@@ -146,6 +135,13 @@ class Outbox:
             self._waiting.all_tasks_done.wait_for(
                 lambda: not self._waiting.unfinished_tasks, seconds)
 
+    def _start_once(self):
+        with self._lock:
+            if not self._started:
+                threading.Thread(target=self._send_all, daemon=True).start()
+                atexit.register(self.wait, AT_EXIT)
+                self._started = True
+
     def _send_all(self):
         notifier = None
         while True:
@@ -156,3 +152,7 @@ class Outbox:
             except Exception:
                 LOG.exception('%s could not be sent', notification[1])
             self._waiting.task_done()
+
+
+#: Where this process puts what is to be sent.
+OUTBOX = Outbox()

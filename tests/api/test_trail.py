@@ -111,22 +111,31 @@ def test_address_is_not_what_the_client_says(ironic, log):
 
 
 @pytest.fixture
-def bus(configured):
-    """The application with notifications, kept in a list."""
+def notifying(configured, monkeypatch):
+    """Starts the application with notifications: a context manager."""
     # It registers the options.
     oslo_messaging.get_notification_transport(conf.CONF, 'fake://')
-    notifications._made_outbox.cache_clear()
     _impl_test.reset()
-    with configured({
-            'DEFAULT': {'notification_level': 'info'},
+    # One that has made no notifier yet: it makes it of these options.
+    monkeypatch.setattr(notifications, 'OUTBOX', notifications.Outbox())
+
+    def start(level='info', driver='test', url='fake://'):
+        return configured({
+            'DEFAULT': {'notification_level': level},
             'oslo_messaging_notifications': {
-                'driver': ['test'], 'transport_url': 'fake://'}}) as service:
+                'driver': [driver], 'transport_url': url}})
+    return start
+
+
+@pytest.fixture
+def bus(notifying):
+    """The application with notifications, kept in a list."""
+    with notifying() as service:
         yield service
-    notifications._made_outbox.cache_clear()
 
 
 def notified():
-    notifications._outbox().wait(10)
+    notifications.OUTBOX.wait(10)
     found = [(message['event_type'], message['payload'])
              for _, message, _, _ in _impl_test.NOTIFICATIONS]
     _impl_test.reset()
@@ -230,29 +239,21 @@ def test_server_that_moves_has_no_lease(bus, pool, node_class, log):
 
 
 @pytest.mark.parametrize('level', ['warning', None])
-def test_no_notifications(ironic, pool, node_class, configured, level,
-                          monkeypatch):
-    monkeypatch.setattr(notifications, '_outbox', None)
-    with configured({'DEFAULT': {'notification_level': level}}) as service:
+def test_no_notifications(pool, node_class, notifying, level):
+    with notifying(level) as service:
         service.create(resource_class=node_class)
+    assert notified() == []
 
 
-def test_notifications_that_cannot_be_made(ironic, pool, node_class,
-                                           configured, caplog):
+def test_notifications_that_cannot_be_made(pool, node_class, notifying,
+                                           caplog):
     """What is done is done, and is answered so."""
-    oslo_messaging.get_notification_transport(conf.CONF, 'fake://')
-    notifications._made_outbox.cache_clear()
-    with configured({
-            'DEFAULT': {'notification_level': 'info'},
-            'oslo_messaging_notifications': {
-                'driver': ['messagingv2'],
-                'transport_url': 'nonsense://x'}}) as service:
+    with notifying(driver='messagingv2', url='nonsense://x') as service:
         for _ in range(2):
             held = service.create(resource_class=node_class)
             service.delete(held['instance_uuid'])
-        notifications._outbox().wait(10)
+        assert notified() == []
     assert caplog.text.count('could not be sent') == 4
-    notifications._made_outbox.cache_clear()
 
 
 def test_full_outbox_delays_nobody(caplog):
