@@ -148,12 +148,6 @@ def test_nearest_is_of_the_free_ones(ironic, pool, node_class):
     assert refused(ironic, **body)['nearest'] is None
 
 
-def test_two_things_at_once_are_not_near(ironic, pool, node_class):
-    explanation = refused(ironic, resource_class=node_class, memory_mb=4096,
-                          vcpus=16)
-    assert explanation['nearest'] is None
-
-
 @pytest.mark.parametrize('body, by', [
     ({'vcpus': 9}, 'vcpus>=9'),
     ({'root_gb': 50, 'ephemeral_gb': 51}, 'local_gb>=101'),
@@ -216,19 +210,6 @@ def test_each_reason_by_its_name(ironic, pool, node_class, of_class, reason,
                           retry=reason == 'locked')
     assert eliminated(explanation, of_class) == {reason: 8}
     assert explanation['nearest'] is None
-
-
-def test_reasons_in_their_order(ironic, pool, node_class, of_class):
-    for node, (_, columns) in zip(pool, CONDITIONS, strict=False):
-        apply(ironic, node, columns)
-    # All at once on the last: the first reason is told.
-    for _, columns in CONDITIONS:
-        apply(ironic, pool[7], columns)
-    explanation = refused(ironic, retry=True, resource_class=node_class)
-    assert list(eliminated(explanation, of_class).items()) == [
-        ('reserved', 2), ('maintenance', 1), ('not available', 1),
-        ('retired', 1), ('power state unknown', 1), ('child node', 1),
-        ('locked', 1)]
 
 
 def test_allocated(ironic, pool, node_class, of_class):
@@ -300,14 +281,6 @@ def test_class_that_nobody_has(ironic, pool):
         {'by': 'resource_class=CUSTOM_NOBODYS',
          'nodes': explanation['considered']}]
     assert explanation['nearest']['by'] == 'resource_class=CUSTOM_NOBODYS'
-
-
-def test_same_question_same_answer(ironic, pool, node_class):
-    body = {'resource_class': node_class, 'memory_mb': 2048, 'vcpus': 9,
-            'extra_specs': {'trait:CUSTOM_GPU': 'required',
-                            'trait:CUSTOM_A': 'required',
-                            'capabilities': 'a,b:c'}}
-    assert refused(ironic, **body) == refused(ironic, **body)
 
 
 @pytest.mark.on('sqlite', 'mariadb')

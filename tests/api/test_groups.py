@@ -277,13 +277,6 @@ def test_other_domains(ironic, node_class, by, columns, domain):
         ironic.create(422, resource_class=node_class, group=group)
 
 
-def test_domain_is_that_of_the_hold(ironic, pool, node_class):
-    group = {'uuid': ident(), 'policy': 'pack', 'by': RACK}
-    held = ironic.create(resource_class=node_class, group=group)
-    ironic.set_node(held['node_uuid'], properties='{"capabilities": "rack:x"}')
-    assert ironic.show(held['instance_uuid'])['group']['domain'] == 'r1'
-
-
 # Lists and release
 
 def test_list(ironic, pool, node_class):

@@ -169,26 +169,6 @@ def test_best_fit(ironic, resource_class):
         ironic.create(422, resource_class=resource_class, memory_mb=1500)
 
 
-@pytest.mark.parametrize('columns', [
-    {'maintenance': True}, {'retired': True}, {'power_state': None},
-    {'provision_state': 'manageable'}, {'provision_state': 'cleaning'},
-    {'provision_state': 'active'}, {'parent_node': str(uuid.UUID(int=1))},
-    {'instance_uuid': str(uuid.UUID(int=1))},
-], ids=str)
-def test_node_that_may_not_be_held(ironic, pool, node_class, columns):
-    ironic.set_node(pool[0].id, **columns)
-    response = ironic.http.post(OURS, json={
-        'candidate_nodes': [pool[0].id], 'resource_class': node_class})
-    answers.check(response, 422)
-    assert 'Retry-After' not in response.headers
-    assert not ironic.listed(resource_class=node_class)
-
-
-def test_old_nulls_are_no_maintenance(ironic, pool, node_class):
-    ironic.set_node(pool[0].id, maintenance=None, retired=None)
-    ironic.create(candidate_nodes=[pool[0].id])
-
-
 def test_locked_nodes_are_worth_another_try(ironic, pool, node_class):
     for node in pool:
         ironic.set_node(node.id, reservation='conductor-1')

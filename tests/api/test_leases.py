@@ -200,19 +200,6 @@ def test_next_request_gives_it_back(ironic, pool, node_class, request_):
     assert not ironic.rows()
 
 
-def test_all_nodes_lapsed_serve_the_next(ironic, pool, node_class,
-                                         request_):
-    for _ in pool:
-        held = ironic.create(**{**request_,
-                                'instance_uuid': str(uuid.uuid4())})
-        ironic.lapse(held['instance_uuid'])
-    taken = {ironic.create(**{**request_, 'instance_uuid':
-                              str(uuid.uuid4())})['node_uuid']
-             for _ in pool}
-    assert len(taken) == 3
-    ironic.create(422, resource_class=node_class)
-
-
 def test_late_renewal_is_a_new_reservation(ironic, pool, request_):
     held = ironic.create(**request_)
     ironic.lapse(held['instance_uuid'])
@@ -239,25 +226,6 @@ def test_late_release_gives_it_back(ironic, pool, request_, query):
     ironic.delete(held['instance_uuid'], 404, **query)
     assert ironic.carried(held['node_uuid']) is None
     assert not ironic.rows()
-
-
-def test_release_after_a_tear_down_purges(ironic, pool, request_):
-    held = ironic.create(**request_)
-    ironic.set_node(held['node_uuid'], instance_uuid=None)
-    ironic.delete(held['instance_uuid'], 404)
-    assert not ironic.rows()
-
-
-@pytest.mark.parametrize('columns', [
-    {'maintenance': True}, {'instance_info': None},
-    {'power_state': 'power on'}], ids=str)
-def test_these_are_no_touch(ironic, pool, request_, columns):
-    held = ironic.create(**request_)
-    ironic.set_node(held['node_uuid'], **columns)
-    ironic.lapse(held['instance_uuid'])
-    ironic.show(held['instance_uuid'], 404)
-    ironic.create(422, resource_class='of-no-node')
-    assert ironic.carried(held['node_uuid']) is None
 
 
 def test_touched_node_can_be_renewed_and_released(ironic, pool, request_):

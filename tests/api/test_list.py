@@ -69,9 +69,7 @@ def pages(ironic, url):
 
 
 @pytest.mark.on('sqlite', 'mariadb')
-@pytest.mark.parametrize('sort_key', [
-    'id', 'instance_uuid', 'node_uuid', 'host', 'project_id', 'user_id',
-    'created_at', 'updated_at', 'expires_at'])
+@pytest.mark.parametrize('sort_key', ['id', 'host', 'created_at'])
 def test_list_is_sorted_over_its_pages(ironic, five, node_class, sort_key):
     expected = sorted(range(5), key=lambda number: (
         five[number].get(sort_key) or '', number))

@@ -122,21 +122,6 @@ def test_node_taken_away_ends_the_reservation(ironic, pool, node_class):
     assert not ironic.rows()
 
 
-def test_stale_rows_are_not_in_the_way(ironic, pool, node_class):
-    first = ironic.create(candidate_nodes=[pool[0].id],
-                          instance_uuid=str(uuid.uuid4()))
-    second = ironic.create(candidate_nodes=[pool[1].id],
-                           instance_uuid=str(uuid.uuid4()))
-    for node in pool[:2]:
-        ironic.set_node(node.id, instance_uuid=None)
-    # One row is of the node, the other of the instance.
-    held = ironic.create(candidate_nodes=[pool[0].id],
-                         instance_uuid=second['instance_uuid'])
-    assert ironic.show(second['instance_uuid']) == held
-    ironic.show(first['instance_uuid'], 404)
-    assert len(ironic.rows()) == 1
-
-
 def test_what_was_seen_gone_does_not_come_back(ironic, pool, node_class):
     """Also where somebody puts the instance back onto its node by hand."""
     held = ironic.create(resource_class=node_class)
@@ -148,12 +133,3 @@ def test_what_was_seen_gone_does_not_come_back(ironic, pool, node_class):
     ironic.delete(instance_uuid, 404)
     assert not ironic.listed(resource_class=node_class)
     assert ironic.carried(node_uuid) == instance_uuid
-
-
-def test_moved_instance_is_no_reservation(ironic, pool, node_class):
-    held = ironic.create(candidate_nodes=[pool[0].id])
-    ironic.set_node(pool[0].id, instance_uuid=None)
-    ironic.set_node(pool[1].id, instance_uuid=held['instance_uuid'])
-    ironic.show(held['instance_uuid'], 404)
-    ironic.delete(held['instance_uuid'], 404)
-    assert ironic.carried(pool[1].id) == held['instance_uuid']

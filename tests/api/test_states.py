@@ -3,50 +3,40 @@
 
 import pytest
 
+from ironic_reservations import reservations
+from tests.common import states
+
 POOL = [{}]
 
-STATES = {
-    'available': 'reserved', 'deploying': 'deploying',
-    'wait call-back': 'deploying', 'deploy hold': 'deploying',
-    'active': 'active', 'rescue': 'active', 'rescuing': 'active',
-    'rescue wait': 'active', 'unrescuing': 'active', 'service': 'active',
-    'servicing': 'active', 'service wait': 'active', 'deleting': 'releasing',
-    'deploy failed': 'error', 'error': 'error', 'manageable': 'unavailable',
-    'enroll': 'unavailable', 'verifying': 'unavailable',
-    'cleaning': 'unavailable', 'clean wait': 'unavailable',
-    'clean failed': 'unavailable', 'inspecting': 'unavailable',
-    'inspect wait': 'unavailable', 'inspect failed': 'unavailable',
-}
-
-RELEASABLE = ('available', 'manageable', 'enroll', 'clean failed',
-              'inspect failed')
+#: One provision state for each state of a reservation; the others, and what
+#: is released in which of them, are in tests/db.
+ONE_OF_EACH = {state: provision_state
+               for provision_state, state in states.STATES.items()}
 
 
-@pytest.mark.parametrize('provision_state', STATES)
-def test_state(ironic, pool, node_class, provision_state):
-    state = STATES[provision_state]
+@pytest.mark.parametrize('state', ONE_OF_EACH)
+def test_state(ironic, pool, node_class, state):
+    provision_state = ONE_OF_EACH[state]
     held = ironic.create(resource_class=node_class)
     ironic.set_node(held['node_uuid'], provision_state=provision_state)
     found = ironic.show(held['instance_uuid'])
     assert found['state'] == state
     assert found['provision_state'] == provision_state
-    for other in ('reserved', 'deploying', 'active', 'releasing', 'error',
-                  'unavailable'):
+    for other in reservations.STATES:
         assert ironic.listed(state=other, resource_class=node_class) == (
             [found] if other == state else [])
 
 
-@pytest.mark.parametrize('provision_state', STATES)
-@pytest.mark.parametrize('maintenance', [False, True])
-@pytest.mark.parametrize('lock', [None, 'conductor-1'])
+@pytest.mark.parametrize('provision_state, maintenance, lock, status', [
+    ('available', False, None, 204), ('available', False, 'conductor-1', 409),
+    ('clean failed', False, None, 204), ('active', False, None, 409),
+    ('active', True, None, 204), ('active', True, 'conductor-1', 409)])
 def test_release(ironic, pool, node_class, provision_state, maintenance,
-                 lock):
+                 lock, status):
     held = ironic.create(resource_class=node_class)
     ironic.set_node(held['node_uuid'], provision_state=provision_state,
                     maintenance=maintenance, reservation=lock)
-    allowed = lock is None and (
-        maintenance or provision_state in RELEASABLE)
-    ironic.delete(held['instance_uuid'], 204 if allowed else 409)
+    ironic.delete(held['instance_uuid'], status)
     assert ironic.carried(held['node_uuid']) == (
-        None if allowed else held['instance_uuid'])
-    ironic.show(held['instance_uuid'], 404 if allowed else 200)
+        None if status == 204 else held['instance_uuid'])
+    ironic.show(held['instance_uuid'], 404 if status == 204 else 200)

@@ -291,26 +291,6 @@ def test_allocated_is_not_free(fleet):
 
 
 
-@pytest.mark.on('sqlite', 'mariadb')
-def test_held_by_a_host_wherever_its_nodes_are(fleet):
-    ids = fleet.add(*[{'shard': 'a', 'conductor_group': 'rack'}] * 4)
-    for host in ('compute-1', 'compute-1', 'compute-2'):
-        fleet.hold(owner=reservations.Owner(host))
-    mine, another, = [node_id for node_id, instance in fleet.held.items()
-                      if reservations.get(instance).host == 'compute-1']
-    fleet.edit(mine, shard='b', conductor_group='other')
-    for query in ({'shard': 'a'}, {'conductor_group': 'RACK'},
-                  {'shard': 'a', 'conductor_group': 'rack'}):
-        assert counts(rows(host='compute-1', **query), 'shard') == {
-            ('a',): (3, 1, 1), ('b',): (1, 0, 1)}
-        assert counts(rows(**query), 'shard') == {('a',): (3, 1, 0)}
-        assert counts(rows(host='compute-2', **query), 'shard') == {
-            ('a',): (3, 1, 1)}
-        assert counts(rows(host='nobody', **query), 'shard') == {
-            ('a',): (3, 1, 0)}
-    assert len(ids) == 4 and another in ids
-
-
 def test_node_that_changes_between_two_calls_counts_once(fleet):
     """A deployed node has its instance's project as lessee."""
     fleet.add({}, {}, {})
@@ -343,44 +323,3 @@ def test_capacity_for_a_project(owned):
         ('mine', None): (2, 1, 0), ('yours', 'mine'): (1, 1, 0)}
     assert rows(restricted_to='nobody') == rows(restricted_to='') == []
     assert sum(row['total'] for row in rows()) == 6
-
-
-def test_held_for_a_project(owned):
-    for _ in range(5):
-        owned.hold(owner=reservations.Owner('compute-1', 'mine'))
-    assert counts(rows(restricted_to='mine', host='compute-1'),
-                  'owner', 'lessee') == {
-        ('mine', None): (2, 0, 1), ('yours', 'mine'): (1, 0, 1)}
-    assert sum(row['held'] for row in rows(host='compute-1')) == 5
-
-
-def test_dry_run_for_a_project(owned):
-    verdict = dry_run(
-        conftest.matcher('mine', resource_class='gold'))
-    assert verdict['matching_nodes'] == 2
-    assert verdict['explanation'] == {
-        'considered': 3, 'eliminated': [{'by': 'maintenance', 'nodes': 1}],
-        'nearest': None}
-    assert counts(verdict['profiles'], 'owner', 'lessee') == {
-        ('mine', None): (2, 1, 0), ('yours', 'mine'): (1, 1, 0)}
-    assert dry_run(
-            conftest.matcher('nobody', resource_class='gold')) == {
-        'matching_nodes': 0, 'profiles': [], 'explanation': {
-            'considered': 0, 'eliminated': [], 'nearest': None}}
-
-
-def test_refusal_for_a_project(owned):
-    with pytest.raises(exception.NoMatchingNode) as caught:
-        owned.hold(restricted_to='mine', memory_mb=2048)
-    assert caught.value.explanation == {
-        'considered': 3,
-        'eliminated': [{'by': 'memory_mb>=2048', 'nodes': 3}],
-        'nearest': {'by': 'memory_mb>=2048', 'nodes': 2}}
-
-
-def test_candidates_of_another_project_are_not_told_of(fleet):
-    fleet.node(owner='yours', name='theirs')
-    with pytest.raises(exception.NoMatchingNode) as caught:
-        fleet.hold(restricted_to='mine', candidate_nodes=['theirs'])
-    assert caught.value.explanation['considered'] == 0
-    assert 'theirs' not in str(caught.value)

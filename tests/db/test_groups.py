@@ -74,18 +74,6 @@ def rows(fleet):
 
 # One at a time
 
-def test_spread(fleet):
-    racks(fleet, r1=2, r2=2, none=1)
-    assert {join(fleet, 'spread'), join(fleet, 'spread')} == {'r1', 'r2'}
-    with pytest.raises(exception.NoMatchingNode) as caught:
-        join(fleet, 'spread')
-    assert {'by': 'group:spread=capability:rack', 'nodes': 5} in (
-        caught.value.explanation['eliminated'])
-    assert caught.value.explanation['nearest'] == {
-        'by': 'group:spread=capability:rack', 'nodes': 3}
-    assert len(fleet.held) == 2
-
-
 def test_pack(fleet):
     racks(fleet, r1=1, r2=3, r3=2, none=4)
     # It begins where there is most room for it to grow.
@@ -141,30 +129,6 @@ def test_node_whose_rack_has_changed_is_not_held(fleet):
                                         'capabilities': 'rack:r2'})
     with fleet.before('UPDATE nodes', move):
         assert join(fleet, 'spread') == 'r2'
-
-
-@pytest.mark.parametrize('other', [
-    {'policy': 'pack'}, {'policy': None}, {'policy': 'soft-spread'},
-    {'by': 'shard'}, {'project': 'another'}], ids=str)
-def test_another_policy_domain_or_project(fleet, other):
-    racks(fleet, r1=2, r2=2)
-    join(fleet, 'spread')
-    with pytest.raises(exception.Conflict) as caught:
-        fleet.hold(group=wanted(**{'policy': 'spread', **other}))
-    assert str(caught.value) == (
-        f'Group {GROUP} is in use with another policy, domain, project or '
-        f'request.')
-    assert len(fleet.held) == 1
-
-
-def test_group_without_members_is_gone(fleet):
-    racks(fleet, r1=2, r2=2)
-    reservation, _ = fleet.hold(group=wanted('spread'))
-    reservations.release(reservation.instance_uuid)
-    with pytest.raises(exception.NotFound):
-        groups.get(GROUP)
-    assert join(fleet, 'pack') == join(fleet, 'pack')
-    assert rows(fleet) == 1
 
 
 @pytest.mark.parametrize('how', ['lapsed', 'torn down'])
@@ -313,28 +277,6 @@ def test_all_at_once(fleet, policy, free, members, expected):
         assert getattr(read, name) == getattr(group, name)
 
 
-@pytest.mark.parametrize('policy, free, members, available, nearest', [
-    ('pack', {'r1': 2, 'r2': 3, 'none': 9}, 4, 3,
-     {'by': 'capability:rack', 'value': 'r2', 'nodes': 3}),
-    ('spread', {'r1': 2, 'r2': 3, 'none': 9}, 3, 2, None),
-    ('soft-pack', {'r1': 2, 'none': 1}, 4, 3, None),
-    (None, {'r1': 2, 'none': 1}, 4, 3, None),
-    ('pack', {}, 2, 0, None),
-])
-def test_none_where_not_all(fleet, policy, free, members, available,
-                            nearest):
-    racks(fleet, **free)
-    with pytest.raises(exception.NoMatchingNode) as caught:
-        create(fleet, members, policy)
-    assert caught.value.members == {'wanted': members,
-                                    'available': available}
-    why = caught.value.explanation
-    assert why['nearest'] == nearest
-    assert why['considered'] == sum(free.values()) == sum(
-        each['nodes'] for each in why['eliminated'])
-    assert not fleet.held and not rows(fleet)
-
-
 @pytest.mark.on('sqlite', 'mariadb')
 def test_node_lost_while_all_are_held(fleet):
     racks(fleet, r1=3)
@@ -425,33 +367,6 @@ def test_repeat_when_no_node_is_left(fleet):
     assert not create(fleet, 2, 'pack')[1]
 
 
-@pytest.mark.parametrize('other', [
-    {'members': 3}, {'policy': 'spread'}, {'by': 'shard'},
-    {'project': 'another'}, {'memory_mb': 1}], ids=str)
-def test_repeat_of_something_else(fleet, other):
-    racks(fleet, r1=9)
-    create(fleet, 2, 'pack')
-    with pytest.raises(exception.Conflict, match='is in use with another'):
-        create(fleet, **{'members': 2, 'policy': 'pack', **other})
-    assert len(fleet.held) == 2
-
-
-def test_repeat_with_members_released(fleet):
-    racks(fleet, r1=9)
-    group, _ = create(fleet, 2, 'pack')
-    reservations.release(group.members[0].instance_uuid)
-    with pytest.raises(exception.Conflict):
-        create(fleet, 2, 'pack')
-
-
-def test_member_that_holds_a_node_already(fleet):
-    racks(fleet, r1=9)
-    held, _ = fleet.hold()
-    with pytest.raises(exception.Conflict, match='already holds a node'):
-        create(fleet, [held.instance_uuid, str(uuid_.uuid4())], 'pack')
-    assert len(fleet.held) == 1 and not rows(fleet)
-
-
 def test_stale_rows_of_members_are_in_nobodys_way(fleet):
     racks(fleet, r1=2)
     instance = str(uuid_.uuid4())
@@ -508,22 +423,6 @@ def test_find(fleet):
         9, restricted_to=A)] == ['1', '2']
     with pytest.raises(exception.InvalidInput):
         groups.find(9, restricted_to=A, marker=found[0].uuid)
-
-
-def test_release(fleet):
-    racks(fleet, r1=3)
-    group, _ = create(fleet, 3, 'pack')
-    busy = group.members[1]
-    fleet.edit(busy.node_id, provision_state='active')
-    with pytest.raises(exception.Conflict,
-                       match=f'1 of 3 members of group {GROUP}'):
-        groups.release(GROUP, lambda group: None, bound=False)
-    assert list(fleet.held) == [busy.node_id]
-    fleet.edit(busy.node_id, provision_state='available')
-    groups.release(GROUP, lambda group: None, bound=False)
-    assert not fleet.held and not rows(fleet)
-    with pytest.raises(exception.NotFound):
-        groups.release(GROUP, lambda group: None, bound=False)
 
 
 @pytest.mark.on('mariadb')
@@ -617,19 +516,6 @@ def test_claim_of_a_reservation(fleet):
     assert not created and again.node_id == held.node_id
 
 
-def test_claim_of_any_member(fleet):
-    racks(fleet, r1=2)
-    group, _ = create(fleet, 2, 'pack')
-    found = [claim(GROUP)[0] for _ in range(2)]
-    assert {each.node_id for each in found} == {
-        each.node_id for each in group.members}
-    with pytest.raises(exception.Conflict, match='Nothing of'):
-        claim(GROUP)
-    # They are the group's members as the others were.
-    assert {each.domain for each in groups.get(GROUP).members} == {'r1'}
-    assert not create(fleet, 2, 'pack')[1]
-
-
 def test_claim_of_the_member_that_fits_best(fleet):
     fleet.add(*({'properties': {'memory_mb': memory}}
                 for memory in (4096, 1024, 2048)))
@@ -672,30 +558,6 @@ def test_claim_of_another_projects(fleet, whose, by):
     held, _ = fleet.hold(owner=reservations.Owner(project_id=whose))
     with pytest.raises(exception.NotFound):
         claim(held.instance_uuid, project=by)
-
-
-def test_claim_of_what_a_host_has(fleet):
-    racks(fleet, r1=1)
-    held, _ = fleet.hold(owner=reservations.Owner('compute-2'))
-    with pytest.raises(exception.Conflict):
-        claim(held.instance_uuid)
-
-
-def test_claim_of_nothing(fleet):
-    with pytest.raises(exception.NotFound):
-        claim(GROUP)
-
-
-def test_claim_needs_the_right_to_release(fleet):
-    racks(fleet, r1=1)
-    held, _ = fleet.hold(owner=reservations.Owner())
-
-    def refuse(reservation):
-        assert reservation.id == held.id
-        raise exception.NotAuthorized('no')
-    with pytest.raises(exception.NotAuthorized):
-        claim(held.instance_uuid, authorize=refuse)
-    assert fleet.held == {held.node_id: held.instance_uuid}
 
 
 def release(held):

@@ -139,16 +139,6 @@ def test_node_that_may_be_held(fleet, fields):
     assert fleet.hold()[0].node_id == node_id
 
 
-@pytest.mark.parametrize('lock', [None, 'conductor-1'])
-def test_only_locks_are_worth_another_try(fleet, lock):
-    fleet.add({'resource_class': 'silver', 'reservation': 'conductor-1'},
-              {'maintenance': True},
-              {'reservation': lock, 'maintenance': lock is None})
-    with pytest.raises(exception.NoMatchingNode) as caught:
-        fleet.hold()
-    assert caught.value.retry is (lock is not None)
-
-
 # For a project
 
 @pytest.mark.parametrize('fields, expected', [
@@ -328,14 +318,14 @@ def test_fleet_that_changes_all_the_time(fleet, option):
 
 # The complete scan
 
-@pytest.mark.parametrize('place', [0, 1, 299, 598, 599])
+@pytest.mark.parametrize('place', [0, 299, 599])
 def test_the_one_node_of_hundreds_is_found(fleet, place):
     """Whatever node the search begins at."""
     ids = fleet.add(*(
         {'properties': {'memory_mb': 1024,
                         'capabilities': f'rack:{n == place}'}}
         for n in range(600)))
-    for _ in range(4):
+    for _ in range(2):
         held, _ = fleet.hold(
             **GOLD, extra_specs={'capabilities:rack': 'True'})
         assert held.node_id == ids[place]
@@ -371,36 +361,10 @@ def test_ids_with_gaps(fleet):
 
 
 def test_all_nodes_are_held_once_each(fleet):
-    ids = fleet.add(*({} for _ in range(50)))
+    ids = fleet.add(*({} for _ in range(20)))
     for _ in ids:
         assert fleet.hold(**GOLD)[1]
     with pytest.raises(exception.NoMatchingNode):
         fleet.hold(**GOLD)
     assert fleet.held.keys() == set(ids)
-    assert len(set(fleet.held.values())) == 50
-
-
-def test_equal_nodes_are_held_at_random(fleet):
-    fleet.add(*({} for _ in range(40)))
-    found = set()
-    for _ in range(20):
-        found.add(fleet.hold(**GOLD)[0].node_id)
-        fleet.free()
-    assert len(found) > 1
-
-
-@pytest.mark.on('sqlite', 'mariadb')
-def test_best_fit(fleet):
-    """Among fewer nodes than a page has, the least oversized one."""
-    sizes = [4096, 1025, 2048, 1100]
-    ids = dict(zip(sizes, fleet.add(*(
-        {'properties': {'memory_mb': size}} for size in sizes)), strict=True))
-    fleet.node(properties={'memory_mb': 999})
-    found = [fleet.hold(**GOLD)[0].node_id for _ in sizes]
-    assert found == [ids[size] for size in sorted(sizes)]
-
-
-def test_fewer_traits_that_nobody_asked_for(fleet):
-    fleet.add({'traits': ['CUSTOM_A', 'CUSTOM_B']}, {'traits': ['CUSTOM_C']})
-    plain = fleet.node()
-    assert fleet.hold(**GOLD)[0].node_id == plain
+    assert len(set(fleet.held.values())) == 20

@@ -9,7 +9,6 @@ from ironic_reservations import reservations
 from tests.common import states
 
 INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
-HOST_1 = reservations.Owner(host='compute-1')
 HOST_2 = reservations.Owner(host='compute-2')
 GOLD = {'resource_class': 'gold', 'memory_mb': 1000}
 
@@ -52,36 +51,6 @@ def test_same_request_again(held, provision_state, host):
             held.hold(INSTANCE, owner=reservations.Owner(host=host), **GOLD)
         assert held.rows == before
     assert held.held == {held.node_id: INSTANCE}
-
-
-@pytest.mark.parametrize('body', [
-    {**GOLD, 'memory_mb': 1000.0, 'swap': None},
-    {**GOLD, 'ephemeral_gb': 0, 'rxtx_factor': 1.0},
-    {**GOLD, 'host': 'x', 'project_id': 'y', 'expires_in': 60}], ids=str)
-def test_same_request_in_other_words(held, body):
-    assert held.hold(INSTANCE, **body)[1] is False
-
-
-def test_another_request_of_the_same_instance(held):
-    held.node()
-    with pytest.raises(exception.Conflict):
-        held.hold(INSTANCE, **{**GOLD, 'memory_mb': 1001})
-    assert held.held == {held.node_id: INSTANCE}
-
-
-def test_conflict_says_the_same_whoever_holds_the_other(held):
-    held.node()
-    told = set()
-    for owner, restricted_to, body in (
-            (HOST_1, None, {'memory_mb': 1}), (HOST_2, None, {'vcpus': 0}),
-            (reservations.Owner(project_id='mine'), 'mine', GOLD),
-            (reservations.Owner(project_id='mine'), 'mine', {'memory_mb': 1})):
-        with pytest.raises(exception.Conflict) as caught:
-            held.hold(INSTANCE, owner=owner, restricted_to=restricted_to,
-                      **body)
-        told.add(str(caught.value))
-    text, = told
-    assert 'compute' not in text and held[held.node_id].uuid not in text
 
 
 def test_own_request_of_a_project(fleet):

@@ -32,6 +32,9 @@ def test_the_rare_good_fit_among_many(fleet):
     # Relative to what is asked: 1/8 more CPUs is less than 1/4 more memory.
     (sized(2048, cpus=9), sized(2560, cpus=8)),
     (sized(2048, cpus=8, local_gb=99999), sized(2049, cpus=8)),
+    (sized(4096, cpus=8), sized(2048, cpus=24)),
+    # All sizes together.
+    (sized(3072, cpus=8), sized(2560, cpus=12)),
     ({**sized(2048, cpus=8)}, {**sized(2048, cpus=8),
                                'traits': ['CUSTOM_A']}),
     ({**sized(2048, cpus=8), 'traits': ['CUSTOM_A']},
