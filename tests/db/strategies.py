@@ -7,7 +7,9 @@ import uuid
 import hypothesis
 from hypothesis import strategies as st
 
+from ironic_reservations import exception
 from ironic_reservations import matching
+from tests.db import conftest
 
 
 def as_matching_sees(node_id, fields):
@@ -30,9 +32,9 @@ def told_apart(node):
 # A small pool of everything, so that requests and nodes meet.
 SIZES = [0, 1, 3, 1024, 4096, 2 ** 31 - 1]
 TRAITS = ['CUSTOM_A', 'CUSTOM_B', 'HW_CPU_X86_VMX']
-CLASSES = ['gold', 'Gold', 'gold ', 'g\u00f6ld', 'CUSTOM_GOLD', 'silver',
-           'baremetal.gold', 'baremetal-gold', '']
-GROUPS = ['', ' ', 'rack', 'Rack', 'rack ', 'r\u00e4ck']
+CLASSES = ['gold', 'Gold', 'gold ', 'g\u00f6ld', 'GOLD.', 'CUSTOM_GOLD',
+           'custom_gold', 'silver', 'baremetal.gold', 'baremetal-gold', '']
+GROUPS = ['', ' ', 'rack', 'Rack', 'rack ', 'r\u00e4ck', 'rack-2']
 SHARDS = ['a', 'A', 'a ', '\u00e4', 'b']
 PROJECTS = ['p', 'P', 'p ', 'q']
 ITEMS = ['gpu', 'gpu:false', 'gpu:1', 'GPU:1', 'gpu: 1', 'ssd:4', 'ssd:abc',
@@ -112,6 +114,48 @@ nodes = st.fixed_dictionaries({
     'lessee': st.none() | st.sampled_from(PROJECTS),
 })
 
+
+def some(values):
+    """Mostly not asked for: else nothing would ever match."""
+    return st.one_of(st.none(), st.none(), st.none(), values)
+
+
+_extra_specs = st.fixed_dictionaries({}, optional={
+    'reservations:match': st.sampled_from(['exact', 'at_least']),
+    'resources:MEMORY_MB': st.just('0'),
+    'resources:CUSTOM_GOLD': st.sampled_from(['0', '1']),
+    'trait:CUSTOM_A': st.sampled_from(['required', 'forbidden']),
+    'trait1:CUSTOM_B': st.sampled_from(['required', 'forbidden']),
+    'capabilities': st.sampled_from(
+        ['gpu', 'gpu:1', 'k\u00e9y:1', '\U0001f600:\U0001f600']),
+    'capabilities:ssd': st.sampled_from(['>= 4', '4', 's!= x']),
+    'capabilities:cpu_arch': st.sampled_from(['x86_64', '<or> amd64']),
+})
+_image = st.fixed_dictionaries({}, optional={
+    'min_ram': sizes, 'min_disk': sizes,
+    'properties': st.fixed_dictionaries({}, optional={
+        'hw_firmware_type': st.sampled_from(['uefi', 'bios']),
+        'trait:HW_CPU_X86_VMX': st.sampled_from(['required', 'forbidden']),
+    })})
+#: Bodies of a POST.
+requests = st.fixed_dictionaries({
+    'memory_mb': sizes | st.just(0),
+    'vcpus': some(sizes), 'root_gb': some(sizes), 'swap': some(sizes),
+    'resource_class': some(st.sampled_from(list(filter(None, CLASSES)))),
+    'conductor_group': some(st.sampled_from(GROUPS)),
+    'shard': some(st.sampled_from([*SHARDS, '\U0001f600'])),
+    'extra_specs': some(_extra_specs), 'image': some(_image),
+})
+
+
+def parse(body, restricted_to=None):
+    """What a request asks for, unless it cannot be understood."""
+    try:
+        return conftest.matcher(restricted_to, **body)
+    except exception.InvalidInput:
+        hypothesis.reject()
+
+
 #: What may become of nodes, and why it keeps them from being held.
 CONDITIONS = {
     'free': ({}, None),
@@ -129,7 +173,7 @@ conditions = st.just('free') | st.sampled_from(sorted(CONDITIONS))
 
 
 settings = hypothesis.settings(
-    deadline=None, max_examples=30, suppress_health_check=[
+    deadline=None, max_examples=20, suppress_health_check=[
         hypothesis.HealthCheck.function_scoped_fixture,
         hypothesis.HealthCheck.too_slow])
 

@@ -44,58 +44,23 @@ def counts(found, *names):
     return counted
 
 
-def parse(body, restricted_to=None):
-    try:
-        return conftest.matcher(restricted_to, **body)
-    except exception.InvalidInput:
-        hypothesis.reject()
-
-
 @engine.retry
 def found_by_search(matcher):
     """The ids of all nodes that a search gives, none of them taken."""
     return {node.id for node in search.search(matcher, fleets.count())}
 
 
-def _some(values):
-    """Mostly not asked for: else nothing would ever match."""
-    return st.one_of(st.none(), st.none(), values)
-
-
-_requests = st.fixed_dictionaries({
-    'memory_mb': strategies.sizes | st.just(0),
-    'vcpus': _some(strategies.sizes), 'root_gb': _some(strategies.sizes),
-    'resource_class': _some(
-        st.sampled_from(list(filter(None, strategies.CLASSES)))),
-    'conductor_group': _some(st.sampled_from(strategies.GROUPS)),
-    'shard': _some(st.sampled_from(strategies.SHARDS)),
-    'extra_specs': _some(st.fixed_dictionaries({}, optional={
-        'reservations:match': st.sampled_from(['exact', 'at_least']),
-        'resources:MEMORY_MB': st.just('0'),
-        'trait:CUSTOM_A': st.sampled_from(['required', 'forbidden']),
-        'trait:CUSTOM_B': st.sampled_from(['required', 'forbidden']),
-        'capabilities': st.sampled_from(
-            ['gpu', 'gpu:1', 'k\u00e9y:1', '\U0001f600:\U0001f600']),
-        'capabilities:ssd': st.sampled_from(['>= 4', '4', 's!= x']),
-        'capabilities:cpu_arch': st.sampled_from(['x86_64', '<or> amd64']),
-    })),
-    'image': _some(st.fixed_dictionaries({}, optional={
-        'min_ram': strategies.sizes, 'min_disk': strategies.sizes,
-        'properties': st.fixed_dictionaries({}, optional={
-            'hw_firmware_type': st.sampled_from(['uefi', 'bios'])})})),
-})
-
 @pytest.mark.on('sqlite', 'mariadb')
 @hypothesis.given(st.lists(st.tuples(strategies.nodes,
                                      strategies.conditions),
                            min_size=1, max_size=25),
-                  st.lists(_requests, min_size=1, max_size=4),
+                  st.lists(strategies.requests, min_size=1, max_size=4),
                   st.none() | st.sampled_from(strategies.PROJECTS))
 @strategies.settings
 def test_search_finds_what_matching_accepts(fleet, batch, bodies, project):
     fleet_now = strategies.add(fleet, batch)
     for body in bodies:
-        matcher = parse(body, project)
+        matcher = strategies.parse(body, project)
         visible = [(node, reason) for node, reason in fleet_now
                    if project in (None, node.owner, node.lessee)]
         expected = {node.id for node, reason in visible
@@ -119,7 +84,7 @@ def test_search_finds_what_matching_accepts(fleet, batch, bodies, project):
     st.lists(strategies.nodes, min_size=1, max_size=12), st.integers(1, 12),
     st.lists(st.sampled_from(['n', 'N', 'n ', '\u00f1', 'node-1', '0', "n'",
                               '\U0001f600', 'uuid', 'UUID']),
-             min_size=1, max_size=4), _requests)
+             min_size=1, max_size=4), strategies.requests)
 @strategies.settings
 def test_candidates_are_found_and_explained(fleet, batch, number, wanted,
                                             body):
@@ -130,7 +95,7 @@ def test_candidates_are_found_and_explained(fleet, batch, number, wanted,
                                      strict=False)]
     ids = fleet.add(*batch)
     ident = batch[number % len(batch)]['uuid']
-    matcher = parse({**body, 'candidate_nodes': [
+    matcher = strategies.parse({**body, 'candidate_nodes': [
         {'uuid': ident, 'UUID': ident.upper()}.get(each, each)
         for each in wanted]})
     seen = [matching.Node(**{
@@ -287,8 +252,6 @@ def test_allocated_is_not_free(fleet):
     fleet.node(allocation_id=fleet.allocation())
     row, = rows()
     assert (row['total'], row['free']) == (1, 0)
-
-
 
 
 def test_node_that_changes_between_two_calls_counts_once(fleet):
