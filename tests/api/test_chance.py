@@ -21,7 +21,7 @@ def fleet(ironic):
 
 
 BOUNDED = hypothesis.settings(
-    max_examples=150, deadline=None, derandomize=True, database=None,
+    max_examples=60, deadline=None, derandomize=True, database=None,
     suppress_health_check=list(hypothesis.HealthCheck))
 
 VALID = {

@@ -156,15 +156,15 @@ def test_another_holds_the_node_before_the_second_give_back(fleet):
 
 
 def test_many_lapsed_are_given_back_as_they_are_wanted(fleet):
-    fleet.add(*[{}] * 40)
-    for _ in range(40):
+    fleet.add(*[{}] * 12)
+    for _ in range(12):
         fleet.hold()
     before = set(fleet.held.values())
     fleet.lapse()
-    assert fleet.capacity() == (40, 40, 0)
-    for _ in range(40):
+    assert fleet.capacity() == (12, 12, 0)
+    for _ in range(12):
         fleet.hold()
-    assert len(fleet.held) == 40 and not before & set(fleet.held.values())
+    assert len(fleet.held) == 12 and not before & set(fleet.held.values())
 
 
 @pytest.mark.on('mariadb')

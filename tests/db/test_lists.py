@@ -18,16 +18,20 @@ pytestmark = pytest.mark.on('sqlite', 'mariadb')
 def listed(fleet):
     """Seven reservations, with nulls and equals among their columns."""
     hosts = ['b', None, 'a', 'b', None, '', 'A']
-    ids = fleet.add(*({'resource_class': 'gold' if n % 2 else 'silver',
-                       'name': f'node-{n}'} for n in range(7)))
-    for n in random.sample(range(7), 7):
-        fleet.hold(owner=reservations.Owner(hosts[n], 'p' if n % 3 else None,
-                               'u' if n % 2 else None),
-                   candidate_nodes=[f'node-{n}'])
-        fleet.execute(sa.update(models.reservations).where(
-            models.reservations.c.node_id == ids[n]).values(
-                expires_at=None if n % 3 else datetime.datetime(2100, 1, n+1),
-                updated_at=None if n % 2 else datetime.datetime(2026, 1, 1)))
+    nodes = [{'uuid': str(uuid.uuid4()), 'name': f'node-{n}',
+              'instance_uuid': str(uuid.uuid4()),
+              'resource_class': 'gold' if n % 2 else 'silver'}
+             for n in range(7)]
+    ids = fleet.add(*nodes)
+    fleet.execute(sa.insert(models.reservations), [{
+        'instance_uuid': nodes[n]['instance_uuid'], 'node_id': ids[n],
+        'node_uuid': nodes[n]['uuid'], 'host': hosts[n],
+        'project_id': 'p' if n % 3 else None,
+        'user_id': 'u' if n % 2 else None, 'request_spec': '{}',
+        'created_at': datetime.datetime(2025, 1, 1 + n % 3),
+        'expires_at': None if n % 3 else datetime.datetime(2100, 1, n + 1),
+        'updated_at': None if n % 2 else datetime.datetime(2026, 1, 1)}
+        for n in random.sample(range(7), 7)])
     return fleet
 
 
@@ -56,7 +60,7 @@ def test_sorted(listed, sort_key, sort_dir):
     query = {sort_key: sort_dir}
     assert len(expected) == 7
     assert reservations.find(order=query) == expected
-    for limit in (1, 2, 3, 7, 100):
+    for limit in (1, 3, 7):
         assert pages(limit, order=query) == expected
 
 
