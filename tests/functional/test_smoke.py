@@ -45,6 +45,12 @@ def test_nodes_become_available(ironic, resource_class):
     assert not list(ironic.baremetal.nodes(resource_class=resource_class))
 
 
+def test_clients_keep_no_connection(ironic):
+    """The server closes it when it is idle, while the next request comes."""
+    for client in ironic.http, ironic.baremetal:
+        assert client.get('/v1/nodes').headers['Connection'] == 'close'
+
+
 def test_openstack_command_reaches_ironic(ironic, openstack):
     result = openstack('baremetal', 'node', 'list', '-f', 'json', check=True)
     assert isinstance(json.loads(result.stdout), list)
