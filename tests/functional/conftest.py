@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real Ironic with the plugin for each database, shared by all tests.
+"""A real Ironic with the plugin, shared by all tests; for each database one.
 
 A test uses nodes and a resource class of its own, so that it sees nothing
 of another's, and leaves none behind.
 """
 
 import contextlib
-import subprocess
 
 import pytest
 
 from tests.common import service
 from tools import services
+
+#: What Ironic's own middleware does for us, too.
+CONFIG = {'cors': {'allowed_origin': 'http://dashboard.example'},
+          'oslo_middleware': {'enable_proxy_headers_parsing': 'true'}}
 
 
 @pytest.fixture(scope='session')
@@ -31,49 +34,57 @@ def start_ironic(tmp_path_factory):
 @pytest.fixture(scope='session')
 def stock_ironic(start_ironic):
     """Without the plugin."""
-    with start_ironic(plugin=False) as ironic:
+    with start_ironic(plugin=False, config=CONFIG) as ironic:
         yield ironic
 
 
 @pytest.fixture(scope='session')
 def ironic_sqlite(start_ironic):
-    with start_ironic() as ironic:
+    with start_ironic(config=CONFIG) as ironic:
         yield ironic
 
 
 @pytest.fixture(scope='session')
 def ironic_mariadb(start_ironic, mariadb_url):
     with services.database(mariadb_url) as url, \
-            start_ironic(url) as ironic:
+            start_ironic(url, config=CONFIG) as ironic:
         yield ironic
 
 
-@pytest.fixture(scope='session', params=['sqlite', 'mariadb'])
+@pytest.fixture(scope='session')
 def ironic(request):
-    return request.getfixturevalue(f'ironic_{request.param}')
+    """On SQLite, unless a test names its databases as the parameter."""
+    return request.getfixturevalue(
+        f'ironic_{getattr(request, "param", "sqlite")}')
 
 
 @pytest.fixture(scope='session')
-def start_uwsgi():
-    """Starts an application beside an Ironic: a context manager."""
+def start_uwsgi(tmp_path_factory):
+    """Starts an application beside an Ironic: a context manager.
+
+    :param changes: of Ironic's configuration, {section: {option: value}}.
+    """
     @contextlib.contextmanager
     def start(ironic, application='ironic_reservations.wsgi:application',
-              **kwargs):
-        with services.uwsgi(application, ironic.conf_file,
-                            services.free_port(), **kwargs) as running:
+              changes=None, **kwargs):
+        conf_file = ironic.conf_file
+        if changes:
+            conf = services.read_conf(conf_file)
+            for section, values in changes.items():
+                conf.setdefault(section, {}).update(values)
+            conf_file = services.write_conf(
+                tmp_path_factory.mktemp('alone') / 'ironic.conf', conf)
+        with services.uwsgi(application, conf_file, services.free_port(),
+                            **kwargs) as running:
             yield service.Ironic(running)
     return start
 
 
-@pytest.fixture
-def openstack(ironic):
-    """Runs the real openstack command: openstack('baremetal', ...)."""
-    def run(*args, check=False):
-        return subprocess.run(
-            ['openstack', *args], capture_output=True, text=True,
-            timeout=120, check=check,
-            env=services.cli_environment(ironic.url))
-    return run
+@pytest.fixture(scope='session')
+def alone(ironic, start_uwsgi):
+    """The application alone, in four processes beside the Ironic."""
+    with start_uwsgi(ironic) as alone:
+        yield alone
 
 
 @pytest.fixture(scope='session')

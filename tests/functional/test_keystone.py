@@ -1,0 +1,444 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real Keystone before a real Ironic: its tokens, limits and names.
+
+What follows from them is decided in process: tests/api/test_policy.py has
+every call of every caller, and what a limit does is in tests/api/test_quota.py
+and tests/db/test_quota.py.
+"""
+
+import collections
+import concurrent.futures
+import json
+import pathlib
+import shlex
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+
+from tests.common import answers
+from tests.common import command
+from tests.common import keystone as keystones
+from tests.common import personas
+from tests.common import service
+from tools import services
+
+OURS, ANY = personas.OURS, personas.ANY
+TOTAL = keystones.TOTAL
+GOLD = f'{TOTAL}:CUSTOM_GOLD'
+CLIENTS, ROUNDS = 8, 4
+
+
+@pytest.fixture(scope='module')
+def auth(tmp_path_factory):
+    with services.keystone(tmp_path_factory.mktemp('keystone'),
+                           services.free_port()) as auth:
+        yield auth
+
+
+@pytest.fixture(scope='module')
+def ironic(auth, start_ironic, mariadb_url):
+    with services.database(mariadb_url) as url, \
+            start_ironic(url, config=keystones.config(auth)) as ironic:
+        yield ironic
+
+
+@pytest.fixture(scope='module')
+def keystone(auth, ironic):
+    keystone = keystones.Keystone(auth, ironic.url)
+    keystone.user('ironic-quota', 'reader', 'system')
+    ironic.baremetal = keystone.admin().baremetal
+    return keystone
+
+
+@pytest.fixture(scope='module')
+def cloud_of_module(ironic, keystone):
+    keystone.register({TOTAL: -1})
+    users, callers = {}, {}
+    for persona in *personas.NODES, 'domain-admin', 'unscoped':
+        # Who is elevated is so by an option, and not by Keystone.
+        if persona != 'elevated-service':
+            role, on = personas.PERSONAS[persona]
+            users[persona] = keystone.user(persona, role, on)
+            callers[persona] = caller(ironic, keystone.token(persona, on))
+    callers |= {'no-token': caller(ironic),
+                'bad-token': caller(ironic, 'nonsense')}
+    cloud = personas.Cloud(ironic, keystone.projects, users, callers)
+    with ironic.fleet(*cloud.fleet()) as nodes:
+        cloud.has(nodes)
+        yield cloud
+
+
+def caller(ironic, token=None):
+    http = service.Http(ironic.url)
+    if token:
+        http.headers['X-Auth-Token'] = token
+    return http
+
+
+@pytest.fixture
+def cloud(cloud_of_module):
+    cloud_of_module.reset()
+    return cloud_of_module
+
+
+# Tokens
+
+STATUSES = {persona: status for persona, call, status in personas.rows()
+            if call == 'create'}
+
+
+@pytest.mark.parametrize('persona', [
+    'no-token', 'bad-token', 'unscoped', 'domain-admin',
+    *(persona for persona in personas.NODES
+      if persona != 'elevated-service')])
+def test_create(cloud, persona):
+    before = cloud.ironic.state()
+    response = cloud.request(persona, 'POST', OURS, json=ANY)
+    answers.check(response, STATUSES[persona])
+    assert (cloud.ironic.state() != before) == (response.status_code == 201)
+
+
+@pytest.mark.parametrize('persona', [
+    persona for persona in personas.NODES if persona != 'elevated-service'])
+def test_nodes_to_be_had_are_those_that_ironic_shows(cloud, persona):
+    kinds = personas.NODES[persona]
+    nodes = cloud.request(persona, 'GET', '/v1/nodes').json()['nodes']
+    assert cloud.kinds(node['uuid'] for node in nodes) == kinds
+    assert len(nodes) == 2 * len(kinds)
+    capacity = cloud.request(persona, 'GET', f'{OURS}/capacity', headers={
+        'Cache-Control': 'no-cache'}).json()['capacity']
+    assert sum(each['total'] for each in capacity) == 2 * len(kinds)
+
+
+def test_refusal_is_ironics(cloud):
+    ironics, ours = (cloud.request('no-token', 'GET', path)
+                     for path in ('/v1/allocations', OURS))
+    assert ironics.status_code == ours.status_code
+    assert (ironics.headers['WWW-Authenticate']
+            == ours.headers['WWW-Authenticate'])
+    ironics = cloud.request('a-reader', 'POST', '/v1/allocations',
+                            json={'resource_class': 'gold'})
+    assert ironics.status_code == 403
+    ours = cloud.refused('a-reader', 403, 'POST', OURS, json=ANY)
+    assert ours.replace('reservation', 'allocation') in ironics.text
+
+
+def test_claims_are_not_believed(cloud):
+    forged = personas.FORGED
+    cloud.refused('no-token', 401, 'GET', OURS, headers=forged)
+    cloud.refused('a-reader', 403, 'POST', OURS, headers=forged, json=ANY)
+    held = cloud.request('a-member', 'POST', OURS, headers=forged, json=ANY)
+    answers.check(held, 201)
+    assert held.json()['project_id'] == cloud.projects['a']
+    assert held.json()['user_id'] == cloud.users['a-member']
+
+
+def test_keystone_cannot_be_reached(ironic, start_uwsgi):
+    nowhere = f'http://127.0.0.1:{services.free_port()}/v3'
+    with start_uwsgi(ironic, processes=1, changes={'keystone_authtoken': {
+            'auth_url': nowhere, 'http_request_max_retries': 0}}) as lost:
+        answers.check(lost.http.get(OURS), 401)
+        answers.check(lost.http.get(
+            OURS, headers={'X-Auth-Token': 'unknown'}), 503)
+
+
+@pytest.fixture
+def policy(cloud):
+    """Writes policy.yaml beside ironic.conf; it is read while we run."""
+    path = pathlib.Path(cloud.ironic.conf_file).parent / 'policy.yaml'
+
+    def write(rules):
+        # JSON is YAML.
+        path.write_text(json.dumps(rules))
+    yield write
+    write({})
+
+
+def test_policy_of_service_role_is_ironics(cloud, policy):
+    """One line gives the role the same in both."""
+    def nodes():
+        return cloud.request('service', 'GET', '/v1/nodes').json()['nodes']
+    assert nodes() == []
+    cloud.refused('service', 403, 'POST', OURS, json=ANY)
+    policy({'service_role': 'role:service'})
+    assert len(nodes()) == 8
+    cloud.hold('service', host='h')
+    assert len(cloud.get('service', OURS)['reservations']) == 4
+
+
+def test_policy_of_ironic_is_left_to_it(cloud, policy):
+    policy({'baremetal:node:list': '!', 'baremetal:node:list_all': '!',
+            'baremetal:allocation:create': 'rule:is_admin'})
+    response = cloud.request('system-admin', 'GET', '/v1/nodes')
+    assert response.status_code == 403
+    cloud.hold('a-member')
+
+
+@pytest.mark.parametrize('path, no_token, a_reader', [
+    ('/', 200, 200), ('/v1', 200, 200), ('/v1/nodes', 401, 200),
+    ('/v1/nodes/of-b-1', 401, 404), ('/v1/reservationsandmore', 401, 404)])
+def test_ironics_own(cloud, path, no_token, a_reader):
+    assert cloud.request('no-token', 'GET', path).status_code == no_token
+    assert cloud.request('a-reader', 'GET', path).status_code == a_reader
+
+
+# Limits
+
+@pytest.fixture
+def limits(keystone, cloud):
+    """Registers limits, of all projects and of some."""
+    yield keystone.register
+    keystone.register({TOTAL: -1})
+
+
+def refused(cloud, **body):
+    """What a 403 says of the quota."""
+    response = cloud.request('a-member', 'POST', OURS, json={**ANY, **body})
+    answers.check(response, 403)
+    return tuple(response.json()['quota'].values())
+
+
+def test_limits_are_read_for_each_request(cloud, limits):
+    """With the role that the documentation names."""
+    limits({TOTAL: 1})
+    assert refused(cloud) == (TOTAL, 1, 1, 1)
+    limits({TOTAL: 1}, b={TOTAL: 9})
+    assert refused(cloud) == (TOTAL, 1, 1, 1)
+    limits({TOTAL: 1, GOLD: 9}, a={TOTAL: 2})
+    cloud.hold('a-member')
+    assert refused(cloud) == (TOTAL, 2, 2, 1)
+    limits({TOTAL: 9, GOLD: 2})
+    assert refused(cloud, resource_class='gold') == (GOLD, 2, 2, 1)
+    limits({TOTAL: -1})
+    cloud.hold('a-member')
+    limits({})
+    assert refused(cloud) == (TOTAL, 0, 3, 1)
+
+
+@pytest.fixture
+def silent():
+    """The URL of a Keystone that takes connections and never answers."""
+    with socket.create_server(('127.0.0.1', 0)) as server:
+        yield f'http://127.0.0.1:{server.getsockname()[1]}/v3'
+
+
+@pytest.mark.parametrize('wrong', [
+    'silent', *(pytest.param(wrong, marks=pytest.mark.long) for wrong in (
+        {'auth_url': 'http://127.0.0.1:1/v3'}, {'password': 'wrong'},
+        {'endpoint_region_name': 'elsewhere'},
+        # Who may not read the endpoints.
+        {'username': 'b-member', 'system_scope': '', 'project_name': 'b',
+         'project_domain_id': 'default'}))])
+def test_limits_cannot_be_read(request, cloud, start_uwsgi, wrong):
+    if wrong == 'silent':
+        wrong = {'auth_url': request.getfixturevalue('silent'), 'timeout': 1}
+    with start_uwsgi(cloud.ironic, processes=1,
+                     changes={'oslo_limit': wrong}) as lost:
+        for _ in range(2):
+            response = lost.http.post(
+                OURS, json=ANY, headers=cloud.callers['a-member'].headers)
+            answers.check(response, 503)
+            assert response.headers['Retry-After']
+        checked = upgrade_check(lost)
+        assert checked.returncode == 2
+        assert 'Check: Quota' in checked.stdout
+
+
+def upgrade_check(ironic):
+    return subprocess.run(
+        [services.program('ironic-reservations-status'), '--config-file',
+         ironic.conf_file, 'upgrade', 'check'],
+        capture_output=True, text=True, timeout=60)
+
+
+def test_upgrade_check(cloud):
+    assert 'Check: Quota' in (checked := upgrade_check(cloud.ironic).stdout)
+    lines = checked.splitlines()
+    at = next(number for number, line in enumerate(lines)
+              if 'Check: Quota' in line)
+    assert 'Result: Success' in lines[at + 1]
+
+
+@pytest.fixture
+def crowd(cloud, keystone, start_uwsgi):
+    """Calls something in threads, each a client of several processes."""
+    with cloud.ironic.fleet(*(
+            {'owner': keystone.projects['a'], 'resource_class': name,
+             'properties': {'memory_mb': 2048}}
+            for name in ['gold'] * 4 + ['silver'] * 6)), \
+            start_uwsgi(cloud.ironic) as alone, \
+            concurrent.futures.ThreadPoolExecutor(CLIENTS) as executor:
+        # No project has a row at first.
+        cloud.ironic.execute('DELETE FROM reservations_projects')
+        cloud.ironic.give_back('gold')
+        barrier = threading.Barrier(CLIENTS, timeout=120)
+        token = cloud.callers['a-member'].headers['X-Auth-Token']
+        yield lambda call, *args: [
+            executor.submit(call, caller(alone, token), barrier, *args)
+            for _ in range(CLIENTS)]
+
+
+def post_in_rounds(http, barrier, rounds):
+    """POST once in each round, all at once; the statuses."""
+    statuses = []
+    for _ in range(rounds):
+        barrier.wait()
+        response = http.post(OURS, json=ANY)
+        assert response.status_code in (201, 403), response.text
+        statuses.append(response.status_code)
+        barrier.wait()
+        if response.status_code == 201:
+            instance_uuid = response.json()['instance_uuid']
+            assert http.delete(f'{OURS}/{instance_uuid}').status_code == 204
+    return statuses
+
+
+def test_race_for_the_last_one(limits, crowd):
+    limits({TOTAL: 1})
+    for statuses in zip(*(job.result() for job in crowd(
+            post_in_rounds, ROUNDS)), strict=True):
+        assert sorted(statuses) == [201] + [403] * (CLIENTS - 1)
+
+
+def post_until_refused(http, barrier, bodies):
+    """POST as long as something is held; how often each status came."""
+    barrier.wait()
+    statuses = collections.Counter()
+    for path, body in bodies:
+        while True:
+            response = http.post(path, json=body)
+            statuses[response.status_code] += 1
+            if response.status_code != 201:
+                assert response.json().get('quota'), response.text
+                break
+    return statuses
+
+
+ONE = (OURS, ANY)
+GOLD_ONE = (OURS, {'resource_class': 'gold'})
+TWO = (f'{OURS}/groups', {'members': 2, 'request': ANY})
+
+
+@pytest.mark.parametrize('numbers, bodies, gold, silver', [
+    ({TOTAL: 7, GOLD: 3}, [TWO, ONE], 3, 4),
+    pytest.param({TOTAL: 7}, [TWO, ONE], None, None, marks=pytest.mark.long),
+    pytest.param({TOTAL: 99, GOLD: 3}, [GOLD_ONE], 3, 0,
+                 marks=pytest.mark.long),
+], ids=['classes', 'groups', 'class'])
+def test_race_ends_at_the_limit(ironic, limits, crowd, numbers, bodies, gold,
+                                silver):
+    limits(numbers)
+
+    def held():
+        return collections.Counter(resource_class for resource_class, in (
+            ironic.execute('SELECT resource_class FROM nodes '
+                           'WHERE instance_uuid IS NOT NULL')))
+    jobs = crowd(post_until_refused, bodies)
+    while not all(job.done() for job in jobs):
+        seen = held()
+        assert seen.total() <= numbers[TOTAL], seen
+        assert seen['gold'] <= numbers.get(GOLD, 99), seen
+        time.sleep(0.01)
+    statuses = sum((job.result() for job in jobs), collections.Counter())
+    assert set(statuses) == {201, 403}
+    seen = held()
+    if gold is not None:
+        assert (seen['gold'], seen['silver']) == (gold, silver)
+    else:
+        assert seen.total() == numbers[TOTAL]
+    assert len(ironic.rows()) == seen.total()
+
+
+# The command
+
+@pytest.fixture
+def openstack(auth, cloud):
+    """Runs openstack baremetal reservation with a password."""
+    def run(*args, username, **env):
+        return command.run(
+            cloud.ironic.url, 'baremetal', 'reservation', *args,
+            **{f'OS_{name.upper()}': value for name, value in auth.items()},
+            **{'OS_AUTH_TYPE': 'password', 'OS_ENDPOINT': '',
+               'OS_USERNAME': username, **env})
+    return run
+
+
+def test_openstack_command_with_a_password(cloud, openstack):
+    listed = openstack('list', '-f', 'json', username='a-reader',
+                       OS_PROJECT_ID=cloud.projects['a'])
+    assert [each['Instance UUID'] for each in json.loads(listed.stdout)] == [
+        cloud.names['a']]
+
+
+@pytest.mark.parametrize('user, project, told', [
+    # Who is logged in for a project, and has a role on the system, too.
+    ('admin', 'admin', 'Nova or Placement cannot be read: '),
+    ('a-admin', 'a', 'Ironic does not show this user all reservations'),
+])
+def test_audit_sees_all_of_ironic(openstack, user, project, told):
+    done = openstack('audit', username=user, OS_PROJECT_NAME=project,
+                     OS_PROJECT_DOMAIN_ID='default')
+    assert (done.returncode, done.stdout) == (1, '')
+    assert done.stderr.startswith(told)
+
+
+@pytest.fixture(scope='module')
+def names(keystone):
+    """Ids of a project and a user of the same name in two domains."""
+    ids = {}
+    for name in 'east', 'west':
+        domain = ids[name] = keystone.identity.create_domain(name=name).id
+        ids[f'demo-{name}'] = keystone.identity.create_project(
+            name='demo', domain_id=domain).id
+        ids[f'ann-{name}'] = keystone.identity.create_user(
+            name='ann', domain_id=domain, password='secret').id
+    return ids
+
+
+@pytest.mark.parametrize('args, field, wanted', [
+    (f'{verb} --ram 1 {args}', field, wanted)
+    for verb in ('create', 'group create --members 1')
+    for args, field, wanted in (
+        ('--project demo --project-domain west', 'project_id', 'demo-west'),
+        ('--project %(demo-west)s', 'project_id', 'demo-west'),
+        ('--user ann --user-domain %(east)s', 'user_id', 'ann-east'))])
+def test_names_are_looked_up(cloud, openstack, names, args, field, wanted):
+    done = openstack(*shlex.split(args % names), '-f', 'json',
+                     username='admin', OS_SYSTEM_SCOPE='all')
+    assert (done.returncode, done.stderr) == (0, '')
+    shown = json.loads(done.stdout)
+    for held in shown.get('reservations', [shown]):
+        assert held[field] == names[wanted]
+
+
+def test_list_of_a_project_by_name(cloud, openstack, names):
+    held = cloud.hold('system-admin', project_id=names['demo-west'])
+    for project in ('demo', '--project-domain', 'west'), (
+            names['demo-west'],):
+        listed = openstack('list', '-f', 'json', '--project', *project,
+                           username='admin', OS_SYSTEM_SCOPE='all')
+        assert [each['Instance UUID'] for each in json.loads(
+            listed.stdout)] == [held['instance_uuid']]
+
+
+@pytest.mark.parametrize(('args', 'told'), [
+    ('list --project demo', 'Cannot look up project "demo": More than one '),
+    ('list --project nobody', 'Cannot look up project "nobody": No '),
+    ('list --project demo --project-domain none',
+     'Cannot look up domain "none": No '),
+    ('create --ram 1 --user none', 'Cannot look up user "none": No ')])
+def test_what_cannot_be_looked_up(openstack, names, args, told):
+    done = openstack(*args.split(), username='admin', OS_SYSTEM_SCOPE='all')
+    assert (done.returncode, done.stdout) == (1, '')
+    assert done.stderr.startswith(told)
+    assert done.stderr.count('\n') == 1
+
+
+def test_who_may_not_look_up_gives_the_id(cloud, openstack):
+    listed = openstack(
+        'list', '--project', cloud.projects['a'], '-f', 'value', '-c', 'Node',
+        username='a-reader', OS_PROJECT_ID=cloud.projects['a'])
+    assert (listed.stderr, listed.stdout) == ('', 'of-a-1\n')

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What operators generate: samples of ironic.conf and of the policy file."""
+
+from oslo_config import generator as config_generator
+from oslo_policy import generator as policy_generator
+import pytest
+
+
+@pytest.mark.parametrize('generate, wanted', [
+    (config_generator.main, ['[reservations]', '#default_lease = 0']),
+    (policy_generator.generate_sample,
+     [f'#"baremetal:reservation:{rule}": ' for rule in (
+         'create', 'create_restricted', 'get', 'list', 'list_all', 'delete',
+         'capacity')])])
+def test_sample(generate, wanted, capsys):
+    generate(['--namespace', 'ironic_reservations'])
+    sample = capsys.readouterr().out
+    for each in wanted:
+        assert each in sample
