@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ironic comes up with the plugin, which answers its own path alone."""
 
-import json
-
 import pytest
 
+from tests.common import command
 from tools import services
 
 OURS = '/v1/reservations'
+BOTH = pytest.mark.parametrize('ironic', ['sqlite', 'mariadb'], indirect=True)
 
 
+@BOTH
 def test_reservations_are_listed(ironic, resource_class):
     response = ironic.http.get(OURS,
                                params={'resource_class': resource_class})
@@ -33,6 +34,7 @@ def answer(ironic, path):
             response.text.replace(ironic.url, 'http://ironic'))
 
 
+@BOTH
 def test_nodes_become_available(ironic, resource_class):
     with ironic.fleet({'resource_class': resource_class,
                        'owner': 'project', 'traits': ['CUSTOM_X']}) as nodes:
@@ -51,15 +53,12 @@ def test_clients_keep_no_connection(ironic):
         assert client.get('/v1/nodes').headers['Connection'] == 'close'
 
 
-def test_openstack_command_reaches_ironic(ironic, openstack):
-    result = openstack('baremetal', 'node', 'list', '-f', 'json', check=True)
-    assert isinstance(json.loads(result.stdout), list)
-
-
-def test_application_alone_answers(ironic, start_uwsgi):
-    with start_uwsgi(ironic) as alone:
-        assert alone.http.get(OURS).status_code == 200
-        assert alone.http.get('/v1/nodes').status_code == 404
+def test_openstack_command_without_the_plugin(stock_ironic):
+    done = command.run(stock_ironic.url, 'baremetal', 'reservation', 'list')
+    assert (done.returncode, done.stdout) == (1, '')
+    assert done.stderr == (
+        f'There are no reservations at {stock_ironic.url}: Ironic there runs '
+        'without the API plugin of ironic-reservations.\n')
 
 
 @pytest.mark.long

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The openstack command where something is not as it should be."""
+
+import http.server
+import logging
+import re
+import threading
+import uuid
+
+import pytest
+import webob
+import webob.dec
+from wsgi_intercept import interceptor
+
+from ironic_reservations.api import access
+from tests.common import command
+
+CLASS = 'baremetal.cli'
+UNKNOWN = '99999999-2222-4333-8444-555555555555'
+# The request ids in errors.
+REQUEST_ID = re.compile(r' \(Request-ID: req-[0-9a-f-]+\)')
+
+
+def run(url, *args, **env):
+    return command.run(url, 'baremetal', 'reservation', *args, **env)
+
+
+def refused(result):
+    """What a command that failed has said."""
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert not result.stdout
+    assert 'Traceback' not in result.stderr
+    return REQUEST_ID.sub('', result.stderr)
+
+
+@pytest.fixture
+def after_a_refusal():
+    """Does something as soon as a request is refused because of locks."""
+    class Handler(logging.Handler):
+        def emit(self, record):
+            if ' 422 ' in f' {record.getMessage()} ':
+                self.act()
+
+    logger, handler = logging.getLogger(access.__name__), Handler()
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+
+    def after(act):
+        handler.act = act
+    yield after
+    logger.setLevel(level)
+    logger.removeHandler(handler)
+
+
+@pytest.mark.parametrize('ironic', ['sqlite'], indirect=True)
+def test_locked_nodes_are_waited_for(ironic, after_a_refusal):
+    with ironic.fleet({'resource_class': CLASS}) as [node]:
+        ironic.set_node(node.id, reservation='conductor')
+        refusals = []
+
+        def unlock():
+            refusals.append(ironic.carried(node.id))
+            ironic.set_node(node.id, reservation=None)
+        after_a_refusal(unlock)
+        done = run(ironic.url, 'create', '--resource-class', CLASS)
+        assert (done.returncode, done.stderr) == (0, '')
+        assert refusals == [None]
+        assert ironic.carried(node.id)
+
+
+@pytest.mark.parametrize('ironic', ['sqlite'], indirect=True)
+def test_database_that_is_not_ready(ironic):
+    ironic.execute('ALTER TABLE reservations RENAME TO gone')
+    try:
+        told = refused(run(ironic.url, 'list'))
+    finally:
+        ironic.execute('ALTER TABLE gone RENAME TO reservations')
+    # Above it is what the application has logged, in the same process.
+    *_, told = told.splitlines()
+    assert told.startswith('The reservations service is not ready')
+    assert told.endswith('(HTTP 503)')
+
+
+class Broken(http.server.BaseHTTPRequestHandler):
+    """An Ironic that hangs up on whoever posts something."""
+
+    def do_GET(self):
+        self.send_response(200)
+        for name in 'Minimum', 'Maximum':
+            self.send_header(f'X-OpenStack-Ironic-API-{name}-Version', '1.80')
+        self.end_headers()
+
+    def do_POST(self):
+        self.close_connection = True
+
+    def log_message(self, *args):
+        pass
+
+
+def test_lost_connection_names_what_may_be_held():
+    instance = str(uuid.uuid4())
+    with http.server.HTTPServer(('127.0.0.1', 0), Broken) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        told = refused(run(
+            f'http://127.0.0.1:{server.server_port}', 'create', '--ram', '1',
+            '--instance-uuid', instance))
+        server.shutdown()
+    named, lost = told.splitlines()
+    assert f'what instance {instance} holds' in named
+    assert 'Connection aborted' in lost
+
+
+@webob.dec.wsgify
+def stock_ironic(request):
+    """Answers what Ironic does, which does not know the path."""
+    if request.path == '/':
+        return webob.Response(json_body={'versions': [{
+            'id': 'v1', 'status': 'CURRENT', 'min_version': '1.1',
+            'version': '1.80', 'links': [
+                {'rel': 'self', 'href': f'{request.host_url}/v1/'}]}]})
+    return webob.Response(
+        status=404, content_type='application/json',
+        json_body={'error_message': '{"faultstring": "Not Found", '
+                   '"faultcode": "Client", "debuginfo": null}'},
+        headerlist=[(f'X-OpenStack-Ironic-API-{name}Version', '1.80')
+                    for name in ('', 'Minimum-', 'Maximum-')])
+
+
+@pytest.mark.parametrize('args', [
+    'create --ram 1', f'show {UNKNOWN}', 'show node-1',
+    f'set {UNKNOWN} --no-expiry', f'delete {UNKNOWN} node-1', 'capacity',
+    'capacity list', 'host list', 'group create --ram 1 --members 2',
+    'group list', f'group show {UNKNOWN}', f'group delete {UNKNOWN} {UNKNOWN}',
+    'audit', 'move --from a --to b', 'create --ram 1 --dry-run'])
+def test_ironic_without_the_plugin(args):
+    with interceptor.RequestsInterceptor(
+            lambda: stock_ironic, f'{uuid.uuid4()}.test', 80) as url:
+        assert refused(run(url, *args.split())) == (
+            f'There are no reservations at {url}: Ironic there runs without '
+            'the API plugin of ironic-reservations.\n')
