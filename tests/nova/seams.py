@@ -5,9 +5,10 @@ It is read from source text, so that one process can compare several releases:
 what we inherit, override and call of Nova's, and what of Nova's calls us.
 ``DIFFERS`` says which of it is not the same in an older release as in the
 newest one, and which tests look at it there. As a program this prints those
-tests of one release, a regular expression for stestr::
+tests of one release, a regular expression for stestr, or the older releases::
 
     python tests/nova/seams.py 33
+    python tests/nova/seams.py
 """
 
 import ast
@@ -20,7 +21,8 @@ import sysconfig
 TREE = pathlib.Path(__file__).parents[2]
 OURS = TREE / 'nova_driver'
 
-#: The newest release, which is installed, and those that the Makefile unpacks.
+#: The newest release, which is installed, and those that tools/suite.sh
+#: unpacks.
 NEWEST, *OLDER = '34.0.0', '33.0.2', '32.2.0'
 
 PARENT = 'nova.virt.ironic.driver.IronicDriver'
@@ -452,5 +454,8 @@ def tests(release):
 
 
 if __name__ == '__main__':
-    print('|'.join(each.replace('.', r'\.') + r'(\[|$)'
-                   for each in tests(int(sys.argv[1]))))
+    if sys.argv[1:]:
+        print('|'.join(each.replace('.', r'\.') + r'(\[|$)'
+                       for each in tests(int(sys.argv[1]))))
+    else:
+        print(*OLDER, sep='\n')

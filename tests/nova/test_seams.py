@@ -24,7 +24,7 @@ class TestSeams(testtools.TestCase):
         for release in seams.OLDER:
             self.assertTrue(
                 seams.root(release).exists(),
-                f'Nova {release} is not unpacked: make {seams.root(release)}')
+                f'Nova {release} is not unpacked: tools/suite.sh does it')
 
     def test_they_are_found(self):
         """Else what follows compares nothing."""
