@@ -10,8 +10,6 @@ from tests.common import personas
 OURS = personas.OURS
 GROUPS = f'{OURS}/groups'
 
-pytestmark = pytest.mark.parametrize('ironic', ['sqlite'], indirect=True)
-
 
 @pytest.fixture
 def group(cloud):

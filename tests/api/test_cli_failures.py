@@ -53,7 +53,6 @@ def after_a_refusal():
     logger.removeHandler(handler)
 
 
-@pytest.mark.parametrize('ironic', ['sqlite'], indirect=True)
 def test_locked_nodes_are_waited_for(ironic, after_a_refusal):
     with ironic.fleet({'resource_class': CLASS}) as [node]:
         ironic.set_node(node.id, reservation='conductor')
@@ -69,7 +68,6 @@ def test_locked_nodes_are_waited_for(ironic, after_a_refusal):
         assert ironic.carried(node.id)
 
 
-@pytest.mark.parametrize('ironic', ['sqlite'], indirect=True)
 def test_database_that_is_not_ready(ironic):
     ironic.execute('ALTER TABLE reservations RENAME TO gone')
     try:

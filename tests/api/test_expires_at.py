@@ -13,8 +13,6 @@ from tests.common import states
 OURS = service.OURS
 POOL = [{'properties': {'memory_mb': 1024}}] * 4
 
-pytestmark = pytest.mark.parametrize('ironic', ['sqlite'], indirect=True)
-
 
 @pytest.fixture
 def held(ironic, pool, node_class):

@@ -15,8 +15,6 @@ OURS = personas.OURS
 GROUPS = f'{OURS}/groups'
 LEASED = 'leased-to-a-1'
 
-pytestmark = pytest.mark.parametrize('ironic', ['sqlite'], indirect=True)
-
 #: What may be done to the lease of a reservation.
 CHANGES = {
     'add': {'op': 'add', 'path': '/expires_in', 'value': 3600},

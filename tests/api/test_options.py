@@ -322,7 +322,6 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize('ironic', ['sqlite'], indirect=True)
 @pytest.mark.parametrize(('args', 'expected'), TABLE,
                          ids=[args for args, _ in TABLE])
 def test_option(ironic, world, args, expected):

@@ -22,8 +22,6 @@ GROUPS = f'{OURS}/groups'
 TOTAL = 'baremetal_reservations'
 GOLD = f'{TOTAL}:CUSTOM_GOLD'
 
-pytestmark = pytest.mark.parametrize('ironic', ['sqlite'], indirect=True)
-
 
 @pytest.fixture(scope='module')
 def keystone():

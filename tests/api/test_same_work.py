@@ -17,8 +17,6 @@ from tests.common import personas
 OURS = personas.OURS
 RENEW = [{'op': 'replace', 'path': '/expires_in', 'value': 60}]
 
-pytestmark = pytest.mark.parametrize('ironic', ['sqlite'], indirect=True)
-
 INSTANCE = {
     'show': ('GET', '/{}', None, 404),
     'renew': ('PATCH', '/{}', RENEW, 404),

@@ -27,10 +27,14 @@ def choose(metafunc, fixture, scope):
     run on both: ``@pytest.mark.on('sqlite', 'mariadb')``. What happens between
     two statements of a transaction is MariaDB's: SQLite has one writer.
 
-    :param fixture: the fixture that takes the name of a database.
+    :param fixture: the fixture that takes the name of a database. A test that
+        parametrizes it by itself is left alone.
     """
-    if fixture in metafunc.fixturenames:
-        mark = metafunc.definition.get_closest_marker('on')
+    definition = metafunc.definition
+    if fixture in metafunc.fixturenames and not any(
+            mark.args[0] == fixture
+            for mark in definition.iter_markers('parametrize')):
+        mark = definition.get_closest_marker('on')
         metafunc.parametrize(fixture, mark.args if mark else ['sqlite'],
                              indirect=True, scope=scope)
 
