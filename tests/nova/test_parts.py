@@ -173,3 +173,40 @@ class TestLease(testtools.TestCase):
 
     def test_not_known(self):
         self.assertFalse(self.renew(client.Unavailable('it is away')))
+
+
+class Machine:
+    """Ironic's node as the SDK has it, and what is written of it."""
+
+    def __init__(self):
+        self.written = []
+
+    def volume_targets(self, **query):
+        return []
+
+    def list_node_vifs(self, node):
+        return ['vif']
+
+    def detach_vif_from_node(self, node, vif, **kwargs):
+        self.written.append(vif)
+
+    def get_node(self, node, fields):
+        return types.SimpleNamespace(id=node, instance_id=INSTANCE,
+                                     instance_info={'image_source': 'x'})
+
+    def update_node(self, node, *patch, **fields):
+        self.written.append(fields or patch)
+
+
+class TestTearDown(test.NoDBTestCase):
+
+    def test_node_stays_held(self):
+        """Only the end of its reservation takes the instance off it."""
+        machine = Machine()
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.virt.ironic.driver.IronicDriver.ironic_connection',
+            machine))
+        driver.ReservationsDriver(None)._cleanup_deploy(
+            machine.get_node('first', ()), driver.OnNode(
+                objects.Instance(uuid=INSTANCE), 'first'))
+        self.assertEqual(['vif', {'instance_info': {}}], machine.written)
