@@ -1,26 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The application alone beside an Ironic; without a table or a database."""
 
-import configparser
+import contextlib
 import pathlib
-import subprocess
 import uuid
 
 import pytest
 
-from ironic_reservations.db import models
 from tests.common import answers
 from tests.common import service
 from tools import services
 
 OURS = service.OURS
 POOL = [{}] * 3
-
-
-@pytest.fixture(scope='module')
-def alone(ironic, start_uwsgi):
-    with start_uwsgi(ironic) as alone:
-        yield alone
 
 
 def test_application_alone(ironic, alone, pool, node_class):
@@ -46,7 +38,7 @@ def test_application_alone(ironic, alone, pool, node_class):
     alone.show(body['instance_uuid'], 404)
 
 
-@pytest.mark.parametrize('path', ['/', '/v1', '/v1/nodes', '/v2/reservations',
+@pytest.mark.parametrize('path', ['/', '/v1/nodes',
                                   '/v1/reservationsandmore'])
 def test_application_alone_has_nothing_else(alone, path):
     response = alone.http.get(path)
@@ -55,19 +47,13 @@ def test_application_alone_has_nothing_else(alone, path):
     assert answers.fault(response) == 'Not Found'
 
 
-def test_application_alone_logs_to_a_file_of_its_name(ironic_sqlite,
+def test_application_alone_logs_to_a_file_of_its_name(ironic, start_uwsgi,
                                                       tmp_path):
     """Below uWSGI oslo.log would take the name of a part of Python."""
-    conf = configparser.RawConfigParser()
-    conf.read(ironic_sqlite.conf_file)
-    conf['DEFAULT']['log_dir'] = str(tmp_path / 'log')
-    (tmp_path / 'log').mkdir()
-    with services.uwsgi(
-            'ironic_reservations.wsgi:application',
-            services.write_conf(tmp_path / 'ironic.conf', conf),
-            services.free_port(), processes=1) as running:
-        answers.check(service.Ironic(running).http.get(OURS), 200)
-    log, = (tmp_path / 'log').iterdir()
+    with start_uwsgi(ironic, processes=1, changes={
+            'DEFAULT': {'log_dir': tmp_path}}) as running:
+        answers.check(running.http.get(OURS), 200)
+    log, = tmp_path.iterdir()
     assert log.name == 'ironic-reservations.log'
     assert 'GET /v1/reservations - 200' in log.read_text()
 
@@ -97,24 +83,6 @@ def test_application_alone_tells_the_versions(alone, ironic):
 # Without the table, without the database
 
 
-def drop_table(ironic):
-    for table in (*models.Base.metadata.tables, models.VERSION_TABLE):
-        ironic.execute(f'DROP TABLE {table}')
-
-
-def dbsync(ironic):
-    subprocess.run([services.program('ironic-reservations-dbsync'),
-                    '--config-file', ironic.conf_file, 'upgrade'],
-                   check=True, capture_output=True)
-
-
-@pytest.fixture
-def without_table(ironic):
-    drop_table(ironic)
-    yield
-    dbsync(ironic)
-
-
 def assert_unavailable(ironic):
     for method, path in (('GET', OURS), ('POST', OURS),
                          ('GET', f'{OURS}/{str(uuid.uuid4())}'),
@@ -128,8 +96,24 @@ def assert_unavailable(ironic):
     answers.check(ironic.http.post(OURS, json={'foo': 1}), 400)
 
 
-def test_table_lost_on_the_way(ironic, pool, without_table):
-    assert_unavailable(ironic)
+@contextlib.contextmanager
+def without_table(ironic):
+    ironic.execute('ALTER TABLE reservations RENAME TO gone')
+    try:
+        yield
+    finally:
+        ironic.execute('ALTER TABLE gone RENAME TO reservations')
+
+
+@pytest.mark.parametrize('ironic', ['sqlite', 'mariadb'], indirect=True)
+def test_table_lost_on_the_way(ironic, pool):
+    with without_table(ironic):
+        assert_unavailable(ironic)
+        ironics_own(ironic, pool)
+    answers.check(ironic.http.get(OURS), 200)
+
+
+def ironics_own(ironic, pool):
     nodes = ironic.http.get('/v1/nodes')
     assert nodes.status_code == 200
     assert {node.id for node in pool} <= {
@@ -138,19 +122,17 @@ def test_table_lost_on_the_way(ironic, pool, without_table):
         f'/v1/nodes/{pool[0].id}',
         json=[{'op': 'add', 'path': '/extra/a', 'value': 'b'}])
     assert response.status_code == 200
-    dbsync(ironic)
-    answers.check(ironic.http.get(OURS), 200)
 
 
-def test_table_that_was_never_there(start_uwsgi, ironic, pool, node_class,
-                                    without_table):
-    # Processes that have not seen the database before.
-    with start_uwsgi(ironic, processes=2) as alone:
-        assert_unavailable(alone)
-        assert 'run "ironic-reservations-dbsync upgrade"' in pathlib.Path(
-            alone.log).read_text()
-        dbsync(ironic)
-        for _ in range(8):
+def test_table_that_was_never_there(start_uwsgi, ironic, pool, node_class):
+    with contextlib.ExitStack() as stack:
+        with without_table(ironic):
+            # Processes that have not seen the database before.
+            alone = stack.enter_context(start_uwsgi(ironic, processes=2))
+            assert_unavailable(alone)
+            assert 'run "ironic-reservations-dbsync upgrade"' in (
+                pathlib.Path(alone.log).read_text())
+        for _ in range(4):
             held = alone.create(resource_class=node_class)
             alone.delete(held['instance_uuid'])
 

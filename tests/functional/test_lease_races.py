@@ -22,7 +22,7 @@ INSTANCE_INFO = [{'op': 'add', 'path': '/instance_info/image_source',
                   'value': 'http://127.0.0.1/image'}]
 
 NO_INSTANCE_INFO = [{'op': 'remove', 'path': '/instance_info'}]
-#: How long everybody goes at the nodes, per database.
+#: How long everybody goes at the nodes.
 SECONDS = 10
 
 
@@ -235,13 +235,8 @@ class Race:
         raise AssertionError(f'the node does not come to rest: {node}')
 
 
-@pytest.fixture(scope='module')
-def alone(ironic, start_uwsgi):
-    with start_uwsgi(ironic, processes=3) as alone:
-        yield alone
-
-
 @pytest.mark.long
+@pytest.mark.parametrize('ironic', ['mariadb'], indirect=True)
 def test_races(ironic, alone, resource_class):
     with ironic.fleet(*[{'resource_class': resource_class}] * 6) as nodes:
         race = Race(ironic, alone, resource_class)

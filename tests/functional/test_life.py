@@ -10,7 +10,6 @@ import tenacity
 
 from tests.common import answers
 from tests.common import service
-from tools import services
 
 OURS = service.OURS
 NODE = {'properties': {'memory_mb': 1024, 'cpus': 8, 'local_gb': 100,
@@ -154,50 +153,8 @@ def test_active_in_maintenance(ironic, resource_class):
         assert node_of(ironic, held)['instance_uuid'] is None
 
 
-@pytest.fixture(scope='module')
-def slow_ironic(start_ironic):
-    with start_ironic(config={
-            'fake': {'deploy_delay': '3'},
-            'cors': {'allowed_origin': 'http://dashboard.example'},
-            'oslo_middleware': {'enable_proxy_headers_parsing': 'true'},
-    }) as ironic:
-        yield ironic
-
-
-def test_life_of_a_deployed_node(slow_ironic, resource_class):
-    ironic = slow_ironic
-    body = {'resource_class': resource_class, 'host': 'compute-1',
-            'instance_uuid': str(uuid.uuid4())}
-    with ironic.fleet({**NODE, 'resource_class': resource_class}):
-        held = ironic.create(**body)
-        set_provision_state(ironic, held, 'active')
-        deploying = wait_for_state(ironic, held, 'deploying')
-        assert deploying['provision_state'] == 'deploying'
-        ironic.delete(held['instance_uuid'], 409)
-        assert ironic.create(200, **body)['node_uuid'] == held['node_uuid']
-        ironic.create(409, **{**body, 'host': 'compute-2'})
-        wait_for_state(ironic, held, 'active')
-        wait(lambda: node_of(ironic, held),
-             lambda node: node['reservation'] is None)
-        ironic.delete(held['instance_uuid'], 409)
-        ironic.create(200, **body)
-        set_provision_state(ironic, held, 'deleted')
-        wait_for_state(ironic, held, 'releasing')
-        ironic.delete(held['instance_uuid'], 409)
-        ironic.create(409, **body)
-        wait(lambda: ironic.http.get(f'{OURS}/{held["instance_uuid"]}'),
-             lambda response: response.status_code == 404)
-        ironic.delete(held['instance_uuid'], 404)
-        wait(lambda: node_of(ironic, held),
-             lambda node: (node['provision_state'] == 'available'
-                           and node['reservation'] is None))
-        assert node_of(ironic, held)['instance_uuid'] is None
-        again = ironic.create(**body)
-        assert again['node_uuid'] == held['node_uuid']
-
-
-def test_preflight_of_a_dashboard(slow_ironic):
-    response = slow_ironic.http.options(OURS, headers={
+def test_preflight_of_a_dashboard(ironic):
+    response = ironic.http.options(OURS, headers={
         'Origin': 'http://dashboard.example',
         'Access-Control-Request-Method': 'POST'})
     assert response.status_code == 200
@@ -205,9 +162,9 @@ def test_preflight_of_a_dashboard(slow_ironic):
             == 'http://dashboard.example')
 
 
-def test_urls_behind_a_proxy(slow_ironic, resource_class):
-    with slow_ironic.fleet({'resource_class': resource_class}):
-        response = slow_ironic.http.post(
+def test_urls_behind_a_proxy(ironic, resource_class):
+    with ironic.fleet({'resource_class': resource_class}):
+        response = ironic.http.post(
             OURS, json={'resource_class': resource_class}, headers={
                 'X-Forwarded-Proto': 'https',
                 'X-Forwarded-Host': 'baremetal.example',
@@ -218,39 +175,27 @@ def test_urls_behind_a_proxy(slow_ironic, resource_class):
             + response.json()['instance_uuid'])
 
 
-@pytest.fixture(scope='module')
-def basic_ironic(start_ironic, tmp_path_factory):
-    users = tmp_path_factory.mktemp('auth') / 'htpasswd'
+@pytest.mark.long
+def test_http_basic(start_ironic, resource_class, tmp_path):
+    users = tmp_path / 'htpasswd'
     users.write_text('admin:' + bcrypt.hashpw(
         b'secret', bcrypt.gensalt(4)).decode() + '\n')
     with start_ironic(config={'DEFAULT': {
             'auth_strategy': 'http_basic',
             'http_basic_auth_user_file': users}}) as ironic:
-        yield ironic
-
-
-@pytest.mark.parametrize('auth', [None, ('admin', 'wrong')])
-def test_http_basic_refuses_strangers(basic_ironic, auth):
-    response = basic_ironic.http.post(OURS, auth=auth, data=b'[' * 60000)
-    answers.check(response, 401)
-
-
-def test_http_basic_lets_its_users_in(basic_ironic, resource_class):
-    http = service.Http(basic_ironic.url)
-    http.auth = ('admin', 'secret')
-    baremetal = openstack.connect(
-        load_envvars=False, load_yaml_config=False, auth_type='http_basic',
-        endpoint=basic_ironic.url, username='admin',
-        password='secret').baremetal
-    nodes = services.enrol(baremetal, [{'resource_class': resource_class}])
-    response = http.post(OURS, json={
-        'resource_class': resource_class, 'host': 'h', 'project_id': 'p'})
-    answers.check(response, 201)
-    assert response.json()['project_id'] == 'p'
-    answers.check(http.get(OURS, params={'foo': '1'}), 400)
-    answers.check(http.post(
-        OURS, json={'resource_class': resource_class}), 422)
-    answers.check(http.post(OURS, data='{'), 415)
-    answers.check(http.delete(
-        f'{OURS}/{response.json()["instance_uuid"]}'), 204)
-    services.remove(baremetal, nodes)
+        for auth in None, ('admin', 'wrong'):
+            answers.check(ironic.http.post(
+                OURS, auth=auth, data=b'[' * 60000), 401)
+        ironic.http.auth = ('admin', 'secret')
+        ironic.baremetal = openstack.connect(
+            load_envvars=False, load_yaml_config=False,
+            auth_type='http_basic', endpoint=ironic.url, username='admin',
+            password='secret').baremetal
+        with ironic.fleet({'resource_class': resource_class}):
+            held = ironic.create(resource_class=resource_class, host='h',
+                                 project_id='p')
+            assert held['project_id'] == 'p'
+            answers.check(ironic.http.get(OURS, params={'foo': '1'}), 400)
+            ironic.create(422, resource_class=resource_class)
+            answers.check(ironic.http.post(OURS, data='{'), 415)
+            ironic.delete(held['instance_uuid'])

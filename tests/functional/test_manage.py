@@ -2,7 +2,8 @@
 """ironic-reservations-manage, beside a real Ironic.
 
 Each command is a process of its own, which takes two seconds to start: a test
-does to several nodes at once what they must bear.
+does to several nodes at once what they must bear. What a sweep gives back on
+which database is in tests/db/test_leases.py.
 """
 
 import subprocess
@@ -56,8 +57,6 @@ def swept(done):
 
 
 def test_nothing_to_do(manage):
-    assert swept(manage('sweep')) == (
-        '0 nodes given back, 0 finished reservations purged')
     done = manage('audit')
     assert (done.returncode, done.stdout) == (
         0, '0 reservations past their lease\n')
@@ -111,27 +110,20 @@ def test_audit(ironic, pool, node_class, manage):
     assert all(is_held(ironic, each) for each in held)
 
 
-@pytest.mark.parametrize('args', [[], ['nothing'], ['sweep', 'more'],
-                                  ['sweep', '--nothing']], ids=str)
-def test_wrong_usage(ironic_sqlite, args):
-    done = run(ironic_sqlite.conf_file, *args)
+@pytest.mark.parametrize('args', [[], ['sweep', 'more']], ids=str)
+def test_wrong_usage(ironic, args):
+    done = run(ironic.conf_file, *args)
     assert done.returncode == 2
     assert 'usage:' in done.stderr and 'Traceback' not in done.stderr
+    assert 'sweep' in done.stderr
 
 
-def test_help(ironic_sqlite):
-    done = run(ironic_sqlite.conf_file, '--help')
-    assert done.returncode == 0
-    assert 'sweep' in done.stdout and 'audit' in done.stdout
-
-
-@pytest.mark.parametrize('command', ['sweep', 'audit'])
 @pytest.mark.parametrize('connection', ['sqlite:///{}/empty.sqlite',
                                         'sqlite:///{}/no/such.sqlite'])
-def test_no_such_database(tmp_path, command, connection):
+def test_no_such_database(tmp_path, connection):
     """An error that says what is wrong, instead of a traceback."""
     conf_file = services.write_conf(tmp_path / 'ironic.conf', {
         'database': {'connection': connection.format(tmp_path)}})
-    done = run(conf_file, command)
+    done = run(conf_file, 'sweep')
     assert done.returncode > 0
     assert 'Traceback' not in done.stderr + done.stdout

@@ -14,7 +14,6 @@ import re
 import signal
 import socket
 import subprocess
-import time
 from unittest import mock
 import uuid
 
@@ -389,10 +388,8 @@ def test_no_database_and_nothing_counted(tmp_path, monkeypatch):
                 'ironic_reservations_scrape_seconds'}
             assert samples['ironic_reservations_up',] == 0
         assert 'The fleet cannot be counted' in exporter.log.read_text()
-        began = time.monotonic()
         exporter.process.send_signal(signal.SIGTERM)
         assert exporter.process.wait(10) == 0
-        assert time.monotonic() - began < 5
 
 
 def test_listens_on_loopback_alone(tmp_path):

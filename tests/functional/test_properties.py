@@ -6,6 +6,11 @@ import pytest
 from tests.common import answers
 
 OURS = '/v1/reservations'
+
+# What reads them is the database.
+pytestmark = pytest.mark.parametrize(
+    'ironic', ['sqlite', 'mariadb'], indirect=True)
+
 POOL = [{'properties': {'memory_mb': 131072}},
         {'properties': {'memory_mb': 131072}}, {'traits': ['CUSTOM_A']}, {}]
 

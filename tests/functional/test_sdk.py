@@ -120,12 +120,11 @@ def test_capacity(reservations, pool, node_class):
     assert sum(each.total for each in profiles) == 3
 
 
-def test_version(reservations, ironic, start_ironic):
+def test_version(reservations, stock_ironic):
     assert reservations.endpoint_version() == version.OWN_VERSION
-    with start_ironic(plugin=False) as without:
-        conn = connect(without.url)
-        conn.add_service(sdk.SERVICE)
-        assert conn.baremetal_reservations.endpoint_version() is None
+    conn = connect(stock_ironic.url)
+    conn.add_service(sdk.SERVICE)
+    assert conn.baremetal_reservations.endpoint_version() is None
 
 
 def test_vendor_hook(ironic, pool, node_class):

@@ -148,6 +148,7 @@ def test_deployed_node_outlives_its_lease(ironic, resource_class, request_):
         # Not the audit's business either: it is at work.
         assert ident not in manage(ironic, 'audit').stdout
         assert ironic.create(200, **request_)['node_uuid'] == node.id
+        ironic.create(409, **{**request_, 'host': 'compute-2'})
         target('deleted')
         ironic.settle([node], provision_state='available')
         ironic.show(ident, 404)
