@@ -358,11 +358,11 @@ def test_race_ends_at_the_limit(ironic, limits, crowd, numbers, bodies, gold,
 def openstack(auth, cloud):
     """Runs openstack baremetal reservation with a password."""
     def run(*args, username, **env):
+        login = {f'OS_{name.upper()}': value
+                 for name, value in {**auth, 'username': username}.items()}
         return command.run(
-            cloud.ironic.url, 'baremetal', 'reservation', *args,
-            **{f'OS_{name.upper()}': value for name, value in auth.items()},
-            **{'OS_AUTH_TYPE': 'password', 'OS_ENDPOINT': '',
-               'OS_USERNAME': username, **env})
+            cloud.ironic.url, 'baremetal', 'reservation', *args, **login,
+            **env, OS_AUTH_TYPE='password', OS_ENDPOINT='')
     return run
 
 
