@@ -572,6 +572,7 @@ def _reservation(row):
     return Reservation(**row._mapping)
 
 
+@engine.retry
 def _reservations(query):
     return list(map(_reservation, engine.rows(query)))
 
@@ -598,6 +599,7 @@ def _in_use(instance_uuid):
         f'or in a state that does not allow this one.')
 
 
+@engine.retry
 def _give_back(held):
     """Free the node of a lapsed reservation; False when it lapsed no more.
 
@@ -627,9 +629,7 @@ def give_back_lapsed(limit=None, check=engine.check_deadline):
     if any(each.state == 'active' for each in expired):
         # What is deployed needs its lease no more. Without this, whoever
         # looks for lapsed leases would read every instance that there is.
-        with engine.transaction() as connection:
-            connection.execute(
-                queries.end_leases(PROVISION_STATES['active']))
+        _end_leases_of_active()
     given_back = 0
     for each in expired:
         if each.lapsed:
@@ -639,15 +639,29 @@ def give_back_lapsed(limit=None, check=engine.check_deadline):
 
 
 @engine.retry
+def _end_leases_of_active():
+    with engine.transaction() as connection:
+        connection.execute(queries.end_leases(PROVISION_STATES['active']))
+
+
 def sweep():
     """Give back every node whose lease is over, and purge finished rows.
+
+    It may take longer than a request. Therefore each of its steps is a run of
+    its own, which the database may abort and which has the whole deadline to
+    be tried again; what was done before is neither lost nor done again.
 
     :returns: numbers of nodes given back and rows purged.
     """
     numbers = give_back_lapsed(check=lambda: None), purge()
-    for group in engine.rows(queries.EMPTY_GROUPS):
+    for group in _empty_groups():
         end_group(group)
     return numbers
+
+
+@engine.retry
+def _empty_groups():
+    return engine.rows(queries.EMPTY_GROUPS)
 
 
 @engine.retry
@@ -683,13 +697,18 @@ def purge(instance_uuid=None, node_id=None):
     """
     purged = 0
     for stale in _reservations(queries.stale(instance_uuid, node_id)):
-        with engine.transaction() as connection:
-            deleted = connection.execute(
-                queries.delete_stale(stale.id)).rowcount
+        deleted = _delete_stale(stale.id)
         if deleted:
             events.tell(events.LOST, stale)
         purged += deleted
     return purged
+
+
+@engine.retry
+def _delete_stale(reservation_id):
+    with engine.transaction() as connection:
+        return connection.execute(
+            queries.delete_stale(reservation_id)).rowcount
 
 
 @engine.retry
