@@ -222,7 +222,8 @@ class Latest:
     """The newest count that this process has.
 
     One request at a time counts. Those that wait for it meanwhile take what
-    it has counted, if that is fresh enough for them.
+    it has counted, if that is fresh enough for them, and wait until their
+    deadline only: see ``engine.locked``.
 
     :param count: function that returns a Fleet.
     :param shared: Shared, where the workers exchange their counts; None
@@ -242,8 +243,11 @@ class Latest:
         While one request counts again, the others go on with the old count;
         only the very first have none to go on with, and wait.
         """
-        if self._newest.is_old and self._lock.acquire(
-                blocking=self._newest.fleet is None):
+        if self._newest.fleet is None:
+            with engine.locked(self._lock):
+                if self._newest.is_old:
+                    self._renew()
+        elif self._newest.is_old and self._lock.acquire(blocking=False):
             try:
                 if self._newest.is_old:
                     self._renew()
@@ -259,7 +263,7 @@ class Latest:
         """
         asked = time.monotonic()
         if asked - self._own.began > max_age:
-            with self._lock:
+            with engine.locked(self._lock):
                 if asked - self._own.began > max_age:
                     self._count()
         own = self._own

@@ -12,6 +12,8 @@ import threading
 import time
 import weakref
 
+from ironic_reservations.db import engine
+
 #: How many nodes are read at once.
 PAGE = 16
 
@@ -59,13 +61,14 @@ class Shelf:
             to read; it returns a list of free nodes in the order of their
             ids. It is called under the shelf's lock, so the request must have
             its connection already: see ``engine.retry``.
+        :raises: DeadlineExceeded when another request is still reading.
         """
         end = self._travelled + self.last - self.first + 1
         while (node := self._take(read, end)) is not None:
             yield node
 
     def _take(self, read, end):
-        with self._lock:
+        with engine.locked(self._lock):
             while not self._nodes and self._travelled < end:
                 self._read_page(read, end - self._travelled)
             return self._nodes.pop() if self._nodes else None

@@ -119,8 +119,36 @@ def _is_snapshot_conflict(error):
     return bool(arguments) and arguments[0] == 1020
 
 
+def _time_left():
+    """Seconds until the deadline of the run; None where there is no run."""
+    if _run.deadline is None:
+        return None
+    return max(0, _run.deadline - time.monotonic())
+
+
 def _is_over():
     return time.monotonic() > _run.deadline
+
+
+@contextlib.contextmanager
+def locked(lock):
+    """Have a lock of the process, and wait for it until the deadline only.
+
+    Whoever has it may ask the database meanwhile. Where that does not answer,
+    nobody else is to wait for as long as the one who has asked.
+
+    :param lock: threading.Lock.
+    :raises: DeadlineExceeded.
+    """
+    left = _time_left()
+    if not lock.acquire(timeout=-1 if left is None else left):
+        raise exception.DeadlineExceeded(
+            'The database does not answer another request, for whose result '
+            'this one waits; try again.')
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def check_deadline():
@@ -143,11 +171,12 @@ def get_engine():
     Nothing connects before the first call, so that a server may fork after
     it has loaded the application.
 
-    :raises: DatabaseNotReady when a table or column is missing.
+    :raises: DatabaseNotReady when a table or column is missing;
+        DeadlineExceeded when another thread is still connecting.
     """
     global _engine
     if _engine is None:
-        with _lock:
+        with locked(_lock):
             if _engine is None:
                 engine = connect()
                 try:
@@ -220,6 +249,11 @@ class _Pool(sa.engine.CreateEnginePlugin):
     def __init__(self, url, kwargs):
         super().__init__(url, kwargs)
         kwargs |= {'pool_pre_ping': False, 'pool_reset_on_return': None}
+        if url.get_backend_name() == 'mysql':
+            # SQLAlchemy waits 30 seconds for a connection where all are taken.
+            # (Those to SQLite are not counted.)
+            kwargs['pool_timeout'] = min(kwargs.get('pool_timeout', 30),
+                                         conf.CONF.reservations.deadline)
 
     def update_url(self, url):
         return url

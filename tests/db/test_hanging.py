@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Waits for what another thread of the process has, and their end."""
+
+import concurrent.futures
+import contextlib
+import socket
+import threading
+
+from oslo_db import exception as db_exc
+import pytest
+import sqlalchemy as sa
+
+from ironic_reservations import conf
+from ironic_reservations import exception
+from ironic_reservations import fleet as counts
+from ironic_reservations import reservations
+from ironic_reservations.db import engine
+from tests.db import conftest
+
+
+def test_first_count_of_a_process(fleet, option):
+    """Without a count there is nothing to go on with."""
+    option(deadline=1)
+    asked, answered = threading.Event(), threading.Event()
+
+    def count():
+        asked.set()
+        assert answered.wait(20)
+        return counts.Fleet(())
+
+    latest = counts.Latest(count)
+    with another(engine.retry(latest.recent)) as first:
+        assert asked.wait(30)
+        with pytest.raises(exception.DeadlineExceeded):
+            engine.retry(latest.recent)()
+        assert not first.done()
+        answered.set()
+        assert first.result(60) is latest.recent()
+
+
+def test_first_connection_of_a_process(option, monkeypatch):
+    """The host takes it, and says nothing: it is frozen."""
+    option(deadline=1)
+    with socket.create_server(('127.0.0.1', 0)) as server, configured(
+            connection=f'mysql+pymysql://ironic@127.0.0.1:'
+                       f'{server.getsockname()[1]}/ironic?read_timeout=5'):
+        with another(reservations.overdue) as first:
+            connection, _ = server.accept()
+            with connection, pytest.raises(exception.DeadlineExceeded):
+                reservations.overdue()
+            assert not first.done()
+            server.close()
+            with pytest.raises(db_exc.DBConnectionError):
+                first.result(60)
+
+
+@pytest.mark.parametrize('new_database', ['mariadb'], indirect=True)
+def test_no_connection_left(database, monkeypatch, option):
+    option(deadline=1)
+    with configured(max_pool_size=1, max_overflow=0):
+        small = conftest.connect(database.url)
+    monkeypatch.setattr(engine, 'get_engine', lambda: small)
+    asked, answered = threading.Event(), threading.Event()
+
+    @engine.retry
+    def hang():
+        asked.set()
+        assert answered.wait(20)
+
+    with another(hang) as first:
+        assert asked.wait(30)
+        with pytest.raises(sa.exc.TimeoutError):
+            reservations.overdue()
+        assert not first.done()
+        answered.set()
+        first.result(60)
+    assert reservations.overdue() == []
+    small.dispose()
+
+
+@contextlib.contextmanager
+def another(function):
+    """A thread that runs a function: its future."""
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        yield executor.submit(function)
+
+
+@contextlib.contextmanager
+def configured(**options):
+    """Other values of options of [database] while it lasts."""
+    for name, value in options.items():
+        conf.CONF.set_override(name, value, group='database')
+    try:
+        yield
+    finally:
+        for name in options:
+            conf.CONF.clear_override(name, group='database')
