@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """SQL that the databases spell differently.
 
-What runs on MariaDB is kept to the subset that MySQL 8 understands too.
+What runs on MariaDB is kept to the subset that MySQL 8 understands too, but
+for the functions of JSON, which read odd texts otherwise.
 """
 
 import datetime
@@ -159,6 +160,22 @@ def _exact_sqlite(element, compiler, **kw):
 _PLAIN = 'JSON_VALID({0}) AND INSTR({1}, CHAR(92)) = 0'
 
 
+def _is_mariadb(compiler):
+    return getattr(compiler.dialect, 'is_mariadb', False)
+
+
+def _plain_to_mysql(column):
+    """Whether a text is plain, on MySQL.
+
+    There it is an error to ask whether a text is well-formed that is nested
+    deeper than 100 levels. A text with fewer brackets than that is not.
+    """
+    text = f'CAST({column} AS BINARY)'
+    unnested = f"REPLACE(REPLACE({text}, '{{', ''), '[', '')"
+    return (f'CASE WHEN LENGTH({text}) - LENGTH({unnested}) < 100 '
+            f'THEN {_PLAIN.format(column, text)} ELSE 0 END')
+
+
 class property_text(expression.FunctionElement):
     """A value at the top of a plain JSON text, as text.
 
@@ -175,10 +192,16 @@ class property_text(expression.FunctionElement):
 
 @compiler.compiles(property_text)
 def _property_text(element, compiler, **kw):
-    # MariaDB returns NULL for a malformed text, where MySQL 8 raises an error
-    # (Ironic writes well-formed JSON), and any length of text, where MySQL 8
-    # returns NULL for more than 512 characters.
-    return f'JSON_VALUE({compiler.process(element.clauses, **kw)})'
+    arguments = compiler.process(element.clauses, **kw)
+    if _is_mariadb(compiler):
+        return f'JSON_VALUE({arguments})'
+    # JSON_VALUE of MySQL is NULL for a text of more than 512 characters, an
+    # error for a malformed one, and the text of a list or an object.
+    column = compiler.process(list(element.clauses)[0], **kw)
+    value = f'JSON_EXTRACT({arguments})'
+    return (f'CASE WHEN {_plain_to_mysql(column)} AND '
+            f"JSON_TYPE({value}) NOT IN ('ARRAY', 'OBJECT', 'NULL') "
+            f'THEN JSON_UNQUOTE({value}) END')
 
 
 @compiler.compiles(property_text, 'sqlite')
@@ -197,22 +220,23 @@ class irregular_properties(expression.FunctionElement):
     inherit_cache = True
 
 
-def _irregular(column, searched):
-    return (f'CASE WHEN {_PLAIN.format(column, searched)} THEN NULL '
-            f'ELSE {column} END')
+def _unless(plain, column):
+    return f'CASE WHEN {plain} THEN NULL ELSE {column} END'
 
 
 @compiler.compiles(irregular_properties)
 def _irregular_properties(element, compiler, **kw):
     column = compiler.process(element.clauses, **kw)
+    if not _is_mariadb(compiler):
+        return _unless(_plain_to_mysql(column), column)
     # Bytes are searched faster than characters.
-    return _irregular(column, f'CAST({column} AS BINARY)')
+    return _unless(_PLAIN.format(column, f'CAST({column} AS BINARY)'), column)
 
 
 @compiler.compiles(irregular_properties, 'sqlite')
 def _irregular_properties_sqlite(element, compiler, **kw):
     column = compiler.process(element.clauses, **kw)
-    return _irregular(column, column)
+    return _unless(_PLAIN.format(column, column), column)
 
 
 class trait_set(expression.FunctionElement):

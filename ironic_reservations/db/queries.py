@@ -66,11 +66,22 @@ CARRIED = sa.and_(nodes.c.id == reservations.c.node_id,
 _STALE = ~sa.exists().where(CARRIED).correlate(reservations)
 
 
+def _of_node(table, *where):
+    """Whether a node has such a row in a table of Ironic's.
+
+    The node is the one of the statement around it, in however many
+    subqueries this stands: left to itself SQLAlchemy would name ``nodes``
+    again in the second, which then asks whether any node has such a row, and
+    which MySQL refuses in an UPDATE of ``nodes`` (error 1093).
+    """
+    return sa.exists().where(table.c.node_id == nodes.c.id,
+                             *where).correlate(nodes)
+
+
 def _has_vif(table):
-    return sa.exists().where(
-        table.c.node_id == nodes.c.id,
-        sa.or_(table.c.internal_info.like('%vif_port_id%'),
-               table.c.extra.like('%vif_port_id%')))
+    return _of_node(table, sa.or_(
+        table.c.internal_info.like('%vif_port_id%'),
+        table.c.extra.like('%vif_port_id%')))
 
 
 #: Something has begun on a held node: its reservation does not lapse, lest a
@@ -80,7 +91,7 @@ TOUCHED = sa.or_(
     nodes.c.reservation.is_not(None),
     sa.func.coalesce(nodes.c.instance_info, '').not_in(('', '{}')),
     _has_vif(models.ports), _has_vif(models.portgroups),
-    sa.exists().where(models.volume_targets.c.node_id == nodes.c.id),
+    _of_node(models.volume_targets),
 )
 
 _EXPIRED = reservations.c.expires_at <= fn.utcnow()

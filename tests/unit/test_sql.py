@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the statements say to MySQL, which none of the suites runs on."""
+
+import dataclasses
+import itertools
+import re
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
+
+from ironic_reservations import matching
+from ironic_reservations.db import functions
+from ironic_reservations.db import models
+from ironic_reservations.db import queries
+from tests.unit import tables
+
+NODE = matching.Node(id=1, uuid='n')
+INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
+
+TRAITS = {f'trait:CUSTOM_{word.upper()}': word
+          for word in ('required', 'forbidden')}
+
+
+def compiled(statement, dialect=None):
+    return str(statement.compile(dialect=dialect or mysql.dialect()))
+
+
+def holds():
+    """The guarded update in its shapes."""
+    for traits, restricted_to, claimed in itertools.product(
+            ({}, TRAITS), (None, 'p'), (None, 1)):
+        matcher = dataclasses.replace(tables.make_matcher(
+            {'resource_class': 'gold', 'extra_specs': traits}),
+            restricted_to=restricted_to)
+        yield (f'hold-{len(traits)}-{restricted_to}-{claimed}',
+               queries.hold(NODE, matcher, INSTANCE, claimed)[0])
+
+
+#: The statements that ask other tables before they write, or their own.
+WRITES = [
+    *holds(),
+    ('release', queries.release(1, INSTANCE, ('available',), False)),
+    ('release-bound', queries.release(1, INSTANCE, ('available',), True)),
+    ('give-back', queries.give_back(1, INSTANCE)),
+    ('update', queries.update(1, ('available',), {'lease': 60})),
+    ('end-leases', queries.end_leases(('active',))),
+    ('delete-stale', queries.delete_stale(1)),
+    ('delete-expired', queries.delete_expired(1)),
+    ('grow', queries.GROW),
+    ('delete-group', queries.DELETE_GROUP),
+]
+
+
+@pytest.mark.parametrize('statement', [
+    pytest.param(statement, id=name) for name, statement in WRITES])
+def test_no_subquery_names_the_table_that_is_written(statement):
+    """MySQL refuses that (error 1093), in EXISTS, too."""
+    text = compiled(statement)
+    written = statement.table.name
+    assert re.match(rf'(UPDATE|DELETE FROM) {written}\b', text)
+    behind = text.partition('WHERE')[2]
+    for named in re.findall(r'\bFROM ([\w, ]+)', behind):
+        assert written not in re.split(r'\W+', named), text
+
+
+@pytest.mark.parametrize('statement', [
+    pytest.param(statement, id=name) for name, statement in WRITES
+    if 'FROM ports' in compiled(statement)])
+def test_what_a_node_has_is_asked_of_that_node(statement):
+    """And not whether any node has a port, on every database."""
+    for table in 'ports', 'portgroups', 'volume_targets':
+        assert re.search(
+            rf'\(SELECT \* \nFROM {table} \nWHERE {table}\.node_id = ',
+            compiled(statement))
+
+
+# JSON
+
+CPUS = functions.property_text(models.nodes.c.properties,
+                               sa.literal_column("'$.cpus'"))
+IRREGULAR = functions.irregular_properties(models.nodes.c.properties)
+
+#: All that MySQL is asked of JSON is asked of a text that it can read.
+PLAIN = (
+    "CASE WHEN LENGTH(CAST(nodes.properties AS BINARY)) - LENGTH(REPLACE("
+    "REPLACE(CAST(nodes.properties AS BINARY), '{', ''), '[', '')) < 100 "
+    'THEN JSON_VALID(nodes.properties) AND '
+    'INSTR(CAST(nodes.properties AS BINARY), CHAR(92)) = 0 ELSE 0 END')
+
+
+def test_property_on_mysql():
+    """JSON_VALUE ends at 512 characters there."""
+    value = "JSON_EXTRACT(nodes.properties, '$.cpus')"
+    assert compiled(CPUS) == (
+        f"CASE WHEN {PLAIN} AND JSON_TYPE({value}) "
+        f"NOT IN ('ARRAY', 'OBJECT', 'NULL') "
+        f'THEN JSON_UNQUOTE({value}) END')
+
+
+def test_irregular_properties_on_mysql():
+    assert compiled(IRREGULAR) == (
+        f'CASE WHEN {PLAIN} THEN NULL ELSE nodes.properties END')
+
+
+def test_properties_on_mariadb():
+    """It is seen by the server's version that the dialect is MariaDB's."""
+    dialect = mysql.dialect(is_mariadb=True)
+    assert compiled(CPUS, dialect) == "JSON_VALUE(nodes.properties, '$.cpus')"
+    assert compiled(IRREGULAR, dialect) == (
+        'CASE WHEN JSON_VALID(nodes.properties) AND '
+        'INSTR(CAST(nodes.properties AS BINARY), CHAR(92)) = 0 '
+        'THEN NULL ELSE nodes.properties END')
