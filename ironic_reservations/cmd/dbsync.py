@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ironic-reservations-dbsync: create and upgrade our table."""
+"""ironic-reservations-dbsync: create, upgrade and drop our tables."""
 
 import importlib.resources
 import sys
@@ -8,11 +8,14 @@ from alembic import command
 from alembic import config as alembic_config
 from oslo_config import cfg
 import sqlalchemy as sa
+from sqlalchemy import schema
 
 from ironic_reservations import cmd
 from ironic_reservations import conf
 from ironic_reservations import exception
 from ironic_reservations.db import engine
+from ironic_reservations.db import models
+from ironic_reservations.db import queries
 
 
 def alembic(connection):
@@ -24,17 +27,73 @@ def alembic(connection):
     return config
 
 
+_IN_ORDER = (sa.Table(models.VERSION_TABLE, sa.MetaData()),
+             models.reservations,
+             *(table for table in models.Base.metadata.sorted_tables
+               if table is not models.reservations))
+
+
+def drop(connection, options):
+    """Drop our tables, and forget the revision that they were at.
+
+    The revision goes first. Should the command be interrupted, whether it is
+    run again or ``upgrade`` is, no table is missed: a revision without the
+    tables would tell ``upgrade`` that there is nothing to do. Next go the
+    reservations, without whose table nothing can be held.
+
+    :returns: the exit status.
+    :raises: Conflict when nodes are held.
+    """
+    present = set(sa.inspect(connection).get_table_names())
+    tables = [table for table in _IN_ORDER if table.name in present]
+    held = (connection.scalar(queries.COUNT_CARRIED)
+            if models.reservations in tables else 0)
+    # Nobody is to wait for this transaction while the operator thinks.
+    connection.rollback()
+    if held and not options.force:
+        raise exception.Conflict(
+            f'{held} reservations are live. Release them, and give back with '
+            f'"ironic-reservations-manage sweep" those whose lease is over. '
+            f'With --force the tables are dropped all the same, and the nodes '
+            f'keep their instance_uuid until they are torn down.')
+    if not tables:
+        print('There is nothing to drop.')
+        return 0
+    if not options.yes and not _is_sure(
+            f'Drop the tables {", ".join(each.name for each in tables)}'
+            + (f' with {held} live reservations' if held else '')):
+        print('Nothing is dropped.')
+        return 1
+    for table in tables:
+        connection.execute(schema.DropTable(table, if_exists=True))
+        connection.commit()
+    print(f'{len(tables)} tables dropped')
+    return 0
+
+
+def _is_sure(question):
+    try:
+        return input(f'{question}? [y/N] ').strip().lower() in ('y', 'yes')
+    except EOFError:
+        # There is nobody to ask.
+        return False
+
+
 COMMANDS = {
     'upgrade': ('Upgrade the table to the newest revision, or to one.',
-                lambda config, revision: command.upgrade(
-                    config, revision or 'head')),
+                lambda connection, options: command.upgrade(
+                    alembic(connection), options.revision or 'head')),
     'version': ('Show the revision of the database.',
-                lambda config, revision: command.current(config)),
+                lambda connection, options: command.current(
+                    alembic(connection))),
     'current': ('Show the revision of the database with its description.',
-                lambda config, revision: command.current(
-                    config, verbose=True)),
+                lambda connection, options: command.current(
+                    alembic(connection), verbose=True)),
     'history': ('Show all revisions.',
-                lambda config, revision: command.history(config)),
+                lambda connection, options: command.history(
+                    alembic(connection))),
+    'drop': ('Drop all our tables, so that the plugin can be taken out.',
+             drop),
 }
 
 
@@ -44,6 +103,11 @@ def _add_commands(subparsers):
                                        description=description)
         if name == 'upgrade':
             parser.add_argument('--revision', help='the revision to reach')
+        if name == 'drop':
+            parser.add_argument('--yes', action='store_true',
+                                help='do not ask')
+            parser.add_argument('--force', action='store_true',
+                                help='even while reservations are live')
 
 
 @cmd.command
@@ -58,7 +122,7 @@ def main():
             "[database] connection does not lead to Ironic's database: it "
             'has no table nodes.')
     with database.connect() as connection:
-        run(alembic(connection), getattr(conf.CONF.command, 'revision', None))
+        return run(connection, conf.CONF.command)
 
 
 if __name__ == '__main__':

@@ -396,6 +396,11 @@ def live(restricted_to=None):
     return _view(joined).where(LIVE)
 
 
+#: How many reservations there are whose nodes carry their instances.
+COUNT_CARRIED = sa.select(sa.func.count()).select_from(
+    reservations.join(nodes, CARRIED))
+
+
 def expired(limit=None):
     """Reservations whose lease is over, lapsed or not, in random order."""
     return _view(reservations.join(nodes, CARRIED)).where(

@@ -9,12 +9,14 @@ from alembic import op
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
+from ironic_reservations.db.migrations import steps
+
 revision = '3f1c0a7d9b52'
 down_revision = None
 
 
 def upgrade():
-    op.create_table(
+    steps.create_table(
         'reservations',
         sa.Column('id', sa.Integer, primary_key=True),
         sa.Column('instance_uuid', sa.String(36), nullable=False),

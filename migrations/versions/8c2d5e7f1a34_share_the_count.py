@@ -9,12 +9,14 @@ from alembic import op
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
+from ironic_reservations.db.migrations import steps
+
 revision = '8c2d5e7f1a34'
 down_revision = '3f1c0a7d9b52'
 
 
 def upgrade():
-    op.create_table(
+    steps.create_table(
         'reservations_fleet',
         sa.Column('id', sa.Integer, primary_key=True, autoincrement=False),
         sa.Column('counted_at', sa.Double, nullable=False),

@@ -8,12 +8,14 @@ Revises: 8c2d5e7f1a34
 from alembic import op
 import sqlalchemy as sa
 
+from ironic_reservations.db.migrations import steps
+
 revision = 'c7e4b9d21f68'
 down_revision = '8c2d5e7f1a34'
 
 
 def upgrade():
-    op.create_table(
+    steps.create_table(
         'reservations_hosts',
         sa.Column('host', sa.String(255), primary_key=True),
         sa.Column('holder', sa.String(36), nullable=False),

@@ -9,6 +9,8 @@ from alembic import op
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
+from ironic_reservations.db.migrations import steps
+
 revision = 'e5a18c3d7042'
 down_revision = 'c7e4b9d21f68'
 
@@ -17,7 +19,7 @@ _MYSQL = {'mysql_engine': 'InnoDB', 'mysql_charset': 'utf8mb4',
 
 
 def upgrade():
-    op.create_table(
+    steps.create_table(
         'reservations_groups',
         sa.Column('id', sa.Integer, primary_key=True),
         sa.Column('uuid', sa.String(36), nullable=False),
@@ -31,13 +33,14 @@ def upgrade():
         sa.UniqueConstraint('uuid', name='uniq_reservations_groups0uuid'),
         sa.Index('reservations_groups_project_id_idx', 'project_id'),
         sqlite_autoincrement=True, **_MYSQL)
-    op.create_table(
+    steps.create_table(
         'reservations_projects',
         sa.Column('project_id', sa.String(255), primary_key=True),
         sa.Column('serial', sa.BigInteger, nullable=False), **_MYSQL)
-    op.add_column('reservations', sa.Column('group_id', sa.Integer))
-    op.add_column('reservations', sa.Column('domain', sa.Text))
-    op.create_index('reservations_group_id_idx', 'reservations', ['group_id'])
+    steps.add_column('reservations', sa.Column('group_id', sa.Integer))
+    steps.add_column('reservations', sa.Column('domain', sa.Text))
+    steps.create_index('reservations_group_id_idx', 'reservations',
+                       ['group_id'])
 
 
 def downgrade():

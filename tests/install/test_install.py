@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from tests.common import answers
 from tests.common import programs
+from tests.common import service
 from tools import services
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -86,6 +87,95 @@ def test_ironic_stays_as_it_is(environment, wheel, tmp_path, monkeypatch):
         assert nodes.json() == {'nodes': []}
         answers.check(requests.post(f'{ironic.url}{OURS}', timeout=60, json={
             'resource_class': 'gold'}), 422)
+
+
+def removal():
+    """The commands of the section on it in the documentation, as scripts."""
+    text = (ROOT / 'doc/source/install.rst').read_text()
+    section = text.partition('\nRemoving\n========\n')[2]
+    blocks = re.findall(r'\.\. code-block:: console\n\n((?: {6}.*\n)+)',
+                        section)
+    return [re.sub(r'^ {6}(?:[$#] )?', '', block, flags=re.MULTILINE)
+            for block in blocks]
+
+
+@pytest.mark.timeout(900)
+def test_taken_out_and_installed_again(environment, wheel, tmp_path,
+                                       monkeypatch):
+    """By the page, word by word."""
+    environment.install(
+        '-c', ROOT / 'constraints.txt', 'ironic', f'{wheel}[osc]',
+        'python-openstackclient')
+    monkeypatch.setattr(services, 'program',
+                        lambda name: str(environment.bin / name))
+    database_url = f'sqlite:///{tmp_path}/ironic.sqlite'
+    # There is no systemd here.
+    systemctl = tmp_path / 'bin' / 'systemctl'
+    systemctl.parent.mkdir()
+    systemctl.write_text('#!/bin/sh\n')
+    systemctl.chmod(0o755)
+
+    def run(script, ironic, **names):
+        for name, value in {'/etc/ironic/ironic.conf': ironic.conf_file,
+                            **names}.items():
+            script = script.replace(name, value)
+        # Whatever asks is told so.
+        return programs.run('bash', '-ec', f'({script}) <<<y', env={
+            'PATH': f'{systemctl.parent}:{environment.bin}:/usr/bin:/bin',
+            'HOME': str(tmp_path), 'OS_AUTH_TYPE': 'none',
+            'OS_ENDPOINT': ironic.url})
+
+    release, clear, sweep, drop, uninstall = removal()
+    with services.ironic(tmp_path, database_url, services.free_port(),
+                         kill=True) as ironic:
+        for _ in range(2):
+            service.Http(ironic.url).post('/v1/nodes', json={
+                'driver': 'fake-hardware', 'resource_class': 'gold'}
+            ).raise_for_status()
+        with sa.create_engine(database_url).begin() as connection:
+            connection.execute(sa.text(
+                "UPDATE nodes SET provision_state = 'available', "
+                "power_state = 'power off'"))
+        one, two = (reserve(ironic) for _ in range(2))
+        said = run(release, ironic, INSTANCE=one['instance_uuid'])
+        assert two['instance_uuid'] in said
+        run(clear, ironic, NODE=two['node_uuid'])
+        run(sweep, ironic)
+    run(drop, ironic)
+    run(uninstall, ironic)
+    with restarted(ironic, middleware=''):
+        http = service.Http(ironic.url)
+        nodes = http.get('/v1/nodes/detail').json()['nodes']
+        assert [each['instance_uuid'] for each in nodes] == [None, None]
+        assert http.get(OURS).status_code == 404
+    assert not [name for name in sa.inspect(
+        sa.create_engine(database_url)).get_table_names()
+        if 'reservations' in name]
+    environment.install(wheel)
+    environment.run('ironic-reservations-dbsync', '--config-file',
+                    ironic.conf_file, 'upgrade')
+    with restarted(ironic, middleware='reservations'):
+        assert environment.run('ironic-reservations-status', '--config-file',
+                               ironic.conf_file, 'upgrade', 'check')
+        for _ in range(2):
+            reserve(ironic)
+
+
+def reserve(ironic):
+    answer = requests.post(f'{ironic.url}{OURS}', timeout=60,
+                           json={'resource_class': 'gold'})
+    answers.check(answer, 201)
+    return answer.json()
+
+
+def restarted(ironic, middleware):
+    """The same Ironic with other middleware: a context manager."""
+    config = services.read_conf(ironic.conf_file)
+    config['api']['middleware'] = middleware
+    services.write_conf(ironic.conf_file, config)
+    return services.running(
+        [services.program('ironic'), '--config-file', ironic.conf_file],
+        ironic.log, f'{ironic.url}/v1', kill=True)
 
 
 #: Runs with the lowest versions, where no server is.
