@@ -32,13 +32,21 @@ TOTAL = 'baremetal_reservations'
 _NUMBER = re.compile(r'\s*\d{1,18}(?:\.\d+)?(?:[eE][+-]?\d{1,2})?\s*',
                      re.ASCII)
 
-# A number, a word or a flat list of such: what specs_matcher evaluates as a
-# Python literal. Anything deeper is kept from the parser, whose recursion
-# would overflow the small stacks of Ironic's API threads.
-_ITEM = r"""(?:'[^'\\]*'|"[^"\\]*"|-?[\w.]+)"""
-_LITERAL = re.compile(
-    rf'\s*(?:-?[\w.]+|\[\s*(?:{_ITEM}(?:\s*,\s*{_ITEM})*+\s*,?)?\s*\])\s*',
-    re.ASCII)
+#: The most characters of a capability's value that is read, as many as a
+#: request may ask for. A node's owner may state any number.
+LONGEST_VALUE = 1024
+
+# What specs_matcher evaluates as a Python literal: a number or a word, and a
+# flat list of such. Anything deeper is kept from the parser, whose recursion
+# would overflow the small stacks of Ironic's API threads. All quantifiers are
+# possessive, so that no value makes the match go back and take quadratic
+# time, in which the other threads of the process would stand still.
+_ITEM = r"""(?:'[^'\\]*+'|"[^"\\]*+"|-?+[\w.]++)"""
+_LITERALS = {
+    '<range-in>': re.compile(r'\s*+-?+[\w.]++\s*+', re.ASCII),
+    '<all-in>': re.compile(
+        rf'\s*+\[\s*+(?:{_ITEM}(?:\s*+,\s*+{_ITEM})*+(?:\s*+,)?+)?+\s*+\]\s*+',
+        re.ASCII)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,9 +105,14 @@ class Node:
         return request_spec.canonical_architecture(given)
 
     def capability(self, name):
-        if name == 'cpu_arch':
-            return self.cpu_arch
-        return self.capabilities.get(name)
+        """A capability's value, or None when the node states none.
+
+        One that is longer than ``LONGEST_VALUE`` counts as none.
+        """
+        value = (self.cpu_arch if name == 'cpu_arch'
+                 else self.capabilities.get(name))
+        return (None if value is None or len(value) > LONGEST_VALUE
+                else value)
 
 
 def _number(value):
@@ -125,8 +138,8 @@ def satisfies(expression, value):
         return strutils.bool_from_string(value, default=True)
     if expression.operator is None:
         return value == expression.text
-    if (expression.operator in ('<all-in>', '<range-in>')
-            and not _LITERAL.fullmatch(value)):
+    literal = _LITERALS.get(expression.operator)
+    if literal and not literal.fullmatch(value):
         return False
     try:
         return specs_matcher.op_methods[expression.operator](

@@ -50,6 +50,9 @@ _SIZES = {orc.MEMORY_MB: 'memory_mb', orc.VCPU: 'vcpus',
 
 _OPERATOR = re.compile(
     r'\s*(?:s?(?:[<>!=]=|[<>])|=|<(?:in|or|all-in|range-in)>)')
+# What the grammar of expressions skips, one character after the other, for
+# each of its alternatives.
+_BLANKS = re.compile(r'[ \t\r\n]++')
 _NUMERIC = ('=', '==', '!=', '<', '<=', '>', '>=')
 
 # Nova's canonical names (nova.objects.fields.Architecture.canonicalize).
@@ -115,7 +118,8 @@ class Expression:
         if not _OPERATOR.match(text):
             return cls(text.strip())
         try:
-            operator, *operands = _grammar.parse(text, parse_all=True)
+            operator, *operands = _grammar.parse(
+                _BLANKS.sub(' ', text), parse_all=True)
             if operator in _NUMERIC:
                 float(operands[0])
             elif operator == '<range-in>':

@@ -87,6 +87,8 @@ def make_app(ironic=None):
     # https://opendev.org/openstack/oslo.middleware/src/branch/master/oslo_middleware/basic_auth.py
     app = errors.Errors(app)
     app = _authenticate(app)
+    # Outside of the authentication, which reads headers, too.
+    app = limits.Headers(app)
     # Outside of the authentication, so that its refusals get Ironic's form.
     app = errors.ErrorEnvelope(app)
     # Outside of the errors, because they bear the version headers too.

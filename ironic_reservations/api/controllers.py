@@ -436,7 +436,8 @@ class CapacityController:
             max_age=(0 if pecan.request.cache_control.no_cache
                      else conf.CONF.reservations.capacity_ttl),
             restricted_to=caller.restricted_to('list_all'),
-            traits=[traits] if isinstance(traits, str) else traits, **query)
+            traits=frozenset([traits] if isinstance(traits, str)
+                             else traits), **query)
         pecan.response.age = int(age)
         return wsme_json.tojson(types.Capacity, types.Capacity.present(rows))
 

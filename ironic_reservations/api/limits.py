@@ -12,14 +12,39 @@ from ironic_reservations import exception
 #: The most bytes of a request's body, and levels of nesting of its JSON.
 MAX_BODY, MAX_DEPTH = 64 * 1024, 20
 
+#: The most characters of a query and of the value of a header. What WebOb
+#: reads them with takes quadratic time:
+#: https://github.com/Pylons/webob/blob/main/src/webob/compat.py (unquote)
+#: https://github.com/python/cpython/blob/3.11/Lib/cgi.py (_parseparam)
+MAX_HEADER = 16 * 1024
+
 # A bracket, or a whole string, since brackets inside of strings do not count.
 # A string that is never closed reaches to the end of the text. The quantifiers
 # are possessive, so that no body makes the search go back and take quadratic
 # time.
 _TOKENS = re.compile(rb'"(?:[^"\\]++|\\.?)*+"?|[][{}]', re.DOTALL)
 
+# How the keys of the WSGI environment begin that have a query or a header.
+_OF_CLIENTS = ('HTTP_', 'CONTENT_', 'QUERY_STRING')
+
 # A key of the WSGI environment: the body that was read here.
 _BODY = 'ironic_reservations.body'
+
+
+class Headers:
+    """Middleware that refuses a long query or header before it is parsed."""
+
+    def __init__(self, app):
+        self.app = app
+
+    def __call__(self, environ, start_response):
+        for name, value in environ.items():
+            if name.startswith(_OF_CLIENTS) and len(value) > MAX_HEADER:
+                header = name.removeprefix('HTTP_').replace('_', '-').title()
+                raise exception.InvalidInput(
+                    'query' if name == 'QUERY_STRING' else header,
+                    f'must be at most {MAX_HEADER} characters long')
+        return self.app(environ, start_response)
 
 
 class Limits:

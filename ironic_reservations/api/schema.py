@@ -38,6 +38,12 @@ _DIRECTIONS, _KEYS = (
     rf'^(?:{"|".join(words)})(?:,(?:{"|".join(words)}))*\Z'
     for words in (('asc', 'desc'), reservations.SORT_KEYS))
 
+#: The most extra specs, and the most properties of an image.
+MAX_KEYS = 1024
+
+#: The most operations of a JSON Patch.
+MAX_OPERATIONS = 64
+
 #: Whose a node must be: see matching.Ownership.
 OWNERSHIPS = ('any', 'project', 'project_or_none')
 
@@ -50,7 +56,9 @@ def _string(**more):
 
 def _strings(longest):
     """The schema of an object of texts."""
-    return {'type': ['object', 'null'], 'propertyNames': _name,
+    return {'type': ['object', 'null'],
+            # First, because it takes 25 microseconds to look at each.
+            'maxProperties': MAX_KEYS, 'propertyNames': _name,
             'additionalProperties': _string(maxLength=longest, pattern=_TEXT)}
 
 
@@ -196,6 +204,7 @@ CAPACITY = {
 PATCH = {
     'type': 'array',
     'minItems': 1,
+    'maxItems': MAX_OPERATIONS,
     'items': {
         'type': 'object',
         'additionalProperties': False,
@@ -272,6 +281,8 @@ _REQUIREMENTS = {
     'maxLength': lambda value: f'at most {value} characters long',
     'required': lambda value: 'an object with ' + ' and '.join(value),
     'minItems': lambda value: f'a list of at least {value}',
+    'maxItems': lambda value: f'a list of at most {value}',
+    'maxProperties': lambda value: f'an object with at most {value} keys',
     'enum': lambda value: 'one of ' + ', '.join(
         str(each) for each in value if each is not None),
     'pattern': _PATTERNS.get,
