@@ -14,6 +14,10 @@ CONF = cfg.CONF
 RESERVATIONS = cfg.OptGroup(
     'reservations', title='Reservations of bare metal nodes')
 
+#: What [reservations] max_members may be at most: all members are held in one
+#: transaction.
+MOST_MEMBERS = 1024
+
 reservations_opts = [
     cfg.StrOpt(
         'match', default='at_least',
@@ -49,7 +53,7 @@ reservations_opts = [
              'the history makes no difference. Where Ironic keeps none '
              '([conductor] node_history), neither does it.'),
     cfg.IntOpt(
-        'max_members', default=256, min=1, mutable=True,
+        'max_members', default=256, min=1, max=MOST_MEMBERS, mutable=True,
         help='The most reservations that a group may be given at once.'),
     cfg.StrOpt(
         'quota', default='none',

@@ -380,13 +380,16 @@ class Matcher:
         names = list(dict.fromkeys(name for name, _ in self.constraints))
         eliminated, nearest = collections.Counter(), collections.Counter()
         considered = matching = 0
+        last, unmet = None, []
         for node, reason, count in groups:
             if not self.visible(node):
                 continue
             considered += count
-            unmet = list(dict.fromkeys(
-                name for name, satisfied in self.constraints
-                if not satisfied(node)))
+            # A profile is one group after the other, for each reason.
+            if node is not last:
+                last, unmet = node, list(dict.fromkeys(
+                    name for name, satisfied in self.constraints
+                    if not satisfied(node)))
             if reason == CLAIMABLE:
                 # Whoever asks for a free node is not told who may claim it.
                 reason = RESERVED

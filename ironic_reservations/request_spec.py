@@ -30,9 +30,15 @@ WANTED = ('memory_mb', 'vcpus', 'root_gb', 'resource_class',
 
 MATCH_WORDS = ('exact', 'at_least')
 
-#: The most words in the values of all capabilities that a request asks for.
-#: To parse an expression takes 40 microseconds for each of its words.
+#: The most words in the values of all capabilities that a request asks for,
+#: where one without a word counts as one, and the most traits. To parse an
+#: expression takes 40 microseconds for each of its words, and each of these is
+#: asked of every hardware profile.
 MAX_WORDS = 256
+
+#: The most nodes that a request names. Each is several values of a statement,
+#: of which SQLite takes but so many.
+MAX_CANDIDATES = 1024
 
 #: What absent and null stand for, where that is not "nothing".
 _DEFAULTS = {'ephemeral_gb': 0, 'swap': 0, 'rxtx_factor': 1, 'min_ram': 0,
@@ -198,6 +204,9 @@ class RequestSpec:
         resource_class, skipped = _resources(wanted, specs)
         traits = _traits('extra_specs', specs)
         traits += _traits('image.properties', properties)
+        if len(traits) > MAX_WORDS:
+            raise exception.InvalidInput(
+                'extra_specs', f'must have at most {MAX_WORDS} traits')
         return cls(
             sizes=tuple((name, size) for name, size in _sizes(wanted)
                         if exact or name not in skipped),
@@ -299,7 +308,8 @@ def _traits(where, specs):
 def _capabilities(specs, properties):
     """Pairs of a capability and its Expression, None for a bare name."""
     texts = list(_capability_texts(specs, properties))
-    if sum(len(text.split()) for _, _, text in texts if text) > MAX_WORDS:
+    if sum(len((text or '').split()) or 1
+           for _, _, text in texts) > MAX_WORDS:
         raise exception.InvalidInput(
             'extra_specs',
             f'must have at most {MAX_WORDS} words in its capabilities')

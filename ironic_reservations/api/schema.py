@@ -103,7 +103,8 @@ REQUEST_SPEC = {
         'conductor_group': _string(),
         'shard': _string(minLength=1),
         'candidate_nodes': {
-            'type': ['array', 'null'], 'items': _name, 'minItems': 1,
+            'type': ['array', 'null'], 'minItems': 1,
+            'maxItems': request_spec.MAX_CANDIDATES, 'items': _name,
         },
         # The maximum is [reservations] max_lease: expires_in() checks it.
         'expires_in': {**_integer, 'minimum': 1},
@@ -142,9 +143,10 @@ CREATE_GROUP = {
     'properties': {
         'uuid': _uuid,
         # The maximum is [reservations] max_members: members() checks it.
+        # Of UUIDs no more are looked at than that may be.
         'members': {'type': ['integer', 'array'], 'minimum': 1,
                     'maximum': request_spec.MAX_INT, 'minItems': 1,
-                    'items': _some_uuid},
+                    'maxItems': conf.MOST_MEMBERS, 'items': _some_uuid},
         'policy': _policy,
         'by': _by,
         'request': {**REQUEST_SPEC, 'properties': _without(
