@@ -152,6 +152,16 @@ class Checks(upgradecheck.UpgradeCommands):
             f'service and region: nobody who is bound to a project can '
             f'reserve a node')
 
+    def _projects(self):
+        """Check that one project cannot hold all nodes for good."""
+        ours = conf.CONF.reservations
+        if ours.quota != 'none' or ours.require_lease:
+            return upgradecheck.Result(upgradecheck.Code.SUCCESS)
+        return upgradecheck.Result(
+            upgradecheck.Code.WARNING,
+            'neither "[reservations] quota" nor "require_lease" is set: a '
+            'project may hold all nodes that it owns or leases, without end')
+
     def _service_role(self):
         """Check that compute services may hold a node for a server."""
         service = context.RequestContext(
@@ -179,6 +189,7 @@ class Checks(upgradecheck.UpgradeCommands):
                        ('Policy rules', _policy_names),
                        ('Service role', _service_role),
                        ('Quota', _quota),
+                       ('Projects', _projects),
                        ('API plugin', _middleware))
 
 

@@ -243,7 +243,8 @@ def test_upgrade_check(stock):
              # The configuration of these tests does not name it.
              'Stale reads': 'Success', 'Clocks': 'Success',
              'Policy rules': 'Success', 'Service role': 'Warning',
-             'Quota': 'Success', 'API plugin': 'Warning'}
+             'Quota': 'Success', 'Projects': 'Warning',
+             'API plugin': 'Warning'}
     assert check(2) == {**ready, 'Database schema': 'Failure',
                         'Database revision': 'Failure'}
     migrate(stock, 'head')
