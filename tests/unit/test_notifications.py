@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Notifications as the documentation has them configured."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+PAGE = pathlib.Path(__file__).parents[2] / 'doc' / 'source' / 'security.rst'
+
+#: Prints the event type of the one notification that comes.
+PROGRAM = """
+import sys
+import threading
+import types
+
+import oslo_messaging
+
+from ironic_reservations import conf
+from ironic_reservations import notifications
+
+conf.load(['--config-file', sys.argv[1]])
+oslo_messaging.set_transport_defaults('ironic')
+came = threading.Event()
+
+class Endpoint:
+    def info(self, context, publisher, event_type, payload, metadata):
+        print(event_type)
+        came.set()
+
+listener = oslo_messaging.get_notification_listener(
+    oslo_messaging.get_notification_transport(conf.CONF),
+    [oslo_messaging.Target(topic='ironic_versioned_notifications')],
+    [Endpoint()], executor='threading')
+listener.start()
+notifications.send('create', types.SimpleNamespace(
+    **dict.fromkeys((*notifications.FIELDS, "ends_at"))))
+came.wait(10)
+listener.stop()
+"""
+
+
+def test_who_follows_the_page_is_notified(tmp_path):
+    section = PAGE.read_text().split('\nNotifications\n===')[1]
+    block = re.search(r'code-block:: ini\n\n((?:   .*\n|\n)+)', section)[1]
+    configured = re.sub(r'(?m)^   ', '', block)
+    # The bus is in the process.
+    configured, replaced = re.subn('rabbit://.*', 'fake://', configured)
+    assert replaced == 1
+    path = tmp_path / 'ironic.conf'
+    path.write_text(configured)
+    done = subprocess.run(
+        [sys.executable, '-c', PROGRAM, path], capture_output=True,
+        text=True, check=True)
+    assert done.stdout == 'baremetal.reservation.create.end\n'
