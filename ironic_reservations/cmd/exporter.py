@@ -2,10 +2,15 @@
 """ironic-reservations-exporter: tell Prometheus of the fleet."""
 
 import collections
+import contextlib
 import os
 import signal
+import socket
+import socketserver
 import sys
+import threading
 import time
+from wsgiref import simple_server
 
 from oslo_config import cfg
 from oslo_log import log
@@ -31,6 +36,15 @@ OPTIONS = (
              'nodes there are, and the names of hosts.'),
     cfg.PortOpt('port', default=6387, help='The TCP port to listen on.'),
 )
+
+#: So many clients are served at once; more are cut off.
+CLIENTS = 16
+
+#: Seconds for which a scrape waits for another one.
+PATIENCE = 5
+
+#: Seconds after which a client is cut off that does nothing, and any client.
+STALLED, LONGEST = 10, 120
 
 #: Of nodes that can be held, a passing lock notwithstanding.
 FREE = 'free'
@@ -111,6 +125,86 @@ def _of_workers(until):
         return ()
 
 
+def one_at_a_time(app, patience=PATIENCE):
+    """Wrap a WSGI application in which each request is a scrape.
+
+    Each counts the fleet: several at once would only slow each other down.
+
+    :param patience: seconds that one waits for another; then it gets 503.
+    """
+    scraping = threading.Lock()
+
+    def scrape(environ, start_response):
+        if not scraping.acquire(timeout=patience):
+            start_response('503 Service Unavailable', [
+                ('Content-Type', 'text/plain'), ('Retry-After', '5')])
+            return [b'Another scrape is under way.\n']
+        try:
+            # The answer is whole then; to send it may take the client long.
+            return app(environ, start_response)
+        finally:
+            scraping.release()
+    return scrape
+
+
+class _Handler(simple_server.WSGIRequestHandler):
+
+    def setup(self):
+        # For each time that it waits for the client.
+        self.timeout = self.server.stalled
+        super().setup()
+
+    def log_message(self, format, *args):
+        """Leave no line for each scrape."""
+
+
+class Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
+    """Serves a few clients at once, and none of them for long.
+
+    :param address: and ``port`` to listen on.
+    :param app: WSGI application.
+    :param stalled: seconds after which a client is cut off that sends
+        nothing, or takes nothing of the answer.
+    :param longest: seconds after which a client is cut off anyway.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, address, port, app, stalled=STALLED, longest=LONGEST):
+        self.address_family, *_, found = socket.getaddrinfo(
+            address, port, type=socket.SOCK_STREAM,
+            flags=socket.AI_PASSIVE)[0]
+        self.stalled, self._longest = stalled, longest
+        self._room = threading.BoundedSemaphore(CLIENTS)
+        super().__init__(found[:2], _Handler)
+        self.set_app(app)
+
+    def process_request(self, request, client_address):
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request, client_address):
+        # Who sends a byte now and then is never stalled.
+        end = threading.Timer(self._longest, _cut_off, [request])
+        end.daemon = True
+        end.start()
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            end.cancel()
+            self._room.release()
+
+    def handle_error(self, request, client_address):
+        LOG.info('Client %s is gone, or was cut off', client_address[0])
+
+
+def _cut_off(request):
+    with contextlib.suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)
+
+
 @cmd.command
 def main():
     conf.CONF.register_cli_opts(OPTIONS)
@@ -122,10 +216,12 @@ def main():
     # The threads that serve are not to take them.
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     try:
-        prometheus_client.start_http_server(port, address, registry)
+        server = Server(address, port, one_at_a_time(
+            prometheus_client.make_wsgi_app(registry)))
     except OSError as error:
         raise exception.ReservationsError(
             f'{address}:{port} cannot be listened on: {error.strerror}')
+    threading.Thread(target=server.serve_forever, daemon=True).start()
     LOG.info('Serving metrics at http://%s:%d/metrics', address, port)
     signal.sigwait(ends)
 
