@@ -8,6 +8,7 @@ one after the other, and what it cannot send for long is dropped.
 """
 
 import atexit
+import collections
 import contextlib
 import datetime
 import queue
@@ -27,6 +28,10 @@ LEVELS = ('debug', 'info')
 
 #: How many notifications a process keeps while the broker is away.
 WAITING = 1000
+
+#: How many of these may be of the same project, so that one which reserves
+#: and releases without end leaves room for what others do.
+OF_PROJECT = 100
 
 #: Seconds for which a process that ends goes on sending; and a command.
 AT_EXIT, UNHURRIED = 2, 60
@@ -52,7 +57,8 @@ def send(action, reservation):
             # Whoever reads the bus is not to act as the caller.
             {**caller.to_dict(), 'auth_token': None}  # nosec B105
             if caller else {},
-            f'baremetal.reservation.{action}.end', _payload(reservation))
+            f'baremetal.reservation.{action}.end', _payload(reservation),
+            project=reservation.project_id)
     except Exception:
         # What it tells of is done, whether or not anybody is told.
         LOG.exception('A notification could not be made')
@@ -111,19 +117,34 @@ class Outbox:
         self._waiting = queue.Queue(WAITING)
         self._lock = threading.Lock()
         self._started = False
+        # How many wait of each project.
+        self._of_projects = collections.Counter()
+        self._counting = threading.Lock()
 
-    def put(self, *notification):
+    def put(self, *notification, project=None):
         """Send a notification soon; drop it if too many are waiting.
 
         :param notification: context, event type and payload.
+        :param project: the ID of the project of which it tells, or None.
         """
         self._start_once()
-        try:
-            self._waiting.put_nowait(notification)
-        except queue.Full:
-            LOG.warning('%(event)s is dropped: %(number)d notifications wait '
-                        'to be sent', {'event': notification[1],
-                                       'number': WAITING})
+        with self._counting:
+            number = self._of_projects[project]
+            if (project is None or number < OF_PROJECT
+                    or not self._waiting.maxsize):
+                number = WAITING
+                try:
+                    self._waiting.put_nowait((project, notification))
+                except queue.Full:
+                    pass
+                else:
+                    self._of_projects[project] += 1
+                    return
+        LOG.warning('%(event)s is dropped: %(number)d notifications%(whose)s '
+                    'wait to be sent', {
+                        'event': notification[1], 'number': number,
+                        'whose': '' if number == WAITING
+                        else f' of project {project}'})
 
     def keep_all(self):
         """Drop nothing from now on."""
@@ -145,7 +166,11 @@ class Outbox:
     def _send_all(self):
         notifier = None
         while True:
-            notification = self._waiting.get()
+            project, notification = self._waiting.get()
+            with self._counting:
+                self._of_projects[project] -= 1
+                if not self._of_projects[project]:
+                    del self._of_projects[project]
             try:
                 notifier = notifier or self._make_notifier()
                 notifier.info(*notification)

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notifications as the documentation has them configured."""
+"""Notifications as the documentation has them, and whose are dropped."""
 
 import pathlib
 import re
 import subprocess
 import sys
+import threading
+
+from ironic_reservations import notifications
 
 PAGE = pathlib.Path(__file__).parents[2] / 'doc' / 'source' / 'security.rst'
 
@@ -53,3 +56,29 @@ def test_who_follows_the_page_is_notified(tmp_path):
         [sys.executable, '-c', PROGRAM, path], capture_output=True,
         text=True, check=True)
     assert done.stdout == 'baremetal.reservation.create.end\n'
+
+
+def test_one_project_leaves_room_for_others():
+    """While the broker is away, one project does a lot, and another little."""
+    back, sent = threading.Event(), []
+
+    class Away:
+        def info(self, context, event, payload):
+            back.wait(60)
+            sent.append(event)
+
+    outbox = notifications.Outbox(Away)
+    for _number in range(2 * notifications.WAITING):
+        outbox.put({}, 'of one', {}, project='one')
+    for project in 'another', None:
+        outbox.put({}, f'of {project}', {}, project=project)
+    back.set()
+    outbox.wait(60)
+    assert sent[-2:] == ['of another', 'of None']
+    # One of them was taken out already when the broker was found away.
+    assert sent.count('of one') in (notifications.OF_PROJECT,
+                                    notifications.OF_PROJECT + 1)
+    # Nothing is left of what was counted.
+    outbox.put({}, 'later', {}, project='one')
+    outbox.wait(60)
+    assert sent[-1] == 'later'
