@@ -15,6 +15,8 @@ from ironic_reservations.db import engine as db_engine
 from ironic_reservations.db import models
 from tests.db import conftest
 
+pytestmark = pytest.mark.on('sqlite', 'mariadb')
+
 OURS = {*models.Base.metadata.tables, models.VERSION_TABLE}
 
 # What an earlier version of the documentation told to drop.

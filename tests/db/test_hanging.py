@@ -54,7 +54,7 @@ def test_first_connection_of_a_process(option, monkeypatch):
                 first.result(60)
 
 
-@pytest.mark.parametrize('new_database', ['mariadb'], indirect=True)
+@pytest.mark.on('mariadb')
 def test_no_connection_left(database, monkeypatch, option):
     option(deadline=1)
     with configured(max_pool_size=1, max_overflow=0):

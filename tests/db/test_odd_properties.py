@@ -10,6 +10,8 @@ import pytest
 
 from ironic_reservations import exception
 
+pytestmark = pytest.mark.on('sqlite', 'mariadb')
+
 #: What a text has beside the sizes that are asked for.
 ODD = {
     'deep': '"a": ' + '[' * 99 + ']' * 99,
