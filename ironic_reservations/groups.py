@@ -39,7 +39,7 @@ class Group:
     """A group and its live members.
 
     :param id: primary key, never used again.
-    :param generation: grows whenever a member is added.
+    :param generation: grows whenever a member is added or taken out.
     :param members: tuple of reservations.Reservation.
     """
 
@@ -63,8 +63,7 @@ class Request:
 
     :param wanted: membership.Wanted.
     :param instances: canonical UUIDs, one for each member.
-    :param asked: canonical text of what is asked for, to tell a repeated
-        request.
+    :param asked: a digest of what is asked for, to tell a repeated request.
     :param owner: reservations.Owner.
     :param lease: seconds, or None for no end.
     :param quota: quota.Quota, by which its members are limited.

@@ -48,7 +48,7 @@ class Group:
     """A group as it is now.
 
     :param id: primary key, never used again.
-    :param generation: grows whenever a member is added.
+    :param generation: grows whenever a member is added or taken out.
     :param asked: see models.Group.
     :param domains: how many live members are in each domain.
     :param remains: whether there are rows of members that are live no more.

@@ -610,12 +610,34 @@ def _give_back(held):
         given_back = (
             connection.execute(queries.give_back(
                 held.node_id, held.instance_uuid)).rowcount
-            and connection.execute(queries.delete_expired(held.id)).rowcount)
+            and delete(connection, queries.delete_expired(held), held))
         if not given_back:
             connection.rollback()
     if given_back:
         events.tell(events.EXPIRED, held)
     return bool(given_back)
+
+
+def delete(connection, statement, held):
+    """Delete a reservation's row, and with a group's last member the group.
+
+    The group's row is written before, so that of two who delete its last
+    members at the same moment the second waits for the first, or is aborted,
+    also where they meet on two members of a Galera cluster. Otherwise each
+    would still see the member that the other deletes, and leave the group.
+
+    :param connection: in whose transaction this is.
+    :param statement: that deletes the row.
+    :param held: Reservation, as it was read.
+    :returns: how many rows it has deleted. For none the caller rolls back.
+    """
+    if held.group_id is None:
+        return connection.execute(statement).rowcount
+    of_group = {'of_group': held.group_id}
+    connection.execute(queries.SHRINK, of_group)
+    deleted = connection.execute(statement).rowcount
+    connection.execute(queries.END_GROUP, of_group)
+    return deleted
 
 
 def give_back_lapsed(limit=None, check=engine.check_deadline):
@@ -697,7 +719,7 @@ def purge(instance_uuid=None, node_id=None):
     """
     purged = 0
     for stale in _reservations(queries.stale(instance_uuid, node_id)):
-        deleted = _delete_stale(stale.id)
+        deleted = _delete_stale(stale)
         if deleted:
             events.tell(events.LOST, stale)
         purged += deleted
@@ -705,10 +727,12 @@ def purge(instance_uuid=None, node_id=None):
 
 
 @engine.retry
-def _delete_stale(reservation_id):
+def _delete_stale(held):
     with engine.transaction() as connection:
-        return connection.execute(
-            queries.delete_stale(reservation_id)).rowcount
+        deleted = delete(connection, queries.delete_stale(held), held)
+        if not deleted:
+            connection.rollback()
+    return deleted
 
 
 @engine.retry
@@ -980,8 +1004,7 @@ def _let_go(held, bound, holder):
                 held.node_id, held.instance_uuid,
                 (held.provision_state,) if bound else RELEASABLE,
                 bound)).rowcount
-            and connection.execute(queries.delete_of_host(
-                held.id, held.host)).rowcount)
+            and delete(connection, queries.delete_of_host(held), held))
         if let_go:
             hosts.fence(connection, held.host, holder)
         else:

@@ -7,6 +7,7 @@ what a call does in ``reservations``, ``explanation``, ``capacity`` and
 """
 
 import contextlib
+import hashlib
 import json
 import urllib.parse
 
@@ -404,13 +405,21 @@ class GroupsController:
                 explanation.dry_run(matcher, quota.of(restricted_to), wanted,
                                     len(instances))))
         group, created = groups.create(matcher, groups.Request(
-            wanted, tuple(instances), json.dumps(
-                {'members': members,
-                 'request': json.loads(matcher.spec.canonical)},
-                sort_keys=True), owner, lease, quota.of(restricted_to)))
+            wanted, tuple(instances), _digest(members, matcher.spec), owner,
+            lease, quota.of(restricted_to)))
         pecan.response.status = 201 if created else 200
         pecan.response.location = f'{_url()}/groups/{group.uuid}'
         return _present_group(group)
+
+
+def _digest(members, spec):
+    """What tells a request for a group from all others, a short text.
+
+    :param members: how many are asked for, or their instances.
+    :param spec: request_spec.RequestSpec.
+    """
+    return hashlib.sha256(json.dumps(
+        [members, spec.canonical]).encode()).hexdigest()
 
 
 def _present_group(group):

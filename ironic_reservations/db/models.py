@@ -121,8 +121,8 @@ class Reservation(Base):
 class Group(Base):
     """Reservations with one policy.
 
-    Its members are the reservations that count and name its id. A group
-    without any counts no more than they do.
+    Its members are the reservations that count and name its id. The row goes
+    in the transaction that deletes the last row of a member.
     """
 
     __tablename__ = 'reservations_groups'
@@ -145,13 +145,12 @@ class Group(Base):
     policy = sa.Column(sa.String(16))
     by = sa.Column(sa.String(300))
     project_id = sa.Column(sa.String(255))
-    # Grows whenever a member is added, and is compared before: of two holds
-    # that have read the same members, one begins again.
+    # Grows whenever a member is added or taken out. Who adds one compares it
+    # before: of two holds that have read the same members, one begins again.
     generation = sa.Column(sa.BigInteger, nullable=False)
-    # JSON: what was asked for where all members were held at once, to tell a
-    # repeated request.
-    asked = sa.Column(
-        sa.Text().with_variant(mysql.MEDIUMTEXT(), 'mysql', 'mariadb'))
+    # SHA-256, in hexadecimal: what was asked for where all members were held
+    # at once, to tell a repeated request.
+    asked = sa.Column(sa.String(64))
     created_at = sa.Column(sa.DateTime, nullable=False)
 
 

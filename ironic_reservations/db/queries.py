@@ -509,9 +509,9 @@ def stale(instance_uuid=None, node_id=None):
         reservations.c.node_id == node_id))
 
 
-def delete_stale(reservation_id):
+def delete_stale(held):
     """Delete a row unless its node carries its instance again."""
-    return delete(reservation_id).where(_STALE)
+    return delete(held).where(_STALE)
 
 
 #: For ``update``: whichever host holds it, or none.
@@ -603,19 +603,21 @@ def give_back(node_id, instance_uuid):
     return _let_go(node_id, instance_uuid, ~TOUCHED)
 
 
-def delete(reservation_id):
-    """Delete a row."""
-    return sa.delete(reservations).where(reservations.c.id == reservation_id)
+def delete(held):
+    """Delete a row if it is still of the group that it was read in."""
+    return sa.delete(reservations).where(
+        reservations.c.id == held.id,
+        reservations.c.group_id.is_not_distinct_from(held.group_id))
 
 
-def delete_of_host(reservation_id, host):
-    """Delete a row if this host holds it; for None, if none does."""
-    return delete(reservation_id).where(_held_by(host))
+def delete_of_host(held):
+    """Delete a row if it is still the host's that it was read of."""
+    return delete(held).where(_held_by(held.host))
 
 
-def delete_expired(reservation_id):
+def delete_expired(held):
     """Delete a row unless its lease was renewed."""
-    return delete(reservation_id).where(_EXPIRED)
+    return delete(held).where(_EXPIRED)
 
 
 # Groups
@@ -681,6 +683,18 @@ GROW = sa.update(groups).where(_AS_READ_GROUP).values(
 _EMPTY = ~sa.exists().where(
     reservations.c.group_id == groups.c.id).correlate(groups)
 
+_GROUP = groups.c.id == sa.bindparam('of_group', type_=sa.Integer)
+
+#: Have all who take members out of a group, or into it, wait for each other.
+#:
+#: UPDATE reservations_groups SET generation = generation + 1
+#: WHERE id = :of_group
+SHRINK = sa.update(groups).where(_GROUP).values(
+    generation=groups.c.generation + 1)
+
+#: Delete a group if no row is left of its members, or touch no row.
+END_GROUP = sa.delete(groups).where(_GROUP, _EMPTY)
+
 #: Delete a group as it was read if no row is left of its members, or touch
 #: no row.
 DELETE_GROUP = sa.delete(groups).where(_AS_READ_GROUP, _EMPTY)
@@ -701,7 +715,7 @@ def of_group(group_id):
 def as_read(group):
     """The values of the two statements that compare a group as it was read.
 
-    :param group: groups.Group, or a row of ``EMPTY_GROUPS``.
+    :param group: membership.Group, or a row of ``EMPTY_GROUPS``.
     """
     return {'group_id': group.id, 'as_read': group.generation}
 

@@ -7,7 +7,6 @@ Revises: c7e4b9d21f68
 
 from alembic import op
 import sqlalchemy as sa
-from sqlalchemy.dialects import mysql
 
 from ironic_reservations.db.migrations import steps
 
@@ -27,8 +26,7 @@ def upgrade():
         sa.Column('by', sa.String(300)),
         sa.Column('project_id', sa.String(255)),
         sa.Column('generation', sa.BigInteger, nullable=False),
-        sa.Column('asked', sa.Text().with_variant(
-            mysql.MEDIUMTEXT(), 'mysql', 'mariadb')),
+        sa.Column('asked', sa.String(64)),
         sa.Column('created_at', sa.DateTime, nullable=False),
         sa.UniqueConstraint('uuid', name='uniq_reservations_groups0uuid'),
         sa.Index('reservations_groups_project_id_idx', 'project_id'),

@@ -1,25 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""As much as a request may ask for, both databases can look for."""
+"""What is stored of a request, and shown of it, has a bound."""
+
+import uuid
 
 import pytest
 
 from tests.common import answers
+from tests.common import service
 
-OURS = '/v1/reservations'
-POOL = [{'name': 'bounds-1'}]
+OURS = service.OURS
+GROUPS = f'{OURS}/groups'
+
+#: Twelve that differ in nothing.
+POOL = [{'properties': {'memory_mb': 1024}}] * 12
+
+#: With it a request is as long as it may be.
+LONG = {f'quota:{number}': 'x' * 1000 for number in range(60)}
 
 
-@pytest.mark.parametrize('number, status, found', [
-    (1023, 200, 1), (1024, 400, None)])
-def test_candidates(ironic, pool, number, status, found):
-    response = ironic.http.post(f'{OURS}?dry_run=true', json={
-        'candidate_nodes': ['bounds-1', *map(str, range(number))]})
+@pytest.fixture(autouse=True)
+def no_groups(ironic):
+    yield
+    ironic.execute('DELETE FROM reservations_groups')
+
+
+def create(ironic, node_class, members, status=201, **more):
+    response = ironic.http.post(GROUPS, json={
+        'members': members, **more,
+        'request': {'resource_class': node_class, 'extra_specs': LONG}})
     answers.check(response, status)
-    assert response.json().get('matching_nodes') == found
+    return response.json()
 
 
-def test_candidates_of_a_hold(ironic, pool):
-    response = ironic.http.post(OURS, json={
-        'candidate_nodes': ['bounds-1', *map(str, range(1023))]})
-    answers.check(response, 201)
-    assert response.json()['node_name'] == 'bounds-1'
+def test_little_is_stored_of_a_group(ironic, pool, node_class):
+    """Enough to tell the same request from another one."""
+    group = str(uuid.uuid4())
+    create(ironic, node_class, 1, uuid=group)
+    (asked,), = ironic.execute('SELECT asked FROM reservations_groups')
+    assert len(asked) == 64
+    create(ironic, node_class, 1, 200, uuid=group)
+    response = ironic.http.post(GROUPS, json={
+        'uuid': group, 'members': 1, 'request': {
+            'resource_class': node_class,
+            'extra_specs': {**LONG, 'quota:0': 'y'}}})
+    answers.check(response, 409)

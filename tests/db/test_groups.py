@@ -18,7 +18,6 @@ from ironic_reservations import groups
 from ironic_reservations import interval
 from ironic_reservations import membership
 from ironic_reservations import reservations
-from ironic_reservations.db import engine
 from ironic_reservations.db import models
 from tests.db import conftest
 
@@ -234,10 +233,8 @@ def test_group_ends_while_it_is_joined(fleet):
     racks(fleet, r1=2, r2=2)
     first, _ = fleet.hold(group=wanted('spread'))
 
-    @engine.retry
     def end():
         reservations.release(first.instance_uuid)
-        reservations.end_group(membership.read(GROUP))
     with fleet.before('UPDATE nodes', end):
         join(fleet, 'spread')
     assert len(groups.get(GROUP).members) == 1
@@ -475,11 +472,9 @@ def test_group_goes_while_it_is_asked_for_again(fleet, begun):
     group, _ = create(fleet, 2, None)
     names = [member.instance_uuid for member in group.members]
 
-    @engine.retry
     def end():
         for name in names:
             reservations.release(name)
-        reservations.end_group(membership.read(GROUP))
         if begun:
             create(fleet, 1, None, project=B)
     with fleet.before('SELECT reservations.', end):

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A group's row goes with the row of its last member."""
+
+import concurrent.futures
+import uuid as uuid_
+
+import pytest
+import sqlalchemy as sa
+
+from ironic_reservations import claims
+from ironic_reservations import exception
+from ironic_reservations import groups
+from ironic_reservations import membership
+from ironic_reservations import reservations
+from ironic_reservations.db import models
+from tests.db import conftest
+
+GROUP = '11111111-2222-4333-8444-555555555555'
+
+
+@pytest.fixture
+def group(fleet):
+    """Two members, whose leases last for a minute, and a free node."""
+    for _ in range(3):
+        fleet.node()
+    return create(2)
+
+
+def create(members, lease=60):
+    return groups.create(
+        conftest.matcher(resource_class='gold'),
+        groups.Request(
+            membership.Wanted(GROUP, None, None, None),
+            tuple(str(uuid_.uuid4()) for _ in range(members)), 'digest',
+            reservations.Owner(), lease))[0]
+
+
+def rows(fleet):
+    """How many rows of groups there are."""
+    [(number,)] = fleet.execute(
+        sa.select(sa.func.count()).select_from(models.groups))
+    return number
+
+
+def release(fleet, group):
+    """Each by itself."""
+    for member in group.members:
+        reservations.release(member.instance_uuid)
+
+
+def release_group(fleet, group):
+    groups.release(GROUP, lambda group: None, bound=False)
+
+
+def lapse(fleet, group):
+    """Their leases end, and another request meets them."""
+    fleet.lapse()
+    fleet.hold()
+
+
+def lapse_each(fleet, group):
+    """The same, met by a request about each."""
+    fleet.lapse()
+    for member in group.members:
+        with pytest.raises(exception.NotFound):
+            reservations.release(member.instance_uuid)
+
+
+def tear_down(fleet, group):
+    """Ironic clears the nodes, and somebody asks for the instances."""
+    fleet.execute(sa.update(models.nodes).values(instance_uuid=None))
+    for member in group.members:
+        with pytest.raises(exception.NotFound):
+            reservations.get(member.instance_uuid)
+
+
+def hold_again(fleet, group):
+    """Ironic clears the nodes, and they are held for other instances."""
+    fleet.execute(sa.update(models.nodes).values(instance_uuid=None))
+    for _ in range(3):
+        fleet.hold()
+
+
+@pytest.mark.parametrize('end', [release, release_group, lapse, lapse_each,
+                                 tear_down, hold_again])
+def test_group_goes_with_its_last_member(fleet, group, end):
+    end(fleet, group)
+    assert rows(fleet) == 0
+    assert not [row for row in fleet.rows if row.group_id]
+
+
+def test_group_stays_while_a_member_is_left(fleet, group):
+    first, other = group.members
+    reservations.release(first.instance_uuid)
+    assert [each.id for each in groups.get(GROUP).members] == [
+        row.id for row in fleet.rows]
+    assert rows(fleet) == 1
+    claimed, _ = claims.claim(
+        GROUP, conftest.matcher(resource_class='gold'), reservations.Request(
+            str(uuid_.uuid4()), reservations.Owner('compute-1')),
+        lambda held: None)
+    assert claimed.node_id == other.node_id and rows(fleet) == 1
+    reservations.release(claimed.instance_uuid)
+    assert rows(fleet) == 0
+
+
+def test_all_members_go_at_the_same_moment(fleet):
+    """None of them leaves the group to another."""
+    for _ in range(4):
+        fleet.node()
+    names = [member.instance_uuid for member in create(4).members]
+    with concurrent.futures.ThreadPoolExecutor(4) as executor:
+        list(executor.map(reservations.release, names))
+    assert not fleet.held and rows(fleet) == 0
