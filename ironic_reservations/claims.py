@@ -37,7 +37,7 @@ class _Place:
     def enter(self, connection, node):
         # Another may have claimed it, or may be moving it to a host.
         if not connection.execute(
-                queries.delete_of_host(self._claimed)).rowcount:
+                queries.delete_of_hosts(self._claimed)).rowcount:
             raise membership.Changed()
         return {name: getattr(self._claimed, name)
                 for name in ('group_id', 'domain')}

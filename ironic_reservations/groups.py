@@ -10,7 +10,6 @@ search begins again.
 import collections
 import dataclasses
 import datetime
-import functools
 import time
 
 from oslo_db import exception as db_exc
@@ -32,6 +31,9 @@ from ironic_reservations.db import functions
 from ironic_reservations.db import queries
 
 LOG = log.getLogger(__name__)
+
+#: How many members of a group are released in one transaction.
+PAGE = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -355,37 +357,102 @@ def _with_members(rows):
 
 
 def release(uuid, authorize, bound):
-    """Release each member of a group that may be released.
+    """Release those members of a group that may be released.
+
+    Many go in one transaction. What is released stays so if others are left.
 
     :param authorize: called with the Group; it raises when the caller may
         not release it.
     :param bound: see reservations.release.
-    :raises: NotFound; Conflict, which says how many are left; what
-        ``authorize`` raises.
+    :raises: NotFound; Conflict and DeadlineExceeded, which say how many are
+        left; what ``authorize`` raises.
     """
-    group = get(uuid, authorize)
-    members, tried, left = group.members, set(), []
-    while members:
-        for member in members:
-            tried.add(member.id)
-            try:
-                reservations.release(member.instance_uuid,
-                                     functools.partial(_check_member, member),
-                                     bound=bound)
-            except exception.NotFound:
-                continue  # Somebody else has released or claimed it meanwhile.
-            except exception.Conflict as refused:
-                left.append(refused)
-        members = [member for member in reservations.of_groups([group.id])
-                   if member.id not in tried]
-    if left:
+    done = _Release(uuid, authorize, bound)
+    try:
+        done.run()
+    except (exception.DeadlineExceeded, db_exc.DBDeadlock) as e:
+        if not done.left:
+            raise
+        raise exception.DeadlineExceeded(
+            f'{len(done.left)} of {len(done.seen)} members of group {uuid} '
+            f'are left, and the time of the request is over; try again.'
+        ) from e
+    if done.refused:
         raise exception.Conflict(
-            f'{len(left)} of {len(tried)} members of group {uuid} '
-            f'cannot be released: {left[0]}')
-    reservations.end_group(group)
+            f'{len(done.refused)} of {len(done.seen)} members of group '
+            f'{uuid} cannot be released: {next(iter(done.refused.values()))}')
 
 
-def _check_member(member, held):
-    """Leave alone what is another's since the group was read."""
-    if held.group_id != member.group_id:
-        raise reservations.not_found(held.instance_uuid)
+class _Release:
+    """How far the release of a group is.
+
+    Members are told by the ids of their rows: what an instance claims
+    meanwhile is another member.
+
+    :ivar seen: all that there are and were, once the caller has turned out
+        to be one who may release them.
+    :ivar left: those of them that are not known to be released.
+    :ivar refused: those that may not be released, and the Conflict of each.
+    """
+
+    def __init__(self, uuid, authorize, bound):
+        self._uuid, self._authorize, self._bound = uuid, authorize, bound
+        self._group = None
+        self.seen, self.left, self.refused = set(), set(), {}
+        #: The Reservations of a transaction whose outcome is not known.
+        self._tried = []
+
+    @engine.retry
+    def run(self):
+        """Release page by page, until a round through them finds no more."""
+        if self._group is None:
+            self._group = get(self._uuid, self._authorize)
+            self._meet(self._group.members)
+        elif self._tried:
+            # Where the answer to a COMMIT was lost.
+            there = {each.id for each in
+                     reservations.of_groups([self._group.id])}
+            self._has_released([each for each in self._tried
+                                if each.id not in there])
+        while self._round():
+            engine.check_deadline()
+
+    def _round(self):
+        """Whether there were members that had not been refused before."""
+        behind, found = 0, False
+        while True:
+            page = reservations.some_of_group(self._group.id, behind, PAGE)
+            self._meet(page)
+            untried = [each for each in page if each.id not in self.refused]
+            if untried:
+                found = True
+                engine.check_deadline()
+                self._release(untried)
+            if len(page) < PAGE:
+                return found
+            behind = page[-1].node_id
+
+    def _meet(self, members):
+        new = {each.id for each in members} - self.seen
+        self.seen |= new
+        self.left |= new
+
+    def _release(self, page):
+        """Release those of a page that may be released."""
+        for each in page:
+            try:
+                reservations.check_releasable(each, self._bound)
+            except exception.Conflict as refused:
+                self.refused[each.id] = refused
+        self._tried = [each for each in page if each.id not in self.refused]
+        if self._tried and reservations.let_go(self._tried, self._bound):
+            self._has_released(self._tried)
+        # Otherwise one of them is no longer as it was read. The next round
+        # reads all of them again.
+        self._tried = []
+
+    def _has_released(self, members):
+        self.left -= {each.id for each in members}
+        self._tried = []
+        for each in members:
+            events.tell(events.RELEASED, each)

@@ -608,8 +608,7 @@ def _give_back(held):
     """
     with engine.transaction() as connection:
         given_back = (
-            connection.execute(queries.give_back(
-                held.node_id, held.instance_uuid)).rowcount
+            connection.execute(*queries.give_back(held)).rowcount
             and delete(connection, queries.delete_expired(held), held))
         if not given_back:
             connection.rollback()
@@ -619,7 +618,7 @@ def _give_back(held):
 
 
 def delete(connection, statement, held):
-    """Delete a reservation's row, and with a group's last member the group.
+    """Delete reservations' rows, and with a group's last member the group.
 
     The group's row is written before, so that of two who delete its last
     members at the same moment the second waits for the first, or is aborted,
@@ -627,9 +626,10 @@ def delete(connection, statement, held):
     would still see the member that the other deletes, and leave the group.
 
     :param connection: in whose transaction this is.
-    :param statement: that deletes the row.
-    :param held: Reservation, as it was read.
-    :returns: how many rows it has deleted. For none the caller rolls back.
+    :param statement: that deletes the rows.
+    :param held: Reservation, as it was read; of several, which are of one
+        group, any.
+    :returns: how many rows it has deleted. For too few the caller rolls back.
     """
     if held.group_id is None:
         return connection.execute(statement).rowcount
@@ -787,6 +787,15 @@ def named(uuid, project_id):
 def of_groups(group_ids):
     """The live reservations that are members of groups: a list."""
     return _reservations(queries.members(group_ids)) if group_ids else []
+
+
+def some_of_group(group_id, behind, limit):
+    """Some of a group's live reservations, in order of their nodes' ids.
+
+    :param behind: only those behind a node of this id.
+    :param limit: how many at most.
+    """
+    return _reservations(queries.some_members(group_id, behind, limit))
 
 
 def not_found(instance_uuid):
@@ -958,9 +967,9 @@ def release(instance_uuid, authorize=lambda reservation: None, host=None,
                 raise
             if host not in (None, held.host):
                 raise not_found(instance_uuid)
-            _check_releasable(held, bound)
+            check_releasable(held, bound)
             tried = held
-            if _let_go(held, bound, holder):
+            if let_go([held], bound, holder):
                 return
             tried = None
             engine.check_deadline()
@@ -977,7 +986,12 @@ def _delete_remains(instance_uuid):
     purge(instance_uuid)
 
 
-def _check_releasable(held, bound):
+def check_releasable(held, bound):
+    """Refuse to release what may not be released.
+
+    :param bound: see ``release``.
+    :raises: Conflict.
+    """
     if held.lock is not None:
         raise exception.Conflict(
             f'Node {held.node_uuid} is locked by a conductor; try again.')
@@ -996,17 +1010,23 @@ def _check_releasable(held, bound):
             f'has begun on it: a server may be about to be built there.')
 
 
-def _let_go(held, bound, holder):
-    """One transaction; False when the reservation is no longer as read."""
+def let_go(held, bound, holder=None):
+    """One transaction; False when one of them is no longer as it was read.
+
+    :param held: list of Reservations of one group, or of one of none, in the
+        order of their nodes' ids, in which every transaction locks them.
+    :param bound: see ``release``.
+    :param holder: of the host that has them; None where nobody's is asked.
+    """
+    statement, values = queries.release(held, RELEASABLE, bound)
     with engine.transaction() as connection:
-        let_go = (
-            connection.execute(queries.release(
-                held.node_id, held.instance_uuid,
-                (held.provision_state,) if bound else RELEASABLE,
-                bound)).rowcount
-            and delete(connection, queries.delete_of_host(held), held))
-        if let_go:
-            hosts.fence(connection, held.host, holder)
+        gone = (
+            all(connection.execute(statement, each).rowcount
+                for each in values)
+            and delete(connection, queries.delete_of_hosts(*held),
+                       held[0]) == len(held))
+        if gone:
+            hosts.fence(connection, held[0].host, holder)
         else:
             connection.rollback()
-    return bool(let_go)
+    return gone

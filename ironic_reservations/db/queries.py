@@ -567,52 +567,70 @@ def end_leases(states):
     ).values(expires_at=None)
 
 
-def _let_go(node_id, instance_uuid, *where):
+def _let_go(*where):
     return sa.update(nodes).where(
-        nodes.c.id == node_id, nodes.c.instance_uuid == instance_uuid,
+        nodes.c.id == sa.bindparam('node_id', type_=sa.Integer),
+        nodes.c.instance_uuid == sa.bindparam('instance', type_=sa.String),
         UNLOCKED, *where,
     ).values(instance_uuid=None, updated_at=fn.utcnow())
 
 
-def release(node_id, instance_uuid, states, bound):
-    """Take an instance off its node if the node's state allows it.
+def release(held, states, bound):
+    """Take instances off their nodes, one by one, where the state allows it.
 
     UPDATE nodes SET instance_uuid = NULL WHERE id = :n
       AND instance_uuid = :i AND reservation IS NULL
       AND allocation_id IS NULL AND provision_state IN (...)
 
-    :param states: provision states in which it may be released.
-    :param bound: whether an available node must be untouched. If not,
-        maintenance allows it in any state.
+    :param held: reservations.Reservations.
+    :param states: provision states in which they may be released.
+    :param bound: whether each must be in the state in which it was read, and
+        untouched if that is ``available``. If not, maintenance allows it in
+        any state.
+    :returns: the statement, and its values for each.
     """
-    allowed = nodes.c.provision_state.in_(states)
+    state = nodes.c.provision_state
     allowed = (
-        sa.and_(allowed, sa.or_(nodes.c.provision_state != 'available',
-                                ~TOUCHED))
-        if bound else sa.or_(allowed, nodes.c.maintenance == sa.true()))
-    return _let_go(node_id, instance_uuid, nodes.c.allocation_id.is_(None),
-                   allowed)
+        sa.and_(state == sa.bindparam('as_read', type_=sa.String),
+                sa.or_(state != 'available', ~TOUCHED))
+        if bound else
+        sa.or_(state.in_(states), nodes.c.maintenance == sa.true()))
+    return (_let_go(nodes.c.allocation_id.is_(None), allowed),
+            [{**_node(each), 'as_read': each.provision_state} if bound
+             else _node(each) for each in held])
 
 
-def give_back(node_id, instance_uuid):
+def give_back(held):
     """Take an instance off its node if nothing has begun on it.
 
     UPDATE nodes SET instance_uuid = NULL WHERE id = :n
       AND instance_uuid = :i AND reservation IS NULL AND <untouched>
     """
-    return _let_go(node_id, instance_uuid, ~TOUCHED)
+    return _let_go(~TOUCHED), _node(held)
 
 
-def delete(held):
-    """Delete a row if it is still of the group that it was read in."""
+def _node(held):
+    return {'node_id': held.node_id, 'instance': held.instance_uuid}
+
+
+def delete(*held):
+    """Delete rows that are still of the group that they were read in.
+
+    :param held: reservations.Reservations of one group, or of none.
+    """
     return sa.delete(reservations).where(
-        reservations.c.id == held.id,
-        reservations.c.group_id.is_not_distinct_from(held.group_id))
+        reservations.c.id.in_([each.id for each in held]),
+        reservations.c.group_id.is_not_distinct_from(held[0].group_id))
 
 
-def delete_of_host(held):
-    """Delete a row if it is still the host's that it was read of."""
-    return delete(held).where(_held_by(held.host))
+def delete_of_hosts(*held):
+    """The same of those that are still the hosts' that they were read of."""
+    ids = {}
+    for each in held:
+        ids.setdefault(each.host, []).append(each.id)
+    return delete(*held).where(sa.or_(*(
+        sa.and_(_held_by(host), reservations.c.id.in_(of_host))
+        for host, of_host in ids.items())))
 
 
 def delete_expired(held):
@@ -664,6 +682,12 @@ def members(group_ids):
     """
     return live().where(reservations.c.group_id.in_(group_ids)).order_by(
         reservations.c.group_id, reservations.c.node_id)
+
+
+def some_members(group_id, behind, limit):
+    """Some of a group's, those behind a node of this id."""
+    return members([group_id]).where(
+        reservations.c.node_id > behind).limit(limit)
 
 
 #: A group's row.

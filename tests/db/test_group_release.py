@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A group is released in pages, many members in one transaction."""
+
+import time
+import uuid as uuid_
+
+from oslo_db import exception as db_exc
+import pytest
+import sqlalchemy as sa
+
+from ironic_reservations import exception
+from ironic_reservations import groups
+from ironic_reservations import membership
+from ironic_reservations import reservations
+from ironic_reservations.db import models
+from tests.db import conftest
+
+GROUP = '11111111-2222-4333-8444-555555555555'
+#: How many members go in one transaction, and how many there are.
+PAGE = 64
+MEMBERS = 2 * PAGE + 2
+
+
+@pytest.fixture
+def group(fleet):
+    """Two pages of members and two more."""
+    fleet.add(*[{}] * MEMBERS)
+    groups.create(
+        conftest.matcher(resource_class='gold'), groups.Request(
+            membership.Wanted(GROUP, None, None, None),
+            tuple(str(uuid_.uuid4()) for _ in range(MEMBERS)), 'digest',
+            reservations.Owner(), None))
+    return groups.get(GROUP)
+
+
+def release(bound=False):
+    groups.release(GROUP, lambda group: None, bound)
+
+
+def told(caplog):
+    """How many releases the log has told of."""
+    return sum('has released node' in each.message for each in caplog.records)
+
+
+def rows(fleet):
+    """How many rows of groups there are."""
+    return fleet.execute(sa.select(models.groups))
+
+
+def test_release(fleet, group, caplog):
+    caplog.set_level('INFO')
+    with fleet.statements('UPDATE reservations_groups') as transactions, \
+            fleet.counted('UPDATE nodes') as freed:
+        release()
+    assert len(transactions) == 3 and sum(freed) == MEMBERS
+    assert not fleet.held and not rows(fleet)
+    assert told(caplog) == MEMBERS
+
+
+@pytest.mark.parametrize('bound', [False, True])
+def test_what_may_not_be_released_stays(fleet, group, bound):
+    busy = group.members[::PAGE]
+    for each in busy:
+        fleet.edit(each.node_id, provision_state='active')
+    with pytest.raises(exception.Conflict, match=(
+            f'^3 of {MEMBERS} members of group {GROUP} cannot be released: '
+            f'Node .* is active')):
+        release(bound)
+    assert list(fleet.held) == [each.node_id for each in busy]
+    assert len(rows(fleet)) == 1
+    for each in busy:
+        fleet.edit(each.node_id, provision_state='available')
+    release(bound)
+    assert not fleet.held and not rows(fleet)
+
+
+def test_what_changes_meanwhile_is_read_again(fleet, group):
+    """In each transaction something is no longer as it was read."""
+    _, claimed, built, *_, last = group.members
+
+    def change():
+        reservations.update(claimed.instance_uuid, {'host': 'compute-1'})
+        fleet.edit(built.node_id, provision_state='deploying')
+        reservations.release(last.instance_uuid)
+    with fleet.before('UPDATE nodes', change), \
+            pytest.raises(exception.Conflict, match='^2 of') as caught:
+        release(bound=True)
+    assert f'of {MEMBERS} members' in str(caught.value)
+    assert set(fleet.held) == {claimed.node_id, built.node_id}
+
+
+@pytest.mark.parametrize('after', [False, True])
+def test_commit_whose_answer_is_lost(fleet, group, after, caplog):
+    caplog.set_level('INFO')
+    with fleet.commit_fails(db_exc.DBConnectionError(), after):
+        release()
+    assert not fleet.held and not rows(fleet)
+    assert told(caplog) == MEMBERS
+
+
+def test_it_ends_with_the_time_of_a_request(fleet, group, option):
+    """What was released until then stays so, and the rest can be asked."""
+    option(deadline=1)
+    left = MEMBERS - PAGE
+    with fleet.before('DELETE FROM reservations_groups',
+                      lambda: time.sleep(1)), \
+            pytest.raises(exception.DeadlineExceeded, match=(
+                f'^{left} of {MEMBERS} members of group {GROUP} are left')):
+        release()
+    assert len(fleet.held) == left
+    option(deadline=10)
+    release()
+    assert not fleet.held and not rows(fleet)
