@@ -264,21 +264,23 @@ class Service:
 
 @contextlib.contextmanager
 def ironic(directory, database_url, port, config=None, plugin=True,
-           kill=False):
-    """The all-in-one Ironic, API and conductor, on an empty database.
+           kill=False, empty=True):
+    """The all-in-one Ironic, API and conductor, on a database.
 
     :param directory: for ironic.conf, ironic.log and locks
     :param config: options over our own, ``{section: {option: value}}``
     :param plugin: False is a stock Ironic, without our table and middleware
     :param kill: its database is not needed afterwards: to stop takes it six
         seconds otherwise
+    :param empty: the database has no schema yet: to make it takes ten seconds
     """
     check_port(port)
     directory = pathlib.Path(directory)
     log = str(directory / 'ironic.log')
     conf_file = _write_conf(directory, database_url, port,
                             config or {}, plugin)
-    create_schema(conf_file, log, plugin)
+    if empty:
+        create_schema(conf_file, log, plugin)
     with running([program('ironic'), '--config-file', conf_file], log,
                  f'http://127.0.0.1:{port}/v1', kill=kill) as process:
         yield Service(port, conf_file, database_url, log, process)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a project may have no more of, on both databases.
 
-What Keystone says of it is given here; see tests.functional.test_quota.
+What Keystone says of it is given here; see tests.functional.test_keystone.
 """
 
 import concurrent.futures

@@ -9,6 +9,7 @@ import contextlib
 
 import pytest
 
+from tests.common import databases
 from tests.common import service
 from tools import services
 
@@ -18,15 +19,21 @@ CONFIG = {'cors': {'allowed_origin': 'http://dashboard.example'},
 
 
 @pytest.fixture(scope='session')
-def start_ironic(tmp_path_factory):
-    """Starts an Ironic of a test's own: a context manager."""
+def start_ironic(tmp_path_factory, shared_directory):
+    """Starts an Ironic of a test's own: a context manager.
+
+    :param database_url: of a database with the schema; None for a new one.
+    """
     @contextlib.contextmanager
-    def start(database_url=None, **kwargs):
+    def start(database_url=None, plugin=True, **kwargs):
         directory = tmp_path_factory.mktemp('ironic')
+        path = directory / 'ironic.sqlite'
+        if plugin and not database_url:
+            database_url = databases.create_sqlite(shared_directory, path)
         with services.ironic(
-                directory,
-                database_url or f'sqlite:///{directory}/ironic.sqlite',
-                services.free_port(), kill=True, **kwargs) as running:
+                directory, database_url or f'sqlite:///{path}',
+                services.free_port(), plugin=plugin, kill=True,
+                empty=not database_url, **kwargs) as running:
             yield service.Ironic(running)
     return start
 
@@ -45,8 +52,8 @@ def ironic_sqlite(start_ironic):
 
 
 @pytest.fixture(scope='session')
-def ironic_mariadb(start_ironic, mariadb_url):
-    with services.database(mariadb_url) as url, \
+def ironic_mariadb(start_ironic, shared_directory, mariadb_url):
+    with databases.mariadb(shared_directory, mariadb_url) as url, \
             start_ironic(url, config=CONFIG) as ironic:
         yield ironic
 

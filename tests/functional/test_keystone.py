@@ -20,6 +20,7 @@ import pytest
 
 from tests.common import answers
 from tests.common import command
+from tests.common import databases
 from tests.common import keystone as keystones
 from tests.common import personas
 from tests.common import service
@@ -39,8 +40,8 @@ def auth(tmp_path_factory):
 
 
 @pytest.fixture(scope='module')
-def ironic(auth, start_ironic, mariadb_url):
-    with services.database(mariadb_url) as url, \
+def ironic(auth, start_ironic, shared_directory, mariadb_url):
+    with databases.mariadb(shared_directory, mariadb_url) as url, \
             start_ironic(url, config=keystones.config(auth)) as ironic:
         yield ironic
 

@@ -22,6 +22,7 @@ import requests
 import yaml
 
 from tests.common import answers
+from tests.common import databases
 from tests.common import exporting
 from tests.common import servers
 from tools import services
@@ -96,9 +97,10 @@ def counting(directory):
 
 
 @pytest.fixture(scope='module')
-def ironic(counting, start_ironic, mariadb_url):
+def ironic(counting, start_ironic, shared_directory, mariadb_url):
     """An Ironic of its own, because the exporter sees all of its nodes."""
-    with services.database(mariadb_url) as url, start_ironic(url) as ironic:
+    with databases.mariadb(shared_directory, mariadb_url) as url, \
+            start_ironic(url) as ironic:
         yield ironic
 
 

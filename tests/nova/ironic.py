@@ -6,6 +6,7 @@ import contextlib
 import functools
 import tempfile
 
+from tests.common import databases
 from tests.common import service
 from tools import services
 
@@ -33,20 +34,29 @@ class Ironic(service.Ironic):
 
 
 @contextlib.contextmanager
-def started(config=None, **kwargs):
+def started(config=None, plugin=True):
     services.stop_on_signal()
     # What one host did, the next that asks is to know.
     config = {'reservations': {'capacity_ttl': 0}, **(config or {})}
-    with tempfile.TemporaryDirectory() as directory, services.ironic(
-            directory, f'sqlite:///{directory}/ironic.sqlite',
-            services.free_port(), config=config, kill=True,
-            **kwargs) as service:
-        yield Ironic(service)
+    with tempfile.TemporaryDirectory() as directory:
+        path = f'{directory}/ironic.sqlite'
+        url = (databases.create_sqlite(_originals(), path) if plugin
+               else f'sqlite:///{path}')
+        with services.ironic(
+                directory, url, services.free_port(), config=config,
+                plugin=plugin, kill=True, empty=not plugin) as service:
+            yield Ironic(service)
 
 
 # What several classes use is stopped with this process.
 _shared = contextlib.ExitStack()
 atexit.register(_shared.close)
+
+
+@functools.cache
+def _originals():
+    """A directory for what databases are copied from."""
+    return _shared.enter_context(tempfile.TemporaryDirectory())
 
 
 @functools.cache
