@@ -10,6 +10,7 @@ search begins again.
 import collections
 import dataclasses
 import datetime
+import math
 import time
 
 from oslo_db import exception as db_exc
@@ -32,6 +33,9 @@ from ironic_reservations.db import queries
 
 LOG = log.getLogger(__name__)
 
+#: Of how many groups the members are counted at once.
+AT_ONCE = 100
+
 #: How many members of a group are released in one transaction.
 PAGE = 64
 
@@ -42,7 +46,8 @@ class Group:
 
     :param id: primary key, never used again.
     :param generation: grows whenever a member is added or taken out.
-    :param members: tuple of reservations.Reservation.
+    :param members: tuple of reservations.Reservation, without their request
+        specs.
     """
 
     id: int
@@ -288,9 +293,10 @@ def _same(before):
 
     :raises: Changed when it is gone, or another has its UUID by now.
     """
-    for group in _with_members(engine.rows(queries.group(before.uuid))):
-        if group.id == before.id:
-            return group
+    for row in engine.rows(queries.group(before.uuid)):
+        members = reservations.of_group(row.id)
+        if row.id == before.id and members:
+            return _group(row, members)
     raise membership.Changed()
 
 
@@ -306,13 +312,12 @@ def get(uuid, authorize=lambda group: None):
     :raises: NotFound when there is none, or none of its members is left; what
         ``authorize`` raises.
     """
-    rows = engine.rows(queries.group(uuid))
-    for row in rows:
+    for row in engine.rows(queries.group(uuid)):
         authorize(_group(row, ()))
-    found = _with_members(rows)
-    if not found:
-        raise not_found(uuid)
-    return found[0]
+        members = reservations.of_group(row.id)
+        if members:
+            return _group(row, members)
+    raise not_found(uuid)
 
 
 def not_found(uuid):
@@ -320,13 +325,15 @@ def not_found(uuid):
 
 
 @engine.retry
-def find(limit, restricted_to=None, marker=None):
+def find(limit, restricted_to=None, marker=None, room=math.inf):
     """Groups that have members, in the order in which they were begun.
 
     :param limit: how many at most.
     :param restricted_to: when given, only this project's.
     :param marker: UUID of the last group of the page before.
-    :returns: list of Group.
+    :param room: how many characters of the names of domains are of use; no
+        more are read once there are as many.
+    :returns: list of membership.Group, whose ``remains`` is not known.
     :raises: InvalidInput when there is no such marker.
     """
     after = None
@@ -336,24 +343,29 @@ def find(limit, restricted_to=None, marker=None):
             raise exception.InvalidInput('marker',
                                          'must be the UUID of a group')
         after = found[0].id
-    found = []
+    found, length = [], 0
     while True:
-        missing = limit - len(found)
-        rows = engine.rows(queries.live_groups(restricted_to, after, missing))
+        wanted = min(limit - len(found), AT_ONCE)
+        rows = engine.rows(queries.live_groups(restricted_to, after, wanted))
         # Members may go between the two statements; a page that is not full
         # would be taken for the last one.
-        found += _with_members(rows)
-        if len(rows) < missing or len(found) == limit:
+        for each in _counted(rows):
+            found.append(each)
+            length += sum(len(name or '') for name in each.domains)
+        if len(rows) < wanted or len(found) == limit or length > room:
             return found
         after = rows[-1].id
 
 
-def _with_members(rows):
-    """list of Group of those rows that have members."""
-    members = collections.defaultdict(list)
-    for each in reservations.of_groups([row.id for row in rows]):
-        members[each.group_id].append(each)
-    return [_group(row, members[row.id]) for row in rows if row.id in members]
+def _counted(rows):
+    """membership.Group of each of those rows that have members."""
+    domains = collections.defaultdict(collections.Counter)
+    for group_id, domain, number in rows and engine.rows(
+            queries.domains([row.id for row in rows])):
+        domains[group_id][domain] = number
+    return [membership.Group(**row._mapping, domains=domains[row.id],
+                             remains=False)
+            for row in rows if row.id in domains]
 
 
 def release(uuid, authorize, bound):
@@ -411,7 +423,7 @@ class _Release:
         elif self._tried:
             # Where the answer to a COMMIT was lost.
             there = {each.id for each in
-                     reservations.of_groups([self._group.id])}
+                     reservations.of_group(self._group.id)}
             self._has_released([each for each in self._tried
                                 if each.id not in there])
         while self._round():

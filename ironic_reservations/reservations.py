@@ -12,6 +12,7 @@ threads, processes, hosts and the members of a Galera cluster alike.
 import dataclasses
 import datetime
 import json
+import math
 import time
 
 from oslo_db import exception as db_exc
@@ -83,6 +84,8 @@ AT_REST = ('available', 'manageable', 'active', 'rescue', 'deploy failed',
 @dataclasses.dataclass(frozen=True)
 class Reservation:
     """A node held for an instance, as it is now.
+
+    What a list or a group has not read of it is None.
 
     :param id: primary key, never used again.
     :param provision_state: Ironic's word for where the node is.
@@ -568,8 +571,11 @@ def _check_adoptable(instance_uuid, carried, host):
             f'Ironic\'s, which holds it.')
 
 
+_UNREAD = {field.name: None for field in dataclasses.fields(Reservation)}
+
+
 def _reservation(row):
-    return Reservation(**row._mapping)
+    return Reservation(**{**_UNREAD, **row._mapping})
 
 
 @engine.retry
@@ -784,9 +790,12 @@ def named(uuid, project_id):
 
 
 @engine.retry
-def of_groups(group_ids):
-    """The live reservations that are members of groups: a list."""
-    return _reservations(queries.members(group_ids)) if group_ids else []
+def of_group(group_id):
+    """The live reservations that are members of a group.
+
+    :returns: list of Reservation, without their request specs.
+    """
+    return _reservations(queries.members(group_id))
 
 
 def some_of_group(group_id, behind, limit):
@@ -805,7 +814,7 @@ def not_found(instance_uuid):
 
 @engine.retry
 def find(restricted_to=None, state=None, node=None, limit=None, marker=None,
-         order=None, **equal):
+         order=None, names=frozenset(queries.VIEW), room=math.inf, **equal):
     """Reservations, in order.
 
     :param restricted_to: when given, only this project's.
@@ -815,11 +824,16 @@ def find(restricted_to=None, state=None, node=None, limit=None, marker=None,
     :param marker: instance UUID of the last one of the page before.
     :param order: dict of ``asc`` or ``desc`` by stored columns, the one that
         decides first first; None for the order in which they were made.
+    :param names: the attributes of a Reservation to read, a set.
+    :param room: how many bytes of request specs are of use; no more are read
+        once there are as many.
     :param equal: columns, ``resource_class`` among them, and their values.
     :returns: list of Reservation.
     :raises: InvalidInput when there is no such marker.
     """
-    query = queries.live(restricted_to)
+    query = queries.live(restricted_to, [
+        name for name in queries.VIEW
+        if name in ({'id', 'instance_uuid'} | names) - {'request_spec'}])
     if state is not None:
         query = query.where(queries.in_states(
             PROVISION_STATES.get(state), PROVISION_STATES))
@@ -834,8 +848,30 @@ def find(restricted_to=None, state=None, node=None, limit=None, marker=None,
         except exception.NotFound:
             raise exception.InvalidInput(
                 'marker', 'must be the instance UUID of a reservation')
-    return _reservations(queries.ordered(
-        query, order or {'id': 'asc'}, after).limit(limit))
+    query = queries.ordered(query, order or {'id': 'asc'}, after).limit(limit)
+    return (_with_request_specs(query, room) if 'request_spec' in names
+            else _reservations(query))
+
+
+def _with_request_specs(query, room):
+    """Reservations, the length of whose request specs was known before.
+
+    :param room: see ``find``.
+    """
+    while True:
+        found, length = {}, 0
+        for row in engine.rows(query.add_columns(queries.SPEC_LENGTH)):
+            facts = found[row.id] = {**_UNREAD, **row._mapping}
+            length += facts.pop('spec_length')
+            if length > room:
+                break
+        specs = engine.rows(queries.request_specs(found))
+        if len(specs) == len(found):
+            for row in specs:
+                found[row.id] |= row._mapping
+            return [Reservation(**facts) for facts in found.values()]
+        # One of them has gone meanwhile.
+        engine.check_deadline()
 
 
 def update(instance_uuid, changes, authorize=lambda reservation: None,

@@ -56,7 +56,8 @@ class Reservation(_Resource):
     resource_class = resource.Body('resource_class')
     project_id = resource.Body('project_id')
     user_id = resource.Body('user_id')
-    #: What was asked for, a dict.
+    #: What was asked for, a dict; None in a list or a group, unless the
+    #: ``fields`` of a list name it.
     request_spec = resource.Body('request_spec', type=dict)
     #: ``uuid``, ``policy``, ``by`` and ``domain`` of the group it is of.
     group = resource.Body('group', type=dict)
@@ -109,13 +110,18 @@ class Group(_Resource):
     by = resource.Body('by')
     project_id = resource.Body('project_id')
     created_at = resource.Body('created_at')
-    #: The members, Reservations.
+    #: The members, Reservations; None in a list.
     reservations = resource.Body('reservations', type=list,
                                  list_type=Reservation)
+    #: Where an answer has no room for all members: the URL of the others.
+    next = resource.Body('next')
+    #: How many members there are, in a list. In a request: how many are
+    #: wanted, or the UUIDs of their instances.
+    members = resource.Body('members')
+    #: In a list: ``value`` and ``nodes`` of each domain that has members.
+    domains = resource.Body('domains', type=list)
 
     # What only a request has.
-    #: How many, or the UUIDs of their instances.
-    members = resource.Body('members')
     #: What each node must be, a dict.
     request = resource.Body('request', type=dict)
     host = resource.Body('host')
@@ -243,10 +249,11 @@ class Proxy(proxy.Proxy):
             ``response.json()['members']`` says how many there are.
         """
         attrs.setdefault('uuid', str(uuid.uuid4()))
-        return self._create(Group, members=members, request=request, **attrs)
+        return self._whole(self._create(Group, members=members,
+                                        request=request, **attrs))
 
     def groups(self, **query):
-        """Groups with their members: a generator."""
+        """Groups, with how many members each has: a generator."""
         return self._list(Group, **query)
 
     def show_group(self, group):
@@ -254,7 +261,17 @@ class Proxy(proxy.Proxy):
 
         :raises: NotFoundException.
         """
-        return self._get(Group, group)
+        return self._whole(self._get(Group, group))
+
+    def _whole(self, group):
+        """A Group with those members, too, for which it had no room."""
+        last = group
+        while last.next:
+            last = self._get_resource(Group, group.id).fetch(
+                self, marker=last.reservations[-1].instance_uuid)
+            group.reservations = [*group.reservations, *last.reservations]
+        group.next = None
+        return group
 
     def release_group(self, group, ignore_missing=True):
         """Let go of all nodes of a group.

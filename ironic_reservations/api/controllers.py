@@ -37,6 +37,10 @@ from ironic_reservations.api import types
 
 LOG = log.getLogger(__name__)
 
+#: The most bytes of what there may be any number of in an answer. There is
+#: room for the rest of it, such as a link to the next page, within 4 MiB.
+MAX_PAGE = 2 ** 22 - 2 ** 16
+
 
 def _caller():
     """Who sends the request: a RequestContext."""
@@ -202,6 +206,22 @@ def _next(url, marker, limit):
     return f'{url}?{urllib.parse.urlencode(query)}'
 
 
+def _fitting(found, present):
+    """As many as an answer has room for.
+
+    :param present: makes the JSON of one.
+    :returns: list of that.
+    """
+    fitting, room = [], MAX_PAGE
+    for each in found:
+        shown = present(each)
+        room -= len(json.dumps(shown, separators=(',', ':'))) + 1
+        if room < 0 and fitting:
+            break
+        fitting.append(shown)
+    return fitting
+
+
 class ReservationController:
     """/v1/reservations/{instance_uuid}"""
 
@@ -271,17 +291,20 @@ class ReservationsController:
                 'project_id', restricted_to) != restricted_to:
             raise exception.NotAuthorized(
                 'The reservations of another project cannot be listed.')
-        fields = schema.fields(query.pop('fields', None))
+        fields = schema.fields(query.pop('fields', None)) or types.LISTED
         if 'marker' in query:
             query['marker'] = query['marker'].lower()
         limit, order = _limit(query), schema.order(query)
         # One row more than the page has shows whether there is a next page.
-        found = reservations.find(restricted_to, limit=limit + 1,
-                                  order=order, **query)
-        page = {'reservations': [_present(reservation, fields)
-                                 for reservation in found[:limit]]}
-        if len(found) > limit:
-            page['next'] = _next(_url(), found[limit - 1].instance_uuid, limit)
+        # Stored, a request spec is at most twice as long as in an answer.
+        found = reservations.find(
+            restricted_to, limit=limit + 1, order=order,
+            names=types.made_of(fields), room=2 * MAX_PAGE, **query)
+        shown = _fitting(found[:limit], lambda each: _present(each, fields))
+        page = {'reservations': shown}
+        if len(found) > len(shown):
+            page['next'] = _next(
+                _url(), found[len(shown) - 1].instance_uuid, limit)
         return page
 
     @index.when(method='POST', template='json')
@@ -347,9 +370,10 @@ class GroupController:
     @index.when(method='HEAD', template='json')
     @index.when(method='GET', template='json')
     def get(self):
-        _query(schema.no_query)
-        return _present_group(groups.get(
-            self.uuid, _authorize_group(_caller(), 'get')))
+        marker = _query(schema.show_group_query).get('marker')
+        return _present_group(
+            groups.get(self.uuid, _authorize_group(_caller(), 'get')),
+            marker and marker.lower())
 
     @index.when(method='DELETE', template='json')
     def delete(self):
@@ -375,11 +399,12 @@ class GroupsController:
         marker = query.get('marker')
         limit = _limit(query)
         found = groups.find(limit + 1, caller.restricted_to('list_all'),
-                            marker and marker.lower())
-        page = {'groups': list(map(_present_group, found[:limit]))}
-        if len(found) > limit:
-            page['next'] = _next(f'{_url()}/groups', found[limit - 1].uuid,
-                                 limit)
+                            marker and marker.lower(), MAX_PAGE)
+        shown = _fitting(found[:limit], _present_listed_group)
+        page = {'groups': shown}
+        if len(found) > len(shown):
+            page['next'] = _next(f'{_url()}/groups',
+                                 found[len(shown) - 1].uuid, limit)
         return page
 
     @index.when(method='POST', template='json')
@@ -422,9 +447,33 @@ def _digest(members, spec):
         [members, spec.canonical]).encode()).hexdigest()
 
 
-def _present_group(group):
-    """A group as JSON, a dict."""
-    return wsme_json.tojson(types.Group, types.Group.present(group, _url()))
+def _present_group(group, marker=None):
+    """A group as JSON, a dict.
+
+    :param marker: instance UUID of the last member of the page before.
+    :raises: InvalidInput when there is no such member.
+    """
+    members, url = group.members, f'{_url()}/groups/{group.uuid}'
+    if marker is not None:
+        names = [member.instance_uuid for member in members]
+        if marker not in names:
+            raise exception.InvalidInput(
+                'marker', 'must be the instance UUID of a member')
+        members = members[names.index(marker) + 1:]
+    shown = _fitting(members, lambda each: _present(each, types.LISTED))
+    page = wsme_json.tojson(types.Group, types.Group.present(group)) | {
+        'reservations': shown}
+    if len(members) > len(shown):
+        page['next'] = f'{url}?marker={members[len(shown) - 1].instance_uuid}'
+    return page
+
+
+def _present_listed_group(group):
+    """A membership.Group as JSON, a dict."""
+    shown = wsme_json.tojson(types.ListedGroup,
+                             types.ListedGroup.present(group))
+    # One group cannot be told in several answers.
+    return shown | {'domains': _fitting(shown['domains'], lambda each: each)}
 
 
 class CapacityController:
@@ -465,12 +514,12 @@ class HostsController:
         _caller().authorize('hosts')
         limit = _limit(query)
         found = hosts.find(limit + 1, **query)
-        page = {'hosts': [
-            wsme_json.tojson(types.Host, types.Host.present(lease))
-            for lease in found[:limit]]}
-        if len(found) > limit:
-            page['next'] = _next(f'{_url()}/hosts', found[limit - 1].host,
-                                 limit)
+        shown = _fitting(found[:limit], lambda lease: wsme_json.tojson(
+            types.Host, types.Host.present(lease)))
+        page = {'hosts': shown}
+        if len(found) > len(shown):
+            page['next'] = _next(f'{_url()}/hosts',
+                                 found[len(shown) - 1].host, limit)
         return page
 
 

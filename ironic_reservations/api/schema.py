@@ -182,6 +182,9 @@ LIST = {
     },
 }
 
+SHOW_GROUP = {'type': 'object', 'additionalProperties': False,
+              'properties': {'marker': _some_uuid}}
+
 SHOW = {'type': 'object', 'additionalProperties': False,
         'properties': {'fields': _name}}
 
@@ -345,6 +348,7 @@ create_group_body = Validator(CREATE_GROUP, 'body')
 list_groups_query = Validator(LIST_GROUPS, 'query')
 list_query = Validator(LIST, 'query')
 show_query = Validator(SHOW, 'query')
+show_group_query = Validator(SHOW_GROUP, 'query')
 create_query = Validator(CREATE, 'query')
 adopt_query = Validator({**CREATE, 'properties': {'adopt': _boolean}},
                         'query')

@@ -57,18 +57,16 @@ class Reservation(wtypes.Base):
         :param fields: the names of the attributes to show, None for all; the
             links are always shown.
         """
-        values = {
-            'request_spec': json.loads(reservation.request_spec),
-            'group': _group(reservation),
-            'expires_at': _utc(reservation.ends_at),
-            'links': [Link(rel='self',
-                           href=f'{url}/{reservation.instance_uuid}')]}
-        for name in FIELDS:
-            if fields is not None and name not in (*fields, 'links'):
-                values.pop(name, None)
-            elif name not in values:
-                values[name] = _utc(getattr(reservation, name))
-        return cls(**values)
+        fields = {*(FIELDS if fields is None else fields), 'links'}
+        made = {
+            'request_spec': lambda: json.loads(reservation.request_spec),
+            'group': lambda: _group(reservation),
+            'expires_at': lambda: _utc(reservation.ends_at),
+            'links': lambda: [Link(
+                rel='self', href=f'{url}/{reservation.instance_uuid}')]}
+        return cls(**{
+            name: made[name]() if name in made
+            else _utc(getattr(reservation, name)) for name in fields})
 
 
 def _group(reservation):
@@ -90,6 +88,22 @@ def _utc(value):
 FIELDS = tuple(attribute.name
                for attribute in wtypes.list_attributes(Reservation))
 
+#: What a list shows of each unless it is asked for else, and a group of its
+#: members. Request specs may be a thousand times as long as all the rest.
+LISTED = tuple(name for name in FIELDS if name != 'request_spec')
+
+#: The attributes of a ``reservations.Reservation`` of which those are made
+#: that are none themselves.
+_MADE_OF = {'state': {'provision_state'}, 'links': {'instance_uuid'},
+            'group': {'group_uuid', 'group_policy', 'group_by', 'domain'},
+            # It is none where the lease counts no more.
+            'expires_at': {'expires_at', 'provision_state'}}
+
+
+def made_of(fields):
+    """What must be read of a reservation to present these fields: a set."""
+    return set().union(*(_MADE_OF.get(name, {name}) for name in fields))
+
 
 class Group(wtypes.Base):
     """Reservations with one policy."""
@@ -100,18 +114,39 @@ class Group(wtypes.Base):
     project_id = wtypes.text
     created_at = datetime.datetime
     reservations = [Reservation]
+    # Of more of them, where one answer has no room for all.
+    next = wtypes.text
 
     @classmethod
-    def present(cls, group, url):
-        """Make the answer of a ``groups.Group``.
+    def present(cls, group):
+        """Make the answer of a ``groups.Group``, but for the members."""
+        return cls(**_of_group(group))
 
-        :param url: the URL of the collection of reservations.
-        """
-        return cls(
-            reservations=[Reservation.present(member, url)
-                          for member in group.members],
-            **{name: _utc(getattr(group, name)) for name in
-               ('uuid', 'policy', 'by', 'project_id', 'created_at')})
+
+class ListedGroup(wtypes.Base):
+    """A group with how many members it has, and where."""
+
+    uuid = wtypes.text
+    policy = wtypes.text
+    by = wtypes.text
+    project_id = wtypes.text
+    created_at = datetime.datetime
+    members = int
+    domains = Json()
+
+    @classmethod
+    def present(cls, group):
+        """Make the answer of a ``membership.Group``."""
+        return cls(members=group.domains.total(), domains=[
+            {'value': value, 'nodes': nodes} for value, nodes in sorted(
+                group.domains.items(),
+                key=lambda item: (-item[1], str(item[0])))
+        ] if group.by else [], **_of_group(group))
+
+
+def _of_group(group):
+    return {name: _utc(getattr(group, name)) for name in (
+        'uuid', 'policy', 'by', 'project_id', 'created_at')}
 
 
 class Host(wtypes.Base):

@@ -378,11 +378,12 @@ def carrier(instance_uuid):
         nodes.c.instance_uuid == instance_uuid)
 
 
-def live(restricted_to=None):
+def live(restricted_to=None, names=None):
     """The reservations that count, each with its node.
 
     :param restricted_to: only those of this project, and those on nodes that
         it owns; None for all.
+    :param names: what to read of them: see ``VIEW``.
     """
     joined = reservations.join(nodes, CARRIED)
     if restricted_to is not None:
@@ -393,7 +394,7 @@ def live(restricted_to=None):
             sa.select(reservations.c.id).join(nodes, CARRIED).where(
                 equal(nodes.c.owner, restricted_to))).subquery()
         joined = joined.join(seen, seen.c.id == reservations.c.id)
-    return _view(joined).where(LIVE)
+    return _view(joined, names).where(LIVE)
 
 
 #: How many reservations there are whose nodes carry their instances.
@@ -478,20 +479,39 @@ def ordered(query, order, after):
     return query.where(sa.or_(*behind)) if behind else query
 
 
-def _view(joined):
-    return sa.select(
-        *reservations.c, groups.c.uuid.label('group_uuid'),
-        groups.c.policy.label('group_policy'), groups.c.by.label('group_by'),
-        nodes.c.name.label('node_name'),
-        nodes.c.owner.label('node_owner'),
-        nodes.c.lessee.label('node_lessee'),
-        nodes.c.provision_state, nodes.c.resource_class, nodes.c.maintenance,
-        nodes.c.reservation.label('lock'),
-        nodes.c.allocation_id.is_not(None).label('allocated'),
-        sa.func.coalesce(TOUCHED, sa.false()).label('touched'),
-        sa.func.coalesce(LAPSED, sa.false()).label('lapsed'),
-    ).select_from(joined.outerjoin(
+#: All that a reservations.Reservation has, by the names of its attributes.
+VIEW = {
+    **{column.name: column for column in reservations.c},
+    'group_uuid': groups.c.uuid, 'group_policy': groups.c.policy,
+    'group_by': groups.c.by, 'node_name': nodes.c.name,
+    'node_owner': nodes.c.owner, 'node_lessee': nodes.c.lessee,
+    'provision_state': nodes.c.provision_state,
+    'resource_class': nodes.c.resource_class,
+    'maintenance': nodes.c.maintenance, 'lock': nodes.c.reservation,
+    'allocated': nodes.c.allocation_id.is_not(None),
+    'touched': sa.func.coalesce(TOUCHED, sa.false()),
+    'lapsed': sa.func.coalesce(LAPSED, sa.false()),
+}
+
+#: How long a reservation's request spec is, as ``spec_length``.
+SPEC_LENGTH = sa.func.length(reservations.c.request_spec).label('spec_length')
+
+
+def _view(joined, names=None):
+    """What a reservations.Reservation is made of.
+
+    :param names: which of ``VIEW`` to read; None for all.
+    """
+    return sa.select(*(
+        VIEW[name].label(name) for name in (VIEW if names is None else names)
+    )).select_from(joined.outerjoin(
         groups, groups.c.id == reservations.c.group_id))
+
+
+def request_specs(reservation_ids):
+    """The request specs of some reservations, with their ids."""
+    return sa.select(reservations.c.id, reservations.c.request_spec).where(
+        reservations.c.id.in_(reservation_ids))
 
 
 def stale(instance_uuid=None, node_id=None):
@@ -677,16 +697,36 @@ def live_groups(restricted_to, marker, limit):
     return query.order_by(groups.c.id).limit(limit)
 
 
-def members(group_ids):
-    """The reservations that are members of groups, in order of their nodes.
+def members(group_id):
+    """The members of a group in order of their nodes, as in ``VIEW``.
+
+    Their request specs are left out. They are all alike where the members
+    were held at once, and many times as long as all the rest.
     """
-    return live().where(reservations.c.group_id.in_(group_ids)).order_by(
-        reservations.c.group_id, reservations.c.node_id)
+    return live(names=[name for name in VIEW if name != 'request_spec']).where(
+        reservations.c.group_id == group_id).order_by(reservations.c.node_id)
+
+
+#: The very text of a domain: those that differ in trailing spaces are equal
+#: to MariaDB.
+_DOMAIN = sa.cast(reservations.c.domain, sa.LargeBinary)
+
+
+def domains(group_ids):
+    """How many members groups have in each domain.
+
+    :returns: rows of a group's id, a domain or None, and the number.
+    """
+    return sa.select(
+        reservations.c.group_id, sa.func.min(reservations.c.domain),
+        sa.func.count()).join_from(reservations, nodes, CARRIED).where(
+            LIVE, reservations.c.group_id.in_(group_ids)).group_by(
+                reservations.c.group_id, _DOMAIN)
 
 
 def some_members(group_id, behind, limit):
     """Some of a group's, those behind a node of this id."""
-    return members([group_id]).where(
+    return members(group_id).where(
         reservations.c.node_id > behind).limit(limit)
 
 

@@ -147,21 +147,40 @@ def path(collection, text):
         raise exceptions.CommandError(f'"{text}" is not a UUID')
 
 
-def find(cmd, ident, **kwargs):
+def whole(cmd, group):
+    """Return a group with all of its members.
+
+    :param group: what the API has answered. Where it has no room for all of
+        them, it has a link to the next.
+    """
+    while 'next' in group:
+        query = urllib.parse.urlsplit(group['next']).query
+        page = request(cmd, 'GET',
+                       f'{path(f"{PATH}/groups", group["uuid"])}?{query}')
+        group = {**page, 'reservations': [*group['reservations'],
+                                          *page['reservations']]}
+    return group
+
+
+def find(cmd, ident, fields, **kwargs):
     """Return the reservation of an instance or a node.
 
     :param ident: UUID of the instance, or UUID or name of the node.
+    :param fields: what to return of it, a list.
     :param kwargs: of the requests, such as another ``auth``.
     :raises: exc.NotFound or CommandError when there is none.
     """
+    fields = ','.join(fields)
     missing = exceptions.CommandError(
         f'No reservation of node {ident} could be found.')
     if uuidutils.is_uuid_like(ident):
         try:
-            return request(cmd, 'GET', path(PATH, ident), **kwargs)
+            return request(cmd, 'GET',
+                           f'{path(PATH, ident)}?fields={fields}', **kwargs)
         except exc.NotFound as error:
             missing = error
-    for found in listed(cmd, 'reservations', {'node': ident}, **kwargs):
+    for found in listed(cmd, 'reservations', {
+            'node': ident, 'fields': fields}, **kwargs):
         return found
     raise missing
 

@@ -12,7 +12,8 @@ from ironic_reservations.osc import output
 
 PATH = f'{client.PATH}/groups'
 
-COLUMNS = ('uuid', 'policy', 'by', 'members', 'project_id', 'created_at')
+COLUMNS = ('uuid', 'policy', 'by', 'members', 'domains', 'project_id',
+           'created_at')
 MEMBER = ('instance_uuid', 'node', 'domain', 'host', 'state', 'expires_at')
 
 
@@ -73,7 +74,7 @@ class CreateGroup(output.ShowOne):
         if parsed_args.dry_run:
             return create.dry_run(self, PATH, body)
         with client.remembered(self, 'group', uuid, 'group show'):
-            return _display(create.hold(self, PATH, body))
+            return _display(client.whole(self, create.hold(self, PATH, body)))
 
 
 class ListGroup(output.Lister):
@@ -86,7 +87,7 @@ class ListGroup(output.Lister):
 
     def take_action(self, parsed_args):
         return output.headers(COLUMNS), (
-            [len(group['reservations']) if name == 'members' else group[name]
+            [output.domains(group[name]) if name == 'domains' else group[name]
              for name in COLUMNS]
             for group in client.listed(
                 self, 'reservations/groups', {'marker': parsed_args.marker},
@@ -103,8 +104,8 @@ class ShowGroup(output.ShowOne):
         return parser
 
     def take_action(self, parsed_args):
-        return _display(client.request(
-            self, 'GET', client.path(PATH, parsed_args.uuid)))
+        return _display(client.whole(self, client.request(
+            self, 'GET', client.path(PATH, parsed_args.uuid))))
 
 
 class DeleteGroup(command.Command):

@@ -18,6 +18,8 @@ COLUMNS = ('instance_uuid', 'node', 'host', 'state', 'resource_class',
 DETAILS = ('instance_uuid', 'node_uuid', 'node_name', 'host', 'state',
            'provision_state', 'resource_class', 'project_id', 'user_id',
            'request_spec', 'group', 'expires_at', 'created_at', 'updated_at')
+#: What tells which one it is.
+WHICH = ('instance_uuid', 'node_uuid', 'node_name')
 SORT_KEYS = ('id', 'instance_uuid', 'node_uuid', 'host', 'project_id',
              'user_id', 'expires_at', 'created_at', 'updated_at')
 PROFILE = ('resource_class', 'memory_mb', 'vcpus', 'local_gb', 'cpu_arch',
@@ -222,7 +224,7 @@ class ShowReservation(output.ShowOne):
         return parser
 
     def take_action(self, parsed_args):
-        return _display(client.find(self, parsed_args.reservation))
+        return _display(client.find(self, parsed_args.reservation, DETAILS))
 
 
 class SetReservation(command.Command):
@@ -265,7 +267,8 @@ class SetReservation(command.Command):
             raise exceptions.CommandError(
                 'Nothing to set: give --host, --expires-in or --no-expiry')
         auth = parsed_args.host and audit.auth_of_ironic(self)
-        found = client.find(self, parsed_args.reservation, auth=auth)
+        found = client.find(self, parsed_args.reservation,
+                            (*WHICH, 'host', 'state'), auth=auth)
         if (parsed_args.host not in (None, found['host'])
                 and found['state'] != 'reserved' and not parsed_args.force):
             with audit.one_sentence():
@@ -290,7 +293,7 @@ class DeleteReservation(command.Command):
                  if parsed_args.host else '')
 
         def delete(ident):
-            found = client.find(self, ident)
+            found = client.find(self, ident, WHICH)
             client.request(self, 'DELETE', _path(found) + query)
             return (f'reservation of instance {found["instance_uuid"]}, node '
                     f'{found["node_name"] or found["node_uuid"]}')

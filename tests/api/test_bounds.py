@@ -1,18 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is stored of a request, and shown of it, has a bound."""
 
+import contextlib
+import json
+import urllib.parse
 import uuid
 
 import pytest
+import sqlalchemy as sa
 
+from tests.api import conftest
 from tests.common import answers
 from tests.common import service
 
 OURS = service.OURS
 GROUPS = f'{OURS}/groups'
+RACK = 'capability:rack'
 
-#: Twelve that differ in nothing.
-POOL = [{'properties': {'memory_mb': 1024}}] * 12
+#: The most bytes of an answer.
+MOST = 4 * 2 ** 20
+
+#: Nodes of two racks.
+POOL = [{'properties': {'memory_mb': 1024,
+                        'capabilities': f'rack:r{each % 2}'}}
+        for each in range(100)]
 
 #: With it a request is as long as it may be.
 LONG = {f'quota:{number}': 'x' * 1000 for number in range(60)}
@@ -25,11 +36,32 @@ def no_groups(ironic):
 
 
 def create(ironic, node_class, members, status=201, **more):
+    """POST of a group whose members' request is long."""
     response = ironic.http.post(GROUPS, json={
         'members': members, **more,
         'request': {'resource_class': node_class, 'extra_specs': LONG}})
     answers.check(response, status)
+    return response
+
+
+def get(ironic, url, **query):
+    response = ironic.http.get(url, params=query)
+    answers.check(response, 200)
+    assert len(response.content) <= MOST
     return response.json()
+
+
+def pages(ironic, url, key, **query):
+    """What a list has, page by page."""
+    page = get(ironic, url, **query)
+    yield page[key]
+    while 'next' in page:
+        page = get(ironic, page['next'])
+        yield page[key]
+
+
+def instances(rows):
+    return [each['instance_uuid'] for each in rows]
 
 
 def test_little_is_stored_of_a_group(ironic, pool, node_class):
@@ -44,3 +76,114 @@ def test_little_is_stored_of_a_group(ironic, pool, node_class):
             'resource_class': node_class,
             'extra_specs': {**LONG, 'quota:0': 'y'}}})
     answers.check(response, 409)
+
+
+def test_group_does_not_repeat_its_request(ironic, pool, node_class):
+    made = create(ironic, node_class, 100, policy='soft-spread', by=RACK)
+    assert len(made.content) < 100_000
+    again = create(ironic, node_class, 100, 200, uuid=made.json()['uuid'],
+                   policy='soft-spread', by=RACK)
+    shown = get(ironic, f'{GROUPS}/{made.json()["uuid"]}')
+    assert again.json() == shown == made.json()
+    assert 'next' not in shown and len(shown['reservations']) == 100
+    assert not any('request_spec' in each for each in shown['reservations'])
+    listed, = get(ironic, GROUPS)['groups']
+    del shown['reservations']
+    assert listed == {**shown, 'members': 100, 'domains': [
+        {'value': 'r0', 'nodes': 50}, {'value': 'r1', 'nodes': 50}]}
+
+
+def test_page_ends_before_it_is_too_long(ironic, pool, node_class):
+    made = instances(create(ironic, node_class, 100).json()['reservations'])
+    short, = pages(ironic, OURS, 'reservations', resource_class=node_class)
+    assert instances(short) == made
+    assert not any('request_spec' in each for each in short)
+    query = {'resource_class': node_class, 'sort_dir': 'desc',
+             'fields': 'instance_uuid,request_spec'}
+    for limit in {}, {'limit': 1000}:
+        found = list(pages(ironic, OURS, 'reservations', **query, **limit))
+        assert len(found) == 2
+        # There is room for most of them on the first.
+        assert len(json.dumps(found[0])) > MOST / 2
+        rows = sum(found, [])
+        assert instances(rows) == made[::-1]
+        assert all(each['request_spec']['extra_specs'] == LONG
+                   for each in rows)
+    ten = get(ironic, OURS, **query, limit=10)
+    assert instances(ten['reservations']) == made[:-11:-1]
+
+
+def test_group_too_large_for_an_answer(ironic, pool, node_class):
+    """As one that many have joined, one by one."""
+    host = '\U0001F600' * 250
+    response = create(ironic, node_class, 100, host=host)
+    made = response.json()
+    ironic.execute('UPDATE reservations SET domain = :d', d='x' * 60_000)
+    url = f'{GROUPS}/{made["uuid"]}'
+    found = list(pages(ironic, url, 'reservations'))
+    assert len(found) > 1
+    assert instances(sum(found, [])) == instances(made['reservations'])
+    more = get(ironic, url, marker=instances(found[0])[0].upper())
+    assert instances(more['reservations'])[0] == instances(found[0])[1]
+    response = ironic.http.get(url, params={'marker': str(uuid.uuid4())})
+    assert answers.check(response, 400).startswith('marker: ')
+    again = create(ironic, node_class, 100, 200, uuid=made['uuid'], host=host)
+    assert len(again.content) <= MOST and again.json() == get(ironic, url)
+    assert urllib.parse.urlsplit(again.json()['next']).path == url
+
+
+def state_domains(ironic):
+    """Let each member be in a domain of its own, with a very long name."""
+    ironic.execute('UPDATE reservations SET domain = ' + (
+        "printf('%d%.*c', id, 60000, 'x')"
+        if 'sqlite' in ironic.database_url else
+        "CONCAT(id, REPEAT('x', 60000))"))
+
+
+def test_list_of_groups_in_many_domains(ironic, pool, node_class):
+    made = [create(ironic, node_class, 20, policy='soft-spread', by=RACK
+                   ).json()['uuid'] for _ in range(5)]
+    state_domains(ironic)
+    found = list(pages(ironic, GROUPS, 'groups'))
+    assert [len(page) for page in found] == [3, 2]
+    groups = sum(found, [])
+    assert [each['uuid'] for each in groups] == made
+    assert [(each['members'], len(each['domains']))
+            for each in groups] == [(20, 20)] * 5
+
+
+def test_group_in_too_many_domains(ironic, pool, node_class):
+    create(ironic, node_class, 100, policy='soft-spread', by=RACK)
+    state_domains(ironic)
+    group, = get(ironic, GROUPS)['groups']
+    assert group['members'] == 100 and 60 < len(group['domains']) < 100
+
+
+@contextlib.contextmanager
+def statements():
+    """What the application asks its database, as it comes."""
+    found = []
+
+    def note(connection, cursor, statement, *args):
+        found.append(statement)
+
+    engine = conftest.db_engine.get_engine()
+    sa.event.listen(engine, 'before_cursor_execute', note)
+    try:
+        yield found
+    finally:
+        sa.event.remove(engine, 'before_cursor_execute', note)
+
+
+@pytest.mark.parametrize('url, query, left_out', [
+    (OURS, {}, {'request_spec', 'maintenance', 'volume_targets'}),
+    (OURS, {'fields': 'host,node_uuid'}, {'request_spec', 'user_id', 'lock'}),
+    (GROUPS, {}, {'request_spec', 'host', 'user_id', 'updated_at'})], ids=str)
+def test_list_reads_what_it_shows(ironic, pool, node_class, url, query,
+                                  left_out):
+    create(ironic, node_class, 3, policy='pack', by=RACK)
+    with statements() as found:
+        assert get(ironic, url, **query)
+    read = ' '.join(each.partition('FROM')[0] for each in found)
+    assert 'reservations' in read
+    assert not [name for name in left_out if f'.{name}' in read]

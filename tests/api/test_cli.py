@@ -305,7 +305,7 @@ def test_group_as_people_see_it(racks, cli):
     assert output(cli('group', 'show', UNKNOWN)) == created
     listed = output(cli('group', 'list'))
     assert re.search(rf'\| {UNKNOWN} \| spread \| capability:rack +\| +2 \| '
-                     r'None +\| ', listed)
+                     r'a: 1 +\| None +\| ', listed)
 
 
 def test_group_has_no_room(ironic, racks, cli):

@@ -78,7 +78,9 @@ def test_group(ironic, pool, node_class):
                             'by': RACK, 'domain': 'r2'}
     assert other['group'] == one['group']
     for each in one, other:
-        assert each == ironic.show(each['instance_uuid'])
+        whole = ironic.show(each['instance_uuid'])
+        assert whole.pop('request_spec') == {'resource_class': node_class}
+        assert each == whole
         assert (each['host'], each['project_id'], each['user_id']) == (
             'compute-1', 'p', 'u')
         left = (service.expiry(each) - ironic.now()).total_seconds()
@@ -222,8 +224,9 @@ def test_members_one_by_one(ironic, pool, node_class):
         'by': f'group:spread={RACK}', 'nodes': 4}
     # They are in the order of the fleet.
     order = [each.id for each in pool]
-    assert show(ironic, group['uuid'])['reservations'] == sorted(
-        [one, other], key=lambda each: order.index(each['node_uuid']))
+    assert [each['node_uuid'] for each in show(
+        ironic, group['uuid'])['reservations']] == sorted(
+            (one['node_uuid'], other['node_uuid']), key=order.index)
     # The same request again.
     again = join(200, instance_uuid=one['instance_uuid'])
     assert again['node_uuid'] == one['node_uuid']
@@ -281,21 +284,25 @@ def test_other_domains(ironic, node_class, by, columns, domain):
 
 def test_list(ironic, pool, node_class):
     made = [create(ironic, node_class, number) for number in (1, 2, 3)]
+    listed = [{**{name: each[name] for name in (
+        'uuid', 'policy', 'by', 'project_id', 'created_at')},
+        'members': number, 'domains': []}
+        for number, each in enumerate(made, 1)]
 
     def page(**query):
         response = ironic.http.get(GROUPS, params=query)
         answers.check(response, 200)
         return response.json()
 
-    assert page() == {'groups': made}
+    assert page() == {'groups': listed}
     first = page(limit=2)
-    assert first['groups'] == made[:2]
+    assert first['groups'] == listed[:2]
     assert first['next'] == (f'{ironic.url}{GROUPS}?limit=2&marker='
                              f'{made[1]["uuid"]}')
     assert page(limit=2, marker=made[1]['uuid'].upper()) == {
-        'groups': made[2:]}
+        'groups': listed[2:]}
     ironic.delete(made[0]['reservations'][0]['instance_uuid'])
-    assert page() == {'groups': made[1:]}
+    assert page() == {'groups': listed[1:]}
 
 
 def test_release(ironic, pool, node_class):

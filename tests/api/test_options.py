@@ -94,7 +94,8 @@ def spec(**wanted):
     """The request spec of the reservation, or of each member of the group."""
     def check(shown, world, ironic):
         for each in shown.get('reservations', [shown]):
-            assert each['request_spec'] == json.loads(json.dumps(
+            held = ironic.show(each['instance_uuid'])
+            assert held['request_spec'] == json.loads(json.dumps(
                 {'resource_class': CLASS, **wanted}) % world)
     return check
 

@@ -204,7 +204,8 @@ def test_trail_of_fifty_events(bus, ironic, pool, node_class, log):
 
     counts = {}
     while len(lines) < 50 or len(counts) < 6:
-        listed = bus.listed(resource_class=node_class)
+        listed = bus.listed(resource_class=node_class, fields=(
+            'instance_uuid,node_uuid,request_spec'))
         act = hold if not listed else random.choice(
             [hold, renew, move, release, expire, lose])
         if act is hold and len(listed) == len(pool):

@@ -412,7 +412,7 @@ def test_find(fleet):
                project=A if number else B)
     found = groups.find(9)
     assert [group.uuid[-1] for group in found] == ['0', '1', '2']
-    assert [len(group.members) for group in found] == [2, 2, 2]
+    assert [group.domains for group in found] == [{'r1': 2}] * 3
     assert [group.uuid[-1] for group in groups.find(1)] == ['0']
     assert [group.uuid[-1] for group in groups.find(
         9, marker=found[0].uuid)] == ['1', '2']

@@ -45,7 +45,8 @@ def test_hold(ironic, pool, node_class):
     node = next(node for node in pool if node.id == held['node_uuid'])
     assert held['node_name'] == node.name
     assert ironic.show(instance_uuid) == held
-    assert ironic.listed(resource_class=node_class) == [held]
+    assert ironic.listed(resource_class=node_class,
+                         fields=','.join(held)) == [held]
     assert node_of(ironic, held)['instance_uuid'] == instance_uuid
     found = ironic.http.get('/v1/nodes', params={
         'instance_uuid': instance_uuid}).json()['nodes']

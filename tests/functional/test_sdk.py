@@ -94,8 +94,10 @@ def test_group_and_claim(reservations, pool, node_class):
     assert {each.group['domain'] for each in group.reservations} == {'r1'}
     assert reservations.show_group(group.uuid).reservations[0].node_uuid in {
         node.id for node in pool}
-    assert [each.uuid for each in reservations.groups(limit=1)
-            if each.uuid == group.uuid] == [group.uuid]
+    assert [(each.members, each.domains)
+            for each in reservations.groups(limit=1)
+            if each.uuid == group.uuid] == [
+                (2, [{'value': 'r1', 'nodes': 2}])]
     with pytest.raises(exceptions.HttpException) as caught:
         reservations.create_group(
             2, {'resource_class': node_class}, policy='pack',
@@ -137,7 +139,8 @@ def test_vendor_hook(ironic, pool, node_class):
 @pytest.mark.parametrize(('resource', 'fields'), [
     (sdk.Reservation, {*types.FIELDS,
                        *schema.REQUEST_SPEC['properties']}),
-    (sdk.Group, {*(each.name for each in types.Group._wsme_attributes),
+    (sdk.Group, {*(each.name for shown in (types.Group, types.ListedGroup)
+                   for each in shown._wsme_attributes),
                  *schema.CREATE_GROUP['properties']}),
     (sdk.Profile, {each.name for each in types.Profile._wsme_attributes})])
 def test_fields_are_those_of_the_api(resource, fields):

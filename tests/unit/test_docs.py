@@ -108,6 +108,7 @@ OF_GROUPS = {'members', 'domains'}
     ('DELETE', ONE, 'query', schema.WRITE),
     ('POST', GROUPS, 'query', schema.dry_run_query.schema),
     ('GET', GROUPS, 'query', schema.LIST_GROUPS),
+    ('GET', GROUP, 'query', schema.SHOW_GROUP),
     ('GET', CAPACITY, 'query', schema.CAPACITY),
     ('GET', HOSTS, 'query', schema.LIST_HOSTS),
     ('PUT', HOST, 'body', schema.HOLD_HOST),
@@ -131,7 +132,8 @@ def test_what_a_new_group_takes():
     ('POST', GROUPS, attributes(types.Group) | paths({
         'members': [{'wanted': 8, 'available': 5}],
         'domains': [{'value': 'r3', 'nodes': 5}]})),
-    ('GET', GROUPS, {'groups', 'next'}),
+    ('GET', GROUPS, {'groups', 'next'} | attributes(types.ListedGroup) | paths(
+        {'domains': [{'value': 'r3', 'nodes': 5}]})),
     ('GET', GROUP, attributes(types.Group)),
     ('DELETE', GROUP, set()),
     ('GET', COLLECTION, {'reservations', 'next'}),
@@ -213,8 +215,11 @@ def test_samples_are_what_is_taken_and_given():
 
     page = SAMPLES['reservation-list-response.json']
     shown = SAMPLES['reservation-show-response.json']
-    for each in (made, shown, *page['reservations']):
+    for each in made, shown:
         assert tuple(each) == tuple(name for name in types.FIELDS
+                                    if name != 'group')
+    for each in page['reservations']:
+        assert tuple(each) == tuple(name for name in types.LISTED
                                     if name != 'group')
 
     schema.hold_host_body(SAMPLES['reservation-host-request.json'])
@@ -240,14 +245,17 @@ def test_samples_of_groups():
     request = schema.create_group_body(
         SAMPLES['reservation-group-create-request.json'])
     made = SAMPLES['reservation-group-create-response.json']
-    assert made.keys() == attributes(types.Group)
+    assert made.keys() == attributes(types.Group) - {'next'}
     assert len(made['reservations']) == request['members']
     for each in made['reservations']:
-        assert tuple(each) == types.FIELDS
-        assert each['request_spec'] == request['request']
+        assert tuple(each) == types.LISTED
         assert each['group'] == {**{
             name: request[name] for name in ('uuid', 'policy', 'by')},
             'domain': 'r3'}
+    for each in SAMPLES['reservation-group-list-response.json']['groups']:
+        assert each.keys() == attributes(types.ListedGroup)
+        assert each['members'] == sum(
+            domain['nodes'] for domain in each['domains'])
     refused = SAMPLES['reservation-group-create-no-match.json']
     fault = json.loads(refused['error_message'])['faultstring']
     assert fault.startswith('{available} of {wanted} members'.format(
