@@ -20,6 +20,8 @@ from tools import services
 
 ROOT = pathlib.Path(__file__).parents[2]
 OURS = '/v1/reservations'
+#: With it the upgrade check has nothing to warn of.
+CHECKED = {'reservations': {'require_lease': 'true'}}
 
 
 class Environment:
@@ -80,7 +82,8 @@ def test_ironic_stays_as_it_is(environment, wheel, tmp_path, monkeypatch):
     monkeypatch.setattr(services, 'program',
                         lambda name: str(environment.bin / name))
     with services.ironic(tmp_path, f'sqlite:///{tmp_path}/ironic.sqlite',
-                         services.free_port(), kill=True) as ironic:
+                         services.free_port(), config=CHECKED,
+                         kill=True) as ironic:
         assert environment.run('ironic-reservations-status', '--config-file',
                                ironic.conf_file, 'upgrade', 'check')
         nodes = requests.get(f'{ironic.url}/v1/nodes', timeout=60)
@@ -127,7 +130,7 @@ def test_taken_out_and_installed_again(environment, wheel, tmp_path,
 
     release, clear, sweep, drop, uninstall = removal()
     with services.ironic(tmp_path, database_url, services.free_port(),
-                         kill=True) as ironic:
+                         config=CHECKED, kill=True) as ironic:
         for _ in range(2):
             service.Http(ironic.url).post('/v1/nodes', json={
                 'driver': 'fake-hardware', 'resource_class': 'gold'}
