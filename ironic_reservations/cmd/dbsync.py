@@ -20,7 +20,8 @@ from ironic_reservations.db import queries
 
 def alembic(connection):
     """Return Alembic's configuration for our migrations on a connection."""
-    config = alembic_config.Config()
+    # Alembic's default is what stdout was when Alembic was imported.
+    config = alembic_config.Config(stdout=sys.stdout)
     config.set_main_option('script_location', str(
         importlib.resources.files('ironic_reservations.db.migrations')))
     config.attributes['connection'] = connection

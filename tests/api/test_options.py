@@ -286,6 +286,7 @@ TABLE = [
       for ident in ('%(i1)s', '%(n1)s', 'node-1')),
 
     ('set node-2 --host host-7', then('i2', host='host-7')),
+    ('set node-2 --host host-8 --force', then('i2', host='host-8')),
     ('set %(i1)s --no-expiry', then('i1', expires_at=None)),
     ('set %(n2)s --expires-in 600', lambda shown, world, ironic: lease(
         ironic.show(world['i2']), world, ironic)),

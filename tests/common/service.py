@@ -135,7 +135,8 @@ class Service:
             'UPDATE nodes SET '
             + ', '.join(f'{name} = :{name}' for name in FREE)
             + ' WHERE resource_class = :c', c=resource_class, **FREE)
-        self.execute('DELETE FROM reservations')
+        for table in 'reservations', 'reservations_groups':
+            self.execute(f'DELETE FROM {table}')
 
     # Time, which is the database's, in steps of a second
 

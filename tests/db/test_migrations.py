@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Our table in Ironic's database: how it comes, goes, and stays apart."""
 
+import contextlib
 import io
 import pathlib
 import re
 import subprocess
+import types
 
 from alembic import command
 from alembic import script
@@ -195,11 +197,11 @@ def test_dbsync_without_our_tables_and_again(stock):
     """What the commands do, in this process."""
     def run(name):
         _, function = dbsync.COMMANDS[name]
-        with stock.engine.connect() as connection:
-            config = dbsync.alembic(connection)
-            config.stdout = io.StringIO()
-            function(config, None)
-        return config.stdout.getvalue()
+        said = io.StringIO()
+        with stock.engine.connect() as connection, \
+                contextlib.redirect_stdout(said):
+            function(connection, types.SimpleNamespace(revision=None))
+        return said.getvalue()
 
     last = revisions()[-1]
     assert last not in run('version')
