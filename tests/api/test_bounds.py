@@ -176,9 +176,9 @@ def statements():
 
 
 @pytest.mark.parametrize('url, query, left_out', [
-    (OURS, {}, {'request_spec', 'maintenance', 'volume_targets'}),
-    (OURS, {'fields': 'host,node_uuid'}, {'request_spec', 'user_id', 'lock'}),
-    (GROUPS, {}, {'request_spec', 'host', 'user_id', 'updated_at'})], ids=str)
+    (OURS, {}, ['request_spec', 'maintenance', 'volume_targets']),
+    (OURS, {'fields': 'host,node_uuid'}, ['request_spec', 'user_id', 'lock']),
+    (GROUPS, {}, ['request_spec', 'host', 'user_id', 'updated_at'])], ids=str)
 def test_list_reads_what_it_shows(ironic, pool, node_class, url, query,
                                   left_out):
     create(ironic, node_class, 3, policy='pack', by=RACK)

@@ -4,6 +4,7 @@
 import dataclasses
 import itertools
 import re
+import types
 
 import pytest
 import sqlalchemy as sa
@@ -17,6 +18,9 @@ from tests.unit import tables
 
 NODE = matching.Node(id=1, uuid='n')
 INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
+HELD = types.SimpleNamespace(
+    id=1, node_id=1, instance_uuid=INSTANCE, host='h', group_id=1,
+    provision_state='available')
 
 TRAITS = {f'trait:CUSTOM_{word.upper()}': word
           for word in ('required', 'forbidden')}
@@ -40,13 +44,14 @@ def holds():
 #: The statements that ask other tables before they write, or their own.
 WRITES = [
     *holds(),
-    ('release', queries.release(1, INSTANCE, ('available',), False)),
-    ('release-bound', queries.release(1, INSTANCE, ('available',), True)),
-    ('give-back', queries.give_back(1, INSTANCE)),
+    ('release', queries.release([HELD], ('available',), False)[0]),
+    ('release-bound', queries.release([HELD], ('available',), True)[0]),
+    ('give-back', queries.give_back(HELD)[0]),
     ('update', queries.update(1, ('available',), {'lease': 60})),
     ('end-leases', queries.end_leases(('active',))),
-    ('delete-stale', queries.delete_stale(1)),
-    ('delete-expired', queries.delete_expired(1)),
+    ('delete-stale', queries.delete_stale(HELD)),
+    ('delete-of-hosts', queries.delete_of_hosts(HELD)),
+    ('delete-expired', queries.delete_expired(HELD)),
     ('grow', queries.GROW),
     ('delete-group', queries.DELETE_GROUP),
 ]
