@@ -13,20 +13,6 @@ def pytest_configure():
     services.stop_on_signal()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Let one process run a file's tests, for ``--dist loadgroup``.
-
-    All that need a running Ironic are one process's, so that each of these
-    takes its seconds to start once.
-    """
-    for item in items:
-        folder = item.path.parent
-        item.add_marker(pytest.mark.xdist_group(
-            folder.name if folder.name == 'functional'
-            else f'{folder.name}/{item.path.stem}'))
-
-
 @pytest.fixture(scope='session')
 def mariadb_url():
     """A private MariaDB server, for services.database()."""

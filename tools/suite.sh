@@ -66,13 +66,13 @@ case $suite in
 test)
     # With arguments they are pytest's, and Nova is not meant.
     if [ $# -gt 0 ]; then pytest_ test "$@"; else
-        pytest_ test -n 2 --dist loadgroup
+        pytest_ test -n 2 --dist loadfile
         unpack_nova
         stestr_ nova --exclude-regex '\[long\]'
     fi ;;
 long)
     if [ $# -gt 0 ]; then pytest_ long -m long "$@"; else
-        pytest_ long -m long -n 2 --dist loadgroup
+        pytest_ long -m long -n 2 --dist loadfile
         stestr_ nova-long '\[long\]'
     fi ;;
 nova)
