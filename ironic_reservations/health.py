@@ -49,7 +49,7 @@ def _write_nothing():
     one without the table refuse that. ``SELECT 1`` works on all of them.
     """
     with engine.transaction() as connection:
-        connection.execute(queries.delete(-1))
+        connection.execute(queries.DELETE_NOTHING)
 
 
 def make_app():

@@ -643,6 +643,10 @@ def delete(*held):
         reservations.c.group_id.is_not_distinct_from(held[0].group_id))
 
 
+#: A write that changes nothing, because no id is negative.
+DELETE_NOTHING = sa.delete(reservations).where(reservations.c.id == -1)
+
+
 def delete_of_hosts(*held):
     """The same of those that are still the hosts' that they were read of."""
     ids = {}
