@@ -222,10 +222,12 @@ class Client:
         newest_first = self._listed({
             'host': host, 'limit': 50, 'sort_key': 'updated_at',
             'sort_dir': 'desc', 'fields': 'instance_uuid,updated_at'})
-        # Those that have never changed have no time, and come last.
+        # Those that have never changed have no time, and come last: the rest
+        # of the list, which is as long as the host has servers, is not read.
         times = ((each['instance_uuid'],
                   datetime.datetime.fromisoformat(each['updated_at']))
-                 for each in newest_first if each['updated_at'])
+                 for each in itertools.takewhile(
+                     lambda each: each['updated_at'], newest_first))
         return list(itertools.takewhile(
             lambda each: since is None or each[1] >= since, times))
 

@@ -269,13 +269,18 @@ class SetReservation(command.Command):
         auth = parsed_args.host and audit.auth_of_ironic(self)
         found = client.find(self, parsed_args.reservation,
                             (*WHICH, 'host', 'state'), auth=auth)
+        path = _path(found)
         if (parsed_args.host not in (None, found['host'])
-                and found['state'] != 'reserved' and not parsed_args.force):
-            with audit.one_sentence():
-                move.check(self,
-                           self.app.client_manager.sdk_connection.compute,
-                           found['host'], parsed_args.host)
-        client.request(self, 'PATCH', _path(found), body=changes, auth=auth)
+                and not parsed_args.force):
+            if found['state'] != 'reserved':
+                with audit.one_sentence():
+                    move.check(self,
+                               self.app.client_manager.sdk_connection.compute,
+                               found['host'], parsed_args.host)
+            if found['host'] is not None:
+                # Only from the host that was looked at.
+                path += '?' + urllib.parse.urlencode({'host': found['host']})
+        client.request(self, 'PATCH', path, body=changes, auth=auth)
 
 
 class DeleteReservation(command.Command):

@@ -73,6 +73,16 @@ class TestLists(testtools.TestCase):
             self.assertEqual(sorted(self.held), sorted(found))
             self.held.remove(*gone)
 
+    def test_what_has_never_changed_is_not_read(self):
+        nodes = self.ironic.enrol([{'resource_class': 'silver'}] * 4)
+        self.addCleanup(self.ironic.remove, nodes)
+        for _ in nodes:
+            held = self.ironic.create(resource_class='silver', host='h')
+            self.addCleanup(self.ironic.delete, held['instance_uuid'])
+        pages = Pages(self.ironic.baremetal, lambda page: None)
+        self.assertEqual([], client.Client(lambda: pages).changed('h'))
+        self.assertEqual(1, pages.requests)
+
     def test_markers_are_refused_for_ever(self):
         pages = Pages(self.ironic.baremetal, lambda page: None,
                       marker=str(uuid.uuid4()))
