@@ -11,11 +11,18 @@ shift
 results=.tox/results
 status=0
 
+# Give a result its name once it is complete, because another suite may read
+# all results at any moment.
+publish() {
+    mv "$1.part" "$1.xml" || status=1
+}
+
 # pytest_ RESULT ARGUMENTS
 pytest_() {
     result=$1
     shift
-    pytest --junit-xml="$results/$result.xml" "$@" || status=1
+    pytest --junit-xml="$results/$result.part" "$@" || status=1
+    publish "$results/$result"
 }
 
 # The Nova driver's tests are stestr's, which takes regular expressions:
@@ -31,18 +38,19 @@ stestr_() {
         --suppress-attachments "$@" || status=1
     stestr --repo-url "$result.stestr" last --subunit |
         subunit2junitxml --output-to "$result.part" || status=1
-    # Whole at once: another suite may be summing them up now.
-    mv "$result.part" "$result.xml"
+    publish "$result"
 }
 
 # Unpack the older releases of Nova, with which its tests compare the one that
 # is installed, unless another suite has done so.
 unpack_nova() {
     mkdir -p .tox/nova
-    for release in $(python tests/nova/seams.py); do
+    releases=$(python tests/nova/seams.py) || exit 1
+    for release in $releases; do
         flock .tox/nova/lock sh -c '
-            [ -d "$0" ] || { python -m pip install -q --no-deps --no-compile \
-                --target .tox/nova/part "nova==$1" &&
+            [ -d "$0" ] || { rm -rf .tox/nova/part &&
+                python -m pip install -q --no-deps --no-compile \
+                    --target .tox/nova/part "nova==$1" &&
                 mv .tox/nova/part "$0"; }' ".tox/nova/$release" "$release" ||
             exit 1
     done
@@ -53,12 +61,16 @@ unpack_nova() {
 # All but Nova stays the same. Without a further argument only those tests
 # run that look at what is different there.
 older_nova() {
-    release=$1
+    number=$1
     shift
-    PYTHONPATH=$(echo "$PWD/.tox/nova/$release".*)
-    export PYTHONPATH
-    python -c 'import importlib.metadata as m; print("Nova", m.version("nova"))'
-    [ $# -gt 1 ] || set -- "$1" "$(python tests/nova/seams.py "$release")"
+    release=$(python tests/nova/seams.py | grep "^$number\.") || exit 1
+    [ $# -gt 1 ] || set -- "$1" "$(python tests/nova/seams.py "$number")"
+    export PYTHONPATH="$PWD/.tox/nova/$release"
+    # What runs is what was asked for.
+    python -c 'import importlib.metadata, sys
+found = importlib.metadata.version("nova")
+print("Nova", found)
+sys.exit(found != sys.argv[1])' "$release" || exit 1
     stestr_ "$@"
 }
 

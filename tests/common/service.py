@@ -110,7 +110,6 @@ class Service:
                     'SELECT host, holder, expires_at FROM reservations_hosts '
                     'ORDER BY host'), self.execute(
                     'SELECT uuid, generation FROM reservations_groups '
-                    'WHERE id IN (SELECT group_id FROM reservations) '
                     'ORDER BY id'))
 
     def rows(self):

@@ -233,8 +233,9 @@ def test_flavor_and_images_of_few_words(fleet, cloud, flavors, images):
         'memory_mb': 1024, 'vcpus': 1, 'root_gb': 0, 'name': 'bm.plain',
         'flavorid': flavors['bm.plain'].id, 'resource_class': CLASS,
         'image': {'id': images['bare']['id']}}
-    assert group['reservations'][0]['request_spec'] == data(plain)[
-        'request_spec']
+    member = data(cloud('show', group['reservations'][0]['instance_uuid'],
+                        '-f', 'json'))
+    assert member['request_spec'] == data(plain)['request_spec']
     old, both = (data(result)['request_spec']['image']['properties']
                  for result in others)
     assert old == {'hw_architecture': 'x86_64', 'img_hv_type': 'ironic'}
