@@ -8,7 +8,6 @@ UUID are not overridden. Instances on a row per node have the UUID of their
 Ironic node in ``instance.node``, and the parent's methods serve them.
 """
 
-
 from keystoneauth1 import exceptions as ksa_exc
 from nova import context as nova_context
 from nova import exception
@@ -138,7 +137,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                 self.reservations, tracker.reportclient, self._carriers)
         self.takeover = takeover.Takeover(
             host, self.report, self.reservations, self.virtapi._compute)
-        self.worker.start(INTERVAL)
+        self.worker.start(host, INTERVAL)
 
     def _work(self):
         """What the worker does, now and then."""

@@ -18,32 +18,36 @@ LONGEST = 60
 
 
 class Worker:
-    """A thread of the driver's own, which does the same now and then.
+    """A thread of the driver's own that calls a function at intervals.
 
-    :ivar once: what it does, a function without arguments. Who wants it done
-        at once may call it, as tests do that have the thread sleep.
+    :ivar work: the function, without arguments. A caller that cannot wait
+        for the thread may call it, too; tests do so.
     """
 
-    def __init__(self, once):
-        self.once = once
+    def __init__(self, work):
+        self.work = work
         self._stopped = threading.Event()
 
-    def start(self, interval):
-        """Begin, with so many seconds between two times."""
-        # One that keeps no process alive whose start has failed, as a looping
-        # call of oslo.service would.
-        threading.Thread(target=self._keep_working, args=[interval],
+    def start(self, host, interval):
+        """Start the thread.
+
+        :param host: the compute host, for the log.
+        :param interval: seconds between two calls.
+        """
+        # A daemon, because a process whose start has failed must end; a
+        # looping call of oslo.service would keep it alive.
+        threading.Thread(target=self._keep_working, args=[host, interval],
                          name='reservations', daemon=True).start()
 
     def stop(self):
         self._stopped.set()
 
-    def _keep_working(self, interval):
+    def _keep_working(self, host, interval):
         while not self._stopped.wait(interval):
             try:
-                self.once()
+                self.work()
             except Exception:
-                LOG.exception('The driver\'s thread goes on after this')
+                LOG.exception('Host %s goes on after this', host)
 
 
 class Rounds:

@@ -33,7 +33,7 @@ class TestCase(test_audit.Command, test_takeover.TestCase):
 
         def work():
             while not stop.wait(0.5):
-                self.computes[host].manager.driver.worker.once()
+                self.computes[host].manager.driver.worker.work()
 
         worker = threading.Thread(target=work)
         worker.start()

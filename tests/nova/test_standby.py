@@ -308,14 +308,14 @@ class TestStandby(faults.TestCase):
         instance.save()
         self.lapse_host()
         driver = self.start()
-        driver.worker.once()
+        driver.worker.work()
         self.assertEqual('HARD_REBOOT' if KEEPS else 'ACTIVE',
                          self.api.get_server(server['id'])['status'])
         with fixtures.MonkeyPatch(
                 'nova.virt.ironic_reservations.takeover.time',
                 types.SimpleNamespace(monotonic=lambda: (
                     time.monotonic() + driver_module.ASKED_FOR + 1))):
-            driver.worker.once()
+            driver.worker.work()
         self.wait_for_status(server, 'ACTIVE')
         self.delete(server)
         self.assert_nothing_left()

@@ -37,7 +37,7 @@ class TestCase(faults.TestCase):
 
     def work(self, host=SECOND):
         with self.as_host(host):
-            self.computes[host].manager.driver.worker.once()
+            self.computes[host].manager.driver.worker.work()
 
     def assert_with(self, host, *servers):
         provider = self.providers()[host]
