@@ -11,6 +11,7 @@ import atexit
 import collections
 import contextlib
 import datetime
+import math
 import queue
 import threading
 
@@ -26,12 +27,9 @@ LOG = log.getLogger(__name__)
 #: "info", are sent.
 LEVELS = ('debug', 'info')
 
-#: How many notifications a process keeps while the broker is away.
-WAITING = 1000
-
-#: How many of these may be of the same project, so that one which reserves
-#: and releases without end leaves room for what others do.
-OF_PROJECT = 100
+#: How many notifications a process keeps while the broker is away. Half of
+#: them are as many as one request makes at most, for each member of a group.
+WAITING = 2 * conf.MOST_MEMBERS
 
 #: Seconds for which a process that ends goes on sending; and a command.
 AT_EXIT, UNHURRIED = 2, 60
@@ -114,7 +112,8 @@ class Outbox:
 
     def __init__(self, make_notifier=_make_notifier):
         self._make_notifier = make_notifier
-        self._waiting = queue.Queue(WAITING)
+        self._waiting = queue.Queue()
+        self._bounded = True
         self._lock = threading.Lock()
         self._started = False
         # How many wait of each project.
@@ -124,31 +123,33 @@ class Outbox:
     def put(self, *notification, project=None):
         """Send a notification soon; drop it if too many are waiting.
 
+        A project may have as many waiting as there is room left for: half of
+        all while it is alone, less where others wait. So one that reserves
+        and releases without end leaves room for what others do.
+
         :param notification: context, event type and payload.
         :param project: the ID of the project of which it tells, or None.
         """
         self._start_once()
         with self._counting:
-            number = self._of_projects[project]
-            if (project is None or number < OF_PROJECT
-                    or not self._waiting.maxsize):
-                number = WAITING
-                try:
-                    self._waiting.put_nowait((project, notification))
-                except queue.Full:
-                    pass
-                else:
-                    self._of_projects[project] += 1
-                    return
-        LOG.warning('%(event)s is dropped: %(number)d notifications%(whose)s '
-                    'wait to be sent', {
-                        'event': notification[1], 'number': number,
-                        'whose': '' if number == WAITING
-                        else f' of project {project}'})
+            number, room = self._of_projects[project], self._room()
+            if room > (0 if project is None else number):
+                self._waiting.put((project, notification))
+                self._of_projects[project] += 1
+                return
+        LOG.warning('%(event)s is dropped: %(waiting)d notifications wait to '
+                    'be sent, %(number)d of them of project %(project)s', {
+                        'event': notification[1], 'waiting': WAITING - room,
+                        'number': number, 'project': project})
+
+    def _room(self):
+        """How many more notifications may wait."""
+        return (WAITING - self._waiting.qsize() if self._bounded
+                else math.inf)
 
     def keep_all(self):
         """Drop nothing from now on."""
-        self._waiting.maxsize = 0
+        self._bounded = False
 
     def wait(self, seconds):
         """Wait until all is sent, for so many seconds at most."""
