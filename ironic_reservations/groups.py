@@ -411,7 +411,8 @@ class _Release:
         self._uuid, self._authorize, self._bound = uuid, authorize, bound
         self._group = None
         self.seen, self.left, self.refused = set(), set(), {}
-        #: The Reservations of a transaction whose outcome is not known.
+        #: The Reservations of a transaction whose outcome is not known,
+        #: because the answer to its COMMIT may have been lost.
         self._tried = []
 
     @engine.retry
@@ -421,11 +422,14 @@ class _Release:
             self._group = get(self._uuid, self._authorize)
             self._meet(self._group.members)
         elif self._tried:
-            # Where the answer to a COMMIT was lost.
-            there = {each.id for each in
-                     reservations.of_group(self._group.id)}
-            self._has_released([each for each in self._tried
-                                if each.id not in there])
+            # They went together or not at all, if it was here. A row may be
+            # there that does not count any more, and one that is gone may
+            # have been deleted by another.
+            there = {row.id for row in
+                     engine.rows(queries.of_group(self._group.id, ['id']))}
+            tried, self._tried = self._tried, []
+            if not any(each.id in there for each in tried):
+                self._has_released(tried)
         while self._round():
             engine.check_deadline()
 
@@ -456,15 +460,18 @@ class _Release:
                 reservations.check_releasable(each, self._bound)
             except exception.Conflict as refused:
                 self.refused[each.id] = refused
-        self._tried = [each for each in page if each.id not in self.refused]
-        if self._tried and reservations.let_go(self._tried, self._bound):
-            self._has_released(self._tried)
+        tried = [each for each in page if each.id not in self.refused]
+        try:
+            released = tried and reservations.let_go(tried, self._bound)
+        except db_exc.DBConnectionError:
+            self._tried = tried
+            raise
         # Otherwise one of them is no longer as it was read. The next round
         # reads all of them again.
-        self._tried = []
+        if released:
+            self._has_released(tried)
 
     def _has_released(self, members):
         self.left -= {each.id for each in members}
-        self._tried = []
         for each in members:
             events.tell(events.RELEASED, each)

@@ -771,10 +771,10 @@ DELETE_GROUP = sa.delete(groups).where(_AS_READ_GROUP, _EMPTY)
 EMPTY_GROUPS = sa.select(groups.c.id, groups.c.generation).where(_EMPTY)
 
 
-def of_group(group_id):
+def of_group(group_id, names=None):
     """All rows of a group, those that count no more among them."""
     return _view(reservations.outerjoin(
-        nodes, nodes.c.id == reservations.c.node_id)).where(
+        nodes, nodes.c.id == reservations.c.node_id), names).where(
             reservations.c.group_id == group_id)
 
 

@@ -98,6 +98,24 @@ def test_commit_whose_answer_is_lost(fleet, group, after, caplog):
     assert told(caplog) == MEMBERS
 
 
+@pytest.mark.parametrize('error', [db_exc.DBDeadlock(),
+                                   db_exc.DBConnectionError()], ids=str)
+def test_what_another_releases_is_told_once(fleet, group, error, caplog):
+    """It comes between a COMMIT that fails and the next attempt."""
+    caplog.set_level('INFO')
+    due = []
+
+    def change():
+        if due:
+            due.clear()
+            reservations.release(group.members[0].instance_uuid)
+    with fleet.before('SELECT', change, 10 ** 6), \
+            fleet.commit_fails(error, then=lambda: due.append(True)):
+        release()
+    assert not fleet.held and not rows(fleet)
+    assert told(caplog) == MEMBERS
+
+
 def test_it_ends_with_the_time_of_a_request(fleet, group, option):
     """What was released until then stays so, and the rest can be asked."""
     option(deadline=1)
