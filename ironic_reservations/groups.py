@@ -15,6 +15,7 @@ import time
 
 from oslo_db import exception as db_exc
 from oslo_log import log
+import sqlalchemy as sa
 
 from ironic_reservations import events
 from ironic_reservations import exception
@@ -377,7 +378,8 @@ def release(uuid, authorize, bound):
         not release it.
     :param bound: see reservations.release.
     :raises: NotFound; Conflict and DeadlineExceeded, which say how many are
-        left; what ``authorize`` raises.
+        left, also where the database fails after some were released; what
+        ``authorize`` raises.
     """
     done = _Release(uuid, authorize, bound)
     try:
@@ -385,10 +387,14 @@ def release(uuid, authorize, bound):
     except (exception.DeadlineExceeded, db_exc.DBDeadlock) as e:
         if not done.left:
             raise
-        raise exception.DeadlineExceeded(
-            f'{len(done.left)} of {len(done.seen)} members of group {uuid} '
-            f'are left, and the time of the request is over; try again.'
-        ) from e
+        raise done.unfinished('the time of the request is over') from e
+    except (db_exc.DBConnectionError, sa.exc.OperationalError,
+            sa.exc.TimeoutError) as e:
+        if not done.left < done.seen:
+            raise
+        LOG.error('The database fails while group %s is released', uuid,
+                  exc_info=e)
+        raise done.unfinished('the database cannot be used') from e
     if done.refused:
         raise exception.Conflict(
             f'{len(done.refused)} of {len(done.seen)} members of group '
@@ -414,6 +420,15 @@ class _Release:
         #: The Reservations of a transaction whose outcome is not known,
         #: because the answer to its COMMIT may have been lost.
         self._tried = []
+
+    def unfinished(self, why):
+        """The error that says how far it came.
+
+        :returns: exception.DeadlineExceeded.
+        """
+        return exception.DeadlineExceeded(
+            f'{len(self.left)} of {len(self.seen)} members of group '
+            f'{self._uuid} are left, and {why}; try again.')
 
     @engine.retry
     def run(self):

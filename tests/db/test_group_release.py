@@ -116,6 +116,31 @@ def test_what_another_releases_is_told_once(fleet, group, error, caplog):
     assert told(caplog) == MEMBERS
 
 
+@pytest.mark.parametrize('error', [
+    db_exc.DBConnectionError(), sa.exc.TimeoutError(),
+    sa.exc.OperationalError('SELECT', {}, Exception())], ids=repr)
+@pytest.mark.parametrize('freed', [0, PAGE])
+def test_database_that_fails(fleet, group, error, freed, caplog):
+    """From then on; what was released before is told."""
+    caplog.set_level('INFO')
+
+    def fail():
+        if told(caplog) >= freed:
+            raise error
+    with fleet.before('UPDATE nodes', fail, 10 ** 6), \
+            pytest.raises(Exception) as caught:
+        release()
+    assert len(fleet.held) == MEMBERS - freed
+    if freed:
+        assert caught.type is exception.DeadlineExceeded
+        assert str(caught.value).startswith(
+            f'{MEMBERS - freed} of {MEMBERS} members of group {GROUP} are '
+            f'left')
+        assert caught.value.__cause__ is error
+    else:
+        assert caught.value is error
+
+
 def test_it_ends_with_the_time_of_a_request(fleet, group, option):
     """What was released until then stays so, and the rest can be asked."""
     option(deadline=1)
