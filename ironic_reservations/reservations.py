@@ -1053,12 +1053,11 @@ def let_go(held, bound, holder=None):
         order of their nodes' ids, in which every transaction locks them.
     :param bound: see ``release``.
     :param holder: of the host that has them; None where nobody's is asked.
+    :raises: DeadlineExceeded, between two of them.
     """
-    statement, values = queries.release(held, RELEASABLE, bound)
     with engine.transaction() as connection:
         gone = (
-            all(connection.execute(statement, each).rowcount
-                for each in values)
+            _free(connection, held, bound)
             and delete(connection, queries.delete_of_hosts(*held),
                        held[0]) == len(held))
         if gone:
@@ -1066,3 +1065,18 @@ def let_go(held, bound, holder=None):
         else:
             connection.rollback()
     return gone
+
+
+def _free(connection, held, bound):
+    """Take instances off nodes; False when one is no longer as it was read.
+
+    :raises: DeadlineExceeded, when nothing of it is to be committed.
+    """
+    statement, values = queries.release(held, RELEASABLE, bound)
+    for number, each in enumerate(values):
+        if number:
+            # Each of them may be waited for.
+            engine.check_deadline()
+        if not connection.execute(statement, each).rowcount:
+            return False
+    return True

@@ -154,3 +154,13 @@ def test_it_ends_with_the_time_of_a_request(fleet, group, option):
     option(deadline=10)
     release()
     assert not fleet.held and not rows(fleet)
+
+
+def test_page_ends_with_the_time_of_a_request(fleet, group, option):
+    """What is not done of a page by then is not done at all."""
+    option(deadline=1)
+    with fleet.before('UPDATE nodes', lambda: time.sleep(1)), \
+            pytest.raises(exception.DeadlineExceeded, match=(
+                f'^{MEMBERS} of {MEMBERS} members of group {GROUP} are left')):
+        release()
+    assert len(fleet.held) == MEMBERS
