@@ -180,17 +180,27 @@ class Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
         self.set_app(app)
 
     def process_request(self, request, client_address):
-        if self._room.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
+        if not self._room.acquire(blocking=False):
             self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            # There is no thread for it, which would do so in the end.
+            self._room.release()
+            raise
 
     def process_request_thread(self, request, client_address):
         # Who sends a byte now and then is never stalled.
         end = threading.Timer(self._longest, _cut_off, [request])
         end.daemon = True
-        end.start()
         try:
+            end.start()
+        except RuntimeError:
+            # There is no thread for it, and none is served without an end.
+            self.handle_error(request, client_address)
+            self.shutdown_request(request)
+        else:
             super().process_request_thread(request, client_address)
         finally:
             end.cancel()

@@ -51,6 +51,26 @@ def test_clients_are_bounded():
         assert len(threads) == exporter.CLIENTS
 
 
+@pytest.mark.parametrize('of_what', ['process_request', 'Timer'])
+def test_client_for_whom_there_is_no_thread(monkeypatch, of_what):
+    """It takes no other's place."""
+    begin, refused = threading.Thread.start, []
+
+    def start(thread):
+        name = f'{thread.name} {type(thread).__name__}'
+        if of_what in name and len(refused) < exporter.CLIENTS:
+            refused.append(name)
+            raise RuntimeError("can't start new thread")
+        begin(thread)
+
+    monkeypatch.setattr(threading.Thread, 'start', start)
+    with serving(hello) as port:
+        for _ in range(exporter.CLIENTS):
+            with connect(port) as client:
+                assert ended(client)
+        assert get(port).text == 'hello'
+
+
 @pytest.mark.parametrize('options', [{'stalled': 0.1}, {'longest': 0.1}],
                          ids=str)
 def test_slow_client_is_cut_off(options):
