@@ -206,20 +206,44 @@ def _next(url, marker, limit):
     return f'{url}?{urllib.parse.urlencode(query)}'
 
 
-def _fitting(found, present):
+def _fitting(found, present, room=MAX_PAGE):
     """As many as an answer has room for.
 
     :param present: makes the JSON of one.
+    :param room: in bytes.
     :returns: list of that.
     """
-    fitting, room = [], MAX_PAGE
+    fitting = []
     for each in found:
         shown = present(each)
-        room -= len(json.dumps(shown, separators=(',', ':'))) + 1
+        room -= _length(shown) + 1
         if room < 0 and fitting:
             break
         fitting.append(shown)
     return fitting
+
+
+def _length(shown):
+    """The bytes that JSON takes in an answer."""
+    return len(json.dumps(shown, separators=(',', ':')))
+
+
+def _present_dry_run(found):
+    """What explanation.dry_run returns as JSON, a dict.
+
+    The domains of a group may take half of the room, and its profiles, as
+    those of a node, what is left.
+    """
+    shown = wsme_json.tojson(types.DryRun, types.DryRun.present(
+        {**found, 'profiles': []}))
+    if 'domains' in shown:
+        shown['domains'] = _fitting(shown['domains'], lambda each: each,
+                                    MAX_PAGE // 2)
+    shown['profiles'] = _fitting(
+        found['profiles'], lambda row: wsme_json.tojson(
+            types.Profile, types.Profile(**row)),
+        MAX_PAGE - _length(shown))
+    return shown
 
 
 class ReservationController:
@@ -325,9 +349,8 @@ class ReservationsController:
             raise exception.InvalidInput(
                 'claim', 'cannot be given beside group, or in a dry run')
         if dry_run:
-            return wsme_json.tojson(types.DryRun, types.DryRun.present(
-                explanation.dry_run(matcher, quota.of(restricted_to),
-                                    group)))
+            return _present_dry_run(explanation.dry_run(
+                matcher, quota.of(restricted_to), group))
         request = reservations.Request(
             (body.get('instance_uuid') or uuidutils.generate_uuid()).lower(),
             owner, lease, body.get('project_id'), holder, group,
@@ -426,9 +449,8 @@ class GroupsController:
         else:
             instances = members
         if strutils.bool_from_string(query.get('dry_run', 'false')):
-            return wsme_json.tojson(types.DryRun, types.DryRun.present(
-                explanation.dry_run(matcher, quota.of(restricted_to), wanted,
-                                    len(instances))))
+            return _present_dry_run(explanation.dry_run(
+                matcher, quota.of(restricted_to), wanted, len(instances)))
         group, created = groups.create(matcher, groups.Request(
             wanted, tuple(instances), _digest(members, matcher.spec), owner,
             lease, quota.of(restricted_to)))

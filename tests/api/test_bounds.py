@@ -159,6 +159,25 @@ def test_group_in_too_many_domains(ironic, pool, node_class):
     assert group['members'] == 100 and 60 < len(group['domains']) < 100
 
 
+def test_dry_run_of_many_long_profiles(ironic, node_class):
+    """Each node has a profile, with a very long capability."""
+    nodes = [{'resource_class': node_class, 'properties': {
+        'memory_mb': 1024, 'capabilities': f'rack:{each}{"x" * 60_000}'}}
+        for each in range(100, 200)]
+    spec = {'resource_class': node_class}
+    with ironic.fleet(*nodes):
+        for url, body in (OURS, spec), (GROUPS, {
+                'members': 2, 'policy': 'soft-spread', 'by': RACK,
+                'request': spec}):
+            response = ironic.http.post(url, json=body,
+                                        params={'dry_run': 'true'})
+            answers.check(response, 200)
+            assert MOST / 2 < len(response.content) <= MOST
+            found = response.json()
+            assert found['matching_nodes'] == 100
+            assert 10 < len(found['profiles']) < 100
+
+
 @contextlib.contextmanager
 def statements():
     """What the application asks its database, as it comes."""
