@@ -85,7 +85,8 @@ AT_REST = ('available', 'manageable', 'active', 'rescue', 'deploy failed',
 class Reservation:
     """A node held for an instance, as it is now.
 
-    What a list or a group has not read of it is None.
+    What was not read of it is None, such as the request spec wherever more
+    than one are read and none is compared or shown.
 
     :param id: primary key, never used again.
     :param provision_state: Ironic's word for where the node is.
@@ -765,7 +766,7 @@ def get(instance_uuid, authorize=lambda reservation: None):
 
 
 def _get(instance_uuid, restricted_to=None):
-    for held in _reservations(queries.live(restricted_to).where(
+    for held in _reservations(queries.live(restricted_to, queries.VIEW).where(
             queries.column_is('instance_uuid', instance_uuid))):
         return held
     raise not_found(instance_uuid)
@@ -780,7 +781,7 @@ def named(uuid, project_id):
     instance by the UUID of this project's group.
 
     :param project_id: None for the reservations that are no project's.
-    :returns: list of Reservation.
+    :returns: list of Reservation, without their request specs.
     """
     own = queries.live().where(queries.of_project(project_id))
     return (_reservations(own.where(

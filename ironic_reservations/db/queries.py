@@ -374,7 +374,7 @@ def carrier(instance_uuid):
       ON node_id = nodes.id AND reservations.instance_uuid = ...
     WHERE nodes.instance_uuid = :i
     """
-    return _view(nodes.outerjoin(reservations, CARRIED)).where(
+    return _view(nodes.outerjoin(reservations, CARRIED), VIEW).where(
         nodes.c.instance_uuid == instance_uuid)
 
 
@@ -383,7 +383,7 @@ def live(restricted_to=None, names=None):
 
     :param restricted_to: only those of this project, and those on nodes that
         it owns; None for all.
-    :param names: what to read of them: see ``VIEW``.
+    :param names: what to read of them: see ``_view``.
     """
     joined = reservations.join(nodes, CARRIED)
     if restricted_to is not None:
@@ -493,6 +493,8 @@ VIEW = {
     'lapsed': sa.func.coalesce(LAPSED, sa.false()),
 }
 
+_BRIEF = tuple(name for name in VIEW if name != 'request_spec')
+
 #: How long a reservation's request spec is, as ``spec_length``.
 SPEC_LENGTH = sa.func.length(reservations.c.request_spec).label('spec_length')
 
@@ -500,10 +502,12 @@ SPEC_LENGTH = sa.func.length(reservations.c.request_spec).label('spec_length')
 def _view(joined, names=None):
     """What a reservations.Reservation is made of.
 
-    :param names: which of ``VIEW`` to read; None for all.
+    :param names: which of ``VIEW`` to read. None for all but the request
+        spec, which is many times as long as all the rest, and of use to few
+        who read more than one reservation.
     """
     return sa.select(*(
-        VIEW[name].label(name) for name in (VIEW if names is None else names)
+        VIEW[name].label(name) for name in (_BRIEF if names is None else names)
     )).select_from(joined.outerjoin(
         groups, groups.c.id == reservations.c.group_id))
 
@@ -702,12 +706,8 @@ def live_groups(restricted_to, marker, limit):
 
 
 def members(group_id):
-    """The members of a group in order of their nodes, as in ``VIEW``.
-
-    Their request specs are left out. They are all alike where the members
-    were held at once, and many times as long as all the rest.
-    """
-    return live(names=[name for name in VIEW if name != 'request_spec']).where(
+    """The members of a group in order of their nodes."""
+    return live().where(
         reservations.c.group_id == group_id).order_by(reservations.c.node_id)
 
 

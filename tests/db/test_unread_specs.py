@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Of many reservations nobody reads what each was asked for.
+
+A request spec may have 63 KB; a group of 256 has 16 MB of them.
+"""
+
+import uuid
+
+import pytest
+
+from ironic_reservations import claims
+from ironic_reservations import groups
+from ironic_reservations import membership
+from ironic_reservations import reservations
+from tests.db import conftest
+
+GROUP = '11111111-2222-4333-8444-555555555555'
+WANTED = membership.Wanted(GROUP, None, None, None)
+
+
+@pytest.fixture
+def group(fleet):
+    """Two members whose leases end, and a free node."""
+    fleet.add({}, {}, {})
+    return groups.create(
+        conftest.matcher(resource_class='gold'), groups.Request(
+            WANTED, (str(uuid.uuid4()), str(uuid.uuid4())), 'digest',
+            reservations.Owner(), 60))[0]
+
+
+def claim(fleet, group):
+    claims.claim(
+        GROUP, conftest.matcher(resource_class='gold'),
+        reservations.Request(conftest.INSTANCE,
+                             reservations.Owner('compute-1')),
+        lambda reservation: None)
+
+
+def expire(fleet, group):
+    fleet.lapse()
+    assert reservations.sweep() == (2, 0)
+
+
+def purge(fleet, group):
+    for member in group.members:
+        fleet.edit(member.node_id, instance_uuid=None)
+    assert reservations.purge() == 2
+
+
+def be_overdue(fleet, group):
+    for member in group.members:
+        fleet.edit(member.node_id, provision_state='deploy failed')
+    fleet.lapse()
+    assert len(reservations.overdue()) == 2
+
+
+def join_what_remains(fleet, group):
+    fleet.edit(group.members[0].node_id, instance_uuid=None)
+    fleet.hold(group=WANTED)
+
+
+@pytest.mark.on('sqlite')
+@pytest.mark.parametrize('act', [
+    claim, expire, purge, be_overdue, join_what_remains])
+def test_request_specs_stay_unread(fleet, group, act):
+    with fleet.statements('reservations.host') as read:
+        act(fleet, group)
+    assert read
+    # What one instance has is found by way of the node that carries it.
+    assert not [each for each in read if 'reservations.request_spec' in each
+                and 'FROM nodes LEFT OUTER JOIN reservations' not in each]
