@@ -13,6 +13,8 @@ Errors are openstacksdk's own. The one of a request for which there is no node
 is an ``HttpException`` whose ``response.json()['explanation']`` says why.
 """
 
+import itertools
+import time
 import uuid
 
 from openstack import exceptions
@@ -20,6 +22,11 @@ from openstack import proxy
 from openstack import resource
 from openstack import service_description
 from openstack.baremetal import baremetal_service
+
+#: How often in a row what has several pages is read from its beginning again
+#: and brings nothing new, and how many seconds later. The last of a page is
+#: the marker of the next; the server refuses it where it is gone meanwhile.
+RESTARTS, PAUSE = 10, 1
 
 
 class _Resource(resource.Resource):
@@ -199,7 +206,7 @@ class Proxy(proxy.Proxy):
             ``limit``, the length of a page.
         :returns: generator of Reservations.
         """
-        return self._list(Reservation, **query)
+        return self._pages(Reservation, **query)
 
     def show(self, reservation):
         """The Reservation as it is now.
@@ -254,7 +261,33 @@ class Proxy(proxy.Proxy):
 
     def groups(self, **query):
         """Groups, with how many members each has: a generator."""
-        return self._list(Group, **query)
+        return self._pages(Group, **query)
+
+    def _pages(self, kind, **query):
+        """What a list has, each once, however often it is begun again."""
+        return itertools.islice(self._restarted(kind, query),
+                                query.get('max_items') or None)
+
+    def _restarted(self, kind, query):
+        seen, restarts = set(), 0
+        while True:
+            begun = False
+            try:
+                for each in self._list(kind, **query):
+                    begun = True
+                    # Without its UUID among the fields, the link has it.
+                    key = each.id or each.links[0]['href']
+                    if key not in seen:
+                        seen.add(key)
+                        restarts = 0
+                        yield each
+                return
+            except (exceptions.BadRequestException,
+                    exceptions.NotFoundException):
+                if not begun or restarts == RESTARTS:
+                    raise
+                time.sleep(PAUSE)
+                restarts += 1
 
     def show_group(self, group):
         """The Group as it is now.
@@ -265,11 +298,20 @@ class Proxy(proxy.Proxy):
 
     def _whole(self, group):
         """A Group with those members, too, for which it had no room."""
-        last = group
-        while last.next:
-            last = self._get_resource(Group, group.id).fetch(
-                self, marker=last.reservations[-1].instance_uuid)
-            group.reservations = [*group.reservations, *last.reservations]
+        page, restarts = group, 0
+        while page.next:
+            try:
+                page = self._get_resource(Group, group.id).fetch(
+                    self, marker=page.reservations[-1].instance_uuid)
+            except exceptions.BadRequestException:
+                if restarts == RESTARTS:
+                    raise
+                time.sleep(PAUSE)
+                group = page = self._get(Group, group.id)
+                restarts += 1
+            else:
+                group.reservations = [*group.reservations,
+                                      *page.reservations]
         group.next = None
         return group
 

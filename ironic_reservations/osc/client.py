@@ -150,15 +150,27 @@ def path(collection, text):
 def whole(cmd, group):
     """Return a group with all of its members.
 
+    The last member of an answer is the marker of the next one. Where that
+    member is released or claimed meanwhile, the API refuses it, and the group
+    is read from its beginning again.
+
     :param group: what the API has answered. Where it has no room for all of
         them, it has a link to the next.
     """
-    while 'next' in group:
-        query = urllib.parse.urlsplit(group['next']).query
-        page = request(cmd, 'GET',
-                       f'{path(f"{PATH}/groups", group["uuid"])}?{query}')
-        group = {**page, 'reservations': [*group['reservations'],
-                                          *page['reservations']]}
+    url, page, restarts = path(f'{PATH}/groups', group['uuid']), group, 0
+    while 'next' in page:
+        query = urllib.parse.urlsplit(page['next']).query
+        try:
+            page = request(cmd, 'GET', f'{url}?{query}')
+        except exc.BadRequest:
+            if restarts == RESTARTS:
+                raise
+            time.sleep(PAUSE)
+            group = page = request(cmd, 'GET', url)
+            restarts += 1
+        else:
+            group = {**page, 'reservations': [*group['reservations'],
+                                              *page['reservations']]}
     return group
 
 
