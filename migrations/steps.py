@@ -11,26 +11,43 @@ bring up to date.
 from alembic import op
 import sqlalchemy as sa
 
+from ironic_reservations import exception
+
 
 def create_table(name, *items, **options):
-    """Create a table with its indexes: see alembic's op.create_table."""
+    """Create a table with its indexes: see alembic's op.create_table.
+
+    :raises: DatabaseNotReady when there is one of this name that is another.
+    """
     if not _inspect().has_table(name):
         op.create_table(name, *items, **options)
         return
+    wanted = sa.Table(name, sa.MetaData(), *items)
+    present = _columns(name)
+    missing = [each.name for each in wanted.columns
+               if each.name not in present]
+    if missing:
+        raise exception.DatabaseNotReady(
+            f'The table {name} lacks {", ".join(missing)}: it is not what an '
+            f'upgrade has left. "ironic-reservations-dbsync drop" drops it '
+            f'with all others of ours; then run "upgrade" again.')
     # The indexes come after the table, by statements of their own.
-    for index in sa.Table(name, sa.MetaData(), *items).indexes:
+    for index in wanted.indexes:
         create_index(index.name, name, [each.name for each in index.columns])
 
 
 def add_column(table, column):
-    if column.name not in {
-            each['name'] for each in _inspect().get_columns(table)}:
+    if column.name not in _columns(table):
         op.add_column(table, column)
 
 
 def create_index(name, table, columns):
     if name not in {each['name'] for each in _inspect().get_indexes(table)}:
         op.create_index(name, table, columns)
+
+
+def _columns(table):
+    return {each['name'] for each in _inspect().get_columns(table)}
 
 
 def _inspect():

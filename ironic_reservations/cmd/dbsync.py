@@ -45,10 +45,14 @@ def drop(connection, options):
     :returns: the exit status.
     :raises: Conflict when nodes are held.
     """
-    present = set(sa.inspect(connection).get_table_names())
+    inspector = sa.inspect(connection)
+    present = set(inspector.get_table_names())
     tables = [table for table in _IN_ORDER if table.name in present]
-    held = (connection.scalar(queries.COUNT_CARRIED)
-            if models.reservations in tables else 0)
+    held = 0
+    # One without these columns is no table of ours, and holds nothing.
+    if models.reservations in tables and {'node_id', 'instance_uuid'} <= {
+            each['name'] for each in inspector.get_columns('reservations')}:
+        held = connection.scalar(queries.COUNT_CARRIED)
     # Nobody is to wait for this transaction while the operator thinks.
     connection.rollback()
     if held and not options.force:

@@ -166,3 +166,18 @@ def test_reservations_without_groups(installed, fleet):
     assert drop(installed, force=True) == 0
     assert tables(installed) == set()
     upgrade(installed)
+
+
+@pytest.mark.parametrize('name, column', [
+    ('reservations', 'request_spec'), ('reservations_groups', 'generation')])
+def test_table_that_is_another_one(installed, name, column):
+    """One that is no part of what an upgrade has left is not gone on from."""
+    assert drop(installed) == 0
+    with installed.engine.begin() as connection:
+        connection.execute(sa.text(f'CREATE TABLE {name} (id INTEGER)'))
+    with pytest.raises(exception.DatabaseNotReady) as caught:
+        upgrade(installed)
+    told = str(caught.value)
+    assert f'table {name} lacks' in told and column in told
+    assert 'ironic-reservations-dbsync drop' in told
+    assert drop(installed) == 0
