@@ -42,6 +42,9 @@ _RECONNECTS = 5
 #: locked.
 _LOCK_WAIT = 3
 
+#: Seconds after which a thread that waits for a connection looks at the time.
+_POOL_WAIT = 0.2
+
 
 def retry(function):
     """Run a function again when the database aborted what it did.
@@ -59,7 +62,7 @@ def retry(function):
     :raises: what the last run raised.
     """
     def run(*args, **kwargs):
-        with get_engine().connect() as _run.connection:
+        with _connect() as _run.connection:
             try:
                 return function(*args, **kwargs)
             finally:
@@ -96,6 +99,23 @@ def retry(function):
         finally:
             _run.deadline = None
     return wrapper
+
+
+def _connect():
+    """A connection; where all are taken, the first that is given back.
+
+    It is waited for until the deadline, not for as long as SQLAlchemy's pool
+    waits: what has lost its connection, or has waited for a lock, has less
+    time left than what has just come.
+
+    :raises: sqlalchemy.exc.TimeoutError.
+    """
+    while True:
+        try:
+            return get_engine().connect()
+        except sa.exc.TimeoutError:
+            if _is_over():
+                raise
 
 
 def _is_conflict(error):
@@ -250,10 +270,8 @@ class _Pool(sa.engine.CreateEnginePlugin):
         super().__init__(url, kwargs)
         kwargs |= {'pool_pre_ping': False, 'pool_reset_on_return': None}
         if url.get_backend_name() == 'mysql':
-            # SQLAlchemy waits 30 seconds for a connection where all are taken.
-            # (Those to SQLite are not counted.)
-            kwargs['pool_timeout'] = min(kwargs.get('pool_timeout', 30),
-                                         conf.CONF.reservations.deadline)
+            # See _connect. (Those to SQLite are not counted.)
+            kwargs['pool_timeout'] = _POOL_WAIT
 
     def update_url(self, url):
         return url

@@ -5,6 +5,7 @@ import concurrent.futures
 import contextlib
 import socket
 import threading
+import time
 
 from oslo_db import exception as db_exc
 import pytest
@@ -75,6 +76,32 @@ def test_no_connection_left(database, monkeypatch, option):
         answered.set()
         first.result(60)
     assert reservations.overdue() == []
+    small.dispose()
+
+
+@pytest.mark.on('mariadb')
+def test_connection_lost_and_none_left(database, monkeypatch, option):
+    """What is run again waits for what is left of its time only."""
+    option(deadline=2)
+    with configured(max_pool_size=1, max_overflow=0):
+        small = conftest.connect(database.url)
+    monkeypatch.setattr(engine, 'get_engine', lambda: small)
+    runs = []
+
+    @engine.retry
+    def lose():
+        runs.append(lose)
+        time.sleep(1.5)
+        raise db_exc.DBConnectionError()
+
+    with another(lose) as loser:
+        while not runs:
+            time.sleep(0.01)
+        # This waits for the connection, and has it as soon as it is lost.
+        engine.retry(lambda: time.sleep(2))()
+        with pytest.raises(sa.exc.TimeoutError):
+            loser.result(60)
+    assert len(runs) == 1
     small.dispose()
 
 
