@@ -161,10 +161,10 @@ def test_group_in_too_many_domains(ironic, pool, node_class):
 
 def test_dry_run_of_many_long_profiles(ironic, node_class):
     """Each node has a profile, with a very long capability."""
-    nodes = [{'resource_class': node_class, 'properties': {
+    spec = {'resource_class': f'{node_class}.long'}
+    nodes = [{**spec, 'properties': {
         'memory_mb': 1024, 'capabilities': f'rack:{each}{"x" * 60_000}'}}
         for each in range(100, 200)]
-    spec = {'resource_class': node_class}
     with ironic.fleet(*nodes):
         for url, body in (OURS, spec), (GROUPS, {
                 'members': 2, 'policy': 'soft-spread', 'by': RACK,
