@@ -206,14 +206,14 @@ def _next(url, marker, limit):
     return f'{url}?{urllib.parse.urlencode(query)}'
 
 
-def _fitting(found, present, room=MAX_PAGE):
+def _fitting(found, present, room=None):
     """As many as an answer has room for.
 
     :param present: makes the JSON of one.
-    :param room: in bytes.
+    :param room: in bytes; None for all of an answer.
     :returns: list of that.
     """
-    fitting = []
+    fitting, room = [], MAX_PAGE if room is None else room
     for each in found:
         shown = present(each)
         room -= _length(shown) + 1
