@@ -20,10 +20,12 @@ class Ironic(service.Ironic):
         return {'endpoint_override': self.url}
 
     def reservations(self, **filters):
+        """Whole ones, as the API shows each of them alone."""
         response = self.http.get('/v1/reservations', params={
             'fields': 'instance_uuid,node_uuid,node_name,host,state,'
-                      'project_id,user_id,request_spec,group,expires_at,'
-                      'created_at,updated_at', **filters})
+                      'provision_state,resource_class,project_id,user_id,'
+                      'request_spec,group,expires_at,created_at,updated_at',
+            **filters})
         response.raise_for_status()
         return response.json()['reservations']
 
