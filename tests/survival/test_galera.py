@@ -16,6 +16,7 @@ import psutil
 import pymysql
 import pytest
 import requests
+import tenacity
 
 from tests.common import answers
 from tests.common import servers
@@ -192,7 +193,15 @@ def be_host(api, holder, host='compute-1'):
                 {'holder': holder, 'ttl': 30}).status_code
 
 
+def _lost_against_another(error):
+    return (isinstance(error, pymysql.err.OperationalError)
+            and error.args[0] == 1213)
+
+
+@tenacity.retry(retry=tenacity.retry_if_exception(_lost_against_another),
+                stop=tenacity.stop_after_attempt(50), reraise=True)
 def end_leases(galera):
+    """End the leases of hosts, which other members write at the same time."""
     galera.members[0].sql(
         'UPDATE reservations_hosts SET expires_at = UTC_TIMESTAMP()')
 
@@ -213,9 +222,12 @@ def test_host_has_one_holder(galera, apis):
     assert len(won) > 1, won
 
 
-def write_as(api, holder, stop):
-    """Hold and release until it is refused, and on; the statuses."""
-    seen, query = [], f'?host=compute-1&holder={holder}'
+def write_as(api, holder, seen, stop):
+    """Hold and release until it is refused, and on.
+
+    :param seen: list to which the statuses are added.
+    """
+    query = f'?host=compute-1&holder={holder}'
     while not stop.is_set():
         answer = call('POST', api, body={**SPEC, 'host': 'compute-1',
                                          'holder': holder})
@@ -223,7 +235,6 @@ def write_as(api, holder, stop):
         if answer.status_code == 201 and random.random() < 0.8:
             seen.append(call('DELETE', api, '/' + answer.json()[
                 'instance_uuid'] + query).status_code)
-    return seen
 
 
 def test_stale_holder_writes_on_other_members(galera, apis, fleet):
@@ -234,20 +245,26 @@ def test_stale_holder_writes_on_other_members(galera, apis, fleet):
     met = conflicts(galera)
     for number in range(6):
         holder, stop = str(uuid.uuid4()), threading.Event()
+        seen = [[] for _ in range(4)]
         with concurrent.futures.ThreadPoolExecutor(4) as executor:
-            writers = [executor.submit(write_as, api, before, stop)
-                       for api in (apis * 2)[number % 3 + 1:][:2] * 2]
+            writers = [
+                executor.submit(write_as, api, before, each, stop)
+                for api, each in zip(
+                    (apis * 2)[number % 3 + 1:][:2] * 2, seen, strict=True)]
             try:
                 time.sleep(0.5)
                 end_leases(galera)
                 assert be_host(apis[number % 3], holder) == 200
                 held = galera.fleets[number % 3].held()
-                time.sleep(0.2)
+                servers.wait(lambda seen=seen: all(
+                    each[-1:] == [412] for each in seen), 'all are refused')
             finally:
                 stop.set()
             for future in writers:
-                total.update(future.result())
-                assert future.result()[-1] == 412
+                future.result()
+            for each in seen:
+                total.update(each)
+                assert each[-1] == 412
         assert [each.held() for each in galera.fleets] == [held] * 3
         before = holder
     assert total[201] and total[204] and total[412], total
