@@ -234,7 +234,7 @@ class TestStandby(faults.TestCase):
         self.act(another, 'os-stop')
         self.wait_for(lambda: self.assertEqual(2, self.log.count(WAITS)))
         # Nor does the driver's own thread go on.
-        threading.Thread(target=driver.worker.once, daemon=True).start()
+        threading.Thread(target=driver.worker.work, daemon=True).start()
         self.wait_for(lambda: self.assertEqual(3, self.log.count(WAITS)))
         # Neither has come to the wire; reading goes on.
         self.assertFalse(healed.reached)
