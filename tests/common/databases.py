@@ -47,7 +47,7 @@ def create_sqlite(shared, path):
     original = pathlib.Path(shared, 'schema.sqlite')
     with _locked(original):
         if not original.exists():
-            made = original.with_suffix('.made')
+            made = pathlib.Path(f'{original}.made')
             _make(made, f'sqlite:///{made}')
             made.rename(original)
     shutil.copyfile(original, path)
@@ -65,7 +65,7 @@ def mariadb(shared, server_url):
     with _locked(original):
         if not original.exists():
             with services.database(server_url) as url:
-                made = original.with_suffix('.made')
+                made = pathlib.Path(f'{original}.made')
                 _make(made, url)
                 made.write_text(json.dumps(list(_statements(url))))
                 made.rename(original)
