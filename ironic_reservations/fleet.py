@@ -53,7 +53,7 @@ class Profile:
     """Nodes that no request can tell apart.
 
     :param facts: what they have in common as the database spells it, by the
-        names of ``queries.PROFILE``.
+        names of ``expressions.PROFILE``.
     :param node: a matching.Node that stands for each of them.
     :param counts: numbers of nodes by why they cannot be held (one of
         ``matching.REASONS``); None: they can.

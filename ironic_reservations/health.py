@@ -13,7 +13,7 @@ import webob.dec
 from ironic_reservations import conf
 from ironic_reservations.api import errors
 from ironic_reservations.db import engine
-from ironic_reservations.db import queries
+from ironic_reservations.db import reservations
 
 LOG = log.getLogger(__name__)
 
@@ -49,7 +49,7 @@ def _write_nothing():
     one without the table refuse that. ``SELECT 1`` works on all of them.
     """
     with engine.transaction() as connection:
-        connection.execute(queries.DELETE_NOTHING)
+        connection.execute(reservations.DELETE_NOTHING)
 
 
 def make_app():

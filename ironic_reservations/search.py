@@ -22,7 +22,8 @@ from ironic_reservations import matching
 from ironic_reservations import request_spec
 from ironic_reservations import shelf
 from ironic_reservations.db import engine
-from ironic_reservations.db import queries
+from ironic_reservations.db import expressions
+from ironic_reservations.db import nodes
 
 LOG = log.getLogger(__name__)
 
@@ -53,7 +54,7 @@ def search(matcher, fleet, thorough=False):
     :returns: iterator of matching.Node.
     """
     if matcher.spec.candidate_nodes:
-        named = sa.and_(*map(queries.named, matcher.spec.candidate_nodes))
+        named = sa.and_(*map(expressions.named, matcher.spec.candidate_nodes))
         # All of them in one page, so that the best fit comes first.
         yield from _read(matcher, named, limit=request_spec.MAX_INT)
         return
@@ -147,12 +148,12 @@ def _look(matcher, profiles, failed):
 
 def _look_together(matcher, profiles, failed):
     """Yield the free nodes of some profiles that match, without shelves."""
-    nodes = _read(
-        matcher, queries.in_profiles([each.facts for each in profiles]),
+    found = _read(
+        matcher, nodes.in_profiles([each.facts for each in profiles]),
         min(each.first for each in profiles),
         max(each.last for each in profiles), failed=failed)
     worst_fit = matcher.fit(profiles[-1].node)
-    for node in nodes:
+    for node in found:
         # A statement can tell only so many profiles from others. A node that
         # fits worse than all of these has its turn later.
         if matcher.fit(node) <= worst_fit:
@@ -162,7 +163,7 @@ def _look_together(matcher, profiles, failed):
 def _read_profile(profile, failed, first, last, limit):
     """A page of the free nodes of a profile, in order of id."""
     return [dataclasses.replace(profile.node, **row._mapping)
-            for row in engine.rows(*queries.page_of_profile(
+            for row in engine.rows(*nodes.page_of_profile(
                 profile.facts, first, last, limit, failed, _avoid_failed()))]
 
 
@@ -175,21 +176,21 @@ def _read(matcher, where, first=0, last=request_spec.MAX_INT,
         None for all.
     """
     while first <= last:
-        rows = engine.rows(*queries.page(
+        rows = engine.rows(*nodes.page(
             where, matcher.restricted_to, first, last, limit, failed,
             _avoid_failed()))
         LOG.debug('Read %d free nodes from id %d on', len(rows), first)
-        nodes = [node for node in (node_of(row._mapping) for row in rows)
+        found = [node for node in (node_of(row._mapping) for row in rows)
                  if matcher.matches(node)]
-        random.shuffle(nodes)
-        nodes.sort(key=lambda node: (matcher.fit(node), node.failed))
-        yield from nodes
+        random.shuffle(found)
+        found.sort(key=lambda node: (matcher.fit(node), node.failed))
+        yield from found
         # A page that is not full has come to the last id.
         first = rows[-1].id + 1 if len(rows) == limit else last + 1
 
 
 def node_of(row):
-    """A matching.Node of a row that has all of queries.FACTS.
+    """A matching.Node of a row that has all of ``expressions.FACTS``.
 
     :param row: a mapping.
     """

@@ -15,7 +15,7 @@ from ironic_reservations import conf
 from ironic_reservations import exception
 from ironic_reservations.db import engine
 from ironic_reservations.db import models
-from ironic_reservations.db import queries
+from ironic_reservations.db import reservations
 
 
 def alembic(connection):
@@ -52,7 +52,7 @@ def drop(connection, options):
     # One without these columns is no table of ours, and holds nothing.
     if models.reservations in tables and {'node_id', 'instance_uuid'} <= {
             each['name'] for each in inspector.get_columns('reservations')}:
-        held = connection.scalar(queries.COUNT_CARRIED)
+        held = connection.scalar(reservations.COUNT_CARRIED)
     # Nobody is to wait for this transaction while the operator thinks.
     connection.rollback()
     if held and not options.force:

@@ -2,7 +2,8 @@
 """How many nodes there are of each kind, counted by the database.
 
 Nodes are of one kind when no request can tell them apart: they have the same
-facts (``queries.PROFILE``), and the same reason keeps them from being held.
+facts (``expressions.PROFILE``), and the same reason keeps them from being
+held.
 """
 
 import dataclasses
@@ -11,20 +12,20 @@ import random
 import sqlalchemy as sa
 
 from ironic_reservations.db import engine
+from ironic_reservations.db import expressions as expr
 from ironic_reservations.db import functions as fn
 from ironic_reservations.db import models
-from ironic_reservations.db import queries
 
 nodes = models.nodes
 node_traits = models.node_traits
 reservations = models.reservations
 
 _LAPSED_NODES = sa.select(reservations.c.node_id).join_from(
-    reservations, nodes, queries.CARRIED
-).where(queries.LAPSED).correlate(None)
+    reservations, nodes, expr.CARRIED
+).where(expr.LAPSED).correlate(None)
 
 _CLAIMABLE_NODES = sa.select(reservations.c.node_id).join_from(
-    reservations, nodes, queries.CLAIMABLE).correlate(None)
+    reservations, nodes, expr.CLAIMABLE).correlate(None)
 
 #: Why a node cannot be held: a word, and what is true of such a node. Where
 #: several are true the first one counts; an explanation has the same order.
@@ -32,8 +33,8 @@ REASONS = {
     # An allocation of Ironic's sets the instance, too.
     'allocated': nodes.c.allocation_id.is_not(None),
     # It is reserved, and an instance may take it over.
-    'claimable': sa.and_(nodes.c.instance_uuid.is_not(None), *queries.HELD,
-                         queries.UNLOCKED, nodes.c.id.in_(_CLAIMABLE_NODES)),
+    'claimable': sa.and_(nodes.c.instance_uuid.is_not(None), *expr.ELIGIBLE,
+                         expr.UNLOCKED, nodes.c.id.in_(_CLAIMABLE_NODES)),
     'reserved': sa.and_(nodes.c.instance_uuid.is_not(None),
                         nodes.c.id.not_in(_LAPSED_NODES)),
     'maintenance': nodes.c.maintenance == sa.true(),
@@ -63,7 +64,7 @@ class Counted:
     """Nodes of one kind.
 
     :param facts: what the database has of each of them, by the names of
-        ``queries.PROFILE``: texts, or None.
+        ``expressions.PROFILE``: texts, or None.
     :param candidate: UUID and name of the only node that this is, if it is
         among the candidates; else None.
     :param reason: why they cannot be held, one of ``REASONS``; None: they
@@ -106,13 +107,13 @@ def held_by(reservation_ids):
         it could.
     """
     return sa.select(
-        *queries.FACTS, sa.case(*(
+        *expr.FACTS, sa.case(*(
             (applies, sa.literal(reason))
             for reason, applies in REASONS.items()
             if reason not in ('claimable', 'reserved')),
             else_=sa.null()).label('reason'),
         reservations.c.id.label('reservation_id'),
-    ).join_from(reservations, nodes, queries.CARRIED).where(
+    ).join_from(reservations, nodes, expr.CARRIED).where(
         reservations.c.id.in_(reservation_ids))
 
 
@@ -140,8 +141,8 @@ def by_host():
 
     :returns: list of tuples of host, the nodes' provision state, the number.
     """
-    return _grouped(reservations.join(nodes, sa.and_(queries.CARRIED,
-                                                     queries.LIVE)),
+    return _grouped(reservations.join(nodes, sa.and_(expr.CARRIED,
+                                                     expr.LIVE)),
                     reservations.c.host, nodes.c.provision_state)
 
 
@@ -187,7 +188,7 @@ def _counted(row):
     uuid = row.get('candidate_uuid')
     return Counted(
         facts={name: fn.as_text(row[f'fact_{name}'])
-               for name in queries.PROFILE},
+               for name in expr.PROFILE},
         candidate=None if uuid is None else (uuid, row['candidate_name']),
         reason=row['reason'], host=fn.as_text(row.get('host')),
         # A sum is a Decimal.
@@ -222,7 +223,7 @@ def count(candidates, with_hosts, by_sample):
         regular expressions of MySQL 8 are of another kind.
     """
     keys = [fn.exact(column).label(f'fact_{name}')
-            for name, column in queries.PROFILE.items()]
+            for name, column in expr.PROFILE.items()]
     keys.append(_REASON.label('reason'))
     keys += [sa.case((_among(candidates), nodes.c[name]),
                      else_=sa.null()).label(f'candidate_{name}')
@@ -313,7 +314,7 @@ def _without_root_device():
     emptied = sa.func.regexp_replace(
         properties, '"root_device": [{](?:[^{}"]++|"[^"]*+")*+[}]',
         '"root_device": {}')
-    plain = queries.PROFILE['irregular_properties'].is_(None)
+    plain = expr.PROFILE['irregular_properties'].is_(None)
     return sa.case(
         (sa.and_(sa.func.instr(properties, '"root_device": {') > 0, plain),
          # It is NULL where the expression exceeds a limit of the server.
@@ -321,10 +322,10 @@ def _without_root_device():
 
 
 def _among(candidates):
-    return sa.or_(*map(queries.named, candidates))
+    return sa.or_(*map(expr.named, candidates))
 
 
 def _with_reservations(source):
     """Each node with the reservation that counts, if it has one."""
     return source.outerjoin(reservations,
-                            sa.and_(queries.CARRIED, queries.LIVE))
+                            sa.and_(expr.CARRIED, expr.LIVE))

@@ -20,7 +20,7 @@ from sqlalchemy.dialects.mysql import pymysql
 from ironic_reservations import matching
 from ironic_reservations import request_spec
 from ironic_reservations.db import models
-from ironic_reservations.db import queries
+from ironic_reservations.db import nodes
 from tests.benchmark import fleet
 
 #: Clients, when there are many.
@@ -107,7 +107,7 @@ def bare(url, guarded=True):
                   'request_spec': matcher.spec.canonical,
                   'created_at': datetime.datetime.now()}
         if guarded:
-            statement, read = queries.hold(
+            statement, read = nodes.hold(
                 types.SimpleNamespace(**node), matcher,
                 values['instance_uuid'])
             update = statement.compile(dialect=as_pymysql)

@@ -12,8 +12,10 @@ from sqlalchemy.dialects import mysql
 
 from ironic_reservations import matching
 from ironic_reservations.db import functions
+from ironic_reservations.db import groups
 from ironic_reservations.db import models
-from ironic_reservations.db import queries
+from ironic_reservations.db import nodes
+from ironic_reservations.db import reservations
 from tests.unit import tables
 
 NODE = matching.Node(id=1, uuid='n')
@@ -38,22 +40,22 @@ def holds():
             {'resource_class': 'gold', 'extra_specs': traits}),
             restricted_to=restricted_to)
         yield (f'hold-{len(traits)}-{restricted_to}-{claimed}',
-               queries.hold(NODE, matcher, INSTANCE, claimed)[0])
+               nodes.hold(NODE, matcher, INSTANCE, claimed)[0])
 
 
 #: The statements that ask other tables before they write, or their own.
 WRITES = [
     *holds(),
-    ('release', queries.release([HELD], ('available',), False)[0]),
-    ('release-bound', queries.release([HELD], ('available',), True)[0]),
-    ('give-back', queries.give_back(HELD)[0]),
-    ('update', queries.update(1, ('available',), {'lease': 60})),
-    ('end-leases', queries.end_leases(('active',))),
-    ('delete-stale', queries.delete_stale(HELD)),
-    ('delete-of-hosts', queries.delete_of_hosts(HELD)),
-    ('delete-expired', queries.delete_expired(HELD)),
-    ('grow', queries.GROW),
-    ('delete-group', queries.DELETE_GROUP),
+    ('release', nodes.release([HELD], ('available',), False)[0]),
+    ('release-bound', nodes.release([HELD], ('available',), True)[0]),
+    ('give-back', nodes.give_back(HELD)[0]),
+    ('update', reservations.update(1, ('available',), {'lease': 60})),
+    ('end-leases', reservations.end_leases(('active',))),
+    ('delete-stale', reservations.delete_stale(HELD)),
+    ('delete-of-hosts', reservations.delete_of_hosts(HELD)),
+    ('delete-expired', reservations.delete_expired(HELD)),
+    ('grow', groups.GROW),
+    ('delete-group', groups.DELETE_GROUP),
 ]
 
 

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The expressions that several statements share.
+
+They are the facts of a node, and the conditions on nodes and reservations.
+"""
+
+import sqlalchemy as sa
+
+from ironic_reservations.db import functions as fn
+from ironic_reservations.db import models
+
+nodes = models.nodes
+reservations = models.reservations
+
+#: The columns in which nodes of one hardware profile differ, and then all that
+#: matching reads of a node, by the names of ``matching.Node``.
+OWN_FACTS = (nodes.c.id, nodes.c.uuid, nodes.c.name, nodes.c.properties)
+FACTS = (*OWN_FACTS, nodes.c.resource_class, nodes.c.conductor_group,
+         nodes.c.shard, nodes.c.owner, nodes.c.lessee,
+         fn.trait_set().label('traits'))
+
+#: The columns and expressions that make a hardware profile: two nodes with
+#: equal values of all of them cannot be told apart by a request.
+PROFILE = {
+    **{name: nodes.c[name] for name in
+       ('resource_class', 'conductor_group', 'shard', 'owner', 'lessee')},
+    **{name: fn.property_text(nodes.c.properties,
+                              sa.literal_column(f"'$.{name}'"))
+       for name in ('memory_mb', 'cpus', 'local_gb', 'cpu_arch',
+                    'capabilities')},
+    'traits': fn.trait_set(),
+    'irregular_properties': fn.irregular_properties(nodes.c.properties),
+}
+
+UNLOCKED = nodes.c.reservation.is_(None)
+
+#: The node is in a state in which it may be held, whether or not an instance
+#: has it. This is Ironic's own rule for its allocations, and "not retired".
+ELIGIBLE = (
+    nodes.c.provision_state == 'available',
+    nodes.c.allocation_id.is_(None),
+    sa.or_(nodes.c.maintenance.is_(None), nodes.c.maintenance == sa.false()),
+    sa.or_(nodes.c.retired.is_(None), nodes.c.retired == sa.false()),
+    nodes.c.power_state.is_not(None),
+    nodes.c.parent_node.is_(None),
+)
+
+#: The node may be held. It is not enough that ``instance_uuid`` is NULL,
+#: because a tear-down clears it before the node is available again.
+FREE = (nodes.c.instance_uuid.is_(None), *ELIGIBLE)
+
+#: The node carries the reservation's instance; while it does, the reservation
+#: counts. The node is found by its id, so that the differing collations of the
+#: two columns cost nothing.
+CARRIED = sa.and_(nodes.c.id == reservations.c.node_id,
+                  nodes.c.instance_uuid == reservations.c.instance_uuid)
+
+
+def _of_node(table, *where):
+    """Whether the node has such a row in one of Ironic's tables.
+
+    ``correlate`` makes it the node of the outermost statement. Without it
+    SQLAlchemy would name ``nodes`` again in a subquery of a subquery, which
+    then would ask whether any node has such a row, and which MySQL refuses in
+    an UPDATE of ``nodes`` (error 1093).
+    """
+    return sa.exists().where(table.c.node_id == nodes.c.id,
+                             *where).correlate(nodes)
+
+
+def _has_vif(table):
+    return _of_node(table, sa.or_(
+        table.c.internal_info.like('%vif_port_id%'),
+        table.c.extra.like('%vif_port_id%')))
+
+
+#: Something has begun on the held node. Its reservation does not lapse then,
+#: because a node that is half prepared for one tenant must not go to another.
+TOUCHED = sa.or_(
+    sa.func.coalesce(nodes.c.provision_state, '') != 'available',
+    nodes.c.reservation.is_not(None),
+    sa.func.coalesce(nodes.c.instance_info, '').not_in(('', '{}')),
+    _has_vif(models.ports), _has_vif(models.portgroups),
+    _of_node(models.volume_targets),
+)
+
+#: The reservation is past its lease.
+EXPIRED = reservations.c.expires_at <= fn.utcnow()
+
+#: The lease is over and nothing has begun on the node: no read shows the
+#: reservation, and the node counts as free.
+LAPSED = sa.and_(CARRIED, EXPIRED, ~TOUCHED)
+
+#: The reservation has not lapsed.
+LIVE = sa.or_(reservations.c.expires_at.is_(None), ~EXPIRED, TOUCHED)
+
+#: An instance may take the reservation over: see ``claims``.
+CLAIMABLE = sa.and_(CARRIED, LIVE, reservations.c.host.is_(None))
+
+#: The one reservation that an instance is about to take over is claimable.
+CLAIMABLE_BY_ID = sa.exists().where(
+    CLAIMABLE, reservations.c.id == sa.bindparam('claimed', type_=sa.Integer)
+).correlate(nodes)
+
+
+def equal(column, text):
+    """Whether a column holds the very text; the column's index is used.
+
+    The first comparison uses the index. The second is needed for our own
+    tables, too, because utf8mb4_bin ignores trailing spaces.
+    """
+    return sa.and_(column == text, fn.same_text(column, text))
+
+
+def named(candidates):
+    """Nodes whose UUID or name is among the given ones."""
+    return sa.or_(nodes.c.uuid.in_(candidates), nodes.c.name.in_(candidates))

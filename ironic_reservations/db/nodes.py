@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The statements on Ironic's nodes: pages of free ones, the hold, the release.
+
+Each statement that every hold needs is built once for each of its shapes and
+takes its values beside it, because SQLAlchemy needs longer to put such a
+statement together than the database needs to run it.
+"""
+
+import functools
+
+import sqlalchemy as sa
+
+from ironic_reservations.db import expressions as expr
+from ironic_reservations.db import functions as fn
+from ironic_reservations.db import models
+
+nodes = models.nodes
+node_traits = models.node_traits
+node_history = models.node_history
+
+# 1 for a node in whose history Ironic has noted an error since so many
+# seconds, else 0. It is not an EXISTS, because MariaDB would turn that into a
+# join with the whole history. MariaDB runs this subquery for each node, by the
+# history's index on node_id.
+_FAILED = sa.func.coalesce(sa.select(sa.literal_column('1')).where(
+    node_history.c.node_id == nodes.c.id,
+    node_history.c.severity == 'ERROR',
+    node_history.c.created_at > fn.seconds_from_now(
+        sa.bindparam('failed_since', type_=sa.Integer)),
+).limit(1).scalar_subquery(), 0)
+
+# The nodes that a project may use.
+_VISIBLE = sa.or_(*(
+    fn.same_text(column, sa.bindparam('restricted_to', type_=sa.String))
+    for column in (nodes.c.owner, nodes.c.lessee)))
+
+# How many hardware profiles a statement tells from each other at most.
+_PROFILES = 20
+
+
+def in_profiles(profiles):
+    """Nodes of some hardware profiles.
+
+    :param profiles: the facts of each, as ``counting`` gave them. Of many
+        profiles only the resource classes are compared, because a statement
+        cannot be arbitrarily long; the caller sorts the others out.
+    """
+    if len(profiles) > _PROFILES:
+        return sa.or_(*(
+            nodes.c.resource_class == name if name is not None
+            else nodes.c.resource_class.is_(None)
+            for name in {profile['resource_class'] for profile in profiles}))
+    return sa.or_(*map(_in_profile, profiles))
+
+
+def _in_profile(profile):
+    # What is cheap to compare stands first, because the database compares in
+    # this order and stops at the first difference.
+    return sa.and_(*(
+        expr.equal(column, profile[name])
+        if name == 'resource_class' and profile[name] is not None
+        else fn.same_text(column, profile[name])
+        for name, column in expr.PROFILE.items()))
+
+
+def page(where, restricted_to, first, last, limit, failed, avoid_failed):
+    """Free nodes with ids from first to last, in order of id.
+
+    :param where: what else is asked of them.
+    :param restricted_to: only nodes of this project; None for all.
+    :param failed: only those that have failed lately, or only the others;
+        None for all.
+    :param avoid_failed: seconds for which a node counts as ``failed`` after
+        an error.
+    :returns: the statement and its values.
+    """
+    statement = _page((*expr.FACTS, _FAILED.label('failed')), where, failed)
+    if restricted_to is not None:
+        statement = statement.where(_VISIBLE)
+    return statement, {'restricted_to': restricted_to, 'first': first,
+                       'last': last, 'page': limit,
+                       'failed_since': -avoid_failed}
+
+
+def page_of_profile(profile, first, last, limit, failed, avoid_failed):
+    """The same of one hardware profile, whose facts ``counting`` gave.
+
+    Only those columns are read in which its nodes differ.
+    """
+    return (_page_of_profile(profile['resource_class'] is not None, failed),
+            {'first': first, 'last': last, 'page': limit,
+             'failed_since': -avoid_failed,
+             **{f'profile_{name}': value for name, value in profile.items()}})
+
+
+@functools.cache
+def _page_of_profile(classified, failed):
+    profile = {name: sa.bindparam(f'profile_{name}', type_=sa.Text)
+               for name in expr.PROFILE}
+    if not classified:
+        profile['resource_class'] = None
+    return _page(expr.OWN_FACTS, _in_profile(profile), failed)
+
+
+def _page(columns, where, failed):
+    first, last, limit = (sa.bindparam(name, type_=sa.Integer)
+                          for name in ('first', 'last', 'page'))
+    if failed is not None:
+        where = sa.and_(where, _FAILED == int(failed))
+    return sa.select(*columns).where(
+        nodes.c.id.between(first, last), *expr.FREE, expr.UNLOCKED, where,
+    ).order_by(nodes.c.id).limit(limit)
+
+
+def hold(node, matcher, instance_uuid, claimed=None):
+    """The guarded update that makes a node somebody's, or touches no row.
+
+    UPDATE nodes USE INDEX (PRIMARY)
+    SET instance_uuid = :i, updated_at = <now, readable from the reply>
+    WHERE id = :n AND <free> AND reservation IS NULL AND <the caller's>
+      AND <uuid, class, group, shard, name and properties as read>
+      AND (SELECT COUNT(*) FROM node_traits
+           WHERE node_id = nodes.id AND trait IN (...)) = <how many>
+      AND NOT EXISTS (SELECT 1 FROM node_traits WHERE ... trait IN (...))
+
+    The properties as they were read stand for every constraint on them: so
+    no JSON is parsed in an UPDATE, where a malformed number is an error. The
+    index is named because the database would otherwise weigh all those that
+    the conditions touch, which takes longer than to find one row by its id.
+
+    :param node: a matching.Node that satisfies the request.
+    :param matcher: the request's matching.Matcher.
+    :param claimed: the id of the reservation that holds the node and ends,
+        if the node is not to be free.
+    :returns: the statement and its values.
+    """
+    spec, restricted_to = matcher.spec, matcher.restricted_to
+    return (_hold(restricted_to is not None, matcher.ownership is not None,
+                  bool(spec.required_traits), bool(spec.forbidden_traits),
+                  claimed is not None),
+            {'node_id': node.id, 'instance': instance_uuid,
+             'restricted_to': restricted_to,
+             **{f'read_{name}': getattr(node, name)
+                for name in _AS_READ + _OWNERS_AS_READ},
+             'required': list(spec.required_traits),
+             'how_many': len(spec.required_traits),
+             'forbidden': list(spec.forbidden_traits),
+             'claimed': claimed})
+
+
+# Compared byte for byte with what was read.
+_AS_READ = ('uuid', 'resource_class', 'conductor_group', 'shard', 'name',
+            'properties')
+_OWNERS_AS_READ = ('owner', 'lessee')
+
+
+@functools.cache
+def _hold(restricted, owned, requiring, forbidding, claiming):
+    where = [nodes.c.id == sa.bindparam('node_id'), expr.UNLOCKED]
+    where += (*expr.ELIGIBLE, expr.CLAIMABLE_BY_ID) if claiming else expr.FREE
+    if restricted:
+        where.append(_VISIBLE)
+    as_read = _AS_READ + (_OWNERS_AS_READ if owned else ())
+    where += [fn.same_text(nodes.c[name], sa.bindparam(
+        f'read_{name}', type_=sa.Text)) for name in as_read]
+    of_node = node_traits.c.node_id == nodes.c.id
+    if requiring:
+        where.append(sa.select(sa.func.count()).where(
+            of_node,
+            node_traits.c.trait.in_(sa.bindparam('required', expanding=True))
+        ).scalar_subquery() == sa.bindparam('how_many'))
+    if forbidding:
+        where.append(~sa.exists().where(of_node, node_traits.c.trait.in_(
+            sa.bindparam('forbidden', expanding=True))))
+    return sa.update(nodes).where(*where).values(
+        instance_uuid=sa.bindparam('instance'), updated_at=fn.utcnow_told(),
+    ).with_hint('USE INDEX (PRIMARY)', dialect_name='mysql')
+
+
+def carrying(instance_uuid):
+    """All that matching reads of the node that carries an instance."""
+    return sa.select(*expr.FACTS).where(nodes.c.instance_uuid == instance_uuid)
+
+
+def _let_go(*where):
+    return sa.update(nodes).where(
+        nodes.c.id == sa.bindparam('node_id', type_=sa.Integer),
+        nodes.c.instance_uuid == sa.bindparam('instance', type_=sa.String),
+        expr.UNLOCKED, *where,
+    ).values(instance_uuid=None, updated_at=fn.utcnow())
+
+
+def release(held, states, bound):
+    """Take instances off their nodes, one by one, where the state allows it.
+
+    UPDATE nodes SET instance_uuid = NULL WHERE id = :n
+      AND instance_uuid = :i AND reservation IS NULL
+      AND allocation_id IS NULL AND provision_state IN (...)
+
+    :param held: reservations.Reservations.
+    :param states: provision states in which they may be released.
+    :param bound: whether each must be in the state in which it was read, and
+        untouched if that is ``available``. If not, maintenance allows it in
+        any state.
+    :returns: the statement, and its values for each.
+    """
+    state = nodes.c.provision_state
+    allowed = (
+        sa.and_(state == sa.bindparam('as_read', type_=sa.String),
+                sa.or_(state != 'available', ~expr.TOUCHED))
+        if bound else
+        sa.or_(state.in_(states), nodes.c.maintenance == sa.true()))
+    return (_let_go(nodes.c.allocation_id.is_(None), allowed),
+            [{**_node(each), 'as_read': each.provision_state} if bound
+             else _node(each) for each in held])
+
+
+def give_back(held):
+    """Take an instance off its node if nothing has begun on it.
+
+    UPDATE nodes SET instance_uuid = NULL WHERE id = :n
+      AND instance_uuid = :i AND reservation IS NULL AND <untouched>
+    """
+    return _let_go(~expr.TOUCHED), _node(held)
+
+
+def _node(held):
+    return {'node_id': held.node_id, 'instance': held.instance_uuid}

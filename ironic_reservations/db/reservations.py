@@ -1,0 +1,322 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The statements on the table ``reservations``, and the lists of its rows."""
+
+import datetime
+
+import sqlalchemy as sa
+
+from ironic_reservations.db import expressions as expr
+from ironic_reservations.db import functions as fn
+from ironic_reservations.db import models
+
+nodes = models.nodes
+reservations = models.reservations
+groups = models.groups
+
+#: A reservation's row.
+INSERT = sa.insert(reservations)
+
+
+def adopt(node_id, instance_uuid, states, values):
+    """Make the reservation of a node that carries an instance already.
+
+    INSERT INTO reservations (instance_uuid, node_id, node_uuid, ...)
+    SELECT :i, id, uuid, ... FROM nodes USE INDEX (PRIMARY)
+    WHERE id = :n AND instance_uuid = :i AND allocation_id IS NULL
+      AND reservation IS NULL AND provision_state IN (...)
+
+    The node is locked by its id, in the order in which Ironic's own
+    statements lock it: by its instance_uuid they would end in deadlocks.
+
+    :param states: provision states in which it may be adopted.
+    :param values: the columns ``host``, ``project_id``, ``user_id`` and
+        ``request_spec``, and those of a group.
+    """
+    return sa.insert(reservations).from_select(
+        ['instance_uuid', 'node_id', 'node_uuid', 'created_at', *values],
+        sa.select(sa.literal(instance_uuid), nodes.c.id, nodes.c.uuid,
+                  fn.utcnow(), *(sa.literal(value, reservations.c[name].type)
+                                 for name, value in values.items())
+                  ).where(nodes.c.id == node_id,
+                          nodes.c.instance_uuid == instance_uuid,
+                          nodes.c.allocation_id.is_(None), expr.UNLOCKED,
+                          nodes.c.provision_state.in_(states)
+                          ).with_hint(nodes, 'USE INDEX (PRIMARY)',
+                                      dialect_name='mysql'))
+
+
+#: All that a reservations.Reservation has, by the names of its attributes.
+VIEW = {
+    **{column.name: column for column in reservations.c},
+    'group_uuid': groups.c.uuid, 'group_policy': groups.c.policy,
+    'group_by': groups.c.by, 'node_name': nodes.c.name,
+    'node_owner': nodes.c.owner, 'node_lessee': nodes.c.lessee,
+    'provision_state': nodes.c.provision_state,
+    'resource_class': nodes.c.resource_class,
+    'maintenance': nodes.c.maintenance, 'lock': nodes.c.reservation,
+    'allocated': nodes.c.allocation_id.is_not(None),
+    'touched': sa.func.coalesce(expr.TOUCHED, sa.false()),
+    'lapsed': sa.func.coalesce(expr.LAPSED, sa.false()),
+}
+
+_BRIEF = tuple(name for name in VIEW if name != 'request_spec')
+
+#: How long a reservation's request spec is, as ``spec_length``.
+SPEC_LENGTH = sa.func.length(reservations.c.request_spec).label('spec_length')
+
+
+def _view(joined, names=None):
+    """What a reservations.Reservation is made of.
+
+    :param names: which of ``VIEW`` to read. None for all but the request
+        spec, which is many times as long as all the rest, and of use to few
+        who read more than one reservation.
+    """
+    return sa.select(*(
+        VIEW[name].label(name) for name in (_BRIEF if names is None else names)
+    )).select_from(joined.outerjoin(
+        groups, groups.c.id == reservations.c.group_id))
+
+
+def carrier(instance_uuid):
+    """The node that carries an instance, and its reservation if it has one.
+
+    SELECT ... FROM nodes LEFT JOIN reservations
+      ON node_id = nodes.id AND reservations.instance_uuid = ...
+    WHERE nodes.instance_uuid = :i
+    """
+    return _view(nodes.outerjoin(reservations, expr.CARRIED), VIEW).where(
+        nodes.c.instance_uuid == instance_uuid)
+
+
+def live(restricted_to=None, names=None):
+    """The reservations that count, each with its node.
+
+    :param restricted_to: only those of this project, and those on nodes that
+        it owns; None for all.
+    :param names: what to read of them: see ``_view``.
+    """
+    joined = reservations.join(nodes, expr.CARRIED)
+    if restricted_to is not None:
+        # A union, because each part of it has an index of its own.
+        seen = sa.union(
+            sa.select(reservations.c.id).where(
+                expr.equal(reservations.c.project_id, restricted_to)),
+            sa.select(reservations.c.id).join(nodes, expr.CARRIED).where(
+                expr.equal(nodes.c.owner, restricted_to))).subquery()
+        joined = joined.join(seen, seen.c.id == reservations.c.id)
+    return _view(joined, names).where(expr.LIVE)
+
+
+#: How many reservations there are whose nodes carry their instances.
+COUNT_CARRIED = sa.select(sa.func.count()).select_from(
+    reservations.join(nodes, expr.CARRIED))
+
+
+def expired(limit=None):
+    """Reservations whose lease is over, lapsed or not, in random order."""
+    return _view(reservations.join(nodes, expr.CARRIED)).where(
+        expr.EXPIRED).order_by(sa.func.random()).limit(limit)
+
+
+def overdue(at_work):
+    """Reservations past their lease whose node something has begun on.
+
+    :param at_work: provision states in which Ironic or an instance is at
+        work, and the lease is nobody's business.
+    """
+    return _view(reservations.join(nodes, expr.CARRIED)).where(
+        expr.EXPIRED, expr.TOUCHED,
+        sa.func.coalesce(nodes.c.provision_state, '').not_in(at_work),
+    ).order_by(reservations.c.expires_at, reservations.c.id)
+
+
+def members(group_id):
+    """The members of a group in order of their nodes."""
+    return live().where(
+        reservations.c.group_id == group_id).order_by(reservations.c.node_id)
+
+
+def some_members(group_id, behind, limit):
+    """Some of a group's, those behind a node of this id."""
+    return members(group_id).where(
+        reservations.c.node_id > behind).limit(limit)
+
+
+def of_group(group_id, names=None):
+    """All rows of a group, those that count no more among them."""
+    return _view(reservations.outerjoin(
+        nodes, nodes.c.id == reservations.c.node_id), names).where(
+            reservations.c.group_id == group_id)
+
+
+def request_specs(reservation_ids):
+    """The request specs of some reservations, with their ids."""
+    return sa.select(reservations.c.id, reservations.c.request_spec).where(
+        reservations.c.id.in_(reservation_ids))
+
+
+def column_is(name, value):
+    """Reservations whose column is this, or their node's or their group's."""
+    others = {'resource_class': nodes.c.resource_class,
+              'group_uuid': groups.c.uuid}
+    return expr.equal(
+        others[name] if name in others else reservations.c[name], value)
+
+
+def of_project(project_id):
+    """A project's reservations; for None, those that are no project's."""
+    column = reservations.c.project_id
+    return (column.is_(None) if project_id is None
+            else expr.equal(column, project_id))
+
+
+def in_states(wanted, known):
+    """Nodes in the wanted provision states; in no known one for None."""
+    state = nodes.c.provision_state
+    if wanted is not None:
+        return state.in_(wanted)
+    return sa.or_(state.is_(None), state.not_in(
+        [name for names in known.values() for name in names]))
+
+
+def is_node(ident):
+    return sa.or_(nodes.c.uuid == ident, nodes.c.name == ident)
+
+
+#: As reservations.Reservation.ends_at.
+_ENDS_AT = sa.case((nodes.c.provision_state == 'available',
+                    reservations.c.expires_at))
+
+
+def ordered(query, order, after):
+    """Order by columns and then by id, from behind a row.
+
+    NULL sorts as the least value, on every database and across pages.
+
+    :param order: see reservations.find. Rows that are equal in all of it are
+        in the order of their ids, in the direction of the last.
+    :param after: the row, or None.
+    """
+    same, behind = [], []
+    for name, direction in {
+            **order, 'id': order.get('id', [*order.values()][-1])}.items():
+        column = _ENDS_AT if name == 'expires_at' else reservations.c[name]
+        least = {sa.DateTime: datetime.datetime.min, sa.Integer: 0}.get(
+            type(column.type), '')
+        column = sa.func.coalesce(column, least, type_=column.type)
+        query = query.order_by(getattr(column, direction)())
+        if after is not None:
+            value = getattr(
+                after, 'ends_at' if name == 'expires_at' else name)
+            value = least if value is None else value
+            behind.append(sa.and_(*same, column > value if direction == 'asc'
+                                  else column < value))
+            same.append(column == value)
+    return query.where(sa.or_(*behind)) if behind else query
+
+
+# The node no longer carries the instance.
+_STALE = ~sa.exists().where(expr.CARRIED).correlate(reservations)
+
+
+def stale(instance_uuid=None, node_id=None):
+    """Rows whose node no longer carries their instance, with that node.
+
+    :param instance_uuid: only this instance's row,
+    :param node_id: or this node's; None and None for all.
+    """
+    query = _view(reservations.outerjoin(
+        nodes, nodes.c.id == reservations.c.node_id)).where(_STALE)
+    if instance_uuid is None:
+        return query
+    return query.where(sa.or_(
+        reservations.c.instance_uuid == instance_uuid,
+        reservations.c.node_id == node_id))
+
+
+def delete_stale(held):
+    """Delete a row unless its node carries its instance again."""
+    return delete(held).where(_STALE)
+
+
+#: For ``update``: whichever host holds it, or none.
+ANY_HOST = object()
+
+
+def update(reservation_id, states, changes, host=ANY_HOST):
+    """Change a row that counts.
+
+    UPDATE reservations SET host = :h, expires_at = ... WHERE id = :r
+      AND <the host holds it>
+      AND EXISTS (SELECT 1 FROM nodes WHERE <it carries this>
+                  AND provision_state IN (...) AND <not lapsed>)
+
+    What others have seen gone does not come back.
+
+    :param states: provision states in which it may be changed; None for any.
+    :param changes: dict of columns and their values, and of ``lease`` in
+        seconds, which is None for no end.
+    :param host: that must hold it; None for no host.
+    """
+    values = {'updated_at': fn.utcnow(), **changes}
+    if 'lease' in changes:
+        values['expires_at'] = _lease(values.pop('lease'))
+    counts = [expr.CARRIED, expr.LIVE]
+    if states is not None:
+        counts.append(nodes.c.provision_state.in_(states))
+    statement = sa.update(reservations).where(
+        reservations.c.id == reservation_id,
+        sa.exists().where(*counts).correlate(reservations)).values(values)
+    return statement if host is ANY_HOST else statement.where(_held_by(host))
+
+
+def _lease(seconds):
+    return fn.seconds_from_now(seconds) if seconds else sa.null()
+
+
+def _held_by(host):
+    return (reservations.c.host.is_(None) if host is None
+            else expr.equal(reservations.c.host, host))
+
+
+def end_leases(states):
+    """Forget the leases that are over where a deployment stands instead.
+
+    :param states: provision states out of which a node does not become
+        available without losing its instance.
+    """
+    return sa.update(reservations).where(
+        expr.EXPIRED,
+        sa.exists().where(expr.CARRIED, nodes.c.provision_state.in_(states)
+                          ).correlate(reservations),
+    ).values(expires_at=None)
+
+
+def delete(*held):
+    """Delete rows that are still of the group that they were read in.
+
+    :param held: reservations.Reservations of one group, or of none.
+    """
+    return sa.delete(reservations).where(
+        reservations.c.id.in_([each.id for each in held]),
+        reservations.c.group_id.is_not_distinct_from(held[0].group_id))
+
+
+#: A write that changes nothing, because no id is negative.
+DELETE_NOTHING = sa.delete(reservations).where(reservations.c.id == -1)
+
+
+def delete_of_hosts(*held):
+    """The same of those that are still the hosts' that they were read of."""
+    ids = {}
+    for each in held:
+        ids.setdefault(each.host, []).append(each.id)
+    return delete(*held).where(sa.or_(*(
+        sa.and_(_held_by(host), reservations.c.id.in_(of_host))
+        for host, of_host in ids.items())))
+
+
+def delete_expired(held):
+    """Delete a row unless its lease was renewed."""
+    return delete(held).where(expr.EXPIRED)
