@@ -10,42 +10,23 @@ answer, because whether a node is free is decided on its current row.
 """
 
 import collections
-import contextlib
 import dataclasses
 import functools
 import json
 import threading
 import time
 
-from oslo_db import exception as db_exc
 from oslo_log import log
 
 from ironic_reservations import matching
 from ironic_reservations.db import counting
 from ironic_reservations.db import engine
-from ironic_reservations.db import queries
 
 LOG = log.getLogger(__name__)
 
 #: ``recent`` counts again when the last count is older than this many times
 #: what it took, so that counting takes at most a fiftieth of the time.
 AGE_TO_COST = 50
-
-#: Seconds for which a worker that is counting has the others wait at most.
-LONGEST_COUNT = 10
-
-#: Seconds that a count takes at least to be shared: it is written for all
-#: workers in two transactions, which would cost more than a quick count.
-WORTH_SHARING = 0.25
-
-#: Characters of a count that is shared. In a fleet of very many profiles each
-#: worker counts for itself: a server may take no packet over 4 MiB, in which
-#: every quote of the text is two bytes.
-LARGEST_SHARED = 2 ** 20
-
-#: The form of a shared count. A worker that knows another one, because it is
-#: being upgraded, counts for itself.
-FORMAT = 2
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -125,25 +106,6 @@ class Fleet:
     """All profiles, counted at the same moment."""
 
     profiles: tuple[Profile, ...]
-
-    @classmethod
-    def from_json(cls, text):
-        """A Fleet that ``to_json`` has written.
-
-        :returns: None where another version of it has.
-        """
-        version, *profiles = json.loads(text or '[0]')
-        if version != FORMAT:
-            return None
-        return cls(tuple(
-            Profile.of(facts, dict(counts), first, last)
-            for facts, counts, first, last in profiles))
-
-    def to_json(self):
-        """The profiles as text, without the hosts that hold nodes."""
-        return json.dumps([FORMAT, *(
-            (profile.facts, list(profile.counts.items()), profile.first,
-             profile.last) for profile in self.profiles)])
 
     @functools.cached_property
     def kinds(self):
@@ -226,31 +188,28 @@ class Latest:
     deadline only: see ``engine.locked``.
 
     :param count: function that returns a Fleet.
-    :param shared: Shared, where the workers exchange their counts; None
-        where each counts for itself.
     """
 
-    def __init__(self, count=count, shared=None):
-        self._count_fleet, self._shared = count, shared
+    def __init__(self, count=count):
+        self._count_fleet = count
         self._lock = threading.Lock()
-        # What this process has counted, and what it goes by: that, or what
-        # another worker has counted since.
-        self._own = self._newest = _Count()
+        self._newest = _Count()
 
-    def recent(self):
+    def recent(self, before=None):
         """A Fleet whose age is at most ``AGE_TO_COST`` times its cost.
 
         While one request counts again, the others go on with the old count;
         only the very first have none to go on with, and wait.
+
+        :param before: function that the request which counts calls once,
+            before it counts; None for nothing.
         """
         if self._newest.fleet is None:
             with engine.locked(self._lock):
-                if self._newest.is_old:
-                    self._renew()
+                self._renew(before)
         elif self._newest.is_old and self._lock.acquire(blocking=False):
             try:
-                if self._newest.is_old:
-                    self._renew()
+                self._renew(before)
             finally:
                 self._lock.release()
         return self._newest.fleet
@@ -258,105 +217,42 @@ class Latest:
     def at_most(self, max_age):
         """A Fleet that is at most so many seconds old, and its age.
 
-        This process has counted it, for a ``max_age`` of 0 after the call
-        has begun: the clocks of others do not matter.
+        For a ``max_age`` of 0 it was counted after the call has begun.
         """
         asked = time.monotonic()
-        if asked - self._own.began > max_age:
+        if asked - self._newest.began > max_age:
             with engine.locked(self._lock):
-                if asked - self._own.began > max_age:
+                if asked - self._newest.began > max_age:
                     self._count()
-        own = self._own
-        return own.fleet, max(asked - own.began, 0)
+        newest = self._newest
+        return newest.fleet, max(asked - newest.began, 0)
 
-    def _renew(self):
-        """Take what another worker has counted; if that is old, too, count.
-
-        While another worker is counting, an old count will do.
-        """
-        known = self._newest.fleet is not None
-        # What is counted quickly is not worth the writing.
-        if self._shared and (not known
-                             or self._newest.cost >= WORTH_SHARING):
-            found = self._shared.newest()
-            if found and found.began > self._newest.began:
-                self._newest = found
-            if not self._newest.is_old:
-                return
-            if self._newest.fleet and not self._shared.begin():
-                return
-        self._count()
-        if self._shared and self._own.cost >= WORTH_SHARING:
-            self._shared.publish(self._own)
+    def _renew(self, before):
+        # Another request may have counted before this one had the lock.
+        if self._newest.is_old:
+            if before is not None:
+                before()
+            self._count()
 
     def _count(self):
         began = time.monotonic()
         fleet = self._count_fleet()
-        self._own = self._newest = _Count(
-            fleet, began, time.monotonic() - began)
+        self._newest = _Count(fleet, began, time.monotonic() - began)
 
 
-class Shared:
-    """The count that all workers of all API hosts share: a row of our own.
-
-    Without it each of them would take a fiftieth of a core of the database
-    for counting. A worker that is killed while it counts, or whose count the
-    database aborts, has the others wait for ``LONGEST_COUNT`` seconds, in
-    which they go on with what they have. Should two count at once, the later
-    one's count stays, and nobody is the worse for it.
-    """
-
-    def __init__(self):
-        # The count that this process has read last.
-        self._counted_at, self._fleet = None, None
-
-    def newest(self):
-        """The newest count as a _Count, or None."""
-        for row in engine.rows(queries.shared_count()):
-            if row.counted_at != self._counted_at:
-                for self._counted_at, text in engine.rows(
-                        queries.shared_profiles()):
-                    self._fleet = Fleet.from_json(text)
-            # A count of the future was made before the clock was set back.
-            if self._fleet and row.age >= 0:
-                return _Count(self._fleet, time.monotonic() - row.age,
-                              row.cost)
-        return None
-
-    def begin(self):
-        """Become the one worker that counts; False when another is it."""
-        with engine.transaction() as connection:
-            if connection.execute(
-                    queries.begin_count(LONGEST_COUNT)).rowcount:
-                return True
-        # Nobody else counts for all if there is no row yet.
-        return not engine.rows(queries.shared_count())
-
-    def publish(self, count):
-        """Let all workers have a count, if they can read it quickly."""
-        text = count.fleet.to_json()
-        if len(text) > LARGEST_SHARED:
-            return
-        with engine.transaction() as connection:
-            published = connection.execute(
-                queries.publish_count(text, count.cost)).rowcount
-        if not published:
-            # Another worker may insert the first row, too.
-            with contextlib.suppress(db_exc.DBDuplicateEntry), \
-                    engine.transaction() as connection:
-                connection.execute(queries.first_count(text, count.cost))
-
-
-_latest = Latest(shared=Shared())
+_latest = Latest()
 # What a host holds and what is free are counted at the same moment, because a
 # node that changes in between would count twice: a node gets its instance's
 # project as lessee when it is deployed, for example.
 _latest_with_hosts = Latest(functools.partial(count, with_hosts=True))
 
 
-def recent():
-    """A Fleet to order a search by; it may be old."""
-    return _latest.recent()
+def recent(before=None):
+    """A Fleet to order a search by; it may be old.
+
+    :param before: see ``Latest.recent``.
+    """
+    return _latest.recent(before)
 
 
 @engine.retry

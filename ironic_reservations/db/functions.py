@@ -68,24 +68,6 @@ def time_of(connection, updated):
         seconds, datetime.UTC).replace(tzinfo=None)
 
 
-class epoch(expression.FunctionElement):
-    """Seconds since 1970 by the database's clock, with their fraction."""
-
-    type = sa.Double()
-    inherit_cache = True
-
-
-@compiler.compiles(epoch)
-def _epoch(element, compiler, **kw):
-    return ("(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) "
-            '/ 1e6)')
-
-
-@compiler.compiles(epoch, 'sqlite')
-def _epoch_sqlite(element, compiler, **kw):
-    return "((julianday('now') - 2440587.5) * 86400)"
-
-
 class same_text(expression.FunctionElement):
     """Whether a column holds the very bytes of a text, NULL included.
 

@@ -173,31 +173,6 @@ class Project(Base):
     serial = sa.Column(sa.BigInteger, nullable=False)
 
 
-class FleetCount(Base):
-    """The newest count of the fleet, for the workers of all API hosts.
-
-    There is one row. Times are seconds since 1970 by the database's clock.
-    """
-
-    __tablename__ = 'reservations_fleet'
-    __table_args__ = {
-        'mysql_engine': 'InnoDB',
-        'mysql_charset': 'utf8mb4',
-        'mysql_collate': 'utf8mb4_bin',
-    }
-
-    id = sa.Column(sa.Integer, primary_key=True, autoincrement=False)
-    # When it was counted, and how many seconds that took.
-    counted_at = sa.Column(sa.Double, nullable=False)
-    cost = sa.Column(sa.Double, nullable=False)
-    # Until then, the worker that is counting again has others wait.
-    counting_until = sa.Column(sa.Double, nullable=False)
-    # JSON; see fleet.Fleet.
-    profiles = sa.Column(
-        sa.Text().with_variant(mysql.MEDIUMTEXT(), 'mysql', 'mariadb'),
-        nullable=False)
-
-
 class HostLease(Base):
     """Which process is a compute host, and until when."""
 
@@ -222,7 +197,6 @@ class HostLease(Base):
 reservations = Reservation.__table__
 groups = Group.__table__
 projects = Project.__table__
-fleet_count = FleetCount.__table__
 host_leases = HostLease.__table__
 
 #: Where alembic keeps our revision; Ironic's stays in alembic_version.

@@ -2,7 +2,7 @@
 """Lease the names of compute hosts
 
 Revision ID: c7e4b9d21f68
-Revises: 8c2d5e7f1a34
+Revises: 3f1c0a7d9b52
 """
 
 from alembic import op
@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from ironic_reservations.db.migrations import steps
 
 revision = 'c7e4b9d21f68'
-down_revision = '8c2d5e7f1a34'
+down_revision = '3f1c0a7d9b52'
 
 
 def upgrade():

@@ -56,7 +56,7 @@ GROUPS = ('eight holds', 'group of 8, soft-pack', 'group of 8, spread',
 PAIRS = 8
 
 #: What requests leave to the next ones; see ``without``.
-STATES = ('shelves', 'rest', 'passing', 'sharing')
+STATES = ('shelves', 'rest', 'passing')
 
 #: Seconds of processor time that each worker spends before it is measured.
 WARM = 0.5
@@ -209,8 +209,7 @@ class Measures:
         left = ', '.join(map(str, fleet.scattered(self.size)))
         self._sql('UPDATE nodes SET instance_uuid = uuid',
                   'UPDATE nodes SET instance_uuid = NULL '
-                  f'WHERE id IN ({left})',
-                  'UPDATE reservations_fleet SET counted_at = 0')
+                  f'WHERE id IN ({left})')
         with self.serving(keep=False):
             self._tell('hold, 99.9 % taken', self._run(
                 self._holding(fleet.WITH_CLASS, keep=False), 100).median)

@@ -6,7 +6,6 @@ It shows what each of them buys. The environment variable WITHOUT names it.
 
 import os
 
-from ironic_reservations import fleet
 from ironic_reservations import interval
 from ironic_reservations import reservations
 from ironic_reservations import search
@@ -29,11 +28,5 @@ def passing():
     reservations.PASSING = interval.Interval(0)
 
 
-def sharing():
-    """Every worker counts the fleet for itself."""
-    fleet.recent = fleet.Latest().recent
-
-
-{'shelves': shelves, 'rest': rest, 'passing': passing,
- 'sharing': sharing}[os.environ['WITHOUT']]()
+{'shelves': shelves, 'rest': rest, 'passing': passing}[os.environ['WITHOUT']]()
 application = wsgi.application

@@ -69,6 +69,20 @@ def test_recent_counts_again_in_proportion_to_what_it_took(monkeypatch):
     assert count.counts == [first, second]
 
 
+def test_who_counts_does_something_before(monkeypatch):
+    """The request that counts does it, and those that need no count do not."""
+    monkeypatch.setattr(fleet, 'AGE_TO_COST', 10 ** 6)
+    done = []
+    latest = fleet.Latest(lambda: done.append('count') or fleet.Fleet(()))
+    for number in range(3):
+        latest.recent(lambda number=number: done.append(number))
+    latest.at_most(3600)
+    assert done == [0, 'count']
+    monkeypatch.setattr(fleet, 'AGE_TO_COST', 0)
+    latest.recent(lambda: done.append('again'))
+    assert done == [0, 'count', 'again', 'count']
+
+
 def test_first_requests_wait_for_the_count():
     gate = threading.Event()
     count = Counter(gate=gate)
