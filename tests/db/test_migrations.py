@@ -141,35 +141,6 @@ def test_every_revision_up_and_down(stock):
     assert schema(stock) == before
 
 
-def test_upgrade_keeps_what_is_held(stock):
-    """From the revision before the leases of hosts, and back."""
-    migrate(stock, '3f1c0a7d9b52')
-
-    def kept():
-        with stock.engine.connect() as connection:
-            return connection.execute(
-                sa.text('SELECT * FROM reservations')).all()
-
-    with stock.engine.begin() as connection:
-        connection.execute(sa.text(
-            'INSERT INTO reservations (instance_uuid, node_id, node_uuid, '
-            "request_spec, created_at) VALUES ('i', 1, 'n', '{}', "
-            "'2026-01-01 00:00:00.000000')"))
-    before = kept()
-    assert len(before) == 1
-    assert problems(stock) == [
-        f'table {what}; run "ironic-reservations-dbsync upgrade"'
-        for what in ('reservations lacks group_id, domain',
-                     'reservations_groups is missing',
-                     'reservations_hosts is missing',
-                     'reservations_projects is missing')]
-    migrate(stock, 'head')
-    assert kept() == [(*row, None, None) for row in before]
-    assert problems(stock) == []
-    migrate(stock, '3f1c0a7d9b52', command.downgrade)
-    assert kept() == before
-
-
 def test_our_tables_have_no_tie_to_ironics(database):
     inspector = sa.inspect(database.engine)
     for table in models.Base.metadata.tables:
