@@ -154,8 +154,8 @@ def _look_together(matcher, profiles, failed):
         max(each.last for each in profiles), failed=failed)
     worst_fit = matcher.fit(profiles[-1].node)
     for node in found:
-        # A statement can tell only so many profiles from others. A node that
-        # fits worse than all of these has its turn later.
+        # The statement may find nodes of other profiles, too. Those that fit
+        # worse than all of these have their turn later.
         if matcher.fit(node) <= worst_fit:
             yield node
 

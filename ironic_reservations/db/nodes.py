@@ -34,33 +34,39 @@ _VISIBLE = sa.or_(*(
     fn.same_text(column, sa.bindparam('restricted_to', type_=sa.String))
     for column in (nodes.c.owner, nodes.c.lessee)))
 
-# How many hardware profiles a statement tells from each other at most.
-_PROFILES = 20
+# The facts of a profile that can be long, or each node's own.
+_LONG = ('capabilities', 'traits', 'irregular_properties')
 
 
 def in_profiles(profiles):
     """Nodes of some hardware profiles.
 
-    :param profiles: the facts of each, as ``counting`` gave them. Of many
-        profiles only the resource classes are compared, because a statement
-        cannot be arbitrarily long; the caller sorts the others out.
+    One profile is compared in all of its facts. Of several, which may be
+    thousands, each fact is compared with all values that they have of it, and
+    a long one only where they all have the same: a statement cannot be
+    arbitrarily long. It then finds nodes of other profiles, too, and the
+    caller sorts these out.
+
+    :param profiles: the facts of each, as ``counting`` gave them.
     """
-    if len(profiles) > _PROFILES:
-        return sa.or_(*(
-            nodes.c.resource_class == name if name is not None
-            else nodes.c.resource_class.is_(None)
-            for name in {profile['resource_class'] for profile in profiles}))
-    return sa.or_(*map(_in_profile, profiles))
-
-
-def _in_profile(profile):
+    where = []
     # What is cheap to compare stands first, because the database compares in
     # this order and stops at the first difference.
-    return sa.and_(*(
-        expr.equal(column, profile[name])
-        if name == 'resource_class' and profile[name] is not None
-        else fn.same_text(column, profile[name])
-        for name, column in expr.PROFILE.items()))
+    for name, column in expr.PROFILE.items():
+        values = {profile[name] for profile in profiles}
+        if len(values) > 1:
+            if name not in _LONG:
+                where.append(_one_of(column, values))
+        elif name == 'resource_class' and values != {None}:
+            where.append(expr.equal(column, *values))
+        else:
+            where.append(fn.same_text(column, *values))
+    return sa.and_(*where)
+
+
+def _one_of(column, values):
+    found = column.in_(values - {None})
+    return sa.or_(found, column.is_(None)) if None in values else found
 
 
 def page(where, restricted_to, first, last, limit, failed, avoid_failed):
@@ -99,7 +105,7 @@ def _page_of_profile(classified, failed):
                for name in expr.PROFILE}
     if not classified:
         profile['resource_class'] = None
-    return _page(expr.OWN_FACTS, _in_profile(profile), failed)
+    return _page(expr.OWN_FACTS, in_profiles([profile]), failed)
 
 
 def _page(columns, where, failed):

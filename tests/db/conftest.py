@@ -109,8 +109,14 @@ def database(new_database):
 def fleet(database, monkeypatch):
     """No nodes at first; the service works on its database."""
     monkeypatch.setattr(db_engine, 'get_engine', lambda: database.engine)
+
     # Every request sees the fleet as it is and gives back what has lapsed.
-    monkeypatch.setattr(counts, 'recent', counts.count)
+    def recent(before=None):
+        if before is not None:
+            before()
+        return counts.count()
+
+    monkeypatch.setattr(counts, 'recent', recent)
     monkeypatch.setattr(reservations, 'PASSING', interval.Interval(0))
     fleet = Fleet(database.engine)
     yield fleet

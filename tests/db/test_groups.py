@@ -305,8 +305,9 @@ def test_nodes_lost_while_they_are_searched_for(fleet, monkeypatch):
     monkeypatch.setattr(fleets, 'fresh', fresh)
     # Its first search goes by a count that is old.
     recent = iter([fleets.Fleet(())])
-    monkeypatch.setattr(fleets, 'recent',
-                        lambda: next(recent, None) or fleets.count())
+    monkeypatch.setattr(
+        fleets, 'recent',
+        lambda before=None: next(recent, None) or fleets.count())
     group, _ = create(fleet, 3, 'pack')
     assert len(group.members) == 3 and len(turns) == 6
 

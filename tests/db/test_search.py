@@ -110,7 +110,7 @@ def test_equals_are_held_at_random(fleet, batch):
 def go_by(monkeypatch):
     """Lets all searches go by a count: go_by(fleets.count())."""
     def set_(counted):
-        monkeypatch.setattr(fleets, 'recent', lambda: counted)
+        monkeypatch.setattr(fleets, 'recent', lambda before=None: counted)
     return set_
 
 
@@ -175,13 +175,19 @@ def test_best_fit_that_came_free_since_the_count(fleet, go_by):
 
 
 @pytest.mark.on('sqlite', 'mariadb')
-def test_many_profiles_used_up_lend_no_worse_node(fleet):
-    """They are too many for one statement to tell them from others."""
-    used_up = [sized(1024 + number) for number in range(25)]
-    *_, good = fleet.add(*used_up[:12], sized(90000), *used_up[12:],
-                         sized(1100))
-    for _ in used_up:
-        fleet.hold(memory_mb=1000)
+@pytest.mark.parametrize('kind, worse, good', [
+    (lambda number: sized(1024 + number), sized(90000), sized(3000)),
+    (lambda number: sized(1024, capabilities=f'rack:r{number}'),
+     sized(1024, capabilities='rack:r1,a,b'),
+     sized(1024, capabilities='rack:r1,a'))],
+    ids=['sizes', 'racks'])
+def test_many_profiles_used_up_lend_no_worse_node(fleet, go_by, kind, worse,
+                                                  good):
+    """One statement asks for all of them, and may find other nodes, too."""
+    used_up = [{**kind(number), 'maintenance': True}
+               for number in range(1100)]
+    *_, good = fleet.add(*used_up[:9], worse, *used_up[9:], good)
+    go_by(fleets.count())
     assert fleet.hold(memory_mb=1000)[0].node_id == good
 
 
