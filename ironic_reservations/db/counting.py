@@ -11,6 +11,7 @@ import random
 
 import sqlalchemy as sa
 
+from ironic_reservations import matching
 from ironic_reservations.db import engine
 from ironic_reservations.db import expressions as expr
 from ironic_reservations.db import functions as fn
@@ -27,23 +28,24 @@ _LAPSED_NODES = sa.select(reservations.c.node_id).join_from(
 _CLAIMABLE_NODES = sa.select(reservations.c.node_id).join_from(
     reservations, nodes, expr.CLAIMABLE).correlate(None)
 
-#: Why a node cannot be held: a word, and what is true of such a node. Where
-#: several are true the first one counts; an explanation has the same order.
-REASONS = {
+# What is true of a node that cannot be held, by the reason. Where several are
+# true the first of ``matching.REASONS`` counts.
+_APPLIES = {
     # An allocation of Ironic's sets the instance, too.
     'allocated': nodes.c.allocation_id.is_not(None),
     # It is reserved, and an instance may take it over.
-    'claimable': sa.and_(nodes.c.instance_uuid.is_not(None), *expr.ELIGIBLE,
-                         expr.UNLOCKED, nodes.c.id.in_(_CLAIMABLE_NODES)),
-    'reserved': sa.and_(nodes.c.instance_uuid.is_not(None),
-                        nodes.c.id.not_in(_LAPSED_NODES)),
+    matching.CLAIMABLE: sa.and_(
+        nodes.c.instance_uuid.is_not(None), *expr.ELIGIBLE, expr.UNLOCKED,
+        nodes.c.id.in_(_CLAIMABLE_NODES)),
+    matching.RESERVED: sa.and_(nodes.c.instance_uuid.is_not(None),
+                               nodes.c.id.not_in(_LAPSED_NODES)),
     'maintenance': nodes.c.maintenance == sa.true(),
     'not available':
         sa.func.coalesce(nodes.c.provision_state, '') != 'available',
     'retired': nodes.c.retired == sa.true(),
     'power state unknown': nodes.c.power_state.is_(None),
     'child node': nodes.c.parent_node.is_not(None),
-    'locked': nodes.c.reservation.is_not(None),
+    matching.LOCKED: nodes.c.reservation.is_not(None),
 }
 
 #: Among so few ids no nodes are sampled: the statement takes longer to plan.
@@ -54,9 +56,14 @@ FEW = 3000
 # 22,000 kinds of 100,000 nodes both ways to count take the same time.
 _LOOKED_AT, _DIFFERENT = 1000, 0.97
 
-_REASON = sa.case(*((applies, sa.literal(reason))
-                    for reason, applies in REASONS.items()),
-                  else_=sa.null())
+
+def _first(reasons):
+    """The first of these reasons that applies to a node, or NULL."""
+    return sa.case(*((_APPLIES[reason], sa.literal(reason))
+                     for reason in reasons), else_=sa.null())
+
+
+_REASON = _first(matching.REASONS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,8 +74,8 @@ class Counted:
         ``expressions.PROFILE``: texts, or None.
     :param candidate: UUID and name of the only node that this is, if it is
         among the candidates; else None.
-    :param reason: why they cannot be held, one of ``REASONS``; None: they
-        can.
+    :param reason: why they cannot be held, one of ``matching.REASONS``;
+        None: they can.
     :param host: the compute host that holds them, if hosts were asked for.
     :param nodes: how many they are.
     :param first: the least of their ids.
@@ -107,11 +114,10 @@ def held_by(reservation_ids):
         it could.
     """
     return sa.select(
-        *expr.FACTS, sa.case(*(
-            (applies, sa.literal(reason))
-            for reason, applies in REASONS.items()
-            if reason not in ('claimable', 'reserved')),
-            else_=sa.null()).label('reason'),
+        *expr.FACTS, _first(
+            reason for reason in matching.REASONS
+            if reason not in (matching.CLAIMABLE, matching.RESERVED)
+        ).label('reason'),
         reservations.c.id.label('reservation_id'),
     ).join_from(reservations, nodes, expr.CARRIED).where(
         reservations.c.id.in_(reservation_ids))
@@ -127,7 +133,8 @@ def by_partition():
     It reads no properties, and so takes a fraction of what ``rows`` does.
 
     :returns: list of tuples of resource class, conductor group, shard, why
-        they cannot be held (one of ``REASONS``, or None) and the number.
+        they cannot be held (one of ``matching.REASONS``, or None) and the
+        number.
     """
     return _grouped(nodes, nodes.c.resource_class, nodes.c.conductor_group,
                     nodes.c.shard, _REASON)

@@ -8,7 +8,6 @@ import pytest
 
 from ironic_reservations import matching
 from ironic_reservations import request_spec
-from ironic_reservations.db import counting
 
 BODY = {'memory_mb': 1024, 'vcpus': 8, 'resource_class': 'gold',
         'conductor_group': 'Rack', 'shard': 'a',
@@ -122,10 +121,6 @@ def test_each_node_counts_once_for_the_first_that_it_does_not_satisfy():
         {'by': 'maintenance', 'nodes': 8}]
     assert explanation['nearest'] == {'by': 'trait:CUSTOM_A=required',
                                       'nodes': 4}
-
-
-def test_reasons_are_those_that_the_database_counts():
-    assert matching.REASONS == tuple(counting.REASONS)
 
 
 @pytest.mark.parametrize('reasons', list(itertools.islice(
