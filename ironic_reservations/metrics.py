@@ -6,12 +6,7 @@ it, and ``ironic-reservations-exporter`` adds them. Without it nothing is
 counted and nothing is imported.
 """
 
-import atexit
-import collections
-import contextlib
 import os
-import threading
-import time
 
 from oslo_log import log
 
@@ -19,12 +14,6 @@ LOG = log.getLogger(__name__)
 
 #: The environment variable of prometheus_client.
 VARIABLE = 'PROMETHEUS_MULTIPROC_DIR'
-
-#: Seconds after which an event is in the files.
-DELAY = 0.2
-
-#: So many events are not kept for later.
-MANY = 1000
 
 #: Methods that are told apart: a client may send any word.
 METHODS = ('GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS')
@@ -37,15 +26,14 @@ _book = None
 
 
 class _Book:
-    """Writes down the events of this process, from a thread of its own.
+    """The counters of this process.
 
-    To write one takes ten times as long right after a request, whose code and
-    data have filled the processor's caches, as it takes right after another.
-    So a request only notes what has happened.
+    prometheus_client begins new files in a process that was forked, when it
+    counts something there for the first time.
     """
 
     def __init__(self, causes):
-        # Whoever needs no metrics need not wait for the import.
+        # A process that counts nothing need not wait for the import.
         import prometheus_client as client
 
         # No registry, because the exporter reads the files.
@@ -68,49 +56,6 @@ class _Book:
             'ironic_reservations_hold_seconds',
             'Seconds that it took to hold a node', buckets=BUCKETS,
             registry=None)
-        self._noted = collections.deque()
-        self._beginning = threading.Lock()
-
-    def note(self, *event):
-        """Have an event written down soon.
-
-        :param event: a method of this book, and its arguments.
-        """
-        self._noted.append(event)
-        # The first event of a worker, because threads do not survive a fork.
-        if self._beginning.acquire(blocking=False):
-            atexit.register(self._write_all)
-            threading.Thread(target=self._write, daemon=True).start()
-        if len(self._noted) >= MANY:
-            self._write_all()
-
-    def _write(self):
-        while _book is self:
-            time.sleep(DELAY)
-            self._write_all()
-
-    def _write_all(self):
-        events = collections.Counter()
-        with contextlib.suppress(IndexError):
-            while True:
-                events[self._noted.popleft()] += 1
-        try:
-            for (write, *args), times in events.items():
-                write(times, *args)
-        except (OSError, ValueError) as error:
-            # A new worker finds the folder gone, for example.
-            _give_up(error)
-
-    def request(self, times, method, status):
-        self.requests.labels(method if method in METHODS else 'other',
-                             status or 'none').inc(times)
-
-    def refusal(self, times, cause):
-        self.refusals.labels(cause).inc(times)
-
-    def held(self, times, seconds):
-        for _ in range(times):
-            self.holds.observe(seconds)
 
 
 def begin(causes):
@@ -128,6 +73,19 @@ def begin(causes):
             _give_up(error)
 
 
+def _count(event):
+    """Count an event, if anything is counted.
+
+    :param event: function that writes it into a _Book.
+    """
+    if book := _book:
+        try:
+            event(book)
+        except (OSError, ValueError) as error:
+            # A new worker finds the folder gone, for example.
+            _give_up(error)
+
+
 def _give_up(error):
     """Go on without: that something cannot be counted hinders nothing."""
     global _book
@@ -142,8 +100,8 @@ def request(method, status):
     :param method: as the client has sent it.
     :param status: text; None if the connection broke before.
     """
-    if book := _book:
-        book.note(book.request, method, status)
+    _count(lambda book: book.requests.labels(
+        method if method in METHODS else 'other', status or 'none').inc())
 
 
 def refusal(cause):
@@ -151,17 +109,14 @@ def refusal(cause):
 
     :param cause: one of ``causes``.
     """
-    if book := _book:
-        book.note(book.refusal, cause)
+    _count(lambda book: book.refusals.labels(cause).inc())
 
 
 def conflict():
     """Something is done again, because another request was faster."""
-    if book := _book:
-        book.note(book.conflicts.inc)
+    _count(lambda book: book.conflicts.inc())
 
 
 def held(seconds):
     """A node was held."""
-    if book := _book:
-        book.note(book.held, seconds)
+    _count(lambda book: book.holds.observe(seconds))

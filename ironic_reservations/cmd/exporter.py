@@ -71,7 +71,7 @@ class Collector:
                      {(): int(bool(counted))})
         yield _gauge('scrape_seconds', 'Seconds that it took to count it',
                      {(): time.monotonic() - began})
-        yield from _of_workers(began)
+        yield from _of_workers()
 
 
 @engine.retry
@@ -105,18 +105,15 @@ def _gauge(name, description, values, *labels):
     return gauge
 
 
-def _of_workers(until):
+def _of_workers():
     """What the workers of the API on this host have counted, added up.
 
     Those that are dead count on: the sum of a counter does not fall.
-
-    :param until: what has happened until then is among it.
     """
     folder = os.environ.get(metrics.VARIABLE, '')
     if not os.path.isdir(folder):
         # The API makes it, or is yet to be started.
         return ()
-    time.sleep(max(0, until + metrics.DELAY + 0.1 - time.monotonic()))
     try:
         return multiprocess.MultiProcessCollector(None, folder).collect()
     except (OSError, ValueError, RuntimeError) as error:
