@@ -16,12 +16,20 @@ import uuid
 from ironicclient import exc
 from ironicclient.common import http
 from keystoneauth1 import exceptions as ksa_exc
+from keystoneauth1.identity import v3
 from openstack import exceptions as sdk_exc
 from osc_lib import exceptions
 from osc_lib.cli import parseractions
 from oslo_utils import uuidutils
 
 PATH = '/v1/reservations'
+
+#: The first version of Placement's API in which consumers have generations and
+#: allocations may be empty.
+PLACEMENT = '1.28'
+
+#: No project has this ID.
+_NOBODY = '0' * 32
 
 #: How often in a row a list is begun again that brings nothing new, and how
 #: many seconds later.
@@ -215,6 +223,67 @@ def remembered(cmd, kind, ident, show):
                   f'holds; see "openstack baremetal reservation {show} '
                   f'{ident}".', file=cmd.app.stderr, flush=True)
         raise
+
+
+def auth_of_ironic(cmd):
+    """Return an authentication that sees all of Ironic.
+
+    Nova and Placement want a token for a project, and Ironic, by default,
+    wants one in system scope, which is made from the former.
+
+    :returns: None if the user's own token sees all.
+    :raises: CommandError when there is no such authentication.
+    """
+    def try_it(auth=None):
+        # Ironic refuses this to users who see only their own project.
+        list(listed(cmd, 'reservations', {'project_id': _NOBODY}, auth=auth))
+        return auth
+
+    try:
+        return try_it()
+    except exc.Forbidden:
+        manager = cmd.app.client_manager
+    try:
+        return try_it(v3.Token(
+            manager.auth.auth_url, manager.auth.get_token(manager.session),
+            system_scope='all'))
+    except (exc.Forbidden, ksa_exc.ClientException) as error:
+        raise exceptions.CommandError(
+            f'Ironic does not show this user all reservations, for which '
+            f'it needs the role reader in system scope: {error}')
+
+
+@contextlib.contextmanager
+def errors_of_nova():
+    """Turn errors of Nova and Placement into a sentence for the user.
+
+    :raises: CommandError.
+    """
+    try:
+        yield
+    except sdk_exc.ForbiddenException as error:
+        raise exceptions.CommandError(
+            f'Nova and Placement let only an admin do this, who is logged in '
+            f'for a project: {error}')
+    except (sdk_exc.SDKException, ksa_exc.ClientException) as error:
+        raise exceptions.CommandError(
+            f'Nova or Placement cannot be read: {error}')
+
+
+def placement(cmd, url, method='GET', **kwargs):
+    """Send one request to Placement.
+
+    :returns: the answer's data, or None.
+    :raises: SDKException.
+    """
+    response = cmd.app.client_manager.sdk_connection.placement.request(
+        url, method, microversion=PLACEMENT, **kwargs)
+    if response.status_code == 409:
+        # The SDK does not find the reason in an answer of Placement.
+        raise sdk_exc.ConflictException(
+            response.json()['errors'][0]['detail'].strip())
+    sdk_exc.raise_from_response(response)
+    return response.json() if response.content else None
 
 
 def look_up(cmd, service, kind, ident, **more):

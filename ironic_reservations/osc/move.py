@@ -15,7 +15,6 @@ from openstack import exceptions as sdk_exc
 from osc_lib import exceptions
 import tenacity
 
-from ironic_reservations.osc import audit
 from ironic_reservations.osc import client
 from ironic_reservations.osc import output
 
@@ -96,9 +95,9 @@ class MoveReservation(output.Lister):
 
     def take_action(self, parsed_args):
         source, target = parsed_args.source, parsed_args.target
-        with audit.one_sentence():
+        with client.errors_of_nova():
             self._compute = self.app.client_manager.sdk_connection.compute
-            auth = audit.auth_of_ironic(self)
+            auth = client.auth_of_ironic(self)
             check(self, self._compute, source, target, parsed_args.force)
             held = self._held(source, auth)
             servers = {each.id for each in self._servers(source)}

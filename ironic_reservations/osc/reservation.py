@@ -7,7 +7,6 @@ from osc_lib import exceptions
 from osc_lib.command import command
 from oslo_utils import uuidutils
 
-from ironic_reservations.osc import audit
 from ironic_reservations.osc import client
 from ironic_reservations.osc import create
 from ironic_reservations.osc import move
@@ -266,14 +265,14 @@ class SetReservation(command.Command):
         if not changes:
             raise exceptions.CommandError(
                 'Nothing to set: give --host, --expires-in or --no-expiry')
-        auth = parsed_args.host and audit.auth_of_ironic(self)
+        auth = parsed_args.host and client.auth_of_ironic(self)
         found = client.find(self, parsed_args.reservation,
                             (*WHICH, 'host', 'state'), auth=auth)
         path = _path(found)
         if (parsed_args.host not in (None, found['host'])
                 and not parsed_args.force):
             if found['state'] != 'reserved':
-                with audit.one_sentence():
+                with client.errors_of_nova():
                     move.check(self,
                                self.app.client_manager.sdk_connection.compute,
                                found['host'], parsed_args.host)

@@ -11,7 +11,7 @@ from nova import objects
 import openstack.proxy
 import requests
 
-from ironic_reservations.osc import repairs
+from ironic_reservations.osc.audit import repairs
 from tests.common import command
 from tests.nova import base
 from tests.nova import faults
@@ -287,8 +287,8 @@ class TestOneRow(TestCase):
             self.allocate(bare['id'], 'compute-1')
             return really(server)
 
-        self.useFixture(fixtures.MonkeyPatch(
-            'ironic_reservations.osc.repairs.resources_of', resources_of))
+        self.useFixture(fixtures.MockPatchObject(
+            repairs, 'resources_of', resources_of))
         results = self.repair()
         no_server = 'no-server', held['instance_uuid'], held['node_name']
         self.assertEqual('done: its lease is ended', results.pop(no_server))
@@ -389,7 +389,7 @@ class TestOneRow(TestCase):
 
     def test_progress(self):
         self.useFixture(fixtures.MonkeyPatch(
-            'ironic_reservations.osc.audit.STEP', 2))
+            'ironic_reservations.osc.audit.reader.STEP', 2))
         *_, deleted = [self.boot(self.flavor()) for _ in range(3)]
         # It can be restored, and keeps its machine.
         self.flags(reclaim_instance_interval=3600)

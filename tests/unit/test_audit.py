@@ -5,12 +5,13 @@ import types
 
 import pytest
 
-from ironic_reservations.osc import audit
-from ironic_reservations.osc import repairs
-from ironic_reservations.osc.audit import Node
-from ironic_reservations.osc.audit import Reservation
-from ironic_reservations.osc.audit import Row
-from ironic_reservations.osc.audit import Server
+from ironic_reservations.osc.audit import kinds
+from ironic_reservations.osc.audit import repairs
+from ironic_reservations.osc.audit.cloud import Cloud
+from ironic_reservations.osc.audit.cloud import Node
+from ironic_reservations.osc.audit.cloud import Reservation
+from ironic_reservations.osc.audit.cloud import Row
+from ironic_reservations.osc.audit.cloud import Server
 
 # A cloud that agrees: compute-1 and compute-2 are one row each, and have a
 # server each. The node "free" is nobody's.
@@ -37,7 +38,7 @@ def cloud(providers=None, **changes):
     """The cloud with other values; None is without the key."""
     agreeing = {'servers': SERVERS, 'reservations': RESERVATIONS,
                 'nodes': NODES, 'rows': ROWS, 'allocations': ALLOCATIONS}
-    return audit.Cloud(providers=providers or {'row-1', 'row-2'}, **{
+    return Cloud(providers=providers or {'row-1', 'row-2'}, **{
         name: {key: value for key, value in (
             agreeing[name] | changes.get(name, {})).items()
             if value is not None} for name in agreeing})
@@ -134,7 +135,7 @@ AGREEING = {
 
 @pytest.mark.parametrize('changes', AGREEING.values(), ids=AGREEING)
 def test_agrees(changes):
-    assert audit.find(cloud(**changes)) == []
+    assert kinds.find(cloud(**changes)) == []
 
 
 ONE = 'server-1', 'node-1', 'compute-1'
@@ -199,27 +200,27 @@ DISAGREEING = [
                          DISAGREEING)
 def test_disagrees(kind, instance, node, host, changes):
     read = cloud(**changes)
-    finding = audit.Finding(kind, instance, node, host)
-    assert audit.find(read) == [finding]
+    finding = kinds.Finding(kind, instance, node, host)
+    assert kinds.find(read) == [finding]
     if host:
-        assert audit.find(read, host) == [finding]
-    assert audit.find(read, 'compute-9') == []
+        assert kinds.find(read, host) == [finding]
+    assert kinds.find(read, 'compute-9') == []
 
 
 def test_every_kind_is_in_the_table():
-    assert {each[0] for each in DISAGREEING} == set(audit.KINDS)
+    assert {each[0] for each in DISAGREEING} == set(kinds.KINDS)
 
 
 def test_before_a_switch():
-    assert audit.find(cloud(**PER_NODE, **NO_RESERVATION)) == [
-        audit.Finding('no-reservation', *ONE),
-        audit.Finding('per-node-row', *ONE)]
+    assert kinds.find(cloud(**PER_NODE, **NO_RESERVATION)) == [
+        kinds.Finding('no-reservation', *ONE),
+        kinds.Finding('per-node-row', *ONE)]
 
 
 def test_host_that_holds_anothers():
     read = cloud(**changed(None, {'host': 'compute-2'}))
     for host in 'compute-1', 'compute-2':
-        assert audit.find(read, host) == [audit.Finding('wrong-host', *ONE)]
+        assert kinds.find(read, host) == [kinds.Finding('wrong-host', *ONE)]
 
 
 HELD = {'state': 'reserved'}, {'state': 'available'}
@@ -281,13 +282,12 @@ REPAIRS = [
 @pytest.mark.parametrize(('kind', 'repaired', 'changes'), REPAIRS)
 def test_repairs(kind, repaired, changes):
     read = cloud(**changes)
-    finding, = [each for each in audit.find(read) if each.kind == kind]
-    assert audit.KINDS[kind].repair.may(read, finding) == repaired
+    finding, = [each for each in kinds.find(read) if each.kind == kind]
+    assert repairs.REPAIRS[kind].may(read, finding) == repaired
 
 
 def test_every_repair_is_in_the_table():
-    assert {each[0] for each in REPAIRS} == {
-        name for name, kind in audit.KINDS.items() if kind.repair}
+    assert {each[0] for each in REPAIRS} == set(repairs.REPAIRS)
 
 
 @pytest.mark.parametrize(('extra_specs', 'image', 'resources'), [
@@ -314,5 +314,5 @@ def test_row_in_a_cell_that_does_not_answer():
     command = types.SimpleNamespace(app=types.SimpleNamespace(
         client_manager=types.SimpleNamespace(sdk_connection=sdk)))
     with pytest.raises(repairs.Refusal, match='a cell does not answer'):
-        repairs.delete_provider(command, None, audit.Finding(
+        repairs.delete_provider(command, None, kinds.Finding(
             'stale-row', None, 'free', None))

@@ -26,7 +26,7 @@ from ironic_reservations.cmd import dbsync
 from ironic_reservations.cmd import exporter
 from ironic_reservations.cmd import manage
 from ironic_reservations.cmd import status
-from ironic_reservations.osc import audit
+from ironic_reservations.osc.audit import kinds
 
 ROOT = pathlib.Path(__file__).parents[2]
 API_REF = ROOT / 'api-ref' / 'source'
@@ -315,7 +315,7 @@ def test_commands_of_the_client(name, value):
 
 def test_kinds_of_the_audit():
     assert re.findall(r'^   \* - ``(.*)``$', PAGES['audit'],
-                      re.MULTILINE) == [*audit.KINDS]
+                      re.MULTILINE) == [*kinds.KINDS]
 
 
 @pytest.mark.parametrize(('program', 'names'), [

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What "audit --repair" mends, and on which conditions.
 
-Reservations, allocations and providers are written, and nothing of a node: no
-machine notices. Each write is guarded by the service that takes it, because
-the others go on meanwhile: a reservation is made only of a node that carries
-the instance already, a lease can end only where nothing is deployed, an
-allocation is changed by its consumer's generation, and a provider that has
-allocations is not deleted.
+Only reservations, allocations and resource providers are written. Nothing of
+a node is, so no machine notices a repair. Other programs write meanwhile, so
+the service that takes a write guards it: a reservation is made only of a node
+that carries the instance already, a lease can end only where nothing is
+deployed, an allocation is changed only in the generation of its consumer that
+was read, and a provider that has allocations is not deleted.
 """
 
 import collections
@@ -14,65 +14,25 @@ import datetime
 import re
 import typing
 
-from openstack import exceptions as sdk_exc
-
 from ironic_reservations.osc import client
-
-#: Of Placement, the first with generations of consumers and with allocations
-#: that may be empty.
-PLACEMENT = '1.28'
 
 
 class Refusal(Exception):
-    """Something that is so right now speaks against a repair."""
-
-
-class Now(typing.NamedTuple):
-    """What concerns one finding, read right before it is repaired.
-
-    :param cloud: audit.Cloud with only that.
-    :param held: the reservation as our API has it; None without one.
-    :param server: the server as Nova's API has it; None without one.
-    :param allocations: what Placement answers for the consumer.
-    :param auth: how to log in to Ironic; see ``audit.auth_of_ironic``.
-    """
-
-    cloud: typing.Any
-    held: dict | None
-    server: dict | None
-    allocations: dict | None
-    auth: typing.Any
+    """A repair that is otherwise allowed must not be made right now."""
 
 
 class Repair(typing.NamedTuple):
-    """How findings of a kind are repaired.
+    """How Findings of one kind are repaired.
 
-    :param may: function of a Cloud and a Finding that says whether this one
-        is repaired, or is left to a human.
-    :param do: function of the command, a Now and the Finding that repairs it
-        and returns what it has done, in a few words.
+    :param may: function of a Cloud and a Finding that says whether the
+        Finding is repaired; else it is left to a human.
+    :param do: function of the command, a ``reader.Now`` and the Finding. It
+        makes the repair, and returns in a few words what it has done. It
+        raises Refusal and what the clients of the services raise.
     """
 
     may: typing.Callable
     do: typing.Callable
-
-
-def placement(cmd, path, method='GET', **kwargs):
-    """Send one request to Placement.
-
-    :returns: the answer's data.
-    :raises: Refusal when it is a conflict, SDKException after other errors.
-    """
-    response = cmd.app.client_manager.sdk_connection.placement.request(
-        path, method, microversion=PLACEMENT, **kwargs)
-    if response.status_code == 409:
-        # The SDK does not find the reason in it.
-        raise Refusal(response.json()['errors'][0]['detail'].strip())
-    sdk_exc.raise_from_response(response)
-    return response.json() if response.content else None
-
-
-# A reservation.
 
 
 def may_adopt(cloud, finding):
@@ -84,12 +44,13 @@ def may_adopt(cloud, finding):
 def adopt(cmd, now, finding):
     """Make the reservation of the node that carries a server.
 
-    Nova's API does not show which properties its image had when the server
-    was built, so they are left out of the request spec. A rebuild, which is
-    the next to compare a node with an image, stores them.
+    The request spec lacks the properties of the image, because Nova's API
+    does not show which ones the image had when the server was built. The
+    next step that compares the node with an image is a rebuild, and it
+    stores them.
     """
     server, flavor = now.server, now.server['flavor']
-    # Of a server that was booted from a volume it is the empty string.
+    # Nova shows the empty string for a server that was booted from a volume.
     image = server['image']
     client.request(
         cmd, 'POST', f'{client.PATH}?adopt=true', auth=now.auth, body={
@@ -108,12 +69,9 @@ def adopt(cmd, now, finding):
     return f'host {finding.host} holds it again'
 
 
-# A lease.
-
-
 def may_end_lease(cloud, finding):
-    # The servers of a host that this Nova does not know may be another
-    # Nova's.
+    # A host that this Nova does not know may be a host of another Nova, which
+    # has the server.
     return (finding.host in cloud.hosts
             and cloud.reservations[finding.instance].state == 'reserved')
 
@@ -121,8 +79,9 @@ def may_end_lease(cloud, finding):
 def end_lease(cmd, now, finding):
     """Let the lease of a reservation end now.
 
-    Unlike a deletion this gives back only a node on which nothing was begun,
-    and a host that is building all the same learns it before it writes.
+    Unlike a deletion, this gives the node back only if nothing was begun on
+    it. A host that is building after all learns that the lease is over before
+    it writes to the node.
     """
     ends = now.held['expires_at']
     if ends and (datetime.datetime.fromisoformat(ends)
@@ -135,21 +94,18 @@ def end_lease(cmd, now, finding):
     return 'its lease is ended'
 
 
-# An allocation.
-
-
 def may_allocate(cloud, finding):
-    """As a host that makes an allocation anew, or takes a server over."""
+    """Decide as a host does that makes an allocation anew or takes over."""
     held = cloud.reservations.get(finding.instance)
     return (_is_on_one_row(cloud, finding.instance)
             and held is not None and held.host == finding.host
-            # What a server has of two providers Nova may be about to take
-            # from one to the other.
+            # Nova may be about to move allocations from two providers to one
+            # of them.
             and len(cloud.allocations.get(finding.instance, ())) < 2)
 
 
 def allocate(cmd, now, finding):
-    """Have the allocation of a server be one of its host's provider."""
+    """Make the allocation of a server one from its host's provider."""
     before = [each['resources'] for each in
               now.allocations['allocations'].values()]
     _put(cmd, now, finding, {now.cloud.own_rows[finding.host]: {
@@ -178,16 +134,16 @@ def mend_allocation(cmd, now, finding):
 
 
 def _put(cmd, now, finding, allocations, project_id, user_id):
-    placement(cmd, f'/allocations/{finding.instance}', 'PUT', json={
+    client.placement(cmd, f'/allocations/{finding.instance}', 'PUT', json={
         'allocations': allocations, 'project_id': project_id,
         'user_id': user_id,
         'consumer_generation': now.allocations.get('consumer_generation')})
 
 
 def resources_of(server):
-    """What the flavor of a server asks of Placement, by Nova's rules.
+    """Return what the flavor of a server asks of Placement.
 
-    They are those of ``resources_from_flavor`` in
+    The rules are those of ``resources_from_flavor`` in
     https://opendev.org/openstack/nova/src/branch/master/nova/scheduler/utils.py
 
     :returns: dict of amounts by resource class.
@@ -203,11 +159,8 @@ def resources_of(server):
             if amount}
 
 
-# A provider.
-
-
 def may_delete_provider(cloud, finding):
-    # That of a row is deleted with the row, by its host.
+    # A provider that has a row is deleted by the host, with the row.
     return finding.host is None
 
 
@@ -216,7 +169,7 @@ def delete_provider(cmd, now, finding):
     compute = cmd.app.client_manager.sdk_connection.compute
     if any(each.status == 'UNKNOWN' for each in compute.services()):
         raise Refusal('a cell does not answer, and may have the row')
-    placement(cmd, f'/resource_providers/{finding.node}', 'DELETE')
+    client.placement(cmd, f'/resource_providers/{finding.node}', 'DELETE')
     return 'its provider is deleted'
 
 
@@ -224,3 +177,13 @@ def _is_on_one_row(cloud, instance):
     server = cloud.servers.get(instance)
     return (server is not None and server.at_rest
             and server.row == server.host and server.host in cloud.own_rows)
+
+
+#: By kind. Findings of the other kinds take somebody's judgement.
+REPAIRS = {
+    'no-server': Repair(may_end_lease, end_lease),
+    'no-reservation': Repair(may_adopt, adopt),
+    'no-allocation': Repair(may_allocate, allocate),
+    'wrong-allocation': Repair(may_mend_allocation, mend_allocation),
+    'stale-row': Repair(may_delete_provider, delete_provider),
+}

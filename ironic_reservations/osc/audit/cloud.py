@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Nova, Placement, the reservations and Ironic say of one cloud."""
+
+import dataclasses
+import functools
+import typing
+
+#: Provision states in which a node is at rest and has an instance on its
+#: disks.
+DEPLOYED = ('active', 'rescue', 'rescue failed', 'unrescue failed',
+            'service', 'service failed', 'service hold')
+
+
+class Server(typing.NamedTuple):
+    """A server of Nova.
+
+    :param host: the compute host, or None.
+    :param row: its ``hypervisor_hostname``: the host's name, or on a row per
+        node the UUID of the node; None as long as it is on no host.
+    :param status: ``UNKNOWN`` where its cell cannot be reached.
+    :param task: its ``task_state``, or None.
+    """
+
+    host: str | None
+    row: str | None
+    status: str
+    task: str | None = None
+
+    @property
+    def at_rest(self):
+        """Whether Nova does nothing with it that may explain a disagreement.
+        """
+        return self.task is None and self.status not in ('BUILD', 'UNKNOWN')
+
+
+class Reservation(typing.NamedTuple):
+    """A reservation.
+
+    :param node: UUID of the node.
+    :param host: the compute host that holds it, or None.
+    :param state: as the API has it.
+    :param lapsed: whether its lease is over.
+    """
+
+    node: str
+    host: str | None
+    state: str
+    lapsed: bool = False
+
+
+class Node(typing.NamedTuple):
+    """A node of Ironic.
+
+    :param instance: its ``instance_uuid``, or None.
+    :param state: its provision state.
+    :param allocated: whether it has an allocation of Ironic's.
+    """
+
+    name: str | None
+    instance: str | None
+    state: str
+    allocated: bool = False
+
+    @property
+    def is_deployed(self):
+        return self.state in DEPLOYED
+
+
+class Row(typing.NamedTuple):
+    """A compute node of Nova, which its API calls a hypervisor.
+
+    :param host: the compute host.
+    :param name: the host's name if it is the host's one row, or the UUID of
+        a node.
+    """
+
+    host: str
+    name: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Cloud:
+    """What the four services have said.
+
+    :param servers: Servers by UUID.
+    :param reservations: Reservations by the UUID of the instance.
+    :param nodes: Nodes by UUID.
+    :param rows: Rows of bare metal only, by UUID, which is also that of the
+        resource provider.
+    :param providers: set of the UUIDs of all resource providers.
+    :param allocations: sets of UUIDs of resource providers by the UUID of
+        the consumer, at least for the providers of the hosts' own rows.
+    """
+
+    servers: dict = dataclasses.field(default_factory=dict)
+    reservations: dict = dataclasses.field(default_factory=dict)
+    nodes: dict = dataclasses.field(default_factory=dict)
+    rows: dict = dataclasses.field(default_factory=dict)
+    providers: set = dataclasses.field(default_factory=set)
+    allocations: dict = dataclasses.field(default_factory=dict)
+
+    @functools.cached_property
+    def hosts(self):
+        """The names of the compute hosts of bare metal."""
+        return {row.host for row in self.rows.values()}
+
+    @functools.cached_property
+    def own_rows(self):
+        """The UUID of a host's one row, by the name of the host."""
+        return {row.host: uuid for uuid, row in self.rows.items()
+                if row.name == row.host}
+
+    @functools.cached_property
+    def machines(self):
+        """The UUID of the node that carries an instance, by the instance."""
+        return {node.instance: uuid for uuid, node in self.nodes.items()
+                if node.instance}
+
+    def busy(self, instance):
+        """Whether Nova is at work with the server of an instance."""
+        return (instance in self.servers
+                and not self.servers[instance].at_rest)
+
+    def holder(self, instance):
+        """The host that has the reservation of an instance, or None."""
+        held = self.reservations.get(instance)
+        return held.host if held else None
