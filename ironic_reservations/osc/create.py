@@ -1,176 +1,73 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands that hold nodes share: options, request, explanation."""
+"""The command ``openstack baremetal reservation create``."""
 
 import json
-import re
 
 from ironicclient import exc
 from osc_lib import exceptions
-from osc_lib.cli import parseractions
+from oslo_utils import uuidutils
 import tenacity
 
 from ironic_reservations.osc import client
+from ironic_reservations.osc import options
 from ironic_reservations.osc import output
-
-# The options for sizes: the key of the request spec, the placeholder and the
-# help text of each.
-_SIZES = {'ram': ('memory_mb', '<MiB>', 'Memory of the node'),
-          'vcpus': ('vcpus', '<number>', 'CPUs of the node'),
-          'disk': ('root_gb', '<GiB>', 'Root disk of the instance'),
-          'ephemeral': ('ephemeral_gb', '<GiB>',
-                        'Ephemeral disk of the instance'),
-          'swap': ('swap', '<MiB>', 'Swap disk of the instance')}
-
-# What is said of the policies of a group.
-_POLICIES = {'spread': 'No two members of the group in one domain',
-             'pack': 'All members of the group in one domain',
-             'soft-spread': 'The members of the group over the domains as '
-                            'evenly as possible',
-             'soft-pack': 'The members of the group in as few domains as '
-                          'possible'}
-
-# The extra specs of a flavor that an option overrides: patterns of their keys,
-# by the key of the request spec that the option sets.
-_OVERRIDDEN = {'memory_mb': r'resources[\w-]*:MEMORY_MB',
-               'vcpus': r'resources[\w-]*:VCPU',
-               'root_gb': r'resources[\w-]*:DISK_GB',
-               'ephemeral_gb': r'resources[\w-]*:DISK_GB',
-               'swap': r'resources[\w-]*:DISK_GB',
-               'resource_class': r'resources[\w-]*:CUSTOM_.*',
-               'candidate_nodes': 'reservations:candidate_nodes'}
-
-#: The most characters of an image property's value in a request.
-_LONGEST = 1024
+from ironic_reservations.osc import reservation
 
 
-def add_options(parser):
-    """Add the options for what is wanted, for whom, and how long."""
-    parser.add_argument(
-        '--flavor', metavar='<flavor>',
-        help='Flavor (name or ID) to take the request from; the other '
-             'options override it')
-    parser.add_argument(
-        '--image', metavar='<image>',
-        help='Image (name or ID) whose properties and minimum sizes the '
-             'node must satisfy')
-    for option, (key, metavar, text) in _SIZES.items():
-        parser.add_argument(f'--{option}', dest=key, type=int,
-                            metavar=metavar, help=text)
-    parser.add_argument(
-        '--resource-class', metavar='<class>',
-        help='Resource class of the node')
-    parser.add_argument(
-        '--trait', action='append', default=[], metavar='<trait>',
-        help='Trait that the node must have (repeat for several)')
-    parser.add_argument(
-        '--forbidden-trait', action='append', default=[],
-        metavar='<trait>',
-        help='Trait that the node must not have (repeat for several)')
-    parser.add_argument(
-        '--capability', action='append', default=[],
-        metavar='<name>[=<value>]',
-        help='Capability that the node must have, of any value or of '
-             'one, which may be an expression such as ">= 4" (repeat '
-             'for several)')
-    parser.add_argument(
-        '--property', action=parseractions.KeyValueAction, default={},
-        metavar='<key>=<value>',
-        help='Any extra spec of a flavor (repeat for several)')
-    parser.add_argument(
-        '--conductor-group', metavar='<group>',
-        help='Conductor group of the node ("" for the default group)')
-    parser.add_argument(
-        '--shard', metavar='<shard>', help='Shard of the node')
-    parser.add_argument(
-        '--candidate-node', action='append', dest='candidate_nodes',
-        metavar='<node>',
-        help='Node (name or UUID) to choose from (repeat for several)')
-    parser.add_argument(
-        '--match', choices=('at_least', 'exact'),
-        help='How the sizes of a node compare with those asked for '
-             '(default: as Ironic is configured, where at_least is the '
-             'default)')
-    parser.add_argument(
-        '--ownership', choices=('any', 'project', 'project_or_none'),
-        help='Whose the node must be: anybody\'s, one that the project owns '
-             'or leases, or one of these or of nobody (default: any for '
-             'admins, else project)')
-    parser.add_argument(
-        '--expires-in', type=int, metavar='<seconds>',
-        help='Lease: give the node back after this time if nothing has '
-             'begun on it')
-    parser.add_argument(
-        '--host', metavar='<host>',
-        help='Compute service that holds the reservation (admins only)')
-    client.add_project(parser, 'Project (name or ID) that has the '
-                               'reservation, if not your own (admins only)')
-    parser.add_argument(
-        '--user', metavar='<user>',
-        help='User (name or ID) who has the reservation, if not you (admins '
-             'only)')
-    parser.add_argument(
-        '--user-domain', metavar='<domain>',
-        help='Domain of the user (name or ID), where several have one of '
-             'that name')
-    parser.add_argument(
-        '--dry-run', action='store_true',
-        help='Reserve nothing; show what matches, and why the rest does '
-             'not')
+class CreateReservation(output.ShowOne):
+    """Reserve a node that matches a request.
 
+    The request needs at least a size, a resource class, a candidate node or
+    an extra spec, or a flavor that has them. Of the nodes that match, the
+    one that fits best is held for the instance.
+    """
 
-def add_policies(parser):
-    """Add an option for each policy of a group."""
-    policies = parser.add_mutually_exclusive_group()
-    for name, text in _POLICIES.items():
-        policies.add_argument(
-            f'--{name}', metavar='<domain>',
-            help=f'{text}; a domain is what has the same '
-                 f'"capability:<name>", "conductor_group" or "shard"')
+    def get_parser(self, prog_name):
+        parser = super().get_parser(prog_name)
+        options.add_options(parser)
+        parser.add_argument(
+            '--instance-uuid', metavar='<uuid>',
+            help='UUID of the instance (default: a new one); asked again '
+                 'for the same, the answer is the same')
+        parser.add_argument(
+            '--claim', metavar='<uuid>',
+            help='Take over the node of the reservation of this instance, or '
+                 'one of this group, which no compute service holds')
+        parser.add_argument(
+            '--group', metavar='<uuid>',
+            help='Make it a member of this group; give the policy that its '
+                 'first member was given, too')
+        options.add_policies(parser)
+        return parser
 
-
-def policy(args):
-    """Return what ``add_policies`` says, as keys of a request."""
-    for name in _POLICIES:
-        by = getattr(args, name.replace('-', '_'))
-        if by is not None:
-            return {'policy': name, 'by': by}
-    return {}
-
-
-def spec(cmd, args):
-    """Return the request spec: flavor and image, then the options."""
-    found = {}
-    if args.flavor:
-        found.update(_flavor(cmd, args.flavor))
-    if args.image:
-        found['image'] = _image(cmd, args.image)
-    found |= _given(args, 'memory_mb', 'vcpus', 'root_gb', 'ephemeral_gb',
-                    'swap', 'resource_class', 'conductor_group', 'shard',
-                    'candidate_nodes', 'ownership')
-    specs = _extra_specs(args, found.get('extra_specs', {}))
-    if specs:
-        found['extra_specs'] = specs
-    return found
-
-
-def envelope(cmd, args):
-    """Return for whom a node is held, and how long."""
-    found = _given(args, 'host', 'expires_in')
-    if args.project:
-        found['project_id'] = client.project_id(cmd, args)
-    if args.user:
-        found['user_id'] = client.look_up_id(cmd, 'user', args.user,
-                                             args.user_domain)
-    return found
-
-
-def _given(args, *names):
-    return {name: getattr(args, name) for name in names
-            if getattr(args, name) is not None}
+    def take_action(self, parsed_args):
+        instance = parsed_args.instance_uuid or uuidutils.generate_uuid()
+        group = options.policy(parsed_args)
+        if group and parsed_args.group is None:
+            raise exceptions.CommandError(
+                f'--{group["policy"]} is the policy of a group: name it with '
+                f'--group')
+        body = {'instance_uuid': instance,
+                **options.spec(self, parsed_args),
+                **options.envelope(self, parsed_args)}
+        if parsed_args.claim is not None:
+            body['claim'] = parsed_args.claim
+        if parsed_args.group is not None:
+            body['group'] = {'uuid': parsed_args.group, **group}
+        if parsed_args.dry_run:
+            return dry_run(self, client.PATH, body)
+        with client.remembered(self, 'instance', instance, 'show'):
+            return reservation.display(hold(self, client.PATH, body))
 
 
 def hold(cmd, url, body):
-    """POST a request, and print why no node matches if none does."""
+    """POST a request to hold nodes.
+
+    If no node matches, the reason is printed as a table.
+
+    :returns: the answer's data.
+    :raises: exc.ClientException.
+    """
     try:
         return _post(cmd, url, body)
     except exc.ClientException as error:
@@ -183,9 +80,9 @@ def hold(cmd, url, body):
 
 
 def _is_locked(error):
-    """Say whether an error means that nodes match but are locked just now.
+    """Whether an error means that nodes match, but all of them are locked.
 
-    The server then answers 422 with the header Retry-After.
+    The server answers this with 422 and the header Retry-After.
     """
     return (getattr(error, 'http_status', None) == 422
             and error.response.retry_after is not None)
@@ -199,7 +96,7 @@ def _post(cmd, url, body):
 
 
 def dry_run(cmd, url, body):
-    """Return the columns and values of what a request would find."""
+    """Return columns and values that say what a request would find."""
     found = client.request(cmd, 'POST', f'{url}?dry_run=true', body=body)
     shown = {
         'matching_nodes': lambda number: number,
@@ -212,82 +109,3 @@ def dry_run(cmd, url, body):
     # Only a group has members and domains.
     names = [name for name in shown if name in found]
     return names, [shown[name](found[name]) for name in names]
-
-
-def _flavor(cmd, ident):
-    """Return what a flavor asks for, as keys of the request spec."""
-    flavor = client.look_up(cmd, 'compute', 'flavor', ident,
-                            get_extra_specs=True)
-    return {'memory_mb': flavor.ram, 'vcpus': flavor.vcpus,
-            'root_gb': flavor.disk, 'ephemeral_gb': flavor.ephemeral,
-            'swap': flavor.swap or 0, 'rxtx_factor': flavor.rxtx_factor,
-            'name': flavor.name, 'flavorid': flavor.id,
-            'extra_specs': dict(flavor.extra_specs or {})}
-
-
-def _image(cmd, ident):
-    """Return the value of the request spec's key ``image``."""
-    image = client.look_up(cmd, 'image', 'image', ident)
-    # The SDK turns the properties of Nova's older names into attributes.
-    # A property of the newer name takes precedence, as in Nova.
-    properties = {'hw_architecture': image.architecture,
-                  'img_hv_type': image.hypervisor_type,
-                  **(image.properties or {})}
-    # An image may have properties of any length, such as descriptions.
-    # The API refuses long ones, and none of them is matched, so they are
-    # left out.
-    return {'id': image.id,
-            'properties': {name: str(value)
-                           for name, value in properties.items()
-                           if value is not None
-                           and len(str(value)) <= _LONGEST},
-            'min_ram': image.min_ram, 'min_disk': image.min_disk}
-
-
-def _extra_specs(args, flavor):
-    """Return a flavor's extra specs, overridden by what the options say."""
-    traits = {**dict.fromkeys(args.trait, 'required'),
-              **dict.fromkeys(args.forbidden_trait, 'forbidden')}
-    capabilities = dict(map(_capability, args.capability))
-    for name in {*args.trait} & {*args.forbidden_trait}:
-        raise exceptions.CommandError(
-            f'trait {name} cannot be required and forbidden')
-    if len(capabilities) < len(args.capability):
-        raise exceptions.CommandError(
-            'a capability can be asked for only once')
-
-    overridden = '|'.join([
-        *(pattern for key, pattern in _OVERRIDDEN.items()
-          if getattr(args, key) is not None),
-        *(rf'(?:trait[\w-]*|reservations:trait):{re.escape(name)}'
-          for name in traits),
-        *(f'capabilities:{re.escape(name)}' for name in capabilities),
-        *(['cpu_arch'] if 'cpu_arch' in capabilities else []),
-    ])
-    specs = {key: value for key, value in flavor.items()
-             if not re.fullmatch(overridden, key)}
-    # A flavor may also name several capabilities in one key: "a,b:c".
-    together = [item for item in specs.pop('capabilities', '').split(',')
-                if item and item.partition(':')[0].strip()
-                not in capabilities]
-    for name, value in capabilities.items():
-        if value is None:
-            together.append(name)
-        else:
-            specs[f'capabilities:{name}'] = value
-    if together:
-        specs['capabilities'] = ','.join(together)
-    specs.update({f'trait:{name}': word for name, word in traits.items()})
-    if args.match:
-        specs['reservations:match'] = args.match
-    return {**specs, **args.property}
-
-
-def _capability(text):
-    """Split ``<name>=<value>``; the value is None where there is none."""
-    found = re.fullmatch(r'([^\s=:,<>!]+)(?:[=:](.*))?', text, re.DOTALL)
-    if not found:
-        raise exceptions.CommandError(
-            f'capability "{text}" must be <name> or <name>=<value>, such as '
-            f'"gpus=>= 4"')
-    return found.groups()

@@ -8,6 +8,7 @@ from oslo_utils import uuidutils
 
 from ironic_reservations.osc import client
 from ironic_reservations.osc import create
+from ironic_reservations.osc import options
 from ironic_reservations.osc import output
 
 PATH = f'{client.PATH}/groups'
@@ -56,8 +57,8 @@ class CreateGroup(output.ShowOne):
             metavar='<uuid>',
             help='UUID of the instance of a member, instead of a new one '
                  '(repeat for each member)')
-        create.add_policies(parser)
-        create.add_options(parser)
+        options.add_policies(parser)
+        options.add_options(parser)
         parser.add_argument(
             '--uuid', metavar='<uuid>',
             help='UUID of the group (default: a new one); asked again for '
@@ -68,9 +69,9 @@ class CreateGroup(output.ShowOne):
         uuid = parsed_args.uuid or uuidutils.generate_uuid()
         body = {'uuid': uuid,
                 'members': parsed_args.instances or parsed_args.members,
-                **create.policy(parsed_args),
-                'request': create.spec(self, parsed_args),
-                **create.envelope(self, parsed_args)}
+                **options.policy(parsed_args),
+                'request': options.spec(self, parsed_args),
+                **options.envelope(self, parsed_args)}
         if parsed_args.dry_run:
             return create.dry_run(self, PATH, body)
         with client.remembered(self, 'group', uuid, 'group show'):

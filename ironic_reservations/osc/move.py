@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Another compute host for the servers of one that is down.
+"""The command ``openstack baremetal reservation move``.
 
-The reservation says which host a server's machine belongs to. The command
-changes that, for one server after the other, and the host that is given a
-machine takes its server over by itself.
+A reservation says which compute host manages the machine of a server. The
+command changes this for one server after the other, and the host that is
+given a machine takes its server over by itself.
 """
 
 import contextlib
@@ -18,20 +18,24 @@ import tenacity
 from ironic_reservations.osc import client
 from ironic_reservations.osc import output
 
-#: Seconds in which a compute service that runs tells that it does: more than
-#: [DEFAULT] report_interval.
+#: A compute service that runs reports to Nova at least once in so many
+#: seconds. It is more than the default of [DEFAULT] report_interval.
 HEARTBEAT = 15
 
-#: Seconds between two looks at what was taken over, and without any progress
-#: until no more is expected.
-PAUSE, PATIENCE = 2, 120
+#: Seconds between two looks at what was taken over.
+PAUSE = 2
+
+#: The command stops waiting after so many seconds without any progress.
+PATIENCE = 120
 
 
 def check(cmd, compute, source, target, force=False):
-    """Refuse what would have two hosts manage one server, or none.
+    """Refuse a move after which two hosts, or none, would manage a server.
 
     :param compute: Nova's API, a proxy of openstacksdk.
-    :param source: the host that has the server; None if no host has.
+    :param source: the host that holds the server's machine, or None.
+    :param force: accept a source that Nova does not know, and a target in
+        another availability zone.
     :raises: CommandError.
     """
     services = {each.host: each for each in
@@ -58,7 +62,7 @@ def check(cmd, compute, source, target, force=False):
 
 
 def _runs(cmd, compute, service):
-    """Whether a service that is forced down tells that it runs."""
+    """Whether a service that is forced down still reports to Nova."""
     cmd.log.info('Host %s is forced down; whether it runs is known in %d s',
                  service.host, HEARTBEAT)
     time.sleep(HEARTBEAT)
@@ -103,7 +107,8 @@ class MoveReservation(output.Lister):
             servers = {each.id for each in self._servers(source)}
             asked = set(parsed_args.instance or (held | dict.fromkeys(
                 servers)))
-            # Of an earlier command, or of one that runs beside this one.
+            # An earlier command gave these, or one that runs at the same
+            # time.
             given_before = {each: held_there for each, held_there in
                             self._held(target, auth).items()
                             if each in asked}
@@ -142,7 +147,8 @@ class MoveReservation(output.Lister):
     def _give(self, instance, source, target, auth):
         """Give a machine to a host.
 
-        :returns: why it stays or is gone, None if it was given.
+        :returns: None if it was given; else why it stays, or that it was
+            released.
         """
         path = f'{client.PATH}/{instance}'
         try:
@@ -152,7 +158,7 @@ class MoveReservation(output.Lister):
                         {'op': 'replace', 'path': '/host', 'value': target}])
                 return None
             except exc.NotFound:
-                # Another command that runs may have given it already.
+                # Another command may have given it away meanwhile.
                 holder = client.request(self, 'GET', path, auth=auth)['host']
         except exc.NotFound:
             return 'released meanwhile'
@@ -169,7 +175,7 @@ class MoveReservation(output.Lister):
         progress = time.monotonic()
 
         def look():
-            # Nova may be away for a moment.
+            # Nova may be unavailable for a moment, so look again later.
             with contextlib.suppress(sdk_exc.SDKException,
                                      ksa_exc.ClientException):
                 count()

@@ -35,6 +35,18 @@ for entry_point in found.entry_points:
     assert file.startswith(folder), f'{entry_point.name} is from {file}'
     print(entry_point.group, entry_point.name)
 """
+# Lists what the client loads.
+CLIENT = """
+import pkgutil
+import sys
+
+from ironic_reservations import osc
+import ironic_reservations.sdk
+
+for module in pkgutil.walk_packages(osc.__path__, f'{osc.__name__}.'):
+    __import__(module.name)
+print(*sys.modules)
+"""
 
 
 @pytest.fixture(scope='module')
@@ -72,3 +84,13 @@ def test_entry_points_load_from_the_wheel(wheel, tmp_path):
     assert 'ironic.api.middleware reservations' in loaded
     assert 'openstack.baremetal.v1 baremetal_reservation_create' in loaded
     assert 'oslo.config.opts ironic_reservations.nova' in loaded
+
+
+def test_client_loads_nothing_of_the_server():
+    loaded = set(programs.run(sys.executable, '-c', CLIENT).split())
+    assert 'ironic_reservations.osc.audit.command' in loaded
+    assert {name for name in loaded if name.startswith('ironic_reservations.')
+            and not name.startswith('ironic_reservations.osc')} == {
+                'ironic_reservations.sdk'}
+    assert not loaded & {'sqlalchemy', 'pecan', 'wsme', 'oslo_db',
+                         'keystonemiddleware'}

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of the commands that hold nodes, and the request they make."""
+
+import re
+
+from osc_lib import exceptions
+from osc_lib.cli import parseractions
+
+from ironic_reservations.osc import client
+
+# The options for sizes: the key of the request spec, the placeholder and the
+# help text of each.
+_SIZES = {'ram': ('memory_mb', '<MiB>', 'Memory of the node'),
+          'vcpus': ('vcpus', '<number>', 'CPUs of the node'),
+          'disk': ('root_gb', '<GiB>', 'Root disk of the instance'),
+          'ephemeral': ('ephemeral_gb', '<GiB>',
+                        'Ephemeral disk of the instance'),
+          'swap': ('swap', '<MiB>', 'Swap disk of the instance')}
+
+# The policies of a group, and the help text of the option for each.
+_POLICIES = {'spread': 'No two members of the group in one domain',
+             'pack': 'All members of the group in one domain',
+             'soft-spread': 'The members of the group over the domains as '
+                            'evenly as possible',
+             'soft-pack': 'The members of the group in as few domains as '
+                          'possible'}
+
+# An option overrides extra specs of a flavor: patterns of their keys, by the
+# key of the request spec that the option sets.
+_OVERRIDDEN = {'memory_mb': r'resources[\w-]*:MEMORY_MB',
+               'vcpus': r'resources[\w-]*:VCPU',
+               'root_gb': r'resources[\w-]*:DISK_GB',
+               'ephemeral_gb': r'resources[\w-]*:DISK_GB',
+               'swap': r'resources[\w-]*:DISK_GB',
+               'resource_class': r'resources[\w-]*:CUSTOM_.*',
+               'candidate_nodes': 'reservations:candidate_nodes'}
+
+#: A property of an image is sent only if its value has at most so many
+#: characters.
+_LONGEST = 1024
+
+
+def add_options(parser):
+    """Add the options that say what is wanted, for whom, and for how long."""
+    parser.add_argument(
+        '--flavor', metavar='<flavor>',
+        help='Flavor (name or ID) to take the request from; the other '
+             'options override it')
+    parser.add_argument(
+        '--image', metavar='<image>',
+        help='Image (name or ID) whose properties and minimum sizes the '
+             'node must satisfy')
+    for option, (key, metavar, text) in _SIZES.items():
+        parser.add_argument(f'--{option}', dest=key, type=int,
+                            metavar=metavar, help=text)
+    parser.add_argument(
+        '--resource-class', metavar='<class>',
+        help='Resource class of the node')
+    parser.add_argument(
+        '--trait', action='append', default=[], metavar='<trait>',
+        help='Trait that the node must have (repeat for several)')
+    parser.add_argument(
+        '--forbidden-trait', action='append', default=[],
+        metavar='<trait>',
+        help='Trait that the node must not have (repeat for several)')
+    parser.add_argument(
+        '--capability', action='append', default=[],
+        metavar='<name>[=<value>]',
+        help='Capability that the node must have, of any value or of '
+             'one, which may be an expression such as ">= 4" (repeat '
+             'for several)')
+    parser.add_argument(
+        '--property', action=parseractions.KeyValueAction, default={},
+        metavar='<key>=<value>',
+        help='Any extra spec of a flavor (repeat for several)')
+    parser.add_argument(
+        '--conductor-group', metavar='<group>',
+        help='Conductor group of the node ("" for the default group)')
+    parser.add_argument(
+        '--shard', metavar='<shard>', help='Shard of the node')
+    parser.add_argument(
+        '--candidate-node', action='append', dest='candidate_nodes',
+        metavar='<node>',
+        help='Node (name or UUID) to choose from (repeat for several)')
+    parser.add_argument(
+        '--match', choices=('at_least', 'exact'),
+        help='How the sizes of a node compare with those asked for '
+             '(default: as Ironic is configured, where at_least is the '
+             'default)')
+    parser.add_argument(
+        '--ownership', choices=('any', 'project', 'project_or_none'),
+        help='Whose the node must be: anybody\'s, one that the project owns '
+             'or leases, or one of these or of nobody (default: any for '
+             'admins, else project)')
+    parser.add_argument(
+        '--expires-in', type=int, metavar='<seconds>',
+        help='Lease: give the node back after this time if nothing has '
+             'begun on it')
+    parser.add_argument(
+        '--host', metavar='<host>',
+        help='Compute service that holds the reservation (admins only)')
+    client.add_project(parser, 'Project (name or ID) that has the '
+                               'reservation, if not your own (admins only)')
+    parser.add_argument(
+        '--user', metavar='<user>',
+        help='User (name or ID) who has the reservation, if not you (admins '
+             'only)')
+    parser.add_argument(
+        '--user-domain', metavar='<domain>',
+        help='Domain of the user (name or ID), where several have one of '
+             'that name')
+    parser.add_argument(
+        '--dry-run', action='store_true',
+        help='Reserve nothing; show what matches, and why the rest does '
+             'not')
+
+
+def add_policies(parser):
+    """Add an option for each policy of a group."""
+    policies = parser.add_mutually_exclusive_group()
+    for name, text in _POLICIES.items():
+        policies.add_argument(
+            f'--{name}', metavar='<domain>',
+            help=f'{text}; a domain is what has the same '
+                 f'"capability:<name>", "conductor_group" or "shard"')
+
+
+def policy(args):
+    """Return the policy that the options of ``add_policies`` name.
+
+    :returns: dict of keys of a request; empty without a policy.
+    """
+    for name in _POLICIES:
+        by = getattr(args, name.replace('-', '_'))
+        if by is not None:
+            return {'policy': name, 'by': by}
+    return {}
+
+
+def spec(cmd, args):
+    """Return the request spec.
+
+    It is that of the flavor and the image, overridden by the options.
+
+    :raises: CommandError.
+    """
+    found = {}
+    if args.flavor:
+        found.update(_flavor(cmd, args.flavor))
+    if args.image:
+        found['image'] = _image(cmd, args.image)
+    found |= _given(args, 'memory_mb', 'vcpus', 'root_gb', 'ephemeral_gb',
+                    'swap', 'resource_class', 'conductor_group', 'shard',
+                    'candidate_nodes', 'ownership')
+    specs = _extra_specs(args, found.get('extra_specs', {}))
+    if specs:
+        found['extra_specs'] = specs
+    return found
+
+
+def envelope(cmd, args):
+    """Return the keys of a request that say for whom and for how long.
+
+    :raises: CommandError.
+    """
+    found = _given(args, 'host', 'expires_in')
+    if args.project:
+        found['project_id'] = client.project_id(cmd, args)
+    if args.user:
+        found['user_id'] = client.look_up_id(cmd, 'user', args.user,
+                                             args.user_domain)
+    return found
+
+
+def _given(args, *names):
+    return {name: getattr(args, name) for name in names
+            if getattr(args, name) is not None}
+
+
+def _flavor(cmd, ident):
+    """Return what a flavor asks for, as keys of the request spec."""
+    flavor = client.look_up(cmd, 'compute', 'flavor', ident,
+                            get_extra_specs=True)
+    return {'memory_mb': flavor.ram, 'vcpus': flavor.vcpus,
+            'root_gb': flavor.disk, 'ephemeral_gb': flavor.ephemeral,
+            'swap': flavor.swap or 0, 'rxtx_factor': flavor.rxtx_factor,
+            'name': flavor.name, 'flavorid': flavor.id,
+            'extra_specs': dict(flavor.extra_specs or {})}
+
+
+def _image(cmd, ident):
+    """Return the value of the request spec's key ``image``."""
+    image = client.look_up(cmd, 'image', 'image', ident)
+    # The SDK turns the properties of Nova's older names into attributes.
+    # A property of the newer name takes precedence, as in Nova.
+    properties = {'hw_architecture': image.architecture,
+                  'img_hv_type': image.hypervisor_type,
+                  **(image.properties or {})}
+    # An image may have properties of any length, such as descriptions. The
+    # API refuses long values, and matches none of those properties, so they
+    # are left out.
+    return {'id': image.id,
+            'properties': {name: str(value)
+                           for name, value in properties.items()
+                           if value is not None
+                           and len(str(value)) <= _LONGEST},
+            'min_ram': image.min_ram, 'min_disk': image.min_disk}
+
+
+def _extra_specs(args, flavor):
+    """Return the extra specs of a flavor, overridden by the options."""
+    traits = {**dict.fromkeys(args.trait, 'required'),
+              **dict.fromkeys(args.forbidden_trait, 'forbidden')}
+    capabilities = dict(map(_capability, args.capability))
+    for name in {*args.trait} & {*args.forbidden_trait}:
+        raise exceptions.CommandError(
+            f'trait {name} cannot be required and forbidden')
+    if len(capabilities) < len(args.capability):
+        raise exceptions.CommandError(
+            'a capability can be asked for only once')
+
+    overridden = '|'.join([
+        *(pattern for key, pattern in _OVERRIDDEN.items()
+          if getattr(args, key) is not None),
+        *(rf'(?:trait[\w-]*|reservations:trait):{re.escape(name)}'
+          for name in traits),
+        *(f'capabilities:{re.escape(name)}' for name in capabilities),
+        *(['cpu_arch'] if 'cpu_arch' in capabilities else []),
+    ])
+    specs = {key: value for key, value in flavor.items()
+             if not re.fullmatch(overridden, key)}
+    # A flavor may also name several capabilities in one key: "a,b:c".
+    together = [item for item in specs.pop('capabilities', '').split(',')
+                if item and item.partition(':')[0].strip()
+                not in capabilities]
+    for name, value in capabilities.items():
+        if value is None:
+            together.append(name)
+        else:
+            specs[f'capabilities:{name}'] = value
+    if together:
+        specs['capabilities'] = ','.join(together)
+    specs.update({f'trait:{name}': word for name, word in traits.items()})
+    if args.match:
+        specs['reservations:match'] = args.match
+    return {**specs, **args.property}
+
+
+def _capability(text):
+    """Split ``<name>=<value>``; the value is None where there is none."""
+    found = re.fullmatch(r'([^\s=:,<>!]+)(?:[=:](.*))?', text, re.DOTALL)
+    if not found:
+        raise exceptions.CommandError(
+            f'capability "{text}" must be <name> or <name>=<value>, such as '
+            f'"gpus=>= 4"')
+    return found.groups()
