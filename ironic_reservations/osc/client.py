@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands send, and what they look up.
+"""Requests that the commands send, and names that they look up.
 
-Requests to Ironic go through python-ironicclient, so that a user configures
-them as all other ``openstack baremetal`` commands; those to other services go
-through openstacksdk.
+Requests to Ironic go through python-ironicclient, so that users configure
+them as they do for all other ``openstack baremetal`` commands. Requests to
+other services go through openstacksdk.
 """
 
 import contextlib
@@ -21,8 +21,12 @@ from openstack import exceptions as sdk_exc
 from osc_lib import exceptions
 from osc_lib.cli import parseractions
 from oslo_utils import uuidutils
+import tenacity
 
 PATH = '/v1/reservations'
+
+#: How often a GET is sent when its connections fail.
+ATTEMPTS = 3
 
 #: The first version of Placement's API in which consumers have generations and
 #: allocations may be empty.
@@ -31,30 +35,41 @@ PLACEMENT = '1.28'
 #: No project has this ID.
 _NOBODY = '0' * 32
 
-#: How often in a row a list is begun again that brings nothing new, and how
-#: many seconds later.
-RESTARTS, PAUSE = 10, 1
+#: How often in a row a list is read again from its beginning without anything
+#: new in it.
+RESTARTS = 10
+
+#: Seconds before a request is sent again, or a list is read again.
+PAUSE = 1
 
 
 class NoReservations(exceptions.CommandError):
-    """This Ironic has none: it runs without our API plugin."""
+    """The Ironic that was asked runs without our API plugin."""
 
 
 def request(cmd, method, url, **kwargs):
     """Send one request to Ironic and return the answer's data.
 
-    :raises: NoReservations; exc.ClientException.
+    :raises: NoReservations, exc.ClientException, ksa_exc.ClientException.
     """
-    # A copy, because this client belongs to all commands of an interactive
-    # shell, and the others shall keep their retries.
+    # The client is copied, because it belongs to all commands of an
+    # interactive shell, and the others shall keep their retries.
     client = copy.copy(cmd.app.client_manager.baremetal.http_client)
-    # ironicclient would repeat a request that is answered with 409 or 503
-    # for ten seconds, but a conflict does not go away by itself.
+    # ironicclient has one number of retries for failed connections and for
+    # answers with 409 or 503. Such an answer is shown at once, because a
+    # conflict does not go away by itself.
     client.conflict_max_retries = 0
+    # Only a GET may be sent again without knowing what the first one did. The
+    # retries of keystoneauth would print a line for each.
+    send = tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(
+            ksa_exc.RetriableConnectionFailure),
+        stop=tenacity.stop_after_attempt(ATTEMPTS if method == 'GET' else 1),
+        wait=tenacity.wait_fixed(PAUSE), reraise=True)
     kwargs['hooks'] = {'response': _take_retry_after}
     http.LOG.addFilter(_is_news)
     try:
-        return client.json_request(method, url, **kwargs)[1]
+        return send(client.json_request, method, url, **kwargs)[1]
     except exc.NotFound:
         if url.startswith(PATH) and not _is_served(client, kwargs):
             raise NoReservations(
@@ -67,7 +82,7 @@ def request(cmd, method, url, **kwargs):
 
 
 def _is_served(client, kwargs):
-    """Whether the API knows reservations, when it has answered 404."""
+    """Whether Ironic has our API, although it has answered 404."""
     kwargs = {name: value for name, value in kwargs.items() if name != 'body'}
     try:
         client.json_request('GET', f'{PATH}?limit=1&fields=instance_uuid',
@@ -75,15 +90,15 @@ def _is_served(client, kwargs):
     except exc.NotFound:
         return False
     except exc.ClientException:
-        pass  # Such as that this user may not list them.
+        pass  # For example, this user may not list reservations.
     return True
 
 
 def _is_news(record):
-    """Whether a line of ironicclient's log is not about to be printed anyway.
+    """Whether a line of ironicclient's log tells the user anything new.
 
-    ironicclient logs the last attempt of a request that fails, and raises
-    its error too; where one attempt is all, a user would read it twice:
+    ironicclient logs the error of the last attempt, and raises it as well.
+    With one attempt in all, the user would read the error twice:
     https://opendev.org/openstack/python-ironicclient/src/branch/master/ironicclient/common/http.py
     """
     return not record.getMessage().endswith('Attempt 1 of 1')
@@ -101,12 +116,13 @@ def _take_retry_after(response, *args, **kwargs):
 
 
 def listed(cmd, collection, query, limit=None, **kwargs):
-    """Yield what a list of Ironic's API has, page after page.
+    """Yield the elements of a list of Ironic's API, page after page.
 
     :param collection: its path, such as ``reservations/hosts``.
-    :param query: dict of parameters of the query; None are left out.
-    :param limit: how many at most; None or 0 for all.
-    :param kwargs: of the requests, such as another ``auth``.
+    :param query: dict of parameters of the query; those that are None are
+        left out.
+    :param limit: yield at most so many; None or 0 for all.
+    :param kwargs: arguments of the requests, such as another ``auth``.
     """
     return itertools.islice(_pages(cmd, collection, {
         **query, 'limit': limit or None}, **kwargs), limit or None)
@@ -124,9 +140,9 @@ def _pages(cmd, collection, query, **kwargs):
         except (exc.BadRequest, exc.NotFound):
             if query is first or restarts == RESTARTS:
                 raise
-            # The marker is refused, because what the page before ended with
-            # is gone meanwhile. Begin again; what was yielded already is
-            # skipped below.
+            # The marker is refused, because the last element of the page
+            # before is gone by now. Read the list again from its beginning;
+            # elements that were yielded already are skipped below.
             time.sleep(PAUSE)
             query, restarts = first, restarts + 1
             continue
@@ -144,7 +160,7 @@ def _pages(cmd, collection, query, **kwargs):
 
 
 def path(collection, text):
-    """Return the path of what has a UUID.
+    """Return the path of an element of a collection.
 
     :raises: CommandError for another text, which could name another path of
         the API, such as "capacity".
@@ -187,7 +203,7 @@ def find(cmd, ident, fields, **kwargs):
 
     :param ident: UUID of the instance, or UUID or name of the node.
     :param fields: what to return of it, a list.
-    :param kwargs: of the requests, such as another ``auth``.
+    :param kwargs: arguments of the requests, such as another ``auth``.
     :raises: exc.NotFound or CommandError when there is none.
     """
     fields = ','.join(fields)
@@ -207,9 +223,9 @@ def find(cmd, ident, fields, **kwargs):
 
 @contextlib.contextmanager
 def remembered(cmd, kind, ident, show):
-    """Name what a request makes when no answer says whether it did.
+    """Tell the user what a request may have made if its answer is lost.
 
-    :param kind: what it is, in a word.
+    :param kind: the kind of the thing, in a word.
     :param ident: its UUID.
     :param show: the command that shows it.
     """
@@ -287,7 +303,7 @@ def placement(cmd, url, method='GET', **kwargs):
 
 
 def look_up(cmd, service, kind, ident, **more):
-    """Look up what another service has, by name or ID.
+    """Return a resource of another service, by its name or ID.
 
     :param service: as the SDK names it, such as ``compute``.
     :raises: CommandError.
@@ -302,10 +318,10 @@ def look_up(cmd, service, kind, ident, **more):
 
 
 def look_up_id(cmd, kind, ident, domain=None):
-    """Return the ID of what Keystone knows by name or ID.
+    """Return the ID of something that Keystone knows by name or ID.
 
-    Without a Keystone, or for a user whom Keystone does not let look, what
-    was given is taken as the ID, as other commands do.
+    Without a Keystone, or if Keystone does not let the user look, the argument
+    is taken as the ID, as other commands do.
 
     :param kind: ``project``, ``user`` or ``domain``.
     :param domain: name or ID of the domain that it belongs to, or None.
@@ -330,7 +346,7 @@ def add_project(parser, text):
 
 
 def project_id(cmd, args):
-    """The ID of the project of ``add_project``, or None."""
+    """Return the ID of the project of ``add_project``, or None."""
     return args.project and look_up_id(cmd, 'project', args.project,
                                        args.project_domain)
 
@@ -338,7 +354,7 @@ def project_id(cmd, args):
 def add_paging(parser, marker):
     """Add the options ``--limit`` and ``--marker`` to a parser.
 
-    :param marker: what a marker is.
+    :param marker: what a marker is, such as ``host``.
     """
     parser.add_argument('--limit', type=int, metavar='<number>',
                         action=parseractions.NonNegativeAction,

@@ -81,32 +81,58 @@ def test_database_that_is_not_ready(ironic):
 
 
 class Broken(http.server.BaseHTTPRequestHandler):
-    """An Ironic that hangs up on whoever posts something."""
+    """An Ironic that hangs up on the first request to our API."""
 
-    def do_GET(self):
+    def answer(self):
+        if self.path.startswith('/v1/reservations'):
+            self.server.requests.append(self.command)
+            if len(self.server.requests) == 1:
+                self.close_connection = True
+                return
         self.send_response(200)
         for name in 'Minimum', 'Maximum':
             self.send_header(f'X-OpenStack-Ironic-API-{name}-Version', '1.80')
+        self.send_header('Content-Type', 'application/json')
         self.end_headers()
+        self.wfile.write(b'{"capacity": []}')
 
-    def do_POST(self):
-        self.close_connection = True
+    do_GET = do_POST = do_PATCH = do_DELETE = answer
 
     def log_message(self, *args):
         pass
 
 
-def test_lost_connection_names_what_may_be_held():
-    instance = str(uuid.uuid4())
+@pytest.fixture
+def broken():
     with http.server.HTTPServer(('127.0.0.1', 0), Broken) as server:
+        server.requests = []
+        server.url = f'http://127.0.0.1:{server.server_port}'
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        told = refused(run(
-            f'http://127.0.0.1:{server.server_port}', 'create', '--ram', '1',
-            '--instance-uuid', instance))
+        yield server
         server.shutdown()
-    named, lost = told.splitlines()
+
+
+def test_lost_connection_names_what_may_be_held(broken):
+    instance = str(uuid.uuid4())
+    named, lost = refused(run(
+        broken.url, 'create', '--ram', '1', '--instance-uuid', instance)
+    ).splitlines()
     assert f'what instance {instance} holds' in named
     assert 'Connection aborted' in lost
+    assert broken.requests == ['POST']
+
+
+def test_lost_connection_of_a_get(broken):
+    done = run(broken.url, 'capacity', '-f', 'json')
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (
+        0, '[]', '')
+    assert broken.requests == ['GET', 'GET']
+
+
+def test_lost_connection_of_a_change(broken):
+    assert 'Connection aborted' in refused(
+        run(broken.url, 'group', 'delete', UNKNOWN))
+    assert broken.requests == ['DELETE']
 
 
 @webob.dec.wsgify
