@@ -6,6 +6,7 @@ and installed as ``nova.virt.ironic_reservations``, because Nova loads drivers
 from below ``nova.virt`` only.
 
 * ``driver``: the methods that Nova calls, on top of Nova's own Ironic driver.
+* ``ownership``: whose an instance is, and the view of it on its Ironic node.
 * ``builds``: the instances that are being built, their nodes and leases.
 * ``wanted``: what is asked of Ironic for an instance.
 * ``lease``: which of several processes is a host.

@@ -3,9 +3,9 @@
 
 On such a row ``instance.node`` is the name of the host. Those methods of the
 parent that expect the UUID of the Ironic node there are given a view of the
-instance that has it (OnNode); those that look the node up by the instance's
-UUID are not overridden. Instances on a row per node have the UUID of their
-Ironic node in ``instance.node``, and the parent's methods serve them.
+instance that has it (ownership.OnNode). The parent's other methods find the
+node by the instance's UUID. Instances on a row per node have the UUID of
+their Ironic node in ``instance.node``, and the parent's methods serve them.
 """
 
 from keystoneauth1 import exceptions as ksa_exc
@@ -21,7 +21,6 @@ from openstack import exceptions as sdk_exc
 from oslo_log import log as logging
 import oslo_messaging as messaging
 import tenacity
-import wrapt
 
 from . import adoption
 from . import builds
@@ -29,6 +28,7 @@ from . import client
 from . import conf
 from . import lease
 from . import mode
+from . import ownership
 from . import placement
 from . import report
 from . import rounds
@@ -43,45 +43,19 @@ START_PAUSE = 5
 #: Seconds between two rounds of the driver's own thread.
 INTERVAL = 5
 
-#: The tasks of instances that users have asked for, and no host has begun.
+#: The tasks of instances that a user has asked for, and no host has begun.
 ASKED = (task_states.REBOOTING, task_states.REBOOTING_HARD,
          task_states.REBUILDING)
 
-#: Seconds after a start in which they come out of the host's queue. What has
-#: not come then was lost, as a message bus that dies loses it.
+#: The requests for these tasks come out of the host's queue within so many
+#: seconds after a start. A request that has not come by then was lost, for
+#: example with a message bus that died.
 ASKED_FOR = 300
 
 _EVACUATION = (
     'a bare metal server is its machine, and cannot be evacuated to another; '
     'to have another compute host manage it, use "openstack baremetal '
     'reservation move"')
-
-
-class OnNode(wrapt.ObjectProxy):
-    """A view of an instance whose ``node`` is the UUID of its Ironic node.
-
-    The parent's methods read the node there. The instance itself must keep
-    the name of its row.
-    """
-
-    def __init__(self, instance, node_uuid):
-        super().__init__(instance)
-        self._self_node = node_uuid
-
-    @property
-    def node(self):
-        return self._self_node
-
-    def get(self, key, *default):
-        return (self.node if key == 'node'
-                else self.__wrapped__.get(key, *default))
-
-
-class Unheld(OnNode):
-    """The same of an instance for which this host holds no node.
-
-    Nothing may be done to the node that carries the instance.
-    """
 
 
 class ReservationsDriver(ironic_driver.IronicDriver):
@@ -95,15 +69,15 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         super().__init__(virtapi, read_only)
         self.host = None
         self.reservations = client.Client(lambda: self.ironic_connection)
-        self.builds = self.mode = self.report = None
+        self.builds = self.mode = self.ownership = self.report = None
         self.adoption = self.takeover = self.lease = None
         self.worker = rounds.Worker(self._work)
         # Whether Nova still initializes the instances that it has found when
-        # it started, and what it is told of them then, by UUID.
+        # it started, and the power states that it is told meanwhile, by UUID.
         self._starting, self._power_states = True, {}
-        # Instances whose machines were not torn down when Nova deleted them,
-        # because this host was down, and then had one row; None while that
-        # is not known.
+        # UUIDs of instances that Nova deleted while this host was down, and
+        # whose machines were not torn down at its next start, because it has
+        # had one row since; None while they are not known.
         self._left_behind = None
 
     # Start
@@ -114,10 +88,12 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         if CONF.reservations.standby:
             self.lease = lease.Lease(host, self.reservations)
             self.lease.win()
-            # The connection has just been used, and stays.
+            # The parent keeps this connection, which win() has made.
             self.lease.fence(self.ironic_connection)
         self.builds = builds.Builds(self.reservations, host)
         self.mode = mode.Mode(host, self.reservations)
+        self.ownership = ownership.Ownership(host, self.reservations,
+                                             self.mode)
         self.report = report.Report(host, self.reservations)
         # The resource tracker is reachable in this way only.
         tracker = self.virtapi._compute.rt
@@ -130,7 +106,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             if not self.one_row:
                 super().init_host(host)
         except exception.VirtDriverNotReady:
-            pass  # It is logged, and asked again by the periodic task.
+            pass  # The error is logged, and the periodic task asks again.
         if CONF.reservations.adopt:
             self.adoption = adoption.Adoption(
                 host, lambda: self.mode.known, self.report,
@@ -140,11 +116,12 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         self.worker.start(host, INTERVAL)
 
     def _work(self):
-        """What the worker does, now and then."""
+        """Do one round of the driver's own work."""
         if self._starting:
             return
         if self.lease is not None:
-            # What another process has done since must not be done again.
+            # If another process has been the host since, this one must not
+            # do again what that one has done.
             self.lease.wait()
         if self.adoption:
             self.adoption.go_on()
@@ -158,7 +135,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             self.lease.give_up()
 
     def _carriers(self):
-        """The nodes of a host with a row per node, by their instances."""
+        """Return the UUIDs of the nodes with a row, by their instances."""
         return {node.instance_id: node.id
                 for node in list(self.node_cache.values())
                 if node.instance_id}
@@ -189,8 +166,8 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                     '%d instances that it has.', len(instances)),
             )(self._read_power_states)
         if self.lease is not None:
-            # It waits in the host's queue. Nova would take it back, and then
-            # refuse what comes out of the queue.
+            # The requests for these tasks wait in the host's queue. Nova
+            # would reset the tasks now, and then refuse the requests.
             self.takeover.end_later([
                 each for each in instances if each.task_state in ASKED],
                 ASKED_FOR)
@@ -199,54 +176,13 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         return super().process_instances_at_startup(context, instances)
 
     def _read_power_states(self):
-        # A node that has left this part of the fleet is not among them.
+        # Nodes that have left this part of the fleet are missing here.
         return {node.instance_id: hardware.InstanceInfo(
                     state=ironic_driver.map_power_state(node.power_state))
                 for node in self._get_node_list(
                     associated=True, fields=('instance_uuid', 'power_state'),
                     **{name: value for name, value in
                        report.partition().items() if value is not None})}
-
-    # Whose an instance is
-
-    def _is_ours(self, instance):
-        """Say whether an instance is on the one row, its node reserved.
-
-        An instance without a node is being built, and goes where this host
-        builds now. One that another host has taken over may be on that
-        host's row already.
-        """
-        if not instance.node:
-            return self.one_row
-        return instance.node in (self.host, instance.host)
-
-    def _held(self, instance):
-        """Return the reservation of an instance if this host holds it."""
-        held = self.reservations.get(instance.uuid)
-        if held and held['host'] != self.host:
-            LOG.warning('Host %s holds node %s for this instance; it is left '
-                        'alone.', held['host'], held['node_uuid'],
-                        instance=instance)
-            return None
-        return held
-
-    def _on_node(self, instance):
-        """Return the view of an instance that the parent's methods need.
-
-        :raises: InstanceNotFound when this host holds no node for it;
-            NovaException when that cannot be known now.
-        """
-        if isinstance(instance, OnNode) or not self._is_ours(instance):
-            return instance
-        try:
-            held = self._held(instance)
-        except client.Failure as e:
-            LOG.error('The node is not known: %s', e, instance=instance)
-            raise exception.NovaException(
-                f'The node of instance {instance.uuid} is not known now.')
-        if held is None:
-            raise exception.InstanceNotFound(instance_id=instance.uuid)
-        return OnNode(instance, held['node_uuid'])
 
     # What the host reports
 
@@ -324,7 +260,8 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         if not self.one_row:
             return super().list_instance_uuids()
         try:
-            # Nova starts no new service on a host that has any instances.
+            # Nova does not start a new service on a host that lists any
+            # instances, so those left behind are listed only after the start.
             if self._left_behind is None and not self._starting:
                 self._left_behind = mode.deleted_per_node(
                     self.host, self._read_power_states)
@@ -345,12 +282,12 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                     {'uuid': self.list_instance_uuids()}, expected_attrs=[])]
 
     def get_info(self, instance, use_cache=True):
-        if self.mode.known is False and not self._is_ours(instance):
+        if self.mode.known is False and not self.ownership.is_ours(instance):
             return super().get_info(instance, use_cache)
         # The parent's cache of nodes is kept fresh only on hosts with a row
         # per node.
         found = self._power_states.get(instance.uuid)
-        # An instance with a task is one that Nova has just done something to.
+        # If an instance has a task, Nova may have changed its power since.
         if found and instance.task_state is None:
             return found
         return super().get_info(instance, use_cache=False)
@@ -358,14 +295,16 @@ class ReservationsDriver(ironic_driver.IronicDriver):
     def instance_exists(self, instance):
         """Refuse an evacuation.
 
-        Nova asks this of the host to which a server is to be evacuated,
-        before it changes anything but the allocation there. This exception
-        has it delete that, and leave the server as it was.
+        Nova calls this on the host to which a server is to be evacuated,
+        when it has changed nothing but the allocation there. After this
+        exception it deletes the allocation, and leaves the server as it was.
+
+        :raises: ComputeResourcesUnavailable.
         """
         if instance.host == self.host:
             return super().instance_exists(instance)
         if self.mode.known is False and instance.node != instance.host:
-            # A row per node is as it was.
+            # A host with a row per node refuses as Nova's own driver does.
             raise exception.InstanceEvacuateNotSupported()
         raise exception.ComputeResourcesUnavailable(reason=_EVACUATION)
 
@@ -377,18 +316,18 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         Nova calls this first in a build. With a row per node the scheduler
         has chosen the node, and the parent prepares it.
         """
-        if not self._is_ours(instance):
+        if not self.ownership.is_ours(instance):
             return super().prepare_for_spawn(instance)
         self.builds.begin(
             instance, self.report.partition or report.partition())
 
     def prepare_networks_before_block_device_mapping(self, instance,
                                                      network_info):
-        if self._is_ours(instance):
+        if self.ownership.is_ours(instance):
             # Neutron may need long to make the ports. Wait for it before the
             # lease is renewed, because the node is touched only after that.
             network_info.wait()
-            instance = OnNode(instance, self.builds.renew(instance))
+            instance = ownership.OnNode(instance, self.builds.renew(instance))
         super().prepare_networks_before_block_device_mapping(
             instance, network_info)
 
@@ -401,7 +340,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                 admin_password, allocations, network_info, block_device_info,
                 power_on, accel_info)
 
-        if not self._is_ours(instance):
+        if not self.ownership.is_ours(instance):
             return deploy(instance)
         unshelved = instance.uuid not in self.builds
         try:
@@ -412,10 +351,10 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                 if network_info is not None:
                     self.prepare_networks_before_block_device_mapping(
                         instance, network_info)
-            deploy(OnNode(instance, self.builds.renew(instance)))
+            deploy(ownership.OnNode(instance, self.builds.renew(instance)))
         except Exception as e:
             if unshelved:
-                # Nor does Nova call failed_spawn_cleanup for it.
+                # Nova does not call failed_spawn_cleanup for it, either.
                 try:
                     self.destroy(context, instance, network_info,
                                  block_device_info)
@@ -445,14 +384,14 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             f'The node of instance {instance.uuid} was taken away.')
 
     def failed_spawn_cleanup(self, instance):
-        if not self._is_ours(instance):
+        if not self.ownership.is_ours(instance):
             return super().failed_spawn_cleanup(instance)
         self.builds.end(instance)
         try:
-            held = self._held(instance)
+            held = self.ownership.held(instance)
             if held:
                 super().failed_spawn_cleanup(
-                    OnNode(instance, held['node_uuid']))
+                    ownership.OnNode(instance, held['node_uuid']))
             self.reservations.release(instance.uuid, self.host)
         except (client.Failure, sdk_exc.SDKException) as e:
             # It is only logged, because an exception would hide why the build
@@ -468,22 +407,23 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                 context, instance, network_info, block_device_info,
                 destroy_disks, destroy_secrets)
 
-        if not self._is_ours(instance) and not self.mode.known:
+        if not self.ownership.is_ours(instance) and not self.mode.known:
             return tear_down(instance)
         self.builds.end(instance)
         try:
             held = self.reservations.get(instance.uuid)
-            if not self._may_destroy(instance, held):
+            if not self.ownership.may_destroy(
+                    instance, held, self._starting):
                 return
-            if held is None and not self._is_ours(instance):
+            if held is None and not self.ownership.is_ours(instance):
                 # It was built when the host had a row per node.
                 tear_down(instance)
                 (self._left_behind or set()).discard(instance.uuid)
                 return
             if held is None:
-                tear_down(Unheld(instance, None))
+                tear_down(ownership.Unheld(instance, None))
             elif held['state'] != 'releasing':
-                tear_down(OnNode(instance, held['node_uuid']))
+                tear_down(ownership.OnNode(instance, held['node_uuid']))
             if held and held['state'] != 'reserved':
                 self.report.note_release(held)
             # A tear-down that an earlier attempt has begun may still go on;
@@ -496,54 +436,16 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             raise exception.NovaException(
                 f'The node of instance {instance.uuid} is not released.')
 
-    def _may_destroy(self, instance, held):
-        """Say whether it is for this host to destroy an instance.
-
-        What Nova asks may have been queued while the host was down, and the
-        instance may have gone to another host since.
-
-        :param held: its reservation, or None.
-        :returns: False for one that nobody has deleted while the host starts:
-            Nova before 34 destroys then what an unfinished evacuation was to
-            take from the host. And for one that another host is building
-            already: after an error Nova would end that build, too.
-        :raises: InstancePowerOffFailure when it is not, the one error after
-            which Nova leaves the instance its ports.
-        """
-        try:
-            known = objects.Instance.get_by_uuid(
-                nova_context.get_admin_context(read_deleted='yes'),
-                instance.uuid, expected_attrs=[])
-        except exception.InstanceNotFound:
-            known = instance  # It was deleted, and is archived.
-        deleting = known.deleted or known.task_state == task_states.DELETING
-        if self._starting and not deleting:
-            LOG.warning('Nobody has deleted the instance, and it is not '
-                        'destroyed.', instance=instance)
-            return False
-        # A deleted one is with whoever holds its machine: it was not brought
-        # from a host that was down to the one that has it now.
-        hosts = ([held['host']] if known.deleted and held
-                 else [known.host, held and held['host']])
-        for host in hosts:
-            if host not in (None, self.host):
-                LOG.warning('The instance is with host %s now, and is left '
-                            'alone.', host, instance=instance)
-                if known.vm_state == vm_states.BUILDING and not deleting:
-                    return False
-                raise exception.InstancePowerOffFailure(
-                    reason=f'it is with host {host} now')
-        return True
-
     def _unprovision(self, instance, node):
-        """Tear a node down, but not one that is not reserved.
+        """Tear a node down, unless this host does not hold it.
 
-        That happens only after a database was restored or edited by hand.
-        Nova must not forget an instance that runs there.
+        A node that nobody holds carries an instance only after a database was
+        restored or edited by hand. Nova must not forget an instance that runs
+        there.
 
         :raises: NovaException.
         """
-        if isinstance(instance, Unheld):
+        if isinstance(instance, ownership.Unheld):
             LOG.error('Node %s carries this instance, but is not reserved: '
                       'undeploy it.', node.id, instance=instance)
             raise exception.NovaException(
@@ -556,9 +458,9 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         The parent clears that too, which would free the node without its
         reservation. Here the DELETE of the reservation does both.
         """
-        if isinstance(instance, Unheld):
+        if isinstance(instance, ownership.Unheld):
             return
-        if not isinstance(instance, OnNode):
+        if not isinstance(instance, ownership.OnNode):
             return super()._cleanup_deploy(node, instance, network_info)
         self._cleanup_volume_target_info(instance)
         # All VIFs of the node are detached, not only those that Nova knows,
@@ -573,61 +475,64 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         if node.instance_id == instance.uuid and node.instance_info:
             self.ironic_connection.update_node(node, instance_info={})
 
-    # Methods of the parent that find the node by the instance's UUID, and do
-    # something to it. It must be this host's: what Nova asks may have been
-    # queued since before the instance went to another host.
+    # In these methods the parent finds the node by the instance's UUID, and
+    # changes it. This host must hold the node, and on_node checks that: Nova's
+    # request may have been queued before the instance went to another host.
 
     def reboot(self, context, instance, network_info, reboot_type,
                block_device_info=None, bad_volumes_callback=None,
                accel_info=None, share_info=None):
-        super().reboot(context, self._on_node(instance), network_info,
+        super().reboot(context, self.ownership.on_node(instance), network_info,
                        reboot_type, block_device_info, bad_volumes_callback,
                        accel_info, share_info)
 
     def power_off(self, instance, timeout=0, retry_interval=0):
-        super().power_off(self._on_node(instance), timeout, retry_interval)
+        super().power_off(self.ownership.on_node(instance), timeout,
+                          retry_interval)
 
     def power_on(self, context, instance, network_info,
                  block_device_info=None, accel_info=None, share_info=None):
-        super().power_on(context, self._on_node(instance), network_info,
-                         block_device_info, accel_info, share_info)
+        super().power_on(context, self.ownership.on_node(instance),
+                         network_info, block_device_info, accel_info,
+                         share_info)
 
-    # Methods of the parent that read instance.node
+    # In these methods the parent reads instance.node.
 
     def unplug_vifs(self, instance, network_info):
         try:
-            instance = self._on_node(instance)
+            instance = self.ownership.on_node(instance)
         except exception.InstanceNotFound:
             return  # Nova calls this also when no node could be held.
         super().unplug_vifs(instance, network_info)
 
     def attach_interface(self, context, instance, image_meta, vif):
-        super().attach_interface(context, self._on_node(instance),
+        super().attach_interface(context, self.ownership.on_node(instance),
                                  image_meta, vif)
 
     def get_volume_connector(self, instance):
         if (instance.task_state == task_states.SPAWNING
                 and instance.vm_state == vm_states.SHELVED_OFFLOADED
-                and self._is_ours(instance)):
+                and self.ownership.is_ours(instance)):
             # When an instance is unshelved, Nova connects its volumes before
             # it calls any other method. It does not tell the driver when
             # that fails, so the build is not kept: its lease is not renewed
             # until spawn, and ends if that never comes.
             self.prepare_for_spawn(instance)
             self.builds.end(instance)
-        return super().get_volume_connector(self._on_node(instance))
+        return super().get_volume_connector(self.ownership.on_node(instance))
 
     def get_vnc_console(self, context, instance):
-        return super().get_vnc_console(context, self._on_node(instance))
+        return super().get_vnc_console(
+            context, self.ownership.on_node(instance))
 
     def rescue(self, context, instance, network_info, image_meta,
                rescue_password, block_device_info, share_info):
-        super().rescue(context, self._on_node(instance), network_info,
+        super().rescue(context, self.ownership.on_node(instance), network_info,
                        image_meta, rescue_password, block_device_info,
                        share_info)
 
     def unrescue(self, context, instance):
-        super().unrescue(context, self._on_node(instance))
+        super().unrescue(context, self.ownership.on_node(instance))
 
     def rebuild(self, context, instance, image_meta, injected_files,
                 admin_password, allocations, bdms, detach_block_devices,
@@ -644,9 +549,9 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             # https://opendev.org/openstack/nova/src/branch/master/nova/api/openstack/compute/servers.py
             reimage_boot_volume = compute_utils.is_volume_backed_instance(
                 context, instance, bdms)
-        if self._is_ours(instance):
+        if self.ownership.is_ours(instance):
             try:
-                instance = self._on_node(instance)
+                instance = self.ownership.on_node(instance)
             except exception.NovaException as e:
                 raise exception.InstanceFaultRollback(e)
             self._check_traits(instance, image_meta)

@@ -13,6 +13,7 @@ from nova.virt.ironic_reservations import builds
 from nova.virt.ironic_reservations import client
 from nova.virt.ironic_reservations import driver
 from nova.virt.ironic_reservations import lease
+from nova.virt.ironic_reservations import ownership
 import requests
 import testtools
 
@@ -130,7 +131,7 @@ class TestView(testtools.TestCase):
         """The parent asks in both ways; the instance stays as it is."""
         instance = objects.Instance(uuid=INSTANCE, host='compute-1',
                                     node='compute-1')
-        view = driver.OnNode(instance, 'first')
+        view = ownership.OnNode(instance, 'first')
         self.assertEqual(('first', 'first'), (view.node, view.get('node')))
         self.assertEqual((INSTANCE, 'compute-1', 'compute-1'), (
             view.uuid, view.get('host'), instance.node))
@@ -207,6 +208,6 @@ class TestTearDown(test.NoDBTestCase):
             'nova.virt.ironic.driver.IronicDriver.ironic_connection',
             machine))
         driver.ReservationsDriver(None)._cleanup_deploy(
-            machine.get_node('first', ()), driver.OnNode(
+            machine.get_node('first', ()), ownership.OnNode(
                 objects.Instance(uuid=INSTANCE), 'first'))
         self.assertEqual(['vif', {'instance_info': {}}], machine.written)
