@@ -42,6 +42,17 @@ _LONGEST = 1024
 
 def add_options(parser):
     """Add the options that say what is wanted, for whom, and for how long."""
+    _add_machine(parser)
+    _add_choice(parser)
+    _add_holder(parser)
+    parser.add_argument(
+        '--dry-run', action='store_true',
+        help='Reserve nothing; show what matches, and why the rest does '
+             'not')
+
+
+def _add_machine(parser):
+    """Add the options that say what the machine must be."""
     parser.add_argument(
         '--flavor', metavar='<flavor>',
         help='Flavor (name or ID) to take the request from; the other '
@@ -73,6 +84,10 @@ def add_options(parser):
         '--property', action=parseractions.KeyValueAction, default={},
         metavar='<key>=<value>',
         help='Any extra spec of a flavor (repeat for several)')
+
+
+def _add_choice(parser):
+    """Add the options that say among which nodes to choose, and how."""
     parser.add_argument(
         '--conductor-group', metavar='<group>',
         help='Conductor group of the node ("" for the default group)')
@@ -92,6 +107,10 @@ def add_options(parser):
         help='Whose the node must be: anybody\'s, one that the project owns '
              'or leases, or one of these or of nobody (default: any for '
              'admins, else project)')
+
+
+def _add_holder(parser):
+    """Add the options that say for whom a node is held, and for how long."""
     parser.add_argument(
         '--expires-in', type=int, metavar='<seconds>',
         help='Lease: give the node back after this time if nothing has '
@@ -109,10 +128,6 @@ def add_options(parser):
         '--user-domain', metavar='<domain>',
         help='Domain of the user (name or ID), where several have one of '
              'that name')
-    parser.add_argument(
-        '--dry-run', action='store_true',
-        help='Reserve nothing; show what matches, and why the rest does '
-             'not')
 
 
 def add_policies(parser):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands show: a text for people, data for programs."""
+"""How the commands show results: as text to people, as data to programs."""
 
 import collections
 
@@ -12,17 +12,18 @@ import prettytable
 
 from ironic_reservations.osc import client
 
-#: The most domains that people are told of one by one.
+#: Text shows at most so many domains one by one.
 _DOMAINS = 20
 
-#: The formats in which cliff would write data as Python spells it.
+#: In these formats cliff would write data as Python represents it, so the text
+#: for people is written instead.
 _TEXTS = ('csv', 'value')
 
 
 class Lister(command.Lister):
     """A command that shows a table.
 
-    :ivar status: what the process exits with after it.
+    :ivar status: the exit status of the process.
     """
 
     status = 0
@@ -53,7 +54,7 @@ def _readable(row):
 
 
 class Text(columns.FormattableColumn):
-    """Data, and the text that tells people the same."""
+    """A column that shows data to programs, and a text to people."""
 
     def __init__(self, value, text):
         super().__init__(value)
@@ -64,7 +65,7 @@ class Text(columns.FormattableColumn):
 
 
 def headers(names):
-    """Return the column headers of keys: that of node_uuid is Node UUID."""
+    """Return the column headers of keys, such as Node UUID of node_uuid."""
     upper = {'uuid': 'UUID', 'id': 'ID', 'mb': 'MB', 'gb': 'GB',
              'vcpus': 'VCPUs', 'cpu': 'CPU'}
     return [' '.join(upper.get(word, word.title())
@@ -72,7 +73,7 @@ def headers(names):
 
 
 def value(data):
-    """Return what a column shows of JSON."""
+    """Return a column that shows data from JSON."""
     if isinstance(data, dict):
         return format_columns.DictColumn(data)
     if isinstance(data, list):
@@ -81,10 +82,12 @@ def value(data):
 
 
 def delete_each(cmd, idents, delete):
-    """Delete several things, and say of each that it is.
+    """Delete several things, and print a line for each that is deleted.
 
-    :param delete: deletes one, and says what it was.
-    :raises: CommandError when one could not be deleted, after all.
+    :param delete: function of an ident that deletes one thing, and returns
+        what it was.
+    :raises: CommandError if any could not be deleted. The others are deleted
+        first.
     """
     failures = []
     for ident in idents:
@@ -99,7 +102,7 @@ def delete_each(cmd, idents, delete):
 
 
 def table(names, rows):
-    """Return rows as the text of a table."""
+    """Return a table as text."""
     found = prettytable.PrettyTable(names, align='l')
     for row in rows:
         found.add_row(['' if each is None else each for each in row])
@@ -107,9 +110,9 @@ def table(names, rows):
 
 
 def profiles(found):
-    """Hardware profiles, as the API has them."""
+    """Return the Text of hardware profiles as the API has them."""
     free, total = collections.Counter(), collections.Counter()
-    # People need not know those apart that differ in other things.
+    # Text does not tell apart profiles that differ in other things.
     for profile in found:
         size = ('{resource_class}, {memory_mb} MiB, {vcpus} CPUs, {local_gb} '
                 'GiB'.format(**profile))
@@ -120,7 +123,7 @@ def profiles(found):
 
 
 def domains(found):
-    """Domains of a group, each with how many nodes it has there.
+    """Return the Text of a group's domains and their numbers of nodes.
 
     :param found: list of dicts of ``value`` and ``nodes``.
     """
@@ -132,7 +135,7 @@ def domains(found):
 
 
 def explanation(found):
-    """Why nodes do not match, as the API has it."""
+    """Return the Text of the API's explanation why nodes do not match."""
     lines = [f'{found["considered"]} nodes considered']
     if found['eliminated']:
         eliminated = prettytable.PrettyTable(['Eliminated by', 'Nodes'])
