@@ -17,6 +17,12 @@ FIRST, SECOND, THIRD = base.HOSTS
 
 class TestCase(test_audit.Command, test_takeover.TestCase):
 
+    def setUp(self):
+        super().setUp()
+        # What is forced down here runs no more, unless a test lets it.
+        self.useFixture(fixtures.MonkeyPatch(
+            'ironic_reservations.osc.move.HEARTBEAT', 1))
+
     def move(self, *args, status=0, source=FIRST, target=SECOND):
         """The results, by server; or what was said instead."""
         done = self.command('move', '--from', source, '--to', target, *args)
@@ -54,9 +60,13 @@ class TestMove(TestCase):
         for _ in range(2):
             self.assertEqual({each['id']: f'given to {SECOND}'
                               for each in servers}, self.move())
+        self.assert_found(*(
+            ('wrong-host', each['id'], self.ironic.node_of(each).id, FIRST)
+            for each in servers))
         self.work()
         self.assert_with(SECOND, *servers, own)
         self.assertEqual({}, self.move())
+        self.assert_found()
 
     def test_wait_for_one(self):
         first, second = (self.boot(self.gold, host=FIRST) for _ in range(2))
@@ -134,8 +144,6 @@ class TestMove(TestCase):
 
     def test_refused(self):
         server = self.boot(self.gold, host=FIRST)
-        self.useFixture(fixtures.MonkeyPatch(
-            'ironic_reservations.osc.move.HEARTBEAT', 1))
         for args, words in (
                 ({}, f'Host {FIRST} is up'),
                 ({'target': FIRST}, 'The two hosts are the same'),
