@@ -196,11 +196,11 @@ class TestAbsent(_RowPerNode, TestCase):
 
     plugin = False
 
-    @base.smoke
     def test_row_per_node(self):
         self.check_rows('Host %s has a row per node, which is deprecated, as '
                         'this Ironic has no /v1/reservations')
 
+    @base.smoke
     def test_unreachable_is_not_present(self):
         self.make_known('compute-1')
         gateway = self.gateway()

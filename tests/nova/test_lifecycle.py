@@ -37,7 +37,6 @@ class TestRequests(base.TestCase):
     # Later ones do not let flavors have capabilities of Ironic's nodes.
     microversion = '2.85'
 
-    @base.smoke
     def test_node_is_the_one_that_matches(self):
         servers = {
             'new': self.request(
@@ -57,26 +56,12 @@ class TestRequests(base.TestCase):
             self.request({'capabilities:gpu': 's== h100'}, {}), 'ERROR')
         self.assertIn('no free node matches capabilities:gpu s== h100',
                       server['fault']['message'])
-        self._check_lists(servers.values())
 
     def request(self, extra_specs, properties, host='compute-1'):
         return self.boot(self.flavor(**extra_specs), status=None, host=host,
                          image=self.image(**properties))
 
-    def _check_lists(self, servers):
-        found = [self.api.get_server(each['id']) for each in servers]
-        for host in self.hosts:
-            driver = self.computes[host].manager.driver
-            mine = [each for each in found
-                    if each['OS-EXT-SRV-ATTR:host'] == host]
-            self.assertTrue(mine)
-            self.assertEqual({each['id'] for each in mine},
-                             set(driver.list_instance_uuids()))
-            self.assertEqual(
-                {each['OS-EXT-SRV-ATTR:instance_name'] for each in mine},
-                set(driver.list_instances()))
-            self.assertEqual(len(mine), driver.get_num_instances())
-
+    @base.smoke
     def test_every_field_arrives(self):
         flavor = self.api.post_flavor({'flavor': {
             'id': None, 'name': 'large', 'ram': 2048, 'vcpus': 4, 'disk': 20,
@@ -89,7 +74,7 @@ class TestRequests(base.TestCase):
         properties = {'hw_architecture': 'amd64', 'os_distro': 'debian',
                       'trait:CUSTOM_FAST': 'required'}
         image = self.image(min_ram=1024, min_disk=5, **properties)
-        server = self.boot(flavor, image=image)
+        server = self.boot(flavor, image=image, host='compute-1')
         [reservation] = self.ironic.reservations()
         self.assertEqual(
             {'memory_mb': 2048, 'vcpus': 4, 'root_gb': 20,
@@ -106,11 +91,26 @@ class TestRequests(base.TestCase):
             tuple(reservation[key] for key in (
                 'instance_uuid', 'host', 'project_id', 'user_id')))
         # A flavor without a disk leaves that to the image.
-        server = self.boot(self.flavor(disk=0), image=image)
+        other = self.boot(self.flavor(disk=0), image=image, host='compute-2')
         [reservation] = self.ironic.reservations(
-            node=self.ironic.node_of(server).id)
+            node=self.ironic.node_of(other).id)
         spec = reservation['request_spec']
         self.assertEqual((0, 5), (spec['root_gb'], spec['image']['min_disk']))
+        self._check_lists([server, other])
+
+    def _check_lists(self, servers):
+        found = [self.api.get_server(each['id']) for each in servers]
+        for host in self.hosts:
+            driver = self.computes[host].manager.driver
+            mine = [each for each in found
+                    if each['OS-EXT-SRV-ATTR:host'] == host]
+            self.assertTrue(mine)
+            self.assertEqual({each['id'] for each in mine},
+                             set(driver.list_instance_uuids()))
+            self.assertEqual(
+                {each['OS-EXT-SRV-ATTR:instance_name'] for each in mine},
+                set(driver.list_instances()))
+            self.assertEqual(len(mine), driver.get_num_instances())
 
 
 class TestHardware(base.TestCase):
