@@ -80,7 +80,8 @@ test)
     if [ $# -gt 0 ]; then pytest_ test "$@"; else
         pytest_ test -n 2 --dist loadfile
         unpack_nova
-        stestr_ nova --exclude-regex '\[long\]'
+        stestr_ nova --exclude-regex '\[long\]' \
+            --worker-file tests/nova/workers.yaml
     fi ;;
 long)
     if [ $# -gt 0 ]; then pytest_ long -m long "$@"; else
