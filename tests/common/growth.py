@@ -14,47 +14,49 @@ FLOOR = 0.02
 #: Bytes, from few to as many as a request may have.
 SHORT, LONG = 4 * 1024, 64 * 1024
 
-# Each is measured so often; the least is the one that was disturbed least.
-_TIMES = 4
-
-
-def cost(call, most=float('inf')):
-    """Seconds of processor time that a call takes.
-
-    It is called again only as long as it has always taken more than ``most``.
-    """
-    least = float('inf')
-    # Garbage is collected when much was made, whoever has made it.
-    gc.disable()
-    try:
-        for _ in range(_TIMES):
-            before = time.process_time()
-            call()
-            least = min(least, time.process_time() - before)
-            if least <= most:
-                break
-    finally:
-        gc.enable()
-    return least
+#: Rounds that are measured in any case, and rounds in all until a text is
+#: said to cost too much. The least counts: it was disturbed least.
+FEW, MANY = 4, 40
 
 
 def check(prepare):
     """Fail where twice the text costs more than ``MOST`` times as much.
 
     It begins with short texts, so that one that takes long need not be waited
-    for.
+    for. The two texts take turns, because the machine may be busier for a
+    while, and both are then measured while it is not.
 
     :param prepare: function of the length of a text, which returns the call.
     """
     length = SHORT
     while length < LONG:
         length *= 2
-        whole = prepare(length)
-        if cost(whole, FLOOR) <= FLOOR:
-            continue
-        half = cost(prepare(length // 2))
-        # The machine may have been busier with the one than with the other.
-        spent = cost(whole, MOST * half)
-        assert spent <= MOST * half, (
+        half = whole = float('inf')
+        for number in range(MANY):
+            whole = min(whole, cost(prepare(length), 1))
+            if whole <= FLOOR:
+                break
+            half = min(half, cost(prepare(length // 2), 1))
+            if number >= FEW - 1 and whole <= MOST * half:
+                break
+        assert whole <= max(FLOOR, MOST * half), (
             f'{length // 2} bytes cost {1000 * half:.1f} ms, {length} bytes '
-            f'{1000 * spent:.1f} ms')
+            f'{1000 * whole:.1f} ms')
+
+
+def cost(call, times=FEW):
+    """Seconds of processor time that a call takes in this thread, at least.
+
+    :param times: how often it is called.
+    """
+    least = float('inf')
+    # Garbage is collected when much was made, whoever has made it.
+    gc.disable()
+    try:
+        for _ in range(times):
+            before = time.thread_time()
+            call()
+            least = min(least, time.thread_time() - before)
+    finally:
+        gc.enable()
+    return least
