@@ -29,7 +29,7 @@ from tools import services
 OURS, ANY = personas.OURS, personas.ANY
 TOTAL = keystones.TOTAL
 GOLD = f'{TOTAL}:CUSTOM_GOLD'
-CLIENTS, ROUNDS = 8, 4
+CLIENTS, ROUNDS = 8, 2
 
 
 @pytest.fixture(scope='module')
@@ -263,22 +263,31 @@ def test_upgrade_check(cloud):
     assert 'Result: Success' in lines[at + 1]
 
 
-@pytest.fixture
-def crowd(cloud, keystone, start_uwsgi):
-    """Calls something in threads, each a client of several processes."""
-    with cloud.ironic.fleet(*(
-            {'owner': keystone.projects['a'], 'resource_class': name,
+@pytest.fixture(scope='class')
+def server_of_crowd(cloud_of_module, start_uwsgi):
+    """Several processes, and nodes of project A in two classes."""
+    ironic, project = cloud_of_module.ironic, cloud_of_module.projects['a']
+    with ironic.fleet(*(
+            {'owner': project, 'resource_class': name,
              'properties': {'memory_mb': 2048}}
             for name in ['gold'] * 4 + ['silver'] * 6)), \
-            start_uwsgi(cloud.ironic) as alone, \
-            concurrent.futures.ThreadPoolExecutor(CLIENTS) as executor:
-        # No project has a row at first.
-        cloud.ironic.execute('DELETE FROM reservations_projects')
-        cloud.ironic.give_back('gold')
-        barrier = threading.Barrier(CLIENTS, timeout=120)
-        token = cloud.callers['a-member'].headers['X-Auth-Token']
+            start_uwsgi(ironic) as alone:
+        yield alone
+
+
+@pytest.fixture
+def crowd(server_of_crowd, cloud):
+    """Calls something in threads, each a client of several processes."""
+    # No project has a row at first.
+    cloud.ironic.execute('DELETE FROM reservations_projects')
+    for resource_class in 'gold', 'silver':
+        cloud.ironic.give_back(resource_class)
+    barrier = threading.Barrier(CLIENTS, timeout=120)
+    token = cloud.callers['a-member'].headers['X-Auth-Token']
+    with concurrent.futures.ThreadPoolExecutor(CLIENTS) as executor:
         yield lambda call, *args: [
-            executor.submit(call, caller(alone, token), barrier, *args)
+            executor.submit(call, caller(server_of_crowd, token), barrier,
+                            *args)
             for _ in range(CLIENTS)]
 
 
@@ -295,13 +304,6 @@ def post_in_rounds(http, barrier, rounds):
             instance_uuid = response.json()['instance_uuid']
             assert http.delete(f'{OURS}/{instance_uuid}').status_code == 204
     return statuses
-
-
-def test_race_for_the_last_one(limits, crowd):
-    limits({TOTAL: 1})
-    for statuses in zip(*(job.result() for job in crowd(
-            post_in_rounds, ROUNDS)), strict=True):
-        assert sorted(statuses) == [201] + [403] * (CLIENTS - 1)
 
 
 def post_until_refused(http, barrier, bodies):
@@ -323,34 +325,44 @@ GOLD_ONE = (OURS, {'resource_class': 'gold'})
 TWO = (f'{OURS}/groups', {'members': 2, 'request': ANY})
 
 
-@pytest.mark.parametrize('numbers, bodies, gold, silver', [
-    ({TOTAL: 7, GOLD: 3}, [TWO, ONE], 3, 4),
-    pytest.param({TOTAL: 7}, [TWO, ONE], None, None, marks=pytest.mark.long),
-    pytest.param({TOTAL: 99, GOLD: 3}, [GOLD_ONE], 3, 0,
-                 marks=pytest.mark.long),
-], ids=['classes', 'groups', 'class'])
-def test_race_ends_at_the_limit(ironic, limits, crowd, numbers, bodies, gold,
-                                silver):
-    limits(numbers)
+class TestRaces:
+    """Many clients at once, at a server that is started for them."""
 
-    def held():
-        return collections.Counter(resource_class for resource_class, in (
-            ironic.execute('SELECT resource_class FROM nodes '
-                           'WHERE instance_uuid IS NOT NULL')))
-    jobs = crowd(post_until_refused, bodies)
-    while not all(job.done() for job in jobs):
+    def test_race_for_the_last_one(self, limits, crowd):
+        limits({TOTAL: 1})
+        for statuses in zip(*(job.result() for job in crowd(
+                post_in_rounds, ROUNDS)), strict=True):
+            assert sorted(statuses) == [201] + [403] * (CLIENTS - 1)
+
+    @pytest.mark.parametrize('numbers, bodies, gold, silver', [
+        ({TOTAL: 7, GOLD: 3}, [TWO, ONE], 3, 4),
+        pytest.param({TOTAL: 7}, [TWO, ONE], None, None,
+                     marks=pytest.mark.long),
+        pytest.param({TOTAL: 99, GOLD: 3}, [GOLD_ONE], 3, 0,
+                     marks=pytest.mark.long),
+    ], ids=['classes', 'groups', 'class'])
+    def test_race_ends_at_the_limit(self, ironic, limits, crowd, numbers,
+                                    bodies, gold, silver):
+        limits(numbers)
+
+        def held():
+            return collections.Counter(resource_class for resource_class, in (
+                ironic.execute('SELECT resource_class FROM nodes '
+                               'WHERE instance_uuid IS NOT NULL')))
+        jobs = crowd(post_until_refused, bodies)
+        while not all(job.done() for job in jobs):
+            seen = held()
+            assert seen.total() <= numbers[TOTAL], seen
+            assert seen['gold'] <= numbers.get(GOLD, 99), seen
+            time.sleep(0.01)
+        statuses = sum((job.result() for job in jobs), collections.Counter())
+        assert set(statuses) == {201, 403}
         seen = held()
-        assert seen.total() <= numbers[TOTAL], seen
-        assert seen['gold'] <= numbers.get(GOLD, 99), seen
-        time.sleep(0.01)
-    statuses = sum((job.result() for job in jobs), collections.Counter())
-    assert set(statuses) == {201, 403}
-    seen = held()
-    if gold is not None:
-        assert (seen['gold'], seen['silver']) == (gold, silver)
-    else:
-        assert seen.total() == numbers[TOTAL]
-    assert len(ironic.rows()) == seen.total()
+        if gold is not None:
+            assert (seen['gold'], seen['silver']) == (gold, silver)
+        else:
+            assert seen.total() == numbers[TOTAL]
+        assert len(ironic.rows()) == seen.total()
 
 
 # The command
