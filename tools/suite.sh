@@ -78,14 +78,16 @@ case $suite in
 test)
     # With arguments they are pytest's, and Nova is not meant.
     if [ $# -gt 0 ]; then pytest_ test "$@"; else
-        pytest_ test -n 2 --dist loadfile
+        # xdist would begin with the files that have the most tests, which
+        # are the quickest ones.
+        pytest_ test -n 2 --dist loadfile --no-loadscope-reorder
         unpack_nova
         stestr_ nova --exclude-regex '\[long\]' \
             --worker-file tests/nova/workers.yaml
     fi ;;
 long)
     if [ $# -gt 0 ]; then pytest_ long -m long "$@"; else
-        pytest_ long -m long -n 2 --dist loadfile
+        pytest_ long -m long -n 2 --dist loadfile --no-loadscope-reorder
         stestr_ nova-long '\[long\]'
     fi ;;
 nova)
