@@ -3,7 +3,10 @@
 
 * ``app``: the WSGI stack, in one function.
 * ``controllers``: the calls.
-* ``schema``: what requests may contain; ``types``: what answers contain.
+* ``bodies`` and ``queries``: what requests may contain, by a JSON schema for
+  each call. The schemas are made of the parts in ``schema``. ``checks`` has
+  the rules that a schema cannot say.
+* ``types``: what answers contain.
 * ``limits``: bounds on a request that hold before it is parsed.
 * ``version``: Ironic's API versions.
 * ``errors``: the answers to exceptions.

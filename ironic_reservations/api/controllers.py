@@ -1,19 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The calls of the API: each parses, authorizes, calls and presents.
 
-The shapes of requests are in ``schema``, those of answers in ``types``, and
-what a call does in ``reservations``, ``explanation``, ``capacity`` and
-``hosts``.
+The shapes of requests are in ``bodies`` and ``queries``, those of answers in
+``types``, and what a call does in ``reservations``, ``explanation``,
+``capacity`` and ``hosts``.
 """
 
-import contextlib
 import hashlib
 import json
 import urllib.parse
 
 from oslo_log import log
 from oslo_middleware import request_id
-from oslo_utils import strutils
 from oslo_utils import uuidutils
 import pecan
 from wsme.rest import json as wsme_json
@@ -31,7 +29,10 @@ from ironic_reservations import membership
 from ironic_reservations import quota
 from ironic_reservations import request_spec
 from ironic_reservations import reservations
+from ironic_reservations.api import bodies
+from ironic_reservations.api import checks
 from ironic_reservations.api import limits
+from ironic_reservations.api import queries
 from ironic_reservations.api import schema
 from ironic_reservations.api import types
 
@@ -138,7 +139,7 @@ def _owner(caller, body):
 
 def _lease(restricted_to, body):
     """Seconds that a request asks for, or None."""
-    return schema.expires_in(body, required=(
+    return checks.expires_in(body, required=(
         restricted_to is not None and conf.CONF.reservations.require_lease))
 
 
@@ -169,18 +170,9 @@ def _matcher(restricted_to, owner, spec):
             owner.project_id, ownership == 'project_or_none'))
 
 
-@contextlib.contextmanager
-def _inside(field):
-    """Have errors name a field as what it is inside of another one."""
-    try:
-        yield
-    except exception.InvalidInput as e:
-        raise exception.InvalidInput(f'{field}.{e.field}', e.reason) from e
-
-
 def _wanted(given, uuid, owner):
     """The group that a request names, as membership.Wanted."""
-    return membership.Wanted(uuid, **schema.group(given),
+    return membership.Wanted(uuid, **checks.group(given),
                              project_id=owner.project_id)
 
 
@@ -190,7 +182,7 @@ def _named_group(body, owner):
     if group is None:
         return None
     group['uuid'] = group['uuid'].lower()
-    with _inside('group'):
+    with checks.inside('group'):
         return _wanted(group, group['uuid'], owner)
 
 
@@ -246,6 +238,18 @@ def _present_dry_run(found):
     return shown
 
 
+#: What the names in a path may be.
+NAMES = schema.Validator(schema.closed({
+    'instance_uuid': schema.uuid, 'uuid': schema.uuid, 'host': schema.host,
+}), 'path')
+
+
+def _named(**named):
+    """What a path names, validated."""
+    [(kind, name)] = NAMES(named).items()
+    return name if kind == 'host' else name.lower()
+
+
 class ReservationController:
     """/v1/reservations/{instance_uuid}"""
 
@@ -259,15 +263,15 @@ class ReservationController:
     @index.when(method='HEAD', template='json')
     @index.when(method='GET', template='json')
     def get(self):
-        fields = schema.fields(_query(schema.show_query).get('fields'))
+        fields = checks.fields(_query(queries.show).get('fields'))
         return _present(reservations.get(
             self.instance_uuid, _authorize(_caller(), 'get')), fields)
 
     @index.when(method='PATCH', template='json')
     def update(self):
         host, holder, caller, bound = self._writer()
-        changes = schema.changes(
-            schema.parse(limits.body(pecan.request)),
+        changes = checks.changes(
+            bodies.update(bodies.parse(limits.body(pecan.request))),
             required=bound and conf.CONF.reservations.require_lease)
         if bound and 'host' in changes:
             raise exception.NotAuthorized(
@@ -292,8 +296,8 @@ class ReservationController:
         :returns: host, holder of the host or None, caller, and whether the
             caller is bound to its project.
         """
-        query, caller = _query(schema.write_query), _caller()
-        return (query.get('host'), schema.holder(query), caller,
+        query, caller = _query(queries.write), _caller()
+        return (query.get('host'), checks.holder(query), caller,
                 not caller.may('create_restricted'))
 
 
@@ -307,7 +311,7 @@ class ReservationsController:
     @index.when(method='HEAD', template='json')
     @index.when(method='GET', template='json')
     def list(self):
-        query = _query(schema.list_query)
+        query = _query(queries.find)
         caller = _caller()
         caller.authorize('list')
         restricted_to = caller.restricted_to('list_all')
@@ -315,10 +319,10 @@ class ReservationsController:
                 'project_id', restricted_to) != restricted_to:
             raise exception.NotAuthorized(
                 'The reservations of another project cannot be listed.')
-        fields = schema.fields(query.pop('fields', None)) or types.LISTED
+        fields = checks.fields(query.pop('fields', None)) or types.LISTED
         if 'marker' in query:
             query['marker'] = query['marker'].lower()
-        limit, order = _limit(query), schema.order(query)
+        limit, order = _limit(query), checks.order(query)
         # One row more than the page has shows whether there is a next page.
         # Stored, a request spec is at most twice as long as in an answer.
         found = reservations.find(
@@ -333,18 +337,17 @@ class ReservationsController:
 
     @index.when(method='POST', template='json')
     def create(self):
-        query, caller = _query(schema.create_query), _caller()
-        if strutils.bool_from_string(query.get('adopt', 'false')):
+        query, caller = _query(queries.create), _caller()
+        if checks.is_true(query, 'adopt'):
             return self._adopt(query, caller)
-        dry_run = query.get('dry_run', 'false')
         caller.authorize('create')
-        body = schema.create_body(schema.parse(limits.body(pecan.request)))
-        owner, holder = _owner(caller, body), schema.holder(body)
+        body = bodies.create(bodies.parse(limits.body(pecan.request)))
+        owner, holder = _owner(caller, body), checks.holder(body)
         group, claim = _named_group(body, owner), body.get('claim')
         restricted_to = caller.restricted_to('create_restricted')
         lease = _lease(restricted_to, body)
         matcher = _matcher(restricted_to, owner, body)
-        dry_run = strutils.bool_from_string(dry_run)
+        dry_run = checks.is_true(query, 'dry_run')
         if claim is not None and (group is not None or dry_run):
             raise exception.InvalidInput(
                 'claim', 'cannot be given beside group, or in a dry run')
@@ -363,14 +366,14 @@ class ReservationsController:
         return self._created(*reservations.hold(matcher, request))
 
     def _adopt(self, query, caller):
-        schema.adopt_query(query)
+        queries.adopt(query)
         caller.authorize('adopt')
-        body = schema.adopt_body(schema.parse(limits.body(pecan.request)))
+        body = bodies.adopt(bodies.parse(limits.body(pecan.request)))
         owner = reservations.Owner(**_given(body))
         group = _named_group(body, owner)
         spec = request_spec.RequestSpec.from_dict(body, found=True)
         return self._created(*reservations.adopt(
-            body['instance_uuid'].lower(), spec, owner, schema.holder(body),
+            body['instance_uuid'].lower(), spec, owner, checks.holder(body),
             group))
 
     @staticmethod
@@ -393,14 +396,14 @@ class GroupController:
     @index.when(method='HEAD', template='json')
     @index.when(method='GET', template='json')
     def get(self):
-        marker = _query(schema.show_group_query).get('marker')
+        marker = _query(queries.show_group).get('marker')
         return _present_group(
             groups.get(self.uuid, _authorize_group(_caller(), 'get')),
             marker and marker.lower())
 
     @index.when(method='DELETE', template='json')
     def delete(self):
-        _query(schema.no_query)
+        _query(queries.nothing)
         caller = _caller()
         groups.release(self.uuid, _authorize_group(caller, 'delete'),
                        bound=not caller.may('create_restricted'))
@@ -417,7 +420,7 @@ class GroupsController:
     @index.when(method='HEAD', template='json')
     @index.when(method='GET', template='json')
     def list(self):
-        query, caller = _query(schema.list_groups_query), _caller()
+        query, caller = _query(queries.find_groups), _caller()
         caller.authorize('list')
         marker = query.get('marker')
         limit = _limit(query)
@@ -432,23 +435,23 @@ class GroupsController:
 
     @index.when(method='POST', template='json')
     def create(self):
-        query, caller = _query(schema.dry_run_query), _caller()
+        query, caller = _query(queries.dry_run), _caller()
         caller.authorize('create')
-        body = schema.create_group_body(
-            schema.parse(limits.body(pecan.request)))
+        body = bodies.create_group(
+            bodies.parse(limits.body(pecan.request)))
         owner = _owner(caller, body)
         restricted_to = caller.restricted_to('create_restricted')
         lease = _lease(restricted_to, body)
-        with _inside('request'):
+        with checks.inside('request'):
             matcher = _matcher(restricted_to, owner, body['request'])
-        members = schema.members(body['members'])
+        members = checks.members(body['members'])
         uuid = (body.get('uuid') or uuidutils.generate_uuid()).lower()
         wanted = _wanted(body, uuid, owner)
         if isinstance(members, int):
             instances = [uuidutils.generate_uuid() for _ in range(members)]
         else:
             instances = members
-        if strutils.bool_from_string(query.get('dry_run', 'false')):
+        if checks.is_true(query, 'dry_run'):
             return _present_dry_run(explanation.dry_run(
                 matcher, quota.of(restricted_to), wanted, len(instances)))
         group, created = groups.create(matcher, groups.Request(
@@ -508,7 +511,7 @@ class CapacityController:
     @index.when(method='HEAD', template='json')
     @index.when(method='GET', template='json')
     def get(self):
-        query = _query(schema.capacity_query)
+        query = _query(queries.capacity)
         traits = query.pop('trait', [])
         caller = _caller()
         caller.authorize('capacity')
@@ -532,7 +535,7 @@ class HostsController:
     @index.when(method='HEAD', template='json')
     @index.when(method='GET', template='json')
     def list(self):
-        query = _query(schema.list_hosts_query)
+        query = _query(queries.find_hosts)
         _caller().authorize('hosts')
         limit = _limit(query)
         found = hosts.find(limit + 1, **query)
@@ -557,10 +560,10 @@ class HostController:
 
     @index.when(method='PUT', template='json')
     def hold(self):
-        _query(schema.no_query)
+        _query(queries.nothing)
         _caller().authorize('hosts')
-        body = schema.hold_host_body(
-            schema.parse(limits.body(pecan.request)))
+        body = bodies.hold_host(
+            bodies.parse(limits.body(pecan.request)))
         lease = hosts.hold(self.host, body['holder'].lower(),
                            int(body['ttl']))
         return wsme_json.tojson(types.Host, types.Host.present(
@@ -568,7 +571,7 @@ class HostController:
 
     @index.when(method='DELETE', template='json')
     def give_up(self):
-        holder = _query(schema.give_up_host_query)['holder'].lower()
+        holder = _query(queries.give_up_host)['holder'].lower()
         _caller().authorize('hosts')
         hosts.give_up(self.host, holder)
         pecan.response.status = 204
@@ -595,14 +598,14 @@ class RootController:
             case ('groups',):
                 return GroupsController(), ['']
             case ('groups', name):
-                return GroupController(schema.uuid(name, 'uuid')), ['']
+                return GroupController(_named(uuid=name)), ['']
             case ('hosts',):
                 return HostsController(), ['']
             case ('hosts', name):
-                return HostController(schema.host(name)), ['']
+                return HostController(_named(host=name)), ['']
             case (name,):
                 return ReservationController(
-                    schema.uuid(name)), ['']
+                    _named(instance_uuid=name)), ['']
         return None
 
 

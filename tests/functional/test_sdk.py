@@ -10,7 +10,7 @@ from openstack import exceptions
 import pytest
 
 from ironic_reservations import sdk
-from ironic_reservations.api import schema
+from ironic_reservations.api import bodies
 from ironic_reservations.api import types
 from ironic_reservations.api import version
 
@@ -138,10 +138,10 @@ def test_vendor_hook(ironic, pool, node_class):
 
 @pytest.mark.parametrize(('resource', 'fields'), [
     (sdk.Reservation, {*types.FIELDS,
-                       *schema.REQUEST_SPEC['properties']}),
+                       *bodies.REQUEST_SPEC['properties']}),
     (sdk.Group, {*(each.name for shown in (types.Group, types.ListedGroup)
                    for each in shown._wsme_attributes),
-                 *schema.CREATE_GROUP['properties']}),
+                 *bodies.create_group.schema['properties']}),
     (sdk.Profile, {each.name for each in types.Profile._wsme_attributes})])
 def test_fields_are_those_of_the_api(resource, fields):
     own = set(resource._body_mapping())

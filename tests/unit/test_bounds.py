@@ -6,7 +6,7 @@ import pytest
 from ironic_reservations import conf
 from ironic_reservations import exception
 from ironic_reservations import request_spec
-from ironic_reservations.api import schema
+from ironic_reservations.api import bodies
 from tests.unit import tables
 
 UUID = '5a4ac6d9-0c1a-4b6d-8d6b-{:012x}'
@@ -40,16 +40,16 @@ def test_words(body):
 
 
 @pytest.mark.parametrize('most, validate, body, field', [
-    (1024, schema.create_body,
+    (1024, bodies.create,
      lambda number: {'candidate_nodes': list(map(str, range(number)))},
      'candidate_nodes'),
-    (1024, schema.create_group_body,
+    (1024, bodies.create_group,
      lambda number: {'members': [UUID.format(each) for each in range(number)],
                      'request': {'memory_mb': 1}}, 'members'),
-    (1024, schema.create_body,
+    (1024, bodies.create,
      lambda number: {'extra_specs': {str(each): '' for each in
                                      range(number)}}, 'extra_specs'),
-    (1024, schema.create_body,
+    (1024, bodies.create,
      lambda number: {'image': {'properties': {
          str(each): '' for each in range(number)}}}, 'image.properties'),
 ], ids=['candidates', 'members', 'extra specs', 'properties'])

@@ -18,8 +18,11 @@ from ironic_reservations import matching
 from ironic_reservations import policy
 from ironic_reservations import request_spec
 from ironic_reservations import reservations
+from ironic_reservations.api import bodies
+from ironic_reservations.api import checks
+from ironic_reservations.api import controllers
 from ironic_reservations.api import errors
-from ironic_reservations.api import schema
+from ironic_reservations.api import queries
 from ironic_reservations.api import types
 from ironic_reservations.api import version
 from ironic_reservations.cmd import dbsync
@@ -99,21 +102,23 @@ OF_GROUPS = {'members', 'domains'}
 
 
 @pytest.mark.parametrize(('method', 'path', 'place', 'known'), [
-    ('POST', COLLECTION, 'query', schema.CREATE),
-    ('POST', COLLECTION, 'body', schema.REQUEST_SPEC),
-    ('GET', COLLECTION, 'query', schema.LIST),
-    ('GET', ONE, 'query', schema.SHOW),
-    ('PATCH', ONE, 'query', schema.WRITE),
-    ('PATCH', ONE, 'body', schema.PATCH['items']),
-    ('DELETE', ONE, 'query', schema.WRITE),
-    ('POST', GROUPS, 'query', schema.dry_run_query.schema),
-    ('GET', GROUPS, 'query', schema.LIST_GROUPS),
-    ('GET', GROUP, 'query', schema.SHOW_GROUP),
-    ('GET', CAPACITY, 'query', schema.CAPACITY),
-    ('GET', HOSTS, 'query', schema.LIST_HOSTS),
-    ('PUT', HOST, 'body', schema.HOLD_HOST),
-    ('PUT', HOST, 'path', schema.HOST),
-    ('DELETE', HOST, 'query', schema.GIVE_UP_HOST),
+    ('POST', COLLECTION, 'query', queries.create.schema),
+    ('POST', COLLECTION, 'body', bodies.REQUEST_SPEC),
+    ('GET', COLLECTION, 'query', queries.find.schema),
+    ('GET', ONE, 'query', queries.show.schema),
+    ('PATCH', ONE, 'query', queries.write.schema),
+    ('PATCH', ONE, 'body', bodies.update.schema['items']),
+    ('DELETE', ONE, 'query', queries.write.schema),
+    ('POST', GROUPS, 'query', queries.dry_run.schema),
+    ('GET', GROUPS, 'query', queries.find_groups.schema),
+    ('GET', GROUP, 'query', queries.show_group.schema),
+    ('GET', CAPACITY, 'query', queries.capacity.schema),
+    ('GET', HOSTS, 'query', queries.find_hosts.schema),
+    ('PUT', HOST, 'body', bodies.hold_host.schema),
+    ('PUT', HOST, 'path', {'properties': {
+        name: controllers.NAMES.schema['properties'][name]
+        for name in ['host']}}),
+    ('DELETE', HOST, 'query', queries.give_up_host.schema),
 ])
 def test_what_a_call_takes(method, path, place, known):
     request, _ = call(method, path)
@@ -123,7 +128,8 @@ def test_what_a_call_takes(method, path, place, known):
 def test_what_a_new_group_takes():
     """What is inside its request is told where a reservation is made."""
     request, _ = call('POST', GROUPS)
-    assert named(request, 'body') == {*schema.CREATE_GROUP['properties']}
+    assert named(request, 'body') == {
+        *bodies.create_group.schema['properties']}
 
 
 @pytest.mark.parametrize(('method', 'path', 'given'), [
@@ -203,14 +209,15 @@ def test_samples_are_shown(name):
 
 
 def test_samples_are_what_is_taken_and_given():
-    request = schema.create_body(
+    request = bodies.create(
         SAMPLES['reservation-create-request.json'])
     spec = request_spec.RequestSpec.from_dict(request)
     made = SAMPLES['reservation-create-response.json']
     assert made['request_spec'] == json.loads(spec.canonical)
 
     conf.register_opts()
-    assert schema.changes(SAMPLES['reservation-update-request.json']) == {
+    assert checks.changes(bodies.update(
+        SAMPLES['reservation-update-request.json'])) == {
         'host': 'compute-2', 'lease': 3600}
 
     page = SAMPLES['reservation-list-response.json']
@@ -222,7 +229,7 @@ def test_samples_are_what_is_taken_and_given():
         assert tuple(each) == tuple(name for name in types.LISTED
                                     if name != 'group')
 
-    schema.hold_host_body(SAMPLES['reservation-host-request.json'])
+    bodies.hold_host(SAMPLES['reservation-host-request.json'])
     lease, *_ = leases = SAMPLES['reservation-hosts-response.json']['hosts']
     for each in leases:
         assert each.keys() == attributes(types.Host)
@@ -242,7 +249,7 @@ def test_samples_are_what_is_taken_and_given():
 
 
 def test_samples_of_groups():
-    request = schema.create_group_body(
+    request = bodies.create_group(
         SAMPLES['reservation-group-create-request.json'])
     made = SAMPLES['reservation-group-create-response.json']
     assert made.keys() == attributes(types.Group) - {'next'}

@@ -10,8 +10,8 @@ import pytest
 
 from ironic_reservations import exception
 from ironic_reservations import request_spec
-from ironic_reservations.api import schema
-from tests.unit import bodies
+from ironic_reservations.api import bodies
+from tests.unit import strategies
 from tests.unit.tables import make_spec
 from tests.unit.tables import specs
 
@@ -175,11 +175,11 @@ def test_capability_that_is_understood(value):
     assert parse({'extra_specs': {'capabilities:x': value}})
 
 
-@hypothesis.given(bodies.requests())
+@hypothesis.given(strategies.requests())
 @hypothesis.settings(deadline=None, max_examples=1000)
 def test_valid_body_is_parsed_or_refused(body):
     """And what is parsed stands for itself."""
-    schema.create_body(body)
+    bodies.create(body)
     try:
         spec = parse(body)
     except exception.InvalidInput as error:
@@ -188,14 +188,14 @@ def test_valid_body_is_parsed_or_refused(body):
         assert identity(json.loads(spec.canonical)) == spec.canonical
 
 
-@hypothesis.given(bodies.requests(), st.data())
+@hypothesis.given(strategies.requests(), st.data())
 @hypothesis.settings(deadline=None)
 def test_null_is_absent(body, data):
     try:
         expected = identity(body)
     except exception.InvalidInput:
         hypothesis.assume(False)
-    absent = sorted(schema.REQUEST_SPEC['properties'].keys() - body.keys())
+    absent = sorted(bodies.REQUEST_SPEC['properties'].keys() - body.keys())
     chosen = data.draw(st.sets(st.sampled_from(absent)) if absent
                        else st.just(()))
     assert identity({**body, **dict.fromkeys(chosen)}) == expected

@@ -11,16 +11,20 @@ import webob
 from wsme.rest import json as wsme_json
 
 from ironic_reservations import exception
+from ironic_reservations.api import bodies
+from ironic_reservations.api import checks
+from ironic_reservations.api import controllers
 from ironic_reservations.api import limits
+from ironic_reservations.api import queries
 from ironic_reservations.api import schema
-from tests.unit import bodies
+from tests.unit import strategies
 
 UUID = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
 
 
 def validate(body):
     """What the controller does with the bytes of a body."""
-    return schema.create_body(schema.parse(body))
+    return bodies.create(bodies.parse(body))
 
 
 def refused(function, *args):
@@ -101,8 +105,11 @@ def test_bad_key_is_refused_by_its_name(key, name):
     assert refused(validate, body.encode()) == name
 
 
-VALIDATORS = {name: value for name, value in vars(schema).items()
-              if isinstance(value, schema.Validator)}
+VALIDATORS = {
+    f'{module.__name__}.{name}': value
+    for module in (bodies, queries, controllers)
+    for name, value in vars(module).items()
+    if isinstance(value, schema.Validator)}
 
 
 def keywords(part):
@@ -177,13 +184,13 @@ anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats()
     | st.text(st.characters()),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(
-        st.sampled_from(list(schema.REQUEST_SPEC['properties'])) | st.text(
+        st.sampled_from(list(bodies.REQUEST_SPEC['properties'])) | st.text(
             st.characters()), inner, max_size=4),
     max_leaves=12)
 # JSON where only one value is wrong, and maybe not even that.
 nearly = st.builds(
-    lambda body, key, value: {**body, key: value}, bodies.requests(),
-    st.sampled_from(list(schema.REQUEST_SPEC['properties'])), anything)
+    lambda body, key, value: {**body, key: value}, strategies.requests(),
+    st.sampled_from(list(bodies.REQUEST_SPEC['properties'])), anything)
 
 
 @hypothesis.given(anything | nearly)
@@ -204,7 +211,7 @@ def test_any_bytes_are_valid_or_refused(body):
         assert error.field
 
 
-@hypothesis.given(bodies.requests())
+@hypothesis.given(strategies.requests())
 @hypothesis.settings(deadline=None)
 def test_valid_body_comes_through_unchanged(body):
     assert validate(json.dumps(body).encode()) == body
@@ -216,7 +223,7 @@ def test_valid_body_comes_through_unchanged(body):
                          ids=repr)
 def test_wsme_takes_what_is_no_integer(value, taken):
     assert wsme_json.fromjson(int, value) == taken
-    assert refused(schema.create_body, {'memory_mb': value}) == 'memory_mb'
+    assert refused(bodies.create, {'memory_mb': value}) == 'memory_mb'
 
 
 @pytest.mark.parametrize('body', [b'[]', b'null'])
@@ -254,7 +261,7 @@ def test_wsme_fails_on_a_body_that_is_no_object(body):
     ({'resource_class': ''}, 'resource_class'), ({'fields': ''}, 'fields'),
 ], ids=lambda value: str(value)[:40])
 def test_bad_list_query(query, field):
-    assert refused(schema.list_query, query) == field
+    assert refused(queries.find, query) == field
 
 
 @pytest.mark.parametrize('query', [
@@ -265,7 +272,7 @@ def test_bad_list_query(query, field):
     {'host': 'a', 'node': 'b', 'resource_class': 'c', 'project_id': 'd'}],
     ids=str)
 def test_good_list_query(query):
-    assert schema.list_query(query) == query
+    assert queries.find(query) == query
 
 
 @pytest.mark.parametrize('keys, directions, order', [
@@ -278,7 +285,7 @@ def test_good_list_query(query):
 def test_order(keys, directions, order):
     query = {'limit': '1', 'sort_key': keys, 'sort_dir': directions}
     query = {name: value for name, value in query.items() if value}
-    assert [*schema.order(query).items()] == order
+    assert [*checks.order(query).items()] == order
     assert query == {'limit': '1'}
 
 
@@ -287,13 +294,13 @@ def test_order(keys, directions, order):
     (None, 'asc,asc', 'sort_dir')])
 def test_no_order(keys, directions, field):
     query = {'sort_key': keys, 'sort_dir': directions}
-    assert refused(schema.order, {name: value for name, value
+    assert refused(checks.order, {name: value for name, value
                                   in query.items() if value}) == field
 
 
 @pytest.mark.parametrize('validator, name', [
-    (schema.show_query, 'host'), (schema.create_query, 'host'),
-    (schema.write_query, 'force')])
+    (queries.show, 'host'), (queries.create, 'host'),
+    (queries.write, 'force')])
 def test_unknown_parameter_of_the_others(validator, name):
     assert refused(validator, {name: 'x'}) == name
 
@@ -301,23 +308,20 @@ def test_unknown_parameter_of_the_others(validator, name):
 @pytest.mark.parametrize('text', ['', 'host,', 'Host', 'id', 'node_id', '*',
                                   'host;node_uuid', '\0', 'x' * 5000])
 def test_bad_fields(text):
-    assert refused(schema.fields, text) == 'fields'
+    assert refused(checks.fields, text) == 'fields'
 
 
 @pytest.mark.parametrize('text, names', [
     (None, None), ('host', ['host']), ('host, state', ['host', 'state'])])
 def test_good_fields(text, names):
-    assert schema.fields(text) == names
+    assert checks.fields(text) == names
 
 
 @pytest.mark.parametrize('text', [
     json.loads(value) for value in BAD_UUIDS if value != '1'], ids=repr)
 def test_bad_uuid_in_the_path(text):
-    assert refused(schema.uuid, text) == 'instance_uuid'
-
-
-def test_uuid_in_the_path_may_be_in_any_case():
-    assert schema.uuid(UUID.upper()) == UUID
+    assert refused(controllers.NAMES,
+                   {'instance_uuid': text}) == 'instance_uuid'
 
 
 # Bounds that hold before anything is parsed

@@ -22,7 +22,8 @@ from ironic_reservations import matching
 from ironic_reservations import middleware
 from ironic_reservations import request_spec
 from ironic_reservations import text
-from ironic_reservations.api import schema
+from ironic_reservations.api import bodies
+from ironic_reservations.api import checks
 from tests.unit import tables
 
 HOSTS = '/v1/reservations/hosts'
@@ -195,7 +196,7 @@ def _parse(body):
         request_spec.Expression.parse.cache_clear()
         try:
             spec = request_spec.RequestSpec.from_dict(
-                schema.create_body(schema.parse(body.encode())))
+                bodies.create(bodies.parse(body.encode())))
         except exception.InvalidInput:
             return
         matching.Matcher(spec).explain([(tables.make_node(), None, 1)])
@@ -212,7 +213,7 @@ MEMBERS = {
 def _parse_group(body):
     def parse():
         try:
-            schema.create_group_body(schema.parse(body.encode()))
+            bodies.create_group(bodies.parse(body.encode()))
         except exception.InvalidInput:
             pass
     return parse
@@ -233,7 +234,8 @@ PATCHES = {
 def _patch(body):
     def patch():
         try:
-            schema.changes(schema.parse(body.encode()))
+            checks.changes(bodies.update(
+                bodies.parse(body.encode())))
         except exception.InvalidInput:
             pass
     return patch

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the queries of requests may contain: a JSON schema for each call."""
+
+from ironic_reservations import reservations
+from ironic_reservations.api import schema
+
+
+def _query(*required, **properties):
+    """The Validator of a query; those that are required are among them."""
+    return schema.Validator(schema.closed(
+        properties, **{'required': [*required]} if required else {}), 'query')
+
+
+find = _query(
+    host=schema.name,
+    node=schema.name,
+    project_id=schema.name,
+    resource_class=schema.name,
+    state={'enum': list(reservations.STATES)},
+    fields=schema.name,
+    limit=schema.positive,
+    marker=schema.uuid,
+    sort_key=schema.sort_key,
+    sort_dir=schema.sort_dir,
+)
+
+create = _query(dry_run=schema.boolean, adopt=schema.boolean)
+
+#: Of the reservation of a node that carries its instance already.
+adopt = _query(adopt=schema.boolean)
+
+show = _query(fields=schema.name)
+
+#: Of who changes or releases a reservation.
+write = _query(host=schema.name, holder=schema.uuid)
+
+capacity = _query(
+    host=schema.name,
+    resource_class=schema.name,
+    trait={**schema.trait, 'type': ['string', 'array'],
+           'items': schema.trait},
+    conductor_group=schema.text,
+    shard=schema.name,
+)
+
+find_groups = _query(limit=schema.positive, marker=schema.uuid)
+
+#: Of a new group.
+dry_run = _query(dry_run=schema.boolean)
+
+show_group = _query(marker=schema.uuid)
+
+find_hosts = _query(host=schema.name, limit=schema.positive,
+                    marker=schema.name)
+
+give_up_host = _query('holder', holder=schema.uuid)
+
+#: Of calls that take no parameters.
+nothing = _query()
