@@ -6,6 +6,7 @@ The shapes of requests are in ``bodies`` and ``queries``, those of answers in
 ``capacity`` and ``hosts``.
 """
 
+import functools
 import hashlib
 import json
 import urllib.parse
@@ -14,7 +15,6 @@ from oslo_log import log
 from oslo_middleware import request_id
 from oslo_utils import uuidutils
 import pecan
-from wsme.rest import json as wsme_json
 
 from ironic_reservations import capacity
 from ironic_reservations import claims
@@ -82,10 +82,10 @@ def _given(body):
 
 
 def _present(reservation, fields=None):
-    """A reservation as JSON, a dict."""
-    return wsme_json.tojson(
-        types.Reservation,
-        types.Reservation.present(reservation, _url(), fields))
+    """A reservation as JSON, a dict; the links are always shown."""
+    return types.present(types.Reservation, reservation, fields) | {
+        'links': [{'href': f'{_url()}/{reservation.instance_uuid}',
+                   'rel': 'self'}]}
 
 
 def _check_visible(caller, found, not_found):
@@ -226,14 +226,12 @@ def _present_dry_run(found):
     The domains of a group may take half of the room, and its profiles, as
     those of a node, what is left.
     """
-    shown = wsme_json.tojson(types.DryRun, types.DryRun.present(
-        {**found, 'profiles': []}))
+    shown = types.present(types.DryRun, {**found, 'profiles': []})
     if 'domains' in shown:
         shown['domains'] = _fitting(shown['domains'], lambda each: each,
                                     MAX_PAGE // 2)
     shown['profiles'] = _fitting(
-        found['profiles'], lambda row: wsme_json.tojson(
-            types.Profile, types.Profile(**row)),
+        found['profiles'], functools.partial(types.present, types.Profile),
         MAX_PAGE - _length(shown))
     return shown
 
@@ -486,8 +484,7 @@ def _present_group(group, marker=None):
                 'marker', 'must be the instance UUID of a member')
         members = members[names.index(marker) + 1:]
     shown = _fitting(members, lambda each: _present(each, types.LISTED))
-    page = wsme_json.tojson(types.Group, types.Group.present(group)) | {
-        'reservations': shown}
+    page = types.present(types.Group, group) | {'reservations': shown}
     if len(members) > len(shown):
         page['next'] = f'{url}?marker={members[len(shown) - 1].instance_uuid}'
     return page
@@ -495,8 +492,7 @@ def _present_group(group, marker=None):
 
 def _present_listed_group(group):
     """A membership.Group as JSON, a dict."""
-    shown = wsme_json.tojson(types.ListedGroup,
-                             types.ListedGroup.present(group))
+    shown = types.present(types.ListedGroup, group)
     # One group cannot be told in several answers.
     return shown | {'domains': _fitting(shown['domains'], lambda each: each)}
 
@@ -522,7 +518,7 @@ class CapacityController:
             traits=frozenset([traits] if isinstance(traits, str)
                              else traits), **query)
         pecan.response.age = int(age)
-        return wsme_json.tojson(types.Capacity, types.Capacity.present(rows))
+        return types.present(types.Capacity, {'capacity': rows})
 
 
 class HostsController:
@@ -539,8 +535,8 @@ class HostsController:
         _caller().authorize('hosts')
         limit = _limit(query)
         found = hosts.find(limit + 1, **query)
-        shown = _fitting(found[:limit], lambda lease: wsme_json.tojson(
-            types.Host, types.Host.present(lease)))
+        shown = _fitting(found[:limit],
+                         functools.partial(types.present, types.Host))
         page = {'hosts': shown}
         if len(found) > len(shown):
             page['next'] = _next(f'{_url()}/hosts',
@@ -566,8 +562,8 @@ class HostController:
             bodies.parse(limits.body(pecan.request)))
         lease = hosts.hold(self.host, body['holder'].lower(),
                            int(body['ttl']))
-        return wsme_json.tojson(types.Host, types.Host.present(
-            lease, ('host', 'holder', 'expires_at')))
+        return types.present(types.Host, lease,
+                             ('host', 'holder', 'expires_at'))
 
     @index.when(method='DELETE', template='json')
     def give_up(self):

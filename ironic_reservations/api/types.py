@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The WSME types of the answers.
+"""The WSME types of the answers, and how a value becomes one.
 
-Requests are not parsed with WSME but validated by ``schema``, because WSME
+Requests are not parsed with WSME but validated by a JSON schema, because WSME
 accepts ``true``, ``"3"`` and ``1.5`` as integers and answers a body that is
 not an object with 500.
 """
 
 import datetime
+import functools
 import json
 
 from wsme import types as wtypes
@@ -23,50 +24,79 @@ class Json(wtypes.UserType):
         return value
 
 
+class Made(wtypes.wsattr):
+    """An attribute of an answer that is not simply one of the value's.
+
+    :param make: makes it of the value; Unset for one that is not shown. It is
+        None where the value has the attribute itself, or where only the call
+        can add it.
+    :param of: the names of the value's attributes that must be read for it.
+    """
+
+    def __init__(self, datatype, make, of=()):
+        super().__init__(datatype)
+        self.make = make
+        self.of = of
+
+
+def present(declared, value, fields=None):
+    """Return a value as JSON, a dict.
+
+    :param declared: the WSME type of the answer. What the value lacks of its
+        attributes is left out.
+    :param value: an object or a dict.
+    :param fields: the names of the attributes to show, None for all.
+    """
+    read = value.get if isinstance(value, dict) else functools.partial(
+        getattr, value)
+    shown = {}
+    for name, make, to_json in _attributes(declared):
+        if fields is None or name in fields:
+            found = make(value) if make else read(name, wtypes.Unset)
+            if found is not wtypes.Unset:
+                shown[name] = to_json(found) if to_json and (
+                    found is not None) else found
+    return shown
+
+
+@functools.cache
+def _attributes(declared):
+    """How each attribute of a WSME type is presented.
+
+    :returns: list of the name, the function that makes it of the value or
+        None, and the function that makes JSON of it or None. What a type
+        inherits comes first; WSME itself puts it last.
+    """
+    found = {attribute.name: attribute
+             for base in reversed(declared.__mro__)
+             for attribute in vars(base).get('_wsme_attributes', ())}
+    return [(name, getattr(attribute, 'make', None),
+             _to_json(attribute.datatype))
+            for name, attribute in found.items()]
+
+
+def _to_json(datatype):
+    """The function that makes JSON of a WSME datatype, or None."""
+    if datatype is datetime.datetime:
+        return _utc
+    if wtypes.iscomplex(datatype):
+        return functools.partial(present, datatype)
+    if wtypes.isarray(datatype):
+        inner = _to_json(datatype.item_type)
+        return inner and (lambda values: [inner(each) for each in values])
+    return None
+
+
+def _utc(time):
+    """The times of the database are UTC without saying so."""
+    return time.replace(tzinfo=datetime.UTC).isoformat()
+
+
 class Link(wtypes.Base):
     """A link of an answer to something else in the API."""
 
     href = wtypes.text
     rel = wtypes.text
-
-
-class Reservation(wtypes.Base):
-    """A node held for an instance."""
-
-    instance_uuid = wtypes.text
-    node_uuid = wtypes.text
-    node_name = wtypes.text
-    host = wtypes.text
-    state = wtypes.text
-    provision_state = wtypes.text
-    resource_class = wtypes.text
-    project_id = wtypes.text
-    user_id = wtypes.text
-    request_spec = Json()
-    group = Json()
-    expires_at = datetime.datetime
-    created_at = datetime.datetime
-    updated_at = datetime.datetime
-    links = [Link]
-
-    @classmethod
-    def present(cls, reservation, url, fields=None):
-        """Make the answer of a ``reservations.Reservation``.
-
-        :param url: the URL of the collection of reservations.
-        :param fields: the names of the attributes to show, None for all; the
-            links are always shown.
-        """
-        fields = {*(FIELDS if fields is None else fields), 'links'}
-        made = {
-            'request_spec': lambda: json.loads(reservation.request_spec),
-            'group': lambda: _group(reservation),
-            'expires_at': lambda: _utc(reservation.ends_at),
-            'links': lambda: [Link(
-                rel='self', href=f'{url}/{reservation.instance_uuid}')]}
-        return cls(**{
-            name: made[name]() if name in made
-            else _utc(getattr(reservation, name)) for name in fields})
 
 
 def _group(reservation):
@@ -78,11 +108,29 @@ def _group(reservation):
             'domain': reservation.domain}
 
 
-def _utc(value):
-    """A column's value; its times are UTC without saying so."""
-    if isinstance(value, datetime.datetime):
-        return value.replace(tzinfo=datetime.UTC)
-    return value
+class Reservation(wtypes.Base):
+    """A node held for an instance: a ``reservations.Reservation``."""
+
+    instance_uuid = wtypes.text
+    node_uuid = wtypes.text
+    node_name = wtypes.text
+    host = wtypes.text
+    state = Made(wtypes.text, lambda found: found.state,
+                 ['provision_state'])
+    provision_state = wtypes.text
+    resource_class = wtypes.text
+    project_id = wtypes.text
+    user_id = wtypes.text
+    request_spec = Made(Json(), lambda found: json.loads(found.request_spec),
+                        ['request_spec'])
+    group = Made(Json(), _group,
+                 ['group_uuid', 'group_policy', 'group_by', 'domain'])
+    # It is none where the lease counts no more.
+    expires_at = Made(datetime.datetime, lambda found: found.ends_at,
+                      ['expires_at', 'provision_state'])
+    created_at = datetime.datetime
+    updated_at = datetime.datetime
+    links = Made([Link], None, ['instance_uuid'])
 
 
 FIELDS = tuple(attribute.name
@@ -92,65 +140,51 @@ FIELDS = tuple(attribute.name
 #: members. Request specs may be a thousand times as long as all the rest.
 LISTED = tuple(name for name in FIELDS if name != 'request_spec')
 
-#: The attributes of a ``reservations.Reservation`` of which those are made
-#: that are none themselves.
-_MADE_OF = {'state': {'provision_state'}, 'links': {'instance_uuid'},
-            'group': {'group_uuid', 'group_policy', 'group_by', 'domain'},
-            # It is none where the lease counts no more.
-            'expires_at': {'expires_at', 'provision_state'}}
-
 
 def made_of(fields):
-    """What must be read of a reservation to present these fields: a set."""
-    return set().union(*(_MADE_OF.get(name, {name}) for name in fields))
+    """Return what must be read of a reservation to present some fields.
+
+    :returns: set of the names of attributes of a ``Reservation``.
+    """
+    return {name for attribute in wtypes.list_attributes(Reservation)
+            if attribute.name in fields
+            for name in getattr(attribute, 'of', [attribute.name])}
 
 
-class Group(wtypes.Base):
-    """Reservations with one policy."""
+class _OfGroup(wtypes.Base):
+    """What every answer says of a group."""
 
     uuid = wtypes.text
     policy = wtypes.text
     by = wtypes.text
     project_id = wtypes.text
     created_at = datetime.datetime
+
+
+class Group(_OfGroup):
+    """Reservations with one policy: a ``groups.Group``."""
+
     reservations = [Reservation]
     # Of more of them, where one answer has no room for all.
     next = wtypes.text
 
-    @classmethod
-    def present(cls, group):
-        """Make the answer of a ``groups.Group``, but for the members."""
-        return cls(**_of_group(group))
+
+def _domains(group):
+    """How many members are in each domain, most members first."""
+    return [{'value': value, 'nodes': nodes} for value, nodes in sorted(
+        group.domains.items(), key=lambda item: (-item[1], str(item[0])))
+    ] if group.by else []
 
 
-class ListedGroup(wtypes.Base):
-    """A group with how many members it has, and where."""
+class ListedGroup(_OfGroup):
+    """How many members a group has, and where: a ``membership.Group``."""
 
-    uuid = wtypes.text
-    policy = wtypes.text
-    by = wtypes.text
-    project_id = wtypes.text
-    created_at = datetime.datetime
-    members = int
-    domains = Json()
-
-    @classmethod
-    def present(cls, group):
-        """Make the answer of a ``membership.Group``."""
-        return cls(members=group.domains.total(), domains=[
-            {'value': value, 'nodes': nodes} for value, nodes in sorted(
-                group.domains.items(),
-                key=lambda item: (-item[1], str(item[0])))
-        ] if group.by else [], **_of_group(group))
-
-
-def _of_group(group):
-    return {name: _utc(getattr(group, name)) for name in (
-        'uuid', 'policy', 'by', 'project_id', 'created_at')}
+    members = Made(int, lambda group: group.domains.total())
+    domains = Made(Json(), _domains)
 
 
 class Host(wtypes.Base):
-    """Which process is a compute host."""
+    """Which process is a compute host: a ``hosts.Lease``."""
 
     host = wtypes.text
     holder = wtypes.text
@@ -158,15 +192,6 @@ class Host(wtypes.Base):
     expires_at = datetime.datetime
     created_at = datetime.datetime
     updated_at = datetime.datetime
-
-    @classmethod
-    def present(cls, lease, fields=None):
-        """Make the answer of a ``hosts.Lease``.
-
-        :param fields: the names of the attributes to show, None for all.
-        """
-        return cls(**{name: _utc(value) for name, value in vars(lease).items()
-                      if fields is None or name in fields})
 
 
 class Profile(wtypes.Base):
@@ -194,14 +219,9 @@ class Capacity(wtypes.Base):
 
     capacity = [Profile]
 
-    @classmethod
-    def present(cls, rows):
-        """Make the answer of the rows that ``capacity.capacity`` counts."""
-        return cls(capacity=[Profile(**row) for row in rows])
-
 
 class DryRun(wtypes.Base):
-    """What a request would find if it were to hold a node."""
+    """What a request would find: what ``explanation.dry_run`` returns."""
 
     matching_nodes = int
     profiles = [Profile]
@@ -211,9 +231,3 @@ class DryRun(wtypes.Base):
     domains = Json()
     # Where nothing else is in the way.
     quota = Json()
-
-    @classmethod
-    def present(cls, verdict):
-        """Make the answer of what ``explanation.dry_run`` returns."""
-        return cls(**{**verdict, 'profiles': [
-            Profile(**row) for row in verdict['profiles']]})
