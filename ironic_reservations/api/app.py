@@ -16,9 +16,9 @@ from ironic_reservations import conf
 from ironic_reservations import explanation
 from ironic_reservations import metrics
 from ironic_reservations.api import access
-from ironic_reservations.api import controllers
 from ironic_reservations.api import errors
 from ironic_reservations.api import limits
+from ironic_reservations.api import routes
 from ironic_reservations.api import version
 
 _VERSION_HEADERS = [version.HEADER, version.MIN_HEADER, version.MAX_HEADER]
@@ -78,7 +78,7 @@ def make_app(ironic=None):
         API versions; None when there is none.
     """
     metrics.begin(explanation.CAUSES)
-    app = _audit(controllers.Application())
+    app = _audit(routes.Application())
     # Inside of the authentication, so that the body of a request without a
     # valid identity is not read.
     app = limits.Limits(app)

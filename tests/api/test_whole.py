@@ -8,7 +8,7 @@ from openstack import exceptions
 import pytest
 
 from ironic_reservations import sdk
-from ironic_reservations.api import controllers
+from ironic_reservations.api import answers
 from ironic_reservations.osc import client
 from tests.common import command
 from tests.common import service
@@ -23,7 +23,7 @@ UNKNOWN = '99999999-2222-4333-8444-555555555555'
 @pytest.fixture(autouse=True)
 def short_pages(monkeypatch):
     """An answer has room for two or three members of a group, or groups."""
-    monkeypatch.setattr(controllers, 'MAX_PAGE', 1500)
+    monkeypatch.setattr(answers, 'MAX_PAGE', 1500)
     monkeypatch.setattr(client, 'PAUSE', 0)
     monkeypatch.setattr(sdk, 'PAUSE', 0)
 

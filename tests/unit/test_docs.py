@@ -20,9 +20,9 @@ from ironic_reservations import request_spec
 from ironic_reservations import reservations
 from ironic_reservations.api import bodies
 from ironic_reservations.api import checks
-from ironic_reservations.api import controllers
 from ironic_reservations.api import errors
 from ironic_reservations.api import queries
+from ironic_reservations.api import routes
 from ironic_reservations.api import types
 from ironic_reservations.api import version
 from ironic_reservations.cmd import dbsync
@@ -116,8 +116,7 @@ OF_GROUPS = {'members', 'domains'}
     ('GET', HOSTS, 'query', queries.find_hosts.schema),
     ('PUT', HOST, 'body', bodies.hold_host.schema),
     ('PUT', HOST, 'path', {'properties': {
-        name: controllers.NAMES.schema['properties'][name]
-        for name in ['host']}}),
+        name: routes.NAMES.schema['properties'][name] for name in ['host']}}),
     ('DELETE', HOST, 'query', queries.give_up_host.schema),
 ])
 def test_what_a_call_takes(method, path, place, known):

@@ -13,9 +13,9 @@ from wsme.rest import json as wsme_json
 from ironic_reservations import exception
 from ironic_reservations.api import bodies
 from ironic_reservations.api import checks
-from ironic_reservations.api import controllers
 from ironic_reservations.api import limits
 from ironic_reservations.api import queries
+from ironic_reservations.api import routes
 from ironic_reservations.api import schema
 from tests.unit import strategies
 
@@ -106,8 +106,7 @@ def test_bad_key_is_refused_by_its_name(key, name):
 
 
 VALIDATORS = {
-    f'{module.__name__}.{name}': value
-    for module in (bodies, queries, controllers)
+    f'{module.__name__}.{name}': value for module in (bodies, queries, routes)
     for name, value in vars(module).items()
     if isinstance(value, schema.Validator)}
 
@@ -320,8 +319,7 @@ def test_good_fields(text, names):
 @pytest.mark.parametrize('text', [
     json.loads(value) for value in BAD_UUIDS if value != '1'], ids=repr)
 def test_bad_uuid_in_the_path(text):
-    assert refused(controllers.NAMES,
-                   {'instance_uuid': text}) == 'instance_uuid'
+    assert refused(routes.NAMES, {'instance_uuid': text}) == 'instance_uuid'
 
 
 # Bounds that hold before anything is parsed

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What calls share about an answer: its URLs, its length, its pages."""
+
+import functools
+import json
+import urllib.parse
+
+import pecan
+
+from ironic_reservations import conf
+from ironic_reservations.api import types
+
+#: The most bytes of what there may be any number of in an answer. There is
+#: room for the rest of it, such as a link to the next page, within 4 MiB.
+MAX_PAGE = 2 ** 22 - 2 ** 16
+
+
+def url(path=''):
+    """Return a URL of ours as the client knows it.
+
+    Ironic's rules: what a proxy has forwarded if Ironic is told to believe
+    it, else ``[api] public_endpoint``, else what the client has asked.
+
+    :param path: what stands behind the URL of all reservations.
+    """
+    request = pecan.request
+    if conf.CONF.oslo_middleware.enable_proxy_headers_parsing:
+        base = request.application_url
+    else:
+        base = conf.CONF.api.public_endpoint or request.host_url
+    return f'{base.rstrip("/")}/v1/reservations{path}'
+
+
+def made(created, path):
+    """Say in the answer what has been made, and where it is.
+
+    :param created: whether this very request has made it.
+    :param path: see ``url``.
+    """
+    pecan.response.status = 201 if created else 200
+    pecan.response.location = url(path)
+
+
+def no_content():
+    """Say in the answer that the work is done and there is nothing to show."""
+    pecan.response.status = 204
+
+
+def reservation(found, fields=None):
+    """Return a reservation as JSON, a dict.
+
+    :param found: a Reservation.
+    :param fields: the names of the attributes to show, None for all; the
+        links are always shown.
+    """
+    return types.present(types.Reservation, found, fields) | {
+        'links': [{'href': url(f'/{found.instance_uuid}'), 'rel': 'self'}]}
+
+
+def dry_run(found):
+    """Return what explanation.dry_run returns as JSON, a dict.
+
+    The domains of a group may take half of the room, and its profiles, as
+    those of a node, what is left.
+    """
+    shown = types.present(types.DryRun, {**found, 'profiles': []})
+    if 'domains' in shown:
+        shown['domains'] = fitting(shown['domains'], room=MAX_PAGE // 2)
+    shown['profiles'] = fitting(
+        found['profiles'], functools.partial(types.present, types.Profile),
+        MAX_PAGE - _length(shown))
+    return shown
+
+
+def limit(query):
+    """Take the length of a page out of a query."""
+    return min(int(query.pop('limit', conf.CONF.api.max_limit)),
+               conf.CONF.api.max_limit)
+
+
+def page(name, found, limit, present, marker, path=''):
+    """Return a page of a list as JSON, a dict.
+
+    :param name: of the list.
+    :param found: what the page begins with, and one more than its limit if
+        there is a next one.
+    :param limit: how many the page shows at most.
+    :param present: makes the JSON of one.
+    :param marker: the name of the attribute that tells the next page where
+        this one ends.
+    :param path: of the list: see ``url``.
+    """
+    shown = fitting(found[:limit], present)
+    more = {}
+    if len(found) > len(shown):
+        query = {**pecan.request.GET.mixed(), 'limit': limit,
+                 'marker': getattr(found[len(shown) - 1], marker)}
+        more['next'] = f'{url(path)}?{urllib.parse.urlencode(query)}'
+    return {name: shown, **more}
+
+
+def fitting(found, present=lambda each: each, room=None):
+    """Return the JSON of as many as an answer has room for, a list.
+
+    :param present: makes the JSON of one.
+    :param room: in bytes; None for all of an answer.
+    """
+    shown, room = [], MAX_PAGE if room is None else room
+    for each in map(present, found):
+        room -= _length(each) + 1
+        if room < 0 and shown:
+            break
+        shown.append(each)
+    return shown
+
+
+def _length(shown):
+    """The bytes that JSON takes in an answer."""
+    return len(json.dumps(shown, separators=(',', ':')))

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The calls below /v1/reservations/groups."""
+
+import hashlib
+import json
+
+from oslo_utils import uuidutils
+
+from ironic_reservations import exception
+from ironic_reservations import explanation
+from ironic_reservations import groups
+from ironic_reservations import quota
+from ironic_reservations.api import answers
+from ironic_reservations.api import bodies
+from ironic_reservations.api import checks
+from ironic_reservations.api import queries
+from ironic_reservations.api import requests
+from ironic_reservations.api import types
+
+
+def create():
+    """POST /v1/reservations/groups"""
+    query, caller = requests.query(queries.dry_run), requests.caller()
+    caller.authorize('create')
+    body = requests.body(bodies.create_group)
+    matcher, request = _wanted(caller, body)
+    if checks.is_true(query, 'dry_run'):
+        return answers.dry_run(explanation.dry_run(
+            matcher, request.quota, request.wanted, len(request.instances)))
+    group, created = groups.create(matcher, request)
+    answers.made(created, f'/groups/{group.uuid}')
+    return _present(group)
+
+
+def _wanted(caller, body):
+    """Read out of a body which nodes are wanted, and for whom.
+
+    :returns: matching.Matcher, which decides whether a node will do, and
+        groups.Request.
+    """
+    owner = requests.owner(caller, body)
+    restricted_to = caller.restricted_to('create_restricted')
+    lease = requests.lease(restricted_to, body)
+    with checks.inside('request'):
+        matcher = requests.matcher(restricted_to, owner, body['request'])
+    members = checks.members(body['members'])
+    uuid = (body.get('uuid') or uuidutils.generate_uuid()).lower()
+    wanted = requests.group(body, uuid, owner)
+    instances = (members if isinstance(members, list) else
+                 [uuidutils.generate_uuid() for _ in range(members)])
+    return matcher, groups.Request(
+        wanted, tuple(instances), _digest(members, matcher.spec), owner,
+        lease, quota.of(restricted_to))
+
+
+def _digest(members, spec):
+    """What tells a request for a group from all others, a short text.
+
+    :param members: how many are asked for, or their instances.
+    :param spec: request_spec.RequestSpec.
+    """
+    return hashlib.sha256(json.dumps(
+        [members, spec.canonical]).encode()).hexdigest()
+
+
+def find():
+    """GET /v1/reservations/groups"""
+    query, caller = requests.query(queries.find_groups), requests.caller()
+    caller.authorize('list')
+    marker, limit = query.get('marker'), answers.limit(query)
+    found = groups.find(limit + 1, caller.restricted_to('list_all'),
+                        marker and marker.lower(), answers.MAX_PAGE)
+    return answers.page('groups', found, limit, _present_listed, 'uuid',
+                        '/groups')
+
+
+def show(uuid):
+    """GET /v1/reservations/groups/{uuid}"""
+    marker = requests.query(queries.show_group).get('marker')
+    group = groups.get(uuid, _authorizer(requests.caller(), 'get'))
+    return _present(group, marker and marker.lower())
+
+
+def delete(uuid):
+    """DELETE /v1/reservations/groups/{uuid}"""
+    requests.query(queries.nothing)
+    caller = requests.caller()
+    groups.release(uuid, _authorizer(caller, 'delete'),
+                   bound=not caller.may('create_restricted'))
+    answers.no_content()
+
+
+def _authorizer(caller, rule):
+    return requests.authorizer(
+        caller, rule, lambda found: groups.not_found(found.uuid))
+
+
+def _present(group, marker=None):
+    """A group with its members as JSON, a dict.
+
+    :param marker: instance UUID of the last member of the page before.
+    :raises: InvalidInput when there is no such member.
+    """
+    members = group.members
+    if marker is not None:
+        names = [member.instance_uuid for member in members]
+        if marker not in names:
+            raise exception.InvalidInput(
+                'marker', 'must be the instance UUID of a member')
+        members = members[names.index(marker) + 1:]
+    shown = answers.fitting(
+        members, lambda each: answers.reservation(each, types.LISTED))
+    page = types.present(types.Group, group) | {'reservations': shown}
+    if len(members) > len(shown):
+        last = members[len(shown) - 1].instance_uuid
+        page['next'] = answers.url(f'/groups/{group.uuid}?marker={last}')
+    return page
+
+
+def _present_listed(group):
+    """A membership.Group as JSON, a dict."""
+    shown = types.present(types.ListedGroup, group)
+    # One group cannot be told in several answers.
+    return shown | {'domains': answers.fitting(shown['domains'])}

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The calls below /v1/reservations/hosts."""
+
+import functools
+
+from ironic_reservations import hosts
+from ironic_reservations.api import answers
+from ironic_reservations.api import bodies
+from ironic_reservations.api import queries
+from ironic_reservations.api import requests
+from ironic_reservations.api import types
+
+
+def find():
+    """GET /v1/reservations/hosts"""
+    query = requests.query(queries.find_hosts)
+    requests.caller().authorize('hosts')
+    limit = answers.limit(query)
+    return answers.page('hosts', hosts.find(limit + 1, **query), limit,
+                        functools.partial(types.present, types.Host), 'host',
+                        '/hosts')
+
+
+def hold(host):
+    """PUT /v1/reservations/hosts/{host}"""
+    requests.query(queries.nothing)
+    requests.caller().authorize('hosts')
+    body = requests.body(bodies.hold_host)
+    lease = hosts.hold(host, body['holder'].lower(), int(body['ttl']))
+    return types.present(types.Host, lease, ('host', 'holder', 'expires_at'))
+
+
+def give_up(host):
+    """DELETE /v1/reservations/hosts/{host}"""
+    holder = requests.query(queries.give_up_host)['holder'].lower()
+    requests.caller().authorize('hosts')
+    hosts.give_up(host, holder)
+    answers.no_content()

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The calls below /v1/reservations that are about reservations."""
+
+from oslo_utils import uuidutils
+
+from ironic_reservations import claims
+from ironic_reservations import conf
+from ironic_reservations import exception
+from ironic_reservations import explanation
+from ironic_reservations import quota
+from ironic_reservations import request_spec
+from ironic_reservations import reservations
+from ironic_reservations.api import answers
+from ironic_reservations.api import bodies
+from ironic_reservations.api import checks
+from ironic_reservations.api import queries
+from ironic_reservations.api import requests
+from ironic_reservations.api import types
+
+
+def create():
+    """POST /v1/reservations: hold, dry run, claim or adopt a node."""
+    query, caller = requests.query(queries.create), requests.caller()
+    if checks.is_true(query, 'adopt'):
+        queries.adopt(query)
+        return _adopt(caller)
+    caller.authorize('create')
+    body = requests.body(bodies.create)
+    matcher, request = _wanted(caller, body)
+    dry_run, claim = checks.is_true(query, 'dry_run'), body.get('claim')
+    if claim is not None and (request.group is not None or dry_run):
+        raise exception.InvalidInput(
+            'claim', 'cannot be given beside group, or in a dry run')
+    if claim is not None:
+        return _claim(caller, claim.lower(), matcher, request)
+    if dry_run:
+        return _dry_run(matcher, request)
+    return _hold(matcher, request)
+
+
+def _wanted(caller, body):
+    """Read out of a body which node is wanted, and for whom.
+
+    :returns: matching.Matcher, which decides whether a node will do, and
+        reservations.Request.
+    """
+    owner, holder = requests.owner(caller, body), checks.holder(body)
+    group = requests.membership_of(body, owner)
+    restricted_to = caller.restricted_to('create_restricted')
+    lease = requests.lease(restricted_to, body)
+    matcher = requests.matcher(restricted_to, owner, body)
+    return matcher, reservations.Request(
+        (body.get('instance_uuid') or uuidutils.generate_uuid()).lower(),
+        owner, lease, body.get('project_id'), holder, group,
+        # What is claimed is counted already.
+        quota.of(restricted_to if body.get('claim') is None else None))
+
+
+def _hold(matcher, request):
+    """Hold the best of the nodes that match."""
+    return _made(*reservations.hold(matcher, request))
+
+
+def _dry_run(matcher, request):
+    """Tell what a hold would find, and hold nothing."""
+    return answers.dry_run(explanation.dry_run(
+        matcher, request.quota, request.group))
+
+
+def _claim(caller, claimed, matcher, request):
+    """Take over the node of a reservation that no host has."""
+    return _made(*claims.claim(claimed, matcher, request,
+                               _authorizer(caller, 'delete')))
+
+
+def _adopt(caller):
+    """Make a reservation of a node that carries the instance already."""
+    caller.authorize('adopt')
+    body = requests.body(bodies.adopt)
+    owner = reservations.Owner(**requests.given(body))
+    group = requests.membership_of(body, owner)
+    spec = request_spec.RequestSpec.from_dict(body, found=True)
+    return _made(*reservations.adopt(
+        body['instance_uuid'].lower(), spec, owner, checks.holder(body),
+        group))
+
+
+def _made(reservation, created):
+    """Answer with a reservation that has been made, now or before."""
+    answers.made(created, f'/{reservation.instance_uuid}')
+    return answers.reservation(reservation)
+
+
+def find():
+    """GET /v1/reservations"""
+    query, caller = requests.query(queries.find), requests.caller()
+    caller.authorize('list')
+    restricted_to = caller.restricted_to('list_all')
+    if restricted_to is not None and query.get(
+            'project_id', restricted_to) != restricted_to:
+        raise exception.NotAuthorized(
+            'The reservations of another project cannot be listed.')
+    fields = checks.fields(query.pop('fields', None)) or types.LISTED
+    if 'marker' in query:
+        query['marker'] = query['marker'].lower()
+    limit, order = answers.limit(query), checks.order(query)
+    # One row more than the page has shows whether there is a next page.
+    # Stored, a request spec is at most twice as long as in an answer.
+    found = reservations.find(
+        restricted_to, limit=limit + 1, order=order,
+        names=types.made_of(fields), room=2 * answers.MAX_PAGE, **query)
+    return answers.page(
+        'reservations', found, limit,
+        lambda each: answers.reservation(each, fields), 'instance_uuid')
+
+
+def show(instance_uuid):
+    """GET /v1/reservations/{instance_uuid}"""
+    fields = checks.fields(requests.query(queries.show).get('fields'))
+    return answers.reservation(reservations.get(
+        instance_uuid, _authorizer(requests.caller(), 'get')), fields)
+
+
+def update(instance_uuid):
+    """PATCH /v1/reservations/{instance_uuid}"""
+    host, holder, caller, bound = _writer()
+    changes = checks.changes(
+        requests.body(bodies.update),
+        required=bound and conf.CONF.reservations.require_lease)
+    if bound and 'host' in changes:
+        raise exception.NotAuthorized(
+            'host: only system-scope and service callers may say which '
+            'host holds a node.')
+    return answers.reservation(reservations.update(
+        instance_uuid, changes, _authorizer(caller, 'update'), host, bound,
+        holder))
+
+
+def delete(instance_uuid):
+    """DELETE /v1/reservations/{instance_uuid}"""
+    host, holder, caller, bound = _writer()
+    reservations.release(
+        instance_uuid, _authorizer(caller, 'delete'), host, bound, holder)
+    answers.no_content()
+
+
+def _writer():
+    """Who writes to one reservation.
+
+    :returns: the host that must hold it or None, the holder of that host or
+        None, the caller, and whether the caller is bound to its project.
+    """
+    query, caller = requests.query(queries.write), requests.caller()
+    return (query.get('host'), checks.holder(query), caller,
+            not caller.may('create_restricted'))
+
+
+def _authorizer(caller, rule):
+    return requests.authorizer(caller, rule, lambda found:
+                               reservations.not_found(found.instance_uuid))
