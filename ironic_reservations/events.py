@@ -40,7 +40,7 @@ LOST = _event('delete', 'Instance %(instance)s is no longer on node %(node)s; '
                         'its reservation is deleted')
 
 
-def tell(event, reservation):
+def emit(event, reservation):
     """Tell the log and the message bus of an event.
 
     The log's line has the request's id, as every line of a request has.

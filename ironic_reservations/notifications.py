@@ -52,7 +52,7 @@ def send(action, reservation):
     caller = context.get_current()
     try:
         OUTBOX.put(
-            # Whoever reads the bus is not to act as the caller.
+            # A reader of the bus must not be able to act as the caller.
             {**caller.to_dict(), 'auth_token': None}  # nosec B105
             if caller else {},
             f'baremetal.reservation.{action}.end', _payload(reservation),

@@ -22,16 +22,16 @@ from oslo_log import log as logging
 from . import client
 from . import mode
 from . import placement
-from . import rounds
+from . import reconciler
 from . import wanted
 
 LOG = logging.getLogger(__name__)
 
 
-class Adoption(rounds.Rounds):
+class Adoption(reconciler.Reconciler):
     """Brings the instances of a host to the rows that it has now.
 
-    The other parameters are those of Rounds.
+    The other parameters are those of Reconciler.
 
     :param is_one_row: function without arguments that says whether the host
         is one row; None as long as that is not known.

@@ -30,8 +30,8 @@ from . import lease
 from . import mode
 from . import ownership
 from . import placement
+from . import reconciler
 from . import report
-from . import rounds
 from . import takeover
 
 CONF = conf.CONF
@@ -71,7 +71,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         self.reservations = client.Client(lambda: self.ironic_connection)
         self.builds = self.mode = self.ownership = self.report = None
         self.adoption = self.takeover = self.lease = None
-        self.worker = rounds.Worker(self._work)
+        self.worker = reconciler.Worker(self._work)
         # Whether Nova still initializes the instances that it has found when
         # it started, and the power states that it is told meanwhile, by UUID.
         self._starting, self._power_states = True, {}

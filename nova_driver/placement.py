@@ -73,8 +73,8 @@ class Allocations:
         self._reportclient = reportclient
         self._host = host
         self._compute_id = compute_id
-        # When one that Placement has not taken is tried again, by the UUID of
-        # the instance.
+        # Instance UUID -> time before which a refused allocation is not
+        # retried.
         self._next_try = {}
 
     def read(self):

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A host takes over servers that it was given, from another that is down.
 
-Who holds a server's machine in Ironic is whose the server is: whoever writes
-another host into the reservation has decided it. That host then brings the
-allocation and the instance to its own row. Nothing of the machine changes.
+A server belongs to the host that holds its machine in Ironic: when another
+host is written into the reservation, the move is decided. That host then
+brings the allocation and the instance to its own row. The machine itself does
+not change.
 """
 
 import datetime
@@ -18,7 +19,7 @@ from oslo_log import log as logging
 
 from . import client
 from . import mode
-from . import rounds
+from . import reconciler
 
 LOG = logging.getLogger(__name__)
 
@@ -33,10 +34,10 @@ ALL_AGAIN = 600
 LAG = datetime.timedelta(seconds=30)
 
 
-class Takeover(rounds.Rounds):
+class Takeover(reconciler.Reconciler):
     """Brings the instances whose machines a host was given to this host.
 
-    The other parameters are those of Rounds.
+    The other parameters are those of Reconciler.
 
     :param manager: nova.compute.manager.ComputeManager.
     """

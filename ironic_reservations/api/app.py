@@ -13,13 +13,13 @@ from oslo_middleware import cors
 from oslo_middleware import http_proxy_to_wsgi
 
 from ironic_reservations import conf
-from ironic_reservations import explanation
 from ironic_reservations import metrics
 from ironic_reservations.api import access
 from ironic_reservations.api import errors
 from ironic_reservations.api import limits
 from ironic_reservations.api import routes
 from ironic_reservations.api import version
+from ironic_reservations.fleet import explanation
 
 _VERSION_HEADERS = [version.HEADER, version.MIN_HEADER, version.MAX_HEADER]
 

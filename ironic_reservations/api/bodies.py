@@ -5,9 +5,9 @@ import json
 
 from ironic_reservations import conf
 from ironic_reservations import exception
-from ironic_reservations import hosts
-from ironic_reservations import request_spec
 from ironic_reservations.api import schema
+from ironic_reservations.matching import request_spec
+from ironic_reservations.reservations import hosts
 
 #: The most operations of a JSON Patch.
 MAX_OPERATIONS = 64

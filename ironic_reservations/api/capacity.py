@@ -3,11 +3,11 @@
 
 import pecan
 
-from ironic_reservations import capacity
 from ironic_reservations import conf
 from ironic_reservations.api import queries
 from ironic_reservations.api import requests
 from ironic_reservations.api import types
+from ironic_reservations.fleet import capacity
 
 
 def show():

@@ -10,8 +10,8 @@ import webob
 import webob.exc
 
 from ironic_reservations import exception
-from ironic_reservations import explanation
 from ironic_reservations import metrics
+from ironic_reservations.fleet import explanation
 
 LOG = log.getLogger(__name__)
 

@@ -7,15 +7,16 @@ import json
 from oslo_utils import uuidutils
 
 from ironic_reservations import exception
-from ironic_reservations import explanation
-from ironic_reservations import groups
-from ironic_reservations import quota
 from ironic_reservations.api import answers
 from ironic_reservations.api import bodies
 from ironic_reservations.api import checks
 from ironic_reservations.api import queries
 from ironic_reservations.api import requests
 from ironic_reservations.api import types
+from ironic_reservations.reservations import dry_runs
+from ironic_reservations.reservations import group_releases
+from ironic_reservations.reservations import groups
+from ironic_reservations.reservations import quota
 
 
 def create():
@@ -25,8 +26,8 @@ def create():
     body = requests.body(bodies.create_group)
     matcher, request = _wanted(caller, body)
     if checks.is_true(query, 'dry_run'):
-        return answers.dry_run(explanation.dry_run(
-            matcher, request.quota, request.wanted, len(request.instances)))
+        return answers.dry_run(dry_runs.dry_run(
+            matcher, request.quota, request.named, len(request.instances)))
     group, created = groups.create(matcher, request)
     answers.made(created, f'/groups/{group.uuid}')
     return _present(group)
@@ -85,8 +86,8 @@ def delete(uuid):
     """DELETE /v1/reservations/groups/{uuid}"""
     requests.query(queries.nothing)
     caller = requests.caller()
-    groups.release(uuid, _authorizer(caller, 'delete'),
-                   bound=not caller.may('create_restricted'))
+    group_releases.release(uuid, _authorizer(caller, 'delete'),
+                           bound=not caller.may('create_restricted'))
     answers.no_content()
 
 

@@ -3,12 +3,12 @@
 
 import functools
 
-from ironic_reservations import hosts
 from ironic_reservations.api import answers
 from ironic_reservations.api import bodies
 from ironic_reservations.api import queries
 from ironic_reservations.api import requests
 from ironic_reservations.api import types
+from ironic_reservations.reservations import hosts
 
 
 def find():

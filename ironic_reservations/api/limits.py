@@ -88,11 +88,12 @@ class Limits:
 class EndOfChunked:
     """Middleware that ends the connection after a request with a chunked body.
 
-    Not all of such a body is read: whoever has no token, or sends no proper
-    chunks, is refused before its end. What is left of it Ironic's server
-    takes for the next request, which may be another client's where a proxy
-    shares its connections. The header tells proxies and clients; the server
-    itself goes by the error alone, which it meets when all is sent.
+    Such a body is not always read to its end: a client without a token, or
+    one that sends malformed chunks, is refused before. Ironic's server would
+    take the rest of the body for the next request, which may be another
+    client's where a proxy shares its connections. The header tells proxies
+    and clients to close the connection; the server itself goes by the error
+    alone, which it meets when all is sent.
     """
 
     def __init__(self, app):

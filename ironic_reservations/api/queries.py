@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the queries of requests may contain: a JSON schema for each call."""
 
-from ironic_reservations import reservations
 from ironic_reservations.api import schema
+from ironic_reservations.reservations import values
 
 
 def _query(*required, **properties):
@@ -16,7 +16,7 @@ find = _query(
     node=schema.name,
     project_id=schema.name,
     resource_class=schema.name,
-    state={'enum': list(reservations.STATES)},
+    state={'enum': list(values.STATES)},
     fields=schema.name,
     limit=schema.positive,
     marker=schema.uuid,

@@ -9,12 +9,12 @@ from ironic_reservations import conf
 from ironic_reservations import context
 from ironic_reservations import exception
 from ironic_reservations import matching
-from ironic_reservations import membership
-from ironic_reservations import request_spec
-from ironic_reservations import reservations
 from ironic_reservations.api import bodies
 from ironic_reservations.api import checks
 from ironic_reservations.api import limits
+from ironic_reservations.matching import request_spec
+from ironic_reservations.reservations import membership
+from ironic_reservations.reservations import values
 
 LOG = log.getLogger(__name__)
 
@@ -83,7 +83,7 @@ def given(body):
 def owner(caller, body):
     """Return for whom a node is held: as the body says, else the caller.
 
-    :returns: reservations.Owner.
+    :returns: values.Owner.
     :raises: NotAuthorized when the caller may not speak for another.
     """
     said = given(body)
@@ -91,8 +91,8 @@ def owner(caller, body):
         raise exception.NotAuthorized(
             f'{", ".join(said)}: only system-scope and service callers '
             f'may say for whom a node is reserved.')
-    return reservations.Owner(**{'project_id': caller.project_id,
-                                 'user_id': caller.user_id, **said})
+    return values.Owner(**{'project_id': caller.project_id,
+                           'user_id': caller.user_id, **said})
 
 
 def lease(restricted_to, body):
@@ -109,12 +109,12 @@ def group(given, uuid, owner):
     """Return the group that a request names.
 
     :param given: dict that may have ``policy`` and ``by``.
-    :param owner: reservations.Owner, whose project's group it is.
-    :returns: membership.Wanted.
+    :param owner: values.Owner, whose project's group it is.
+    :returns: membership.Named.
     :raises: InvalidInput.
     """
-    return membership.Wanted(uuid, **checks.group(given),
-                             project_id=owner.project_id)
+    return membership.Named(uuid, **checks.group(given),
+                            project_id=owner.project_id)
 
 
 def membership_of(body, owner):
@@ -123,7 +123,7 @@ def membership_of(body, owner):
     It is noted in the body in its canonical form, because the body is what
     the identity of the request is made of.
 
-    :returns: membership.Wanted.
+    :returns: membership.Named.
     :raises: InvalidInput.
     """
     named = body.get('group')
@@ -138,7 +138,7 @@ def matcher(restricted_to, owner, spec):
     """Return the Matcher of a request spec.
 
     :param restricted_to: the project to which the caller is bound, or None.
-    :param owner: reservations.Owner.
+    :param owner: values.Owner.
     :param spec: dict, validated.
     :raises: NotAuthorized, InvalidInput.
     """

@@ -3,19 +3,24 @@
 
 from oslo_utils import uuidutils
 
-from ironic_reservations import claims
 from ironic_reservations import conf
 from ironic_reservations import exception
-from ironic_reservations import explanation
-from ironic_reservations import quota
-from ironic_reservations import request_spec
-from ironic_reservations import reservations
 from ironic_reservations.api import answers
 from ironic_reservations.api import bodies
 from ironic_reservations.api import checks
 from ironic_reservations.api import queries
 from ironic_reservations.api import requests
 from ironic_reservations.api import types
+from ironic_reservations.matching import request_spec
+from ironic_reservations.reservations import adoption
+from ironic_reservations.reservations import claims
+from ironic_reservations.reservations import dry_runs
+from ironic_reservations.reservations import holds
+from ironic_reservations.reservations import lookup
+from ironic_reservations.reservations import quota
+from ironic_reservations.reservations import releases
+from ironic_reservations.reservations import updates
+from ironic_reservations.reservations import values
 
 
 def create():
@@ -42,14 +47,14 @@ def _wanted(caller, body):
     """Read out of a body which node is wanted, and for whom.
 
     :returns: matching.Matcher, which decides whether a node will do, and
-        reservations.Request.
+        holds.Request.
     """
     owner, holder = requests.owner(caller, body), checks.holder(body)
     group = requests.membership_of(body, owner)
     restricted_to = caller.restricted_to('create_restricted')
     lease = requests.lease(restricted_to, body)
     matcher = requests.matcher(restricted_to, owner, body)
-    return matcher, reservations.Request(
+    return matcher, holds.Request(
         (body.get('instance_uuid') or uuidutils.generate_uuid()).lower(),
         owner, lease, body.get('project_id'), holder, group,
         # What is claimed is counted already.
@@ -58,12 +63,12 @@ def _wanted(caller, body):
 
 def _hold(matcher, request):
     """Hold the best of the nodes that match."""
-    return _made(*reservations.hold(matcher, request))
+    return _made(*holds.hold(matcher, request))
 
 
 def _dry_run(matcher, request):
     """Tell what a hold would find, and hold nothing."""
-    return answers.dry_run(explanation.dry_run(
+    return answers.dry_run(dry_runs.dry_run(
         matcher, request.quota, request.group))
 
 
@@ -77,10 +82,10 @@ def _adopt(caller):
     """Make a reservation of a node that carries the instance already."""
     caller.authorize('adopt')
     body = requests.body(bodies.adopt)
-    owner = reservations.Owner(**requests.given(body))
+    owner = values.Owner(**requests.given(body))
     group = requests.membership_of(body, owner)
     spec = request_spec.RequestSpec.from_dict(body, found=True)
-    return _made(*reservations.adopt(
+    return _made(*adoption.adopt(
         body['instance_uuid'].lower(), spec, owner, checks.holder(body),
         group))
 
@@ -106,7 +111,7 @@ def find():
     limit, order = answers.limit(query), checks.order(query)
     # One row more than the page has shows whether there is a next page.
     # Stored, a request spec is at most twice as long as in an answer.
-    found = reservations.find(
+    found = lookup.find(
         restricted_to, limit=limit + 1, order=order,
         names=types.made_of(fields), room=2 * answers.MAX_PAGE, **query)
     return answers.page(
@@ -117,13 +122,13 @@ def find():
 def show(instance_uuid):
     """GET /v1/reservations/{instance_uuid}"""
     fields = checks.fields(requests.query(queries.show).get('fields'))
-    return answers.reservation(reservations.get(
+    return answers.reservation(lookup.get(
         instance_uuid, _authorizer(requests.caller(), 'get')), fields)
 
 
 def update(instance_uuid):
     """PATCH /v1/reservations/{instance_uuid}"""
-    host, holder, caller, bound = _writer()
+    actor, caller, bound = _writer()
     changes = checks.changes(
         requests.body(bodies.update),
         required=bound and conf.CONF.reservations.require_lease)
@@ -131,30 +136,29 @@ def update(instance_uuid):
         raise exception.NotAuthorized(
             'host: only system-scope and service callers may say which '
             'host holds a node.')
-    return answers.reservation(reservations.update(
-        instance_uuid, changes, _authorizer(caller, 'update'), host, bound,
-        holder))
+    return answers.reservation(updates.update(
+        instance_uuid, changes, _authorizer(caller, 'update'), actor, bound))
 
 
 def delete(instance_uuid):
     """DELETE /v1/reservations/{instance_uuid}"""
-    host, holder, caller, bound = _writer()
-    reservations.release(
-        instance_uuid, _authorizer(caller, 'delete'), host, bound, holder)
+    actor, caller, bound = _writer()
+    releases.release(
+        instance_uuid, _authorizer(caller, 'delete'), actor, bound)
     answers.no_content()
 
 
 def _writer():
     """Who writes to one reservation.
 
-    :returns: the host that must hold it or None, the holder of that host or
-        None, the caller, and whether the caller is bound to its project.
+    :returns: values.Actor with the host that must hold it, the caller, and
+        whether the caller is bound to its project.
     """
     query, caller = requests.query(queries.write), requests.caller()
-    return (query.get('host'), checks.holder(query), caller,
+    return (values.Actor(query.get('host'), checks.holder(query)), caller,
             not caller.may('create_restricted'))
 
 
 def _authorizer(caller, rule):
     return requests.authorizer(caller, rule, lambda found:
-                               reservations.not_found(found.instance_uuid))
+                               lookup.not_found(found.instance_uuid))

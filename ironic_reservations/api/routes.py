@@ -86,18 +86,24 @@ class Root:
         """
         path, method = '/' + '/'.join(segments), pecan.request.method
         for pattern, calls in _PATTERNS:
-            found = pattern.fullmatch(path)
-            if found:
-                break
-        else:
-            return None
-        names = [text if name == 'host' else text.lower()
-                 for name, text in NAMES(found.groupdict()).items()]
-        function = calls.get('GET' if method == 'HEAD' else method)
-        if function is None:
-            allowed = {*calls, *(['HEAD'] if 'GET' in calls else [])}
-            pecan.abort(405, headers={'Allow': ', '.join(sorted(allowed))})
-        return Call(function, names).answer, []
+            if found := pattern.fullmatch(path):
+                names = [text if name == 'host' else text.lower()
+                         for name, text in NAMES(found.groupdict()).items()]
+                return Call(_function(calls, method), names).answer, []
+        return None
+
+
+def _function(calls, method):
+    """The function of a path that answers a method.
+
+    :param calls: dict of functions by method.
+    :raises: HTTPMethodNotAllowed.
+    """
+    function = calls.get('GET' if method == 'HEAD' else method)
+    if function is None:
+        allowed = {*calls, *(['HEAD'] if 'GET' in calls else [])}
+        pecan.abort(405, headers={'Allow': ', '.join(sorted(allowed))})
+    return function
 
 
 class Application(pecan.Pecan):

@@ -7,9 +7,9 @@ The schemas themselves are in ``bodies`` and ``queries``.
 import jsonschema
 
 from ironic_reservations import exception
-from ironic_reservations import placing
-from ironic_reservations import request_spec
-from ironic_reservations import reservations
+from ironic_reservations.matching import group_policy
+from ironic_reservations.matching import request_spec
+from ironic_reservations.reservations import values
 
 # Text may not contain NUL, which ends a string in some databases, nor a lone
 # surrogate, which cannot be encoded as UTF-8. A name may not contain any
@@ -24,7 +24,7 @@ _TRAIT = r'^[A-Z0-9_]{1,255}\Z'
 _BOOLEAN = r'^(?i:true|false)\Z'
 _POSITIVE = r'^0{0,9}[1-9][0-9]{0,8}\Z'
 # What the domains of a group are; a name of a capability has no colon.
-_BY = (r'^(?:' + '|'.join(placing.COLUMNS) + '|' + placing.CAPABILITY
+_BY = (r'^(?:' + '|'.join(group_policy.COLUMNS) + '|' + group_policy.CAPABILITY
        # The names of a node's capabilities are stripped.
        + r'(?! )[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff:,]{1,255}'
        + r'(?<! ))\Z')
@@ -33,7 +33,7 @@ _UUID = r'^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z'
 # Words separated by commas.
 _DIRECTIONS, _KEYS = (
     rf'^(?:{"|".join(words)})(?:,(?:{"|".join(words)}))*\Z'
-    for words in (('asc', 'desc'), reservations.SORT_KEYS))
+    for words in (('asc', 'desc'), values.SORT_KEYS))
 
 #: The most extra specs, and the most properties of an image.
 MAX_KEYS = 1024
@@ -47,7 +47,7 @@ number = {'type': ['number', 'null'], 'minimum': 0,
 integer = {**number, 'type': ['integer', 'null']}
 uuid = {'type': 'string', 'pattern': _UUID}
 uuid_or_null = {**uuid, 'type': ['string', 'null']}
-policy = {'enum': [*placing.POLICIES, None]}
+policy = {'enum': [*group_policy.POLICIES, None]}
 by = {'type': ['string', 'null'], 'pattern': _BY}
 boolean = {'type': 'string', 'pattern': _BOOLEAN}
 positive = {'type': 'string', 'pattern': _POSITIVE}
@@ -84,7 +84,7 @@ _PATTERNS = {
     _BOOLEAN: 'true or false',
     _POSITIVE: 'a positive number',
     _DIRECTIONS: 'one of asc, desc, or several, separated by commas',
-    _KEYS: f'one of {", ".join(reservations.SORT_KEYS)}, or several, '
+    _KEYS: f'one of {", ".join(values.SORT_KEYS)}, or several, '
            f'separated by commas',
     _BY: 'conductor_group, shard, or capability: and the name of one',
 }

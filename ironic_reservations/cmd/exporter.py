@@ -23,17 +23,18 @@ from ironic_reservations import conf
 from ironic_reservations import exception
 from ironic_reservations import matching
 from ironic_reservations import metrics
-from ironic_reservations import reservations
 from ironic_reservations.db import counting
 from ironic_reservations.db import engine
+from ironic_reservations.reservations import expiry
+from ironic_reservations.reservations import values
 
 LOG = log.getLogger(__name__)
 
 OPTIONS = (
     cfg.HostAddressOpt(
         'listen-address', default='127.0.0.1',
-        help='The address to listen on. Whoever reaches it may read how many '
-             'nodes there are, and the names of hosts.'),
+        help='The address to listen on. A client that reaches it may read how '
+             'many nodes there are, and the names of hosts.'),
     cfg.PortOpt('port', default=6387, help='The TCP port to listen on.'),
 )
 
@@ -84,15 +85,15 @@ def _count():
         nodes.update({(*partition, each): 0 for each in NODE_STATES})
         nodes[*partition, state] += number
     for host, provision_state, number in counting.by_host():
-        held.update({(host, each): 0 for each in reservations.STATES})
-        held[host, reservations.state_of(provision_state)] += number
+        held.update({(host, each): 0 for each in values.STATES})
+        held[host, values.state_of(provision_state)] += number
     return [
         _gauge('nodes', 'Nodes by whether they can be held, or why not', nodes,
                'resource_class', 'conductor_group', 'shard', 'state'),
         _gauge('reservations', 'Reservations by the host that holds them',
                held, 'host', 'state'),
         _gauge('overdue', 'Reservations past their lease that are kept',
-               {(): len(reservations.overdue())}),
+               {(): len(expiry.overdue())}),
     ]
 
 

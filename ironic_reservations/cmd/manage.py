@@ -8,14 +8,14 @@ from oslo_config import cfg
 from ironic_reservations import cmd
 from ironic_reservations import conf
 from ironic_reservations import notifications
-from ironic_reservations import reservations
 from ironic_reservations import text
+from ironic_reservations.reservations import expiry
 
 
 def sweep():
     """Give back nodes whose lease is over, and purge finished rows."""
     with notifications.unhurried():
-        given_back, purged = reservations.sweep()
+        given_back, purged = expiry.sweep()
     print(f'{given_back} nodes given back, {purged} finished reservations '
           f'purged')
 
@@ -25,7 +25,7 @@ def audit():
 
     Something has begun on their nodes. Exits with 1 when there are any.
     """
-    overdue = reservations.overdue()
+    overdue = expiry.overdue()
     for each in overdue:
         print(f'instance {each.instance_uuid} of host '
               f'{text.printable(str(each.host))} on node '

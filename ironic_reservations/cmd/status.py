@@ -18,11 +18,11 @@ from ironic_reservations import context
 from ironic_reservations import exception
 from ironic_reservations import matching
 from ironic_reservations import policy
-from ironic_reservations import quota
 from ironic_reservations.cmd import dbsync
 from ironic_reservations.db import engine
 from ironic_reservations.db import functions
 from ironic_reservations.db import models
+from ironic_reservations.reservations import quota
 
 # The bit of wsrep_sync_wait that makes reads wait for other members' writes.
 _WAIT_FOR_READS = 1

@@ -47,17 +47,17 @@ _POOL_WAIT = 0.2
 
 
 def retry(function):
-    """Run a function again when the database aborted what it did.
+    """Run a function again when the database aborted it.
 
     It is run again after a deadlock until the request's deadline, and a few
     times after a lost connection. The decorator goes *outside* of the
-    transaction, and what it wraps must bear being run twice, also when the
-    COMMIT of the first run went through unnoticed.
+    transaction. The function that it wraps must bear being run twice, also
+    when the COMMIT of the first run went through unnoticed.
 
-    A run does all that it does on one connection, which it has before it
-    takes any lock of the process: who has such a lock never waits for a
-    connection that another, who waits for the lock, has. A wrapped function
-    that another one calls is part of the outer run.
+    A run uses one connection for all that it does, and has it before it takes
+    any lock of the process, so that a thread with such a lock never waits for
+    the connection of another thread that waits for the lock. A wrapped
+    function that another one calls is part of the outer run.
 
     :raises: what the last run raised.
     """
@@ -72,23 +72,9 @@ def retry(function):
     def wrapper(*args, **kwargs):
         if _run.connection is not None:
             return function(*args, **kwargs)
-        lost = 0
-
-        def may_pass(error):
-            nonlocal lost
-            if isinstance(error, db_exc.DBConnectionError):
-                lost += 1
-                # The first may have been lost while it lay in the pool, and
-                # however long that took to find out, a new one may do.
-                return lost == 1 or lost <= _RECONNECTS and not _is_over()
-            if not _is_conflict(error):
-                return False
-            metrics.conflict()
-            return not _is_over()
-
         attempt = db_api.wrap_db_retry(
             max_retries=1000, retry_interval=0.01, inc_retry_interval=True,
-            max_retry_interval=0.2, exception_checker=may_pass)(run)
+            max_retry_interval=0.2, exception_checker=_Judge())(run)
         _run.deadline = time.monotonic() + conf.CONF.reservations.deadline
         try:
             return attempt(*args, **kwargs)
@@ -99,6 +85,26 @@ def retry(function):
         finally:
             _run.deadline = None
     return wrapper
+
+
+class _Judge:
+    """Says of each error of one request whether it may be run again."""
+
+    def __init__(self):
+        self._lost = 0
+
+    def __call__(self, error):
+        if isinstance(error, db_exc.DBConnectionError):
+            self._lost += 1
+            # Always try again once: a pooled connection may have died while
+            # idle, and however long it takes to find that out, a new one may
+            # do.
+            return self._lost == 1 or (
+                self._lost <= _RECONNECTS and not _is_over())
+        if not _is_conflict(error):
+            return False
+        metrics.conflict()
+        return not _is_over()
 
 
 def _connect():
@@ -152,10 +158,10 @@ def _is_over():
 
 @contextlib.contextmanager
 def locked(lock):
-    """Have a lock of the process, and wait for it until the deadline only.
+    """Hold a lock of the process, and wait for it until the deadline only.
 
-    Whoever has it may ask the database meanwhile. Where that does not answer,
-    nobody else is to wait for as long as the one who has asked.
+    The thread that holds it may be waiting for the database. Where that does
+    not answer, the other threads do not wait as long as this one does.
 
     :param lock: threading.Lock.
     :raises: DeadlineExceeded.

@@ -113,7 +113,7 @@ class Reservation(Base):
     created_at = sa.Column(sa.DateTime, nullable=False)
     updated_at = sa.Column(sa.DateTime)
     # The group that it is a member of, and the domain that its node stated
-    # when it was held: see placing.domain.
+    # when it was held: see group_policy.domain.
     group_id = sa.Column(sa.Integer)
     domain = sa.Column(sa.Text)
 
@@ -140,7 +140,7 @@ class Group(Base):
 
     id = sa.Column(sa.Integer, primary_key=True)
     uuid = sa.Column(sa.String(36), nullable=False)
-    # One of placing.POLICIES, and what the domains are; NULL and NULL for
+    # One of group_policy.POLICIES, and what the domains are; NULL and NULL for
     # members that have nothing in common.
     policy = sa.Column(sa.String(16))
     by = sa.Column(sa.String(300))
@@ -157,8 +157,8 @@ class Group(Base):
 class Project(Base):
     """A project whose reservations are limited.
 
-    Whoever holds a node for it writes its row before the reservations are
-    counted, and so waits for whoever does the same.
+    A request that holds a node for it writes its row before it counts the
+    project's reservations, and so waits for other requests that do the same.
     """
 
     __tablename__ = 'reservations_projects'

@@ -16,6 +16,10 @@ groups = models.groups
 #: A reservation's row.
 INSERT = sa.insert(reservations)
 
+#: The columns of a row that a request gives.
+COLUMNS = tuple(name for name in reservations.c.keys()
+                if name not in ('id', 'updated_at'))
+
 
 def adopt(node_id, instance_uuid, states, values):
     """Make the reservation of a node that carries an instance already.
@@ -78,15 +82,15 @@ def _view(joined, names=None):
         groups, groups.c.id == reservations.c.group_id))
 
 
-def carrier(instance_uuid):
-    """The node that carries an instance, and its reservation if it has one.
+def carriers(*instance_uuids):
+    """The nodes that carry instances, with their reservations if they have.
 
     SELECT ... FROM nodes LEFT JOIN reservations
       ON node_id = nodes.id AND reservations.instance_uuid = ...
-    WHERE nodes.instance_uuid = :i
+    WHERE nodes.instance_uuid IN (...)
     """
     return _view(nodes.outerjoin(reservations, expr.CARRIED), VIEW).where(
-        nodes.c.instance_uuid == instance_uuid)
+        nodes.c.instance_uuid.in_(instance_uuids))
 
 
 def live(restricted_to=None, names=None):
@@ -131,23 +135,28 @@ def overdue(at_work):
     ).order_by(reservations.c.expires_at, reservations.c.id)
 
 
-def members(group_id):
-    """The members of a group in order of their nodes."""
+def members(group_id, behind, limit):
+    """The live members of a group in the order of their nodes' ids.
+
+    :param behind: only those behind a node of this id.
+    :param limit: how many at most; None for all.
+    """
     return live().where(
-        reservations.c.group_id == group_id).order_by(reservations.c.node_id)
+        reservations.c.group_id == group_id, reservations.c.node_id > behind
+    ).order_by(reservations.c.node_id).limit(limit)
 
 
-def some_members(group_id, behind, limit):
-    """Some of a group's, those behind a node of this id."""
-    return members(group_id).where(
-        reservations.c.node_id > behind).limit(limit)
-
-
-def of_group(group_id, names=None):
+def of_group(group_id):
     """All rows of a group, those that count no more among them."""
     return _view(reservations.outerjoin(
-        nodes, nodes.c.id == reservations.c.node_id), names).where(
+        nodes, nodes.c.id == reservations.c.node_id)).where(
             reservations.c.group_id == group_id)
+
+
+def with_ids(reservation_ids):
+    """The rows with these ids, those that count no more among them."""
+    return sa.select(reservations.c.id).where(
+        reservations.c.id.in_(reservation_ids))
 
 
 def request_specs(reservation_ids):

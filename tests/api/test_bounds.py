@@ -68,7 +68,8 @@ def test_little_is_stored_of_a_group(ironic, pool, node_class):
     """Enough to tell the same request from another one."""
     group = str(uuid.uuid4())
     create(ironic, node_class, 1, uuid=group)
-    (asked,), = ironic.execute('SELECT asked FROM reservations_groups')
+    (asked,), = ironic.execute(
+        'SELECT asked FROM reservations_groups WHERE uuid = :u', u=group)
     assert len(asked) == 64
     create(ironic, node_class, 1, 200, uuid=group)
     response = ironic.http.post(GROUPS, json={

@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from ironic_reservations import matching
+from ironic_reservations.matching import node as nodes
 from tests.common import answers
 from tests.common import growth
 
@@ -48,7 +48,7 @@ def test_value_of_a_node_does_not_stall_the_process(
 def test_longest_value_of_a_node(ironic, pool, node_class, more,
                                  matching_nodes):
     [node] = pool
-    value = 'a' * (matching.LONGEST_VALUE + more)
+    value = 'a' * (nodes.LONGEST_VALUE + more)
     ironic.set_node(node.id, properties=json.dumps(
         {'memory_mb': 1, 'capabilities': f'k:{value}'}))
     assert asks(ironic, node_class, '<in> a') == matching_nodes

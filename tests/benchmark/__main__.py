@@ -56,7 +56,7 @@ GROUPS = ('eight holds', 'group of 8, soft-pack', 'group of 8, spread',
 PAIRS = 8
 
 #: What requests leave to the next ones; see ``without``.
-STATES = ('shelves', 'rest', 'passing')
+STATES = ('shelves', 'rest')
 
 #: Seconds of processor time that each worker spends before it is measured.
 WARM = 0.5

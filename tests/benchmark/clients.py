@@ -18,9 +18,9 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.mysql import pymysql
 
 from ironic_reservations import matching
-from ironic_reservations import request_spec
 from ironic_reservations.db import models
 from ironic_reservations.db import nodes
+from ironic_reservations.matching import request_spec
 from tests.benchmark import fleet
 
 #: Clients, when there are many.

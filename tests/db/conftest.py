@@ -14,15 +14,15 @@ import uuid
 import pytest
 import sqlalchemy as sa
 
-from ironic_reservations import capacity
 from ironic_reservations import conf
-from ironic_reservations import fleet as counts
-from ironic_reservations import interval
 from ironic_reservations import matching
-from ironic_reservations import request_spec
-from ironic_reservations import reservations
 from ironic_reservations.db import engine as db_engine
 from ironic_reservations.db import models
+from ironic_reservations.fleet import capacity
+from ironic_reservations.fleet import count as counts
+from ironic_reservations.matching import request_spec
+from ironic_reservations.reservations import holds
+from ironic_reservations.reservations import values
 from tests.common import databases
 from tools import services
 
@@ -105,29 +105,37 @@ def database(new_database):
         yield database
 
 
+def count_again(before):
+    """Count the fleet for a request, whatever was counted already."""
+    before()
+    return counts.count()
+
+
 @pytest.fixture
 def fleet(database, monkeypatch):
     """No nodes at first; the service works on its database."""
     monkeypatch.setattr(db_engine, 'get_engine', lambda: database.engine)
 
     # Every request sees the fleet as it is and gives back what has lapsed.
-    def recent(before=None):
-        if before is not None:
-            before()
-        return counts.count()
-
-    monkeypatch.setattr(counts, 'recent', recent)
-    monkeypatch.setattr(reservations, 'PASSING', interval.Interval(0))
+    monkeypatch.setattr(counts, 'recent', count_again)
     fleet = Fleet(database.engine)
     yield fleet
     fleet.clear()
 
 
 @pytest.fixture
+def go_by(monkeypatch):
+    """Lets all searches go by a count: go_by(counts.count())."""
+    def set_(counted):
+        monkeypatch.setattr(counts, 'recent', lambda before: counted)
+    return set_
+
+
+@pytest.fixture
 def held(fleet):
     """A node that compute-1 holds, and one that is free."""
     fleet.node_id = fleet.node()
-    fleet.hold(INSTANCE, owner=reservations.Owner(host='compute-1'),
+    fleet.hold(INSTANCE, owner=values.Owner(host='compute-1'),
                resource_class='gold', memory_mb=1000)
     fleet.node()
     return fleet
@@ -362,11 +370,11 @@ class Fleet:
     def hold(self, instance_uuid=None, restricted_to=None, owner=None,
              lease=None, group=None, **body):
         """What a POST does: the reservation, and whether it is new."""
-        return reservations.hold(
+        return holds.hold(
             matcher(restricted_to, **body or {'resource_class': 'gold'}),
-            reservations.Request(
+            holds.Request(
                 instance_uuid or str(uuid.uuid4()),
-                owner or reservations.Owner('compute-1', restricted_to),
+                owner or values.Owner('compute-1', restricted_to),
                 lease, group=group))
 
     @staticmethod

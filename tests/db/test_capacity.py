@@ -13,22 +13,22 @@ import hypothesis
 from hypothesis import strategies as st
 import pytest
 
-from ironic_reservations import capacity
 from ironic_reservations import exception
-from ironic_reservations import explanation
-from ironic_reservations import fleet as fleets
 from ironic_reservations import matching
-from ironic_reservations import quota
-from ironic_reservations import reservations
-from ironic_reservations import search
 from ironic_reservations.db import engine
+from ironic_reservations.fleet import capacity
+from ironic_reservations.fleet import count as fleets
+from ironic_reservations.fleet import search
+from ironic_reservations.reservations import dry_runs
+from ironic_reservations.reservations import quota
+from ironic_reservations.reservations import values
 from tests.db import conftest
 from tests.db import strategies
 
 
 def dry_run(matcher):
     """For a caller without limits."""
-    return explanation.dry_run(matcher, quota.Quota())
+    return dry_runs.dry_run(matcher, quota.Quota())
 
 
 def rows(**query):
@@ -257,7 +257,7 @@ def test_allocated_is_not_free(fleet):
 def test_node_that_changes_between_two_calls_counts_once(fleet):
     """A deployed node has its instance's project as lessee."""
     fleet.add({}, {}, {})
-    fleet.hold(owner=reservations.Owner('compute-1'))
+    fleet.hold(owner=values.Owner('compute-1'))
     [node_id] = fleet.held
     rows()
     fleet.edit(node_id, lessee='mine')

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 import pytest
 import sqlalchemy as sa
 
-from ironic_reservations import fleet
 from ironic_reservations import matching
-from ironic_reservations import reservations
 from ironic_reservations.db import counting
 from ironic_reservations.db import engine
 from ironic_reservations.db import models
+from ironic_reservations.fleet import count as fleet
+from ironic_reservations.reservations import lookup
+from ironic_reservations.reservations import values
 from tests.db import strategies
 
 pytestmark = pytest.mark.on('sqlite', 'mariadb')
@@ -146,7 +147,7 @@ def test_parts_of_the_fleet_are_sums(fleet, batch):
     for each in found():
         parts[each.facts['resource_class'], each.facts['conductor_group'],
               each.facts['shard'], each.reason] += each.nodes
-    for held in reservations.find():
+    for held in lookup.find():
         hosts[held.host, held.provision_state] += 1
     for sums, count in (parts, counting.by_partition), (
             hosts, counting.by_host):
@@ -158,7 +159,7 @@ def test_parts_of_the_fleet_are_sums(fleet, batch):
 def test_hosts_that_hold_alike_nodes(fleet):
     for host in ('compute-1', 'compute-2', 'compute-2'):
         fleet.node()
-        fleet.hold(owner=reservations.Owner(host, None))
+        fleet.hold(owner=values.Owner(host, None))
     assert {each.host: each.nodes for each in found(with_hosts=True)} == {
         'compute-1': 1, 'compute-2': 2}
 

@@ -9,10 +9,10 @@ import pytest
 import sqlalchemy as sa
 
 from ironic_reservations import exception
-from ironic_reservations import reservations
 from ironic_reservations.cmd import dbsync
 from ironic_reservations.db import engine as db_engine
 from ironic_reservations.db import models
+from ironic_reservations.reservations import expiry
 from tests.db import conftest
 
 pytestmark = pytest.mark.on('sqlite', 'mariadb')
@@ -104,7 +104,7 @@ def test_lapsed_reservations(installed, fleet):
     fleet.lapse()
     with pytest.raises(exception.Conflict, match='sweep'):
         drop(installed)
-    assert reservations.sweep() == (1, 0)
+    assert expiry.sweep() == (1, 0)
     assert drop(installed) == 0
     upgrade(installed)
 

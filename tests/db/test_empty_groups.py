@@ -7,12 +7,16 @@ import uuid as uuid_
 import pytest
 import sqlalchemy as sa
 
-from ironic_reservations import claims
 from ironic_reservations import exception
-from ironic_reservations import groups
-from ironic_reservations import membership
-from ironic_reservations import reservations
 from ironic_reservations.db import models
+from ironic_reservations.reservations import claims
+from ironic_reservations.reservations import group_releases
+from ironic_reservations.reservations import groups
+from ironic_reservations.reservations import holds
+from ironic_reservations.reservations import lookup
+from ironic_reservations.reservations import membership
+from ironic_reservations.reservations import releases
+from ironic_reservations.reservations import values
 from tests.db import conftest
 
 GROUP = '11111111-2222-4333-8444-555555555555'
@@ -30,9 +34,9 @@ def create(members, lease=60):
     return groups.create(
         conftest.matcher(resource_class='gold'),
         groups.Request(
-            membership.Wanted(GROUP, None, None, None),
+            membership.Named(GROUP, None, None, None),
             tuple(str(uuid_.uuid4()) for _ in range(members)), 'digest',
-            reservations.Owner(), lease))[0]
+            values.Owner(), lease))[0]
 
 
 def rows(fleet):
@@ -45,11 +49,11 @@ def rows(fleet):
 def release(fleet, group):
     """Each by itself."""
     for member in group.members:
-        reservations.release(member.instance_uuid)
+        releases.release(member.instance_uuid)
 
 
 def release_group(fleet, group):
-    groups.release(GROUP, lambda group: None, bound=False)
+    group_releases.release(GROUP, lambda group: None, bound=False)
 
 
 def lapse(fleet, group):
@@ -63,7 +67,7 @@ def lapse_each(fleet, group):
     fleet.lapse()
     for member in group.members:
         with pytest.raises(exception.NotFound):
-            reservations.release(member.instance_uuid)
+            releases.release(member.instance_uuid)
 
 
 def tear_down(fleet, group):
@@ -71,7 +75,7 @@ def tear_down(fleet, group):
     fleet.execute(sa.update(models.nodes).values(instance_uuid=None))
     for member in group.members:
         with pytest.raises(exception.NotFound):
-            reservations.get(member.instance_uuid)
+            lookup.get(member.instance_uuid)
 
 
 def hold_again(fleet, group):
@@ -91,16 +95,16 @@ def test_group_goes_with_its_last_member(fleet, group, end):
 
 def test_group_stays_while_a_member_is_left(fleet, group):
     first, other = group.members
-    reservations.release(first.instance_uuid)
+    releases.release(first.instance_uuid)
     assert [each.id for each in groups.get(GROUP).members] == [
         row.id for row in fleet.rows]
     assert rows(fleet) == 1
     claimed, _ = claims.claim(
-        GROUP, conftest.matcher(resource_class='gold'), reservations.Request(
-            str(uuid_.uuid4()), reservations.Owner('compute-1')),
+        GROUP, conftest.matcher(resource_class='gold'), holds.Request(
+            str(uuid_.uuid4()), values.Owner('compute-1')),
         lambda held: None)
     assert claimed.node_id == other.node_id and rows(fleet) == 1
-    reservations.release(claimed.instance_uuid)
+    releases.release(claimed.instance_uuid)
     assert rows(fleet) == 0
 
 
@@ -110,5 +114,5 @@ def test_all_members_go_at_the_same_moment(fleet):
         fleet.node()
     names = [member.instance_uuid for member in create(4).members]
     with concurrent.futures.ThreadPoolExecutor(4) as executor:
-        list(executor.map(reservations.release, names))
+        list(executor.map(releases.release, names))
     assert not fleet.held and rows(fleet) == 0

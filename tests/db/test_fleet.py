@@ -4,8 +4,8 @@
 from oslo_db import exception as db_exc
 import pytest
 
-from ironic_reservations import fleet as fleets
 from ironic_reservations.db import engine
+from ironic_reservations.fleet import count as fleets
 
 
 @pytest.mark.on('mariadb')

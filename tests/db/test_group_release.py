@@ -9,10 +9,13 @@ import pytest
 import sqlalchemy as sa
 
 from ironic_reservations import exception
-from ironic_reservations import groups
-from ironic_reservations import membership
-from ironic_reservations import reservations
 from ironic_reservations.db import models
+from ironic_reservations.reservations import group_releases
+from ironic_reservations.reservations import groups
+from ironic_reservations.reservations import membership
+from ironic_reservations.reservations import releases
+from ironic_reservations.reservations import updates
+from ironic_reservations.reservations import values
 from tests.db import conftest
 
 GROUP = '11111111-2222-4333-8444-555555555555'
@@ -27,14 +30,14 @@ def group(fleet):
     fleet.add(*[{}] * MEMBERS)
     groups.create(
         conftest.matcher(resource_class='gold'), groups.Request(
-            membership.Wanted(GROUP, None, None, None),
+            membership.Named(GROUP, None, None, None),
             tuple(str(uuid_.uuid4()) for _ in range(MEMBERS)), 'digest',
-            reservations.Owner(), None))
+            values.Owner(), None))
     return groups.get(GROUP)
 
 
 def release(bound=False):
-    groups.release(GROUP, lambda group: None, bound)
+    group_releases.release(GROUP, lambda group: None, bound)
 
 
 def told(caplog):
@@ -79,9 +82,9 @@ def test_what_changes_meanwhile_is_read_again(fleet, group):
     _, claimed, built, *_, last = group.members
 
     def change():
-        reservations.update(claimed.instance_uuid, {'host': 'compute-1'})
+        updates.update(claimed.instance_uuid, {'host': 'compute-1'})
         fleet.edit(built.node_id, provision_state='deploying')
-        reservations.release(last.instance_uuid)
+        releases.release(last.instance_uuid)
     with fleet.before('UPDATE nodes', change), \
             pytest.raises(exception.Conflict, match='^2 of') as caught:
         release(bound=True)
@@ -108,7 +111,7 @@ def test_what_another_releases_is_told_once(fleet, group, error, caplog):
     def change():
         if due:
             due.clear()
-            reservations.release(group.members[0].instance_uuid)
+            releases.release(group.members[0].instance_uuid)
     with fleet.before('SELECT', change, 10 ** 6), \
             fleet.commit_fails(error, then=lambda: due.append(True)):
         release()

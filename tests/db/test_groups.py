@@ -10,15 +10,20 @@ from oslo_db import exception as db_exc
 import pytest
 import sqlalchemy as sa
 
-from ironic_reservations import capacity
-from ironic_reservations import claims
 from ironic_reservations import exception
-from ironic_reservations import fleet as fleets
-from ironic_reservations import groups
-from ironic_reservations import interval
-from ironic_reservations import membership
-from ironic_reservations import reservations
 from ironic_reservations.db import models
+from ironic_reservations.fleet import capacity
+from ironic_reservations.fleet import count as fleets
+from ironic_reservations.reservations import adoption
+from ironic_reservations.reservations import claims
+from ironic_reservations.reservations import expiry
+from ironic_reservations.reservations import group_releases
+from ironic_reservations.reservations import groups
+from ironic_reservations.reservations import holds
+from ironic_reservations.reservations import membership
+from ironic_reservations.reservations import releases
+from ironic_reservations.reservations import updates
+from ironic_reservations.reservations import values
 from tests.db import conftest
 
 GROUP = '11111111-2222-4333-8444-555555555555'
@@ -35,13 +40,13 @@ def racks(fleet, **free):
 
 
 def wanted(policy, uuid=GROUP, project=None, by='capability:rack'):
-    return membership.Wanted(uuid, policy, policy and by, project)
+    return membership.Named(uuid, policy, policy and by, project)
 
 
 def join(fleet, policy, **more):
     """Hold one node for the group; its rack."""
     reservation, created = fleet.hold(
-        group=wanted(policy), owner=reservations.Owner(**more))
+        group=wanted(policy), owner=values.Owner(**more))
     assert created
     return reservation.domain
 
@@ -56,7 +61,7 @@ def create(fleet, members, policy, uuid=GROUP, by='capability:rack',
         groups.Request(
             wanted(policy, uuid, project, by), tuple(members),
             json.dumps([asked or len(members), body]),
-            reservations.Owner(project_id=project), lease))
+            values.Owner(project_id=project), lease))
 
 
 def of(group):
@@ -150,9 +155,8 @@ def test_members_that_ended_by_themselves(fleet, how):
 
 @pytest.mark.parametrize('back', [{'reservation': 'conductor'},
                                   {'instance_info': '{"a": 1}'}], ids=str)
-def test_member_that_has_lapsed_does_not_come_back(fleet, monkeypatch, back):
+def test_member_that_has_lapsed_does_not_come_back(fleet, go_by, back):
     """A node that is touched after its lease counts again."""
-    monkeypatch.setattr(reservations, 'PASSING', interval.Interval(3600))
     racks(fleet, r1=2)
     first, _ = fleet.hold(group=wanted('spread'), lease=60)
     racks(fleet, r2=1)
@@ -181,7 +185,7 @@ def test_sweep_deletes_empty_groups(fleet):
     fleet.hold(group=wanted('spread'), lease=60)
     fleet.lapse()
     fleet.hold(group=wanted('pack', str(uuid_.uuid4())))
-    reservations.sweep()
+    expiry.sweep()
     assert rows(fleet) == len(groups.find(9)) == 1
 
 
@@ -234,7 +238,7 @@ def test_group_ends_while_it_is_joined(fleet):
     first, _ = fleet.hold(group=wanted('spread'))
 
     def end():
-        reservations.release(first.instance_uuid)
+        releases.release(first.instance_uuid)
     with fleet.before('UPDATE nodes', end):
         join(fleet, 'spread')
     assert len(groups.get(GROUP).members) == 1
@@ -296,7 +300,7 @@ def test_nodes_lost_while_they_are_searched_for(fleet, monkeypatch):
 
     def fresh(candidates, since):
         while len(others) > len(turns) % 2:
-            reservations.release(others.pop())
+            releases.release(others.pop())
         counted = count(candidates, since)
         turns.append(counted)
         while len(others) < 2 and len(turns) < 6:
@@ -305,9 +309,8 @@ def test_nodes_lost_while_they_are_searched_for(fleet, monkeypatch):
     monkeypatch.setattr(fleets, 'fresh', fresh)
     # Its first search goes by a count that is old.
     recent = iter([fleets.Fleet(())])
-    monkeypatch.setattr(
-        fleets, 'recent',
-        lambda before=None: next(recent, None) or fleets.count())
+    monkeypatch.setattr(fleets, 'recent',
+                        lambda before: next(recent, None) or fleets.count())
     group, _ = create(fleet, 3, 'pack')
     assert len(group.members) == 3 and len(turns) == 6
 
@@ -434,7 +437,7 @@ def test_release_beside_claims_and_joins(fleet):
         others.append(claim(group.members[2].instance_uuid)[0])
         others.append(fleet.hold(group=wanted('pack'))[0])
     with fleet.before('UPDATE nodes', other):
-        groups.release(GROUP, lambda group: None, bound=False)
+        group_releases.release(GROUP, lambda group: None, bound=False)
     assert len(others) == 2 and not fleet.held
 
 
@@ -445,7 +448,7 @@ def test_page_is_full_while_groups_end(fleet):
             for _ in range(4)]
 
     def end():
-        reservations.release(made[0].members[0].instance_uuid)
+        releases.release(made[0].members[0].instance_uuid)
     # Behind the statement that has found the groups of the page.
     with fleet.before('SELECT reservations.', end):
         found = groups.find(2)
@@ -475,7 +478,7 @@ def test_group_goes_while_it_is_asked_for_again(fleet, begun):
 
     def end():
         for name in names:
-            reservations.release(name)
+            releases.release(name)
         if begun:
             create(fleet, 1, None, project=B)
     with fleet.before('SELECT reservations.', end):
@@ -493,15 +496,15 @@ def claim(uuid, instance=None, project=None, host='compute-1', lease=None,
           authorize=lambda held: None, **body):
     return claims.claim(
         uuid, conftest.matcher(**body or {'resource_class': 'gold'}),
-        reservations.Request(
+        holds.Request(
             instance or str(uuid_.uuid4()),
-            reservations.Owner(host, project), lease), authorize)
+            values.Owner(host, project), lease), authorize)
 
 
 @pytest.mark.on('sqlite', 'mariadb')
 def test_claim_of_a_reservation(fleet):
     racks(fleet, r1=1)
-    held, _ = fleet.hold(owner=reservations.Owner(), lease=60)
+    held, _ = fleet.hold(owner=values.Owner(), lease=60)
     claimed, created = claim(held.instance_uuid, lease=600)
     assert created
     assert claimed.node_id == held.node_id and claimed.id != held.id
@@ -522,7 +525,7 @@ def test_claim_of_the_member_that_fits_best(fleet):
 
 def test_claim_that_does_not_match(fleet):
     racks(fleet, r1=2)
-    held, _ = fleet.hold(owner=reservations.Owner())
+    held, _ = fleet.hold(owner=values.Owner())
     with pytest.raises(exception.NoMatchingNode) as caught:
         claim(held.instance_uuid, memory_mb=4096)
     assert caught.value.explanation == {
@@ -539,7 +542,7 @@ def test_claim_that_does_not_match(fleet):
 ])
 def test_claim_of_a_node_that_is_not_to_be_had(fleet, change, error):
     racks(fleet, r1=1)
-    held, _ = fleet.hold(owner=reservations.Owner())
+    held, _ = fleet.hold(owner=values.Owner())
     fleet.edit(held.node_id, **change)
     with pytest.raises(error) as caught:
         claim(held.instance_uuid)
@@ -551,17 +554,17 @@ def test_claim_of_a_node_that_is_not_to_be_had(fleet, change, error):
 @pytest.mark.parametrize('whose, by', [(A, B), (None, B), (A, None)])
 def test_claim_of_another_projects(fleet, whose, by):
     racks(fleet, r1=1)
-    held, _ = fleet.hold(owner=reservations.Owner(project_id=whose))
+    held, _ = fleet.hold(owner=values.Owner(project_id=whose))
     with pytest.raises(exception.NotFound):
         claim(held.instance_uuid, project=by)
 
 
 def release(held):
-    reservations.release(held.instance_uuid)
+    releases.release(held.instance_uuid)
 
 
 def take_by_a_host(held):
-    reservations.update(held.instance_uuid, {'host': 'compute-2'})
+    updates.update(held.instance_uuid, {'host': 'compute-2'})
 
 
 def claim_it(held):
@@ -575,7 +578,7 @@ def claim_it(held):
     (claim_it, exception.NotFound)])
 def test_claim_beside_others(fleet, meanwhile, error, statement):
     racks(fleet, r1=1)
-    held, _ = fleet.hold(owner=reservations.Owner())
+    held, _ = fleet.hold(owner=values.Owner())
     with fleet.before(statement, lambda: meanwhile(held)), \
             pytest.raises(error):
         claim(held.instance_uuid)
@@ -585,7 +588,7 @@ def test_claim_beside_others(fleet, meanwhile, error, statement):
 @pytest.mark.on('mariadb')
 def test_claim_of_a_lease_that_is_over(fleet):
     racks(fleet, r1=1)
-    held, _ = fleet.hold(owner=reservations.Owner(), lease=60)
+    held, _ = fleet.hold(owner=values.Owner(), lease=60)
     with fleet.before('UPDATE nodes', fleet.lapse), \
             pytest.raises(exception.NotFound):
         claim(held.instance_uuid)
@@ -595,7 +598,7 @@ def test_claim_of_a_lease_that_is_over(fleet):
 @pytest.mark.parametrize('after', [False, True])
 def test_commit_of_a_claim_whose_answer_is_lost(fleet, after):
     racks(fleet, r1=1)
-    held, _ = fleet.hold(owner=reservations.Owner())
+    held, _ = fleet.hold(owner=values.Owner())
     with fleet.commit_fails(db_exc.DBConnectionError(), after):
         claimed, created = claim(held.instance_uuid)
     assert created
@@ -605,9 +608,9 @@ def test_commit_of_a_claim_whose_answer_is_lost(fleet, after):
 @pytest.mark.on('sqlite', 'mariadb')
 def test_capacity_counts_what_can_be_claimed(fleet):
     racks(fleet, none=5)
-    fleet.hold(owner=reservations.Owner())
-    fleet.hold(owner=reservations.Owner('compute-1'))
-    maintained, _ = fleet.hold(owner=reservations.Owner())
+    fleet.hold(owner=values.Owner())
+    fleet.hold(owner=values.Owner('compute-1'))
+    maintained, _ = fleet.hold(owner=values.Owner())
     fleet.edit(maintained.node_id, maintenance=True)
     [row] = capacity.capacity(0)[0]
     assert (row['total'], row['free'], row['claimable']) == (5, 2, 1)
@@ -624,8 +627,8 @@ def test_adoption_is_recorded_whatever_the_policy_says(fleet):
     fleet.edit(node_id, instance_uuid=instance, provision_state='active')
     spec = conftest.matcher(memory_mb=1).spec
     for _ in range(2):
-        adopted, _ = reservations.adopt(
-            instance, spec, reservations.Owner('compute-1'),
+        adopted, _ = adoption.adopt(
+            instance, spec, values.Owner('compute-1'),
             group=wanted('spread'))
         assert adopted.domain == 'r1'
     assert of(groups.get(GROUP)) == {'r1': 2}
@@ -637,15 +640,15 @@ def test_adoption_is_recorded_whatever_the_policy_says(fleet):
 def carry(fleet):
     """An instance that compute-1 holds, deployed on a node of rack r1."""
     racks(fleet, r1=1)
-    held, _ = fleet.hold(owner=reservations.Owner('compute-1'))
+    held, _ = fleet.hold(owner=values.Owner('compute-1'))
     fleet.edit(held.node_id, provision_state='active')
     return held
 
 
 def adopt_again(held, uuid=GROUP):
-    return reservations.adopt(
+    return adoption.adopt(
         held.instance_uuid, conftest.matcher(memory_mb=1).spec,
-        reservations.Owner('compute-1'), group=wanted('spread', uuid))[0]
+        values.Owner('compute-1'), group=wanted('spread', uuid))[0]
 
 
 def test_member_that_is_adopted_again_stays_where_it_was(fleet):

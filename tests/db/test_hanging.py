@@ -13,9 +13,9 @@ import sqlalchemy as sa
 
 from ironic_reservations import conf
 from ironic_reservations import exception
-from ironic_reservations import fleet as counts
-from ironic_reservations import reservations
 from ironic_reservations.db import engine
+from ironic_reservations.fleet import count as counts
+from ironic_reservations.reservations import expiry
 from tests.db import conftest
 
 
@@ -45,10 +45,10 @@ def test_first_connection_of_a_process(option, monkeypatch):
     with socket.create_server(('127.0.0.1', 0)) as server, configured(
             connection=f'mysql+pymysql://ironic@127.0.0.1:'
                        f'{server.getsockname()[1]}/ironic?read_timeout=5'):
-        with another(reservations.overdue) as first:
+        with another(expiry.overdue) as first:
             connection, _ = server.accept()
             with connection, pytest.raises(exception.DeadlineExceeded):
-                reservations.overdue()
+                expiry.overdue()
             assert not first.done()
             server.close()
             with pytest.raises(db_exc.DBConnectionError):
@@ -71,11 +71,11 @@ def test_no_connection_left(database, monkeypatch, option):
     with another(hang) as first:
         assert asked.wait(30)
         with pytest.raises(sa.exc.TimeoutError):
-            reservations.overdue()
+            expiry.overdue()
         assert not first.done()
         answered.set()
         first.result(60)
-    assert reservations.overdue() == []
+    assert expiry.overdue() == []
     small.dispose()
 
 

@@ -9,7 +9,9 @@ import pytest
 import sqlalchemy as sa
 
 from ironic_reservations import exception
-from ironic_reservations import reservations
+from ironic_reservations.reservations import lookup
+from ironic_reservations.reservations import releases
+from ironic_reservations.reservations import values
 
 INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
 OTHER = '1be26c0b-03f2-4d2e-ae87-c02d7f33c123'
@@ -24,7 +26,7 @@ HOLD = 'UPDATE nodes SET instance_uuid'
 @pytest.mark.on('sqlite', 'mariadb')
 def test_hold(fleet):
     node_id = fleet.node(name='node-1', resource_class='Gold')
-    owner = reservations.Owner('compute-1', 'project', 'user')
+    owner = values.Owner('compute-1', 'project', 'user')
     held, created = fleet.hold(INSTANCE, owner=owner, **GOLD)
     assert created
     node = fleet[node_id]
@@ -36,7 +38,7 @@ def test_hold(fleet):
     assert (held.state, held.provision_state) == ('reserved', 'available')
     assert held.resource_class == 'Gold'
     assert held.expires_at is None and held.updated_at is None
-    assert reservations.get(INSTANCE) == held
+    assert lookup.get(INSTANCE) == held
     assert fleet.held == {node_id: INSTANCE}
 
 
@@ -89,7 +91,7 @@ def test_nothing_else_of_ironics_is_written(fleet):
     fleet.add({'traits': ['CUSTOM_A']}, {})
     before = ironics()
     fleet.hold(INSTANCE)
-    reservations.release(INSTANCE)
+    releases.release(INSTANCE)
     assert ironics() == before
 
 

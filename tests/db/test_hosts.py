@@ -8,10 +8,14 @@ import pytest
 import sqlalchemy as sa
 
 from ironic_reservations import exception
-from ironic_reservations import hosts
-from ironic_reservations import request_spec
-from ironic_reservations import reservations
 from ironic_reservations.db import models
+from ironic_reservations.matching import request_spec
+from ironic_reservations.reservations import adoption
+from ironic_reservations.reservations import holds
+from ironic_reservations.reservations import hosts
+from ironic_reservations.reservations import releases
+from ironic_reservations.reservations import updates
+from ironic_reservations.reservations import values
 from tests.db import conftest
 
 pytestmark = pytest.mark.on('mariadb')
@@ -59,43 +63,44 @@ def holder(fleet):
 # A takeover between the check and the fence
 
 def hold(held):
-    return reservations.hold(
-        conftest.matcher(resource_class='gold'), reservations.Request(
-            str(uuid.uuid4()), reservations.Owner(HOST), holder=ONE))
+    return holds.hold(
+        conftest.matcher(resource_class='gold'), holds.Request(
+            str(uuid.uuid4()), values.Owner(HOST), holder=ONE))
 
 
 def renew(held):
-    return reservations.hold(
-        conftest.matcher(resource_class='gold'), reservations.Request(
-            held.instance_uuid, reservations.Owner(HOST), 60, holder=ONE))
+    return holds.hold(
+        conftest.matcher(resource_class='gold'), holds.Request(
+            held.instance_uuid, values.Owner(HOST), 60, holder=ONE))
 
 
 def adopt(held):
     """What a node carries already, again."""
-    return reservations.adopt(
+    return adoption.adopt(
         held.instance_uuid, request_spec.RequestSpec.from_dict({}, found=True),
-        reservations.Owner(HOST), holder=ONE)
+        values.Owner(HOST), holder=ONE)
 
 
 def adopt_new(held):
     """What a node carries, with nothing of ours."""
-    return reservations.adopt(
+    return adoption.adopt(
         OF_A_NODE, request_spec.RequestSpec.from_dict({}, found=True),
-        reservations.Owner(HOST), holder=ONE)
+        values.Owner(HOST), holder=ONE)
 
 
 def change(held):
-    return reservations.update(held.instance_uuid, {'lease': 60}, host=HOST,
-                               holder=ONE)
+    return updates.update(held.instance_uuid, {'lease': 60},
+                          actor=values.Actor(HOST, ONE))
 
 
 def move(held):
-    return reservations.update(held.instance_uuid, {'host': 'compute-2'},
-                               host=HOST, holder=ONE)
+    return updates.update(held.instance_uuid, {'host': 'compute-2'},
+                          actor=values.Actor(HOST, ONE))
 
 
 def release(held):
-    return reservations.release(held.instance_uuid, host=HOST, holder=ONE)
+    return releases.release(held.instance_uuid,
+                            actor=values.Actor(HOST, ONE))
 
 
 WRITES = pytest.mark.parametrize('write, first', [
@@ -128,9 +133,9 @@ def test_host_is_given_up_after_the_check(fleet, held, write, first):
 
 
 def test_takeover_while_a_host_adopts_what_no_host_has(fleet, held):
-    reservations.adopt(
+    adoption.adopt(
         OF_A_NODE, request_spec.RequestSpec.from_dict({}, found=True),
-        reservations.Owner())
+        values.Owner())
     before = fleet.rows, fleet.carried
     with fleet.before('UPDATE reservations SET', lambda: take_over(fleet)), \
             pytest.raises(exception.PreconditionFailed):
@@ -153,15 +158,7 @@ def test_fence_is_written_and_is_the_last(fleet, held, write, first):
 @WRITES
 def test_who_does_not_say_it_pays_nothing(fleet, held, write, first,
                                           monkeypatch):
-    monkeypatch.setattr(
-        reservations, 'Request',
-        lambda *args, Request=reservations.Request, **kwargs:
-        Request(*args, **{**kwargs, 'holder': None}))
-    for name in 'adopt', 'update', 'release':
-        function = getattr(reservations, name)
-        monkeypatch.setattr(
-            reservations, name, lambda *args, function=function, **kwargs:
-            function(*args, **{**kwargs, 'holder': None}))
+    monkeypatch.setitem(globals(), 'ONE', None)
     with fleet.statements('reservations_hosts') as found:
         write(held)
     assert not found
@@ -188,13 +185,15 @@ def test_takeover_waits_for_the_commit_of_a_write(database, fleet, held):
     assert tried
 
 
-@pytest.mark.parametrize('write', [hold, release])
-def test_takeover_after_a_commit_whose_answer_is_lost(fleet, held, write):
+@WRITES
+def test_takeover_after_a_commit_whose_answer_is_lost(fleet, held, write,
+                                                      first):
     """It was done in time, and is told so."""
     before = len(fleet.rows)
     with fleet.commit_fails(LOST, after=True, then=lambda: take_over(fleet)):
         write(held)
-    assert len(fleet.rows) == before + (1 if write is hold else -1)
+    assert len(fleet.rows) == before + {
+        hold: 1, adopt_new: 1, release: -1}.get(write, 0)
     assert holder(fleet) == OTHER
 
 

@@ -7,8 +7,13 @@ import uuid
 import pytest
 
 from ironic_reservations import exception
-from ironic_reservations import interval
-from ironic_reservations import reservations
+from ironic_reservations.fleet import count as counts
+from ironic_reservations.reservations import expiry
+from ironic_reservations.reservations import holds
+from ironic_reservations.reservations import lookup
+from ironic_reservations.reservations import releases
+from ironic_reservations.reservations import searching
+from ironic_reservations.reservations import values
 from tests.db import conftest
 
 
@@ -50,10 +55,10 @@ def test_touched_stays_held_whatever_the_lease(fleet, touch):
     assert fleet.capacity(host='compute-1') == (1, 0, 1)
     with pytest.raises(exception.NoMatchingNode):
         fleet.hold()
-    assert reservations.sweep() == (0, 0)
-    assert reservations.get(held.instance_uuid).node_id == node_id
+    assert expiry.sweep() == (0, 0)
+    assert lookup.get(held.instance_uuid).node_id == node_id
     assert fleet.held == {node_id: held.instance_uuid}
-    overdue = [each.instance_uuid for each in reservations.overdue()]
+    overdue = [each.instance_uuid for each in expiry.overdue()]
     assert overdue == ([] if touch == 'state' else [held.instance_uuid])
 
 
@@ -70,9 +75,9 @@ def test_untouched_is_given_back(fleet, fields):
     fleet.edit(node_id, **fields)
     fleet.lapse()
     with pytest.raises(exception.NotFound):
-        reservations.get(held.instance_uuid)
-    assert reservations.overdue() == []
-    assert reservations.sweep() == (1, 0)
+        lookup.get(held.instance_uuid)
+    assert expiry.overdue() == []
+    assert expiry.sweep() == (1, 0)
     assert fleet.held == {}
 
 
@@ -83,7 +88,7 @@ LET_GO = 'UPDATE nodes SET instance_uuid'
 
 @pytest.mark.on('sqlite', 'mariadb')
 @pytest.mark.parametrize('again', [
-    reservations.sweep, lambda: reservations.release(INSTANCE),
+    expiry.sweep, lambda: releases.release(INSTANCE),
     lambda: hold_of_another()], ids=['sweep', 'release', 'hold'])
 def test_renewal_that_is_faster_than_the_give_back(fleet, again):
     node_id = fleet.node()
@@ -94,14 +99,14 @@ def test_renewal_that_is_faster_than_the_give_back(fleet, again):
                                  exception.NoMatchingNode):
             again()
     assert fleet.held == {node_id: INSTANCE}
-    assert reservations.get(INSTANCE).node_id == node_id
+    assert lookup.get(INSTANCE).node_id == node_id
 
 
 def hold_of_another():
-    reservations.hold(
+    holds.hold(
         conftest.matcher(resource_class='gold'),
-        reservations.Request(str(uuid.uuid4()),
-                             reservations.Owner('compute-2')))
+        holds.Request(str(uuid.uuid4()),
+                             values.Owner('compute-2')))
 
 
 @pytest.mark.on('mariadb')
@@ -111,23 +116,23 @@ def test_touch_that_is_faster_than_the_give_back(fleet, touch):
     fleet.hold(INSTANCE)
     fleet.lapse()
     with fleet.before(LET_GO, lambda: TOUCHES[touch](fleet, node_id)):
-        assert reservations.sweep() == (0, 0)
+        assert expiry.sweep() == (0, 0)
     assert fleet.held == {node_id: INSTANCE}
-    assert reservations.get(INSTANCE).node_id == node_id
+    assert lookup.get(INSTANCE).node_id == node_id
 
 
 @pytest.mark.on('mariadb')
 def test_give_back_that_is_faster_than_the_renewal(fleet):
     node_id = fleet.node()
-    first, _ = fleet.hold(INSTANCE, owner=reservations.Owner('compute-1'))
+    first, _ = fleet.hold(INSTANCE, owner=values.Owner('compute-1'))
 
     def over():
         fleet.lapse()
-        assert reservations.sweep() == (1, 0)
+        assert expiry.sweep() == (1, 0)
 
     with fleet.before('UPDATE reservations SET host', over):
         held, created = fleet.hold(INSTANCE,
-                                   owner=reservations.Owner('compute-2'))
+                                   owner=values.Owner('compute-2'))
     assert created
     assert held.id > first.id
     assert held.host == 'compute-2'
@@ -139,8 +144,8 @@ def test_two_sweeps_at_once(fleet):
     fleet.node()
     fleet.hold(INSTANCE)
     fleet.lapse()
-    with fleet.before(LET_GO, reservations.sweep):
-        assert reservations.sweep() == (0, 0)
+    with fleet.before(LET_GO, expiry.sweep):
+        assert expiry.sweep() == (0, 0)
     assert fleet.held == {}
 
 
@@ -150,7 +155,7 @@ def test_another_holds_the_node_before_the_second_give_back(fleet):
     fleet.hold(INSTANCE)
     fleet.lapse()
     with fleet.before(LET_GO, hold_of_another):
-        assert reservations.sweep()[0] == 0
+        assert expiry.sweep()[0] == 0
     (held_node, instance), = fleet.held.items()
     assert held_node == node_id and instance != INSTANCE
 
@@ -172,32 +177,30 @@ def test_another_gives_back_the_lapsed_node_that_is_wanted(fleet):
     fleet.node()
     fleet.hold()
     fleet.lapse()
-    with fleet.before(LET_GO, reservations.sweep):
+    with fleet.before(LET_GO, expiry.sweep):
         assert fleet.hold()[1]
     with pytest.raises(exception.NoMatchingNode):
         fleet.hold()
 
 
-def test_holds_give_back_what_has_lapsed_in_passing(fleet, monkeypatch):
-    """A few at a time until none is left, and then not each of them."""
+def test_hold_that_counts_the_fleet_gives_back_what_has_lapsed(
+        fleet, go_by, monkeypatch):
+    """A few at a time; a hold that does not count gives nothing back."""
     fleet.add(*[{}] * 20)
     for _ in range(5):
         fleet.hold()
     fleet.lapse()
-    monkeypatch.setattr(reservations, 'IN_PASSING', 2)
-    monkeypatch.setattr(reservations, 'PASSING', interval.Interval(1000))
-    left = []
-    for _ in range(3):
-        held, _ = fleet.hold()
-        left.append(len(fleet.rows))
-    fleet.lapse()
+    monkeypatch.setattr(searching, 'AT_ONCE', 3)
     fleet.hold()
-    assert [*left, len(fleet.rows)] == [4, 3, 3, 4]
+    assert len(fleet.rows) == 3
+    go_by(counts.count())
+    fleet.hold()
+    assert len(fleet.rows) == 4
 
 
 def test_all_that_has_lapsed_is_given_back_before_a_refusal(
-        fleet, monkeypatch):
-    monkeypatch.setattr(reservations, 'PASSING', interval.Interval(1000))
+        fleet, go_by):
+    go_by(counts.count())
     fleet.add(*[{}] * 20)
     for _ in range(20):
         fleet.hold()

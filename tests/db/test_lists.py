@@ -9,8 +9,10 @@ import pytest
 import sqlalchemy as sa
 
 from ironic_reservations import exception
-from ironic_reservations import reservations
 from ironic_reservations.db import models
+from ironic_reservations.reservations import lookup
+from ironic_reservations.reservations import releases
+from ironic_reservations.reservations import values
 
 pytestmark = pytest.mark.on('sqlite', 'mariadb')
 
@@ -39,7 +41,7 @@ def pages(limit, **query):
     """All pages, one after the other."""
     found, marker = [], None
     while True:
-        page = reservations.find(limit=limit, marker=marker, **query)
+        page = lookup.find(limit=limit, marker=marker, **query)
         assert len(page) <= limit
         found += page
         if len(page) < limit:
@@ -48,18 +50,18 @@ def pages(limit, **query):
 
 
 @pytest.mark.parametrize('sort_dir', ['asc', 'desc'])
-@pytest.mark.parametrize('sort_key', reservations.SORT_KEYS)
+@pytest.mark.parametrize('sort_key', values.SORT_KEYS)
 def test_sorted(listed, sort_key, sort_dir):
     """NULL is the least; equals by id."""
     def order(found):
         value = getattr(found, sort_key)
         return (value not in (None, ''), value or 0, found.id)
 
-    everything = reservations.find()
+    everything = lookup.find()
     expected = sorted(everything, key=order, reverse=sort_dir == 'desc')
     query = {sort_key: sort_dir}
     assert len(expected) == 7
-    assert reservations.find(order=query) == expected
+    assert lookup.find(order=query) == expected
     for limit in (1, 3, 7):
         assert pages(limit, order=query) == expected
 
@@ -70,25 +72,25 @@ def test_sorted(listed, sort_key, sort_dir):
     {'project_id': 'asc', 'host': 'desc', 'id': 'desc'},
     {'host': 'desc', 'id': 'asc'}], ids=str)
 def test_sorted_by_several(listed, order):
-    expected = reservations.find()
+    expected = lookup.find()
     for name, direction in reversed(
             [*order.items(), ('id', [*order.values()][-1])]):
         expected.sort(key=lambda found: (getattr(found, name) or '')
                       if name != 'id' else found.id,
                       reverse=direction == 'desc')
-    assert reservations.find(order=order) == expected
+    assert lookup.find(order=order) == expected
     for limit in (1, 2, 3):
         assert pages(limit, order=order) == expected
 
 
 def test_pages_while_rows_come_and_go(listed):
     """What was there all the time is seen once."""
-    first = reservations.find(limit=3, order={'host': 'asc'})
-    reservations.release(first[0].instance_uuid)
+    first = lookup.find(limit=3, order={'host': 'asc'})
+    releases.release(first[0].instance_uuid)
     listed.node(resource_class='bronze')
     new, _ = listed.hold(resource_class='bronze',
-                         owner=reservations.Owner('zz'))
-    rest = reservations.find(marker=first[-1].instance_uuid,
+                         owner=values.Owner('zz'))
+    rest = lookup.find(marker=first[-1].instance_uuid,
                              order={'host': 'asc'})
     assert len(rest) == 5 and rest[-1].id == new.id
     assert not {each.id for each in first} & {each.id for each in rest}
@@ -105,29 +107,29 @@ def test_pages_while_rows_come_and_go(listed):
     ({'host': 'b', 'resource_class': 'gold'}, 1), ({'limit': 2}, 2),
 ], ids=str)
 def test_filters(listed, query, count):
-    assert len(reservations.find(**query)) == count
+    assert len(lookup.find(**query)) == count
 
 
 def test_filter_by_the_uuid_of_a_node(listed):
-    one = reservations.find()[2]
-    assert reservations.find(node=one.node_uuid) == [one]
+    one = lookup.find()[2]
+    assert lookup.find(node=one.node_uuid) == [one]
 
 
 def test_filters_on_every_page(listed):
-    expected = reservations.find(resource_class='silver')
+    expected = lookup.find(resource_class='silver')
     assert pages(1, resource_class='silver') == expected
 
 
 @pytest.mark.parametrize('restricted_to', [None, 'p', 'q'])
 def test_marker_that_is_none(listed, restricted_to):
     with pytest.raises(exception.InvalidInput) as caught:
-        reservations.find(restricted_to, marker=str(uuid.uuid4()))
+        lookup.find(restricted_to, marker=str(uuid.uuid4()))
     assert caught.value.field == 'marker'
 
 
 def test_marker_of_another_project(listed):
     """It says nothing of what is there."""
-    other, = [each for each in reservations.find()
+    other, = [each for each in lookup.find()
               if each.node_name == 'node-0']
     with pytest.raises(exception.InvalidInput):
-        reservations.find('p', marker=other.instance_uuid)
+        lookup.find('p', marker=other.instance_uuid)

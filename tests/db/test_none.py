@@ -7,9 +7,11 @@ import uuid
 import pytest
 
 from ironic_reservations import exception
-from ironic_reservations import fleet as fleets
-from ironic_reservations import reservations
-from ironic_reservations import shelf
+from ironic_reservations.fleet import count as fleets
+from ironic_reservations.fleet import shelf
+from ironic_reservations.reservations import expiry
+from ironic_reservations.reservations import holds
+from ironic_reservations.reservations import values
 from tests.db import conftest
 
 
@@ -27,8 +29,7 @@ def after_count(monkeypatch):
 
         monkeypatch.setattr(fleets, 'fresh', count)
         # Nothing is known before.
-        monkeypatch.setattr(fleets, 'recent',
-                            lambda before=None: fleets.Fleet(()))
+        monkeypatch.setattr(fleets, 'recent', lambda before: fleets.Fleet(()))
         return left
     return set_
 
@@ -36,8 +37,7 @@ def after_count(monkeypatch):
 def test_what_was_counted_for_a_request_is_not_counted_again(fleet,
                                                              monkeypatch):
     fleet.node()
-    monkeypatch.setattr(fleets, 'recent',
-                            lambda before=None: fleets.at_most(0)[0])
+    monkeypatch.setattr(fleets, 'recent', lambda before: fleets.at_most(0)[0])
     with fleet.statements('AS nodes') as counts:
         with pytest.raises(exception.NoMatchingNode):
             fleet.hold(memory_mb=10 ** 9)
@@ -84,7 +84,7 @@ def test_node_that_lapses_and_is_given_back_after_the_count(
     node_id = fleet.node()
     fleet.hold()
     fleet.lapse()
-    after_count(reservations.sweep)
+    after_count(expiry.sweep)
     assert fleet.hold()[0].node_id == node_id
 
 
@@ -94,8 +94,8 @@ def test_malformed_properties_are_told_of(fleet):
     matcher = conftest.matcher(extra_specs={'capabilities:cpu_arch': '64'})
     began = time.monotonic()
     with pytest.raises(exception.NoMatchingNode) as caught:
-        reservations.hold(matcher, reservations.Request(
-            '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e', reservations.Owner()))
+        holds.hold(matcher, holds.Request(
+            '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e', values.Owner()))
     assert time.monotonic() - began < 5
     assert caught.value.explanation['considered'] == sum(
         each['nodes'] for each in caught.value.explanation['eliminated'])
@@ -107,7 +107,7 @@ def test_what_another_request_has_from_the_shelf_is_found(fleet,
     fleet.add({}, {})
     fleet.hold()
     counted = fleets.count()
-    monkeypatch.setattr(fleets, 'recent', lambda before=None: counted)
+    monkeypatch.setattr(fleets, 'recent', lambda before: counted)
     monkeypatch.setattr(fleets, 'fresh', lambda candidates, since: counted)
     [profile] = counted.profiles
     # Whoever asks the shelf finds that its turn is over.

@@ -8,15 +8,22 @@ from oslo_db import exception as db_exc
 import pytest
 import sqlalchemy as sa
 
-from ironic_reservations import reservations
 from ironic_reservations.db import engine
 from ironic_reservations.db import models
+from ironic_reservations.matching import request_spec
+from ironic_reservations.reservations import adoption
+from ironic_reservations.reservations import claims
+from ironic_reservations.reservations import holds
+from ironic_reservations.reservations import releases
+from ironic_reservations.reservations import updates
+from ironic_reservations.reservations import values
+from tests.db import conftest
 
 pytestmark = pytest.mark.on('mariadb')
 
 INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
-HOST_1 = reservations.Owner(host='compute-1')
-HOST_2 = reservations.Owner(host='compute-2')
+HOST_1 = values.Owner(host='compute-1')
+HOST_2 = values.Owner(host='compute-2')
 GOLD = {'resource_class': 'gold', 'memory_mb': 1000}
 
 #: The statement that makes a node somebody's, or lets it go.
@@ -48,14 +55,14 @@ def test_commit_of_a_hold_that_fails(fleet, error):
 
 def test_commit_of_a_release_whose_answer_is_lost(held):
     with held.commit_fails(LOST, after=True):
-        reservations.release(INSTANCE)
+        releases.release(INSTANCE)
     assert held.held == {}
 
 
 @pytest.mark.parametrize('error', [LOST, db_exc.DBDeadlock()], ids=repr)
 def test_commit_of_a_release_that_fails(held, error):
     with held.commit_fails(error):
-        reservations.release(INSTANCE)
+        releases.release(INSTANCE)
     assert held.held == {}
 
 
@@ -200,7 +207,7 @@ def test_statement_of_a_release_that_fails(held, statement, error):
         raise error
 
     with held.before(statement, fail, times=2):
-        reservations.release(INSTANCE)
+        releases.release(INSTANCE)
     assert held.held == {}
 
 
@@ -240,3 +247,55 @@ def test_error_that_no_retry_helps_leaves_nothing(fleet):
         with pytest.raises(db_exc.DBDataError):
             fleet.hold(INSTANCE, **GOLD)
     assert fleet.held == {}
+
+
+def lines(caplog):
+    """What the log tells of reservations."""
+    return [record.getMessage() for record in caplog.records
+            if record.name == 'ironic_reservations.events']
+
+
+@pytest.mark.parametrize('after', [True, False])
+def test_commit_of_an_adoption_is_lost(fleet, caplog, after):
+    node_id = fleet.node(instance_uuid=INSTANCE, provision_state='active')
+    spec = request_spec.RequestSpec.from_dict({}, found=True)
+    with fleet.commit_fails(LOST, after=after), caplog.at_level('INFO'):
+        adopted, created = adoption.adopt(INSTANCE, spec, values.Owner())
+    assert created and adopted.node_id == node_id
+    [line] = lines(caplog)
+    assert 'is adopted' in line
+
+
+@pytest.mark.parametrize('after', [True, False])
+def test_commit_of_another_adoption_is_lost(held, after):
+    """What it has changed is looked at, because the row was there before."""
+    spec = request_spec.RequestSpec.from_dict({'name': 'new'}, found=True)
+    with held.commit_fails(LOST, after=after):
+        adopted, created = adoption.adopt(INSTANCE, spec, values.Owner(
+            'compute-1'))
+    assert not created and adopted.request_spec == spec.canonical
+    assert held.rows[0].request_spec == spec.canonical
+
+
+@pytest.mark.parametrize('after', [True, False])
+def test_commit_of_a_claim_is_lost(fleet, caplog, after):
+    fleet.node()
+    free, _ = fleet.hold(owner=values.Owner(), lease=600)
+    with fleet.commit_fails(LOST, after=after), caplog.at_level('INFO'):
+        claimed, created = claims.claim(
+            free.instance_uuid, conftest.matcher(resource_class='gold'),
+            holds.Request(INSTANCE, values.Owner('compute-1')),
+            lambda reservation: None)
+    assert created and claimed.node_id == free.node_id
+    assert [free.instance_uuid in line for line in lines(caplog)] == [
+        True, False]
+
+
+@pytest.mark.parametrize('after', [True, False])
+def test_commit_of_a_lease_is_lost(held, caplog, after):
+    with held.commit_fails(LOST, after=after), caplog.at_level('INFO'):
+        changed = updates.update(INSTANCE, {'lease': 600})
+    assert changed.expires_at is not None
+    assert held.rows[0].expires_at == changed.expires_at
+    [line] = lines(caplog)
+    assert 'is renewed' in line

@@ -14,14 +14,17 @@ from oslo_db import exception as db_exc
 import pytest
 import sqlalchemy as sa
 
-from ironic_reservations import claims
 from ironic_reservations import exception
-from ironic_reservations import explanation
-from ironic_reservations import groups
-from ironic_reservations import membership
-from ironic_reservations import quota
-from ironic_reservations import reservations
 from ironic_reservations.db import models
+from ironic_reservations.reservations import adoption
+from ironic_reservations.reservations import claims
+from ironic_reservations.reservations import dry_runs
+from ironic_reservations.reservations import groups
+from ironic_reservations.reservations import holds
+from ironic_reservations.reservations import membership
+from ironic_reservations.reservations import quota
+from ironic_reservations.reservations import releases
+from ironic_reservations.reservations import values
 from tests.db import conftest
 
 A, B = 'a' * 32, 'b' * 32
@@ -35,10 +38,10 @@ def matcher(**body):
 
 def hold(limits, instance_uuid=None, **body):
     """What a POST of a member of project A does; the class of its node."""
-    reservation, created = reservations.hold(
-        matcher(**body), reservations.Request(
+    reservation, created = holds.hold(
+        matcher(**body), holds.Request(
             instance_uuid or str(uuid.uuid4()),
-            reservations.Owner(project_id=A), quota=quota.Quota(A, limits)))
+            values.Owner(project_id=A), quota=quota.Quota(A, limits)))
     assert created == (instance_uuid is None)
     return reservation.resource_class
 
@@ -46,10 +49,10 @@ def hold(limits, instance_uuid=None, **body):
 def create(limits, members, policy=None, uuid_=None, **body):
     """The same for a group; the classes of its nodes, sorted."""
     group, created = groups.create(matcher(**body), groups.Request(
-        membership.Wanted(uuid_ or str(uuid.uuid4()), policy,
+        membership.Named(uuid_ or str(uuid.uuid4()), policy,
                           policy and 'capability:rack', A),
         tuple(str(uuid.uuid4()) for _ in range(members)),
-        json.dumps([members, body]), reservations.Owner(project_id=A), None,
+        json.dumps([members, body]), values.Owner(project_id=A), None,
         quota.Quota(A, limits)))
     assert created == (uuid_ is None)
     return sorted(each.resource_class for each in group.members), group.uuid
@@ -63,7 +66,7 @@ def refused(call, *args, **kwargs):
 
 
 def dry_run(limits, members=None, group=None, **body):
-    return explanation.dry_run(matcher(**body), quota.Quota(A, limits), group,
+    return dry_runs.dry_run(matcher(**body), quota.Quota(A, limits), group,
                                members)
 
 
@@ -84,7 +87,7 @@ def nodes(fleet):
 def others(fleet, number, project=A, **owner):
     """Hold what compute services hold."""
     for _ in range(number):
-        fleet.hold(owner=reservations.Owner(project_id=project, **owner))
+        fleet.hold(owner=values.Owner(project_id=project, **owner))
 
 
 @pytest.mark.on('sqlite', 'mariadb')
@@ -183,7 +186,7 @@ def test_what_counts(fleet, nodes):
     others(fleet, 2, host='compute-1')
     others(fleet, 2, B)
     # A lease that is over, a node that has moved on, and an adoption.
-    fleet.hold(owner=reservations.Owner(project_id=A), lease=1)
+    fleet.hold(owner=values.Owner(project_id=A), lease=1)
     fleet.execute(sa.update(models.reservations).where(
         models.reservations.c.expires_at.is_not(None)).values(
             expires_at=sa.text("'2020-01-01 00:00:00.000000'")))
@@ -193,8 +196,8 @@ def test_what_counts(fleet, nodes):
     assert refused(hold, {TOTAL: 2}) == (TOTAL, 2, 2, 1)
     [adopted] = [each for each in fleet.carried.values()
                  if each not in [row.instance_uuid for row in fleet.rows]]
-    reservations.adopt(adopted, matcher().spec,
-                       reservations.Owner('compute-1', A))
+    adoption.adopt(adopted, matcher().spec,
+                       values.Owner('compute-1', A))
     assert refused(hold, {TOTAL: 3}) == (TOTAL, 3, 3, 1)
     assert refused(hold, {TOTAL: 2}) == (TOTAL, 2, 3, 1)
     hold({TOTAL: 4})
@@ -210,7 +213,7 @@ def test_others_are_not_limited(fleet, nodes):
 def test_released_is_free_again(fleet, nodes):
     nodes(gold=2)
     hold({TOTAL: 1})
-    reservations.release(fleet.rows[0].instance_uuid)
+    releases.release(fleet.rows[0].instance_uuid)
     hold({TOTAL: 1})
 
 
@@ -219,20 +222,20 @@ def test_claim_needs_no_room(fleet, nodes):
     hold({TOTAL: 1})
     [row] = fleet.rows
     claimed, created = claims.claim(
-        row.instance_uuid, matcher(), reservations.Request(
-            str(uuid.uuid4()), reservations.Owner(project_id=A)),
+        row.instance_uuid, matcher(), holds.Request(
+            str(uuid.uuid4()), values.Owner(project_id=A)),
         lambda reservation: None)
     assert created and [*fleet.held.values()] == [claimed.instance_uuid]
 
 
 def test_one_at_a_time(fleet, nodes):
     nodes(gold=2, silver=2, racks=('r1', 'r2'))
-    wanted = membership.Wanted(str(uuid.uuid4()), 'spread', 'capability:rack',
+    wanted = membership.Named(str(uuid.uuid4()), 'spread', 'capability:rack',
                                A)
 
     def join(limits):
-        reservation, _ = reservations.hold(matcher(), reservations.Request(
-            str(uuid.uuid4()), reservations.Owner(project_id=A),
+        reservation, _ = holds.hold(matcher(), holds.Request(
+            str(uuid.uuid4()), values.Owner(project_id=A),
             group=wanted, quota=quota.Quota(A, limits)))
         return reservation.resource_class
 
@@ -314,7 +317,7 @@ def test_dry_run(fleet, nodes):
 ])
 def test_dry_run_of_a_group(fleet, nodes, limits, members, available, told):
     nodes(gold=3, silver=1)
-    found = dry_run(limits, members, membership.Wanted(
+    found = dry_run(limits, members, membership.Named(
         str(uuid.uuid4()), None, None, A))
     assert found['members'] == {'wanted': members, 'available': available}
     assert tuple(found.get('quota', {}).values()) == (told or ())

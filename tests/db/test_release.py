@@ -7,13 +7,15 @@ import pytest
 import sqlalchemy as sa
 
 from ironic_reservations import exception
-from ironic_reservations import reservations
 from ironic_reservations.db import models
+from ironic_reservations.reservations import lookup
+from ironic_reservations.reservations import releases
+from ironic_reservations.reservations import values
 from tests.common import states
 
 INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
 OTHER = '1be26c0b-03f2-4d2e-ae87-c02d7f33c123'
-HOST_2 = reservations.Owner(host='compute-2')
+HOST_2 = values.Owner(host='compute-2')
 GOLD = {'resource_class': 'gold', 'memory_mb': 1000}
 
 #: The statement that makes a node somebody's, or lets it go.
@@ -43,13 +45,13 @@ def test_release(unhosted, provision_state, maintenance, bound):
     held.edit(held.node_id, provision_state=provision_state,
               maintenance=maintenance)
     if provision_state in RELEASABLE or maintenance and not bound:
-        reservations.release(INSTANCE, bound=bound)
+        releases.release(INSTANCE, bound=bound)
         assert held.held == {}
         with pytest.raises(exception.NotFound):
-            reservations.release(INSTANCE, bound=bound)
+            releases.release(INSTANCE, bound=bound)
     else:
         with pytest.raises(exception.Conflict):
-            reservations.release(INSTANCE, bound=bound)
+            releases.release(INSTANCE, bound=bound)
         assert held.held == {held.node_id: INSTANCE}
     assert held[held.node_id].provision_state == provision_state
 
@@ -68,7 +70,7 @@ def test_locked_or_allocated_node_is_not_released(
     held.edit(held.node_id, provision_state=provision_state,
               maintenance=maintenance, **fields(held))
     with pytest.raises(exception.Conflict):
-        reservations.release(INSTANCE, bound=bound)
+        releases.release(INSTANCE, bound=bound)
     assert held.held == {held.node_id: INSTANCE}
 
 
@@ -87,10 +89,10 @@ def test_bound_caller_does_not_end_a_build(held, provision_state, fields,
     held.edit(held.node_id, provision_state=provision_state, **fields)
     if provision_state == 'available' and (fields or host):
         with pytest.raises(exception.Conflict):
-            reservations.release(INSTANCE, bound=True)
+            releases.release(INSTANCE, bound=True)
         assert held.held == {held.node_id: INSTANCE}
     else:
-        reservations.release(INSTANCE, bound=True)
+        releases.release(INSTANCE, bound=True)
         assert held.held == {}
 
 
@@ -102,7 +104,7 @@ def test_build_that_begins_at_that_moment(unhosted, change):
     """After the reservation was read, before it is let go."""
     with unhosted.before(HOLD, lambda: change(unhosted)):
         with pytest.raises(exception.Conflict):
-            reservations.release(INSTANCE, bound=True)
+            releases.release(INSTANCE, bound=True)
     assert unhosted.held == {unhosted.node_id: INSTANCE}
 
 
@@ -112,18 +114,18 @@ def test_allocation_that_comes_at_that_moment(unhosted, bound):
     with unhosted.before(HOLD, lambda: unhosted.edit(
             unhosted.node_id, allocation_id=unhosted.allocation())):
         with pytest.raises(exception.Conflict):
-            reservations.release(INSTANCE, bound=bound)
+            releases.release(INSTANCE, bound=bound)
     assert unhosted.held == {unhosted.node_id: INSTANCE}
 
 
 def test_release_of_nothing(held):
     with pytest.raises(exception.NotFound):
-        reservations.release(str(uuid.uuid4()))
+        releases.release(str(uuid.uuid4()))
     assert held.held == {held.node_id: INSTANCE}
 
 
 def test_release_by_a_host_that_holds_it(held):
-    reservations.release(INSTANCE, host='compute-1')
+    releases.release(INSTANCE, actor=values.Actor('compute-1'))
     assert held.held == {}
 
 
@@ -131,14 +133,14 @@ def test_release_by_a_host_that_holds_it(held):
 @pytest.mark.parametrize('host', ['compute-2', 'Compute-1', 'compute-1 ', ''])
 def test_release_by_a_host_that_does_not_hold_it(held, host):
     with pytest.raises(exception.NotFound):
-        reservations.release(INSTANCE, host=host)
+        releases.release(INSTANCE, actor=values.Actor(host))
     assert held.held == {held.node_id: INSTANCE}
 
 
 def test_late_release_by_a_host_that_held_it(held):
     held.hold(INSTANCE, owner=HOST_2, **GOLD)
     with pytest.raises(exception.NotFound):
-        reservations.release(INSTANCE, host='compute-1')
+        releases.release(INSTANCE, actor=values.Actor('compute-1'))
     assert held.held == {held.node_id: INSTANCE}
 
 
@@ -152,7 +154,7 @@ def test_node_that_changes_is_not_released(held, fields, error):
     before = held.rows
     with held.before(HOLD, lambda: held.edit(held.node_id, **fields)):
         with pytest.raises(error):
-            reservations.release(INSTANCE)
+            releases.release(INSTANCE)
     assert held[held.node_id].instance_uuid == fields.get('instance_uuid',
                                                           INSTANCE)
     assert held.rows == (before if error is exception.Conflict else [])
@@ -163,11 +165,11 @@ def test_host_moves_while_the_other_releases(held):
     """The node's update is undone when the row is no longer the host's."""
     with held.before(HOLD, lambda: held.hold(INSTANCE, owner=HOST_2, **GOLD)):
         with pytest.raises(exception.NotFound):
-            reservations.release(INSTANCE, host='compute-1')
+            releases.release(INSTANCE, actor=values.Actor('compute-1'))
     assert held.held == {held.node_id: INSTANCE}
-    assert reservations.get(INSTANCE).host == 'compute-2'
+    assert lookup.get(INSTANCE).host == 'compute-2'
 
 
 def test_node_can_be_held_again(held):
-    reservations.release(INSTANCE)
+    releases.release(INSTANCE)
     assert held.node_id in {held.hold(**GOLD)[0].node_id for _ in range(2)}

@@ -5,11 +5,12 @@ from ironic.common import states as ironic_states
 import pytest
 
 from ironic_reservations import exception
-from ironic_reservations import reservations
+from ironic_reservations.reservations import lookup
+from ironic_reservations.reservations import values
 from tests.common import states
 
 INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
-HOST_2 = reservations.Owner(host='compute-2')
+HOST_2 = values.Owner(host='compute-2')
 GOLD = {'resource_class': 'gold', 'memory_mb': 1000}
 
 #: The statement that makes a node somebody's, or lets it go.
@@ -18,15 +19,15 @@ HOLD = 'UPDATE nodes SET instance_uuid'
 
 def test_every_state_of_ironics_is_in_the_tables():
     assert states.STATES.keys() == ironic_states.ALL_STATES
-    assert set(states.STATES.values()) == set(reservations.STATES)
+    assert set(states.STATES.values()) == set(values.STATES)
 
 
 @pytest.mark.parametrize('provision_state', states.STATES)
 def test_state(held, provision_state):
     held.edit(held.node_id, provision_state=provision_state)
-    assert reservations.get(INSTANCE).state == states.STATES[provision_state]
-    for state in reservations.STATES:
-        assert len(reservations.find(state=state)) == (
+    assert lookup.get(INSTANCE).state == states.STATES[provision_state]
+    for state in values.STATES:
+        assert len(lookup.find(state=state)) == (
             state == states.STATES[provision_state])
 
 
@@ -40,22 +41,22 @@ def test_same_request_again(held, provision_state, host):
     before = held.rows
     if allowed:
         found, created = held.hold(
-            INSTANCE, owner=reservations.Owner(host=host), **GOLD)
+            INSTANCE, owner=values.Owner(host=host), **GOLD)
         assert not created
         assert found.node_id == held.node_id
         assert found.host == (host or 'compute-1')
         assert found.id == before[0].id
-        assert reservations.get(INSTANCE).host == found.host
+        assert lookup.get(INSTANCE).host == found.host
     else:
         with pytest.raises(exception.Conflict):
-            held.hold(INSTANCE, owner=reservations.Owner(host=host), **GOLD)
+            held.hold(INSTANCE, owner=values.Owner(host=host), **GOLD)
         assert held.rows == before
     assert held.held == {held.node_id: INSTANCE}
 
 
 def test_own_request_of_a_project(fleet):
     fleet.node(owner='mine')
-    owner = reservations.Owner(project_id='mine')
+    owner = values.Owner(project_id='mine')
     first, _ = fleet.hold(INSTANCE, owner=owner, restricted_to='mine', **GOLD)
     again, created = fleet.hold(INSTANCE, owner=owner, restricted_to='mine',
                                 **GOLD)
@@ -91,4 +92,4 @@ def test_host_moves_while_the_deploy_begins(held):
             held.node_id, provision_state='deploying')):
         with pytest.raises(exception.Conflict):
             held.hold(INSTANCE, owner=HOST_2, **GOLD)
-    assert reservations.get(INSTANCE).host == 'compute-1'
+    assert lookup.get(INSTANCE).host == 'compute-1'

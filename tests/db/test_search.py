@@ -9,11 +9,10 @@ import time
 import pytest
 
 from ironic_reservations import exception
-from ironic_reservations import fleet as fleets
-from ironic_reservations import interval
-from ironic_reservations import reservations
-from ironic_reservations import search
-from ironic_reservations import shelf
+from ironic_reservations.fleet import count as fleets
+from ironic_reservations.fleet import search
+from ironic_reservations.fleet import shelf
+from ironic_reservations.reservations import releases
 
 
 def sized(memory, **more):
@@ -106,14 +105,6 @@ def test_equals_are_held_at_random(fleet, batch):
 
 # A fleet that was counted long ago, or wrongly
 
-@pytest.fixture
-def go_by(monkeypatch):
-    """Lets all searches go by a count: go_by(fleets.count())."""
-    def set_(counted):
-        monkeypatch.setattr(fleets, 'recent', lambda before=None: counted)
-    return set_
-
-
 WRONG = {
     'empty': lambda profiles: [],
     'reversed': lambda profiles: profiles[::-1],
@@ -170,7 +161,7 @@ def test_best_fit_that_came_free_since_the_count(fleet, go_by):
     held, _ = fleet.hold(memory_mb=1024)
     assert held.node_id == good
     go_by(fleets.count())
-    reservations.release(held.instance_uuid)
+    releases.release(held.instance_uuid)
     assert fleet.hold(memory_mb=1024)[0].node_id == good
 
 
@@ -209,7 +200,7 @@ def test_used_up_is_remembered_for_a_while_in_a_large_fleet(large_fleet,
     with large_fleet.statements('SELECT nodes') as first:
         assert large_fleet.hold(
             memory_mb=1024)[0].node_id in large_fleet.others
-    reservations.release(large_fleet.used_up.instance_uuid)
+    releases.release(large_fleet.used_up.instance_uuid)
     with large_fleet.statements('SELECT nodes') as second:
         assert large_fleet.hold(
             memory_mb=1024)[0].node_id in large_fleet.others
@@ -223,7 +214,7 @@ def test_used_up_is_remembered_for_a_while_in_a_large_fleet(large_fleet,
 def test_used_up_is_not_remembered_for_long(large_fleet, monkeypatch):
     monkeypatch.setattr(search, 'LONGEST_REST', 0.1)
     large_fleet.hold(memory_mb=1024)
-    reservations.release(large_fleet.used_up.instance_uuid)
+    releases.release(large_fleet.used_up.instance_uuid)
     time.sleep(0.11)
     assert large_fleet.hold(memory_mb=1024)[0].node_id == large_fleet.good
 
@@ -231,7 +222,7 @@ def test_used_up_is_not_remembered_for_long(large_fleet, monkeypatch):
 def test_small_fleet_is_looked_at_each_time(large_fleet, monkeypatch):
     monkeypatch.setattr(search, 'SMALL', 6)
     assert large_fleet.hold(memory_mb=1024)[0].node_id in large_fleet.others
-    reservations.release(large_fleet.used_up.instance_uuid)
+    releases.release(large_fleet.used_up.instance_uuid)
     assert large_fleet.hold(memory_mb=1024)[0].node_id == large_fleet.good
 
 
@@ -239,7 +230,7 @@ def test_used_up_comes_last(large_fleet):
     """What rests is looked at before the fleet is counted again."""
     for _ in large_fleet.others:
         large_fleet.hold(memory_mb=1024)
-    reservations.release(large_fleet.used_up.instance_uuid)
+    releases.release(large_fleet.used_up.instance_uuid)
     with large_fleet.statements('fact_memory_mb') as counts:
         assert large_fleet.hold(
             memory_mb=1024)[0].node_id == large_fleet.good
@@ -298,13 +289,11 @@ def test_racks_that_were_used_up_are_not_looked_at(fleet, go_by):
 
 
 @pytest.mark.on('sqlite', 'mariadb')
-def test_hold_of_what_lies_on_the_shelf_takes_three_statements(fleet, go_by,
-                                                               monkeypatch):
+def test_hold_of_what_lies_on_the_shelf_takes_three_statements(fleet, go_by):
     """UPDATE, INSERT and COMMIT: what no hold can do without.
 
     SQLite is asked for the time, too, which costs no round trip there.
     """
-    monkeypatch.setattr(reservations, 'PASSING', interval.Interval(1000))
     fleet.add(*[{}] * 4)
     go_by(fleets.count())
     fleet.hold()

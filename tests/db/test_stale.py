@@ -6,12 +6,15 @@ import uuid
 import pytest
 
 from ironic_reservations import exception
-from ironic_reservations import reservations
+from ironic_reservations.reservations import expiry
+from ironic_reservations.reservations import lookup
+from ironic_reservations.reservations import releases
+from ironic_reservations.reservations import values
 
 pytestmark = pytest.mark.on('sqlite', 'mariadb')
 
 INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
-HOST_2 = reservations.Owner(host='compute-2')
+HOST_2 = values.Owner(host='compute-2')
 GOLD = {'resource_class': 'gold', 'memory_mb': 1000}
 
 
@@ -26,19 +29,19 @@ def stale(fleet):
 
 def test_stale_row_is_invisible(stale):
     assert len(stale.rows) == 1
-    assert reservations.find() == []
+    assert lookup.find() == []
     with pytest.raises(exception.NotFound):
-        reservations.get(INSTANCE)
+        lookup.get(INSTANCE)
 
 
 def test_stale_row_is_purged_by_a_delete(stale):
     with pytest.raises(exception.NotFound):
-        reservations.release(INSTANCE)
+        releases.release(INSTANCE)
     assert stale.rows == []
 
 
 def test_stale_row_is_purged_by_a_sweep(stale):
-    assert reservations.sweep() == (0, 1)
+    assert expiry.sweep() == (0, 1)
     assert stale.rows == []
 
 
@@ -76,9 +79,9 @@ def test_stale_row_is_not_revived_by_another_request(stale):
 def test_node_that_carries_another_instance(stale):
     other = str(uuid.uuid4())
     stale.edit(stale.node_id, instance_uuid=other)
-    assert reservations.find() == []
+    assert lookup.find() == []
     with pytest.raises(exception.NotFound):
-        reservations.release(INSTANCE)
+        releases.release(INSTANCE)
     assert stale.rows == []
     assert stale[stale.node_id].instance_uuid == other
 
@@ -90,18 +93,18 @@ def test_node_that_another_has_given_the_instance(fleet):
     with pytest.raises(exception.Conflict):
         fleet.hold(INSTANCE, **GOLD)
     with pytest.raises(exception.NotFound):
-        reservations.release(INSTANCE)
+        releases.release(INSTANCE)
     assert fleet.carried == {node_id: INSTANCE} and fleet.rows == []
 
 
 def test_stale_row_whose_instance_another_node_carries(stale):
     """The reservation does not follow its instance to another node."""
     carrier = stale.node(instance_uuid=INSTANCE)
-    assert reservations.find() == []
+    assert lookup.find() == []
     with pytest.raises(exception.Conflict):
         stale.hold(INSTANCE, **GOLD)
     with pytest.raises(exception.NotFound):
-        reservations.release(INSTANCE)
+        releases.release(INSTANCE)
     assert stale.carried == {carrier: INSTANCE}
 
 
@@ -109,7 +112,7 @@ def test_deleted_node(fleet):
     node_id = fleet.node()
     fleet.hold(INSTANCE, **GOLD)
     fleet.delete(node_id)
-    assert reservations.find() == []
+    assert lookup.find() == []
     fleet.node()
     assert fleet.hold(INSTANCE, **GOLD)[1]
 
@@ -119,5 +122,5 @@ def test_ids_are_never_used_again(fleet):
     seen = []
     for _ in range(3):
         seen.append(fleet.hold(INSTANCE, **GOLD)[0].id)
-        reservations.release(INSTANCE)
+        releases.release(INSTANCE)
     assert len(set(seen)) == 3 and seen == sorted(seen)

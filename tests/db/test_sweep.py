@@ -8,12 +8,12 @@ from oslo_db import exception as db_exc
 import pytest
 import sqlalchemy as sa
 
-from ironic_reservations import membership
-from ironic_reservations import reservations
 from ironic_reservations.db import models
+from ironic_reservations.reservations import expiry
+from ironic_reservations.reservations import membership
 from tests.db import conftest
 
-GROUP = membership.Wanted('9a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e', 'spread',
+GROUP = membership.Named('9a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e', 'spread',
                           'conductor_group', None)
 
 #: A statement of each step of a sweep.
@@ -41,7 +41,7 @@ def test_deadlocks_after_the_deadline_of_a_request(fleet, option):
             fleet.before('SELECT', lambda: time.sleep(1.1)))
         for step in STEPS:
             stack.enter_context(fleet.before(step, deadlock))
-        assert reservations.sweep() == (3, 1)
+        assert expiry.sweep() == (3, 1)
     assert fleet.held == {active: conftest.INSTANCE}
     assert fleet.execute(sa.select(models.groups)) == []
 
@@ -54,7 +54,7 @@ def test_deadlock_that_never_ends(fleet, option):
     option(deadline=1)
     with fleet.before('UPDATE nodes SET', deadlock, times=10000):
         with pytest.raises(db_exc.DBDeadlock):
-            reservations.sweep()
+            expiry.sweep()
 
 
 def deadlock():

@@ -8,14 +8,16 @@ import uuid
 
 import pytest
 
-from ironic_reservations import claims
-from ironic_reservations import groups
-from ironic_reservations import membership
-from ironic_reservations import reservations
+from ironic_reservations.reservations import claims
+from ironic_reservations.reservations import expiry
+from ironic_reservations.reservations import groups
+from ironic_reservations.reservations import holds
+from ironic_reservations.reservations import membership
+from ironic_reservations.reservations import values
 from tests.db import conftest
 
 GROUP = '11111111-2222-4333-8444-555555555555'
-WANTED = membership.Wanted(GROUP, None, None, None)
+WANTED = membership.Named(GROUP, None, None, None)
 
 
 @pytest.fixture
@@ -25,33 +27,33 @@ def group(fleet):
     return groups.create(
         conftest.matcher(resource_class='gold'), groups.Request(
             WANTED, (str(uuid.uuid4()), str(uuid.uuid4())), 'digest',
-            reservations.Owner(), 60))[0]
+            values.Owner(), 60))[0]
 
 
 def claim(fleet, group):
     claims.claim(
         GROUP, conftest.matcher(resource_class='gold'),
-        reservations.Request(conftest.INSTANCE,
-                             reservations.Owner('compute-1')),
+        holds.Request(conftest.INSTANCE,
+                             values.Owner('compute-1')),
         lambda reservation: None)
 
 
 def expire(fleet, group):
     fleet.lapse()
-    assert reservations.sweep() == (2, 0)
+    assert expiry.sweep() == (2, 0)
 
 
 def purge(fleet, group):
     for member in group.members:
         fleet.edit(member.node_id, instance_uuid=None)
-    assert reservations.purge() == 2
+    assert expiry.purge() == 2
 
 
 def be_overdue(fleet, group):
     for member in group.members:
         fleet.edit(member.node_id, provision_state='deploy failed')
     fleet.lapse()
-    assert len(reservations.overdue()) == 2
+    assert len(expiry.overdue()) == 2
 
 
 def join_what_remains(fleet, group):

@@ -145,7 +145,7 @@ class TestCase(helpers.Helpers,
             for name, value in (('driver.INTERVAL', 24 * 3600),
                                 ('client.PAUSE', 0.1),
                                 # A round is due whenever they say so.
-                                ('rounds.LONGEST', 0)):
+                                ('reconciler.LONGEST', 0)):
                 self.useFixture(fixtures.MonkeyPatch(
                     f'nova.virt.ironic_reservations.{name}', value))
         self.plain_image = self.image()

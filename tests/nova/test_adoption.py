@@ -8,7 +8,7 @@ import fixtures
 from nova import context
 from nova import objects
 from nova.scheduler.client import report
-from nova.virt.ironic_reservations import rounds
+from nova.virt.ironic_reservations import reconciler
 
 from tests.nova import base
 from tests.nova import faults
@@ -232,14 +232,15 @@ class TestAtWork(TestCase):
     def test_deleted_meanwhile(self):
         first, second = (self.boot(self.gold) for _ in range(2))
         self.restart_compute('compute-1', reservations=ONE_ROW)
-        locked = rounds.Rounds.locked
+        locked = reconciler.Reconciler.locked
 
         def late(*args):
             if not self.instance(first).deleted:
                 self.delete(first)
             return locked(*args)
 
-        with fixtures.MonkeyPatch(f'{OURS}.rounds.Rounds.locked', late):
+        with fixtures.MonkeyPatch(f'{OURS}.reconciler.Reconciler.locked',
+                                  late):
             self.go_on()
         self.run_periodic()
         self.assert_on_one_row(second)

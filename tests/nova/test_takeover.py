@@ -7,7 +7,7 @@ import fixtures
 from nova import context
 from nova import exception
 from nova import objects
-from nova.virt.ironic_reservations import rounds
+from nova.virt.ironic_reservations import reconciler
 
 from tests.nova import faults
 from tests.nova.rows import rows
@@ -162,7 +162,7 @@ class TestTakeover(TestCase):
         server = self.boot(self.gold, host=FIRST)
         self.die()
         self.give(server)
-        locked = rounds.Rounds.locked
+        locked = reconciler.Reconciler.locked
 
         def begin(*args):
             done = locked(*args)
@@ -170,7 +170,8 @@ class TestTakeover(TestCase):
             return done
 
         with fixtures.MonkeyPatch(
-                'nova.virt.ironic_reservations.rounds.Rounds.locked', begin):
+                'nova.virt.ironic_reservations.reconciler.Reconciler.locked',
+                begin):
             self.work()
         self.assert_with(SECOND, server)
         self.assertEqual('rebuilding', self.instance(server).task_state)

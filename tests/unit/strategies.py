@@ -3,7 +3,7 @@
 
 from hypothesis import strategies as st
 
-from ironic_reservations import request_spec
+from ironic_reservations.matching import request_spec
 
 integers = st.none() | st.integers(0, request_spec.MAX_INT) | st.sampled_from(
     [0, 1, 2, request_spec.MAX_INT])

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from ironic_reservations import matching
-from ironic_reservations import request_spec
+from ironic_reservations.matching import request_spec
 
 UUID = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
 

@@ -5,8 +5,8 @@ import pytest
 
 from ironic_reservations import conf
 from ironic_reservations import exception
-from ironic_reservations import request_spec
 from ironic_reservations.api import bodies
+from ironic_reservations.matching import request_spec
 from tests.unit import tables
 
 UUID = '5a4ac6d9-0c1a-4b6d-8d6b-{:012x}'

@@ -13,11 +13,8 @@ import yaml
 
 from ironic_reservations import conf
 from ironic_reservations import exception
-from ironic_reservations import explanation
 from ironic_reservations import matching
 from ironic_reservations import policy
-from ironic_reservations import request_spec
-from ironic_reservations import reservations
 from ironic_reservations.api import bodies
 from ironic_reservations.api import checks
 from ironic_reservations.api import errors
@@ -29,7 +26,10 @@ from ironic_reservations.cmd import dbsync
 from ironic_reservations.cmd import exporter
 from ironic_reservations.cmd import manage
 from ironic_reservations.cmd import status
+from ironic_reservations.fleet import explanation
+from ironic_reservations.matching import request_spec
 from ironic_reservations.osc.audit import kinds
+from ironic_reservations.reservations import values
 
 ROOT = pathlib.Path(__file__).parents[2]
 API_REF = ROOT / 'api-ref' / 'source'
@@ -183,12 +183,12 @@ def test_own_version():
     assert f'``{version.OWN_HEADER}``' in REFERENCE
 
 
-@pytest.mark.parametrize('word', reservations.STATES)
+@pytest.mark.parametrize('word', values.STATES)
 def test_states(word):
     assert f'``{word}``' in PARAMETERS['state']['description']
 
 
-@pytest.mark.parametrize('word', reservations.SORT_KEYS)
+@pytest.mark.parametrize('word', values.SORT_KEYS)
 def test_sort_keys(word):
     assert f'``{word}``' in PARAMETERS['sort_key']['description']
 

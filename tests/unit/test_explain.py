@@ -7,7 +7,7 @@ import json
 import pytest
 
 from ironic_reservations import matching
-from ironic_reservations import request_spec
+from ironic_reservations.matching import request_spec
 
 BODY = {'memory_mb': 1024, 'vcpus': 8, 'resource_class': 'gold',
         'conductor_group': 'Rack', 'shard': 'a',

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from ironic_reservations import fleet
 from ironic_reservations import matching
-from ironic_reservations import placing
+from ironic_reservations.fleet import count as fleet
+from ironic_reservations.matching import group_policy
 from tests.unit import tables
 
 
@@ -181,8 +181,9 @@ REQUESTS = [
 
 @pytest.mark.parametrize('more', [
     {}, {'restricted_to': 'p'}, {'ownership': matching.Ownership('p')},
-    {'placing': placing.Placing('spread', 'capability:rack', (('r1', 1),))},
-    {'placing': placing.Placing('pack', 'shard')}], ids=str)
+    {'policy': group_policy.Policy('spread', 'capability:rack',
+                                     (('r1', 1),))},
+    {'policy': group_policy.Policy('pack', 'shard')}], ids=str)
 @pytest.mark.parametrize('body', REQUESTS, ids=str)
 def test_what_matches_of_a_fleet_matches_one_by_one(body, more):
     matcher = dataclasses.replace(tables.make_matcher(body), **more)

@@ -4,7 +4,8 @@
 import pytest
 
 from ironic_reservations import matching
-from ironic_reservations import request_spec
+from ironic_reservations.matching import constraints
+from ironic_reservations.matching import request_spec
 from tests.unit.tables import UUID
 from tests.unit.tables import image
 from tests.unit.tables import make_matcher
@@ -324,7 +325,7 @@ def test_capabilities_in_one_word(body, node, expected):
 )
 def test_capability(body, node, expected):
     wanted = request_spec.Expression.parse('capabilities:key', body)
-    assert matching.satisfies(wanted, node) is expected
+    assert constraints.satisfies(wanted, node) is expected
 
 
 def test_capability_is_the_nodes():
@@ -342,7 +343,7 @@ def test_capability_is_the_nodes():
     '>= 4', '= 4', '== 4', '<all-in> b', '<range-in> [ 3 5 ]'])
 def test_value_that_an_operator_cannot_read_ends_no_search(wanted, value):
     wanted = request_spec.Expression.parse('capabilities:key', wanted)
-    assert matching.satisfies(wanted, value) in (True, False)
+    assert constraints.satisfies(wanted, value) in (True, False)
 
 
 @table(
@@ -358,7 +359,7 @@ def test_value_that_an_operator_cannot_read_ends_no_search(wanted, value):
 def test_value_that_the_operator_cannot_read_does_not_match(body, node,
                                                             expected):
     wanted = request_spec.Expression.parse('capabilities:key', body)
-    assert matching.satisfies(wanted, node) is expected
+    assert constraints.satisfies(wanted, node) is expected
 
 
 @pytest.mark.parametrize('given, expected', [
@@ -517,7 +518,7 @@ def test_constraints_are_named_in_a_stable_order():
         'image': {'min_ram': 512,
                   'properties': {'hw_firmware_type': 'uefi',
                                  'hypervisor_type': 'kvm'}}})
-    assert [name for name, _ in matching.constraints(spec)] == [
+    assert [name for name, _ in matching.Matcher(spec).constraints] == [
         'candidate_nodes', 'conductor_group=rack', 'shard=a',
         'resource_class=CUSTOM_GOLD', 'hypervisor_type=kvm',
         'memory_mb>=1024', 'vcpus>=8', 'local_gb>=20',

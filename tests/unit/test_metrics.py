@@ -8,9 +8,9 @@ import sys
 from prometheus_client import multiprocess
 import pytest
 
-from ironic_reservations import explanation
 from ironic_reservations import matching
-from ironic_reservations import placing
+from ironic_reservations.fleet import explanation
+from ironic_reservations.matching import group_policy
 from tests.unit import tables
 from tests.unit import test_explain
 
@@ -50,8 +50,8 @@ def test_causes_are_few():
         used_up=frozenset({'CUSTOM_GOLD'})).constraints}
     asked |= {matching.Ownership('a', or_none).name
               for or_none in (False, True)}
-    asked |= {placing.constraint(policy, 'resource_class')
-              for policy in placing.POLICIES}
+    asked |= {group_policy.constraint(policy, 'resource_class')
+              for policy in group_policy.POLICIES}
     asked |= {'members=3', explanation.MALFORMED}
     asked |= {*matching.REASONS} - {matching.CLAIMABLE}
     assert {cause((name, 1)) for name in asked} | {cause()} == {

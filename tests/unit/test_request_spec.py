@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 import pytest
 
 from ironic_reservations import exception
-from ironic_reservations import request_spec
 from ironic_reservations.api import bodies
+from ironic_reservations.matching import request_spec
 from tests.unit import strategies
 from tests.unit.tables import make_spec
 from tests.unit.tables import specs

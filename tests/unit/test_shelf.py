@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from ironic_reservations import shelf
+from ironic_reservations.fleet import shelf
 
 
 class Free:

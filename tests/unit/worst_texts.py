@@ -20,10 +20,11 @@ from ironic_reservations import conf
 from ironic_reservations import exception
 from ironic_reservations import matching
 from ironic_reservations import middleware
-from ironic_reservations import request_spec
 from ironic_reservations import text
 from ironic_reservations.api import bodies
 from ironic_reservations.api import checks
+from ironic_reservations.matching import constraints
+from ironic_reservations.matching import request_spec
 from tests.unit import tables
 
 HOSTS = '/v1/reservations/hosts'
@@ -82,7 +83,7 @@ EXPRESSIONS = (
 
 
 def _compare(wanted, value):
-    return lambda: matching.satisfies(wanted, value)
+    return lambda: constraints.satisfies(wanted, value)
 
 
 #: What a node's value is compared with, and the value.

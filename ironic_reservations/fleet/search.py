@@ -19,11 +19,11 @@ import sqlalchemy as sa
 
 from ironic_reservations import conf
 from ironic_reservations import matching
-from ironic_reservations import request_spec
-from ironic_reservations import shelf
 from ironic_reservations.db import engine
 from ironic_reservations.db import expressions
 from ironic_reservations.db import nodes
+from ironic_reservations.fleet import shelf
+from ironic_reservations.matching import request_spec
 
 LOG = log.getLogger(__name__)
 
@@ -113,7 +113,7 @@ def _in_order(matcher, fleet):
     by_fit = collections.defaultdict(list)
     for kind in matcher.matching_kinds(fleet):
         alone = matcher.fit_alone(kind[0].node)
-        if matcher.placing is None:
+        if matcher.policy is None:
             by_fit[alone] += kind
             continue
         for profile in kind:

@@ -3,13 +3,10 @@
 
 import re
 
-from ironic_reservations import capacity
 from ironic_reservations import exception
-from ironic_reservations import fleet
 from ironic_reservations import matching
-from ironic_reservations import membership
-from ironic_reservations import placing
-from ironic_reservations.db import engine
+from ironic_reservations.fleet import capacity
+from ironic_reservations.matching import group_policy
 
 #: What somebody is told who sees no node at all. It is as a rule a compute
 #: service whose user was given a project instead of the system.
@@ -40,7 +37,7 @@ def verdict(matcher, counted):
     """What matches in a fleet, and why the rest does not.
 
     :param matcher: matching.Matcher.
-    :param counted: fleet.Fleet.
+    :param counted: count.Fleet.
     :returns: dict of ``matching_nodes`` (how many could be held this very
         moment), ``profiles`` (those of the matching nodes, with all of their
         nodes) and ``explanation`` (see matching.Matcher.explain).
@@ -55,52 +52,10 @@ def verdict(matcher, counted):
     }
 
 
-@engine.retry
-def dry_run(matcher, limited, group=None, members=None):
-    """The ``verdict`` on the fleet as it is now.
-
-    Where nothing but the quota is in the way it has ``quota``, what a request
-    that is no dry run would be refused with: see exception.QuotaExceeded.
-
-    :param limited: quota.Quota.
-    :param group: membership.Wanted of which the node is to be a member, or
-        None.
-    :param members: how many new members the group is to have at once; None
-        where it is but one more.
-    """
-    counted = fleet.fresh(matcher.spec.candidate_nodes)
-    limited.look()
-    if members is None:
-        matcher = membership.Place(group).narrow(matcher, counted)
-        found = verdict(limited.narrow(matcher), counted)
-        refused = not found['matching_nodes']
-    else:
-        found = verdict_on_group(matcher, counted, group, members)
-        refused = _limit_members(found, matcher, counted, limited, group)
-    if refused:
-        limited.refuse(matcher.matching(counted), members or 1)
-    return found | ({'quota': limited.refusal.quota} if limited.refusal
-                    else {})
-
-
-def _limit_members(found, matcher, counted, limited, group):
-    """Put into the verdict on a group how many members the quota allows.
-
-    :returns: whether these are too few where there are nodes enough.
-    """
-    members = found['members']
-    before = members['available']
-    members['available'] = min(before, limited.left(), placing.available(
-        group.policy, placing.rooms(
-            limited.narrow(matcher).matching(counted), group.by,
-            matcher.fit, limited.left)))
-    return members['available'] < members['wanted'] <= before
-
-
 def verdict_on_group(matcher, counted, group, members):
     """Whether a fleet has room for a new group, and why not.
 
-    :param group: membership.Wanted.
+    :param group: what has its ``policy`` and ``by``.
     :param members: how many are wanted.
     :returns: what ``verdict`` returns, with ``members`` (how many are
         ``wanted``, and how many are ``available`` by the group's policy) and
@@ -110,9 +65,9 @@ def verdict_on_group(matcher, counted, group, members):
         is for a pack the domain with most of them.
     """
     found = verdict(matcher, counted)
-    by_domain = placing.rooms(matcher.matching(counted), group.by,
+    by_domain = group_policy.capacities(matcher.matching(counted), group.by,
                               matcher.fit)
-    available = placing.available(group.policy, by_domain)
+    available = group_policy.available(group.policy, by_domain)
     domains = [{'value': where, 'nodes': room.free}
                for where, room in sorted(
                    by_domain.items(),
@@ -120,14 +75,14 @@ def verdict_on_group(matcher, counted, group, members):
     found |= {'members': {'wanted': members, 'available': available},
               'domains': domains if group.by else []}
     if available < members:
-        name = (placing.constraint(group.policy, group.by) if group.policy
+        name = (group_policy.constraint(group.policy, group.by) if group.policy
                 else f'members={members}')
         why = found['explanation']
         if found['matching_nodes']:
             why['eliminated'].append(
                 {'by': name, 'nodes': found['matching_nodes']})
         stated = [each for each in domains if each['value'] is not None]
-        if group.policy == placing.PACK and stated:
+        if group.policy == group_policy.PACK and stated:
             why['nearest'] = {'by': group.by, **stated[0]}
     return found
 

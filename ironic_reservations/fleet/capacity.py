@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the fleet can still give: the answer of /v1/reservations/capacity."""
 
-from ironic_reservations import fleet
 from ironic_reservations import matching
-from ironic_reservations import request_spec
+from ironic_reservations.fleet import count as fleet
+from ironic_reservations.matching import request_spec
 
 
 def capacity(max_age, host=None, restricted_to=None, resource_class=None,

@@ -19,7 +19,8 @@ from ironic_reservations import conf
 from ironic_reservations import exception
 from ironic_reservations import matching
 from ironic_reservations.db import engine
-from ironic_reservations.db import queries
+from ironic_reservations.db import projects as project_rows
+from ironic_reservations.reservations import transaction
 
 LOG = log.getLogger(__name__)
 
@@ -29,10 +30,6 @@ UNIFIED_LIMITS = 'unified_limits'
 #: Seconds for which one answer of Keystone is waited for, unless
 #: ``[oslo_limit] timeout`` says it.
 _TIMEOUT = 10
-
-
-class Exceeded(Exception):
-    """With what a transaction has written, a project would have too much."""
 
 
 class Quota:
@@ -58,7 +55,7 @@ class Quota:
         #: else is in the way of; None while the quota is not either.
         self.refusal = None
 
-    def enter(self, connection):
+    def lock(self, tx):
         """Wait for others who hold nodes for the project.
 
         It is the first statement of a transaction, so that nobody waits for
@@ -67,10 +64,10 @@ class Quota:
         if self._project_id is None:
             return
         project = {'of_project': self._project_id}
-        if not connection.execute(queries.WRITE_PROJECT, project).rowcount:
-            connection.execute(queries.NEW_PROJECT, project)
+        if not tx.execute(project_rows.WRITE_PROJECT, project).rowcount:
+            tx.execute(project_rows.NEW_PROJECT, project)
 
-    def check(self, connection, nodes):
+    def verify(self, tx, nodes):
         """Let a transaction go through only within the limits.
 
         It is the last statement of it: the database then shows it what was
@@ -78,24 +75,25 @@ class Quota:
         been changed by others since.
 
         :param nodes: list of matching.Node, which the transaction has held.
-        :raises: Exceeded, to be raised through the transaction.
+        :raises: Again.
         """
         if self._project_id is None:
             return
         requested = collections.Counter(
             resource for node in nodes
             for resource in matching.limited(node.resource_class))
-        used = self._count(connection.execute(queries.USED, {
+        used = self._count(tx.execute(project_rows.USED, {
             'of_project': self._project_id}))
         used.subtract(requested)
         self._see(used)
         if self._judge(requested):
-            raise Exceeded()
+            LOG.debug('%s', self.refusal)
+            raise transaction.Again()
 
-    def look(self):
+    def refresh(self):
         """Count what the project has, for a dry run."""
         if self._project_id is not None:
-            self._see(self._count(engine.rows(queries.USED, {
+            self._see(self._count(engine.rows(project_rows.USED, {
                 'of_project': self._project_id})))
 
     def refuse(self, profiles, wanted):
@@ -125,9 +123,9 @@ class Quota:
         self._used = used
         # What was used up stays so for this request, lest it try for ever.
         self._used_up |= {resource for resource in self._limits
-                          if self._left(resource) <= 0}
+                          if self._remaining(resource) <= 0}
 
-    def _left(self, resource):
+    def _remaining(self, resource):
         """How many more the project may have of a resource."""
         limit = self._limits.get(resource, -1)
         return limit - self._used[resource] if limit >= 0 else math.inf
@@ -138,7 +136,7 @@ class Quota:
         :param requested: dict of resources and numbers.
         """
         for resource, number in sorted(requested.items()):
-            if number > self._left(resource):
+            if number > self._remaining(resource):
                 self.refusal = exception.QuotaExceeded(
                     resource, self._limits[resource], self._used[resource],
                     number)
@@ -151,14 +149,14 @@ class Quota:
             return matcher
         return dataclasses.replace(matcher, used_up=self._used_up)
 
-    def left(self, resource_class=None):
+    def remaining(self, resource_class=None):
         """How many more nodes of a class the project may have, or of any.
 
         As many as there are, as long as it was not counted what it has.
         """
         if self._used is None:
             return math.inf
-        return min(map(self._left, matching.limited(resource_class)))
+        return min(map(self._remaining, matching.limited(resource_class)))
 
     def check_choice(self, spec):
         """Raise if nodes of other classes cannot be taken instead.

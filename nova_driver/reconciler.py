@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a thread of the driver's own does again and again, until it is done."""
+"""What a thread of the driver does again and again, until it is done."""
 
 import threading
 import time
@@ -50,7 +50,7 @@ class Worker:
                 LOG.exception('Host %s goes on after this', host)
 
 
-class Rounds:
+class Reconciler:
     """Rounds of bringing instances somewhere; subclasses have ``round``.
 
     What fails is left to a later round, what is left is said once, and rounds

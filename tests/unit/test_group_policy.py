@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import pytest
 
 from ironic_reservations import matching
-from ironic_reservations import placing
+from ironic_reservations.matching import group_policy
 
 
 def node(**fields):
@@ -34,12 +34,12 @@ def node(**fields):
     (None, {'shard': 'a'}, None),
 ])
 def test_domain(by, fields, domain):
-    assert placing.domain(node(**fields), by) == domain
+    assert group_policy.domain(node(**fields), by) == domain
 
 
 def order(policy, members, room=None):
     """Shards in the order in which a policy has a node of each tried."""
-    place = placing.Placing(policy, 'shard', tuple(members.items()),
+    place = group_policy.Policy(policy, 'shard', tuple(members.items()),
                             room or {})
     shards = [node(shard=name) for name in ('a', 'b', 'c', None)]
     allowed = [each for each in shards if place.allows(each)]
@@ -70,7 +70,7 @@ def test_where_one_member_goes(policy, members, room, tried):
 domains = st.dictionaries(
     st.sampled_from(['a', 'b', 'c', 'd', None]),
     st.integers(1, 4), max_size=5).map(
-        lambda free: {where: placing.Room(number, (0,))
+        lambda free: {where: group_policy.Capacity(number, (0,))
                       for where, number in free.items()})
 
 
@@ -97,9 +97,10 @@ def is_pack(way):
     ('soft-spread', lambda way: True), ('soft-pack', lambda way: True)])
 def test_what_is_possible_is_done(policy, obeys, by_domain, members):
     possible = [way for way in ways(by_domain, members) if obeys(way)]
-    plan = placing.plan(policy, by_domain, members)
+    plan = group_policy.plan(policy, by_domain, members)
     assert (plan is not None) == bool(possible)
-    assert (placing.available(policy, by_domain) >= members) == bool(possible)
+    available = group_policy.available(policy, by_domain)
+    assert (available >= members) == bool(possible)
     if plan is None:
         return
     way = collections.Counter(plan)
@@ -133,24 +134,25 @@ def used(way):
 @hypothesis.given(domains, st.integers(1, 12))
 def test_without_a_policy(by_domain, members):
     free = sum(room.free for room in by_domain.values())
-    assert placing.plan(None, by_domain, members) == (
+    assert group_policy.plan(None, by_domain, members) == (
         {None: members} if free >= members else None)
 
 
 def test_spread_takes_the_best_fitting_domains():
-    by_domain = {name: placing.Room(1, (fit,))
+    by_domain = {name: group_policy.Capacity(1, (fit,))
                  for name, fit in (('a', 3), ('b', 1), ('c', 2), ('d', 9))}
-    assert placing.plan('spread', by_domain, 2) == {'b': 1, 'c': 1}
+    assert group_policy.plan('spread', by_domain, 2) == {'b': 1, 'c': 1}
 
 
 def test_tightest_for_the_rest():
-    by_domain = {name: placing.Room(free, (0,))
+    by_domain = {name: group_policy.Capacity(free, (0,))
                  for name, free in (('a', 5), ('b', 3), ('c', 2))}
-    assert placing.plan('soft-pack', by_domain, 7) == {'a': 5, 'c': 2}
+    assert group_policy.plan('soft-pack', by_domain, 7) == {'a': 5, 'c': 2}
 
 
 def test_rooms_count_what_can_be_held_now():
     profiles = [types.SimpleNamespace(node=node(shard=shard), available=free)
                 for shard, free in (('a', 2), ('a', 1), ('b', 0), (None, 4))]
-    assert placing.rooms(profiles, 'shard', lambda node: (1,)) == {
-        'a': placing.Room(3, (1,)), None: placing.Room(4, (1,))}
+    assert group_policy.capacities(profiles, 'shard', lambda node: (1,)) == {
+        'a': group_policy.Capacity(3, (1,)),
+        None: group_policy.Capacity(4, (1,))}

@@ -45,7 +45,7 @@ def domain(node, by):
 
 
 @dataclasses.dataclass(frozen=True)
-class Placing:
+class Policy:
     """Where the next member of a group goes.
 
     :param policy: one of ``POLICIES``.
@@ -105,7 +105,7 @@ def constraint(policy, by):
 
 
 @dataclasses.dataclass(frozen=True)
-class Room:
+class Capacity:
     """What a domain has for the members of a group.
 
     :param free: how many nodes that match could be held.
@@ -141,8 +141,8 @@ def free(profiles, by, left=lambda resource_class: math.inf):
     return found
 
 
-def rooms(profiles, by, fit, left=lambda resource_class: math.inf):
-    """The Room of each domain that has any, as a dict.
+def capacities(profiles, by, fit, left=lambda resource_class: math.inf):
+    """The Capacity of each domain that has any, as a dict.
 
     :param profiles: list of fleet.Profile of those nodes that match.
     :param fit: function of a matching.Node.
@@ -153,7 +153,7 @@ def rooms(profiles, by, fit, left=lambda resource_class: math.inf):
         if profile.available:
             where, fits_so = domain(profile.node, by), fit(profile.node)
             fits[where] = min(fits.get(where, fits_so), fits_so)
-    return {where: Room(number, fits[where])
+    return {where: Capacity(number, fits[where])
             for where, number in free(profiles, by, left).items()}
 
 

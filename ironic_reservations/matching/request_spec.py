@@ -194,19 +194,9 @@ class RequestSpec:
         specs = wanted.get('extra_specs', {})
         image = wanted.get('image', {})
         properties = image.get('properties', {})
-
-        match = specs.get('reservations:match', match)
-        if match not in MATCH_WORDS:
-            raise exception.InvalidInput(
-                'extra_specs.reservations:match',
-                f'must be one of {", ".join(MATCH_WORDS)}')
-        exact = match == 'exact'
+        exact = _is_exact(specs, match)
         resource_class, skipped = _resources(wanted, specs)
-        traits = _traits('extra_specs', specs)
-        traits += _traits('image.properties', properties)
-        if len(traits) > MAX_WORDS:
-            raise exception.InvalidInput(
-                'extra_specs', f'must have at most {MAX_WORDS} traits')
+        traits = _all_traits(specs, properties)
         return cls(
             sizes=tuple((name, size) for name, size in _sizes(wanted)
                         if exact or name not in skipped),
@@ -216,10 +206,8 @@ class RequestSpec:
                 if key in image),
             exact=exact,
             resource_class=resource_class,
-            required_traits=frozenset(
-                name for name, word in traits if word == 'required'),
-            forbidden_traits=frozenset(
-                name for name, word in traits if word == 'forbidden'),
+            required_traits=traits['required'],
+            forbidden_traits=traits['forbidden'],
             capabilities=_capabilities(specs, properties),
             boot_mode=_lower(properties.get('hw_firmware_type')),
             hypervisor_types=frozenset(
@@ -244,6 +232,16 @@ def _canonical(value):
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value
+
+
+def _is_exact(specs, match):
+    """Whether the sizes must be equal, by the flavor or else by ``match``."""
+    match = specs.get('reservations:match', match)
+    if match not in MATCH_WORDS:
+        raise exception.InvalidInput(
+            'extra_specs.reservations:match',
+            f'must be one of {", ".join(MATCH_WORDS)}')
+    return match == 'exact'
 
 
 def _lower(text):
@@ -286,6 +284,17 @@ def _resources(wanted, specs):
             'resource_class', 'must be one class, not '
                               + ' and '.join(sorted(classes)))
     return (classes.pop() if classes else None), skipped
+
+
+def _all_traits(specs, properties):
+    """Those of flavor and image: a frozenset by ``required``/``forbidden``."""
+    traits = (_traits('extra_specs', specs)
+              + _traits('image.properties', properties))
+    if len(traits) > MAX_WORDS:
+        raise exception.InvalidInput(
+            'extra_specs', f'must have at most {MAX_WORDS} traits')
+    return {wanted: frozenset(name for name, word in traits if word == wanted)
+            for wanted in ('required', 'forbidden')}
 
 
 def _traits(where, specs):

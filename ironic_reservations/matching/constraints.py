@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The questions that a request asks of a node: no database, no client.
+
+Each constraint asks one question about one node, and has a name that an
+operator can read.
+"""
+
+import dataclasses
+import re
+
+from oslo_utils import specs_matcher
+from oslo_utils import strutils
+
+from ironic_reservations import text
+from ironic_reservations.matching import node as nodes
+
+# What specs_matcher evaluates as a Python literal: a number or a word, and a
+# flat list of such. Anything deeper is kept from the parser, whose recursion
+# would overflow the small stacks of Ironic's API threads. All quantifiers are
+# possessive, so that no value makes the match go back and take quadratic
+# time, in which the other threads of the process would stand still.
+_ITEM = r"""(?:'[^'\\]*+'|"[^"\\]*+"|-?+[\w.]++)"""
+_LITERALS = {
+    '<range-in>': re.compile(r'\s*+-?+[\w.]++\s*+', re.ASCII),
+    '<all-in>': re.compile(
+        rf'\s*+\[\s*+(?:{_ITEM}(?:\s*+,\s*+{_ITEM})*+(?:\s*+,)?+)?+\s*+\]\s*+',
+        re.ASCII)}
+
+
+def satisfies(expression, value):
+    """Whether a capability's value is what an Expression wants.
+
+    A value that the operator cannot read does not match.
+    """
+    if value is None:
+        return False
+    if expression is None:
+        return strutils.bool_from_string(value, default=True)
+    if expression.operator is None:
+        return value == expression.text
+    literal = _LITERALS.get(expression.operator)
+    if literal and not literal.fullmatch(value):
+        return False
+    try:
+        return specs_matcher.op_methods[expression.operator](
+            value, *expression.operands)
+    except (ValueError, TypeError, SyntaxError, OverflowError):
+        return False
+
+
+def of_kind(spec):
+    """The questions whose answers do not depend on capabilities.
+
+    All nodes of one kind answer them alike: see fleet.count.Fleet.kinds.
+
+    :param spec: a RequestSpec.
+    :returns: list of pairs, always in the same order: a name such as
+        ``trait:CUSTOM_GPU=required``, and a function of a Node that is true
+        when the node satisfies it.
+    """
+    asked = []
+
+    def ask(name, satisfied):
+        asked.append((text.printable(name), satisfied))
+
+    for candidates in spec.candidate_nodes:
+        ask('candidate_nodes',
+            lambda node, these=candidates: (node.uuid in these
+                                            or node.name in these))
+    if spec.conductor_group is not None:
+        ask(f'conductor_group={spec.conductor_group}',
+            lambda node: node.conductor_group.lower() == spec.conductor_group)
+    if spec.shard is not None:
+        ask(f'shard={spec.shard}', lambda node: node.shard == spec.shard)
+    if spec.resource_class is not None:
+        ask(f'resource_class={spec.resource_class}',
+            lambda node: nodes.has_class(node.resource_class,
+                                         spec.resource_class))
+    if spec.hypervisor_types - {'baremetal', 'ironic'}:
+        ask('hypervisor_type=' + ','.join(sorted(spec.hypervisor_types)),
+            lambda node: False)
+    asked += _of_sizes(spec)
+    for trait in sorted(spec.required_traits):
+        ask(f'trait:{trait}=required',
+            lambda node, trait=trait: trait in node.traits)
+    for trait in sorted(spec.forbidden_traits):
+        ask(f'trait:{trait}=forbidden',
+            lambda node, trait=trait: trait not in node.traits)
+    return asked
+
+
+def _of_sizes(spec):
+    least = [('image:', *each) for each in spec.minimums]
+    if spec.exact:
+        exact = [(f'{name}={size}',
+                  lambda node, name=name, size=size: node.sizes[name] == size)
+                 for name, size in spec.sizes]
+    else:
+        exact, least = [], [('', *each) for each in spec.sizes] + least
+    return exact + [
+        (f'{where}{name}>={size}',
+         lambda node, name=name, size=size: node.sizes[name] >= size)
+        for where, name, size in least]
+
+
+def of_capabilities(spec):
+    """The questions about capabilities, in the same form."""
+    asked = [(text.printable(f'capabilities:{name}{wanted or ""}'),
+              lambda node, name=name, wanted=wanted: satisfies(
+                  wanted, node.capability(name)))
+             for name, wanted in spec.capabilities]
+    if spec.boot_mode is not None:
+        asked.append((
+            text.printable(f'capabilities:boot_mode={spec.boot_mode}'),
+            lambda node: node.capabilities.get(
+                'boot_mode', spec.boot_mode).lower() == spec.boot_mode))
+    return asked
+
+
+@dataclasses.dataclass(frozen=True)
+class Ownership:
+    """That a node must be a project's own, by its owner or its lessee.
+
+    :param project_id: the project.
+    :param or_none: whether a node will do, too, that has neither.
+    """
+
+    project_id: str
+    or_none: bool = False
+
+    @property
+    def name(self):
+        """What an explanation calls it."""
+        return f'ownership={"project_or_none" if self.or_none else "project"}'
+
+    def allows(self, node):
+        """Whether a node may be used."""
+        return (nodes.visible(node.owner, node.lessee, self.project_id)
+                or self.or_none and node.owner is None
+                and node.lessee is None)

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What matching knows of a node, and what a request may be told of it."""
+
+import dataclasses
+import functools
+import json
+import re
+
+from ironic_reservations.matching import request_spec
+
+#: Why a node that satisfies a request cannot be held. An explanation tells
+#: them in this order, and for each node only the first that applies.
+CLAIMABLE, RESERVED, LOCKED = 'claimable', 'reserved', 'locked'
+REASONS = ('allocated', CLAIMABLE, RESERVED, 'maintenance', 'not available',
+           'retired', 'power state unknown', 'child node', LOCKED)
+
+#: What the unified limits of Keystone call the reservations of a project.
+TOTAL = 'baremetal_reservations'
+
+
+#: The most characters of a capability's value that is read, as many as a
+#: request may ask for. A node's owner may state any number.
+LONGEST_VALUE = 1024
+
+
+_NUMBER = re.compile(r'\s*\d{1,18}(?:\.\d+)?(?:[eE][+-]?\d{1,2})?\s*',
+                     re.ASCII)
+
+
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """What matching knows of a node, as Ironic has it.
+
+    :param id: primary key in Ironic's database.
+    :param properties: the JSON text of the column, unparsed, or None.
+    :param traits: names.
+    :param failed: whether something has gone wrong on it lately.
+    """
+
+    id: int
+    uuid: str
+    name: str | None = None
+    resource_class: str | None = None
+    properties: str | None = None
+    traits: frozenset[str] = frozenset()
+    conductor_group: str = ''
+    shard: str | None = None
+    owner: str | None = None
+    lessee: str | None = None
+    failed: bool = False
+
+    @functools.cached_property
+    def _properties(self):
+        try:
+            properties = json.loads(self.properties or '{}')
+        except (ValueError, RecursionError):
+            return {}
+        return properties if isinstance(properties, dict) else {}
+
+    @functools.cached_property
+    def sizes(self):
+        """``memory_mb`` (MiB), ``vcpus`` and ``local_gb`` (GiB)."""
+        return {name: _number(self._properties.get(key)) for name, key in
+                (('memory_mb', 'memory_mb'), ('vcpus', 'cpus'),
+                 ('local_gb', 'local_gb'))}
+
+    @functools.cached_property
+    def capabilities(self):
+        """Names and values; a name without a value is ``true``."""
+        given = self._properties.get('capabilities')
+        if not isinstance(given, str):
+            return {}
+        pairs = (item.partition(':') for item in given.split(','))
+        return {name.strip(): value.strip() if colon else 'true'
+                for name, colon, value in pairs if name.strip()}
+
+    @functools.cached_property
+    def cpu_arch(self):
+        """Canonical name, or None when the node states none."""
+        given = self._properties.get('cpu_arch')
+        if not isinstance(given, str) or not given.strip():
+            return None
+        return request_spec.canonical_architecture(given)
+
+    def capability(self, name):
+        """A capability's value, or None when the node states none.
+
+        One that is longer than ``LONGEST_VALUE`` counts as none.
+        """
+        value = (self.cpu_arch if name == 'cpu_arch'
+                 else self.capabilities.get(name))
+        return (None if value is None or len(value) > LONGEST_VALUE
+                else value)
+
+
+def _number(value):
+    """A size as Ironic or an old row may hold it; 0 when it is no number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return 0
+    digits = str(value)
+    if not _NUMBER.fullmatch(digits):
+        return 0
+    number = int(digits) if digits.strip().isdecimal() else float(digits)
+    # Databases lose precision above this, so larger values count as 0.
+    return number if number < 10 ** 18 else 0
+
+
+def visible(owner, lessee, restricted_to):
+    """Whether a node is owned or leased by a project; for None all are."""
+    return restricted_to is None or restricted_to in (owner, lessee)
+
+
+def limited(resource_class):
+    """What limits of a project a reservation of a node counts against.
+
+    :param resource_class: of the node, in any spelling, or None.
+    :returns: tuple of names, such as ``baremetal_reservations`` and
+        ``baremetal_reservations:CUSTOM_BAREMETAL_GOLD``.
+    """
+    if resource_class is None:
+        return (TOTAL,)
+    normalized = request_spec.normalize_resource_class(resource_class)
+    return (TOTAL, f'{TOTAL}:{normalized}')
+
+
+def has_class(resource_class, normalized):
+    """Whether a node's class is the normalized one."""
+    return (resource_class is not None and
+            request_spec.normalize_resource_class(resource_class)
+            == normalized)

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a request would find if it were to hold a node."""
+
+from ironic_reservations.db import engine
+from ironic_reservations.fleet import count
+from ironic_reservations.fleet import explanation
+from ironic_reservations.matching import group_policy
+from ironic_reservations.reservations import membership
+
+
+@engine.retry
+def dry_run(matcher, limited, group=None, members=None):
+    """The verdict of ``explanation`` on the fleet as it is now.
+
+    Where nothing but the quota is in the way it has ``quota``, what a request
+    that is no dry run would be refused with: see exception.QuotaExceeded.
+
+    :param limited: quota.Quota.
+    :param group: membership.Named of which the node is to be a member, or
+        None.
+    :param members: how many new members the group is to have at once; None
+        where it is but one more.
+    """
+    counted = count.fresh(matcher.spec.candidate_nodes)
+    limited.refresh()
+    if members is None:
+        matcher = membership.Place.find(group).narrow(matcher, counted)
+        found = explanation.verdict(limited.narrow(matcher), counted)
+        refused = not found['matching_nodes']
+    else:
+        found = explanation.verdict_on_group(matcher, counted, group, members)
+        refused = _limit_members(found, matcher, counted, limited, group)
+    if refused:
+        limited.refuse(matcher.matching(counted), members or 1)
+    return found | ({'quota': limited.refusal.quota} if limited.refusal
+                    else {})
+
+
+def _limit_members(found, matcher, counted, limited, group):
+    """Put into the verdict on a group how many members the quota allows.
+
+    :returns: whether these are too few where there are nodes enough.
+    """
+    members = found['members']
+    before = members['available']
+    members['available'] = min(
+        before, limited.remaining(), group_policy.available(
+            group.policy, group_policy.capacities(
+                limited.narrow(matcher).matching(counted), group.by,
+                matcher.fit, limited.remaining)))
+    return members['available'] < members['wanted'] <= before

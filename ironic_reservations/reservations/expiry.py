@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The end of reservations: leases that are over, and nodes that have moved on.
+
+A reservation has *lapsed* when its lease is over and nothing has begun on its
+node: it is gone from every read, and its node is to be given back. It is
+*stale* when its node carries its instance no longer: its row is to be
+deleted. It is *overdue* when its lease is over and something has begun on its
+node, which therefore is kept.
+"""
+
+from ironic_reservations import events
+from ironic_reservations.db import engine
+from ironic_reservations.db import groups as group_rows
+from ironic_reservations.db import nodes as node_rows
+from ironic_reservations.db import reservations as rows
+from ironic_reservations.reservations import transaction
+from ironic_reservations.reservations import values
+
+
+def sweep():
+    """Give back every node whose lease is over, and purge stale rows.
+
+    It may take longer than a request. Therefore each of its steps is a
+    request of its own, which the database may abort and which has the whole
+    deadline to be tried again; what was done before is neither lost nor done
+    again.
+
+    :returns: numbers of nodes given back and of rows purged.
+    """
+    numbers = give_back_lapsed(check=lambda: None), purge()
+    for group in _empty_groups():
+        _delete_group(group)
+    return numbers
+
+
+def give_back_lapsed(limit=None, check=engine.check_deadline):
+    """Free nodes whose leases are over.
+
+    :param limit: how many reservations to look at; None for all.
+    :param check: called before each, to end what takes too long.
+    :returns: how many nodes are free again.
+    """
+    expired = _read(rows.expired(limit))
+    if any(each.state == 'active' for each in expired):
+        # What is deployed needs its lease no more. Without this, a search for
+        # lapsed leases would read every instance that there is.
+        _end_leases_of_active()
+    given_back = 0
+    for each in expired:
+        if each.lapsed:
+            check()
+            given_back += _give_back(each)
+    return given_back
+
+
+def purge(instance_uuid=None, node_id=None):
+    """Delete reservations whose nodes carry their instances no longer.
+
+    :param instance_uuid: only this instance's,
+    :param node_id: or this node's; None and None for all.
+    :returns: how many were deleted.
+    """
+    return sum(_end(each, events.LOST, rows.delete_stale)
+               for each in _read(rows.stale(instance_uuid, node_id)))
+
+
+def forget(instance_uuid, node_id=None):
+    """End what is left of an instance's reservation, lapsed or stale.
+
+    :param node_id: also what is left on this node.
+    """
+    for carried in _read(rows.carriers(instance_uuid)):
+        if carried.lapsed:
+            _give_back(carried)
+    purge(instance_uuid, node_id)
+
+
+def end_remains(group_id):
+    """Delete the lapsed and stale reservations of a group."""
+    for each in _read(rows.of_group(group_id)):
+        if each.lapsed:
+            _give_back(each)
+        purge(each.instance_uuid)
+
+
+@engine.retry
+def overdue():
+    """Reservations past their lease that are kept: their nodes are touched.
+
+    Nodes that Ironic or an instance is at work on are not among them. Those
+    whose deployment has failed are: their host may be dead.
+
+    :returns: list of Reservation, the longest overdue first.
+    """
+    return _read(rows.overdue(
+        [each for state in ('deploying', 'active', 'releasing')
+         for each in values.PROVISION_STATES[state]]))
+
+
+def _give_back(held):
+    """Free the node of a lapsed reservation; False when it has not lapsed.
+
+    The node must still be untouched, and the lease must not have been renewed
+    meanwhile.
+    """
+    return _end(held, events.EXPIRED, rows.delete_expired,
+                node_rows.give_back)
+
+
+def _end(held, event, delete, free=None):
+    """End one reservation, in one transaction.
+
+    :param delete: function of the Reservation that returns the statement
+        which deletes its row.
+    :param free: function of the Reservation that returns the statement which
+        frees its node, with its values; None to leave the node alone.
+    :returns: whether it was ended: it was not if it is no longer as it was
+        read.
+    """
+    def attempt(run):
+        if settle_ended(run):
+            return True
+        try:
+            with transaction.write(run) as tx:
+                if free:
+                    tx.one(*free(held), error=transaction.Lost)
+                delete_rows(tx, delete(held), [held], transaction.Lost)
+                tx.emits(held.id, event, held)
+        except transaction.Lost:
+            return False
+        return True
+
+    return transaction.attempts(attempt)
+
+
+def delete_rows(tx, statement, held, error=transaction.Again):
+    """Delete reservations' rows, and with a group's last member the group.
+
+    The group's row is written before, so that of two requests which delete
+    its last members at the same moment the second waits for the first, or is
+    aborted, also where they meet on two members of a Galera cluster.
+    Otherwise each would still see the member that the other deletes, and
+    leave the group.
+
+    :param tx: transaction.Transaction.
+    :param statement: that deletes the rows.
+    :param held: list of Reservation, all of one group or of none.
+    :param error: the class of what is raised where one of the rows is gone or
+        is no longer as it was read.
+    """
+    of_group = {'of_group': held[0].group_id}
+    grouped = held[0].group_id is not None
+    if grouped:
+        tx.execute(group_rows.SHRINK, of_group)
+    if tx.execute(statement).rowcount != len(held):
+        raise error()
+    if grouped:
+        tx.execute(group_rows.END_GROUP, of_group)
+
+
+def settle_ended(run):
+    """Settle a transaction that has ended reservations, if it has done so.
+
+    All of their rows went, or none. A row that is there may be one whose
+    reservation does not count any more, and a row that is gone may have been
+    deleted by another request.
+
+    :param run: transaction.Run, whose pending events have the keys of rows.
+    :returns: the ids of the rows that are gone; empty where none was pending,
+        or where they are there.
+    """
+    ids = list(run.pending)
+    if not ids or engine.rows(rows.with_ids(ids)):
+        return []
+    run.settle(*ids)
+    return ids
+
+
+@engine.retry
+def _read(query):
+    return transaction.read(query)
+
+
+@engine.retry
+def _end_leases_of_active():
+    with engine.transaction() as connection:
+        connection.execute(
+            rows.end_leases(values.PROVISION_STATES['active']))
+
+
+@engine.retry
+def _empty_groups():
+    return engine.rows(group_rows.EMPTY_GROUPS)
+
+
+@engine.retry
+def _delete_group(group):
+    """Delete a group's row unless it has members.
+
+    :param group: a row of group_rows.EMPTY_GROUPS.
+    """
+    with engine.transaction() as connection:
+        connection.execute(group_rows.DELETE_GROUP, group_rows.as_read(group))

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which process is a compute host: each host's lease has one holder.
+
+Several processes may be ready to be the same compute host, one in the place
+of the other. The one that holds the host's lease is the host. It renews the
+lease, and names itself in whatever it writes through this API; once another
+has taken the lease over, none of its writes succeeds any more: see the fence
+in ``transaction``.
+"""
+
+import dataclasses
+import datetime
+
+from oslo_db import exception as db_exc
+from oslo_log import log
+
+from ironic_reservations import exception
+from ironic_reservations.db import engine
+from ironic_reservations.db import hosts as host_rows
+from ironic_reservations.reservations import transaction
+from ironic_reservations.reservations import values
+
+LOG = log.getLogger(__name__)
+
+#: Seconds that a lease may last: at least, and at most.
+MIN_TTL, MAX_TTL = 10, 600
+
+
+@dataclasses.dataclass(frozen=True)
+class Lease:
+    """Which process is a compute host, and until when.
+
+    :param holder: UUID that the process has chosen for itself.
+    :param live: whether nobody else may take the lease over now.
+    :param created_at: when this holder has taken it.
+    :param updated_at: when this holder has renewed it last, or None.
+    """
+
+    host: str
+    holder: str
+    live: bool
+    expires_at: datetime.datetime
+    created_at: datetime.datetime
+    updated_at: datetime.datetime | None
+
+
+@engine.retry
+def find(limit, marker=None, host=None):
+    """Leases in the order of their hosts, those that are over among them.
+
+    :param limit: how many at most.
+    :param marker: the last host of the page before.
+    :param host: only of this host.
+    :returns: list of Lease.
+    """
+    return [Lease(**row._mapping) for row in engine.rows(
+        host_rows.host_leases(MAX_TTL, host, marker).limit(limit))]
+
+
+def hold(host, holder, ttl):
+    """Be a host, or stay it, for some time from now.
+
+    A process that has let its lease end gets it again if no other has taken
+    it meanwhile.
+
+    :param ttl: seconds.
+    :returns: Lease.
+    :raises: Conflict while the lease of another is live; DeadlineExceeded.
+    """
+    def attempt(run):
+        # It is read first because the processes that wait for a lease ask all
+        # the time, and an UPDATE would lock it against its holder.
+        before = _get(host)
+        if before and before.live and before.holder != holder:
+            raise exception.Conflict(
+                f'Host {host} is held by another process until '
+                f'{before.expires_at} UTC.')
+        try:
+            with transaction.write(run) as tx:
+                tx.one(host_rows.new_host(host, holder, ttl) if before is None
+                       else host_rows.renew_host(host, holder, ttl)
+                       if before.holder == holder
+                       else host_rows.take_host(host, before.holder, holder,
+                                              ttl, MAX_TTL))
+                row = tx.execute(host_rows.host_leases(MAX_TTL, host)).one()
+        except db_exc.DBDuplicateEntry:
+            raise transaction.Again()
+        return before, Lease(**row._mapping)
+
+    before, lease = transaction.attempts(attempt)
+    if before is None or before.holder != holder:
+        LOG.info('Host %(host)s is held by %(holder)s; before by %(before)s',
+                 {'host': host, 'holder': holder,
+                  'before': before and before.holder})
+    return lease
+
+
+def give_up(host, holder):
+    """Be a host no longer, so that another need not wait to be it.
+
+    :raises: NotFound when no process is; PreconditionFailed when another is.
+    """
+    deleted = False
+
+    def attempt(run):
+        nonlocal deleted
+        lease = _get(host)
+        if lease is None or lease.holder != holder:
+            if deleted:
+                return  # Our own COMMIT went through unnoticed.
+            if lease is None:
+                raise exception.NotFound(f'Nobody holds host {host}.')
+            raise transaction.not_held(values.Actor(host, holder))
+        with transaction.write(run) as tx:
+            tx.one(host_rows.delete_host(host, holder))
+            deleted = True
+
+    transaction.attempts(attempt)
+    LOG.info('Host %(host)s is given up by %(holder)s',
+             {'host': host, 'holder': holder})
+
+
+def _get(host):
+    """The Lease of a host, or None."""
+    return next(iter(find(1, host=host)), None)

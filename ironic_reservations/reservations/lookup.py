@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reservations are found here: one, those of a group, and lists."""
+
+import math
+
+from ironic_reservations import exception
+from ironic_reservations.db import engine
+from ironic_reservations.db import reservations as rows
+from ironic_reservations.reservations import expiry
+from ironic_reservations.reservations import transaction
+from ironic_reservations.reservations import values
+
+
+@engine.retry
+def get(instance_uuid, authorize=lambda reservation: None, end=expiry.purge):
+    """The reservation of an instance.
+
+    After an answer of 404 a reservation must not reappear, as it would when
+    somebody gave the instance back to the node by hand. So its stale row is
+    deleted, which is all that a read writes. The row is looked for, too,
+    where the caller may not see the reservation, because otherwise the time
+    that the answer takes would tell that there is one.
+
+    :param authorize: called with the Reservation; it raises when the caller
+        may not do this to it, NotFound when the caller may not see it.
+    :param end: function of the instance's UUID that ends what is left of its
+        reservation.
+    :raises: NotFound; what ``authorize`` raises.
+    """
+    try:
+        held = live(instance_uuid)
+        authorize(held)
+        return held
+    except exception.NotFound:
+        end(instance_uuid)
+        raise
+
+
+def live(instance_uuid, restricted_to=None):
+    """The reservation of an instance, if it counts.
+
+    :param restricted_to: when given, only this project's.
+    :raises: NotFound.
+    """
+    for held in transaction.read(
+            rows.live(restricted_to, rows.VIEW).where(
+                rows.column_is('instance_uuid', instance_uuid))):
+        return held
+    raise not_found(instance_uuid)
+
+
+def not_found(instance_uuid):
+    return exception.NotFound(
+        f'No reservation of instance {instance_uuid} could be found.')
+
+
+def in_use(instance_uuid):
+    """The error for a request whose instance holds a node otherwise.
+
+    It is one message for all cases, so that it reveals nothing.
+    """
+    return exception.Conflict(
+        f'Instance {instance_uuid} already holds a node, for another request '
+        f'or in a state that does not allow this one.')
+
+
+def carried(*instance_uuids):
+    """What is known of the nodes that carry instances.
+
+    :returns: list of Reservation; the ``id`` is None where a node carries an
+        instance without a reservation.
+    """
+    return transaction.read(rows.carriers(*instance_uuids))
+
+
+@engine.retry
+def named(uuid, project_id):
+    """The live reservations of a project's instance, or else of its group.
+
+    Those of other projects are left out before it is decided which of the
+    two the UUID names, because nobody keeps another project from calling an
+    instance by the UUID of this project's group.
+
+    :param project_id: None for the reservations that are no project's.
+    :returns: list of Reservation, without their request specs.
+    """
+    own = rows.live().where(rows.of_project(project_id))
+    return (transaction.read(own.where(
+                rows.column_is('instance_uuid', uuid)))
+            or transaction.read(own.where(
+                rows.column_is('group_uuid', uuid))))
+
+
+def of_group(group_id, behind=-1, limit=None):
+    """The live members of a group, in the order of their nodes' ids.
+
+    :param behind: only those behind a node of this id.
+    :param limit: how many at most; None for all.
+    :returns: list of Reservation, without their request specs.
+    """
+    return transaction.read(rows.members(group_id, behind, limit))
+
+
+@engine.retry
+def find(restricted_to=None, state=None, node=None, limit=None, marker=None,
+         order=None, names=frozenset(rows.VIEW), room=math.inf, **equal):
+    """Reservations, in order.
+
+    :param restricted_to: when given, only this project's.
+    :param state: one of ``values.STATES``.
+    :param node: UUID or name of a node.
+    :param limit: how many at most.
+    :param marker: instance UUID of the last one of the page before.
+    :param order: dict of ``asc`` or ``desc`` by stored columns, the one that
+        decides first first; None for the order in which they were made.
+    :param names: the attributes of a Reservation to read, a set.
+    :param room: how many bytes of request specs are of use; no more are read
+        once there are as many.
+    :param equal: columns, ``resource_class`` among them, and their values.
+    :returns: list of Reservation.
+    :raises: InvalidInput when there is no such marker.
+    """
+    query = rows.live(restricted_to, [
+        name for name in rows.VIEW
+        if name in ({'id', 'instance_uuid'} | names) - {'request_spec'}])
+    if state is not None:
+        query = query.where(rows.in_states(
+            values.PROVISION_STATES.get(state), values.PROVISION_STATES))
+    if node is not None:
+        query = query.where(rows.is_node(node))
+    for name, value in equal.items():
+        query = query.where(rows.column_is(name, value))
+    after = None
+    if marker is not None:
+        try:
+            after = live(marker, restricted_to)
+        except exception.NotFound:
+            raise exception.InvalidInput(
+                'marker', 'must be the instance UUID of a reservation')
+    query = rows.ordered(query, order or {'id': 'asc'}, after).limit(limit)
+    return (_with_request_specs(query, room) if 'request_spec' in names
+            else transaction.read(query))
+
+
+def _with_request_specs(query, room):
+    """Reservations, the length of whose request specs was known before.
+
+    :param room: see ``find``.
+    """
+    while True:
+        found, length = {}, 0
+        for row in engine.rows(query.add_columns(rows.SPEC_LENGTH)):
+            facts = found[row.id] = dict(row._mapping)
+            length += facts.pop('spec_length')
+            if length > room:
+                break
+        specs = engine.rows(rows.request_specs(found))
+        if len(specs) == len(found):
+            for row in specs:
+                found[row.id] |= row._mapping
+            return [values.Reservation(**facts) for facts in found.values()]
+        # One of them has gone meanwhile.
+        engine.check_deadline()

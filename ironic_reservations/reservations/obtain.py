@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How nodes are held: for a hold, for all members of a group, for a claim.
+
+The three differ in what they ask. An *ask* has these attributes:
+
+``matcher``, ``owner``, ``lease``, ``quota``
+    What is wanted, and for whom.
+``asks_first``
+    Whether to look for an existing reservation before the first search. A
+    hold looks only after a failed one; until then the unique keys suffice.
+``known(run)``
+    The answer to a request that is repeated, or None.
+``sets(run)``
+    Yields lists of Picks, any of which would do. It reads, and decides
+    nothing.
+``place``
+    membership.Place of the new reservations, once ``sets`` has yielded.
+``asked``
+    See models.Group; None where no group is begun.
+``note(tx, group_id, reservations, picks)``
+    Notes the events of what was made, and returns the answer.
+"""
+
+import dataclasses
+import datetime
+
+from oslo_db import exception as db_exc
+
+from ironic_reservations.db import engine
+from ironic_reservations.db import functions
+from ironic_reservations.db import nodes as node_rows
+from ironic_reservations.db import reservations as rows
+from ironic_reservations.matching import Node
+from ironic_reservations.reservations import expiry
+from ironic_reservations.reservations import transaction
+from ironic_reservations.reservations import values
+
+# What a claimed reservation leaves to the one that takes its place.
+_OF_GROUP = ('group_id', 'domain', 'group_uuid', 'group_policy', 'group_by')
+
+
+@dataclasses.dataclass(frozen=True)
+class Pick:
+    """A node for an instance.
+
+    :param claimed: the Reservation that the node is taken over from; None
+        for a free node.
+    """
+
+    instance_uuid: str
+    node: Node
+    claimed: values.Reservation | None = None
+
+
+def obtain(ask, actor=values.NOBODY):
+    """Hold nodes, or find those that a repeated request holds already.
+
+    :param actor: values.Actor.
+    :returns: the answer, and True when this call has made it.
+    :raises: what the ask raises; PreconditionFailed when the actor is not the
+        host; DeadlineExceeded.
+    """
+    def attempt(run):
+        if ask.asks_first or run.tries:
+            answer = ask.known(run)
+            if answer:
+                return answer
+        for picks in ask.sets(run):
+            try:
+                return _take(run, ask, picks), True
+            except transaction.Lost:
+                engine.check_deadline()
+        raise transaction.Again()
+
+    return transaction.attempts(attempt, actor)
+
+
+def _take(run, ask, picks):
+    """Hold some nodes in one transaction: the order of all writes.
+
+    :param picks: list of Pick, in the order of their nodes' ids.
+    :raises: Lost, Again.
+    """
+    try:
+        with transaction.write(run) as tx:
+            ask.quota.lock(tx)
+            for pick in picks:
+                updated = tx.one(*node_rows.hold(
+                    pick.node, ask.matcher, pick.instance_uuid,
+                    pick.claimed and pick.claimed.id),
+                    error=transaction.Lost)
+            now = functions.time_of(tx.connection, updated)
+            group_id = ask.place.join(tx, ask.asked)
+            for pick in picks:
+                if pick.claimed:
+                    tx.one(rows.delete_of_hosts(pick.claimed))
+            made = [_made(ask, pick, now, group_id) for pick in picks]
+            made = _insert(tx, made)
+            ask.quota.verify(tx, [pick.node for pick in picks])
+            return ask.note(tx, group_id, made, picks)
+    except db_exc.DBDuplicateEntry:
+        # An instance holds a node already, another request has just begun the
+        # group, or a lapsed or stale row stands in the way.
+        for pick in picks:
+            expiry.forget(pick.instance_uuid, pick.node.id)
+        raise transaction.Again()
+
+
+def _made(ask, pick, now, group_id):
+    """The Reservation of a pick, as the guard has seen its node."""
+    node, claimed = pick.node, pick.claimed
+    group = ({name: getattr(claimed, name) for name in _OF_GROUP} if claimed
+             else {**ask.place.columns(group_id, node), **ask.place.shown()})
+    return values.Reservation(
+        instance_uuid=pick.instance_uuid, node_id=node.id,
+        node_uuid=node.uuid, request_spec=ask.matcher.spec.canonical,
+        created_at=now,
+        expires_at=ask.lease and now + datetime.timedelta(0, ask.lease),
+        **vars(ask.owner), **group,
+        node_name=node.name, resource_class=node.resource_class,
+        node_owner=node.owner, node_lessee=node.lessee,
+        provision_state='available', maintenance=False, allocated=False,
+        touched=False, lapsed=False)
+
+
+def _insert(tx, made):
+    """Insert the rows of reservations, and return these with their ids.
+
+    Of several the ids are not read, because no database tells them all.
+    """
+    columns = [{name: getattr(each, name) for name in rows.COLUMNS}
+               for each in made]
+    if len(made) > 1:
+        tx.execute(rows.INSERT, columns)
+        return made
+    [row_id] = tx.execute(rows.INSERT, columns[0]).inserted_primary_key
+    return [dataclasses.replace(made[0], id=row_id)]

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One loop and one transaction, by which this package writes everything.
+
+A request reads what it needs, and writes all that it changes in one
+transaction. Each of its statements names what was read; where one of them
+touches no row, because another request was faster, nothing is written, and
+the request begins anew until its deadline.
+
+All transactions lock in the same order, so that two of them wait for each
+other but are rarely in a deadlock:
+
+    the project -> nodes by id -> the group -> rows -> the fence, or the count
+
+There are two exceptions. An adoption writes the group before it inserts its
+row by a SELECT from ``nodes``. A renewal locks its row before the node. The
+fence and the count never meet, because a request that names a holder names a
+host, and one that names a host is not counted against a quota.
+"""
+
+import collections
+import contextlib
+
+from oslo_db import exception as db_exc
+from oslo_log import log
+
+from ironic_reservations import events
+from ironic_reservations import exception
+from ironic_reservations import metrics
+from ironic_reservations.db import engine
+from ironic_reservations.db import hosts as host_rows
+from ironic_reservations.db import reservations as rows
+from ironic_reservations.reservations import values
+
+LOG = log.getLogger(__name__)
+
+
+# What a request may write of a reservation.
+_WRITTEN = ('host', 'project_id', 'user_id', 'request_spec', 'expires_at',
+            'group_id')
+
+
+class Again(Exception):
+    """Another request has changed what was read: read it again."""
+
+
+class Lost(Exception):
+    """Another request has taken the node: try the next one."""
+
+
+class Run:
+    """A request from its first attempt to its answer.
+
+    It outlives deadlocks and lost connections, which end an attempt.
+
+    :ivar actor: values.Actor.
+    :ivar tries: how many attempts have ended without an answer.
+    :ivar pending: the events of a transaction that was perhaps committed,
+        because the connection was lost before the answer to its COMMIT came:
+        dict of the keys with which they were noted, and lists of pairs of an
+        event and a Reservation.
+    """
+
+    def __init__(self, actor):
+        self.actor = actor
+        self.tries = 0
+        self.pending = {}
+
+    def settle_written(self, held):
+        """Settle a transaction that has made a reservation what it is now.
+
+        :param held: values.Reservation, all of it read.
+        :returns: the events that were emitted; an empty list where none was
+            pending, or where the COMMIT has failed.
+        """
+        noted = self.pending.get(held.id)
+        if not noted or any(getattr(held, name) != getattr(noted[-1][1], name)
+                            for name in _WRITTEN):
+            return []
+        self.settle(held.id)
+        return [event for event, _ in noted]
+
+    def settle(self, *keys):
+        """Emit the events of a transaction that was committed."""
+        for key in keys:
+            for event, reservation in self.pending.pop(key):
+                events.emit(event, reservation)
+
+
+def attempts(attempt, actor=values.NOBODY):
+    """Call a function until it answers, within the deadline of the request.
+
+    :param attempt: function of a Run, which reads anew each time that it is
+        called. It raises Again where what it has read was changed meanwhile.
+    :param actor: values.Actor.
+    :returns: what the attempt returns.
+    :raises: PreconditionFailed when the actor is not the host; what the
+        attempt raises; DeadlineExceeded.
+    """
+    run = Run(actor)
+
+    @engine.retry
+    def go_on():
+        if not run.pending:
+            # What was perhaps done before a takeover is told as done.
+            check_holder(actor)
+        while True:
+            try:
+                return attempt(run)
+            except Again:
+                engine.check_deadline()
+            finally:
+                run.tries += 1
+
+    return go_on()
+
+
+class Transaction:
+    """A transaction that writes: see ``write``.
+
+    :ivar events: see Run.pending.
+    """
+
+    def __init__(self, connection):
+        self.connection = connection
+        self.events = collections.defaultdict(list)
+
+    def execute(self, statement, parameters=None):
+        return self.connection.execute(statement, parameters)
+
+    def one(self, statement, parameters=None, error=Again):
+        """Run a statement that must touch a row.
+
+        :param error: the class of what is raised where it touches none,
+            because another request was faster.
+        """
+        result = self.execute(statement, parameters)
+        if not result.rowcount:
+            metrics.conflict()
+            LOG.debug('Another request was faster: %s', error.__doc__)
+            raise error()
+        return result
+
+    def read(self, **column):
+        """The Reservation whose column is this, as it is in the transaction.
+
+        :raises: Again when none counts.
+        """
+        [[name, value]] = column.items()
+        for row in self.execute(rows.live(names=rows.VIEW).where(
+                rows.column_is(name, value))):
+            return values.Reservation(**row._mapping)
+        raise Again()
+
+    def emits(self, key, event, reservation):
+        """Emit an event once the transaction is committed.
+
+        :param key: by which the request finds out, after a lost connection,
+            whether it was: the id of a reservation's row, for example.
+        """
+        self.events[key].append((event, reservation))
+
+
+@contextlib.contextmanager
+def write(run):
+    """A transaction that writes for a request.
+
+    Its last statement is the fence, and its events are emitted after the
+    COMMIT. An exception rolls it back.
+
+    :param run: Run.
+    :returns: context manager of a Transaction.
+    """
+    try:
+        with engine.transaction() as connection:
+            transaction = Transaction(connection)
+            yield transaction
+            _fence(connection, run.actor)
+            run.pending |= transaction.events
+    except db_exc.DBConnectionError:
+        # Only here nobody knows whether the COMMIT has succeeded.
+        raise
+    except BaseException:
+        run.pending.clear()
+        raise
+    run.settle(*transaction.events)
+
+
+def read(query, parameters=None):
+    """The Reservations that a query of rows.VIEW finds, as they are now.
+
+    :returns: list.
+    """
+    return [values.Reservation(**row._mapping)
+            for row in engine.rows(query, parameters)]
+
+
+def check_holder(actor):
+    """Refuse a request of a process that is not the host.
+
+    A request begins with it, because it may end before it comes to the
+    ``_fence``, and because a Galera member waits for what others have written
+    where it reads, not where it updates (``mysql_wsrep_sync_wait = 1``).
+
+    :raises: PreconditionFailed.
+    """
+    if actor.holder is not None and not engine.rows(
+            host_rows.HOLDS_HOST, host_rows.of_holder(*actor)):
+        raise not_held(actor)
+
+
+def _fence(connection, actor):
+    """Let a transaction go through only while the actor is the host.
+
+    It writes the lease, so that either the transaction or one that takes the
+    lease over waits for the other, or is aborted, also where they meet on two
+    members of a Galera cluster. It is the last statement before the COMMIT,
+    because the host's other transactions wait for the lease's row meanwhile,
+    and because a transaction that waits for nothing else afterwards cannot be
+    in a deadlock.
+
+    :raises: PreconditionFailed.
+    """
+    if actor.holder is not None and not connection.execute(
+            host_rows.FENCE, host_rows.of_holder(*actor)).rowcount:
+        raise not_held(actor)
+
+
+def not_held(actor):
+    return exception.PreconditionFailed(
+        f'Host {actor.host} is not held by {actor.holder}, or its lease is '
+        f'over.')
