@@ -229,14 +229,7 @@ def count(candidates, with_hosts, by_sample):
     :param by_sample: MariaDB alone can: SQLite lacks the functions, and the
         regular expressions of MySQL 8 are of another kind.
     """
-    keys = [fn.exact(column).label(f'fact_{name}')
-            for name, column in expr.PROFILE.items()]
-    keys.append(_REASON.label('reason'))
-    keys += [sa.case((_among(candidates), nodes.c[name]),
-                     else_=sa.null()).label(f'candidate_{name}')
-             for name in ('uuid', 'name') if candidates]
-    if with_hosts:
-        keys.append(fn.exact(reservations.c.host).label('host'))
+    keys = _keys(candidates, with_hosts)
     if by_sample:
         groups = alike(candidates, with_hosts)
         source = groups.join(nodes, nodes.c.id == groups.c.first)
@@ -249,6 +242,19 @@ def count(candidates, with_hosts, by_sample):
         # By the labels, so that no expression is evaluated twice.
     ).group_by(*(sa.literal_column(key.name) for key in keys))
     return statement.prefix_with('STRAIGHT_JOIN') if by_sample else statement
+
+
+def _keys(candidates, with_hosts):
+    """The labelled columns in which the nodes of one kind are equal."""
+    keys = [fn.exact(column).label(f'fact_{name}')
+            for name, column in expr.PROFILE.items()]
+    keys.append(_REASON.label('reason'))
+    keys += [sa.case((_among(candidates), nodes.c[name]),
+                     else_=sa.null()).label(f'candidate_{name}')
+             for name in ('uuid', 'name') if candidates]
+    if with_hosts:
+        keys.append(fn.exact(reservations.c.host).label('host'))
+    return keys
 
 
 _NUMBERS = (sa.func.count(), sa.func.min(nodes.c.id), sa.func.max(nodes.c.id))
