@@ -89,8 +89,10 @@ def carriers(*instance_uuids):
       ON node_id = nodes.id AND reservations.instance_uuid = ...
     WHERE nodes.instance_uuid IN (...)
     """
-    return _view(nodes.outerjoin(reservations, expr.CARRIED), VIEW).where(
-        nodes.c.instance_uuid.in_(instance_uuids))
+    names = [name for name in VIEW if name != 'instance_uuid']
+    return _view(nodes.outerjoin(reservations, expr.CARRIED), names
+                 ).add_columns(nodes.c.instance_uuid).where(
+                     nodes.c.instance_uuid.in_(instance_uuids))
 
 
 def live(restricted_to=None, names=None):
@@ -229,19 +231,19 @@ def ordered(query, order, after):
 _STALE = ~sa.exists().where(expr.CARRIED).correlate(reservations)
 
 
-def stale(instance_uuid=None, node_id=None):
+def stale(instance_uuids, node_ids):
     """Rows whose node no longer carries their instance, with that node.
 
-    :param instance_uuid: only this instance's row,
-    :param node_id: or this node's; None and None for all.
+    :param instance_uuids: only those of these instances,
+    :param node_ids: or of these nodes; none of both for all.
     """
     query = _view(reservations.outerjoin(
         nodes, nodes.c.id == reservations.c.node_id)).where(_STALE)
-    if instance_uuid is None:
+    if not (instance_uuids or node_ids):
         return query
     return query.where(sa.or_(
-        reservations.c.instance_uuid == instance_uuid,
-        reservations.c.node_id == node_id))
+        reservations.c.instance_uuid.in_(instance_uuids),
+        reservations.c.node_id.in_(node_ids)))
 
 
 def delete_stale(held):

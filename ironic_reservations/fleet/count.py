@@ -195,24 +195,24 @@ class Latest:
         self._lock = threading.Lock()
         self._newest = _Count()
 
-    def recent(self, before=None):
+    def recent(self):
         """A Fleet whose age is at most ``AGE_TO_COST`` times its cost.
 
         While one request counts again, the others go on with the old count;
         only the very first have none to go on with, and wait.
 
-        :param before: function that the request which counts calls once,
-            before it counts; None for nothing.
+        :returns: Fleet, and whether this request has counted it.
         """
+        counted = False
         if self._newest.fleet is None:
             with engine.locked(self._lock):
-                self._renew(before)
+                counted = self._renew()
         elif self._newest.is_old and self._lock.acquire(blocking=False):
             try:
-                self._renew(before)
+                counted = self._renew()
             finally:
                 self._lock.release()
-        return self._newest.fleet
+        return self._newest.fleet, counted
 
     def at_most(self, max_age):
         """A Fleet that is at most so many seconds old, and its age.
@@ -227,12 +227,12 @@ class Latest:
         newest = self._newest
         return newest.fleet, max(asked - newest.began, 0)
 
-    def _renew(self, before):
+    def _renew(self):
         # Another request may have counted before this one had the lock.
-        if self._newest.is_old:
-            if before is not None:
-                before()
-            self._count()
+        if not self._newest.is_old:
+            return False
+        self._count()
+        return True
 
     def _count(self):
         began = time.monotonic()
@@ -247,12 +247,9 @@ _latest = Latest()
 _latest_with_hosts = Latest(functools.partial(count, with_hosts=True))
 
 
-def recent(before=None):
-    """A Fleet to order a search by; it may be old.
-
-    :param before: see ``Latest.recent``.
-    """
-    return _latest.recent(before)
+def recent():
+    """A Fleet to order a search by; it may be old: see ``Latest.recent``."""
+    return _latest.recent()
 
 
 @engine.retry

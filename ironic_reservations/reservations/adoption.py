@@ -48,9 +48,10 @@ def adopt(instance_uuid, spec, owner, holder=None, group=None):
                 expiry.forget(instance_uuid)
                 raise lookup.not_found(instance_uuid)
             _check(instance_uuid, carried, owner.host)
-            # A member of a group stays one, and where it was.
-            place = (membership.Place() if carried.group_uuid
-                     else membership.Place.find(group))
+            place = membership.Place.find(group)
+            if carried.group_uuid:
+                # A member of a group stays one, and where it was.
+                place = membership.Place()
             return _write(run, instance_uuid, carried, columns,
                           place), carried.id is None
         raise exception.NotFound(f'No node carries instance {instance_uuid}.')
@@ -106,11 +107,13 @@ def _write(run, instance_uuid, carried, columns, place):
                 tx.one(rows.update(carried.id, values.AT_REST,
                                       {**named, 'lease': None}, carried.host))
             adopted = tx.read(instance_uuid=instance_uuid)
-            tx.emits(adopted.id, events.ADOPTED if carried.id is None
-                     else events.REFRESHED, adopted)
+            if carried.id is None:
+                tx.emits(adopted.id, events.ADOPTED, adopted)
+            else:
+                tx.emits(adopted.id, events.REFRESHED, adopted, named)
         return adopted
     except db_exc.DBDuplicateEntry:
         # Another request has begun the group, or a row whose node has moved
         # on stands in the way.
-        expiry.forget(instance_uuid, node.id)
+        expiry.forget(instance_uuid, node_ids=[node.id])
         raise transaction.Again()

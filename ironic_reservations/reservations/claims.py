@@ -54,7 +54,7 @@ class _Claim(holds.OneNode):
         super().__init__(matcher, request)
         self._uuid, self._authorize = uuid, authorize
 
-    def sets(self, run):
+    def sets(self):
         """See ``obtain``.
 
         :raises: NotFound, Conflict, NoMatchingNode.

@@ -24,7 +24,8 @@ def dry_run(matcher, limited, group=None, members=None):
     counted = count.fresh(matcher.spec.candidate_nodes)
     limited.refresh()
     if members is None:
-        matcher = membership.Place.find(group).narrow(matcher, counted)
+        place = membership.Place.find(group, end=False)
+        matcher = place.narrow(matcher, counted)
         found = explanation.verdict(limited.narrow(matcher), counted)
         refused = not found['matching_nodes']
     else:

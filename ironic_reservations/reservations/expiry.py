@@ -53,26 +53,26 @@ def give_back_lapsed(limit=None, check=engine.check_deadline):
     return given_back
 
 
-def purge(instance_uuid=None, node_id=None):
+def purge(*instance_uuids, node_ids=()):
     """Delete reservations whose nodes carry their instances no longer.
 
-    :param instance_uuid: only this instance's,
-    :param node_id: or this node's; None and None for all.
+    :param instance_uuids: only those of these instances,
+    :param node_ids: or of these nodes; none of both for all.
     :returns: how many were deleted.
     """
     return sum(_end(each, events.LOST, rows.delete_stale)
-               for each in _read(rows.stale(instance_uuid, node_id)))
+               for each in _read(rows.stale(instance_uuids, node_ids)))
 
 
-def forget(instance_uuid, node_id=None):
-    """End what is left of an instance's reservation, lapsed or stale.
+def forget(*instance_uuids, node_ids=()):
+    """End what is left of instances' reservations, lapsed or stale.
 
-    :param node_id: also what is left on this node.
+    :param node_ids: also what is left on these nodes.
     """
-    for carried in _read(rows.carriers(instance_uuid)):
+    for carried in _read(rows.carriers(*instance_uuids)):
         if carried.lapsed:
             _give_back(carried)
-    purge(instance_uuid, node_id)
+    purge(*instance_uuids, node_ids=node_ids)
 
 
 def end_remains(group_id):
@@ -170,7 +170,10 @@ def settle_ended(run):
         or where they are there.
     """
     ids = list(run.pending)
-    if not ids or engine.rows(rows.with_ids(ids)):
+    if not ids:
+        return []
+    if engine.rows(rows.with_ids(ids)):
+        run.pending.clear()
         return []
     run.settle(*ids)
     return ids

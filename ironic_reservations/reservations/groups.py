@@ -98,8 +98,7 @@ class _New(searching.Searched):
         if run.tries:
             for carried in lookup.carried(*self._instances):
                 if not carried.lapsed:
-                    raise lookup.in_use(
-                        carried.instance_uuid or self._instances[0])
+                    raise lookup.in_use(carried.instance_uuid)
         return None
 
     def _repeat(self, run, before):
@@ -128,15 +127,15 @@ class _New(searching.Searched):
                                  events.RENEWED, member.host)
         return _again(before), False
 
-    def sets(self, run):
+    def sets(self):
         """See ``obtain``."""
         named = self.matcher.spec.candidate_nodes
         if named and self.counted is None:
             self.counted, self.fresh = count.fresh(named), True
-        self.prepare(run)
+        self.prepare()
         nodes = self._choose()
+        self.in_vain = not nodes
         if nodes:
-            self.found = True
             yield [obtain.Pick(instance_uuid, node) for instance_uuid, node
                    in zip(self._instances, nodes, strict=True)]
 

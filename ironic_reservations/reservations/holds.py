@@ -124,7 +124,7 @@ class OneNode:
 
     def _repeat(self, run, held):
         emitted = run.settle_written(held)
-        if emitted:
+        if emitted and self._is_host_of(held):
             # A COMMIT of this request went through unnoticed.
             return held, events.HELD in emitted
         bound = self.matcher.restricted_to is not None
@@ -157,14 +157,16 @@ class _Hold(searching.Searched, OneNode):
         searching.Searched.__init__(self)
         self._group = request.group
 
-    def sets(self, run):
+    def sets(self):
         """See ``obtain``."""
         self.place = membership.Place.find(self._group)
-        self.prepare(run)
+        self.prepare()
+        found = False
         for node in search.search(self.narrowed(), self.counted,
                                   thorough=self.fresh):
-            self.found = True
+            found = True
             yield [obtain.Pick(self._instance_uuid, node)]
+        self.in_vain = not found
 
     def verdict(self):
         """See searching.Searched."""

@@ -2,7 +2,7 @@
 """How a reservation becomes a member of a group.
 
 A hold reads the group and its members, searches for a node that the group's
-policy allows, and finds out at its end, by the generation of the group,
+policy allows, and finds out when it writes, by the generation of the group,
 whether another has become a member meanwhile. Then it begins again. So two
 holds at the same moment break no policy, on two members of a Galera cluster
 either, because both write the row of the group.
@@ -72,13 +72,14 @@ class Group:
             named.policy, named.by, named.project_id)
 
 
-def read(uuid):
-    """A group, after the rows of its former members were ended.
+def read(uuid, end=True):
+    """A group with its live members.
 
-    A node whose lease is over, or which has lost its instance, counts again
-    when something begins on it, or when somebody gives it the instance back.
-    By then another member may be in its domain.
+    A lapsed or stale member would count again if its node were touched or
+    were given its instance back; another member might be in its domain then.
+    So such rows are deleted before a new member is chosen.
 
+    :param end: whether to do so.
     :returns: Group with its ``domains``, which are empty where it has no live
         member; None where there is no row of it.
     """
@@ -93,7 +94,7 @@ def read(uuid):
                 domains[domain] += 1
             elif member is not None:
                 remains = True
-        if not remains:
+        if not (remains and end):
             return facts and Group(**facts, domains=domains)
         expiry.end_remains(facts['id'])
         engine.check_deadline()
@@ -120,12 +121,13 @@ class Place:
         self.named, self.group = named, group
 
     @classmethod
-    def find(cls, named):
+    def find(cls, named, end=True):
         """The place in a group as it is now.
 
+        :param end: see ``read``.
         :raises: Conflict when the group is another one than is named.
         """
-        place = cls(named, named and read(named.uuid))
+        place = cls(named, named and read(named.uuid, end))
         if place._has_members() and not place.group.is_named(named):
             raise in_use(named.uuid)
         return place

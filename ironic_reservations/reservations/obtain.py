@@ -6,13 +6,14 @@ The three differ in what they ask. An *ask* has these attributes:
 ``matcher``, ``owner``, ``lease``, ``quota``
     What is wanted, and for whom.
 ``asks_first``
-    Whether to look for an existing reservation before the first search. A
-    hold looks only after a failed one; until then the unique keys suffice.
+    True: ``known`` is asked before the first search. False: only after an
+    attempt has failed, because a duplicate key shows that the instance holds
+    a node.
 ``known(run)``
     The answer to a request that is repeated, or None.
-``sets(run)``
-    Yields lists of Picks, any of which would do. It reads, and decides
-    nothing.
+``sets()``
+    Yields alternatives, the best first. Each is a list of Picks, which are
+    held together or not at all. It reads, and decides nothing.
 ``place``
     membership.Place of the new reservations, once ``sets`` has yielded.
 ``asked``
@@ -65,7 +66,7 @@ def obtain(ask, actor=values.NOBODY):
             answer = ask.known(run)
             if answer:
                 return answer
-        for picks in ask.sets(run):
+        for picks in ask.sets():
             try:
                 return _take(run, ask, picks), True
             except transaction.Lost:
@@ -84,7 +85,10 @@ def _take(run, ask, picks):
     try:
         with transaction.write(run) as tx:
             ask.quota.lock(tx)
-            for pick in picks:
+            for number, pick in enumerate(picks):
+                if number:
+                    # Each of them may be waited for.
+                    engine.check_deadline()
                 updated = tx.one(*node_rows.hold(
                     pick.node, ask.matcher, pick.instance_uuid,
                     pick.claimed and pick.claimed.id),
@@ -101,8 +105,8 @@ def _take(run, ask, picks):
     except db_exc.DBDuplicateEntry:
         # An instance holds a node already, another request has just begun the
         # group, or a lapsed or stale row stands in the way.
-        for pick in picks:
-            expiry.forget(pick.instance_uuid, pick.node.id)
+        expiry.forget(*(pick.instance_uuid for pick in picks),
+                      node_ids=[pick.node.id for pick in picks])
         raise transaction.Again()
 
 

@@ -13,13 +13,13 @@ from ironic_reservations.fleet import count
 from ironic_reservations.fleet import explanation
 from ironic_reservations.reservations import expiry
 
-#: After so many searches in vain, all by fresh counts of the same nodes, the
-#: properties of these are taken for something that Python reads otherwise
-#: than the database does.
+#: After so many searches in vain, all by fresh counts of the same nodes, it is
+#: assumed that Python and the database read the properties of these nodes
+#: differently, and the request is refused with "malformed properties".
 IN_VAIN = 3
 
-#: How many lapsed leases the request ends that counts the fleet anew.
-AT_ONCE = 10
+#: A request that has counted the fleet gives back so many lapsed leases.
+AT_ONCE = 20
 
 
 class Searched:
@@ -28,13 +28,14 @@ class Searched:
     :ivar counted: count.Fleet by which to search; None where the request
         names its nodes, and they were not counted yet.
     :ivar fresh: whether it was counted for this request.
-    :ivar found: whether the last search has found anything.
+    :ivar in_vain: whether the last search came to its end and has found
+        nothing.
     """
 
     def __init__(self):
-        self.counted, self.fresh, self.found = None, False, True
+        self.counted, self.fresh, self.in_vain = None, False, False
         self._began = time.monotonic()
-        self._counted_before, self._in_vain = None, 0
+        self._counted_before, self._times = None, 0
 
     def narrowed(self):
         """The Matcher of nodes that quota and policy allow."""
@@ -48,18 +49,18 @@ class Searched:
         """
         raise NotImplementedError()
 
-    def prepare(self, run):
+    def prepare(self):
         """Have a count to search by; after a search in vain, a fresh one.
 
         :raises: NoMatchingNode; QuotaExceeded where nodes were passed over.
         """
         self.quota.check_choice(self.matcher.spec)
-        if run.tries and not self.found:
+        if self.in_vain:
             self._recount()
         elif self.counted is None and not self.matcher.spec.candidate_nodes:
-            self.counted = count.recent(
-                lambda: expiry.give_back_lapsed(AT_ONCE))
-        self.found = False
+            self.counted, just_now = count.recent()
+            if just_now:
+                expiry.give_back_lapsed(AT_ONCE)
 
     def _recount(self):
         expiry.give_back_lapsed()
@@ -68,10 +69,11 @@ class Searched:
         self.fresh = True
         found, enough = self.verdict()
         counted = found['matching_nodes'], found.get('domains')
-        # A request that takes and gives back nodes while they are searched
-        # for is no reason to say that there are none.
-        self._in_vain += counted == self._counted_before
+        # Another request that takes and gives back nodes while they are
+        # searched for is no reason to say that there are none.
+        alike = counted == self._counted_before or self.quota.refusal
+        self._times = self._times + 1 if alike else 0
         self._counted_before = counted
-        if not enough or self._in_vain >= IN_VAIN:
+        if not enough or self._times >= IN_VAIN:
             raise self.quota.refusal or explanation.refusal(
                 found, self.matcher.restricted_to)

@@ -6,15 +6,17 @@ transaction. Each of its statements names what was read; where one of them
 touches no row, because another request was faster, nothing is written, and
 the request begins anew until its deadline.
 
-All transactions lock in the same order, so that two of them wait for each
-other but are rarely in a deadlock:
+Transactions lock in the same order, so that of two that need the same rows
+one waits for the other; a deadlock is rare, and is run again:
 
     the project -> nodes by id -> the group -> rows -> the fence, or the count
 
-There are two exceptions. An adoption writes the group before it inserts its
-row by a SELECT from ``nodes``. A renewal locks its row before the node. The
-fence and the count never meet, because a request that names a holder names a
-host, and one that names a host is not counted against a quota.
+Some do not keep to it. An adoption writes the group before it inserts its row
+by a SELECT from ``nodes``. A renewal, and the statement that ends the leases
+of deployed nodes, lock a row before its node. The deletion of a stale row
+writes the group before it reads the node. The fence and the count never meet,
+because a request that names a holder names a host, and one that names a host
+is not counted against a quota.
 """
 
 import collections
@@ -34,11 +36,6 @@ from ironic_reservations.reservations import values
 LOG = log.getLogger(__name__)
 
 
-# What a request may write of a reservation.
-_WRITTEN = ('host', 'project_id', 'user_id', 'request_spec', 'expires_at',
-            'group_id')
-
-
 class Again(Exception):
     """Another request has changed what was read: read it again."""
 
@@ -56,8 +53,8 @@ class Run:
     :ivar tries: how many attempts have ended without an answer.
     :ivar pending: the events of a transaction that was perhaps committed,
         because the connection was lost before the answer to its COMMIT came:
-        dict of the keys with which they were noted, and lists of pairs of an
-        event and a Reservation.
+        dict of the keys with which they were noted, and lists of what
+        ``Transaction.emits`` was given.
     """
 
     def __init__(self, actor):
@@ -72,17 +69,19 @@ class Run:
         :returns: the events that were emitted; an empty list where none was
             pending, or where the COMMIT has failed.
         """
-        noted = self.pending.get(held.id)
-        if not noted or any(getattr(held, name) != getattr(noted[-1][1], name)
-                            for name in _WRITTEN):
-            return []
-        self.settle(held.id)
-        return [event for event, _ in noted]
+        noted = self.pending.get(held.id, [])
+        for _, reservation, columns in noted:
+            for name in columns:
+                if getattr(held, name) != getattr(reservation, name):
+                    return []
+        if noted:
+            self.settle(held.id)
+        return [event for event, *_ in noted]
 
     def settle(self, *keys):
         """Emit the events of a transaction that was committed."""
         for key in keys:
-            for event, reservation in self.pending.pop(key):
+            for event, reservation, _ in self.pending.pop(key):
                 events.emit(event, reservation)
 
 
@@ -101,8 +100,9 @@ def attempts(attempt, actor=values.NOBODY):
     @engine.retry
     def go_on():
         if not run.pending:
-            # What was perhaps done before a takeover is told as done.
-            check_holder(actor)
+            # An attempt that was perhaps committed before a takeover is
+            # looked for first: it must not be refused with 412.
+            _check_holder(actor)
         while True:
             try:
                 return attempt(run)
@@ -120,9 +120,10 @@ class Transaction:
     :ivar events: see Run.pending.
     """
 
-    def __init__(self, connection):
+    def __init__(self, connection, actor):
         self.connection = connection
         self.events = collections.defaultdict(list)
+        self._actor, self._fenced = actor, False
 
     def execute(self, statement, parameters=None):
         return self.connection.execute(statement, parameters)
@@ -143,38 +144,65 @@ class Transaction:
     def read(self, **column):
         """The Reservation whose column is this, as it is in the transaction.
 
+        Nothing is written afterwards: the snapshot that this read begins is
+        older than what others commit from here on, and MariaDB 11.8 refuses
+        to write a row that was changed since (error 1020).
+
         :raises: Again when none counts.
         """
+        self.fence()
         [[name, value]] = column.items()
         for row in self.execute(rows.live(names=rows.VIEW).where(
                 rows.column_is(name, value))):
             return values.Reservation(**row._mapping)
         raise Again()
 
-    def emits(self, key, event, reservation):
+    def emits(self, key, event, reservation, columns=()):
         """Emit an event once the transaction is committed.
 
         :param key: by which the request finds out, after a lost connection,
             whether it was: the id of a reservation's row, for example.
+        :param columns: names of what an update has written, which tells then
+            whether it was committed. A row that was inserted tells it by
+            being there.
         """
-        self.events[key].append((event, reservation))
+        self.events[key].append((event, reservation, columns))
+
+    def fence(self):
+        """Let the transaction go through only while the actor is the host.
+
+        It writes the lease, so that either the transaction or one that takes
+        the lease over waits for the other, or is aborted, also where they
+        meet on two members of a Galera cluster. It is the last write before
+        the COMMIT, because the host's other transactions wait for the lease's
+        row meanwhile, and because a transaction that waits for nothing else
+        afterwards cannot be in a deadlock.
+
+        :raises: PreconditionFailed.
+        """
+        if self._actor.holder is None or self._fenced:
+            return
+        if not self.execute(host_rows.FENCE,
+                            host_rows.of_holder(*self._actor)).rowcount:
+            raise not_held(self._actor)
+        self._fenced = True
 
 
 @contextlib.contextmanager
 def write(run):
     """A transaction that writes for a request.
 
-    Its last statement is the fence, and its events are emitted after the
-    COMMIT. An exception rolls it back.
+    It ends with the fence, and its events are emitted after the COMMIT. An
+    exception rolls it back.
 
     :param run: Run.
     :returns: context manager of a Transaction.
     """
     try:
         with engine.transaction() as connection:
-            transaction = Transaction(connection)
+            transaction = Transaction(connection, run.actor)
             yield transaction
-            _fence(connection, run.actor)
+            transaction.fence()
             run.pending |= transaction.events
     except db_exc.DBConnectionError:
         # Only here nobody knows whether the COMMIT has succeeded.
@@ -194,34 +222,17 @@ def read(query, parameters=None):
             for row in engine.rows(query, parameters)]
 
 
-def check_holder(actor):
+def _check_holder(actor):
     """Refuse a request of a process that is not the host.
 
     A request begins with it, because it may end before it comes to the
-    ``_fence``, and because a Galera member waits for what others have written
+    fence, and because a Galera member waits for what others have written
     where it reads, not where it updates (``mysql_wsrep_sync_wait = 1``).
 
     :raises: PreconditionFailed.
     """
     if actor.holder is not None and not engine.rows(
             host_rows.HOLDS_HOST, host_rows.of_holder(*actor)):
-        raise not_held(actor)
-
-
-def _fence(connection, actor):
-    """Let a transaction go through only while the actor is the host.
-
-    It writes the lease, so that either the transaction or one that takes the
-    lease over waits for the other, or is aborted, also where they meet on two
-    members of a Galera cluster. It is the last statement before the COMMIT,
-    because the host's other transactions wait for the lease's row meanwhile,
-    and because a transaction that waits for nothing else afterwards cannot be
-    in a deadlock.
-
-    :raises: PreconditionFailed.
-    """
-    if actor.holder is not None and not connection.execute(
-            host_rows.FENCE, host_rows.of_holder(*actor)).rowcount:
         raise not_held(actor)
 
 

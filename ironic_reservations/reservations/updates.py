@@ -59,7 +59,8 @@ def write(run, held, changes, event, host=rows.ANY_HOST):
             held.id, values.PROVISION_STATES['reserved']
             if 'lease' in changes else None, changes, host))
         changed = tx.read(id=held.id)
-        tx.emits(held.id, event, changed)
+        tx.emits(held.id, event, changed,
+                 ['host' if 'host' in changes else 'expires_at'])
     return changed
 
 

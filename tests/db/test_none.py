@@ -29,7 +29,8 @@ def after_count(monkeypatch):
 
         monkeypatch.setattr(fleets, 'fresh', count)
         # Nothing is known before.
-        monkeypatch.setattr(fleets, 'recent', lambda before: fleets.Fleet(()))
+        monkeypatch.setattr(fleets, 'recent',
+                            lambda: (fleets.Fleet(()), False))
         return left
     return set_
 
@@ -37,7 +38,8 @@ def after_count(monkeypatch):
 def test_what_was_counted_for_a_request_is_not_counted_again(fleet,
                                                              monkeypatch):
     fleet.node()
-    monkeypatch.setattr(fleets, 'recent', lambda before: fleets.at_most(0)[0])
+    monkeypatch.setattr(fleets, 'recent',
+                        lambda: (fleets.at_most(0)[0], True))
     with fleet.statements('AS nodes') as counts:
         with pytest.raises(exception.NoMatchingNode):
             fleet.hold(memory_mb=10 ** 9)
@@ -107,7 +109,7 @@ def test_what_another_request_has_from_the_shelf_is_found(fleet,
     fleet.add({}, {})
     fleet.hold()
     counted = fleets.count()
-    monkeypatch.setattr(fleets, 'recent', lambda before: counted)
+    monkeypatch.setattr(fleets, 'recent', lambda: (counted, False))
     monkeypatch.setattr(fleets, 'fresh', lambda candidates, since: counted)
     [profile] = counted.profiles
     # Whoever asks the shelf finds that its turn is over.

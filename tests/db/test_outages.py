@@ -3,6 +3,7 @@
 
 import concurrent.futures
 import time
+from unittest import mock
 
 from oslo_db import exception as db_exc
 import pytest
@@ -14,6 +15,7 @@ from ironic_reservations.matching import request_spec
 from ironic_reservations.reservations import adoption
 from ironic_reservations.reservations import claims
 from ironic_reservations.reservations import holds
+from ironic_reservations.reservations import hosts
 from ironic_reservations.reservations import releases
 from ironic_reservations.reservations import updates
 from ironic_reservations.reservations import values
@@ -22,6 +24,7 @@ from tests.db import conftest
 pytestmark = pytest.mark.on('mariadb')
 
 INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
+ONE = '11111111-1111-4111-8111-111111111111'
 HOST_1 = values.Owner(host='compute-1')
 HOST_2 = values.Owner(host='compute-2')
 GOLD = {'resource_class': 'gold', 'memory_mb': 1000}
@@ -299,3 +302,32 @@ def test_commit_of_a_lease_is_lost(held, caplog, after):
     assert held.rows[0].expires_at == changed.expires_at
     [line] = lines(caplog)
     assert 'is renewed' in line
+
+
+def test_commit_of_a_hold_is_lost_and_another_renews(fleet, caplog):
+    """The row is this request's own, whatever others have written into it."""
+    fleet.node()
+    with caplog.at_level('INFO'), fleet.commit_fails(
+            LOST, after=True, then=lambda: fleet.renew()):
+        held, created = fleet.hold(INSTANCE, **GOLD)
+    assert created and 'is held for' in lines(caplog)[-1]
+
+
+def test_commit_of_a_move_is_lost_and_another_renews(held):
+    """What is compared is what the request has written."""
+    with held.commit_fails(LOST, after=True, then=held.renew):
+        changed = updates.update(INSTANCE, {'host': 'compute-2'},
+                                 actor=values.Actor('compute-1'))
+    assert changed.host == 'compute-2'
+
+
+def test_lease_of_the_host_is_written_before_a_transaction_reads(held):
+    """Else two of one host's would abort each other: see ``snapshots``."""
+    hosts.hold('compute-1', ONE, 30)
+    with held.statements() as found:
+        updates.update(INSTANCE, {'lease': 600},
+                       actor=values.Actor('compute-1', ONE))
+    first = next(number for number, text in enumerate(found)
+                 if text.startswith('UPDATE reservations SET'))
+    assert [text.split()[:2] for text in found[first + 1:]] == [
+        ['UPDATE', 'reservations_hosts'], ['SELECT', mock.ANY]]

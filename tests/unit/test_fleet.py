@@ -60,27 +60,21 @@ def test_recent_counts_again_in_proportion_to_what_it_took(monkeypatch):
     count = Counter(seconds=0.1)
     latest = fleet.Latest(count)
     began = time.monotonic()
-    first = latest.recent()
-    assert [latest.recent() for _ in range(3)] == [first] * 3
-    while (second := latest.recent()) is first:
+    first, _ = latest.recent()
+    assert [latest.recent()[0] for _ in range(3)] == [first] * 3
+    while (second := latest.recent()[0]) is first:
         time.sleep(0.01)
     # The count itself, and what is left of four times that.
     assert time.monotonic() - began >= 0.4
     assert count.counts == [first, second]
 
 
-def test_who_counts_does_something_before(monkeypatch):
-    """The request that counts does it, and those that need no count do not."""
+def test_request_that_has_counted_is_told_so(monkeypatch):
     monkeypatch.setattr(fleet, 'AGE_TO_COST', 10 ** 6)
-    done = []
-    latest = fleet.Latest(lambda: done.append('count') or fleet.Fleet(()))
-    for number in range(3):
-        latest.recent(lambda number=number: done.append(number))
-    latest.at_most(3600)
-    assert done == [0, 'count']
+    latest = fleet.Latest(lambda: time.sleep(0.01) or fleet.Fleet(()))
+    assert [latest.recent()[1] for _ in range(3)] == [True, False, False]
     monkeypatch.setattr(fleet, 'AGE_TO_COST', 0)
-    latest.recent(lambda: done.append('again'))
-    assert done == [0, 'count', 'again', 'count']
+    assert latest.recent()[1]
 
 
 def test_first_requests_wait_for_the_count():
@@ -100,14 +94,14 @@ def test_others_go_on_with_the_old_count(monkeypatch):
     gate.set()
     count = Counter(gate=gate)
     latest = fleet.Latest(count)
-    old = latest.recent()
+    old, _ = latest.recent()
     gate.clear()
     threads, found = in_threads(8, latest.recent)
     while len(found) < 7:
         threads[0].join(0.01)
-    assert found == [old] * 7 and len(count.counts) == 2
+    assert found == [(old, False)] * 7 and len(count.counts) == 2
     wait_for(threads, gate)
-    assert found[7] is count.counts[1]
+    assert found[7] == (count.counts[1], True)
 
 
 @pytest.mark.parametrize('max_age, counts', [(3600, 1), (0, 2)])
@@ -135,7 +129,7 @@ def test_fresh_is_counted_after_the_question():
     time.sleep(0.05)
     found, age = latest.at_most(3600)
     assert found is count.counts[1] and 0.05 <= age < 60
-    assert latest.recent() is not count.counts[0]
+    assert latest.recent()[0] is not count.counts[0]
 
 
 def test_failure_to_count_is_not_kept():
