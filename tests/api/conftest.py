@@ -97,6 +97,9 @@ class Application(service.Service):
             connection.execute(sa.text(
                 'DELETE FROM reservations WHERE node_uuid NOT IN '
                 '(SELECT uuid FROM nodes)'))
+            connection.execute(sa.text(
+                'DELETE FROM reservations_groups WHERE id NOT IN (SELECT '
+                'group_id FROM reservations WHERE group_id IS NOT NULL)'))
 
 
 @pytest.fixture(scope='session')
