@@ -33,7 +33,7 @@ class RequestContext(context.RequestContext):
 
         :param rule: the last part of the rule's name, such as ``create`` of
             ``baremetal:reservation:create``.
-        :param reservation: the reservations.Reservation that the call is
+        :param reservation: the values.Reservation that the call is
             about, if it is about one.
         :raises: NotAuthorized.
         """

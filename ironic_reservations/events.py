@@ -46,7 +46,7 @@ def emit(event, reservation):
     The log's line has the request's id, as every line of a request has.
 
     :param event: one of the above.
-    :param reservation: reservations.Reservation, after the event; before it
+    :param reservation: values.Reservation, after the event; before it
         where the event has ended the reservation.
     """
     action, line = event

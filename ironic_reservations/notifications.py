@@ -45,7 +45,7 @@ def send(action, reservation):
     """Send a notification, if the configuration wants any.
 
     :param action: ``create``, ``update``, ``delete`` or ``expire``.
-    :param reservation: reservations.Reservation.
+    :param reservation: values.Reservation.
     """
     if conf.CONF.notification_level not in LEVELS:
         return

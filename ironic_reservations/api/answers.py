@@ -58,7 +58,7 @@ def reservation(found, fields=None):
 
 
 def dry_run(found):
-    """Return what explanation.dry_run returns as JSON, a dict.
+    """Return what dry_runs.dry_run returns as JSON, a dict.
 
     The domains of a group may take half of the room, and its profiles, as
     those of a node, what is left.

@@ -109,7 +109,7 @@ def _group(reservation):
 
 
 class Reservation(wtypes.Base):
-    """A node held for an instance: a ``reservations.Reservation``."""
+    """A node held for an instance: a ``values.Reservation``."""
 
     instance_uuid = wtypes.text
     node_uuid = wtypes.text
@@ -162,7 +162,7 @@ class _OfGroup(wtypes.Base):
 
 
 class Group(_OfGroup):
-    """Reservations with one policy: a ``groups.Group``."""
+    """Reservations with one policy: a ``membership.Group``."""
 
     reservations = [Reservation]
     # Of more of them, where one answer has no room for all.
@@ -221,7 +221,7 @@ class Capacity(wtypes.Base):
 
 
 class DryRun(wtypes.Base):
-    """What a request would find: what ``explanation.dry_run`` returns."""
+    """What a request would find: what ``dry_runs.dry_run`` returns."""
 
     matching_nodes = int
     profiles = [Profile]

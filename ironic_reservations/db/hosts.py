@@ -87,7 +87,7 @@ _HOLDS = sa.and_(_held_host(sa.bindparam('of_host', type_=sa.String),
 #: Whether a holder has a host's lease, and it is not over.
 HOLDS_HOST = sa.select(hosts.c.serial).where(_HOLDS)
 
-#: The same, certain until the COMMIT; see hosts.fence.
+#: The same, certain until the COMMIT; see transaction.fence.
 #:
 #: UPDATE reservations_hosts SET serial = serial + 1
 #: WHERE host = :of_host AND holder = :of_holder AND expires_at > <now>

@@ -203,7 +203,7 @@ def release(held, states, bound):
       AND instance_uuid = :i AND reservation IS NULL
       AND allocation_id IS NULL AND provision_state IN (...)
 
-    :param held: reservations.Reservations.
+    :param held: values.Reservations.
     :param states: provision states in which they may be released.
     :param bound: whether each must be in the state in which it was read, and
         untouched if that is ``available``. If not, maintenance allows it in

@@ -49,7 +49,7 @@ def adopt(node_id, instance_uuid, states, values):
                                       dialect_name='mysql'))
 
 
-#: All that a reservations.Reservation has, by the names of its attributes.
+#: All that a values.Reservation has, by the names of its attributes.
 VIEW = {
     **{column.name: column for column in reservations.c},
     'group_uuid': groups.c.uuid, 'group_policy': groups.c.policy,
@@ -70,7 +70,7 @@ SPEC_LENGTH = sa.func.length(reservations.c.request_spec).label('spec_length')
 
 
 def _view(joined, names=None):
-    """What a reservations.Reservation is made of.
+    """What a values.Reservation is made of.
 
     :param names: which of ``VIEW`` to read. None for all but the request
         spec, which is many times as long as all the rest, and of use to few
@@ -195,7 +195,7 @@ def is_node(ident):
     return sa.or_(nodes.c.uuid == ident, nodes.c.name == ident)
 
 
-#: As reservations.Reservation.ends_at.
+#: As values.Reservation.ends_at.
 _ENDS_AT = sa.case((nodes.c.provision_state == 'available',
                     reservations.c.expires_at))
 
@@ -205,7 +205,7 @@ def ordered(query, order, after):
 
     NULL sorts as the least value, on every database and across pages.
 
-    :param order: see reservations.find. Rows that are equal in all of it are
+    :param order: see lookup.find. Rows that are equal in all of it are
         in the order of their ids, in the direction of the last.
     :param after: the row, or None.
     """
@@ -263,7 +263,8 @@ def update(reservation_id, states, changes, host=ANY_HOST):
       AND EXISTS (SELECT 1 FROM nodes WHERE <it carries this>
                   AND provision_state IN (...) AND <not lapsed>)
 
-    What others have seen gone does not come back.
+    A lapsed or stale reservation is not changed, because others were told
+    already that it is gone.
 
     :param states: provision states in which it may be changed; None for any.
     :param changes: dict of columns and their values, and of ``lease`` in
@@ -307,7 +308,7 @@ def end_leases(states):
 def delete(*held):
     """Delete rows that are still of the group that they were read in.
 
-    :param held: reservations.Reservations of one group, or of none.
+    :param held: values.Reservations of one group, or of none.
     """
     return sa.delete(reservations).where(
         reservations.c.id.in_([each.id for each in held]),

@@ -66,7 +66,7 @@ def verdict_on_group(matcher, counted, group, members):
     """
     found = verdict(matcher, counted)
     by_domain = group_policy.capacities(matcher.matching(counted), group.by,
-                              matcher.fit)
+                                        matcher.fit)
     available = group_policy.available(group.policy, by_domain)
     domains = [{'value': where, 'nodes': room.free}
                for where, room in sorted(
@@ -92,9 +92,9 @@ def refusal(found, restricted_to):
 
     :param restricted_to: the project to which the caller is bound, or None.
     :param found: the ``verdict``, on a fleet that was counted after the
-        request came. What it counts as matching and no search finds has
-        properties that are no sizes and capabilities, such as a number
-        where a text belongs.
+        request came. Nodes that it counts as matching and that no search
+        finds have malformed properties, such as a number where a text
+        belongs.
     :returns: exception.NoMatchingNode.
     """
     why, eliminated = found['explanation'], found['explanation']['eliminated']

@@ -46,7 +46,7 @@ def search(matcher, fleet, thorough=False):
     that the last was lost to somebody else.
 
     :param matcher: matching.Matcher.
-    :param fleet: fleet.Fleet by which the search goes. A node of a profile
+    :param fleet: count.Fleet by which the search goes. A node of a profile
         that was not counted is not found.
     :param thorough: whether to read all nodes for this request alone, rather
         than to go by what others have read. A node on a shelf goes to one

@@ -127,7 +127,7 @@ def asks_for_room(policy, members):
 def free(profiles, by, left=lambda resource_class: math.inf):
     """How many nodes could be held in each domain that has any: a Counter.
 
-    :param profiles: fleet.Profile of those nodes that match.
+    :param profiles: count.Profile of those nodes that match.
     :param left: function of a resource class: how many more nodes of it may
         be held.
     """
@@ -144,7 +144,7 @@ def free(profiles, by, left=lambda resource_class: math.inf):
 def capacities(profiles, by, fit, left=lambda resource_class: math.inf):
     """The Capacity of each domain that has any, as a dict.
 
-    :param profiles: list of fleet.Profile of those nodes that match.
+    :param profiles: list of count.Profile of those nodes that match.
     :param fit: function of a matching.Node.
     :param left: see ``free``.
     """
@@ -161,7 +161,7 @@ def available(policy, by_domain):
     """How many members a group may have that begins now.
 
     :param policy: one of ``POLICIES``, or None.
-    :param by_domain: what ``rooms`` returns.
+    :param by_domain: what ``capacities`` returns.
     """
     stated = [room.free for where, room in by_domain.items()
               if where is not None]
@@ -176,7 +176,7 @@ def plan(policy, by_domain, members):
     """How many members go to which domain, when all of them are held at once.
 
     :param policy: one of ``POLICIES``, or None.
-    :param by_domain: what ``rooms`` returns.
+    :param by_domain: what ``capacities`` returns.
     :param members: how many there are, at least 1.
     :returns: dict of domains and numbers; None where there is no room.
     """

@@ -85,8 +85,8 @@ class Matcher:
 
         Constraint by constraint, because the first ones leave few.
 
-        :param fleet: fleet.Fleet.
-        :returns: list of lists: see fleet.Fleet.kinds.
+        :param fleet: count.Fleet.
+        :returns: list of lists: see count.Fleet.kinds.
         """
         kinds = fleet.kinds
         for _, satisfied in self._of_kinds:

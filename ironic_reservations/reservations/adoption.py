@@ -105,7 +105,7 @@ def _write(run, instance_uuid, carried, columns, place):
                 named = {name: value for name, value in columns.items()
                          if value is not None}
                 tx.one(rows.update(carried.id, values.AT_REST,
-                                      {**named, 'lease': None}, carried.host))
+                                   {**named, 'lease': None}, carried.host))
             adopted = tx.read(instance_uuid=instance_uuid)
             if carried.id is None:
                 tx.emits(adopted.id, events.ADOPTED, adopted)

@@ -58,8 +58,8 @@ class _Progress:
     Members are told apart by the ids of their rows, because a member that an
     instance claims meanwhile is another one.
 
-    :ivar seen: all that there are and were, once the caller has turned out
-        to be one who may release them.
+    :ivar seen: the ids of all members met so far, released ones included;
+        empty until the caller was authorized.
     :ivar left: those of them that are not known to be released.
     :ivar refused: those that may not be released, and the Conflict of each.
     """

@@ -124,7 +124,7 @@ class _New(searching.Searched):
                     member, self.lease, bound):
                 with contextlib.suppress(transaction.Again):
                     updates.write(run, member, {'lease': self.lease},
-                                 events.RENEWED, member.host)
+                                  events.RENEWED, member.host)
         return _again(before), False
 
     def sets(self):
@@ -151,10 +151,10 @@ class _New(searching.Searched):
         matches = matcher.matching(self.counted)
         for profile in matches:
             by_domain[group_policy.domain(profile.node, by)].append(profile)
-        free = group_policy.capacities(matches, by, matcher.fit,
-                                                 remaining)
-        plan = group_policy.plan(policy, free,
-                                 len(self._instances)) or {}
+        plan = group_policy.plan(
+            policy,
+            group_policy.capacities(matches, by, matcher.fit, remaining),
+            len(self._instances)) or {}
         chosen = []
         for where, members in plan.items():
             found = {}

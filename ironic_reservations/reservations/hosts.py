@@ -81,7 +81,7 @@ def hold(host, holder, ttl):
                        else host_rows.renew_host(host, holder, ttl)
                        if before.holder == holder
                        else host_rows.take_host(host, before.holder, holder,
-                                              ttl, MAX_TTL))
+                                                ttl, MAX_TTL))
                 row = tx.execute(host_rows.host_leases(MAX_TTL, host)).one()
         except db_exc.DBDuplicateEntry:
             raise transaction.Again()

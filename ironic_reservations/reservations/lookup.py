@@ -111,8 +111,9 @@ def find(restricted_to=None, state=None, node=None, limit=None, marker=None,
     :param node: UUID or name of a node.
     :param limit: how many at most.
     :param marker: instance UUID of the last one of the page before.
-    :param order: dict of ``asc`` or ``desc`` by stored columns, the one that
-        decides first first; None for the order in which they were made.
+    :param order: dict from stored columns to ``asc`` or ``desc``; the first
+        entry is the primary sort key. None for the order in which they were
+        made.
     :param names: the attributes of a Reservation to read, a set.
     :param room: how many bytes of request specs are of use; no more are read
         once there are as many.

@@ -51,8 +51,8 @@ class Quota:
         # request that succeeds at once needs no other count than its own.
         self._used = None
         self._used_up = frozenset()
-        #: The exception.QuotaExceeded with which a request ends that nothing
-        #: else is in the way of; None while the quota is not either.
+        #: The exception.QuotaExceeded to raise if the quota is the only
+        #: obstacle; None until it has been one.
         self.refusal = None
 
     def lock(self, tx):
@@ -70,9 +70,9 @@ class Quota:
     def verify(self, tx, nodes):
         """Let a transaction go through only within the limits.
 
-        It is the last statement of it: the database then shows it what was
-        committed until now, and nothing that it writes afterwards could have
-        been changed by others since.
+        It runs after all writes, so that it counts every reservation that
+        was committed so far, and no later write of this transaction makes
+        the count wrong.
 
         :param nodes: list of matching.Node, which the transaction has held.
         :raises: Again.
@@ -99,7 +99,7 @@ class Quota:
     def refuse(self, profiles, wanted):
         """Say why there is too little room for free nodes that match.
 
-        :param profiles: fleet.Profile of all nodes that match.
+        :param profiles: count.Profile of all nodes that match.
         :param wanted: how many nodes are wanted.
         """
         free = collections.Counter()
@@ -152,7 +152,7 @@ class Quota:
     def remaining(self, resource_class=None):
         """How many more nodes of a class the project may have, or of any.
 
-        As many as there are, as long as it was not counted what it has.
+        It is infinite until the project's reservations have been counted.
         """
         if self._used is None:
             return math.inf

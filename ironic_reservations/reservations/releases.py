@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes are let go to which nothing is deployed."""
+"""How a reservation is released: while nothing is deployed to its node."""
 
 from ironic_reservations import events
 from ironic_reservations import exception

@@ -107,7 +107,7 @@ class Race:
             assert swept.returncode == 0, swept.stderr
 
     def ask(self):
-        """For what there is not: that gives back in passing."""
+        """For what there is not: all is given back before it is refused."""
         for _ in self.until_the_end():
             assert self.ours('POST', body={
                 'resource_class': 'of-no-node'}).status_code == 422
