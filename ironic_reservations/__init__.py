@@ -10,13 +10,13 @@ A request comes down this list, and a package imports none that stands above
 it:
 
 =================  ========================================================
+``wsgi``           the application alone, without Ironic's
 ``middleware``     ``/v1/reservations`` is ours, the rest is Ironic's
-``wsgi``           the same application alone
-``api``            the calls: parse, authorize, call, present
+``api``, ``cmd``   the calls: parse, authorize, call, present; the programs
 ``reservations``   the only writers: one loop, one transaction
 ``fleet``          what there is, by hardware profile; reads, never writes
-``matching``       does a node satisfy a request, and how well; pure
 ``db``             our tables, what we read of Ironic's, and the SQL
+``matching``       does a node satisfy a request, and how well; pure
 =================  ========================================================
 
 So a hold is told in one breath: ``api`` makes a Matcher of the body;
