@@ -57,6 +57,8 @@ class Searched:
         self.quota.check_choice(self.matcher.spec)
         if self.in_vain:
             self._recount()
+            # A search that something ends early is not in vain.
+            self.in_vain = False
         elif self.counted is None and not self.matcher.spec.candidate_nodes:
             self.counted, just_now = count.recent()
             if just_now:

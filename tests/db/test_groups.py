@@ -315,6 +315,25 @@ def test_nodes_lost_while_they_are_searched_for(fleet, monkeypatch):
     assert len(group.members) == 3 and len(turns) == 6
 
 
+def test_search_that_a_change_has_ended_was_not_in_vain(
+        fleet, go_by, monkeypatch):
+    """The fleet is counted once, for the search that has found nothing."""
+    racks(fleet, r1=2, r2=2)
+    join(fleet, 'soft-spread')
+    go_by(fleets.Fleet(()))
+    fresh, counts = fleets.fresh, []
+    monkeypatch.setattr(
+        fleets, 'fresh', lambda *args: counts.append(args) or fresh(*args))
+
+    def change():
+        fleet.execute(sa.update(models.groups).values(
+            generation=models.groups.c.generation + 1))
+
+    with fleet.before('UPDATE nodes', change, times=4) as changed:
+        join(fleet, 'soft-spread')
+    assert len(changed) == 4 and len(counts) == 1
+
+
 def test_malformed_properties_end_it(fleet):
     """The database reads a size in them, and Python none."""
     fleet.node(properties='{"memory_mb": 4096, "cpu_arch": 64}')
