@@ -12,6 +12,7 @@ import dataclasses
 import os
 import pathlib
 import random
+import shlex
 import shutil
 import signal
 import socket
@@ -23,10 +24,12 @@ import uuid
 
 import fixtures
 import openstack
-from pifpaf.drivers import mysql
+from pifpaf.drivers import mysql as pifpaf_mysql
 import requests
 import sqlalchemy
 import tenacity
+
+from tools import mysql as unpacked_mysql
 
 START_TIMEOUT = 60
 STOP_TIMEOUT = 30
@@ -203,24 +206,50 @@ def _wait_until_answering(process, log, url):
 
 # Databases
 
-# pifpaf calls the programs by names that MariaDB 11 no longer installs.
-MARIADB = {'mariadbd': 'mysqld', 'mariadb': 'mysql',
-           'mariadb-install-db': 'mysql_install_db'}
+@contextlib.contextmanager
+def mariadb(*options):
+    """A private MariaDB server; yields its URL, for database().
+
+    :param options: more of the server's own.
+    """
+    names = 'mariadbd', 'mariadb', 'mariadb-install-db'
+    if missing := [name for name in names if not find(name)]:
+        raise NotInstalled('MariaDB is not installed: no '
+                           + ', '.join(missing))
+    with _database_server([find('mariadbd')], options) as url:
+        yield url
 
 
 @contextlib.contextmanager
-def mariadb():
-    """A private MariaDB server; yields its URL, for database()."""
-    found = {name: find(name) for name in MARIADB}
-    missing = [name for name in found if not found[name]]
-    if missing:
-        raise NotInstalled('MariaDB is not installed: no '
-                           + ', '.join(missing))
-    with tempfile.TemporaryDirectory() as links:
-        for name, old_name in MARIADB.items():
-            os.symlink(found[name], os.path.join(links, old_name))
-        with fixtures.EnvironmentVariable('PATH', system_path(links)), \
-                mysql.MySQLDriver() as server:
+def mysql(*options):
+    """The same of MySQL."""
+    try:
+        program, needed = unpacked_mysql.command()
+    except unpacked_mysql.NotToBeHad as e:
+        raise NotInstalled(str(e))
+    # Without a binary log, as MariaDB, and without the X protocol's port.
+    with _database_server(program, (*needed, '--disable-log-bin',
+                                    '--mysqlx=0', *options)) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def _database_server(program, options):
+    # pifpaf calls the programs by names that MariaDB 11 no longer installs,
+    # waits for a line that begins with such a name, and knows no options.
+    with tempfile.TemporaryDirectory() as directory:
+        for name, words in {
+                'mysqld': (*program, '"$@"', *options),
+                'mysql': (find('mariadb'), '"$@"'),
+                'mysql_install_db': (find('mariadb-install-db'), '"$@"')
+        }.items():
+            script = pathlib.Path(directory, name)
+            script.write_text(f'#!/bin/bash\nexec -a {name} ' + ' '.join(
+                word if word == '"$@"' else shlex.quote(word)
+                for word in words if word) + '\n')
+            script.chmod(0o755)
+        with fixtures.EnvironmentVariable('PATH', system_path(directory)), \
+                pifpaf_mysql.MySQLDriver() as server:
             yield ('mysql+pymysql://root@localhost/?unix_socket='
                    + server.socket)
 

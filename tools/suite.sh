@@ -9,6 +9,7 @@ set -u
 suite=$1
 shift
 results=.tox/results
+mkdir -p $results
 status=0
 
 # Give a result its name once it is complete, because another suite may read
@@ -78,13 +79,21 @@ case $suite in
 test)
     # With arguments they are pytest's, and Nova is not meant.
     if [ $# -gt 0 ]; then pytest_ test "$@"; else
+        # Both wait for servers most of the time, so that they take little
+        # longer together than one of them alone.
+        setsid "$0" smoke >"$results/smoke.log" 2>&1 &
+        smoke=$!
+        trap 'kill -- -$smoke' INT TERM
         # xdist would begin with the files that have the most tests, which
         # are the quickest ones.
         pytest_ test -n 2 --dist loadfile --no-loadscope-reorder
-        unpack_nova
-        stestr_ nova --exclude-regex '\[long\]' \
-            --worker-file tests/nova/workers.yaml
+        wait $smoke || status=1
+        cat "$results/smoke.log"
     fi ;;
+smoke)
+    unpack_nova
+    stestr_ nova --exclude-regex '\[long\]' \
+        --worker-file tests/nova/workers.yaml ;;
 long)
     if [ $# -gt 0 ]; then pytest_ long -m long "$@"; else
         pytest_ long -m long -n 2 --dist loadfile --no-loadscope-reorder
