@@ -48,12 +48,11 @@ _APPLIES = {
     matching.LOCKED: nodes.c.reservation.is_not(None),
 }
 
-#: Among so few ids no nodes are sampled: the statement takes longer to plan.
+#: Among so few ids the texts are not looked at: it takes longer than it saves.
 FEW = 3000
 
-# How many nodes show whether sampling is worth it, and how many of them may be
-# different. So many are where the fleet has 16,000 kinds of properties; with
-# 22,000 kinds of 100,000 nodes both ways to count take the same time.
+# How many nodes show whether the texts of their properties repeat, and how
+# many of them may be different. So many are where the fleet has 16,000 texts.
 _LOOKED_AT, _DIFFERENT = 1000, 0.97
 
 
@@ -101,8 +100,7 @@ def rows(candidates=(), with_hosts=False):
     :param with_hosts: whether to tell apart, too, which host holds them.
     :returns: list of Counted, no two of them of the same kind.
     """
-    statement = count(candidates, with_hosts,
-                      by_sample=can_sample() and worth_sampling())
+    statement = count(candidates, with_hosts, texts_repeat())
     return [_counted(row._mapping) for row in engine.rows(statement)]
 
 
@@ -161,36 +159,6 @@ def _grouped(source, *columns):
             *(sa.literal_column(key.name) for key in keys)))]
 
 
-def can_sample():
-    """Whether the database can count by sample: MariaDB alone.
-
-    SQLite lacks the functions for it, and the regular expressions of MySQL 8
-    are of another kind.
-    """
-    return getattr(engine.get_engine().dialect, 'is_mariadb', False)
-
-
-def worth_sampling():
-    """Whether many nodes have the same properties, as far as they matter.
-
-    They have not where a property is each node's own, such as the serial
-    number that a vendor's inspection adds: to group by them takes longer
-    than to do without. Some random nodes show it well enough.
-
-    SELECT COUNT(*) AS looked_at, COUNT(DISTINCT <digest of the properties
-    without root_device>) AS different FROM nodes WHERE id IN (...)
-    """
-    [(first, last)] = engine.rows(sa.select(*_NUMBERS[1:]))
-    if first is None or last - first < FEW:
-        return False
-    ids = range(first, last + 1)
-    [(looked_at, different)] = engine.rows(sa.select(
-        sa.func.count(),
-        sa.func.count(sa.distinct(_digest(_without_root_device()))),
-    ).where(nodes.c.id.in_(random.sample(ids, min(len(ids), _LOOKED_AT)))))
-    return different < looked_at * _DIFFERENT
-
-
 def _counted(row):
     uuid = row.get('candidate_uuid')
     return Counted(
@@ -202,46 +170,59 @@ def _counted(row):
         nodes=int(row['nodes']), first=row['first'], last=row['last'])
 
 
-def count(candidates, with_hosts, by_sample):
+def texts_repeat():
+    """Whether many nodes have the same text of properties.
+
+    They have not where a property is each node's own, such as a serial
+    number. Some random nodes show it well enough.
+
+    SELECT COUNT(*), COUNT(DISTINCT <digest of the properties>)
+    FROM nodes WHERE id IN (...)
+    """
+    [(first, last)] = engine.rows(sa.select(sa.func.min(nodes.c.id),
+                                            sa.func.max(nodes.c.id)))
+    if first is None or last - first < FEW:
+        return False
+    ids = random.sample(range(first, last + 1), _LOOKED_AT)
+    [(looked_at, different)] = engine.rows(sa.select(
+        sa.func.count(),
+        sa.func.count(sa.distinct(fn.digest(nodes.c.properties))),
+    ).where(nodes.c.id.in_(ids)))
+    return different < looked_at * _DIFFERENT
+
+
+def count(candidates, with_hosts, by_text):
     """The statement that counts; ``rows`` runs it.
 
-    SELECT resource_class AS fact_resource_class, ...,
+    SELECT STRAIGHT_JOIN resource_class AS fact_resource_class, ...,
            JSON_VALUE(properties, '$.cpus') AS fact_cpus, ...,
            (SELECT GROUP_CONCAT(trait ...)) AS fact_traits,
-           CASE ... END AS reason,
-           COUNT(*) AS nodes, MIN(id) AS first, MAX(id) AS last
-    FROM nodes GROUP BY fact_resource_class, ..., reason
-
-    To read JSON takes most of the time, and thousands of nodes have the very
-    same. By sample, therefore, one node is read of each group of nodes whose
-    columns are the same:
-
-    SELECT STRAIGHT_JOIN <the facts and the reason>, SUM(alike.nodes) AS nodes,
+           CASE ... END AS reason, SUM(alike.nodes) AS nodes,
            MIN(alike.first) AS first, MAX(alike.last) AS last
-    FROM (<the groups: see alike()>) AS alike
+    FROM (<groups of equal nodes: see _alike()>) AS alike
     JOIN nodes ON nodes.id = alike.first
     GROUP BY fact_resource_class, ..., reason
 
-    It groups once more because columns that differ may mean the same, such
-    as {"cpus": 4} and {"cpus": 4, "serial": 1}. Without STRAIGHT_JOIN MariaDB
-    reads all nodes and looks for the group of each.
+    One node of each group tells the facts. It groups once more because texts
+    that differ may mean the same, such as {"cpus": 4} and
+    {"cpus": 4, "model": 1}. Without STRAIGHT_JOIN MariaDB reads all nodes and
+    looks for the group of each.
 
-    :param by_sample: MariaDB alone can: SQLite lacks the functions, and the
-        regular expressions of MySQL 8 are of another kind.
+    :param by_text: whether nodes are told apart by the text of their
+        properties. It is quicker, because little JSON is read then, unless
+        most nodes have a text of their own.
     """
     keys = _keys(candidates, with_hosts)
-    if by_sample:
-        groups = alike(candidates, with_hosts)
-        source = groups.join(nodes, nodes.c.id == groups.c.first)
-        numbers = (sa.func.sum(groups.c.nodes), sa.func.min(groups.c.first),
-                   sa.func.max(groups.c.last))
-    else:
-        source, numbers = nodes, _NUMBERS
-    statement = sa.select(*keys, *_numbered(numbers)).select_from(
+    groups = _alike(candidates, with_hosts, by_text)
+    source = groups.join(nodes, nodes.c.id == groups.c.first)
+    return sa.select(
+        *keys, sa.func.sum(groups.c.nodes).label('nodes'),
+        sa.func.min(groups.c.first).label('first'),
+        sa.func.max(groups.c.last).label('last'),
+    ).prefix_with('STRAIGHT_JOIN', dialect='mysql').select_from(
         _with_reservations(source) if with_hosts else source
         # By the labels, so that no expression is evaluated twice.
     ).group_by(*(sa.literal_column(key.name) for key in keys))
-    return statement.prefix_with('STRAIGHT_JOIN') if by_sample else statement
 
 
 def _keys(candidates, with_hosts):
@@ -257,81 +238,44 @@ def _keys(candidates, with_hosts):
     return keys
 
 
-_NUMBERS = (sa.func.count(), sa.func.min(nodes.c.id), sa.func.max(nodes.c.id))
-
-
-def _numbered(numbers):
-    return [number.label(name) for name, number in
-            zip(('nodes', 'first', 'last'), numbers, strict=True)]
-
-
-def alike(candidates=(), with_hosts=False):
-    """Groups of nodes whose columns, as far as they matter, are the same.
+def _alike(candidates, with_hosts, by_text):
+    """Groups of nodes that are equal in all that makes a kind.
 
     SELECT COUNT(*) AS nodes, MIN(id) AS first, MAX(id) AS last
     FROM nodes LEFT JOIN (
         SELECT node_id, <digest of GROUP_CONCAT(trait)> AS digest
         FROM node_traits GROUP BY node_id) AS of_node ON node_id = id
-    GROUP BY <digest of CONCAT_WS(',',
-        QUOTE(resource_class), ..., QUOTE(of_node.digest),
-        QUOTE(<the reason>), <properties without root_device>)>
-
-    QUOTE keeps ('ab', 'c') from ('a', 'bc'), and NULL, which it does not put
-    into quotes, from ''. Before properties that are NULL there is no comma.
+    GROUP BY <digest of resource_class, ..., of_node.digest, the reason, and
+              the properties or what is read from them>
     """
-    texts = [nodes.c[name] for name in ('resource_class', 'conductor_group',
-                                        'shard', 'owner', 'lessee')]
-    texts += [_OF_NODE.c.digest, _REASON]
+    columns = [*(column for name, column in expr.PROFILE.items()
+                 if name not in (*_OF_PROPERTIES, 'traits')),
+               sa.func.hex(_OF_NODE.c.digest), _REASON]
+    columns += ([nodes.c.properties] if by_text else
+                [expr.PROFILE[name] for name in _OF_PROPERTIES])
     if candidates:
-        texts.append(sa.case((_among(candidates), nodes.c.id),
-                             else_=sa.null()))
+        columns.append(sa.case((_among(candidates), nodes.c.uuid),
+                               else_=sa.null()))
     if with_hosts:
-        texts.append(reservations.c.host)
+        columns.append(reservations.c.host)
     source = nodes.outerjoin(_OF_NODE, _OF_NODE.c.node_id == nodes.c.id)
-    return sa.select(*_numbered(_NUMBERS)).select_from(
+    return sa.select(
+        sa.func.count().label('nodes'), sa.func.min(nodes.c.id).label('first'),
+        sa.func.max(nodes.c.id).label('last'),
+    ).select_from(
         _with_reservations(source) if with_hosts else source
-    ).group_by(_digest(sa.func.concat_ws(
-        ',', *map(sa.func.quote, texts), _without_root_device()))
-    ).subquery('alike')
+    ).group_by(fn.digest(*columns)).subquery('alike')
 
 
-def _digest(text):
-    """A SHA-256 of 32 bytes: longer keys are not grouped in memory."""
-    return sa.func.unhex(sa.func.sha2(text, 256))
-
+_OF_PROPERTIES = ('memory_mb', 'cpus', 'local_gb', 'cpu_arch', 'capabilities',
+                  'irregular_properties')
 
 _OF_NODE = sa.select(
     node_traits.c.node_id,
-    _digest(sa.func.group_concat(node_traits.c.trait)).label('digest'),
+    fn.digest(sa.func.group_concat(node_traits.c.trait)).label('digest'),
     # Left to itself MariaDB sorts the traits for a plan that it then drops.
 ).with_hint(node_traits, 'IGNORE INDEX FOR JOIN (PRIMARY)', 'mysql').group_by(
     node_traits.c.node_id).subquery('of_node')
-
-
-def _without_root_device():
-    """The properties; their root_device, a disk's serial number, is emptied.
-
-    CASE WHEN INSTR(properties, '"root_device": {') > 0 AND <they are plain>
-         THEN REGEXP_REPLACE(properties, '"root_device": {...}',
-                             '"root_device": {}')
-         ELSE properties END
-
-    The facts of the answer are those of the properties. Plain JSON is well
-    formed and has no backslash, so that every quote in it begins or ends a
-    string. The first quote of the expression begins one: if it ended one,
-    the word behind it would stand outside of all strings. Hence the word is
-    a key, and what its object contains is no fact. An object with another
-    one in it does not match and stays as it is.
-    """
-    properties = fn.exact(nodes.c.properties)
-    emptied = sa.func.regexp_replace(
-        properties, '"root_device": [{](?:[^{}"]++|"[^"]*+")*+[}]',
-        '"root_device": {}')
-    plain = expr.PROFILE['irregular_properties'].is_(None)
-    return sa.case(
-        (sa.and_(sa.func.instr(properties, '"root_device": {') > 0, plain),
-         # It is NULL where the expression exceeds a limit of the server.
-         sa.func.coalesce(emptied, properties)), else_=properties)
 
 
 def _among(candidates):

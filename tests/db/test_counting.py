@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The counting of nodes, which MariaDB does by sample.
+"""The counting of nodes, by the text of their properties or by their facts.
 
-What is counted by sample, what is counted without, and what Python makes of
-the same nodes is the same.
+What is counted in the one way, what is counted in the other, and what Python
+makes of the same nodes is the same.
 """
 
 import collections
@@ -28,14 +28,14 @@ pytestmark = pytest.mark.on('sqlite', 'mariadb')
 
 @engine.retry
 def found(candidates=(), with_hosts=False):
-    """What is counted, in the one way or the two ways that there are."""
-    ways = [[_plain(row) for row in engine.rows(counting.count(
-        candidates, with_hosts, by_sample))]
-        for by_sample in {False, counting.can_sample()}]
-    for way in ways:
-        assert sorted(way, key=repr) == sorted(ways[0], key=repr)
+    """What is counted, the same in both ways."""
+    by_text, by_facts = (sorted(
+        (_plain(row) for row in engine.rows(counting.count(
+            candidates, with_hosts, way))), key=repr)
+        for way in (True, False))
+    assert by_text == by_facts
     counted = counting.rows(candidates, with_hosts)
-    assert len(counted) == len(ways[0])
+    assert len(counted) == len(by_text)
     return counted
 
 
@@ -204,24 +204,9 @@ def test_nodes_that_differ_are_told_apart(fleet, pair):
                                                 (1, other, other)], ids
 
 
-@pytest.mark.on('mariadb')
-def test_thousands_of_nodes_are_one_sample(fleet):
-    """That is what makes the count quick."""
-    for number in range(4):
-        fleet.add(*[{'shard': 'a', 'traits': T, 'properties': {
-            'memory_mb': 1024, 'root_device': {'serial': f'{number}-{disk}'},
-            'cpus': 4}} for disk in range(3)],
-            {'shard': 'b', 'properties': {'memory_mb': 1024}})
-    assert sorted(row.nodes for row in fleet.execute(
-        sa.select(counting.alike()))) == [4, 12]
-    assert sorted(each.nodes for each in found()) == [4, 12]
-
-
 @pytest.mark.parametrize('template', [
-    # Such a device may be emptied ...
     '{{"root_device": {}, "cpus": 4}}',
     '{{"cpus": 4, "a": [{{"root_device": {}}}]}}',
-    # ... and such a one must not: the whole text is what matching reads.
     '{{"root_device": {}, "cpus": 4, "a": "\\u0061"}}',
     '{{"root_device": {}, "cpus": 4',
     '{{"root_device": {}, "cpus": NaN}}',
@@ -243,30 +228,19 @@ def test_root_devices_change_nothing(fleet, template):
         for text in texts)
 
 
-def test_mariadb_counts_by_sample(fleet):
-    assert counting.can_sample() == ('maria' in fleet.execute(sa.text(
-        'SELECT VERSION()' if fleet.engine.dialect.name == 'mysql'
-        else 'SELECT sqlite_version()'))[0][0].lower())
-
-
-@pytest.mark.parametrize('differing, worth', [
-    ({'root_device': {'serial': '{}'}}, True),
-    ({'serial': '{}'}, False),
+@pytest.mark.parametrize('differing, repeat', [
+    ({'cpus': 4}, True),
+    ({'root_device': {'serial': '{}'}}, False),
     ({'memory_mb': '{}'}, False),
 ], ids=str)
-@pytest.mark.on('mariadb')
-def test_sampling_is_worth_it_where_properties_repeat(fleet, differing,
-                                                      worth):
-    assert not engine.retry(counting.worth_sampling)()
-    # Few nodes are not worth it, and are told by their ids.
+def test_texts_that_repeat_are_counted_by(fleet, differing, repeat):
+    assert not engine.retry(counting.texts_repeat)()
+    # Few nodes are not looked at, and it is the ids that tell how many.
     apart = counting.FEW // 99 + 1
     fleet.add(*({'id': 1 + number * apart, 'properties': json.dumps(
         differing).replace('{}', str(number))} for number in range(100)))
-    assert engine.retry(counting.worth_sampling)() == worth
-    with fleet.statements('sha2(concat_ws') as sampled:
-        assert sum(each.nodes for each in found()) == 100
-    # Once by found() itself, which counts in both ways.
-    assert len(sampled) == 1 + worth
+    assert engine.retry(counting.texts_repeat)() == repeat
+    assert sum(each.nodes for each in found()) == 100
 
 
 @pytest.mark.on('mariadb')
