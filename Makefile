@@ -9,6 +9,7 @@
 ## make test         the tests of every day, and their sum
 ## make test-SUITE   more of them, added to the sum; SUITE is one of:
 ##     long          what takes half a minute or more
+##     mysql         what needs a database server, on MySQL
 ##     nova          all of the Nova driver's tests
 ##     nova33        those that Nova 33 (2026.1) could change; nova32: 2025.2
 ##     cloud         a whole OpenStack, from its outside

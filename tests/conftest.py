@@ -6,23 +6,44 @@ import uuid
 
 import pytest
 
+from tests.common import databases
 from tools import services
+
+
+SERVERS = {'mariadb': services.mariadb, 'mysql': services.mysql}
+
+
+def pytest_addoption(parser):
+    parser.addoption('--server', choices=SERVERS,
+                     help='run what needs a database server, on this one')
+    parser.addoption('--server-option', action='append', default=[],
+                     help='an option that it is started with')
 
 
 def pytest_configure():
     services.stop_on_signal()
 
 
+def pytest_collection_modifyitems(config, items):
+    if config.getoption('server'):
+        left_out = [item for item in items
+                    if not databases.needs_server(item)]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if databases.needs_server(item)]
+
+
 @pytest.fixture(scope='session')
-def mariadb_url():
-    """A private MariaDB server, for services.database()."""
+def server_url(pytestconfig):
+    """A private database server, for services.database()."""
+    name = pytestconfig.getoption('server') or 'mariadb'
     with contextlib.ExitStack() as stack:
         try:
-            url = stack.enter_context(services.mariadb())
+            url = stack.enter_context(SERVERS[name](
+                *pytestconfig.getoption('server_option')))
         except services.NotInstalled as e:
             if os.environ.get('IRONIC_RESERVATIONS_REQUIRE_MARIADB') == '1':
                 raise
-            pytest.skip(f'NOT TESTED ON MARIADB: {e}')
+            pytest.skip(f'NOT TESTED ON {name.upper()}: {e}')
         yield url
 
 

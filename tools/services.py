@@ -216,7 +216,9 @@ def mariadb(*options):
     if missing := [name for name in names if not find(name)]:
         raise NotInstalled('MariaDB is not installed: no '
                            + ', '.join(missing))
-    with _database_server([find('mariadbd')], options) as url:
+    # Without its configuration files its default is latin1.
+    with _database_server([find('mariadbd')], (
+            '--character-set-server=utf8mb4', *options)) as url:
         yield url
 
 
@@ -266,8 +268,7 @@ def database(server_url, name=None):
         with engine.connect() as connection:
             connection.exec_driver_sql(statement)
 
-    # Without its configuration files the server's default is latin1.
-    execute(f'CREATE DATABASE {name} CHARACTER SET utf8mb4')
+    execute(f'CREATE DATABASE {name}')
     try:
         yield engine.url.set(database=name).render_as_string(
             hide_password=False)

@@ -99,6 +99,14 @@ long)
         pytest_ long -m long -n 2 --dist loadfile --no-loadscope-reorder
         stestr_ nova-long '\[long\]'
     fi ;;
+mysql)
+    # Of the functional tests those that race, and those that lead nodes
+    # through their lives: what the others see does not depend on a server.
+    [ $# -gt 0 ] || set -- tests/functional/test_races.py \
+        tests/functional/test_smoke.py tests/functional/test_properties.py \
+        tests/db tests/api
+    pytest_ mysql --server mysql -n 2 --dist loadfile \
+        --no-loadscope-reorder "$@" ;;
 nova)
     unpack_nova
     stestr_ nova "$@" ;;

@@ -178,16 +178,16 @@ def ironic_sqlite(configuration, tmp_path_factory, shared_directory):
 
 
 @pytest.fixture(scope='session')
-def ironic_mariadb(configuration, shared_directory, mariadb_url):
-    with databases.mariadb(shared_directory, mariadb_url) as url, \
+def ironic_server(configuration, shared_directory, server_url):
+    with databases.on_server(shared_directory, server_url) as url, \
             started(url, configuration) as application:
         yield application
 
 
 @pytest.fixture(scope='session')
-def ironic_utf8(ironic_mariadb):
+def ironic_utf8(ironic_server):
     """With the character set of the URL in Ironic's install guide."""
-    mariadb, _ = ironic_mariadb
+    mariadb, _ = ironic_server
     with started(f'{mariadb.database_url}&charset=utf8',
                  mariadb.conf_file) as application:
         yield application

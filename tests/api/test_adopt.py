@@ -41,7 +41,7 @@ def adopt(ironic, instance_uuid, status=201, **body):
     return response.json()
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_what_is_made(ironic, pool, carried):
     before = ironic.execute('SELECT * FROM nodes')
     made = adopt(ironic, carried, **SPEC, project_id='p', user_id='u')
@@ -122,7 +122,7 @@ def test_again(ironic, carried):
     assert len(ironic.rows()) == 1
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize(('holder', 'adopter'), [
     ('compute-2', 'compute-1'), ('Compute-1', 'compute-1')])
 def test_of_another_host(ironic, carried, holder, adopter):

@@ -79,7 +79,7 @@ def test_other_methods(ironic, method):
 
 # Free and held
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_life_of_a_reservation(ironic, pool, node_class):
     def large(**query):
         return counts(ironic.capacity(resource_class=node_class,
@@ -108,7 +108,7 @@ def test_held_without_a_host_is_nobodys(ironic, pool, node_class):
                                       host=host))[131072] == (2, 1, 0)
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_held_wherever_the_node_is_now(ironic, pool, node_class):
     """A node with an instance stays its host's when its group changes."""
     for node in pool:
@@ -151,7 +151,7 @@ def test_total_is_at_least_held(ironic, pool, node_class):
 # Filters
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize('spell', [
     str, str.upper, lambda name: name.replace('.', '-'),
     lambda name: 'CUSTOM_' + name.upper().replace('.', '_')],
@@ -173,7 +173,7 @@ def test_traits(ironic, pool, node_class, traits, expected):
                                   trait=traits)).keys() == expected
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_conductor_group_and_shard(ironic, pool, node_class):
     ironic.set_node(pool[0].id, conductor_group='Rack-7', shard='a')
     ironic.set_node(pool[1].id, shard='A')
@@ -292,7 +292,7 @@ def test_count_grows_old(ironic, configured, pool, node_class):
 # What nodes are like
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_long_lists_of_traits(ironic, node_class):
     """MySQL cuts GROUP_CONCAT at 1,024 bytes."""
     traits = [f'CUSTOM_{number:02}_{"X" * 100}' for number in range(30)]

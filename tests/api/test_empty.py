@@ -7,7 +7,7 @@ from tests.common import answers
 from tests.common import service
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_no_node_at_all(ironic):
     assert not ironic.execute('SELECT id FROM nodes')
     ironic.capacity()

@@ -283,7 +283,7 @@ def test_class_that_nobody_has(ironic, pool):
     assert explanation['nearest']['by'] == 'resource_class=CUSTOM_NOBODYS'
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_words_of_the_caller_do_no_harm(ironic, pool):
     text = 'x\'"; DROP TABLE nodes; -- %s %(a)s {0} \u00e4\U0001f600'
     refused_by = {'capabilities': text, f'capabilities:{text}': text}

@@ -20,7 +20,7 @@ NODE = {'properties': {'memory_mb': 1024, 'cpus': 8, 'local_gb': 100,
 POOL = [{**NODE, 'name': f'pool-{number}'} for number in range(5)]
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_hold(ironic, pool, node_class):
     instance_uuid = str(uuid.uuid4())
     response = ironic.http.post(OURS, json={

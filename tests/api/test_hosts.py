@@ -64,7 +64,7 @@ def holder_of(ironic, host='compute-1'):
 
 # The lease
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize('ttl', [10, 30, 600, 30.0])
 def test_lease(ironic, ttl):
     lease = put(ironic, ttl=ttl)
@@ -89,7 +89,7 @@ def test_another_waits(ironic):
     put(ironic, 409, OTHER)
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_another_takes_over_what_is_over(ironic):
     put(ironic)
     put(ironic)
@@ -156,7 +156,7 @@ def test_give_up(ironic):
     give_up(ironic, holder=OTHER)
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize('one, other', [
     ('compute-1', 'compute-2'), ('compute-1', 'Compute-1'),
     ('compute-1', 'compute-1.example.org'), ('compute', 'comput\u00e9'),
@@ -171,7 +171,7 @@ def test_hosts_are_others(ironic, one, other):
     assert holder_of(ironic, one) == ONE
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_space_at_the_end_is_another_host(ironic, held):
     """In the path it is refused, because MariaDB would not tell the two."""
     put(ironic)
@@ -180,7 +180,7 @@ def test_space_at_the_end_is_another_host(ironic, held):
     assert leases(ironic, host='compute-1 ') == []
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize('host', [
     'c', 'c' * 255, 'compute-1.rack-7.example.org', 'a.json', 'hosts',
     'capacity', str(uuid.UUID(int=1)), 'a b', 'a%2Fb', 'a+b', 'a;b=c', 'a?b#c',
@@ -206,7 +206,7 @@ def test_holder_is_a_uuid_however_it_is_spelled(ironic):
     assert put(ironic)['holder'] == ONE
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_list(ironic):
     names = ['compute-10', 'compute-2', 'compute-1', 'Compute-3', 'a']
     for name in names:

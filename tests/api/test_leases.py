@@ -59,7 +59,7 @@ def test_bad_lease(ironic, pool, request_, seconds):
     assert ironic.state() == before
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize('seconds', [1, 600, 86400])
 def test_expires_at_is_on_the_databases_clock(ironic, pool, request_,
                                               seconds):
@@ -114,7 +114,7 @@ def test_options(ironic, pool, request_, configured, options, default):
 # Renewal
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_renewal(ironic, pool, request_):
     held = ironic.create(**{**request_, 'expires_in': 10})
     before = ironic.now()
@@ -159,7 +159,7 @@ def test_renewal_after_the_deploy_has_begun(ironic, pool, request_):
 # The end
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_gone_from_that_second_on(ironic, pool, node_class, request_):
     held = ironic.create(**{**request_, 'expires_in': 2})
     ident = held['instance_uuid']

@@ -34,7 +34,7 @@ def five(ironic, pool, node_class):
              if name != 'request_spec'} for each in made]
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_list_filters(ironic, five, node_class):
     def found(**query):
         reservations = ironic.listed(resource_class=node_class, **query)
@@ -70,7 +70,7 @@ def pages(ironic, url):
         url = page.get('next')
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize('sort_key', ['id', 'host', 'created_at'])
 def test_list_is_sorted_over_its_pages(ironic, five, node_class, sort_key):
     expected = sorted(range(5), key=lambda number: (

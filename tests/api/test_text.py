@@ -9,7 +9,7 @@ from tests.common import service
 OURS = service.OURS
 POOL = [{}]
 
-pytestmark = pytest.mark.on('sqlite', 'mariadb', 'utf8')
+pytestmark = pytest.mark.on('sqlite', 'server', 'utf8')
 
 TEXTS = {
     'emoji': '\U0001f600' * 255, 'last-of-unicode': '\U0010ffff' * 255,

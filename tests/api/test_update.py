@@ -50,7 +50,7 @@ def unchanged(held, now):
             'expires_at': held['expires_at'], 'host': held['host']} == held
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize('kind', ['add', 'replace'])
 def test_lease(ironic, held, kind):
     now = patch(ironic, held, 200, op(kind, '/expires_in', 1000))

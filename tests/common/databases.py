@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """On which databases a test runs, and how these come by Ironic's schema.
 
+They are SQLite and a database server: MariaDB, or with the option ``--server``
+MySQL. Where it is given, those tests alone run that need a server, since the
+others have run without it.
+
 The schema, with our tables, is made once in a run of tests and then copied.
 Ironic's own command takes many seconds to make it; a run has two databases and
 several workers, and some tests want a schema of their own. A copy takes a
-second on MariaDB, and no time at all on SQLite.
+second on a server, and no time at all on SQLite.
 """
 
 import contextlib
@@ -24,8 +28,9 @@ def choose(metafunc, fixture, scope):
     Without the mark it runs on SQLite, because most of what is tested is the
     same on any database. Those that hold texts, numbers and times against
     what Python makes of them, and those that look at what a database refuses,
-    run on both: ``@pytest.mark.on('sqlite', 'mariadb')``. What happens between
-    two statements of a transaction is MariaDB's: SQLite has one writer.
+    run on both: ``@pytest.mark.on('sqlite', 'server')``. What happens between
+    two statements of a transaction is a server's: SQLite has one writer. What
+    MySQL does not have is for ``'mariadb'``.
 
     :param fixture: the fixture that takes the name of a database. A test that
         parametrizes it by itself is left alone.
@@ -37,6 +42,14 @@ def choose(metafunc, fixture, scope):
         mark = definition.get_closest_marker('on')
         metafunc.parametrize(fixture, mark.args if mark else ['sqlite'],
                              indirect=True, scope=scope)
+
+
+def needs_server(item):
+    """Whether a test works on the database server, whichever it is."""
+    chosen = getattr(item, 'callspec', None)
+    return 'server_url' in item.fixturenames or chosen is not None and any(
+        each in ('server', 'utf8') for each in chosen.params.values()
+        if isinstance(each, str))
 
 
 def create_sqlite(shared, path):
@@ -55,13 +68,13 @@ def create_sqlite(shared, path):
 
 
 @contextlib.contextmanager
-def mariadb(shared, server_url):
-    """A new MariaDB database with the schema; its URL.
+def on_server(shared, server_url):
+    """A new database on the server with the schema; its URL.
 
     :param shared: directory of all workers of this run, for the original.
-    :param server_url: as the fixture ``mariadb_url`` has it.
+    :param server_url: as the fixture ``server_url`` has it.
     """
-    original = pathlib.Path(shared, 'schema.mariadb')
+    original = pathlib.Path(shared, 'schema.server')
     with _locked(original):
         if not original.exists():
             with services.database(server_url) as url:
@@ -111,7 +124,7 @@ def _make(path, url):
 
 
 def _statements(url):
-    """What makes a MariaDB database once more: statements and their values.
+    """What makes a server's database once more: statements and their values.
 
     The few rows are those in which Alembic keeps the revisions.
     """

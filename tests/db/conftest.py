@@ -77,17 +77,17 @@ def pytest_generate_tests(metafunc):
 @pytest.fixture(scope='session')
 def new_database(request, tmp_path_factory, shared_directory):
     """Creates a Database, empty or complete: a context manager."""
-    if request.param == 'mariadb':
-        server = request.getfixturevalue('mariadb_url')
+    if request.param != 'sqlite':
+        server = request.getfixturevalue('server_url')
 
     @contextlib.contextmanager
     def create(complete=False):
         directory = tmp_path_factory.mktemp('db')
         path = directory / 'sqlite'
         with contextlib.ExitStack() as stack:
-            if request.param == 'mariadb':
+            if request.param != 'sqlite':
                 url = stack.enter_context(
-                    databases.mariadb(shared_directory, server) if complete
+                    databases.on_server(shared_directory, server) if complete
                     else services.database(server))
             else:
                 url = (databases.create_sqlite(shared_directory, path)

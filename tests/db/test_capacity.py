@@ -50,7 +50,7 @@ def found_by_search(matcher):
     return {node.id for node in search.search(matcher, fleets.count())}
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 @hypothesis.given(st.lists(st.tuples(strategies.nodes,
                                      strategies.conditions),
                            min_size=1, max_size=25),
@@ -79,7 +79,7 @@ def test_search_finds_what_matching_accepts(fleet, batch, bodies, project):
         assert order == sorted(order) and len(order) == len(set(order))
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 @hypothesis.given(
     st.lists(strategies.nodes, min_size=1, max_size=12), st.integers(1, 12),
     st.lists(st.sampled_from(['n', 'N', 'n ', '\u00f1', 'node-1', '0', "n'",
@@ -141,7 +141,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize('text, body', HOSTILE,
                          ids=lambda value: str(value)[:60])
 def test_hostile_properties_do_not_hide_their_node(fleet, text, body):
@@ -152,7 +152,7 @@ def test_hostile_properties_do_not_hide_their_node(fleet, text, body):
     assert dry_run(matcher)['matching_nodes'] == 1
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize('text', [text for text, _ in HOSTILE]
                          + [r'{"memory_mb": "\u0000"}', '{"memory_mb":'],
                          ids=lambda value: value[:60])
@@ -165,7 +165,7 @@ def test_hostile_properties_of_one_node_harm_no_other(fleet, text):
         fleet.hold(memory_mb=8000)
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize('field, values', [
     ('resource_class', ['gold', 'GOLD', 'gold ', 'g\u00f6ld', None, '']),
     ('conductor_group', ['', ' ', 'rack', 'Rack', 'r\u00e4ck']),
@@ -191,7 +191,7 @@ def test_what_a_collation_takes_for_equal_stays_apart(fleet, field, values):
     assert all(total == free for _, total, free in found)
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize('field', ['traits', 'capabilities'])
 def test_long_values_that_differ_at_the_end_alone(fleet, field):
     """MySQL sorts by 1,024 bytes, and cuts GROUP_CONCAT there."""
@@ -216,7 +216,7 @@ def test_long_values_that_differ_at_the_end_alone(fleet, field):
     assert len(rows()) == 4
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_spellings_of_a_size_share_a_row(fleet):
     fleet.add(*({'properties': {'memory_mb': size}} for size in (
         4096, '4096', ' 4096 ', '4096.0', 4096.0, '04096')))
@@ -280,7 +280,7 @@ def owned(fleet):
     return fleet
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_capacity_for_a_project(owned):
     assert counts(rows(restricted_to='mine'), 'owner', 'lessee') == {
         ('mine', None): (2, 1, 0), ('yours', 'mine'): (1, 1, 0)}

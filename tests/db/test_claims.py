@@ -10,7 +10,7 @@ from ironic_reservations.reservations import values
 from tests.db import conftest
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_lease_that_ends_while_another_node_has_a_port(fleet):
     """What keeps a lease from ending is on the node itself."""
     fleet.node()

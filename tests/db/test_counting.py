@@ -24,7 +24,7 @@ from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import values
 from tests.db import strategies
 
-pytestmark = pytest.mark.on('sqlite', 'mariadb')
+pytestmark = pytest.mark.on('sqlite', 'server')
 
 @engine.retry
 def found(candidates=(), with_hosts=False):
@@ -243,7 +243,7 @@ def test_texts_that_repeat_are_counted_by(fleet, differing, repeat):
     assert sum(each.nodes for each in found()) == 100
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 def test_all_is_counted_at_one_moment(fleet):
     """Each transaction makes all nodes of another kind."""
     fleet.add(*[{'shard': 'a'}] * 30)

@@ -15,7 +15,7 @@ from ironic_reservations.db import models
 from ironic_reservations.reservations import expiry
 from tests.db import conftest
 
-pytestmark = pytest.mark.on('sqlite', 'mariadb')
+pytestmark = pytest.mark.on('sqlite', 'server')
 
 OURS = {*models.Base.metadata.tables, models.VERSION_TABLE}
 
@@ -45,12 +45,17 @@ def tables(database):
 
 
 def schema(database):
-    """What our tables consist of, and the revision that they are at."""
+    """What our tables consist of, and the revision that they are at.
+
+    MySQL names the character set of some columns, beside their collation.
+    """
     inspector = sa.inspect(database.engine)
     with database.engine.connect() as connection:
         revision = connection.execute(sa.text(
             f'SELECT * FROM {models.VERSION_TABLE}')).all()
-    return revision, {name: [sorted(map(str, found)) for found in (
+    return revision, {name: [sorted(
+        str(each).replace("charset='utf8mb4', ", '') for each in found)
+        for found in (
         inspector.get_columns(name), inspector.get_indexes(name),
         inspector.get_unique_constraints(name))] for name in OURS}
 

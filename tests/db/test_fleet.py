@@ -8,7 +8,7 @@ from ironic_reservations.db import engine
 from ironic_reservations.fleet import count as fleets
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 @pytest.mark.parametrize('error', [
     db_exc.DBDeadlock(), db_exc.DBConnectionError()], ids=repr)
 def test_count_that_the_database_aborts_is_run_again(fleet, error):

@@ -122,7 +122,7 @@ def test_members_of_later_do_not_move(fleet):
         'r1', 'r2'}
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 def test_node_whose_rack_has_changed_is_not_held(fleet):
     racks(fleet, r1=1)
     node_id, = (row.id for row in fleet.execute(
@@ -189,7 +189,7 @@ def test_sweep_deletes_empty_groups(fleet):
     assert rows(fleet) == len(groups.find(9)) == 1
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_two_at_the_same_moment(fleet):
     """The one that finds the other one there searches again."""
     racks(fleet, r1=2, r2=1)
@@ -206,7 +206,7 @@ def test_two_at_the_same_moment(fleet):
     assert len(fleet.held) == 3
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 def test_two_at_the_same_moment_in_the_only_rack(fleet):
     """Either there is another rack for the second one, or there is none."""
     racks(fleet, r1=1)
@@ -218,7 +218,7 @@ def test_two_at_the_same_moment_in_the_only_rack(fleet):
     assert of(groups.get(GROUP)) == {'r1': 1, 'r2': 1}
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 def test_two_first_members_at_the_same_moment(fleet):
     racks(fleet, r1=9)
     racks(fleet, r2=1)
@@ -232,7 +232,7 @@ def test_two_first_members_at_the_same_moment(fleet):
     assert rows(fleet) == 1
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 def test_group_ends_while_it_is_joined(fleet):
     racks(fleet, r1=2, r2=2)
     first, _ = fleet.hold(group=wanted('spread'))
@@ -244,7 +244,7 @@ def test_group_ends_while_it_is_joined(fleet):
     assert len(groups.get(GROUP).members) == 1
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 @pytest.mark.parametrize('after', [False, True])
 def test_commit_whose_answer_is_lost(fleet, after):
     racks(fleet, r1=2, r2=2)
@@ -255,7 +255,7 @@ def test_commit_whose_answer_is_lost(fleet, after):
 
 # All or none
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize('policy, free, members, expected', [
     ('pack', {'r1': 5, 'r2': 3, 'r3': 2}, 3, {'r2': 3}),
     ('spread', {'r1': 5, 'r2': 3, 'r3': 1}, 3, {'r1': 1, 'r2': 1, 'r3': 1}),
@@ -278,7 +278,7 @@ def test_all_at_once(fleet, policy, free, members, expected):
         assert getattr(read, name) == getattr(group, name)
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_node_lost_while_all_are_held(fleet):
     racks(fleet, r1=3)
     lost = []
@@ -343,7 +343,7 @@ def test_malformed_properties_end_it(fleet):
         {'by': 'malformed properties', 'nodes': 1}]
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 def test_another_rack_after_a_loss(fleet):
     racks(fleet, r1=2, r2=3)
 
@@ -395,7 +395,7 @@ def test_stale_rows_of_members_are_in_nobodys_way(fleet):
     assert len(group.members) == len(fleet.held) == 2
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 @pytest.mark.parametrize('after', [False, True])
 def test_commit_of_all_whose_answer_is_lost(fleet, after):
     racks(fleet, r1=2)
@@ -404,7 +404,7 @@ def test_commit_of_all_whose_answer_is_lost(fleet, after):
     assert created and len(group.members) == len(fleet.held) == 2
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_the_same_group_twice_at_once(fleet):
     racks(fleet, r1=9)
     others = []
@@ -427,7 +427,7 @@ def test_a_group_grows(fleet):
     assert not create(fleet, 2, 'pack')[1]
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_find(fleet):
     racks(fleet, r1=9)
     for number in range(3):
@@ -445,7 +445,7 @@ def test_find(fleet):
         groups.find(9, restricted_to=A, marker=found[0].uuid)
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 def test_release_beside_claims_and_joins(fleet):
     """204 is the answer only when no member is left."""
     racks(fleet, r1=4)
@@ -460,7 +460,7 @@ def test_release_beside_claims_and_joins(fleet):
     assert len(others) == 2 and not fleet.held
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 def test_page_is_full_while_groups_end(fleet):
     racks(fleet, r1=4)
     made = [create(fleet, 1, None, uuid=str(uuid_.uuid4()))[0]
@@ -488,7 +488,7 @@ def test_repeat_leaves_the_lease_of_a_host(fleet):
     assert list(leases.values()) == [None]
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 @pytest.mark.parametrize('begun', [False, True])
 def test_group_goes_while_it_is_asked_for_again(fleet, begun):
     racks(fleet, r1=3)
@@ -520,7 +520,7 @@ def claim(uuid, instance=None, project=None, host='compute-1', lease=None,
             values.Owner(host, project), lease), authorize)
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_claim_of_a_reservation(fleet):
     racks(fleet, r1=1)
     held, _ = fleet.hold(owner=values.Owner(), lease=60)
@@ -590,7 +590,7 @@ def claim_it(held):
     claim(held.instance_uuid)
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 @pytest.mark.parametrize('statement', ['SELECT nodes.id, ', 'UPDATE nodes'])
 @pytest.mark.parametrize('meanwhile, error', [
     (release, exception.NotFound), (take_by_a_host, exception.Conflict),
@@ -604,7 +604,7 @@ def test_claim_beside_others(fleet, meanwhile, error, statement):
     assert len(fleet.carried) == (0 if meanwhile is release else 1)
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 def test_claim_of_a_lease_that_is_over(fleet):
     racks(fleet, r1=1)
     held, _ = fleet.hold(owner=values.Owner(), lease=60)
@@ -613,7 +613,7 @@ def test_claim_of_a_lease_that_is_over(fleet):
         claim(held.instance_uuid)
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 @pytest.mark.parametrize('after', [False, True])
 def test_commit_of_a_claim_whose_answer_is_lost(fleet, after):
     racks(fleet, r1=1)
@@ -624,7 +624,7 @@ def test_commit_of_a_claim_whose_answer_is_lost(fleet, after):
     assert fleet.held == {held.node_id: claimed.instance_uuid}
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_capacity_counts_what_can_be_claimed(fleet):
     racks(fleet, none=5)
     fleet.hold(owner=values.Owner())
@@ -680,7 +680,7 @@ def test_member_that_is_adopted_again_stays_where_it_was(fleet):
     assert (other.group_uuid, other.domain) == (GROUP, 'r1')
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 def test_group_begins_while_a_reservation_is_adopted_again(fleet):
     held, another = carry(fleet), carry(fleet)
     with fleet.before('INSERT INTO reservations_groups',

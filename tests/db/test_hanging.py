@@ -55,7 +55,7 @@ def test_first_connection_of_a_process(option, monkeypatch):
                 first.result(60)
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 def test_no_connection_left(database, monkeypatch, option):
     option(deadline=1)
     with configured(max_pool_size=1, max_overflow=0):
@@ -79,7 +79,7 @@ def test_no_connection_left(database, monkeypatch, option):
     small.dispose()
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 def test_connection_lost_and_none_left(database, monkeypatch, option):
     """What is run again waits for what is left of its time only."""
     option(deadline=2)

@@ -8,7 +8,7 @@ from ironic_reservations import health
 from ironic_reservations.db import engine as db_engine
 from tests.db import conftest
 
-pytestmark = pytest.mark.on('sqlite', 'mariadb')
+pytestmark = pytest.mark.on('sqlite', 'server')
 
 def check():
     return health.Backend(None, {}).healthcheck(80)

@@ -23,7 +23,7 @@ HOLD = 'UPDATE nodes SET instance_uuid'
 
 # What is held
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_hold(fleet):
     node_id = fleet.node(name='node-1', resource_class='Gold')
     owner = values.Owner('compute-1', 'project', 'user')
@@ -42,7 +42,7 @@ def test_hold(fleet):
     assert fleet.held == {node_id: INSTANCE}
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_times_are_the_databases_utc(fleet):
     node_id = fleet.node()
     now = sa.text("SELECT strftime('%Y-%m-%d %H:%M:%S', 'now')"
@@ -56,7 +56,7 @@ def test_times_are_the_databases_utc(fleet):
         assert not each.microsecond
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_time_where_ironics_table_has_a_trigger(fleet):
     """As an operator's audit, or a tool that alters tables, may have one."""
     fleet.node()
@@ -77,7 +77,7 @@ def test_time_where_ironics_table_has_a_trigger(fleet):
     assert abs(held.created_at - updated_at) <= datetime.timedelta(0, 2)
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 def test_nothing_else_of_ironics_is_written(fleet):
     everything = sa.MetaData()
     everything.reflect(fleet.engine, only=['nodes', 'node_traits'])
@@ -158,7 +158,7 @@ def test_project_gets_what_it_owns_or_leases(fleet, fields, expected):
         assert fleet.held == {}
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize('almost', ['MINE', 'mine ', 'm\u00edne'])
 @pytest.mark.parametrize('body', [
     GOLD, {'candidate_nodes': ['node-1', 'node-2']}], ids=['any', 'named'])
@@ -228,7 +228,7 @@ def change(fleet, node_id, how):
         fleet.edit(node_id, **how)
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 @pytest.mark.parametrize('name', CHANGED)
 def test_node_that_changes_is_not_held_as_it_was(fleet, name):
     """The only node: it is looked at anew, and mostly matches no more."""
@@ -245,7 +245,7 @@ def test_node_that_changes_is_not_held_as_it_was(fleet, name):
         assert fleet[node_id].instance_uuid is None
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 @pytest.mark.parametrize('name', CHANGED)
 def test_another_node_is_held_instead(fleet, name):
     """The better one changes; what it was does not matter any more."""
@@ -258,7 +258,7 @@ def test_another_node_is_held_instead(fleet, name):
     assert [row.node_id for row in fleet.rows] == [other]
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize('name', ['space', 'class-case', 'name', 'uuid'])
 def test_guard_is_what_was_read_not_what_was_asked(fleet, name):
     """The guarded update itself refuses, whoever looks again afterwards."""
@@ -269,7 +269,7 @@ def test_guard_is_what_was_read_not_what_was_asked(fleet, name):
     assert counted == [0, 1]
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 def test_guard_wants_all_of_several_traits(fleet):
     node_id = fleet.node(traits=['CUSTOM_A', 'CUSTOM_B'])
     with fleet.before(HOLD, lambda: fleet.set_traits(node_id, 'CUSTOM_A')), \
@@ -280,7 +280,7 @@ def test_guard_wants_all_of_several_traits(fleet):
     assert counted == [0]
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 def test_change_that_concerns_nobody(fleet):
     node_id = fleet.node(**NODE_1)
     with fleet.before(HOLD, lambda: fleet.edit(
@@ -291,7 +291,7 @@ def test_change_that_concerns_nobody(fleet):
     assert counted == [1]
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 def test_null_properties_are_a_text_like_others(fleet):
     node_id = fleet.node(properties=None)
     assert fleet.hold(memory_mb=0)[0].node_id == node_id
@@ -302,7 +302,7 @@ def test_null_properties_are_a_text_like_others(fleet):
     assert counted == [0, 1]
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 def test_fleet_that_changes_all_the_time(fleet, option):
     """The request ends at its deadline."""
     option(deadline=1)
@@ -334,7 +334,7 @@ def test_the_one_node_of_hundreds_is_found(fleet, place):
         fleet.free()
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize('extra_specs', [
     {'capabilities:rack': '<in> True'}, {'trait:CUSTOM_A': 'required'},
     {'reservations:candidate_nodes': 'the-one'}], ids=str)

@@ -18,7 +18,7 @@ from ironic_reservations.reservations import updates
 from ironic_reservations.reservations import values
 from tests.db import conftest
 
-pytestmark = pytest.mark.on('mariadb')
+pytestmark = pytest.mark.on('server')
 
 ONE, OTHER = str(uuid.uuid4()), str(uuid.uuid4())
 HOST = 'compute-1'
@@ -112,7 +112,7 @@ WRITES = pytest.mark.parametrize('write, first', [
         each, '__name__', ''))
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 @WRITES
 def test_takeover_after_the_check(fleet, held, write, first):
     before = fleet.rows, fleet.carried
@@ -164,7 +164,7 @@ def test_who_does_not_say_it_pays_nothing(fleet, held, write, first,
     assert not found
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_takeover_waits_for_the_commit_of_a_write(database, fleet, held):
     """Who has come through the fence is done before another is the host."""
     tried = []

@@ -17,7 +17,7 @@ from ironic_reservations.reservations import values
 from tests.db import conftest
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_lapsed_counts_as_free_and_not_as_held(fleet):
     fleet.node()
     fleet.hold()
@@ -45,7 +45,7 @@ TOUCHES = {
 }
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize('touch', TOUCHES)
 def test_touched_stays_held_whatever_the_lease(fleet, touch):
     node_id = fleet.node()
@@ -62,7 +62,7 @@ def test_touched_stays_held_whatever_the_lease(fleet, touch):
     assert overdue == ([] if touch == 'state' else [held.instance_uuid])
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize('fields', [
     {'instance_info': None}, {'instance_info': ''}, {'instance_info': '{}'},
     {'maintenance': True}, {'retired': True}, {'power_state': 'power on'}],
@@ -86,7 +86,7 @@ INSTANCE = str(uuid.uuid4())
 LET_GO = 'UPDATE nodes SET instance_uuid'
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize('again', [
     expiry.sweep, lambda: releases.release(INSTANCE),
     lambda: hold_of_another()], ids=['sweep', 'release', 'hold'])
@@ -109,7 +109,7 @@ def hold_of_another():
                              values.Owner('compute-2')))
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 @pytest.mark.parametrize('touch', TOUCHES)
 def test_touch_that_is_faster_than_the_give_back(fleet, touch):
     node_id = fleet.node()
@@ -121,7 +121,7 @@ def test_touch_that_is_faster_than_the_give_back(fleet, touch):
     assert lookup.get(INSTANCE).node_id == node_id
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 def test_give_back_that_is_faster_than_the_renewal(fleet):
     node_id = fleet.node()
     first, _ = fleet.hold(INSTANCE, owner=values.Owner('compute-1'))
@@ -139,7 +139,7 @@ def test_give_back_that_is_faster_than_the_renewal(fleet):
     assert fleet.held == {node_id: INSTANCE}
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 def test_two_sweeps_at_once(fleet):
     fleet.node()
     fleet.hold(INSTANCE)
@@ -149,7 +149,7 @@ def test_two_sweeps_at_once(fleet):
     assert fleet.held == {}
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 def test_another_holds_the_node_before_the_second_give_back(fleet):
     node_id = fleet.node()
     fleet.hold(INSTANCE)
@@ -172,7 +172,7 @@ def test_many_lapsed_are_given_back_as_they_are_wanted(fleet):
     assert len(fleet.held) == 12 and not before & set(fleet.held.values())
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 def test_another_gives_back_the_lapsed_node_that_is_wanted(fleet):
     fleet.node()
     fleet.hold()

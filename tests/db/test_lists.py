@@ -14,7 +14,7 @@ from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import releases
 from ironic_reservations.reservations import values
 
-pytestmark = pytest.mark.on('sqlite', 'mariadb')
+pytestmark = pytest.mark.on('sqlite', 'server')
 
 @pytest.fixture
 def listed(fleet):

@@ -20,7 +20,7 @@ from ironic_reservations.db import engine as db_engine
 from ironic_reservations.db import models
 from tools import services
 
-pytestmark = pytest.mark.on('sqlite', 'mariadb')
+pytestmark = pytest.mark.on('sqlite', 'server')
 
 OURS = {*models.Base.metadata.tables, models.VERSION_TABLE}
 
@@ -147,7 +147,7 @@ def test_our_tables_have_no_tie_to_ironics(database):
         assert inspector.get_foreign_keys(table) == []
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 def test_dbsync_commands(stock):
     def dbsync(*args):
         return stock.run('ironic-reservations-dbsync', *args)
@@ -177,7 +177,7 @@ def test_dbsync_without_our_tables_and_again(stock):
         assert last in run('version')
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 def test_ironics_own_revision_is_untouched(stock):
     def revision():
         with stock.engine.connect() as connection:
@@ -192,7 +192,7 @@ def test_ironics_own_revision_is_untouched(stock):
     assert revision() == before
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 def test_ironic_upgrades_beside_our_table(database):
     before = schema(database)
     database.run('ironic-dbsync', 'upgrade')
@@ -201,7 +201,7 @@ def test_ironic_upgrades_beside_our_table(database):
     assert OURS <= tables(database)
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 def test_upgrade_check(stock):
     def check(status):
         found = stock.run('ironic-reservations-status', 'upgrade', 'check',

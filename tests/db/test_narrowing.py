@@ -18,7 +18,7 @@ from ironic_reservations import exception
 from ironic_reservations import matching
 from tests.db import strategies
 
-pytestmark = pytest.mark.on('sqlite', 'mariadb')
+pytestmark = pytest.mark.on('sqlite', 'server')
 
 NAMES = ['n', 'N', 'n ', '\u00f1', 'node-1', 'node-2', 'node-3', '0', "n'"]
 CAPABILITIES = ['gpu', 'gpu:false', 'gpu:1', 'ssd:4', 'ssd:abc',

@@ -10,7 +10,7 @@ import pytest
 
 from ironic_reservations import exception
 
-pytestmark = pytest.mark.on('sqlite', 'mariadb')
+pytestmark = pytest.mark.on('sqlite', 'server')
 
 #: What a text has beside the sizes that are asked for.
 ODD = {

@@ -21,7 +21,7 @@ from ironic_reservations.reservations import updates
 from ironic_reservations.reservations import values
 from tests.db import conftest
 
-pytestmark = pytest.mark.on('mariadb')
+pytestmark = pytest.mark.on('server')
 
 INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
 ONE = '11111111-1111-4111-8111-111111111111'
@@ -36,7 +36,7 @@ HOLD = 'UPDATE nodes SET instance_uuid'
 LOST = db_exc.DBConnectionError()
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_commit_of_a_hold_whose_answer_is_lost(fleet):
     fleet.add(*({} for _ in range(5)))
     with fleet.commit_fails(LOST, after=True), \
@@ -80,7 +80,7 @@ def test_commit_of_a_move_whose_answer_is_lost(held):
 def snapshots(database):
     """A transaction does not write what was changed since it has read it.
 
-    It is the default from MariaDB 11.8 on.
+    It is the default from MariaDB 11.8 on, and MySQL has no such option.
     """
     def set_(value):
         database.engine.dispose()
@@ -94,6 +94,7 @@ def snapshots(database):
     set_('OFF')
 
 
+@pytest.mark.on('mariadb')
 def test_what_was_read_is_changed_before_it_is_written(snapshots, fleet):
     node_id, names = fleet.node(), []
 
@@ -214,7 +215,7 @@ def test_statement_of_a_release_that_fails(held, statement, error):
     assert held.held == {}
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_rollback_that_fails(fleet, monkeypatch):
     """Nothing stays open on a connection that goes back to the pool.
 

@@ -90,7 +90,7 @@ def others(fleet, number, project=A, **owner):
         fleet.hold(owner=values.Owner(project_id=project, **owner))
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_total(fleet, nodes):
     nodes(gold=3, silver=3)
     limits = {TOTAL: 2}
@@ -128,7 +128,7 @@ def test_all_classes_are_used_up(nodes):
     assert refused(hold, {TOTAL: 9, GOLD: 0, SILVER: 0})[0] in (GOLD, SILVER)
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_class_is_compared_as_placement_names_it(fleet, nodes):
     fleet.add(*({'owner': A, 'resource_class': name} for name in (
         'baremetal.gold', 'BareMetal-gold') for _ in range(3)))
@@ -170,7 +170,7 @@ def test_repeat_is_not_counted(fleet, nodes):
     assert len(fleet.held) == 2
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 def test_lost_commit_is_not_counted_twice(fleet, nodes):
     nodes(gold=2)
     for call in hold, create_one:
@@ -180,7 +180,7 @@ def test_lost_commit_is_not_counted_twice(fleet, nodes):
         assert len(fleet.held) == number
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_what_counts(fleet, nodes):
     nodes(gold=9)
     others(fleet, 2, host='compute-1')
@@ -327,7 +327,7 @@ def test_dry_run_of_a_group(fleet, nodes, limits, members, available, told):
 create_one = functools.partial(create, members=1)
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 @pytest.mark.parametrize('first', [hold, create_one], ids=['one', 'group'])
 @pytest.mark.parametrize('second', [hold, create_one], ids=['one', 'group'])
 def test_those_who_hold_at_once_follow_each_other(fleet, nodes, first,
@@ -366,7 +366,7 @@ def test_nothing_is_asked_without_a_quota(fleet, nodes):
     assert found == []
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_row_of_the_project_is_written_first(fleet, nodes):
     """Before anything that another waits for, and before what is counted."""
     nodes(gold=3)

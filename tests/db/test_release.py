@@ -96,7 +96,7 @@ def test_bound_caller_does_not_end_a_build(held, provision_state, fields,
         assert held.held == {}
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 @pytest.mark.parametrize('change', [
     lambda held: held.edit(held.node_id, **TOUCHED),
     lambda held: set_host(held, 'compute-2')])
@@ -108,7 +108,7 @@ def test_build_that_begins_at_that_moment(unhosted, change):
     assert unhosted.held == {unhosted.node_id: INSTANCE}
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 @pytest.mark.parametrize('bound', [False, True])
 def test_allocation_that_comes_at_that_moment(unhosted, bound):
     with unhosted.before(HOLD, lambda: unhosted.edit(
@@ -129,7 +129,7 @@ def test_release_by_a_host_that_holds_it(held):
     assert held.held == {}
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize('host', ['compute-2', 'Compute-1', 'compute-1 ', ''])
 def test_release_by_a_host_that_does_not_hold_it(held, host):
     with pytest.raises(exception.NotFound):
@@ -144,7 +144,7 @@ def test_late_release_by_a_host_that_held_it(held):
     assert held.held == {held.node_id: INSTANCE}
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize('fields, error', [
     ({'provision_state': 'deploying'}, exception.Conflict),
     ({'reservation': 'conductor-1'}, exception.Conflict),
@@ -160,7 +160,7 @@ def test_node_that_changes_is_not_released(held, fields, error):
     assert held.rows == (before if error is exception.Conflict else [])
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 def test_host_moves_while_the_other_releases(held):
     """The node's update is undone when the row is no longer the host's."""
     with held.before(HOLD, lambda: held.hold(INSTANCE, owner=HOST_2, **GOLD)):

@@ -63,7 +63,7 @@ def test_own_request_of_a_project(fleet):
     assert not created and again.id == first.id
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_two_requests_for_one_instance_at_once(fleet):
     """The unique key on the node decides; both get the same node."""
     fleet.add(*({} for _ in range(5)))
@@ -76,7 +76,7 @@ def test_two_requests_for_one_instance_at_once(fleet):
     assert fleet.held == {first.node_id: INSTANCE}
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_two_requests_for_one_node_at_once(fleet):
     node_id = fleet.node()
     with fleet.before(HOLD, lambda: fleet.hold(INSTANCE, **GOLD)):
@@ -85,7 +85,7 @@ def test_two_requests_for_one_node_at_once(fleet):
     assert fleet.held == {node_id: INSTANCE}
 
 
-@pytest.mark.on('mariadb')
+@pytest.mark.on('server')
 def test_host_moves_while_the_deploy_begins(held):
     """The guarded update of our row looks at the node once more."""
     with held.before('UPDATE reservations', lambda: held.edit(

@@ -56,7 +56,7 @@ def test_better_fit_is_held_first(fleet, better, worse, first):
     assert held == (pair if first else pair[::-1])
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_tie_is_broken_by_memory_then_cpus_then_disk(fleet):
     batch = [sized(memory, cpus=cpus, local_gb=disk)
              for memory in (1024, 2048) for cpus in (2, 4)
@@ -165,7 +165,7 @@ def test_best_fit_that_came_free_since_the_count(fleet, go_by):
     assert fleet.hold(memory_mb=1024)[0].node_id == good
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize('kind, worse, good', [
     (lambda number: sized(1024 + number), sized(90000), sized(3000)),
     (lambda number: sized(1024, capabilities=f'rack:r{number}'),
@@ -237,7 +237,7 @@ def test_used_up_comes_last(large_fleet):
     assert counts == []
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_best_fit_among_very_many_candidates(fleet):
     names = [f'n{number}' for number in range(search.LARGE_PAGE + 2)]
     ids = fleet.add(*[{**sized(4096 - (number == len(names) - 1)),
@@ -288,7 +288,7 @@ def test_racks_that_were_used_up_are_not_looked_at(fleet, go_by):
     assert len(reads) == 1
 
 
-@pytest.mark.on('sqlite', 'mariadb')
+@pytest.mark.on('sqlite', 'server')
 def test_hold_of_what_lies_on_the_shelf_takes_three_statements(fleet, go_by):
     """UPDATE, INSERT and COMMIT: what no hold can do without.
 

@@ -52,8 +52,8 @@ def ironic_sqlite(start_ironic):
 
 
 @pytest.fixture(scope='session')
-def ironic_mariadb(start_ironic, shared_directory, mariadb_url):
-    with databases.mariadb(shared_directory, mariadb_url) as url, \
+def ironic_server(start_ironic, shared_directory, server_url):
+    with databases.on_server(shared_directory, server_url) as url, \
             start_ironic(url, config=CONFIG) as ironic:
         yield ironic
 

@@ -40,8 +40,8 @@ def auth(tmp_path_factory):
 
 
 @pytest.fixture(scope='module')
-def ironic(auth, start_ironic, shared_directory, mariadb_url):
-    with databases.mariadb(shared_directory, mariadb_url) as url, \
+def ironic(auth, start_ironic, shared_directory, server_url):
+    with databases.on_server(shared_directory, server_url) as url, \
             start_ironic(url, config=keystones.config(auth)) as ironic:
         yield ironic
 

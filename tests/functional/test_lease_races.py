@@ -236,7 +236,7 @@ class Race:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize('ironic', ['mariadb'], indirect=True)
+@pytest.mark.parametrize('ironic', ['server'], indirect=True)
 def test_races(ironic, alone, resource_class):
     with ironic.fleet(*[{'resource_class': resource_class}] * 6) as nodes:
         race = Race(ironic, alone, resource_class)

@@ -97,9 +97,9 @@ def counting(directory):
 
 
 @pytest.fixture(scope='module')
-def ironic(counting, start_ironic, shared_directory, mariadb_url):
+def ironic(counting, start_ironic, shared_directory, server_url):
     """An Ironic of its own, because the exporter sees all of its nodes."""
-    with databases.mariadb(shared_directory, mariadb_url) as url, \
+    with databases.on_server(shared_directory, server_url) as url, \
             start_ironic(url) as ironic:
         yield ironic
 

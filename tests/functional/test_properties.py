@@ -9,7 +9,7 @@ OURS = '/v1/reservations'
 
 # What reads them is the database.
 pytestmark = pytest.mark.parametrize(
-    'ironic', ['sqlite', 'mariadb'], indirect=True)
+    'ironic', ['sqlite', 'server'], indirect=True)
 
 POOL = [{'properties': {'memory_mb': 131072}},
         {'properties': {'memory_mb': 131072}}, {'traits': ['CUSTOM_A']}, {}]

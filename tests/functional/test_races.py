@@ -167,7 +167,7 @@ def until_the_end(choices):
 def pytest_generate_tests(metafunc):
     """On MariaDB, where many write at once; SQLite has one smoke."""
     smoke = metafunc.function is test_one_instance_ends_on_one_host
-    metafunc.parametrize('ironic', ['sqlite', 'mariadb'][not smoke:],
+    metafunc.parametrize('ironic', ['sqlite', 'server'][not smoke:],
                          indirect=True)
 
 

@@ -7,7 +7,7 @@ from tests.common import command
 from tools import services
 
 OURS = '/v1/reservations'
-BOTH = pytest.mark.parametrize('ironic', ['sqlite', 'mariadb'], indirect=True)
+BOTH = pytest.mark.parametrize('ironic', ['sqlite', 'server'], indirect=True)
 
 
 @BOTH

@@ -73,10 +73,10 @@ def without_authentication(tmp_path):
 
 
 @pytest.fixture
-def with_passwords(tmp_path, mariadb_url):
+def with_passwords(tmp_path, server_url):
     users = tmp_path / 'htpasswd'
     users.write_bytes(b'admin:' + bcrypt.hashpw(b'secret', bcrypt.gensalt(4)))
-    with services.database(mariadb_url) as url, serving(tmp_path, url, {
+    with services.database(server_url) as url, serving(tmp_path, url, {
             'DEFAULT': {'auth_strategy': 'http_basic',
                         'http_basic_auth_user_file': users}}) as ironic:
         yield ironic
