@@ -6,6 +6,7 @@ import uuid
 
 from nova import context
 from nova import objects
+from nova.compute import vm_states
 from nova.tests.functional.api import client
 import tenacity
 
@@ -74,6 +75,12 @@ class Helpers:
     def wait_for_status(self, server, status, timeout=60):
         """Returns the server once it is at rest in that status."""
         def check():
+            # To ask the API costs five times as much as to look at the
+            # record, and it takes that time from what is waited for.
+            record = self._record(server)
+            self.assertTrue(
+                record and record.task_state is None
+                and record.vm_state != vm_states.BUILDING, record)
             found = self.api.get_server(server['id'])
             # Nova sets the status, then the fault.
             at_rest = (not found['OS-EXT-STS:task_state']
@@ -85,10 +92,25 @@ class Helpers:
         self.assertEqual(status, found['status'], found.get('fault'))
         return found
 
+    def _record(self, server):
+        """Nova's record of a server in its cell; None if it is in none yet."""
+        ctxt = context.get_admin_context(read_deleted='yes')
+        cell = objects.InstanceMapping.get_by_instance_uuid(
+            ctxt, server['id']).cell_mapping
+        if cell is None:
+            return None
+        with context.target_cell(ctxt, cell) as ctxt:
+            return objects.Instance.get_by_uuid(ctxt, server['id'],
+                                                expected_attrs=[])
+
     def delete(self, server, wait=True):
         """Delete the server and wait until its allocations are gone too."""
         self.api.delete_server(server['id'])
         if wait:
+            def check():
+                record = self._record(server)
+                self.assertTrue(record is None or record.deleted, record)
+            self.wait_for(check)
             self.wait_for(lambda: self.assertRaises(
                 client.OpenStackApiNotFoundException,
                 self.api.get_server, server['id']))
