@@ -2,6 +2,7 @@
 """What all tests of the driver stand on: a cloud per test."""
 
 import contextlib
+import gc
 import importlib
 import logging
 import os
@@ -35,6 +36,11 @@ _get_endpoint = openstack.proxy.Proxy.get_endpoint
 with contextlib.suppress(ImportError):  # Nova before 34 has none.
     importlib.import_module(
         'nova.thread_pool_factory').shutdown_all_executors = lambda: None
+
+
+# Nova's modules are half a million objects that live as long as the process.
+# The garbage collector would look at all of them several times in each test.
+gc.freeze()
 
 
 def smoke(test):
