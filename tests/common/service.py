@@ -172,13 +172,40 @@ class Ironic(Service):
         return services.connect(self.url)
 
     def enrol(self, nodes):
-        return services.enrol(self.baremetal, nodes)
+        """Create nodes that are available and off; returns them.
+
+        As services.enrol() does, for a third of the time: Ironic creates each
+        node in one request and is not told to make it available and to switch
+        it off, which its database says instead.
+
+        :param nodes: dicts of Ironic's node fields, and ``traits``
+        """
+        created = []
+        for fields in nodes:
+            fields = dict(fields)
+            traits = fields.pop('traits', None)
+            # Without authentication, Ironic creates no nodes that have one.
+            owner = fields.pop('owner', None)
+            node = self.baremetal.create_node(driver='fake-hardware', **fields)
+            if owner:
+                self.baremetal.update_node(node, owner=owner)
+            if traits:
+                self.baremetal.set_node_traits(node, traits)
+            created.append(node)
+        for node in created:
+            self.set_node(node.id, provision_state='available',
+                          power_state='power off')
+        return self.settle(created, power_state='power off')
 
     def settle(self, nodes, **wanted):
         return services.settle(self.baremetal, nodes, **wanted)
 
     def remove(self, nodes):
-        services.remove(self.baremetal, nodes)
+        """Delete nodes, whatever became of them."""
+        for node in nodes:
+            # Ironic deletes any node in maintenance.
+            self.set_node(node.id, maintenance=True)
+            self.baremetal.delete_node(node)
 
     @contextlib.contextmanager
     def fleet(self, *nodes):
