@@ -50,6 +50,12 @@ class Checks(upgradecheck.UpgradeCommands):
     @_check
     def _schema(self):
         """Check that the tables and columns that we read and write exist."""
+        name = sa.make_url(conf.CONF.database.connection).get_backend_name()
+        if name not in ('mariadb', 'mysql', 'sqlite'):
+            return upgradecheck.Result(
+                upgradecheck.Code.FAILURE,
+                f'{name} is not supported, because Ironic has dropped it: use '
+                f'MariaDB, MySQL or SQLite')
         found = list(engine.problems(engine.connect()))
         return (upgradecheck.Result(upgradecheck.Code.FAILURE,
                                     '; '.join(found))

@@ -9,13 +9,10 @@ import pytest
 from tools import services
 
 
-@pytest.mark.parametrize('configured, expected', [
-    ('', 'Warning'), ('default_lease = 60', 'Warning'),
-    ('require_lease = true', 'Success'), ('quota = unified_limits', 'Success'),
-])
-def test_one_project_may_hold_everything(tmp_path, configured, expected):
+def check(tmp_path, configured, name):
+    """The result of a check and its details, with some of ironic.conf."""
     path = tmp_path / 'ironic.conf'
-    path.write_text(f'[reservations]\n{configured}\n'
+    path.write_text(f'{configured}\n'
                     # Nothing answers there.
                     '[oslo_limit]\nauth_type = none\n'
                     'endpoint_override = http://127.0.0.1:1\n')
@@ -23,7 +20,25 @@ def test_one_project_may_hold_everything(tmp_path, configured, expected):
         [services.program('ironic-reservations-status'), '--config-file',
          path, 'upgrade', 'check'], stdin=subprocess.DEVNULL,
         capture_output=True, text=True, check=False)
-    [(result, details)] = re.findall(
-        r'Check: Projects.*?Result: (\w+)(.*?)\+-', done.stdout, re.DOTALL)
+    [found] = re.findall(
+        rf'Check: {name}.*?Result: (\w+)(.*?)\+-', done.stdout, re.DOTALL)
+    return found
+
+
+@pytest.mark.parametrize('configured, expected', [
+    ('', 'Warning'), ('default_lease = 60', 'Warning'),
+    ('require_lease = true', 'Success'), ('quota = unified_limits', 'Success'),
+])
+def test_one_project_may_hold_everything(tmp_path, configured, expected):
+    result, details = check(tmp_path, f'[reservations]\n{configured}',
+                            'Projects')
     assert result == expected
     assert ('require_lease' in details) == (expected == 'Warning')
+
+
+def test_postgresql_is_not_supported(tmp_path):
+    result, details = check(
+        tmp_path, '[database]\nconnection = postgresql://ironic@127.0.0.1/i',
+        'Database schema')
+    assert result == 'Failure'
+    assert 'postgresql is not supported' in re.sub(r'[\s|]+', ' ', details)
