@@ -18,11 +18,13 @@ import uuid
 import psutil
 import pytest
 import requests
+import sqlalchemy as sa
 
 from tests.common import answers
 from tests.common import exporting
 from tests.common import servers
 from tests.survival import clients
+from tools import services
 
 SPEC = {'resource_class': 'gold', 'memory_mb': 512}
 PROCESSES = 4
@@ -188,6 +190,104 @@ def test_disk_is_full(tmp_path, create_schema, start_api):
         for _ in range(10):
             assert call('POST', api, body=body).status_code == 201
         assert len(fleet.held()) == len(held) + 11
+
+
+# It takes no writes
+
+ACCOUNT = 'ironic:secret'
+
+
+@pytest.fixture(params=['mariadb', 'mysql'])
+def writable(request, create_schema):
+    """A server's URL for us, and what makes it read-only, or writable again.
+
+    MariaDB lets an administrator write all the same; ours is none there.
+    """
+    with contextlib.ExitStack() as stack:
+        if request.param == 'mariadb':
+            server = request.getfixturevalue('mariadb')
+            server.sql("CREATE OR REPLACE USER 'ironic' IDENTIFIED BY "
+                       "'secret'")
+            server.sql("GRANT ALL ON ironic.* TO 'ironic'")
+            url, option = server.url, 'read_only'
+            ours = url.replace('root', ACCOUNT)
+            fleet = request.getfixturevalue('fleet')
+        else:
+            ours = url = stack.enter_context(services.database(
+                stack.enter_context(services.mysql())))
+            option, fleet = 'super_read_only', create_schema(url)
+        fleet.fill(40)
+        admin = sa.create_engine(url, poolclass=sa.NullPool)
+
+        def set_writable(writable):
+            with admin.connect() as connection:
+                connection.exec_driver_sql(
+                    f'SET GLOBAL {option} = {int(not writable)}')
+
+        yield ours, fleet, set_writable
+        set_writable(True)
+
+
+def healthy(api):
+    answer = requests.get(f'{api.url}/healthcheck', timeout=15)
+    assert answer.status_code in (200, 503)
+    return answer.status_code == 200
+
+
+def test_primary_becomes_read_only(writable, start_api, seconds):
+    """Reads go on, writes are told to come back, and go on by themselves."""
+    url, fleet, set_writable = writable
+    with start_api(url, PROCESSES) as api:
+        before = workers(api)
+        held = call('POST', api, body=SPEC).json()
+        path = f'/{held["instance_uuid"]}'
+        writes = (('POST', '', SPEC), ('DELETE', path, None),
+                  ('POST', '/groups', {'uuid': str(uuid.uuid4()),
+                                       'members': 2, 'request': SPEC}))
+
+        def pause():
+            set_writable(False)
+            for write in writes:
+                began = time.monotonic()
+                answer = call(write[0], api, *write[1:])
+                assert answer.status_code == 503, answer.text
+                assert int(answer.headers['Retry-After'])
+                assert 'cannot use its database' in answer.text
+                assert time.monotonic() - began < 5
+            assert call('GET', api, path).status_code == 200
+            assert not healthy(api)
+            set_writable(True)
+            assert healthy(api)
+            crowd.work(0.5)
+
+        crowd = clients.Crowd([api.url], SPEC)
+        with crowd:
+            crowd.work(seconds, pause)
+        assert call('DELETE', api, path).status_code == 204
+        fleet.check([*crowd.holds, clients.Hold(
+            held['instance_uuid'], {'expires_in': None}, held['node_uuid'],
+            told=0, ends=0, released=True)])
+        assert workers(api) == before
+    assert crowd.seen[503] and crowd.seen[201] and crowd.seen[204]
+
+
+@pytest.mark.parametrize('writable', ['mariadb'], indirect=True)
+def test_name_of_the_primary_leads_to_another(mariadb, writable, start_api):
+    """What was connected before it was demoted connects again.
+
+    The server that takes writes is the same one here: it lets those who
+    connect from now on write all the same.
+    """
+    url, fleet, set_writable = writable
+    with start_api(url, PROCESSES) as api:
+        # All workers are connected.
+        with concurrent.futures.ThreadPoolExecutor(8) as executor:
+            assert {answer.status_code for answer in executor.map(
+                lambda _: call('POST', api, body=SPEC), range(16))} == {201}
+        set_writable(False)
+        mariadb.sql("GRANT READ_ONLY ADMIN ON *.* TO 'ironic'")
+        for _ in range(8):
+            assert call('POST', api, body=SPEC).status_code == 201
 
 
 # Its clock jumps
