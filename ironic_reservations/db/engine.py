@@ -98,9 +98,10 @@ class _Judge:
             self._lost += 1
             # Always try again once: a pooled connection may have died while
             # idle, and however long it takes to find that out, a new one may
-            # do.
+            # do. One that is refused its writes is told no other thing soon.
             return self._lost == 1 or (
-                self._lost <= _RECONNECTS and not _is_over())
+                self._lost <= _RECONNECTS and not _is_over()
+                and _number(error.inner_exception) not in _READ_ONLY)
         if not _is_conflict(error):
             return False
         metrics.conflict()
@@ -141,8 +142,13 @@ def _is_snapshot_conflict(error):
     "Record has changed since last read". Newer versions of oslo.db call it a
     deadlock.
     """
+    return _number(error) == 1020
+
+
+def _number(error):
+    """The database's own number of an error; None where it has none."""
     arguments = getattr(getattr(error, 'orig', None), 'args', ())
-    return bool(arguments) and arguments[0] == 1020
+    return arguments[0] if arguments else None
 
 
 def _time_left():
@@ -268,7 +274,8 @@ def connect():
 class _Pool(sa.engine.CreateEnginePlugin):
     """A pool without round trips of its own, two for each request.
 
-    What meets a lost connection is run again (see retry), and only what has
+    It gives up its connections to a server that has become read-only. What
+    meets a lost connection is run again (see retry), and only what has
     not ended is rolled back (see _reset).
     """
 
@@ -278,6 +285,11 @@ class _Pool(sa.engine.CreateEnginePlugin):
         if url.get_backend_name() == 'mysql':
             # See _connect. (Those to SQLite are not counted.)
             kwargs['pool_timeout'] = _POOL_WAIT
+
+    def engine_created(self, engine):
+        # Here it is asked before oslo.db, which ends the asking when it
+        # raises an error that it does not know.
+        sa.event.listen(engine, 'handle_error', _leave_read_only)
 
     def update_url(self, url):
         return url
@@ -296,6 +308,22 @@ def _reset(connection, record, state):
     """Let nothing stay open on a connection that goes back to the pool."""
     if not record.info.pop(_ENDED, False):
         connection.rollback()
+
+
+# ER_OPTION_PREVENTS_STATEMENT, with --read-only or --super-read-only, and
+# ER_READ_ONLY_MODE.
+_READ_ONLY = {1290, 1836}
+
+
+def _leave_read_only(context):
+    """Connect again where a server does not take writes any more.
+
+    After a failover the address of the primary leads to another server, but
+    the pool's connections to the former one stay open and would be refused
+    for ever. Where the server is the same, it is as one that is away.
+    """
+    if _number(context.sqlalchemy_exception) in _READ_ONLY:
+        context.is_disconnect = True
 
 
 def _set_up_session(connection, record):
