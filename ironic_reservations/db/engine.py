@@ -197,6 +197,19 @@ def check_deadline():
             'the moment; try again.')
 
 
+def _is_lost_at_first(error):
+    """Whether the connection was lost on which the schema is checked.
+
+    SQLAlchemy asks an engine's first connection what server it is, before it
+    belongs to the pool. If it is lost there, it cannot be invalidated, and
+    SQLAlchemy raises an error of its own. Where it reads what a table has, it
+    does not ask oslo.db to make an error of its own.
+    """
+    return (isinstance(error, NotImplementedError
+                       | sa.exc.ResourceClosedError)
+            or getattr(error, 'connection_invalidated', False))
+
+
 def get_engine():
     """The engine on ``[database] connection``, its schema checked once.
 
@@ -213,8 +226,10 @@ def get_engine():
                 engine = connect()
                 try:
                     check(engine)
-                except BaseException:
+                except BaseException as error:
                     engine.dispose()
+                    if _is_lost_at_first(error):
+                        raise db_exc.DBConnectionError(error) from error
                     raise
                 _engine = engine
     return _engine

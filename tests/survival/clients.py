@@ -79,6 +79,8 @@ class Client(threading.Thread):
         super().__init__()
         self.holds, self.seen = [], collections.Counter()
         self.error = None
+        #: Seconds that the slowest answer took.
+        self.slowest = 0
         self._urls, self._spec = urls, spec
         self._may_fail, self._leases = may_fail, leases
         self._stop_asked = threading.Event()
@@ -206,6 +208,8 @@ class Client(threading.Thread):
                 lost += 1
             else:
                 self.seen[answer.status_code] += 1
+                self.slowest = max(self.slowest,
+                                   answer.elapsed.total_seconds())
                 answers.check(answer, (*known, *refused))
                 if answer.status_code in known:
                     return answer, lost
@@ -356,6 +360,10 @@ class Crowd:
     @property
     def holds(self):
         return [hold for client in self.clients for hold in client.holds]
+
+    @property
+    def slowest(self):
+        return max(client.slowest for client in self.clients)
 
     @property
     def seen(self):

@@ -7,11 +7,7 @@ import contextlib
 import os
 import random
 import resource
-import select
-import socket
-import socketserver
 import tempfile
-import threading
 import time
 import uuid
 
@@ -22,6 +18,7 @@ import sqlalchemy as sa
 
 from tests.common import answers
 from tests.common import exporting
+from tests.common import proxies
 from tests.common import servers
 from tests.survival import clients
 from tools import services
@@ -91,64 +88,20 @@ def test_exporter_outlives_mariadb(mariadb, fleet, conf_file, tmp_path):
 
 # Its connections are cut
 
-class Cutter(socketserver.ThreadingTCPServer):
-    """A proxy before MariaDB that cuts connections at COMMIT.
-
-    Before the server has heard of it, or before the client has heard of it.
-    """
-
-    daemon_threads = True
-
-    def __init__(self, server):
-        super().__init__(('127.0.0.1', 0), self.Handler)
-        self.server, self.cuts = server, collections.Counter()
-
-    @property
-    def url(self):
-        return (f'mysql+pymysql://root@127.0.0.1:{self.server_address[1]}'
-                '/ironic')
-
-    class Handler(socketserver.BaseRequestHandler):
-
-        def handle(self):
-            with socket.create_connection(
-                    ('127.0.0.1', self.server.server.port)) as upstream:
-                with contextlib.suppress(ConnectionError):
-                    self.relay(upstream)
-
-        def relay(self, upstream):
-            other = {self.request: upstream, upstream: self.request}
-            while True:
-                for sock in select.select([*other], [], [])[0]:
-                    data = sock.recv(65536)
-                    if not data:
-                        return
-                    if data[4:] == b'\x03COMMIT' and random.random() < 0.1:
-                        cut = random.choice(['unheard', 'unanswered'])
-                        self.server.cuts[cut] += 1
-                        if cut == 'unanswered':
-                            upstream.sendall(data)
-                            upstream.recv(1)
-                        return
-                    other[sock].sendall(data)
+def cut_at_commit(statement):
+    return (random.choice([proxies.UNHEARD, proxies.UNANSWERED])
+            if statement == b'COMMIT' and random.random() < 0.1 else None)
 
 
-@pytest.fixture
-def cutter(mariadb):
-    with Cutter(mariadb) as cutter:
-        threading.Thread(target=cutter.serve_forever, daemon=True).start()
-        yield cutter
-        cutter.shutdown()
-
-
-def test_connections_are_cut_at_commit(fleet, cutter, start_api, seconds):
+def test_connections_are_cut_at_commit(mariadb, fleet, start_api, seconds):
     fleet.fill(40)
-    with start_api(cutter.url, PROCESSES) as api:
+    with proxies.proxy(mariadb.url, cut_at_commit) as proxy, \
+            start_api(proxy.url, PROCESSES) as api:
         crowd = clients.Crowd([api.url], SPEC)
         with crowd:
             crowd.work(seconds)
         fleet.check(crowd.holds)
-    assert cutter.cuts['unheard'] and cutter.cuts['unanswered']
+    assert proxy.seen[proxies.UNHEARD] and proxy.seen[proxies.UNANSWERED]
     assert crowd.seen[201] and crowd.seen[204], crowd.seen
     # Nobody has noticed.
     assert not crowd.seen['lost'] and not crowd.seen[503], crowd.seen

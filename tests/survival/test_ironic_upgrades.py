@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ironic's upgrades of its own tables, under the load of clients.
+
+Ironic 35 rewrites ``nodes`` for another character set, and Ironic 39 adds
+columns to ``node_history``.
+"""
+
+import concurrent.futures
+
+from ironic.common import release_mappings
+import pytest
+import sqlalchemy as sa
+
+from tests.survival import clients
+from tools import services
+
+SPEC = {'resource_class': 'gold', 'memory_mb': 512}
+
+#: Revisions of Ironic's schema: the last one before ``nodes`` is rewritten,
+#: that which does it, and the last one before ``node_history`` is changed.
+BEFORE, REWRITTEN, OLD_HISTORY = '9c0446cb6bc3', 'c1fd28861bb9', '772c0e7e8299'
+HEAD = None
+
+#: Of a node's row: Ironic upgrades only what it knows.
+VERSION = release_mappings.RELEASE_MAPPING['master']['objects']['Node'][-1]
+
+
+@pytest.fixture(params=['mariadb', 'mysql'])
+def url(request):
+    """An empty database, with the character set of an old Ironic."""
+    start = getattr(services, request.param)
+    with start() as server_url, services.database(server_url) as url:
+        engine = sa.create_engine(url)
+        with engine.begin() as connection:
+            connection.exec_driver_sql(
+                f'ALTER DATABASE {engine.url.database} '
+                'CHARACTER SET utf8mb3')
+        engine.dispose()
+        yield url
+
+
+@pytest.fixture
+def upgrade(url, conf_file):
+    """Runs a command's upgrade: of Ironic to a revision, or of ours."""
+    path = conf_file(url)
+
+    def run(name, revision=HEAD):
+        services.run([
+            services.program(name), '--config-file', path, 'upgrade',
+            *(['--revision', revision] if revision else [])], f'{path}.log')
+    return run
+
+
+def collation(fleet):
+    [(found,)] = fleet.execute(
+        'SELECT table_collation FROM information_schema.tables '
+        "WHERE table_schema = DATABASE() AND table_name = 'nodes'")
+    return found
+
+
+def test_ironic_is_upgraded_under_load(url, upgrade, start_api):
+    """Clients are told to come back at worst, and none of it is doubled."""
+    upgrade('ironic-dbsync', BEFORE)
+    upgrade('ironic-reservations-dbsync')
+    fleet = clients.Fleet(url)
+    # The nodes are many, so that to rewrite them takes a moment.
+    fleet.fill(2000, racks=6, extra='x' * 4000, version=VERSION)
+    assert 'utf8mb3' in collation(fleet)
+    with start_api(url, 4) as api, \
+            concurrent.futures.ThreadPoolExecutor(1) as executor:
+        crowd = clients.Crowd([api.url], SPEC, kind=clients.GroupClient,
+                              size=4, fleet=fleet, shared=clients.shared())
+        with crowd:
+            crowd.work(1)
+            for revision in REWRITTEN, OLD_HISTORY, HEAD:
+                future = executor.submit(upgrade, 'ironic-dbsync', revision)
+                while not future.done():
+                    crowd.work(0.2)
+                future.result()
+                upgrade('ironic-reservations-dbsync')
+                before = crowd.seen[201]
+                while crowd.seen[201] < before + 10:
+                    crowd.work(0.2)
+        assert 'utf8mb4' in collation(fleet)
+        fleet.check(crowd.holds)
+        fleet.check_groups(crowd)
+    assert crowd.slowest < 12, crowd.slowest
+    assert not crowd.seen['lost'] and crowd.seen[204], crowd.seen
