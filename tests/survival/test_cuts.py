@@ -221,4 +221,3 @@ def test_a_thousand_cuts(server, start_api, seconds):
     assert proxy.seen[proxies.UNHEARD] and proxy.seen[proxies.UNANSWERED]
     assert proxy.seen[float]
     assert crowd.slowest < PATIENCE
-    assert not crowd.seen['lost'], crowd.seen

@@ -64,7 +64,7 @@ def test_ironic_is_upgraded_under_load(url, upgrade, start_api):
     upgrade('ironic-reservations-dbsync')
     fleet = clients.Fleet(url)
     # The nodes are many, so that to rewrite them takes a moment.
-    fleet.fill(2000, racks=6, extra='x' * 4000, version=VERSION)
+    fleet.fill(500, racks=6, extra='x' * 4000, version=VERSION)
     assert 'utf8mb3' in collation(fleet)
     with start_api(url, 4) as api, \
             concurrent.futures.ThreadPoolExecutor(1) as executor:
@@ -84,5 +84,6 @@ def test_ironic_is_upgraded_under_load(url, upgrade, start_api):
         assert 'utf8mb4' in collation(fleet)
         fleet.check(crowd.holds)
         fleet.check_groups(crowd)
-    assert crowd.slowest < 12, crowd.slowest
+    # The deadline, and two seconds.
+    assert crowd.slowest < 10 + 2, crowd.slowest
     assert not crowd.seen['lost'] and crowd.seen[204], crowd.seen
