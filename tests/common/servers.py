@@ -157,6 +157,11 @@ class Member(Server):
             options += self._position(*options),
         self.start(*options)
 
+    def forget(self):
+        """Lose all data: another member is its donor when it joins."""
+        shutil.rmtree(self.directory / 'data')
+        _make_own(self.directory / 'data')
+
     def _position(self, *options):
         """Where it was when it died: what it has missed is enough then.
 
@@ -186,10 +191,15 @@ def _directories(*names):
         found = [pathlib.Path(root, name) for name in names]
         for path in found:
             for directory in path, path / 'data':
-                directory.mkdir()
-                if not os.getuid():
-                    shutil.chown(directory, 'nobody')
+                _make_own(directory)
         yield found
+
+
+def _make_own(directory):
+    """Make a directory that belongs to the user of the servers."""
+    directory.mkdir()
+    if not os.getuid():
+        shutil.chown(directory, 'nobody')
 
 
 @contextlib.contextmanager

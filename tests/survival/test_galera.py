@@ -286,10 +286,30 @@ def all_work(apis):
             assert answer.status_code == 200, answer.text
 
 
-def test_members_are_killed(galera, apis, fleet, seconds):
+class Claimer(clients.GroupClient):
+    """It holds groups, and claims; no conductor of a member works for it."""
+
+    WITH_HOLD = {name: often for name, often
+                 in clients.GroupClient.WITH_HOLD.items()
+                 if name != 'tear_down'}
+
+
+def make_crowd(apis, kind):
+    more = {'fleet': None, 'shared': clients.shared()} if (
+        kind is Claimer) else {}
+    return clients.Crowd(urls(apis), SPEC, kind=kind, leases=[None], **more)
+
+
+kinds = pytest.mark.parametrize('kind', [clients.Client, Claimer])
+
+
+@pytest.mark.parametrize('empty', [False, True], ids=['late', 'empty'])
+@kinds
+def test_members_are_killed(galera, apis, racks, seconds, kind, empty):
+    """One that comes back empty has another as donor, which stands still."""
     before = workers(apis)
     victims = itertools.cycle(reversed(galera.members))
-    crowd = clients.Crowd(urls(apis), SPEC, leases=[None])
+    crowd = make_crowd(apis, kind)
     with crowd:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -297,6 +317,8 @@ def test_members_are_killed(galera, apis, fleet, seconds):
             victim = next(victims)
             victim.kill()
             crowd.work(1)
+            if empty:
+                victim.forget()
             victim.join(galera.members)
             victim.wait()
             all_work(apis)
@@ -305,10 +327,11 @@ def test_members_are_killed(galera, apis, fleet, seconds):
     assert workers(apis) == before
 
 
-def test_quorum_is_lost(galera, apis, fleet):
+@kinds
+def test_quorum_is_lost(galera, apis, racks, kind):
     before = workers(apis)
     survivor, *others = galera.members
-    crowd = clients.Crowd(urls(apis), SPEC, leases=[None])
+    crowd = make_crowd(apis, kind)
     with crowd:
         crowd.work(1)
         for member in others:
