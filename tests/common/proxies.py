@@ -40,10 +40,11 @@ class Proxy(socketserver.ThreadingTCPServer):
 
     @property
     def url(self):
+        # Statements could not be told in what is encrypted.
         return self.database.set(
             host='127.0.0.1', port=self.server_address[1]
-        ).difference_update_query(['unix_socket']).render_as_string(
-            hide_password=False)
+        ).difference_update_query(['unix_socket']).update_query_dict(
+            {'ssl_disabled': 'true'}).render_as_string(hide_password=False)
 
     @property
     def cuts(self):
