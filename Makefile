@@ -14,6 +14,7 @@
 ##     nova33        those that Nova 33 (2026.1) could change; nova32: 2025.2
 ##     cloud         a whole OpenStack, from its outside
 ##     survival      what must be survived, shortened
+##     galera        that of a cluster, alone on the machine
 ##     hostile       a stranger who sends anything, shortened
 ##     install       what installing moves
 ## make bench        what a hold costs, drawn too; takes a quarter of an hour

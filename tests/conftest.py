@@ -9,7 +9,6 @@ import pytest
 from tests.common import databases
 from tools import services
 
-
 SERVERS = {'mariadb': services.mariadb, 'mysql': services.mysql}
 
 

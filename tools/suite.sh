@@ -99,6 +99,14 @@ long)
         pytest_ long -m long -n 2 --dist loadfile --no-loadscope-reorder
         stestr_ nova-long '\[long\]'
     fi ;;
+survival)
+    # The cluster is a suite of its own: it times what its members do, and
+    # has to be alone on the machine.
+    [ $# -gt 0 ] || set -- tests/survival \
+        --ignore tests/survival/test_galera.py
+    pytest_ survival "$@" ;;
+galera)
+    pytest_ galera "${@:-tests/survival/test_galera.py}" ;;
 mysql)
     # Of the functional tests those that race, and those that lead nodes
     # through their lives: what the others see does not depend on a server.

@@ -87,7 +87,7 @@ def delete(uuid):
     requests.query(queries.nothing)
     caller = requests.caller()
     group_releases.release(uuid, _authorizer(caller, 'delete'),
-                           bound=not caller.may('create_restricted'))
+                           restricted=not caller.may('create_restricted'))
     answers.no_content()
 
 

@@ -128,23 +128,24 @@ def show(instance_uuid):
 
 def update(instance_uuid):
     """PATCH /v1/reservations/{instance_uuid}"""
-    actor, caller, bound = _writer()
+    actor, caller, restricted = _writer()
     changes = checks.changes(
         requests.body(bodies.update),
-        required=bound and conf.CONF.reservations.require_lease)
-    if bound and 'host' in changes:
+        required=restricted and conf.CONF.reservations.require_lease)
+    if restricted and 'host' in changes:
         raise exception.NotAuthorized(
             'host: only system-scope and service callers may say which '
             'host holds a node.')
     return answers.reservation(updates.update(
-        instance_uuid, changes, _authorizer(caller, 'update'), actor, bound))
+        instance_uuid, changes, _authorizer(caller, 'update'), actor,
+        restricted))
 
 
 def delete(instance_uuid):
     """DELETE /v1/reservations/{instance_uuid}"""
-    actor, caller, bound = _writer()
+    actor, caller, restricted = _writer()
     releases.release(
-        instance_uuid, _authorizer(caller, 'delete'), actor, bound)
+        instance_uuid, _authorizer(caller, 'delete'), actor, restricted)
     answers.no_content()
 
 

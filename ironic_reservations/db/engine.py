@@ -24,15 +24,15 @@ _lock = threading.Lock()
 _engine = None
 
 
-class _Run(threading.local):
-    """What the thread is at (see ``retry``)."""
+class _OfThread(threading.local):
+    """What a thread has while it is in ``retry``."""
 
     connection = None
     #: On time.monotonic(); None outside of a run.
     deadline = None
 
 
-_run = _Run()
+_thread = _OfThread()
 
 #: How often a request tries again to reach the database, within a third of a
 #: second: while that is away, nobody is to wait for a worker in vain.
@@ -62,20 +62,20 @@ def retry(function):
     :raises: what the last run raised.
     """
     def run(*args, **kwargs):
-        with _connect() as _run.connection:
+        with _connect() as _thread.connection:
             try:
                 return function(*args, **kwargs)
             finally:
-                _run.connection = None
+                _thread.connection = None
 
     @functools.wraps(function)
     def wrapper(*args, **kwargs):
-        if _run.connection is not None:
+        if _thread.connection is not None:
             return function(*args, **kwargs)
         attempt = db_api.wrap_db_retry(
             max_retries=1000, retry_interval=0.01, inc_retry_interval=True,
             max_retry_interval=0.2, exception_checker=_Judge())(run)
-        _run.deadline = time.monotonic() + conf.CONF.reservations.deadline
+        _thread.deadline = time.monotonic() + conf.CONF.reservations.deadline
         try:
             return attempt(*args, **kwargs)
         except (db_exc.DBNonExistentTable, sa.exc.ProgrammingError):
@@ -83,7 +83,7 @@ def retry(function):
             check(get_engine())
             raise
         finally:
-            _run.deadline = None
+            _thread.deadline = None
     return wrapper
 
 
@@ -153,13 +153,13 @@ def _number(error):
 
 def _time_left():
     """Seconds until the deadline of the run; None where there is no run."""
-    if _run.deadline is None:
+    if _thread.deadline is None:
         return None
-    return max(0, _run.deadline - time.monotonic())
+    return max(0, _thread.deadline - time.monotonic())
 
 
 def _is_over():
-    return time.monotonic() > _run.deadline
+    return time.monotonic() > _thread.deadline
 
 
 @contextlib.contextmanager
@@ -257,8 +257,8 @@ def transaction():
 
 def _connection():
     """The connection of the run, about to be used."""
-    _run.connection.info.pop(_ENDED, None)
-    return _run.connection
+    _thread.connection.info.pop(_ENDED, None)
+    return _thread.connection
 
 
 def connect():

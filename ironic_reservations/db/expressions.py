@@ -109,9 +109,25 @@ def equal(column, text):
     The first comparison uses the index. The second is needed for our own
     tables, too, because utf8mb4_bin ignores trailing spaces.
     """
-    return sa.and_(column == text, fn.same_text(column, text))
+    same = fn.same_text(column, text)
+    if column.table is nodes and isinstance(text, str) and not _is_bmp(text):
+        return same
+    return sa.and_(column == text, same)
+
+
+def _is_bmp(text):
+    """Whether a text has only characters that MySQL's utf8mb3 has, too.
+
+    In an old cloud Ironic's columns have that character set. MySQL refuses to
+    compare them with other characters (error 3854), MariaDB does not.
+    """
+    return all(character <= '\uffff' for character in text)
 
 
 def named(candidates):
-    """Nodes whose UUID or name is among the given ones."""
+    """Nodes whose UUID or name is among the given ones.
+
+    Ironic gives no node a name that is not of letters, digits and ``-._~``.
+    """
+    candidates = list(filter(_is_bmp, candidates))
     return sa.or_(nodes.c.uuid.in_(candidates), nodes.c.name.in_(candidates))

@@ -196,7 +196,7 @@ def _let_go(*where):
     ).values(instance_uuid=None, updated_at=fn.utcnow())
 
 
-def release(held, states, bound):
+def release(held, states, restricted):
     """Take instances off their nodes, one by one, where the state allows it.
 
     UPDATE nodes SET instance_uuid = NULL WHERE id = :n
@@ -205,19 +205,19 @@ def release(held, states, bound):
 
     :param held: values.Reservations.
     :param states: provision states in which they may be released.
-    :param bound: whether each must be in the state in which it was read, and
-        untouched if that is ``available``. If not, maintenance allows it in
-        any state.
+    :param restricted: whether each must be in the state in which it was read,
+        and untouched if that is ``available``. If not, maintenance allows it
+        in any state.
     :returns: the statement, and its values for each.
     """
     state = nodes.c.provision_state
     allowed = (
         sa.and_(state == sa.bindparam('as_read', type_=sa.String),
                 sa.or_(state != 'available', ~expr.TOUCHED))
-        if bound else
+        if restricted else
         sa.or_(state.in_(states), nodes.c.maintenance == sa.true()))
     return (_let_go(nodes.c.allocation_id.is_(None), allowed),
-            [{**_node(each), 'as_read': each.provision_state} if bound
+            [{**_node(each), 'as_read': each.provision_state} if restricted
              else _node(each) for each in held])
 
 

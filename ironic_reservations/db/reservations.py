@@ -192,7 +192,7 @@ def in_states(wanted, known):
 
 
 def is_node(ident):
-    return sa.or_(nodes.c.uuid == ident, nodes.c.name == ident)
+    return expr.named([ident])
 
 
 #: As values.Reservation.ends_at.

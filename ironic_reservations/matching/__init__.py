@@ -12,9 +12,9 @@ from ironic_reservations.matching.node import REASONS
 from ironic_reservations.matching.node import RESERVED
 from ironic_reservations.matching.node import TOTAL
 from ironic_reservations.matching.node import Node
+from ironic_reservations.matching.node import counted_as
 from ironic_reservations.matching.node import has_class
-from ironic_reservations.matching.node import limited
 from ironic_reservations.matching.node import visible
 
 __all__ = ('CLAIMABLE', 'LOCKED', 'Matcher', 'Node', 'Ownership', 'REASONS',
-           'RESERVED', 'TOTAL', 'has_class', 'limited', 'visible')
+           'RESERVED', 'TOTAL', 'counted_as', 'has_class', 'visible')

@@ -23,7 +23,7 @@ class Matcher:
     :param ownership: constraints.Ownership, for a caller who may use all
         nodes and wants only some; else None.
     :param used_up: names of what the caller's project may have no more of:
-        see ``limited``.
+        see ``counted_as``.
     :param policy: group_policy.Policy where the node is to be one of a group
         that has a policy; else None.
     """
@@ -47,7 +47,7 @@ class Matcher:
     def _of_quota(self):
         """Constraints that exclude classes whose quota is used up."""
         return [(f'quota:{name}', lambda node, name=name:
-                 name not in nodes.limited(node.resource_class))
+                 name not in nodes.counted_as(node.resource_class))
                 for name in sorted(self.used_up)]
 
     @functools.cached_property

@@ -110,7 +110,7 @@ def visible(owner, lessee, restricted_to):
     return restricted_to is None or restricted_to in (owner, lessee)
 
 
-def limited(resource_class):
+def counted_as(resource_class):
     """What limits of a project a reservation of a node counts against.
 
     :param resource_class: of the node, in any spelling, or None.

@@ -9,35 +9,35 @@ from ironic_reservations.reservations import membership
 
 
 @engine.retry
-def dry_run(matcher, limited, group=None, members=None):
+def dry_run(matcher, quota, group=None, members=None):
     """The verdict of ``explanation`` on the fleet as it is now.
 
     Where nothing but the quota is in the way it has ``quota``, what a request
     that is no dry run would be refused with: see exception.QuotaExceeded.
 
-    :param limited: quota.Quota.
+    :param quota: quota.Quota.
     :param group: membership.Named of which the node is to be a member, or
         None.
     :param members: how many new members the group is to have at once; None
         where it is but one more.
     """
     counted = count.fresh(matcher.spec.candidate_nodes)
-    limited.refresh()
+    quota.refresh()
     if members is None:
         place = membership.Place.find(group, end=False)
         matcher = place.narrow(matcher, counted)
-        found = explanation.verdict(limited.narrow(matcher), counted)
+        found = explanation.verdict(quota.narrow(matcher), counted)
         refused = not found['matching_nodes']
     else:
         found = explanation.verdict_on_group(matcher, counted, group, members)
-        refused = _limit_members(found, matcher, counted, limited, group)
+        refused = _limit_members(found, matcher, counted, quota, group)
     if refused:
-        limited.refuse(matcher.matching(counted), members or 1)
-    return found | ({'quota': limited.refusal.quota} if limited.refusal
+        quota.refuse(matcher.matching(counted), members or 1)
+    return found | ({'quota': quota.refusal.quota} if quota.refusal
                     else {})
 
 
-def _limit_members(found, matcher, counted, limited, group):
+def _limit_members(found, matcher, counted, quota, group):
     """Put into the verdict on a group how many members the quota allows.
 
     :returns: whether these are too few where there are nodes enough.
@@ -45,8 +45,8 @@ def _limit_members(found, matcher, counted, limited, group):
     members = found['members']
     before = members['available']
     members['available'] = min(
-        before, limited.remaining(), group_policy.available(
+        before, quota.remaining(), group_policy.available(
             group.policy, group_policy.capacities(
-                limited.narrow(matcher).matching(counted), group.by,
-                matcher.fit, limited.remaining)))
+                quota.narrow(matcher).matching(counted), group.by,
+                matcher.fit, quota.remaining)))
     return members['available'] < members['wanted'] <= before

@@ -123,10 +123,10 @@ def _end(held, event, delete, free=None):
         try:
             with transaction.write(run) as tx:
                 if free:
-                    tx.one(*free(held), error=transaction.Lost)
-                delete_rows(tx, delete(held), [held], transaction.Lost)
+                    tx.one(*free(held), error=transaction.NodeLost)
+                delete_rows(tx, delete(held), [held], transaction.NodeLost)
                 tx.emits(held.id, event, held)
-        except transaction.Lost:
+        except transaction.NodeLost:
             return False
         return True
 

@@ -19,19 +19,19 @@ LOG = log.getLogger(__name__)
 PAGE = 64
 
 
-def release(uuid, authorize, bound):
+def release(uuid, authorize, restricted):
     """Release those members of a group that may be released.
 
     Many go in one transaction. What is released stays so if others are left.
 
     :param authorize: called with the Group; it raises when the caller may
         not release it.
-    :param bound: see releases.release.
+    :param restricted: see releases.release.
     :raises: NotFound; Conflict and DeadlineExceeded, which say how many are
         left, also where the database fails after some were released; what
         ``authorize`` raises.
     """
-    progress = _Progress(uuid, authorize, bound)
+    progress = _Progress(uuid, authorize, restricted)
     try:
         transaction.attempts(progress.go_on)
     except (exception.DeadlineExceeded, db_exc.DBDeadlock) as e:
@@ -64,8 +64,8 @@ class _Progress:
     :ivar refused: those that may not be released, and the Conflict of each.
     """
 
-    def __init__(self, uuid, authorize, bound):
-        self._uuid, self._authorize, self._bound = uuid, authorize, bound
+    def __init__(self, uuid, authorize, restricted):
+        self._uuid, self._authorize, self._bound = uuid, authorize, restricted
         self._group = None
         self.seen, self.left, self.refused = set(), set(), {}
 

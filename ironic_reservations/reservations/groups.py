@@ -19,8 +19,8 @@ from ironic_reservations.db import groups as group_rows
 from ironic_reservations.fleet import count
 from ironic_reservations.fleet import explanation
 from ironic_reservations.fleet import search
+from ironic_reservations.matching import counted_as
 from ironic_reservations.matching import group_policy
-from ironic_reservations.matching import limited
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import obtain
@@ -31,7 +31,7 @@ from ironic_reservations.reservations import updates
 from ironic_reservations.reservations import values
 
 #: Of how many groups the members are counted at once.
-AT_ONCE = 100
+MEMBERS_AT_ONCE = 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,8 +112,8 @@ class _New(searching.Searched):
         if own:
             run.settle(_key(before.id))
             return group, True
-        bound = self.matcher.restricted_to is not None
-        if bound:
+        restricted = self.matcher.restricted_to is not None
+        if restricted:
             # All are judged before the first is renewed, because a refused
             # request changes nothing.
             for member in group.members:
@@ -121,7 +121,7 @@ class _New(searching.Searched):
         for member in group.members:
             # What a compute host has claimed has a lease of that host's own.
             if member.host in (None, self.owner.host) and updates.is_renewable(
-                    member, self.lease, bound):
+                    member, self.lease, restricted):
                 with contextlib.suppress(transaction.Again):
                     updates.write(run, member, {'lease': self.lease},
                                   events.RENEWED, member.host)
@@ -163,7 +163,7 @@ class _New(searching.Searched):
                     self.fresh):
                 # A statement that reads many profiles also finds nodes of
                 # other domains.
-                counts_as = limited(node.resource_class)
+                counts_as = counted_as(node.resource_class)
                 if (group_policy.domain(node, by) == where
                         and node.id not in found
                         and taken[counts_as] < remaining(node.resource_class)):
@@ -254,7 +254,7 @@ def find(limit, restricted_to=None, marker=None, room=math.inf):
         after = found[0].id
     found, length = [], 0
     while True:
-        wanted = min(limit - len(found), AT_ONCE)
+        wanted = min(limit - len(found), MEMBERS_AT_ONCE)
         rows = engine.rows(group_rows.live_groups(restricted_to, after,
                                                   wanted))
         # Members may go between the two statements; a page that is not full

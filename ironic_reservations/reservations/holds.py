@@ -127,16 +127,17 @@ class OneNode:
         if emitted and self._is_host_of(held):
             # A COMMIT of this request went through unnoticed.
             return held, events.HELD in emitted
-        bound = self.matcher.restricted_to is not None
+        restricted = self.matcher.restricted_to is not None
         moves = not self._is_host_of(held)
-        if not updates.is_renewable(held, self.lease, bound) and not moves:
+        if not moves and not updates.is_renewable(
+                held, self.lease, restricted):
             return held, False
         changes = {'lease': self.lease}
         if self.owner.host is not None:
             changes['host'] = self.owner.host
         return updates.write(
             run, held, changes, events.MOVED if moves else events.RENEWED,
-            None if bound else rows.ANY_HOST), False
+            None if restricted else rows.ANY_HOST), False
 
     def note(self, tx, group_id, made, picks):
         """See ``obtain``."""

@@ -69,7 +69,7 @@ def obtain(ask, actor=values.NOBODY):
         for picks in ask.sets():
             try:
                 return _take(run, ask, picks), True
-            except transaction.Lost:
+            except transaction.NodeLost:
                 engine.check_deadline()
         raise transaction.Again()
 
@@ -80,7 +80,7 @@ def _take(run, ask, picks):
     """Hold some nodes in one transaction: the order of all writes.
 
     :param picks: list of Pick, in the order of their nodes' ids.
-    :raises: Lost, Again.
+    :raises: NodeLost, Again.
     """
     try:
         with transaction.write(run) as tx:
@@ -92,7 +92,7 @@ def _take(run, ask, picks):
                 updated = tx.one(*node_rows.hold(
                     pick.node, ask.matcher, pick.instance_uuid,
                     pick.claimed and pick.claimed.id),
-                    error=transaction.Lost)
+                    error=transaction.NodeLost)
             now = functions.time_of(tx.connection, updated)
             group_id = ask.place.join(tx, ask.asked)
             for pick in picks:

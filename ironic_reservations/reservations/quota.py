@@ -37,7 +37,7 @@ class Quota:
 
     :param project_id: None where the request is not limited. Nothing then
         costs anything.
-    :param limits: dict of the names of resources (see matching.limited)
+    :param limits: dict of the names of resources (see matching.counted_as)
         and of how many the project may have, less than 0 for any number. Of
         a class that is not named only the total is limited; if that is not
         named, it is 0, as for every user of oslo.limit.
@@ -81,7 +81,7 @@ class Quota:
             return
         requested = collections.Counter(
             resource for node in nodes
-            for resource in matching.limited(node.resource_class))
+            for resource in matching.counted_as(node.resource_class))
         used = self._count(tx.execute(project_rows.USED, {
             'of_project': self._project_id}))
         used.subtract(requested)
@@ -106,7 +106,7 @@ class Quota:
         for profile in profiles:
             free[profile.node.resource_class] += profile.available
         for resource_class, number in (+free).most_common():
-            total, *of_class = matching.limited(resource_class)
+            total, *of_class = matching.counted_as(resource_class)
             if self._judge({total: wanted, **dict.fromkeys(
                     of_class, min(wanted, number))}):
                 break
@@ -115,7 +115,7 @@ class Quota:
     def _count(rows):
         used = collections.Counter()
         for resource_class, number in rows:
-            for resource in matching.limited(resource_class):
+            for resource in matching.counted_as(resource_class):
                 used[resource] += number
         return used
 
@@ -156,7 +156,7 @@ class Quota:
         """
         if self._used is None:
             return math.inf
-        return min(map(self._remaining, matching.limited(resource_class)))
+        return min(map(self._remaining, matching.counted_as(resource_class)))
 
     def check_choice(self, spec):
         """Raise if nodes of other classes cannot be taken instead.
@@ -164,7 +164,7 @@ class Quota:
         :raises: QuotaExceeded.
         """
         if self.refusal and self.refusal.resource in (
-                matching.limited(spec.resource_class)):
+                matching.counted_as(spec.resource_class)):
             raise self.refusal
 
 

@@ -13,13 +13,13 @@ from ironic_reservations.reservations import values
 
 
 def release(instance_uuid, authorize=lambda reservation: None,
-            actor=values.NOBODY, bound=False):
+            actor=values.NOBODY, restricted=False):
     """Let a node go that nothing is deployed to.
 
     :param authorize: called with the Reservation before anything is done;
         it raises when the caller may not release it.
     :param actor: values.Actor. When it names a host, only if that holds it.
-    :param bound: whether the caller is bound to its project. It then does
+    :param restricted: whether the caller is bound to its project. It then does
         not release an available node on which a build may be on its way,
         because a host holds it or something has begun on it. Others do, and
         they release a node in maintenance whatever its state.
@@ -33,47 +33,48 @@ def release(instance_uuid, authorize=lambda reservation: None,
         held = lookup.get(instance_uuid, authorize, expiry.forget)
         if actor.host not in (None, held.host):
             raise lookup.not_found(instance_uuid)
-        check(held, bound)
-        write(run, [held], bound)
+        check(held, restricted)
+        write(run, [held], restricted)
 
     transaction.attempts(attempt, actor)
 
 
-def check(held, bound):
+def check(held, restricted):
     """Refuse to release what may not be released.
 
-    :param bound: see ``release``.
+    :param restricted: see ``release``.
     :raises: Conflict.
     """
     if held.lock is not None:
         raise exception.Conflict(
             f'Node {held.node_uuid} is locked by a conductor; try again.')
     if not (held.provision_state in values.RELEASABLE
-            or held.maintenance and not bound):
+            or held.maintenance and not restricted):
         raise exception.Conflict(
             f'Node {held.node_uuid} is {held.provision_state}; a reservation '
             f'can be released while nothing is deployed to its node.')
     if held.allocated:
         raise exception.Conflict(
             f'Node {held.node_uuid} has an allocation; delete that.')
-    if (bound and held.provision_state == 'available'
+    if (restricted and held.provision_state == 'available'
             and (held.touched or held.host is not None)):
         raise exception.Conflict(
             f'Node {held.node_uuid} is held by a compute host, or something '
             f'has begun on it: a server may be about to be built there.')
 
 
-def write(run, held, bound):
+def write(run, held, restricted):
     """Release reservations in one transaction.
 
     :param run: transaction.Run.
     :param held: list of Reservation, all of one group or of none, in the
         order of their nodes' ids.
-    :param bound: see ``release``.
+    :param restricted: see ``release``.
     :raises: Again when one of them is no longer as it was read;
         DeadlineExceeded, between two of them.
     """
-    statement, parameters = node_rows.release(held, values.RELEASABLE, bound)
+    statement, parameters = node_rows.release(
+        held, values.RELEASABLE, restricted)
     with transaction.write(run) as tx:
         for number, each in enumerate(parameters):
             if number:

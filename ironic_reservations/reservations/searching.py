@@ -19,7 +19,7 @@ from ironic_reservations.reservations import expiry
 IN_VAIN = 3
 
 #: A request that has counted the fleet gives back so many lapsed leases.
-AT_ONCE = 20
+LAPSED_AT_ONCE = 20
 
 
 class Searched:
@@ -62,7 +62,7 @@ class Searched:
         elif self.counted is None and not self.matcher.spec.candidate_nodes:
             self.counted, just_now = count.recent()
             if just_now:
-                expiry.give_back_lapsed(AT_ONCE)
+                expiry.give_back_lapsed(LAPSED_AT_ONCE)
 
     def _recount(self):
         expiry.give_back_lapsed()

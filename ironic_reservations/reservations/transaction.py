@@ -40,7 +40,7 @@ class Again(Exception):
     """Another request has changed what was read: read it again."""
 
 
-class Lost(Exception):
+class NodeLost(Exception):
     """Another request has taken the node: try the next one."""
 
 

@@ -13,7 +13,7 @@ from ironic_reservations.reservations import values
 
 
 def update(instance_uuid, changes, authorize=lambda reservation: None,
-           actor=values.NOBODY, bound=False):
+           actor=values.NOBODY, restricted=False):
     """Give a reservation to another host, or its lease another end.
 
     The node stays the same, and nothing of Ironic's is written.
@@ -22,7 +22,7 @@ def update(instance_uuid, changes, authorize=lambda reservation: None,
         ``lease``: seconds from now, None for no end.
     :param authorize: see ``release``.
     :param actor: values.Actor. When it names a host, only if that holds it.
-    :param bound: whether the caller is bound to its project. It then does
+    :param restricted: whether the caller is bound to its project. It then does
         not change the lease of what a host holds, nor of a node that the
         project may use no longer.
     :returns: the Reservation as it is then.
@@ -38,7 +38,7 @@ def update(instance_uuid, changes, authorize=lambda reservation: None,
         if actor.host not in (None, held.host):
             raise lookup.not_found(instance_uuid)
         if 'lease' in changes:
-            _check_lease(held, bound)
+            _check_lease(held, restricted)
         return write(run, held, changes,
                      events.MOVED if 'host' in changes else events.RENEWED,
                      held.host)
@@ -64,28 +64,29 @@ def write(run, held, changes, event, host=rows.ANY_HOST):
     return changed
 
 
-def is_renewable(held, lease, bound):
+def is_renewable(held, lease, restricted):
     """Whether the lease of a reservation is to begin anew when it is repeated.
 
     :param lease: seconds, or None for no end.
-    :param bound: whether the caller is bound to its project. It then changes
-        nothing of what a host holds: neither does it end a build with a short
-        lease, nor does it keep the machine with one that never ends.
+    :param restricted: whether the caller is bound to its project. It then
+        changes nothing of what a host holds: neither does it end a build with
+        a short lease, nor does it keep the machine with one that never ends.
     """
-    return (held.state == 'reserved' and not (bound and held.host is not None)
+    return (held.state == 'reserved'
+            and not (restricted and held.host is not None)
             and (lease is not None or held.expires_at is not None))
 
 
-def _check_lease(held, bound):
+def _check_lease(held, restricted):
     if held.state != 'reserved':
         raise exception.Conflict(
             f'Node {held.node_uuid} is {held.provision_state}; a lease '
             f'changes only while nothing has begun on the node.')
-    if bound and held.host is not None:
+    if restricted and held.host is not None:
         raise exception.Conflict(
             f'Node {held.node_uuid} is held by a compute host, which keeps '
             f'its lease.')
-    if bound:
+    if restricted:
         check_usable(held, json.loads(held.request_spec).get('ownership'))
 
 

@@ -6,8 +6,8 @@
     make bench ARGS="--steps groups --nodes 1000 100000 --without-peers"
     make bench ARGS="--server mysql --draw mysql.svg"
 
-A private MariaDB, or MySQL, at default durability; our application alone under uWSGI
-with two workers for each core, all of them warm; clients on kept-alive
+A private MariaDB, or MySQL, at default durability; our application alone under
+uWSGI with two workers for each core, all of them warm; clients on kept-alive
 connections. Every answer is checked. The fleets take turns, and each figure is
 the median of the rounds. "Floor" is the guarded UPDATE of a hold, an INSERT
 and a COMMIT by raw PyMySQL, in the same round on the same database; "bare

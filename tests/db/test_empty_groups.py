@@ -53,7 +53,7 @@ def release(fleet, group):
 
 
 def release_group(fleet, group):
-    group_releases.release(GROUP, lambda group: None, bound=False)
+    group_releases.release(GROUP, lambda group: None, restricted=False)
 
 
 def lapse(fleet, group):

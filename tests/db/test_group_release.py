@@ -36,8 +36,8 @@ def group(fleet):
     return groups.get(GROUP)
 
 
-def release(bound=False):
-    group_releases.release(GROUP, lambda group: None, bound)
+def release(restricted=False):
+    group_releases.release(GROUP, lambda group: None, restricted)
 
 
 def told(caplog):
@@ -60,20 +60,20 @@ def test_release(fleet, group, caplog):
     assert told(caplog) == MEMBERS
 
 
-@pytest.mark.parametrize('bound', [False, True])
-def test_what_may_not_be_released_stays(fleet, group, bound):
+@pytest.mark.parametrize('restricted', [False, True])
+def test_what_may_not_be_released_stays(fleet, group, restricted):
     busy = group.members[::PAGE]
     for each in busy:
         fleet.edit(each.node_id, provision_state='active')
     with pytest.raises(exception.Conflict, match=(
             f'^3 of {MEMBERS} members of group {GROUP} cannot be released: '
             f'Node .* is active')):
-        release(bound)
+        release(restricted)
     assert list(fleet.held) == [each.node_id for each in busy]
     assert len(rows(fleet)) == 1
     for each in busy:
         fleet.edit(each.node_id, provision_state='available')
-    release(bound)
+    release(restricted)
     assert not fleet.held and not rows(fleet)
 
 
@@ -87,7 +87,7 @@ def test_what_changes_meanwhile_is_read_again(fleet, group):
         releases.release(last.instance_uuid)
     with fleet.before('UPDATE nodes', change), \
             pytest.raises(exception.Conflict, match='^2 of') as caught:
-        release(bound=True)
+        release(restricted=True)
     assert f'of {MEMBERS} members' in str(caught.value)
     assert set(fleet.held) == {claimed.node_id, built.node_id}
 

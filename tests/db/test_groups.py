@@ -456,7 +456,7 @@ def test_release_beside_claims_and_joins(fleet):
         others.append(claim(group.members[2].instance_uuid)[0])
         others.append(fleet.hold(group=wanted('pack'))[0])
     with fleet.before('UPDATE nodes', other):
-        group_releases.release(GROUP, lambda group: None, bound=False)
+        group_releases.release(GROUP, lambda group: None, restricted=False)
     assert len(others) == 2 and not fleet.held
 
 

@@ -190,7 +190,7 @@ def test_hold_that_counts_the_fleet_gives_back_what_has_lapsed(
     for _ in range(5):
         fleet.hold()
     fleet.lapse()
-    monkeypatch.setattr(searching, 'AT_ONCE', 3)
+    monkeypatch.setattr(searching, 'LAPSED_AT_ONCE', 3)
     fleet.hold()
     assert len(fleet.rows) == 3
     go_by(counts.count())

@@ -37,26 +37,26 @@ def unhosted(held):
     return held
 
 
-@pytest.mark.parametrize('bound', [False, True])
+@pytest.mark.parametrize('restricted', [False, True])
 @pytest.mark.parametrize('maintenance', [False, True, None])
 @pytest.mark.parametrize('provision_state', states.STATES)
-def test_release(unhosted, provision_state, maintenance, bound):
+def test_release(unhosted, provision_state, maintenance, restricted):
     held = unhosted
     held.edit(held.node_id, provision_state=provision_state,
               maintenance=maintenance)
-    if provision_state in RELEASABLE or maintenance and not bound:
-        releases.release(INSTANCE, bound=bound)
+    if provision_state in RELEASABLE or maintenance and not restricted:
+        releases.release(INSTANCE, restricted=restricted)
         assert held.held == {}
         with pytest.raises(exception.NotFound):
-            releases.release(INSTANCE, bound=bound)
+            releases.release(INSTANCE, restricted=restricted)
     else:
         with pytest.raises(exception.Conflict):
-            releases.release(INSTANCE, bound=bound)
+            releases.release(INSTANCE, restricted=restricted)
         assert held.held == {held.node_id: INSTANCE}
     assert held[held.node_id].provision_state == provision_state
 
 
-@pytest.mark.parametrize('bound', [False, True])
+@pytest.mark.parametrize('restricted', [False, True])
 @pytest.mark.parametrize('maintenance', [False, True])
 @pytest.mark.parametrize('provision_state', ['available', 'active'])
 @pytest.mark.parametrize('fields', [
@@ -64,13 +64,13 @@ def test_release(unhosted, provision_state, maintenance, bound):
     lambda held: {'allocation_id': held.allocation()}],
     ids=['locked', 'allocated'])
 def test_locked_or_allocated_node_is_not_released(
-        unhosted, provision_state, maintenance, bound, fields):
+        unhosted, provision_state, maintenance, restricted, fields):
     """Ironic would be left with an allocation of a node without instance."""
     held = unhosted
     held.edit(held.node_id, provision_state=provision_state,
               maintenance=maintenance, **fields(held))
     with pytest.raises(exception.Conflict):
-        releases.release(INSTANCE, bound=bound)
+        releases.release(INSTANCE, restricted=restricted)
     assert held.held == {held.node_id: INSTANCE}
 
 
@@ -89,10 +89,10 @@ def test_bound_caller_does_not_end_a_build(held, provision_state, fields,
     held.edit(held.node_id, provision_state=provision_state, **fields)
     if provision_state == 'available' and (fields or host):
         with pytest.raises(exception.Conflict):
-            releases.release(INSTANCE, bound=True)
+            releases.release(INSTANCE, restricted=True)
         assert held.held == {held.node_id: INSTANCE}
     else:
-        releases.release(INSTANCE, bound=True)
+        releases.release(INSTANCE, restricted=True)
         assert held.held == {}
 
 
@@ -104,17 +104,17 @@ def test_build_that_begins_at_that_moment(unhosted, change):
     """After the reservation was read, before it is let go."""
     with unhosted.before(HOLD, lambda: change(unhosted)):
         with pytest.raises(exception.Conflict):
-            releases.release(INSTANCE, bound=True)
+            releases.release(INSTANCE, restricted=True)
     assert unhosted.held == {unhosted.node_id: INSTANCE}
 
 
 @pytest.mark.on('server')
-@pytest.mark.parametrize('bound', [False, True])
-def test_allocation_that_comes_at_that_moment(unhosted, bound):
+@pytest.mark.parametrize('restricted', [False, True])
+def test_allocation_that_comes_at_that_moment(unhosted, restricted):
     with unhosted.before(HOLD, lambda: unhosted.edit(
             unhosted.node_id, allocation_id=unhosted.allocation())):
         with pytest.raises(exception.Conflict):
-            releases.release(INSTANCE, bound=bound)
+            releases.release(INSTANCE, restricted=restricted)
     assert unhosted.held == {unhosted.node_id: INSTANCE}
 
 
