@@ -111,8 +111,8 @@ mysql)
     # Of the functional tests those that race, and those that lead nodes
     # through their lives: what the others see does not depend on a server.
     [ $# -gt 0 ] || set -- tests/functional/test_races.py \
-        tests/functional/test_smoke.py tests/functional/test_properties.py \
-        tests/db tests/api
+        tests/functional/test_smoke.py tests/functional/test_life.py \
+        tests/functional/test_properties.py tests/db tests/api
     pytest_ mysql --server mysql -n 2 --dist loadfile \
         --no-loadscope-reorder "$@" ;;
 nova)

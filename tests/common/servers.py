@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MariaDB servers that may be killed: one alone, or a Galera cluster."""
+"""Database servers that may be killed: one alone, or a Galera cluster."""
 
 import contextlib
+import getpass
 import glob
 import os
 import pathlib
@@ -15,6 +16,7 @@ import time
 import pymysql
 import pytest
 
+from tools import mysql
 from tools import services
 
 GALERA = '/usr/lib/galera/libgalera_smm.so'
@@ -83,14 +85,17 @@ class Server:
              '--auth-root-authentication-method=normal'],
             check=True, stdout=subprocess.DEVNULL, **_user())
 
-    def run(self, *options, **kwargs):
+    def run(self, *options):
         """A process of the server's program."""
+        return self._popen([find('mariadbd'), '--no-defaults', *self._options,
+                            *options], **_user())
+
+    def _popen(self, command, **kwargs):
         with open(self.log, 'ab') as log:
             return subprocess.Popen(
-                [find('mariadbd'), '--no-defaults', *self._options,
-                 *options], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 env={**os.environ, **self._env}, start_new_session=True,
-                **_user(), **kwargs)
+                **kwargs)
 
     def start(self, *options):
         assert self.process is None
@@ -102,7 +107,7 @@ class Server:
             assert self.process.poll() is None, services.tail(self.log, 60)
             return self.is_ready()
 
-        wait(ready, f'a MariaDB ready for work, see {self.log}')
+        wait(ready, f'a server ready for work, see {self.log}')
 
     def is_ready(self):
         with contextlib.suppress(pymysql.MySQLError):
@@ -130,6 +135,33 @@ class Server:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
             self.process = None
+
+
+class MySQL(Server):
+    """MySQL's mysqld, as the user who runs the tests.
+
+    No other user may be able to read where it is unpacked.
+    """
+
+    #: Its own installation lets root in by the socket alone.
+    ROOT = ("CREATE USER IF NOT EXISTS root@'127.0.0.1';\n"
+            "GRANT ALL ON *.* TO root@'127.0.0.1';\n")
+
+    def __init__(self, directory, *options, **kwargs):
+        file = pathlib.Path(directory, 'root.sql')
+        file.write_text(self.ROOT)
+        super().__init__(
+            directory, f'--user={getpass.getuser()}', '--mysqlx=0',
+            '--disable-log-bin', f'--init-file={file}', *options, **kwargs)
+
+    def install(self):
+        status = self.run('--initialize-insecure').wait(START_TIMEOUT)
+        assert status == 0, services.tail(self.log)
+
+    def run(self, *options):
+        program, needed = mysql.command()
+        return self._popen([*program, '--no-defaults', *self._options,
+                            *options, *needed])
 
 
 class Member(Server):
@@ -203,10 +235,10 @@ def _make_own(directory):
 
 
 @contextlib.contextmanager
-def mariadb(*options, env=None):
-    """A MariaDB alone, with an empty database ``ironic``."""
-    with _directories('mariadb') as (directory,):
-        server = Server(directory, *options, env=env)
+def alone(*options, kind=Server, env=None):
+    """A server alone, with an empty database ``ironic``."""
+    with _directories('alone') as (directory,):
+        server = kind(directory, *options, env=env)
         server.install()
         try:
             server.start()

@@ -15,6 +15,7 @@ OURS = service.OURS
 NODE = {'properties': {'memory_mb': 1024, 'cpus': 8, 'local_gb': 100,
                        'cpu_arch': 'x86_64', 'capabilities': 'gpus:4,uefi'},
         'traits': ['CUSTOM_NVME']}
+BOTH = pytest.mark.parametrize('ironic', ['sqlite', 'server'], indirect=True)
 POOL = [{**NODE, 'name': f'pool-{number}'} for number in range(2)]
 
 
@@ -124,6 +125,7 @@ def wait_for_state(ironic, reservation, state):
                 lambda found: found['state'] == state)
 
 
+@BOTH
 def test_manage_and_provide(ironic, resource_class):
     with ironic.fleet({**NODE, 'resource_class': resource_class}):
         held = ironic.create(resource_class=resource_class)
@@ -140,6 +142,7 @@ def test_manage_and_provide(ironic, resource_class):
         ironic.delete(held['instance_uuid'])
 
 
+@BOTH
 def test_active_in_maintenance(ironic, resource_class):
     with ironic.fleet({**NODE, 'resource_class': resource_class}):
         held = ironic.create(resource_class=resource_class)

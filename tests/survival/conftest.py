@@ -62,7 +62,7 @@ def start_mariadb():
     """Starts a MariaDB of one's own: a context manager."""
     @contextlib.contextmanager
     def start(*options, **kwargs):
-        with servers.mariadb(*options, **kwargs) as server:
+        with servers.alone(*options, **kwargs) as server:
             yield server
     return start
 

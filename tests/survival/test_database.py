@@ -48,15 +48,28 @@ def fleet(create_schema, mariadb):
 
 # It dies
 
-def test_mariadb_is_killed(mariadb, fleet, start_api, seconds):
+@pytest.fixture(params=['mariadb', 'mysql'])
+def mortal(request, create_schema):
+    """A server that may be killed, and the fleet in it."""
+    if request.param == 'mariadb':
+        server, fleet = map(request.getfixturevalue, ('mariadb', 'fleet'))
+        yield server, fleet
+    else:
+        with servers.alone(kind=servers.MySQL) as server:
+            yield server, create_schema(server.url)
+
+
+def test_server_is_killed(mortal, start_api, seconds):
+    """Many a COMMIT is under way at that moment."""
+    server, fleet = mortal
     fleet.fill(40)
-    with start_api(mariadb.url, PROCESSES) as api:
+    with start_api(server.url, PROCESSES) as api:
         before = workers(api)
 
         def kill():
-            mariadb.kill()
-            mariadb.start()
-            mariadb.wait()
+            server.kill()
+            server.start()
+            server.wait()
             with concurrent.futures.ThreadPoolExecutor(8) as executor:
                 for answer in executor.map(call, ['GET'] * 8, [api] * 8):
                     assert answer.status_code == 200
