@@ -233,9 +233,9 @@ class GroupClient(Client):
     """
 
     HANDS = 8
-    ACTIONS = Client.ACTIONS | {'create': 5, 'join': 6, 'end': 2}
+    ACTIONS = Client.ACTIONS | {'create': 5, 'enter': 6, 'end': 2}
     WITH_HOLD = Client.WITH_HOLD | {'claim': 2, 'tear_down': 2}
-    GROWING = 'hold', 'create', 'join'
+    GROWING = 'hold', 'create', 'enter'
 
     #: Members of a group that is held at once.
     SIZE = 4
@@ -271,8 +271,8 @@ class GroupClient(Client):
             else:
                 self._told(hold, found[hold.instance_uuid])
 
-    def join(self):
-        """Become a member of a group that others join at the same time."""
+    def enter(self):
+        """Become a member of a group that others enter at the same time."""
         group, policy = random.choice([*self._shared.items()])
         self.hold(group={'uuid': group, 'policy': policy, 'by': BY})
 

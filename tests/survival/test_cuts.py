@@ -220,4 +220,5 @@ def test_a_thousand_cuts(server, start_api, seconds):
         clients.work_with_groups(crowd, fleet, seconds, look)
     assert proxy.seen[proxies.UNHEARD] and proxy.seen[proxies.UNANSWERED]
     assert proxy.seen[float]
+    assert not crowd.seen['lost'], crowd.seen
     assert crowd.slowest < PATIENCE
