@@ -129,6 +129,12 @@ class Server:
         with contextlib.closing(connection):
             yield connection
 
+    def stop(self):
+        """In good order, so that its files have all that it has."""
+        os.killpg(self.process.pid, signal.SIGTERM)
+        self.process.wait(START_TIMEOUT)
+        self.process = None
+
     def kill(self):
         """As if the power went."""
         if self.process is not None:
@@ -244,6 +250,24 @@ def alone(*options, kind=Server, env=None):
             server.start()
             server.wait()
             _create_database(server)
+            yield server
+        finally:
+            server.kill()
+
+
+@contextlib.contextmanager
+def copied(original, *options):
+    """A second server, with options of its own and the data of another."""
+    with _directories('copy') as (directory,):
+        server = type(original)(directory, *options)
+        original.stop()
+        subprocess.run(['cp', '-a', f'{original.directory / "data"}/.',
+                        directory / 'data'], check=True)
+        try:
+            for each in original, server:
+                each.start()
+            for each in original, server:
+                each.wait()
             yield server
         finally:
             server.kill()

@@ -200,6 +200,16 @@ def healthy(api):
     return answer.status_code == 200
 
 
+def check_refused(api, method, path, body):
+    """A write is told soon to come back."""
+    began = time.monotonic()
+    answer = call(method, api, path, body)
+    assert answer.status_code == 503, answer.text
+    assert int(answer.headers['Retry-After'])
+    assert 'cannot use its database' in answer.text
+    assert time.monotonic() - began < 5
+
+
 def test_primary_becomes_read_only(writable, start_api, seconds):
     """Reads go on, writes are told to come back, and go on by themselves."""
     url, fleet, set_writable = writable
@@ -214,12 +224,7 @@ def test_primary_becomes_read_only(writable, start_api, seconds):
         def pause():
             set_writable(False)
             for write in writes:
-                began = time.monotonic()
-                answer = call(write[0], api, *write[1:])
-                assert answer.status_code == 503, answer.text
-                assert int(answer.headers['Retry-After'])
-                assert 'cannot use its database' in answer.text
-                assert time.monotonic() - began < 5
+                check_refused(api, *write)
             assert call('GET', api, path).status_code == 200
             assert not healthy(api)
             set_writable(True)
@@ -252,6 +257,27 @@ def test_name_of_the_primary_leads_to_another(mariadb, writable, start_api):
                 lambda _: call('POST', api, body=SPEC), range(16))} == {201}
         set_writable(False)
         mariadb.sql("GRANT READ_ONLY ADMIN ON *.* TO 'ironic'")
+        for _ in range(8):
+            assert call('POST', api, body=SPEC).status_code == 201
+
+
+def test_storage_is_read_only(mortal, start_api):
+    """So it is with ``innodb_read_only``, and on Amazon Aurora's readers.
+
+    The name then leads to the server that takes writes.
+    """
+    server, fleet = mortal
+    fleet.fill(40)
+    with servers.copied(server, '--innodb-read-only') as reader, \
+            proxies.proxy(reader.url) as proxy, \
+            start_api(proxy.url, PROCESSES) as api:
+        check_refused(api, 'POST', '', SPEC)
+        assert not healthy(api)
+        # All workers are connected.
+        with concurrent.futures.ThreadPoolExecutor(8) as executor:
+            assert {answer.status_code for answer in executor.map(
+                lambda _: call('GET', api), range(16))} == {200}
+        proxy.database = sa.make_url(server.url)
         for _ in range(8):
             assert call('POST', api, body=SPEC).status_code == 201
 
