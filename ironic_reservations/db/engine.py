@@ -325,9 +325,11 @@ def _reset(connection, record, state):
         connection.rollback()
 
 
-# ER_OPTION_PREVENTS_STATEMENT, with --read-only or --super-read-only, and
-# ER_READ_ONLY_MODE.
-_READ_ONLY = {1290, 1836}
+# ER_OPTION_PREVENTS_STATEMENT, with --read-only or --super-read-only. With
+# --innodb-read-only ER_OPEN_AS_READONLY of MariaDB, ER_CANT_LOCK of MySQL, and
+# ER_READ_ONLY_MODE, of which both make a warning beside that error; clients of
+# Amazon Aurora heed it as an error, too.
+_READ_ONLY = {1290, 1036, 1015, 1836}
 
 
 def _leave_read_only(context):
