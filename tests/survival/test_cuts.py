@@ -187,10 +187,12 @@ class Adopter(clients.GroupClient):
     def adopt(self, hold):
         if not hold.lapses:
             hold.body.update(host='compute-1')
-            answer, _ = self._ask(
-                'POST', f'{clients.OURS}?adopt=true', {200}, json={
-                    **self._spec, 'host': 'compute-1',
-                    'instance_uuid': hold.instance_uuid})
+            # It is for the same request, and may be repeated as that.
+            body = {**hold.body, 'instance_uuid': hold.instance_uuid}
+            del body['expires_in']
+            body.pop('claim', None)
+            answer, _ = self._ask('POST', f'{clients.OURS}?adopt=true', {200},
+                                  json=body)
             self._told(hold, answer.json())
 
 
