@@ -22,9 +22,12 @@ import sqlalchemy as sa
 
 from tests.common import answers
 from tests.common import servers
+from tests.survival import limited
 
 OURS = '/v1/reservations'
-HEADERS = {'X-OpenStack-Ironic-API-Version': 'latest'}
+#: Without authentication nobody looks at the token.
+HEADERS = {'X-OpenStack-Ironic-API-Version': 'latest',
+           'X-Auth-Token': limited.TOKEN}
 #: Seconds after which the last answer is owed, when all is well again.
 PATIENCE = 90
 
@@ -67,6 +70,9 @@ class Client(threading.Thread):
 
     #: Those that hold more.
     GROWING = 'hold',
+
+    #: What it is told where there is nothing left for it.
+    REFUSED = 422
 
     def __init__(self, urls, spec, *, may_fail=False,
                  leases=(None, None, 2)):
@@ -126,11 +132,11 @@ class Client(threading.Thread):
     def _post(self, hold):
         """Ask until it is known whether a node is held."""
         body = {**hold.body, 'instance_uuid': hold.instance_uuid}
-        known = {200, 201, 422} if self._may_fail else {200, 201}
+        known = {200, 201, *[self.REFUSED] * self._may_fail}
         first = hold.node is None
         answer, lost = self._ask('POST', OURS, known, json=body)
         hold.lost += lost
-        if answer.status_code == 422:
+        if answer.status_code == self.REFUSED:
             hold.ends = 0
             return
         # Nobody has it before it was asked for.
@@ -180,6 +186,7 @@ class Client(threading.Thread):
         for hold in self.mine:
             if hold.is_sure(0) and hold.instance_uuid in sure:
                 assert listed.get(hold.instance_uuid) == hold.node, hold
+        return listed
 
     def count(self):
         answer, _ = self._ask('GET', f'{OURS}/capacity', {200},
@@ -254,10 +261,10 @@ class GroupClient(Client):
                 'expires_in': [*members.values()][0].body['expires_in']}
         if policy:
             body |= {'policy': policy, 'by': BY}
-        answer, lost = self._ask('POST', f'{OURS}/groups', {200, 201, 422},
-                                 json=body)
-        if answer.status_code == 422:
-            assert answer.json()['members']['available'] < self.SIZE
+        answer, lost = self._ask('POST', f'{OURS}/groups', {
+            200, 201, self.REFUSED}, json=body)
+        if answer.status_code == self.REFUSED:
+            self.check_refusal(answer.json())
             self.refused.append(group)
         else:
             assert answer.status_code == 201 or lost, answer.text
@@ -266,10 +273,13 @@ class GroupClient(Client):
             assert set(found) == set(members), (members, found)
         for hold in members.values():
             hold.lost, hold.group = lost, group
-            if answer.status_code == 422:
+            if answer.status_code == self.REFUSED:
                 hold.ends = 0
             else:
                 self._told(hold, found[hold.instance_uuid])
+
+    def check_refusal(self, told):
+        assert told['members']['available'] < self.SIZE
 
     def enter(self):
         """Become a member of a group that others enter at the same time."""

@@ -26,13 +26,14 @@ def seconds():
 @pytest.fixture(scope='session')
 def conf_file(tmp_path_factory):
     """Writes an ironic.conf for a database; its path."""
-    def write(database_url, **options):
+    def write(database_url, auth_strategy='noauth', config=None, **options):
         return services.write_conf(
             tmp_path_factory.mktemp('api') / 'ironic.conf', {
                 'DEFAULT': {**services.FAKE_HARDWARE,
-                            'auth_strategy': 'noauth'},
+                            'auth_strategy': auth_strategy},
                 'healthcheck': {'enabled': True, 'backends': 'reservations'},
-                'database': {'connection': database_url, **options}})
+                'database': {'connection': database_url, **options},
+                **(config or {})})
     return write
 
 
@@ -50,8 +51,8 @@ def create_schema(conf_file):
 def start_api(conf_file):
     """Starts our application on a database: a context manager."""
     @contextlib.contextmanager
-    def start(database_url, processes=2, **options):
-        with services.uwsgi(APPLICATION, conf_file(database_url, **options),
+    def start(database_url, processes=2, application=APPLICATION, **options):
+        with services.uwsgi(application, conf_file(database_url, **options),
                             services.free_port(), processes) as service:
             yield service
     return start

@@ -21,19 +21,40 @@ import tenacity
 from tests.common import answers
 from tests.common import servers
 from tests.survival import clients
+from tests.survival import limited
 from tools import services
 
 SPEC = {'resource_class': 'gold', 'memory_mb': 512}
 #: What the documentation recommends; see the test of what is stale.
 RECOMMENDED = {'mysql_wsrep_sync_wait': 1}
+#: [reservations] deadline, and what may come on top of it.
+PATIENCE = 10 + 2
 
 
 @pytest.fixture(scope='module')
-def apis(galera, start_api):
-    """One on each member."""
-    with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(start_api(member.url, **RECOMMENDED))
-               for member in galera.members]
+def start_apis(galera, start_api):
+    """Starts one on each member: a context manager."""
+    @contextlib.contextmanager
+    def start(**kwargs):
+        with contextlib.ExitStack() as stack:
+            yield [stack.enter_context(start_api(
+                member.url, **RECOMMENDED, **kwargs))
+                for member in galera.members]
+    return start
+
+
+@pytest.fixture(scope='module')
+def apis(start_apis):
+    with start_apis() as apis:
+        yield apis
+
+
+@pytest.fixture(scope='module')
+def limited_apis(start_apis):
+    """The same where who asks may have so many nodes, and no more."""
+    with start_apis(application=limited.APPLICATION, auth_strategy='keystone',
+                    config=limited.CONFIG) as apis:
+        yield apis
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +82,7 @@ def call(method, api, path='', body=None, timeout=60):
     answer = requests.request(
         method, f'{api.url}{clients.OURS}{path}', json=body,
         headers=clients.HEADERS, timeout=timeout)
-    answers.check(answer, (200, 201, 204, 404, 409, 412, 422, 503))
+    answers.check(answer, (200, 201, 204, 403, 404, 409, 412, 422, 503))
     return answer
 
 
@@ -120,7 +141,7 @@ def test_one_instance_is_asked_for_on_all_members(galera, apis, seconds):
 def racks(galera):
     """30 nodes in six racks."""
     fleet = galera.fleets[0]
-    fleet.fill(30, racks=6)
+    fleet.fill(30, racks=6, owner=limited.PROJECT)
     return fleet
 
 
@@ -142,6 +163,44 @@ def test_groups_are_joined_one_by_one(galera, apis, racks, seconds):
 
 def test_members_are_claimed_at_once(apis, racks):
     clients.claim_at_once(urls(apis), racks, SPEC)
+
+
+class Limited(clients.GroupClient):
+    """Its project may have fewer nodes than are free."""
+
+    REFUSED = 403
+    ACTIONS = clients.Client.ACTIONS | {'create': 2, 'end': 2, 'list': 4}
+    WITH_HOLD = clients.Client.WITH_HOLD
+
+    def check_refusal(self, told):
+        assert told['quota']['limit'] == limited.LIMIT
+
+    def list(self):
+        assert len(super().list()) <= limited.LIMIT
+
+
+def check_limit(apis, holds):
+    """At no time were there more, and all of it can be had."""
+    changes = sorted((when, change) for hold in holds if hold.node
+                     for when, change in ((hold.told, 1), (hold.ends, -1)))
+    assert max(itertools.accumulate(
+        change for _, change in changes)) <= limited.LIMIT
+    for api in itertools.cycle(apis):
+        answer = call('POST', api, body=SPEC)
+        if answer.status_code == 403:
+            break
+        assert answer.status_code == 201, answer.text
+    assert {len(call('GET', api).json()['reservations'])
+            for api in apis} == {limited.LIMIT}
+
+
+def test_quota_on_all_members(galera, limited_apis, racks, seconds):
+    before = conflicts(galera)
+    crowd = make_crowd(limited_apis, Limited)
+    with crowd:
+        crowd.work(seconds)
+        servers.wait(lambda: conflicts(galera) > before, 'they have met')
+    check_end(galera, limited_apis, crowd, Limited)
 
 
 def edit(member, stop):
@@ -295,21 +354,42 @@ class Claimer(clients.GroupClient):
 
 
 def make_crowd(apis, kind):
-    more = {'fleet': None, 'shared': clients.shared()} if (
-        kind is Claimer) else {}
+    more = {} if kind is clients.Client else {
+        'fleet': None, 'shared': clients.shared()}
     return clients.Crowd(urls(apis), SPEC, kind=kind, leases=[None], **more)
 
 
-kinds = pytest.mark.parametrize('kind', [clients.Client, Claimer])
+KINDS = clients.Client, Claimer, Limited
 
 
-@pytest.mark.parametrize('empty', [False, True], ids=['late', 'empty'])
-@kinds
-def test_members_are_killed(galera, apis, racks, seconds, kind, empty):
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def asked(request, kind):
+    """The APIs that clients of the kind ask."""
+    return request.getfixturevalue(
+        'limited_apis' if kind is Limited else 'apis')
+
+
+def check_end(galera, apis, crowd, kind):
+    agree(galera, crowd.holds)
+    if kind is Limited:
+        check_limit(apis, crowd.holds)
+        assert crowd.seen[403], crowd.seen
+
+
+@pytest.mark.parametrize('kind, empty', [
+    *((kind, True) for kind in KINDS), (clients.Client, False),
+    (Claimer, False)], indirect=['kind'], ids=lambda each: {
+        True: 'empty', False: 'late'}.get(each) or each.__name__)
+def test_members_are_killed(galera, asked, racks, seconds, kind, empty):
     """One that comes back empty has another as donor, which stands still."""
-    before = workers(apis)
+    before = workers(asked)
     victims = itertools.cycle(reversed(galera.members))
-    crowd = make_crowd(apis, kind)
+    crowd = make_crowd(asked, kind)
     with crowd:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -321,43 +401,42 @@ def test_members_are_killed(galera, apis, racks, seconds, kind, empty):
                 victim.forget()
             victim.join(galera.members)
             victim.wait()
-            all_work(apis)
-    agree(galera, crowd.holds)
+            all_work(asked)
+    check_end(galera, asked, crowd, kind)
     assert crowd.seen[503] and crowd.seen[201], crowd.seen
-    assert workers(apis) == before
+    assert workers(asked) == before
 
 
-@kinds
-def test_quorum_is_lost(galera, apis, racks, kind):
-    before = workers(apis)
+def test_quorum_is_lost(galera, asked, racks, kind):
+    before = workers(asked)
     survivor, *others = galera.members
-    crowd = make_crowd(apis, kind)
+    crowd = make_crowd(asked, kind)
     with crowd:
         crowd.work(1)
         for member in others:
             member.kill()
         servers.wait(lambda: survivor.status('cluster_status') != 'Primary',
                      'loss of quorum')
-        calls = itertools.product(apis, (
+        calls = itertools.product(asked, (
             ('POST', ''), ('GET', ''), ('GET', '/capacity'),
             ('GET', f'/{uuid.uuid4()}'), ('DELETE', f'/{uuid.uuid4()}')))
         with concurrent.futures.ThreadPoolExecutor(15) as executor:
             for answer in executor.map(
                     # Within seconds, says the time-out.
                     lambda each: call(each[1][0], each[0], each[1][1], SPEC,
-                                      timeout=15), calls):
+                                      timeout=PATIENCE), calls):
                 assert answer.status_code == 503
                 assert int(answer.headers['Retry-After'])
-        assert {healthy(api) for api in apis} == {False}
+        assert {healthy(api) for api in asked} == {False}
         for member in others:
             member.join(galera.members)
         for member in galera.members:
             member.wait()
-        all_work(apis)
-        assert {healthy(api) for api in apis} == {True}
+        all_work(asked)
+        assert {healthy(api) for api in asked} == {True}
         crowd.work(1)
-    agree(galera, crowd.holds)
-    assert workers(apis) == before
+    check_end(galera, asked, crowd, kind)
+    assert workers(asked) == before
 
 
 def healthy(api):
