@@ -350,13 +350,10 @@ def test_ironic_gets_what_has_come(door, held, more):
 def test_refused_body_is_read_to_its_end(door, held, length, most, chunked):
     """As far as Ironic itself would read it, and never all of it at once."""
     body = Body(length)
-    try:
-        status, *_ = door.call(power(held), of(held, host='x'), **{
-            'wsgi.input': body, **(
-                {'HTTP_TRANSFER_ENCODING': 'chunked'} if chunked
-                else {'CONTENT_LENGTH': str(length)})})
-    except ConnectionAbortedError:
-        assert False, 'raised before the answer is sent'
+    status, *_ = door.call(power(held), of(held, host='x'), **{
+        'wsgi.input': body, **(
+            {'HTTP_TRANSFER_ENCODING': 'chunked'} if chunked
+            else {'CONTENT_LENGTH': str(length)})})
     assert status == 412 and door.seen == []
     assert sum(body.pieces) == most and max(body.pieces or [0]) <= MIB
 
