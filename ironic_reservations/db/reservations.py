@@ -2,11 +2,13 @@
 """The statements on the table ``reservations``, and the lists of its rows."""
 
 import datetime
+import functools
 
 import sqlalchemy as sa
 
 from ironic_reservations.db import expressions as expr
 from ironic_reservations.db import functions as fn
+from ironic_reservations.db import hosts
 from ironic_reservations.db import models
 
 nodes = models.nodes
@@ -135,6 +137,43 @@ def overdue(at_work):
         expr.EXPIRED, expr.TOUCHED,
         sa.func.coalesce(nodes.c.provision_state, '').not_in(at_work),
     ).order_by(reservations.c.expires_at, reservations.c.id)
+
+
+@functools.cache
+def fenced(has_target, has_holder):
+    """The reservation of an instance if a host holds a node by it.
+
+    SELECT ..., EXISTS (<the host's lease>) FROM reservations JOIN nodes ...
+    WHERE instance_uuid = :instance AND host = :of_host
+      AND nodes.uuid = :node AND <live>
+      AND NOT EXISTS (SELECT 1 FROM volume_targets
+                      WHERE uuid = :target AND node_id != nodes.id)
+
+    UUIDs of Ironic's are compared as Ironic itself compares them. A volume
+    target that is nowhere is for Ironic to miss.
+
+    It is made once, because to make it takes as long as to run it.
+
+    :param has_target: whether there is a volume target, which must not be
+        another node's.
+    :param has_holder: whether ``is_host`` is true only while ``:of_holder``
+        has the host's lease.
+    """
+    def given(name):
+        return sa.bindparam(name, type_=sa.String)
+
+    is_host = hosts.HOLDS_HOST.exists() if has_holder else sa.true()
+    query = live(names=('instance_uuid', 'project_id', 'node_owner')
+                 ).add_columns(is_host.label('is_host')).where(
+                     column_is('instance_uuid', given('instance')),
+                     column_is('host', given('of_host')),
+                     nodes.c.uuid == given('node'))
+    if not has_target:
+        return query
+    targets = models.volume_targets
+    return query.where(~sa.exists().where(
+        targets.c.uuid == given('target'), targets.c.node_id != nodes.c.id
+    ).correlate(nodes))
 
 
 def members(group_id, behind, limit):
