@@ -63,7 +63,7 @@ def _wanted(caller, body):
 
 def _hold(matcher, request):
     """Hold the best of the nodes that match."""
-    return _made(*holds.hold(matcher, request))
+    return _answer_created(*holds.hold(matcher, request))
 
 
 def _dry_run(matcher, request):
@@ -74,7 +74,7 @@ def _dry_run(matcher, request):
 
 def _claim(caller, claimed, matcher, request):
     """Take over the node of a reservation that no host has."""
-    return _made(*claims.claim(claimed, matcher, request,
+    return _answer_created(*claims.claim(claimed, matcher, request,
                                _authorizer(caller, 'delete')))
 
 
@@ -85,14 +85,14 @@ def _adopt(caller):
     owner = values.Owner(**requests.given(body))
     group = requests.membership_of(body, owner)
     spec = request_spec.RequestSpec.from_dict(body, found=True)
-    return _made(*adoption.adopt(
+    return _answer_created(*adoption.adopt(
         body['instance_uuid'].lower(), spec, owner, checks.holder(body),
         group))
 
 
-def _made(reservation, created):
+def _answer_created(reservation, created):
     """Answer with a reservation that has been made, now or before."""
-    answers.made(created, f'/{reservation.instance_uuid}')
+    answers.say_created(created, f'/{reservation.instance_uuid}')
     return answers.reservation(reservation)
 
 

@@ -150,7 +150,7 @@ class Group(Base):
     generation = sa.Column(sa.BigInteger, nullable=False)
     # SHA-256, in hexadecimal: what was asked for where all members were held
     # at once, to tell a repeated request.
-    asked = sa.Column(sa.String(64))
+    request_digest = sa.Column(sa.String(64))
     created_at = sa.Column(sa.DateTime, nullable=False)
 
 

@@ -5,7 +5,7 @@ import json
 
 from ironic_reservations import events
 from ironic_reservations import exception
-from ironic_reservations.db import reservations as rows
+from ironic_reservations.db import reservations as reservation_rows
 from ironic_reservations.matching import visible
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import transaction
@@ -46,7 +46,7 @@ def update(instance_uuid, changes, authorize=lambda reservation: None,
     return transaction.attempts(attempt, actor)
 
 
-def write(run, held, changes, event, host=rows.ANY_HOST):
+def write(run, held, changes, event, host=reservation_rows.ANY_HOST):
     """Change a reservation that counts, in one transaction.
 
     :param run: transaction.Run.
@@ -55,7 +55,7 @@ def write(run, held, changes, event, host=rows.ANY_HOST):
     :raises: Again.
     """
     with transaction.write(run) as tx:
-        tx.one(rows.update(
+        tx.one(reservation_rows.update(
             held.id, values.PROVISION_STATES['reserved']
             if 'lease' in changes else None, changes, host))
         changed = tx.read(id=held.id)
