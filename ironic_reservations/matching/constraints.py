@@ -135,6 +135,9 @@ class Ownership:
 
     def allows(self, node):
         """Whether a node may be used."""
-        return (nodes.visible(node.owner, node.lessee, self.project_id)
-                or self.or_none and node.owner is None
-                and node.lessee is None)
+        return self.covers(node.owner, node.lessee)
+
+    def covers(self, owner, lessee):
+        """Whether a node of this owner and this lessee may be used."""
+        return (nodes.visible(owner, lessee, self.project_id)
+                or self.or_none and owner is None and lessee is None)

@@ -29,7 +29,8 @@ def sweep():
     """
     numbers = give_back_lapsed(check=lambda: None), purge()
     for group in _empty_groups():
-        _delete_group(group)
+        # The statement leaves a group that has members again.
+        _execute(group_rows.DELETE_GROUP, group_rows.as_read(group))
     return numbers
 
 
@@ -44,7 +45,8 @@ def give_back_lapsed(limit=None, check=engine.check_deadline):
     if any(each.state == 'active' for each in expired):
         # What is deployed needs its lease no more. Without this, a search for
         # lapsed leases would read every instance that there is.
-        _end_leases_of_active()
+        _execute(
+            reservation_rows.end_leases(values.PROVISION_STATES['active']))
     given_back = 0
     for each in expired:
         if each.lapsed:
@@ -186,22 +188,12 @@ def _read(query):
 
 
 @engine.retry
-def _end_leases_of_active():
-    with engine.transaction() as connection:
-        connection.execute(
-            reservation_rows.end_leases(values.PROVISION_STATES['active']))
-
-
-@engine.retry
 def _empty_groups():
     return engine.rows(group_rows.EMPTY_GROUPS)
 
 
 @engine.retry
-def _delete_group(group):
-    """Delete a group's row unless it has members.
-
-    :param group: a row of group_rows.EMPTY_GROUPS.
-    """
+def _execute(statement, parameters=None):
+    """Run a statement in a transaction of its own."""
     with engine.transaction() as connection:
-        connection.execute(group_rows.DELETE_GROUP, group_rows.as_read(group))
+        connection.execute(statement, parameters)
