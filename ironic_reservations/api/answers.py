@@ -31,7 +31,7 @@ def url(path=''):
     return f'{base.rstrip("/")}/v1/reservations{path}'
 
 
-def made(created, path):
+def say_created(created, path):
     """Say in the answer what has been made, and where it is.
 
     :param created: whether this very request has made it.

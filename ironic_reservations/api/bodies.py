@@ -74,13 +74,13 @@ def _without(*names):
 
 create = schema.Validator(REQUEST_SPEC, 'body')
 
-#: Of a node that carries the instance already, and is held without end.
+#: The body of POST ?adopt=true: no lease, no claim.
 adopt = schema.Validator({
     **REQUEST_SPEC, 'required': ['instance_uuid'],
     'properties': {**_without('expires_in', 'claim'),
                    'instance_uuid': schema.uuid}}, 'body')
 
-#: Several at once.
+#: The body of POST /groups.
 create_group = schema.Validator(schema.closed({
     'uuid': schema.uuid_or_null,
     # The maximum is [reservations] max_members: checks.members() looks at

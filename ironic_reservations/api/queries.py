@@ -26,12 +26,12 @@ find = _query(
 
 create = _query(dry_run=schema.boolean, adopt=schema.boolean)
 
-#: Of the reservation of a node that carries its instance already.
+#: The query of POST ?adopt=true, for a node that carries its instance.
 adopt = _query(adopt=schema.boolean)
 
 show = _query(fields=schema.name)
 
-#: Of who changes or releases a reservation.
+#: The query of PATCH and DELETE of one reservation.
 write = _query(host=schema.name, holder=schema.uuid)
 
 capacity = _query(
@@ -45,7 +45,7 @@ capacity = _query(
 
 find_groups = _query(limit=schema.positive, marker=schema.uuid)
 
-#: Of a new group.
+#: The query of POST /groups.
 dry_run = _query(dry_run=schema.boolean)
 
 show_group = _query(marker=schema.uuid)

@@ -37,10 +37,12 @@ def create():
         raise exception.InvalidInput(
             'claim', 'cannot be given beside group, or in a dry run')
     if claim is not None:
-        return _claim(caller, claim.lower(), matcher, request)
+        return _answer_created(*claims.claim(
+            claim.lower(), matcher, request, _authorizer(caller, 'delete')))
     if dry_run:
-        return _dry_run(matcher, request)
-    return _hold(matcher, request)
+        return answers.dry_run(dry_runs.dry_run(
+            matcher, request.quota, request.group))
+    return _answer_created(*holds.hold(matcher, request))
 
 
 def _wanted(caller, body):
@@ -61,23 +63,6 @@ def _wanted(caller, body):
         quota.of(restricted_to if body.get('claim') is None else None))
 
 
-def _hold(matcher, request):
-    """Hold the best of the nodes that match."""
-    return _made(*holds.hold(matcher, request))
-
-
-def _dry_run(matcher, request):
-    """Tell what a hold would find, and hold nothing."""
-    return answers.dry_run(dry_runs.dry_run(
-        matcher, request.quota, request.group))
-
-
-def _claim(caller, claimed, matcher, request):
-    """Take over the node of a reservation that no host has."""
-    return _made(*claims.claim(claimed, matcher, request,
-                               _authorizer(caller, 'delete')))
-
-
 def _adopt(caller):
     """Make a reservation of a node that carries the instance already."""
     caller.authorize('adopt')
@@ -85,14 +70,14 @@ def _adopt(caller):
     owner = values.Owner(**requests.given(body))
     group = requests.membership_of(body, owner)
     spec = request_spec.RequestSpec.from_dict(body, found=True)
-    return _made(*adoption.adopt(
+    return _answer_created(*adoption.adopt(
         body['instance_uuid'].lower(), spec, owner, checks.holder(body),
         group))
 
 
-def _made(reservation, created):
-    """Answer with a reservation that has been made, now or before."""
-    answers.made(created, f'/{reservation.instance_uuid}')
+def _answer_created(reservation, created):
+    """Answer with a reservation that was made, by this request or before."""
+    answers.say_created(created, f'/{reservation.instance_uuid}')
     return answers.reservation(reservation)
 
 

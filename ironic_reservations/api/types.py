@@ -24,7 +24,7 @@ class Json(wtypes.UserType):
         return value
 
 
-class Made(wtypes.wsattr):
+class Computed(wtypes.wsattr):
     """An attribute of an answer that is not simply one of the value's.
 
     :param make: makes it of the value; Unset for one that is not shown. It is
@@ -115,22 +115,23 @@ class Reservation(wtypes.Base):
     node_uuid = wtypes.text
     node_name = wtypes.text
     host = wtypes.text
-    state = Made(wtypes.text, lambda found: found.state,
-                 ['provision_state'])
+    state = Computed(wtypes.text, lambda found: found.state,
+                     ['provision_state'])
     provision_state = wtypes.text
     resource_class = wtypes.text
     project_id = wtypes.text
     user_id = wtypes.text
-    request_spec = Made(Json(), lambda found: json.loads(found.request_spec),
-                        ['request_spec'])
-    group = Made(Json(), _group,
-                 ['group_uuid', 'group_policy', 'group_by', 'domain'])
+    request_spec = Computed(
+        Json(), lambda found: json.loads(found.request_spec),
+        ['request_spec'])
+    group = Computed(Json(), _group,
+                     ['group_uuid', 'group_policy', 'group_by', 'domain'])
     # It is none where the lease counts no more.
-    expires_at = Made(datetime.datetime, lambda found: found.ends_at,
-                      ['expires_at', 'provision_state'])
+    expires_at = Computed(datetime.datetime, lambda found: found.ends_at,
+                          ['expires_at', 'provision_state'])
     created_at = datetime.datetime
     updated_at = datetime.datetime
-    links = Made([Link], None, ['instance_uuid'])
+    links = Computed([Link], None, ['instance_uuid'])
 
 
 FIELDS = tuple(attribute.name
@@ -179,8 +180,8 @@ def _domains(group):
 class ListedGroup(_OfGroup):
     """How many members a group has, and where: a ``membership.Group``."""
 
-    members = Made(int, lambda group: group.domains.total())
-    domains = Made(Json(), _domains)
+    members = Computed(int, lambda group: group.domains.total())
+    domains = Computed(Json(), _domains)
 
 
 class Host(wtypes.Base):

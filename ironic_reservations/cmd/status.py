@@ -30,6 +30,16 @@ _WAIT_FOR_READS = 1
 # Seconds by which the clocks of this host and of the database may differ.
 _CLOCKS = 5
 
+_SUCCESS = upgradecheck.Result(upgradecheck.Code.SUCCESS)
+
+
+def _warning(details):
+    return upgradecheck.Result(upgradecheck.Code.WARNING, details)
+
+
+def _failure(details):
+    return upgradecheck.Result(upgradecheck.Code.FAILURE, details)
+
 
 def _check(check):
     """Decorate a check: a database that cannot be used is a failure."""
@@ -39,8 +49,7 @@ def _check(check):
             return check(self)
         except (exception.ReservationsError, db_exc.DBError, ImportError,
                 sa.exc.SQLAlchemyError) as error:
-            return upgradecheck.Result(upgradecheck.Code.FAILURE,
-                                       f'the database cannot be used: {error}')
+            return _failure(f'the database cannot be used: {error}')
     return wrapped
 
 
@@ -52,14 +61,11 @@ class Checks(upgradecheck.UpgradeCommands):
         """Check that the tables and columns that we read and write exist."""
         name = sa.make_url(conf.CONF.database.connection).get_backend_name()
         if name not in ('mariadb', 'mysql', 'sqlite'):
-            return upgradecheck.Result(
-                upgradecheck.Code.FAILURE,
+            return _failure(
                 f'{name} is not supported, because Ironic has dropped it: use '
                 f'MariaDB, MySQL or SQLite')
         found = list(engine.problems(engine.connect()))
-        return (upgradecheck.Result(upgradecheck.Code.FAILURE,
-                                    '; '.join(found))
-                if found else upgradecheck.Result(upgradecheck.Code.SUCCESS))
+        return _failure('; '.join(found)) if found else _SUCCESS
 
     @_check
     def _revision(self):
@@ -71,18 +77,16 @@ class Checks(upgradecheck.UpgradeCommands):
                 connection, opts={'version_table': models.VERSION_TABLE}
             ).get_current_revision()
         if current == newest:
-            return upgradecheck.Result(upgradecheck.Code.SUCCESS)
-        return upgradecheck.Result(
-            upgradecheck.Code.FAILURE,
+            return _SUCCESS
+        return _failure(
             f'revision is {current}, newest is {newest}: run '
             f'"ironic-reservations-dbsync upgrade"')
 
     def _middleware(self):
         """Check that ironic.conf tells Ironic to load the plugin."""
         if 'reservations' in conf.CONF.api.middleware:
-            return upgradecheck.Result(upgradecheck.Code.SUCCESS)
-        return upgradecheck.Result(
-            upgradecheck.Code.WARNING,
+            return _SUCCESS
+        return _warning(
             '"[api] middleware" does not name "reservations": Ironic will '
             'not serve /v1/reservations by itself')
 
@@ -98,9 +102,8 @@ class Checks(upgradecheck.UpgradeCommands):
         if (found.get('wsrep_on') != 'ON'
                 or found['wsrep_provider'] in ('', 'none')
                 or int(found['wsrep_sync_wait']) & _WAIT_FOR_READS):
-            return upgradecheck.Result(upgradecheck.Code.SUCCESS)
-        return upgradecheck.Result(
-            upgradecheck.Code.WARNING,
+            return _SUCCESS
+        return _warning(
             'a Galera cluster without "[database] mysql_wsrep_sync_wait = 1": '
             'a request through one member may miss what was just written '
             'through another; all API hosts must use the same one')
@@ -115,9 +118,8 @@ class Checks(upgradecheck.UpgradeCommands):
             theirs = connection.scalar(sa.select(functions.utcnow()))
         apart = abs(timeutils.utcnow() - theirs)
         if apart <= datetime.timedelta(seconds=_CLOCKS):
-            return upgradecheck.Result(upgradecheck.Code.SUCCESS)
-        return upgradecheck.Result(
-            upgradecheck.Code.WARNING,
+            return _SUCCESS
+        return _warning(
             f'the clocks of this host and of the database are {apart} apart')
 
     def _policy_names(self):
@@ -126,34 +128,29 @@ class Checks(upgradecheck.UpgradeCommands):
         try:
             enforcer.load_rules()
         except Exception as error:
-            return upgradecheck.Result(
-                upgradecheck.Code.FAILURE,
-                f'the policy file cannot be read: {error}')
+            return _failure(f'the policy file cannot be read: {error}')
         known = {rule.name for rule in policy.list_rules()}
         unknown = sorted(name for name in enforcer.file_rules
                          if name.startswith('baremetal:reservation:')
                          and name not in known)
-        return (upgradecheck.Result(
-            upgradecheck.Code.WARNING,
-            'the policy file names rules that do not exist: '
-            + ', '.join(unknown))
-            if unknown else upgradecheck.Result(upgradecheck.Code.SUCCESS))
+        if not unknown:
+            return _SUCCESS
+        return _warning('the policy file names rules that do not exist: '
+                        + ', '.join(unknown))
 
     def _quota(self):
         """Check that the limits of projects can be read, if there are any."""
         if conf.CONF.reservations.quota != quota.UNIFIED_LIMITS:
-            return upgradecheck.Result(upgradecheck.Code.SUCCESS)
+            return _SUCCESS
         try:
             registered = quota.registered()
         except exception.LimitsNotKnown as error:
-            return upgradecheck.Result(
-                upgradecheck.Code.FAILURE,
+            return _failure(
                 f'{error.__cause__ or error}; nobody who is bound to a '
                 f'project can reserve a node: see [oslo_limit]')
         if matching.TOTAL in registered:
-            return upgradecheck.Result(upgradecheck.Code.SUCCESS)
-        return upgradecheck.Result(
-            upgradecheck.Code.WARNING,
+            return _SUCCESS
+        return _warning(
             f'Keystone has no registered limit {matching.TOTAL} of our '
             f'service and region: nobody who is bound to a project can '
             f'reserve a node')
@@ -162,9 +159,8 @@ class Checks(upgradecheck.UpgradeCommands):
         """Check that one project cannot hold all nodes for good."""
         ours = conf.CONF.reservations
         if ours.quota != 'none' or ours.require_lease:
-            return upgradecheck.Result(upgradecheck.Code.SUCCESS)
-        return upgradecheck.Result(
-            upgradecheck.Code.WARNING,
+            return _SUCCESS
+        return _warning(
             'neither "[reservations] quota" nor "require_lease" is set: a '
             'project may hold all nodes that it owns or leases, without end')
 
@@ -179,12 +175,11 @@ class Checks(upgradecheck.UpgradeCommands):
             'create', 'create_restricted', 'delete', 'list_all', 'capacity'))
             for caller in (service, system))
         if in_project and in_system:
-            return upgradecheck.Result(upgradecheck.Code.SUCCESS)
+            return _SUCCESS
         where = ('in system scope' if not in_system else
                  'in the service project, because [DEFAULT] '
                  'rbac_service_role_elevated_access is not set')
-        return upgradecheck.Result(
-            upgradecheck.Code.WARNING,
+        return _warning(
             f'the role "service" may hold no node {where}: this is right '
             f'where nova-compute has another role or scope')
 

@@ -67,6 +67,11 @@ node_history = sa.Table(
 )
 
 
+# In this collation names differ by case and accents, as they do elsewhere.
+_MYSQL = {'mysql_engine': 'InnoDB', 'mysql_charset': 'utf8mb4',
+          'mysql_collate': 'utf8mb4_bin'}
+
+
 class Base(orm.DeclarativeBase):
     pass
 
@@ -93,10 +98,7 @@ class Reservation(Base):
             # An id that came back would let a late clean-up of a stale row
             # hit the row that follows it.
             'sqlite_autoincrement': True,
-            'mysql_engine': 'InnoDB',
-            'mysql_charset': 'utf8mb4',
-            # Names differ by case and accents, as they do elsewhere.
-            'mysql_collate': 'utf8mb4_bin',
+            **_MYSQL,
         },
     )
 
@@ -133,9 +135,7 @@ class Group(Base):
         {
             # The members of a group that is gone are never another's.
             'sqlite_autoincrement': True,
-            'mysql_engine': 'InnoDB',
-            'mysql_charset': 'utf8mb4',
-            'mysql_collate': 'utf8mb4_bin',
+            **_MYSQL,
         },
     )
 
@@ -151,7 +151,7 @@ class Group(Base):
     generation = sa.Column(sa.BigInteger, nullable=False)
     # SHA-256, in hexadecimal: what was asked for where all members were held
     # at once, to tell a repeated request.
-    asked = sa.Column(sa.String(64))
+    request_digest = sa.Column(sa.String(64))
     created_at = sa.Column(sa.DateTime, nullable=False)
 
 
@@ -163,11 +163,7 @@ class Project(Base):
     """
 
     __tablename__ = 'reservations_projects'
-    __table_args__ = {
-        'mysql_engine': 'InnoDB',
-        'mysql_charset': 'utf8mb4',
-        'mysql_collate': 'utf8mb4_bin',
-    }
+    __table_args__ = _MYSQL
 
     project_id = sa.Column(sa.String(255), primary_key=True)
     # Grows with every write: see HostLease.serial.
@@ -178,11 +174,7 @@ class HostLease(Base):
     """Which process is a compute host, and until when."""
 
     __tablename__ = 'reservations_hosts'
-    __table_args__ = {
-        'mysql_engine': 'InnoDB',
-        'mysql_charset': 'utf8mb4',
-        'mysql_collate': 'utf8mb4_bin',
-    }
+    __table_args__ = _MYSQL
 
     host = sa.Column(sa.String(255), primary_key=True)
     holder = sa.Column(sa.String(36), nullable=False)

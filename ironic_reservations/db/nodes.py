@@ -154,7 +154,8 @@ def hold(node, matcher, instance_uuid, claimed=None):
              'claimed': claimed})
 
 
-# Compared byte for byte with what was read.
+# The columns of the node that the hold compares byte for byte with what the
+# search has read; owner and lessee only where the request names an ownership.
 _AS_READ = ('uuid', 'resource_class', 'conductor_group', 'shard', 'name',
             'properties')
 _OWNERS_AS_READ = ('owner', 'lessee')

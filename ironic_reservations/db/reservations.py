@@ -332,7 +332,9 @@ def _held_by(host):
 
 
 def end_leases(states):
-    """Forget the leases that are over where a deployment stands instead.
+    """Clear ``expires_at`` of leases that are over on deployed nodes.
+
+    These nodes need no lease: nothing is done when it is over.
 
     :param states: provision states out of which a node does not become
         available without losing its instance.
@@ -359,7 +361,7 @@ DELETE_NOTHING = sa.delete(reservations).where(reservations.c.id == -1)
 
 
 def delete_of_hosts(*held):
-    """The same of those that are still the hosts' that they were read of."""
+    """Like ``delete``, but only rows whose host is the one that was read."""
     ids = {}
     for each in held:
         ids.setdefault(each.host, []).append(each.id)

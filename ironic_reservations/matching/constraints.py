@@ -58,10 +58,10 @@ def of_kind(spec):
         ``trait:CUSTOM_GPU=required``, and a function of a Node that is true
         when the node satisfies it.
     """
-    asked = []
+    questions = []
 
     def ask(name, satisfied):
-        asked.append((text.printable(name), satisfied))
+        questions.append((text.printable(name), satisfied))
 
     for candidates in spec.candidate_nodes:
         ask('candidate_nodes',
@@ -79,14 +79,14 @@ def of_kind(spec):
     if spec.hypervisor_types - {'baremetal', 'ironic'}:
         ask('hypervisor_type=' + ','.join(sorted(spec.hypervisor_types)),
             lambda node: False)
-    asked += _of_sizes(spec)
+    questions += _of_sizes(spec)
     for trait in sorted(spec.required_traits):
         ask(f'trait:{trait}=required',
             lambda node, trait=trait: trait in node.traits)
     for trait in sorted(spec.forbidden_traits):
         ask(f'trait:{trait}=forbidden',
             lambda node, trait=trait: trait not in node.traits)
-    return asked
+    return questions
 
 
 def _of_sizes(spec):
@@ -105,16 +105,16 @@ def _of_sizes(spec):
 
 def of_capabilities(spec):
     """The questions about capabilities, in the same form."""
-    asked = [(text.printable(f'capabilities:{name}{wanted or ""}'),
+    questions = [(text.printable(f'capabilities:{name}{wanted or ""}'),
               lambda node, name=name, wanted=wanted: satisfies(
                   wanted, node.capability(name)))
              for name, wanted in spec.capabilities]
     if spec.boot_mode is not None:
-        asked.append((
+        questions.append((
             text.printable(f'capabilities:boot_mode={spec.boot_mode}'),
             lambda node: node.capabilities.get(
                 'boot_mode', spec.boot_mode).lower() == spec.boot_mode))
-    return asked
+    return questions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,6 +135,9 @@ class Ownership:
 
     def allows(self, node):
         """Whether a node may be used."""
-        return (nodes.visible(node.owner, node.lessee, self.project_id)
-                or self.or_none and node.owner is None
-                and node.lessee is None)
+        return self.covers(node.owner, node.lessee)
+
+    def covers(self, owner, lessee):
+        """Whether a node of this owner and this lessee may be used."""
+        return (nodes.visible(owner, lessee, self.project_id)
+                or self.or_none and owner is None and lessee is None)

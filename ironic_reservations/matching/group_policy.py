@@ -124,8 +124,8 @@ def asks_for_room(policy, members):
     return policy == SOFT_PACK or policy == PACK and not members
 
 
-def free(profiles, by, left=lambda resource_class: math.inf):
-    """How many nodes could be held in each domain that has any: a Counter.
+def available_by_domain(profiles, by, left=lambda resource_class: math.inf):
+    """How many nodes could be held in each domain: a Counter.
 
     :param profiles: count.Profile of those nodes that match.
     :param left: function of a resource class: how many more nodes of it may
@@ -146,15 +146,16 @@ def capacities(profiles, by, fit, left=lambda resource_class: math.inf):
 
     :param profiles: list of count.Profile of those nodes that match.
     :param fit: function of a matching.Node.
-    :param left: see ``free``.
+    :param left: see ``available_by_domain``.
     """
     fits = {}
     for profile in profiles:
         if profile.available:
             where, fits_so = domain(profile.node, by), fit(profile.node)
             fits[where] = min(fits.get(where, fits_so), fits_so)
+    numbers = available_by_domain(profiles, by, left)
     return {where: Capacity(number, fits[where])
-            for where, number in free(profiles, by, left).items()}
+            for where, number in numbers.items()}
 
 
 def available(policy, by_domain):

@@ -337,18 +337,25 @@ def look_up_id(cmd, kind, ident, domain=None):
         raise
 
 
-def add_project(parser, text):
-    """Add the option ``--project`` and its domain to a parser."""
-    parser.add_argument('--project', metavar='<project>', help=text)
-    parser.add_argument('--project-domain', metavar='<domain>',
-                        help='Domain of the project (name or ID), where '
-                             'several have one of that name')
+def add_identity(parser, kind, text):
+    """Add an option for a project or a user, and one for its domain.
+
+    :param kind: ``project`` or ``user``, which is the option's name, too.
+    """
+    parser.add_argument(f'--{kind}', metavar=f'<{kind}>', help=text)
+    parser.add_argument(f'--{kind}-domain', metavar='<domain>',
+                        help=f'Domain of the {kind} (name or ID), where '
+                             f'several have one of that name')
 
 
-def project_id(cmd, args):
-    """Return the ID of the project of ``add_project``, or None."""
-    return args.project and look_up_id(cmd, 'project', args.project,
-                                       args.project_domain)
+def identity(cmd, args, *kinds):
+    """Return what the options of ``add_identity`` name, by its ID.
+
+    :returns: dict of ``project_id`` and ``user_id``, as far as they are given.
+    """
+    return {f'{kind}_id': look_up_id(cmd, kind, getattr(args, kind),
+                                     getattr(args, f'{kind}_domain'))
+            for kind in kinds if getattr(args, kind) is not None}
 
 
 def add_paging(parser, marker):

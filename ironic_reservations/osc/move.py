@@ -13,7 +13,6 @@ from ironicclient import exc
 from keystoneauth1 import exceptions as ksa_exc
 from openstack import exceptions as sdk_exc
 from osc_lib import exceptions
-import tenacity
 
 from ironic_reservations.osc import client
 from ironic_reservations.osc import output
@@ -171,36 +170,34 @@ class MoveReservation(output.Lister):
 
         :returns: dict of the results, by the UUID of the instance.
         """
-        left, results = set(given), {}
-        progress = time.monotonic()
-
-        def look():
+        results, progress = {}, time.monotonic()
+        while True:
+            left = given - results.keys()
             # Nova may be unavailable for a moment, so look again later.
             with contextlib.suppress(sdk_exc.SDKException,
                                      ksa_exc.ClientException):
-                count()
-            return bool(left) and time.monotonic() < progress + PATIENCE
+                if done := self._done(left, target):
+                    results |= done
+                    left -= done.keys()
+                    progress = time.monotonic()
+                    self.log.info('%d of %d servers are taken over',
+                                  len(results), len(given))
+            if not left or time.monotonic() >= progress + PATIENCE:
+                return results | dict.fromkeys(
+                    left, f'stays: {target} has not taken it over; is it in '
+                          f'another cell?')
+            time.sleep(PAUSE)
 
-        def count():
-            nonlocal progress
-            there = {each.id for each in self._servers(target)}
-            done = left & there
-            for each in left - there:
-                try:
-                    self._compute.get_server(each)
-                except sdk_exc.NotFoundException:
-                    results[each] = f'deleted: {target} tears it down'
-                    done.add(each)
-            results.update(dict.fromkeys(
-                done & there, f'taken over by {target}'))
-            left.difference_update(done)
-            if done:
-                progress = time.monotonic()
-                self.log.info('%d of %d servers are taken over',
-                              len(given) - len(left), len(given))
+    def _done(self, instances, target):
+        """Which of some servers a host has taken over, or users have deleted.
 
-        tenacity.Retrying(retry=tenacity.retry_if_result(bool),
-                          wait=tenacity.wait_fixed(PAUSE))(look)
-        return {**results, **dict.fromkeys(
-            left, f'stays: {target} has not taken it over; is it in another '
-                  f'cell?')}
+        :returns: dict of the results, by the UUID of the instance.
+        """
+        there = {each.id for each in self._servers(target)}
+        found = dict.fromkeys(instances & there, f'taken over by {target}')
+        for each in instances - there:
+            try:
+                self._compute.get_server(each)
+            except sdk_exc.NotFoundException:
+                found[each] = f'deleted: {target} tears it down'
+        return found

@@ -118,16 +118,12 @@ def _add_holder(parser):
     parser.add_argument(
         '--host', metavar='<host>',
         help='Compute service that holds the reservation (admins only)')
-    client.add_project(parser, 'Project (name or ID) that has the '
-                               'reservation, if not your own (admins only)')
-    parser.add_argument(
-        '--user', metavar='<user>',
-        help='User (name or ID) who has the reservation, if not you (admins '
-             'only)')
-    parser.add_argument(
-        '--user-domain', metavar='<domain>',
-        help='Domain of the user (name or ID), where several have one of '
-             'that name')
+    client.add_identity(
+        parser, 'project', 'Project (name or ID) that has the reservation, '
+                           'if not your own (admins only)')
+    client.add_identity(
+        parser, 'user', 'User (name or ID) who has the reservation, if not '
+                        'you (admins only)')
 
 
 def add_policies(parser):
@@ -178,13 +174,8 @@ def envelope(cmd, args):
 
     :raises: CommandError.
     """
-    found = _given(args, 'host', 'expires_in')
-    if args.project:
-        found['project_id'] = client.project_id(cmd, args)
-    if args.user:
-        found['user_id'] = client.look_up_id(cmd, 'user', args.user,
-                                             args.user_domain)
-    return found
+    return {**_given(args, 'host', 'expires_in'),
+            **client.identity(cmd, args, 'project', 'user')}
 
 
 def _given(args, *names):

@@ -50,7 +50,8 @@ class ListReservation(output.Lister):
         parser.add_argument('--resource-class', metavar='<class>',
                             help='Of nodes of this resource class')
         parser.add_argument('--state', choices=STATES, help='In this state')
-        client.add_project(parser, 'Of this project (name or ID)')
+        client.add_identity(parser, 'project',
+                            'Of this project (name or ID)')
         client.add_paging(parser, 'instance-uuid')
         parser.add_argument('--sort', metavar='<key>[:<direction>][,...]',
                             help='Keys to sort by, separated by commas, each '
@@ -69,7 +70,7 @@ class ListReservation(output.Lister):
         found = client.listed(self, 'reservations', {
             **{name: getattr(parsed_args, name) for name in (
                 'host', 'node', 'resource_class', 'state', 'marker')},
-            'project_id': client.project_id(self, parsed_args),
+            **client.identity(self, parsed_args, 'project'),
             'fields': ','.join(['instance_uuid', *(
                 'node_uuid,node_name' if name == 'node' else name
                 for name in names)]),

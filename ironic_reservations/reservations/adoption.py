@@ -7,7 +7,7 @@ from ironic_reservations import events
 from ironic_reservations import exception
 from ironic_reservations.db import engine
 from ironic_reservations.db import nodes as node_rows
-from ironic_reservations.db import reservations as rows
+from ironic_reservations.db import reservations as reservation_rows
 from ironic_reservations.fleet import search
 from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import lookup
@@ -99,13 +99,14 @@ def _write(run, instance_uuid, carried, columns, place):
             group = place.join(tx)
             columns = {**columns, **place.columns(group, node)}
             if carried.id is None:
-                tx.one(rows.adopt(node.id, instance_uuid, values.AT_REST,
-                                  columns))
+                tx.one(reservation_rows.adopt(
+                    node.id, instance_uuid, values.AT_REST, columns))
             else:
                 named = {name: value for name, value in columns.items()
                          if value is not None}
-                tx.one(rows.update(carried.id, values.AT_REST,
-                                   {**named, 'lease': None}, carried.host))
+                tx.one(reservation_rows.update(
+                    carried.id, values.AT_REST, {**named, 'lease': None},
+                    carried.host))
             adopted = tx.read(instance_uuid=instance_uuid)
             if carried.id is None:
                 tx.emits(adopted.id, events.ADOPTED, adopted)

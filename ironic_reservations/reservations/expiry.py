@@ -12,7 +12,7 @@ from ironic_reservations import events
 from ironic_reservations.db import engine
 from ironic_reservations.db import groups as group_rows
 from ironic_reservations.db import nodes as node_rows
-from ironic_reservations.db import reservations as rows
+from ironic_reservations.db import reservations as reservation_rows
 from ironic_reservations.reservations import transaction
 from ironic_reservations.reservations import values
 
@@ -29,7 +29,8 @@ def sweep():
     """
     numbers = give_back_lapsed(check=lambda: None), purge()
     for group in _empty_groups():
-        _delete_group(group)
+        # The statement leaves a group that has members again.
+        _execute(group_rows.DELETE_GROUP, group_rows.as_read(group))
     return numbers
 
 
@@ -40,11 +41,12 @@ def give_back_lapsed(limit=None, check=engine.check_deadline):
     :param check: called before each, to end what takes too long.
     :returns: how many nodes are free again.
     """
-    expired = _read(rows.expired(limit))
+    expired = _read(reservation_rows.expired(limit))
     if any(each.state == 'active' for each in expired):
         # What is deployed needs its lease no more. Without this, a search for
         # lapsed leases would read every instance that there is.
-        _end_leases_of_active()
+        _execute(
+            reservation_rows.end_leases(values.PROVISION_STATES['active']))
     given_back = 0
     for each in expired:
         if each.lapsed:
@@ -60,8 +62,9 @@ def purge(*instance_uuids, node_ids=()):
     :param node_ids: or of these nodes; none of both for all.
     :returns: how many were deleted.
     """
-    return sum(_end(each, events.LOST, rows.delete_stale)
-               for each in _read(rows.stale(instance_uuids, node_ids)))
+    stale = _read(reservation_rows.stale(instance_uuids, node_ids))
+    return sum(_end(each, events.LOST, reservation_rows.delete_stale)
+               for each in stale)
 
 
 def forget(*instance_uuids, node_ids=()):
@@ -69,7 +72,7 @@ def forget(*instance_uuids, node_ids=()):
 
     :param node_ids: also what is left on these nodes.
     """
-    for carried in _read(rows.carriers(*instance_uuids)):
+    for carried in _read(reservation_rows.carriers(*instance_uuids)):
         if carried.lapsed:
             _give_back(carried)
     purge(*instance_uuids, node_ids=node_ids)
@@ -77,7 +80,7 @@ def forget(*instance_uuids, node_ids=()):
 
 def end_remains(group_id):
     """Delete the lapsed and stale reservations of a group."""
-    for each in _read(rows.of_group(group_id)):
+    for each in _read(reservation_rows.of_group(group_id)):
         if each.lapsed:
             _give_back(each)
         purge(each.instance_uuid)
@@ -92,7 +95,7 @@ def overdue():
 
     :returns: list of Reservation, the longest overdue first.
     """
-    return _read(rows.overdue(
+    return _read(reservation_rows.overdue(
         [each for state in ('deploying', 'active', 'releasing')
          for each in values.PROVISION_STATES[state]]))
 
@@ -103,7 +106,7 @@ def _give_back(held):
     The node must still be untouched, and the lease must not have been renewed
     meanwhile.
     """
-    return _end(held, events.EXPIRED, rows.delete_expired,
+    return _end(held, events.EXPIRED, reservation_rows.delete_expired,
                 node_rows.give_back)
 
 
@@ -172,7 +175,7 @@ def settle_ended(run):
     ids = list(run.pending)
     if not ids:
         return []
-    if engine.rows(rows.with_ids(ids)):
+    if engine.rows(reservation_rows.with_ids(ids)):
         run.pending.clear()
         return []
     run.settle(*ids)
@@ -185,22 +188,12 @@ def _read(query):
 
 
 @engine.retry
-def _end_leases_of_active():
-    with engine.transaction() as connection:
-        connection.execute(
-            rows.end_leases(values.PROVISION_STATES['active']))
-
-
-@engine.retry
 def _empty_groups():
     return engine.rows(group_rows.EMPTY_GROUPS)
 
 
 @engine.retry
-def _delete_group(group):
-    """Delete a group's row unless it has members.
-
-    :param group: a row of group_rows.EMPTY_GROUPS.
-    """
+def _execute(statement, parameters=None):
+    """Run a statement in a transaction of its own."""
     with engine.transaction() as connection:
-        connection.execute(group_rows.DELETE_GROUP, group_rows.as_read(group))
+        connection.execute(statement, parameters)

@@ -40,7 +40,7 @@ class Request:
 
     :param named: membership.Named.
     :param instances: canonical UUIDs, one for each member.
-    :param asked: a digest of what is asked for, to tell a repeated request.
+    :param request_digest: of what is asked for, to tell a repeated request.
     :param owner: values.Owner.
     :param lease: seconds, or None for no end.
     :param quota: quota.Quota, by which its members are limited.
@@ -48,7 +48,7 @@ class Request:
 
     named: membership.Named
     instances: tuple[str, ...]
-    asked: str
+    request_digest: str
     owner: values.Owner
     lease: int | None
     quota: 'quotas.Quota' = dataclasses.field(default_factory=quotas.Quota)
@@ -80,7 +80,7 @@ class _New(searching.Searched):
         super().__init__()
         self.matcher, self.quota = matcher, request.quota
         self.owner, self.lease = request.owner, request.lease
-        self.asked = request.asked
+        self.request_digest = request.request_digest
         self._named, self._instances = request.named, request.instances
 
     def known(self, run):
@@ -104,7 +104,8 @@ class _New(searching.Searched):
     def _repeat(self, run, before):
         own = _key(before.id) in run.pending
         if not own and not (
-                before.is_named(self._named) and before.asked == self.asked
+                before.is_named(self._named)
+                and before.request_digest == self.request_digest
                 and before.domains.total() >= len(self._instances)
                 and self.matcher.restricted_to in (None, before.project_id)):
             raise membership.in_use(before.uuid)
@@ -183,12 +184,12 @@ class _New(searching.Searched):
         members = found['members']
         return found, members['available'] >= members['wanted']
 
-    def note(self, tx, group_id, made, picks):
+    def record_events(self, tx, group_id, reservations, picks):
         """See ``obtain``."""
         row = tx.execute(group_rows.group(self._named.uuid)).one()
-        for member in made:
+        for member in reservations:
             tx.emits(_key(group_id), events.HELD, member)
-        return membership.Group(**row._mapping, members=tuple(made))
+        return membership.Group(**row._mapping, members=tuple(reservations))
 
 
 def _key(group_id):

@@ -6,7 +6,7 @@ import time
 
 from ironic_reservations import events
 from ironic_reservations import metrics
-from ironic_reservations.db import reservations as rows
+from ironic_reservations.db import reservations as reservation_rows
 from ironic_reservations.fleet import explanation
 from ironic_reservations.fleet import search
 from ironic_reservations.matching import visible
@@ -81,7 +81,7 @@ class OneNode:
     :param request: Request.
     """
 
-    asked = None
+    request_digest = None
 
     def __init__(self, matcher, request):
         self.matcher, self.quota = matcher, request.quota
@@ -137,11 +137,11 @@ class OneNode:
             changes['host'] = self.owner.host
         return updates.write(
             run, held, changes, events.MOVED if moves else events.RENEWED,
-            None if restricted else rows.ANY_HOST), False
+            None if restricted else reservation_rows.ANY_HOST), False
 
-    def note(self, tx, group_id, made, picks):
+    def record_events(self, tx, group_id, reservations, picks):
         """See ``obtain``."""
-        [reservation], [pick] = made, picks
+        [reservation], [pick] = reservations, picks
         if pick.claimed:
             tx.emits(reservation.id, events.CLAIMED, pick.claimed)
         tx.emits(reservation.id, events.HELD, reservation)

@@ -6,7 +6,7 @@ import math
 from ironic_reservations import exception
 from ironic_reservations.db import engine
 from ironic_reservations.db import hosts as host_rows
-from ironic_reservations.db import reservations as rows
+from ironic_reservations.db import reservations as reservation_rows
 from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import transaction
 from ironic_reservations.reservations import values
@@ -40,12 +40,13 @@ def get(instance_uuid, authorize=lambda reservation: None, end=expiry.purge):
 def live(instance_uuid, restricted_to=None):
     """The reservation of an instance, if it counts.
 
-    :param restricted_to: when given, only this project's.
+    :param restricted_to: when given, only reservations of this project and
+        those on nodes that it owns.
     :raises: NotFound.
     """
-    for held in transaction.read(
-            rows.live(restricted_to, rows.VIEW).where(
-                rows.column_is('instance_uuid', instance_uuid))):
+    query = reservation_rows.live(restricted_to, reservation_rows.VIEW)
+    for held in transaction.read(query.where(
+            reservation_rows.column_is('instance_uuid', instance_uuid))):
         return held
     raise not_found(instance_uuid)
 
@@ -71,7 +72,7 @@ def carried(*instance_uuids):
     :returns: list of Reservation; the ``id`` is None where a node carries an
         instance without a reservation.
     """
-    return transaction.read(rows.carriers(*instance_uuids))
+    return transaction.read(reservation_rows.carriers(*instance_uuids))
 
 
 @engine.retry
@@ -85,11 +86,12 @@ def named(uuid, project_id):
     :param project_id: None for the reservations that are no project's.
     :returns: list of Reservation, without their request specs.
     """
-    own = rows.live().where(rows.of_project(project_id))
+    own = reservation_rows.live().where(
+        reservation_rows.of_project(project_id))
     return (transaction.read(own.where(
-                rows.column_is('instance_uuid', uuid)))
+                reservation_rows.column_is('instance_uuid', uuid)))
             or transaction.read(own.where(
-                rows.column_is('group_uuid', uuid))))
+                reservation_rows.column_is('group_uuid', uuid))))
 
 
 @engine.retry
@@ -105,7 +107,8 @@ def fenced(instance_uuid, node_uuid, target_uuid, actor):
         and whether the actor is its host; None and False where the host does
         not hold the node for the instance.
     """
-    query = rows.fenced(target_uuid is not None, actor.holder is not None)
+    query = reservation_rows.fenced(
+        target_uuid is not None, actor.holder is not None)
     for row in engine.current_rows(query, {
             'instance': instance_uuid, 'node': node_uuid,
             'target': target_uuid, **host_rows.of_holder(*actor)}):
@@ -122,15 +125,17 @@ def of_group(group_id, behind=-1, limit=None):
     :param limit: how many at most; None for all.
     :returns: list of Reservation, without their request specs.
     """
-    return transaction.read(rows.members(group_id, behind, limit))
+    return transaction.read(reservation_rows.members(group_id, behind, limit))
 
 
 @engine.retry
 def find(restricted_to=None, state=None, node=None, limit=None, marker=None,
-         order=None, names=frozenset(rows.VIEW), room=math.inf, **equal):
+         order=None, names=frozenset(reservation_rows.VIEW), room=math.inf,
+         **equal):
     """Reservations, in order.
 
-    :param restricted_to: when given, only this project's.
+    :param restricted_to: when given, only reservations of this project and
+        those on nodes that it owns.
     :param state: one of ``values.STATES``.
     :param node: UUID or name of a node.
     :param limit: how many at most.
@@ -145,16 +150,16 @@ def find(restricted_to=None, state=None, node=None, limit=None, marker=None,
     :returns: list of Reservation.
     :raises: InvalidInput when there is no such marker.
     """
-    query = rows.live(restricted_to, [
-        name for name in rows.VIEW
+    query = reservation_rows.live(restricted_to, [
+        name for name in reservation_rows.VIEW
         if name in ({'id', 'instance_uuid'} | names) - {'request_spec'}])
     if state is not None:
-        query = query.where(rows.in_states(
+        query = query.where(reservation_rows.in_states(
             values.PROVISION_STATES.get(state), values.PROVISION_STATES))
     if node is not None:
-        query = query.where(rows.is_node(node))
+        query = query.where(reservation_rows.is_node(node))
     for name, value in equal.items():
-        query = query.where(rows.column_is(name, value))
+        query = query.where(reservation_rows.column_is(name, value))
     after = None
     if marker is not None:
         try:
@@ -162,7 +167,8 @@ def find(restricted_to=None, state=None, node=None, limit=None, marker=None,
         except exception.NotFound:
             raise exception.InvalidInput(
                 'marker', 'must be the instance UUID of a reservation')
-    query = rows.ordered(query, order or {'id': 'asc'}, after).limit(limit)
+    query = reservation_rows.ordered(
+        query, order or {'id': 'asc'}, after).limit(limit)
     return (_with_request_specs(query, room) if 'request_spec' in names
             else transaction.read(query))
 
@@ -174,12 +180,13 @@ def _with_request_specs(query, room):
     """
     while True:
         found, length = {}, 0
-        for row in engine.rows(query.add_columns(rows.SPEC_LENGTH)):
+        for row in engine.rows(
+                query.add_columns(reservation_rows.SPEC_LENGTH)):
             facts = found[row.id] = dict(row._mapping)
             length += facts.pop('spec_length')
             if length > room:
                 break
-        specs = engine.rows(rows.request_specs(found))
+        specs = engine.rows(reservation_rows.request_specs(found))
         if len(specs) == len(found):
             for row in specs:
                 found[row.id] |= row._mapping

@@ -43,7 +43,7 @@ class Group:
 
     :param id: primary key, never used again.
     :param generation: grows whenever a member is added or taken out.
-    :param asked: see models.Group.
+    :param request_digest: see models.Group.
     :param domains: how many live members are in each domain, where that was
         read.
     :param members: tuple of values.Reservation without their request specs,
@@ -56,7 +56,7 @@ class Group:
     by: str | None
     project_id: str | None
     generation: int
-    asked: str | None
+    request_digest: str | None
     created_at: datetime.datetime
     domains: collections.Counter = dataclasses.field(
         default_factory=collections.Counter)
@@ -146,15 +146,16 @@ class Place:
         members = self.group.domains if self._has_members() else {}
         room = {}
         if counted and group_policy.asks_for_room(named.policy, members):
-            room = group_policy.free(matcher.matching(counted), named.by)
+            room = group_policy.available_by_domain(
+                matcher.matching(counted), named.by)
         return dataclasses.replace(matcher, policy=group_policy.Policy(
             named.policy, named.by, tuple(members.items()), room))
 
-    def join(self, tx, asked=None):
+    def join(self, tx, request_digest=None):
         """Write the group's row, before its new members are written.
 
         :param tx: transaction.Transaction.
-        :param asked: see models.Group.
+        :param request_digest: see models.Group.
         :returns: the id of the group's row; None without a group.
         :raises: Again when the group is no longer as it was read;
             DBDuplicateEntry when another request has just begun it.
@@ -167,7 +168,8 @@ class Place:
         if self.group is not None:
             tx.one(group_rows.DELETE_GROUP, group_rows.as_read(self.group))
         [group_id] = tx.execute(group_rows.INSERT_GROUP, {
-            **vars(self.named), 'asked': asked}).inserted_primary_key
+            **vars(self.named), 'request_digest': request_digest,
+        }).inserted_primary_key
         return group_id
 
     def columns(self, group_id, node):

@@ -16,10 +16,11 @@ The three differ in what they ask. An *ask* has these attributes:
     held together or not at all. It reads, and decides nothing.
 ``place``
     membership.Place of the new reservations, once ``sets`` has yielded.
-``asked``
+``request_digest``
     See models.Group; None where no group is begun.
-``note(tx, group_id, reservations, picks)``
-    Notes the events of what was made, and returns the answer.
+``record_events(tx, group_id, reservations, picks)``
+    Notes the events of what was made in the transaction, and returns the
+    answer.
 """
 
 import dataclasses
@@ -30,7 +31,7 @@ from oslo_db import exception as db_exc
 from ironic_reservations.db import engine
 from ironic_reservations.db import functions
 from ironic_reservations.db import nodes as node_rows
-from ironic_reservations.db import reservations as rows
+from ironic_reservations.db import reservations as reservation_rows
 from ironic_reservations.matching import Node
 from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import transaction
@@ -94,14 +95,14 @@ def _take(run, ask, picks):
                     pick.claimed and pick.claimed.id),
                     error=transaction.NodeLost)
             now = functions.time_of(tx.connection, updated)
-            group_id = ask.place.join(tx, ask.asked)
+            group_id = ask.place.join(tx, ask.request_digest)
             for pick in picks:
                 if pick.claimed:
-                    tx.one(rows.delete_of_hosts(pick.claimed))
-            made = [_made(ask, pick, now, group_id) for pick in picks]
-            made = _insert(tx, made)
+                    tx.one(reservation_rows.delete_of_hosts(pick.claimed))
+            reservations = _insert(tx, [
+                _new_reservation(ask, pick, now, group_id) for pick in picks])
             ask.quota.verify(tx, [pick.node for pick in picks])
-            return ask.note(tx, group_id, made, picks)
+            return ask.record_events(tx, group_id, reservations, picks)
     except db_exc.DBDuplicateEntry:
         # An instance holds a node already, another request has just begun the
         # group, or a lapsed or stale row stands in the way.
@@ -110,7 +111,7 @@ def _take(run, ask, picks):
         raise transaction.Again()
 
 
-def _made(ask, pick, now, group_id):
+def _new_reservation(ask, pick, now, group_id):
     """The Reservation of a pick, as the guard has seen its node."""
     node, claimed = pick.node, pick.claimed
     group = ({name: getattr(claimed, name) for name in _OF_GROUP} if claimed
@@ -127,15 +128,16 @@ def _made(ask, pick, now, group_id):
         touched=False, lapsed=False)
 
 
-def _insert(tx, made):
+def _insert(tx, reservations):
     """Insert the rows of reservations, and return these with their ids.
 
     Of several the ids are not read, because no database tells them all.
     """
-    columns = [{name: getattr(each, name) for name in rows.COLUMNS}
-               for each in made]
-    if len(made) > 1:
-        tx.execute(rows.INSERT, columns)
-        return made
-    [row_id] = tx.execute(rows.INSERT, columns[0]).inserted_primary_key
-    return [dataclasses.replace(made[0], id=row_id)]
+    columns = [{name: getattr(each, name) for name in reservation_rows.COLUMNS}
+               for each in reservations]
+    if len(reservations) > 1:
+        tx.execute(reservation_rows.INSERT, columns)
+        return reservations
+    [row_id] = tx.execute(
+        reservation_rows.INSERT, columns[0]).inserted_primary_key
+    return [dataclasses.replace(reservations[0], id=row_id)]

@@ -5,7 +5,7 @@ from ironic_reservations import events
 from ironic_reservations import exception
 from ironic_reservations.db import engine
 from ironic_reservations.db import nodes as node_rows
-from ironic_reservations.db import reservations as rows
+from ironic_reservations.db import reservations as reservation_rows
 from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import transaction
@@ -81,6 +81,6 @@ def write(run, held, restricted):
                 # Each of them may be waited for.
                 engine.check_deadline()
             tx.one(statement, each)
-        expiry.delete_rows(tx, rows.delete_of_hosts(*held), held)
+        expiry.delete_rows(tx, reservation_rows.delete_of_hosts(*held), held)
         for each in held:
             tx.emits(each.id, events.RELEASED, each)

@@ -30,7 +30,7 @@ from ironic_reservations import exception
 from ironic_reservations import metrics
 from ironic_reservations.db import engine
 from ironic_reservations.db import hosts as host_rows
-from ironic_reservations.db import reservations as rows
+from ironic_reservations.db import reservations as reservation_rows
 from ironic_reservations.reservations import values
 
 LOG = log.getLogger(__name__)
@@ -152,8 +152,9 @@ class Transaction:
         """
         self.fence()
         [[name, value]] = column.items()
-        for row in self.execute(rows.live(names=rows.VIEW).where(
-                rows.column_is(name, value))):
+        query = reservation_rows.live(names=reservation_rows.VIEW)
+        for row in self.execute(query.where(
+                reservation_rows.column_is(name, value))):
             return values.Reservation(**row._mapping)
         raise Again()
 
@@ -214,7 +215,7 @@ def write(run):
 
 
 def read(query, parameters=None):
-    """The Reservations that a query of rows.VIEW finds, as they are now.
+    """The Reservations that a query of the columns in VIEW finds, as of now.
 
     :returns: list.
     """

@@ -5,8 +5,8 @@ import json
 
 from ironic_reservations import events
 from ironic_reservations import exception
-from ironic_reservations.db import reservations as rows
-from ironic_reservations.matching import visible
+from ironic_reservations.db import reservations as reservation_rows
+from ironic_reservations.matching import Ownership
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import transaction
 from ironic_reservations.reservations import values
@@ -46,7 +46,7 @@ def update(instance_uuid, changes, authorize=lambda reservation: None,
     return transaction.attempts(attempt, actor)
 
 
-def write(run, held, changes, event, host=rows.ANY_HOST):
+def write(run, held, changes, event, host=reservation_rows.ANY_HOST):
     """Change a reservation that counts, in one transaction.
 
     :param run: transaction.Run.
@@ -55,7 +55,7 @@ def write(run, held, changes, event, host=rows.ANY_HOST):
     :raises: Again.
     """
     with transaction.write(run) as tx:
-        tx.one(rows.update(
+        tx.one(reservation_rows.update(
             held.id, values.PROVISION_STATES['reserved']
             if 'lease' in changes else None, changes, host))
         changed = tx.read(id=held.id)
@@ -102,9 +102,8 @@ def check_usable(held, ownership=None):
     :raises: Conflict when the reservation's project is neither the owner nor
         the lessee of its node.
     """
-    if not (visible(held.node_owner, held.node_lessee, held.project_id)
-            or ownership == 'project_or_none'
-            and held.node_owner is None and held.node_lessee is None):
+    usable = Ownership(held.project_id, ownership == 'project_or_none')
+    if not usable.covers(held.node_owner, held.node_lessee):
         raise exception.Conflict(
             f'Project {held.project_id} may no longer use node '
             f'{held.node_uuid}; the reservation can be released, but not '

@@ -74,7 +74,7 @@ def _groups():
         sa.Column('by', sa.String(300)),
         sa.Column('project_id', sa.String(255)),
         sa.Column('generation', sa.BigInteger, nullable=False),
-        sa.Column('asked', sa.String(64)),
+        sa.Column('request_digest', sa.String(64)),
         sa.Column('created_at', sa.DateTime, nullable=False),
         sa.UniqueConstraint('uuid', name='uniq_reservations_groups0uuid'),
         sa.Index('reservations_groups_project_id_idx', 'project_id'),

@@ -66,9 +66,10 @@ def test_little_is_stored_of_a_group(ironic, pool, node_class):
     """Enough to tell the same request from another one."""
     group = str(uuid.uuid4())
     create(ironic, node_class, 1, uuid=group)
-    (asked,), = ironic.execute(
-        'SELECT asked FROM reservations_groups WHERE uuid = :u', u=group)
-    assert len(asked) == 64
+    (digest,), = ironic.execute(
+        'SELECT request_digest FROM reservations_groups WHERE uuid = :u',
+        u=group)
+    assert len(digest) == 64
     create(ironic, node_class, 1, 200, uuid=group)
     response = ironic.http.post(GROUPS, json={
         'uuid': group, 'members': 1, 'request': {
