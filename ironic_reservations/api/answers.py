@@ -95,7 +95,9 @@ def page(name, found, limit, present, marker, path=''):
     if len(found) > len(shown):
         query = {**pecan.request.GET.mixed(), 'limit': limit,
                  'marker': getattr(found[len(shown) - 1], marker)}
-        more['next'] = f'{url(path)}?{urllib.parse.urlencode(query)}'
+        # A parameter that was repeated is a list.
+        told = urllib.parse.urlencode(query, doseq=True)
+        more['next'] = f'{url(path)}?{told}'
     return {name: shown, **more}
 
 

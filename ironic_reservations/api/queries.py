@@ -41,6 +41,10 @@ capacity = _query(
            'items': schema.trait},
     conductor_group=schema.text,
     shard=schema.name,
+    by={**schema.row_key, 'type': ['string', 'array'],
+        'items': schema.row_key},
+    limit=schema.positive,
+    marker=schema.name,
 )
 
 find_groups = _query(limit=schema.positive, marker=schema.uuid)

@@ -7,6 +7,7 @@ The schemas themselves are in ``bodies`` and ``queries``.
 import jsonschema
 
 from ironic_reservations import exception
+from ironic_reservations.fleet import capacity
 from ironic_reservations.matching import group_policy
 from ironic_reservations.matching import request_spec
 from ironic_reservations.reservations import values
@@ -26,11 +27,13 @@ _HOST = _NAME.replace(r'\Z', r'(?<! )\Z')
 _TRAIT = r'^[A-Z0-9_]{1,255}\Z'
 _BOOLEAN = r'^(?i:true|false)\Z'
 _POSITIVE = r'^0{0,9}[1-9][0-9]{0,8}\Z'
-# What the domains of a group are; a name of a capability has no colon.
-_BY = (r'^(?:' + '|'.join(group_policy.COLUMNS) + '|' + group_policy.CAPABILITY
-       # The names of a node's capabilities are stripped.
-       + r'(?! )[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff:,]{1,255}'
-       + r'(?<! ))\Z')
+# The name of a capability of a node: it has no colon, and is stripped.
+_CAPABILITY = (
+    group_policy.CAPABILITY
+    + r'(?! )[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff:,]{1,255}(?<! )')
+# What the domains of a group are, and what rows of the capacity are summed by.
+_BY, _ROW_KEY = (rf'^(?:{"|".join((*columns, _CAPABILITY))})\Z'
+                 for columns in (group_policy.COLUMNS, capacity.COLUMNS))
 _UUID = rf'^{UUID}\Z'
 
 # Words separated by commas.
@@ -52,6 +55,7 @@ uuid = {'type': 'string', 'pattern': _UUID}
 uuid_or_null = {**uuid, 'type': ['string', 'null']}
 policy = {'enum': [*group_policy.POLICIES, None]}
 by = {'type': ['string', 'null'], 'pattern': _BY}
+row_key = {'type': 'string', 'pattern': _ROW_KEY}
 boolean = {'type': 'string', 'pattern': _BOOLEAN}
 positive = {'type': 'string', 'pattern': _POSITIVE}
 sort_key = {'type': 'string', 'pattern': _KEYS}
@@ -89,7 +93,10 @@ _PATTERNS = {
     _DIRECTIONS: 'one of asc, desc, or several, separated by commas',
     _KEYS: f'one of {", ".join(values.SORT_KEYS)}, or several, '
            f'separated by commas',
-    _BY: 'conductor_group, shard, or capability: and the name of one',
+    **{pattern: f'one of {", ".join(columns)}, or capability: and the name of '
+                f'one' for pattern, columns in (
+                    (_BY, group_policy.COLUMNS),
+                    (_ROW_KEY, capacity.COLUMNS))},
 }
 
 # What each keyword of a schema requires, given the keyword's value.

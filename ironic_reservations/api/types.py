@@ -213,12 +213,9 @@ class Profile(wtypes.Base):
     free = int
     held = int
     claimable = int
-
-
-class Capacity(wtypes.Base):
-    """What the fleet can still give, by hardware profile."""
-
-    capacity = [Profile]
+    reserved = int
+    taken = int
+    out_of_service = int
 
 
 class DryRun(wtypes.Base):

@@ -6,8 +6,9 @@ facts (``expressions.PROFILE``), and the same reason keeps them from being
 held.
 """
 
-import dataclasses
+import functools
 import random
+import typing
 
 import sqlalchemy as sa
 
@@ -32,7 +33,7 @@ _CLAIMABLE_NODES = sa.select(reservations.c.node_id).join_from(
 # true the first of ``matching.REASONS`` counts.
 _APPLIES = {
     # An allocation of Ironic's sets the instance, too.
-    'allocated': nodes.c.allocation_id.is_not(None),
+    matching.ALLOCATED: nodes.c.allocation_id.is_not(None),
     # It is reserved, and an instance may take it over.
     matching.CLAIMABLE: sa.and_(
         nodes.c.instance_uuid.is_not(None), *expr.ELIGIBLE, expr.UNLOCKED,
@@ -64,17 +65,33 @@ def _first(reasons):
 
 _REASON = _first(matching.REASONS)
 
+# Whether somebody has the node, and something has begun on it.
+_TAKEN = sa.case((sa.and_(
+    _REASON.in_((matching.ALLOCATED, matching.RESERVED)),
+    sa.func.coalesce(nodes.c.provision_state, '') != 'available'), 1),
+    else_=0)
 
-@dataclasses.dataclass(frozen=True)
-class Counted:
-    """Nodes of one kind.
+#: The facts in which all nodes of a kind are equal.
+FACTS = tuple(name for name in expr.PROFILE if name != 'capabilities')
+
+# Each row of a count begins with so many facts; with the capabilities, the
+# reason, whether it is taken, and three numbers it has so many columns.
+_FACTS = len(FACTS)
+_ALL = _FACTS + 6
+
+
+class Counted(typing.NamedTuple):
+    """Nodes that are equal in all that follows.
 
     :param facts: what the database has of each of them, by the names of
-        ``expressions.PROFILE``: texts, or None.
+        ``expressions.PROFILE`` without ``capabilities``: texts, or None.
+    :param capabilities: the text of their property of that name, or None.
     :param candidate: UUID and name of the only node that this is, if it is
         among the candidates; else None.
     :param reason: why they cannot be held, one of ``matching.REASONS``;
         None: they can.
+    :param taken: 1 where they are in use, being deployed or being torn down;
+        else 0.
     :param host: the compute host that holds them, if hosts were asked for.
     :param nodes: how many they are.
     :param first: the least of their ids.
@@ -82,8 +99,10 @@ class Counted:
     """
 
     facts: dict
+    capabilities: str | None
     candidate: tuple | None
     reason: str | None
+    taken: int
     host: str | None
     nodes: int
     first: int
@@ -98,10 +117,23 @@ def rows(candidates=(), with_hosts=False):
     :param candidates: sets of UUIDs and names. A node that is in one of them
         is counted by itself.
     :param with_hosts: whether to tell apart, too, which host holds them.
-    :returns: list of Counted, no two of them of the same kind.
+    :returns: list of Counted. Several of them may differ in nothing but
+        their nodes.
     """
     statement = count(candidates, with_hosts, texts_repeat())
-    return [_counted(row._mapping) for row in engine.rows(statement)]
+    facts, as_text = functools.cache(_facts), functools.cache(fn.as_text)
+    # The UUID and the name of a candidate, and then the host, are there only
+    # if they were asked for.
+    return [Counted(
+        facts(*row[:_FACTS]), as_text(row[_FACTS]),
+        tuple(row[_ALL:_ALL + 2]) if candidates and row[_ALL] else None,
+        *row[_FACTS + 1:_FACTS + 3],
+        as_text(row[-1]) if with_hosts else None, *row[_FACTS + 3:_ALL],
+    ) for row in engine.rows(statement)]
+
+
+def _facts(*values):
+    return dict(zip(FACTS, map(fn.as_text, values), strict=True))
 
 
 def held_by(reservation_ids):
@@ -159,17 +191,6 @@ def _grouped(source, *columns):
             *(sa.literal_column(key.name) for key in keys)))]
 
 
-def _counted(row):
-    uuid = row.get('candidate_uuid')
-    return Counted(
-        facts={name: fn.as_text(row[f'fact_{name}'])
-               for name in expr.PROFILE},
-        candidate=None if uuid is None else (uuid, row['candidate_name']),
-        reason=row['reason'], host=fn.as_text(row.get('host')),
-        # A sum is a Decimal.
-        nodes=int(row['nodes']), first=row['first'], last=row['last'])
-
-
 def texts_repeat():
     """Whether many nodes have the same text of properties.
 
@@ -194,48 +215,38 @@ def texts_repeat():
 def count(candidates, with_hosts, by_text):
     """The statement that counts; ``rows`` runs it.
 
-    SELECT STRAIGHT_JOIN resource_class AS fact_resource_class, ...,
-           JSON_VALUE(properties, '$.cpus') AS fact_cpus, ...,
-           (SELECT GROUP_CONCAT(trait ...)) AS fact_traits,
-           CASE ... END AS reason, SUM(alike.nodes) AS nodes,
-           MIN(alike.first) AS first, MAX(alike.last) AS last
+    SELECT STRAIGHT_JOIN resource_class, ...,
+           JSON_VALUE(properties, '$.cpus'), ...,
+           (SELECT GROUP_CONCAT(trait ...)), ..., CASE ... END AS reason,
+           alike.nodes, alike.first, alike.last
     FROM (<groups of equal nodes: see _alike()>) AS alike
     JOIN nodes ON nodes.id = alike.first
-    GROUP BY fact_resource_class, ..., reason
 
-    One node of each group tells the facts. It groups once more because texts
-    that differ may mean the same, such as {"cpus": 4} and
-    {"cpus": 4, "model": 1}. Without STRAIGHT_JOIN MariaDB reads all nodes and
-    looks for the group of each.
+    One node of each group tells the facts. Texts that differ may mean the
+    same, such as {"cpus": 4} and {"cpus": 4, "model": 1}, so that several
+    rows may have the same facts. They are not grouped once more, because the
+    database sorts rows of so many texts on its disk: where each rack has
+    profiles of its own that takes longer than all the rest. Without
+    STRAIGHT_JOIN MariaDB reads all nodes and looks for the group of each.
 
     :param by_text: whether nodes are told apart by the text of their
         properties. It is quicker, because little JSON is read then, unless
         most nodes have a text of their own.
     """
-    keys = _keys(candidates, with_hosts)
     groups = _alike(candidates, with_hosts, by_text)
     source = groups.join(nodes, nodes.c.id == groups.c.first)
-    return sa.select(
-        *keys, sa.func.sum(groups.c.nodes).label('nodes'),
-        sa.func.min(groups.c.first).label('first'),
-        sa.func.max(groups.c.last).label('last'),
-    ).prefix_with('STRAIGHT_JOIN', dialect='mysql').select_from(
-        _with_reservations(source) if with_hosts else source
-        # By the labels, so that no expression is evaluated twice.
-    ).group_by(*(sa.literal_column(key.name) for key in keys))
-
-
-def _keys(candidates, with_hosts):
-    """The labelled columns in which the nodes of one kind are equal."""
-    keys = [fn.exact(column).label(f'fact_{name}')
-            for name, column in expr.PROFILE.items()]
-    keys.append(_REASON.label('reason'))
-    keys += [sa.case((_among(candidates), nodes.c[name]),
-                     else_=sa.null()).label(f'candidate_{name}')
-             for name in ('uuid', 'name') if candidates]
+    columns = [fn.exact(expr.PROFILE[name])
+               for name in (*FACTS, 'capabilities')]
+    columns += [_REASON, _TAKEN, groups.c.nodes, groups.c.first, groups.c.last]
+    columns += [sa.case((_among(candidates), nodes.c[name]), else_=sa.null())
+                for name in ('uuid', 'name') if candidates]
     if with_hosts:
-        keys.append(fn.exact(reservations.c.host).label('host'))
-    return keys
+        columns.append(fn.exact(reservations.c.host))
+        source = _with_reservations(source)
+    return sa.select(*(
+        column.label(f'column_{number}')
+        for number, column in enumerate(columns)
+    )).prefix_with('STRAIGHT_JOIN', dialect='mysql').select_from(source)
 
 
 def _alike(candidates, with_hosts, by_text):
@@ -250,7 +261,7 @@ def _alike(candidates, with_hosts, by_text):
     """
     columns = [*(column for name, column in expr.PROFILE.items()
                  if name not in (*_OF_PROPERTIES, 'traits')),
-               sa.func.hex(_OF_NODE.c.digest), _REASON]
+               sa.func.hex(_OF_NODE.c.digest), _REASON, _TAKEN]
     columns += ([nodes.c.properties] if by_text else
                 [expr.PROFILE[name] for name in _OF_PROPERTIES])
     if candidates:

@@ -47,12 +47,14 @@ def in_profiles(profiles):
     arbitrarily long. It then finds nodes of other profiles, too, and the
     caller sorts these out.
 
-    :param profiles: the facts of each, as ``counting`` gave them.
+    :param profiles: the facts of each: see profiles.Profile.
     """
     where = []
     # What is cheap to compare stands first, because the database compares in
     # this order and stops at the first difference.
     for name, column in expr.PROFILE.items():
+        if any(name not in profile for profile in profiles):
+            continue
         values = {profile[name] for profile in profiles}
         if len(values) > 1:
             if name not in _LONG:
@@ -89,20 +91,22 @@ def page(where, restricted_to, first, last, limit, failed, avoid_failed):
 
 
 def page_of_profile(profile, first, last, limit, failed, avoid_failed):
-    """The same of one hardware profile, whose facts ``counting`` gave.
+    """The same of one hardware profile, by its facts.
 
     Only those columns are read in which its nodes differ.
     """
-    return (_page_of_profile(profile['resource_class'] is not None, failed),
+    return (_page_of_profile(profile['resource_class'] is not None,
+                             'capabilities' in profile, failed),
             {'first': first, 'last': last, 'page': limit,
              'failed_since': -avoid_failed,
              **{f'profile_{name}': value for name, value in profile.items()}})
 
 
 @functools.cache
-def _page_of_profile(classified, failed):
+def _page_of_profile(classified, of_capabilities, failed):
     profile = {name: sa.bindparam(f'profile_{name}', type_=sa.Text)
-               for name in expr.PROFILE}
+               for name in expr.PROFILE
+               if of_capabilities or name != 'capabilities'}
     if not classified:
         profile['resource_class'] = None
     return _page(expr.OWN_FACTS, in_profiles([profile]), failed)

@@ -1,79 +1,191 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the fleet can still give: the answer of /v1/reservations/capacity."""
 
+import dataclasses
+import hashlib
+import itertools
+import operator
+import typing
+
+from ironic_reservations import exception
 from ironic_reservations import matching
 from ironic_reservations.fleet import count as fleet
+from ironic_reservations.matching import group_policy
 from ironic_reservations.matching import request_spec
 
+#: What rows can be summed by, beside ``capability:NAME``.
+COLUMNS = ('resource_class', 'owner', 'lessee', 'conductor_group', 'shard')
 
-def capacity(max_age, host=None, restricted_to=None, resource_class=None,
-             traits=(), conductor_group=None, shard=None):
-    """What the fleet can give, profile by profile.
+_COUNTS = ('total', 'free', 'held', 'claimable', 'reserved', 'taken',
+           'out_of_service')
 
-    :param max_age: seconds that the counts may be old.
-    :param host: whose holds are counted as ``held``. They are, wherever
-        their nodes are now: a node with an instance stays its host's when
-        its conductor group changes.
+
+class Row(typing.NamedTuple):
+    """A row of the capacity.
+
+    :param key: by which rows are sorted.
+    :param shown: the row itself, a dict.
+    """
+
+    key: tuple
+    shown: dict
+
+    @property
+    def marker(self):
+        """By which the next page begins; a key may be longer than a URL."""
+        return hashlib.sha256(repr(self.key).encode()).hexdigest()[:32]
+
+
+@dataclasses.dataclass(frozen=True)
+class Filter:
+    """Which nodes the capacity is asked of.
+
     :param restricted_to: a project: only nodes that it owns or leases.
     :param resource_class: only of this class, in any spelling.
     :param traits: only with all of these.
     :param conductor_group: only in this group; ``""`` is the default one.
     :param shard: only in this shard.
-    :returns: list of dicts, and the age of the counts in seconds.
+    :param host: whose holds are counted as ``held``. They are, wherever
+        their nodes are now: a node with an instance stays its host's when
+        its conductor group changes.
     """
-    def of_interest(profile):
-        node = profile.node
-        return (matching.visible(node.owner, node.lessee, restricted_to)
-                and node.traits.issuperset(traits)
-                and (resource_class is None or matching.has_class(
+
+    restricted_to: str | None = None
+    resource_class: str | None = None
+    traits: frozenset = frozenset()
+    conductor_group: str | None = None
+    shard: str | None = None
+    host: str | None = None
+
+    def is_of_interest(self, node):
+        """Whether the caller has asked of such nodes, wherever they are."""
+        return (matching.visible(node.owner, node.lessee, self.restricted_to)
+                and node.traits.issuperset(self.traits)
+                and (self.resource_class is None or matching.has_class(
                     node.resource_class,
-                    request_spec.normalize_resource_class(resource_class))))
+                    request_spec.normalize_resource_class(
+                        self.resource_class))))
 
-    def inside(profile):
-        node = profile.node
-        return ((conductor_group is None or node.conductor_group.lower()
-                 == conductor_group.lower())
-                and shard in (None, node.shard))
+    def is_inside(self, node):
+        """Whether they are in the group and the shard asked for."""
+        return ((self.conductor_group is None or node.conductor_group.lower()
+                 == self.conductor_group.lower())
+                and self.shard in (None, node.shard))
 
-    counted, age = fleet.at_most(max_age, with_hosts=host is not None)
-    by_key = {}
-    for profile in filter(of_interest, counted.profiles):
-        held = profile.held.get(host, 0)
-        if inside(profile):
-            _add(by_key, profile, profile.total, profile.free, held,
-                 profile.claimable)
-        elif held:
-            _add(by_key, profile, held, 0, held, 0)
-    return _in_order(by_key), age
-
-
-def rows(profiles):
-    """Profiles in the same form, with nothing held."""
-    by_key = {}
-    for profile in profiles:
-        _add(by_key, profile, profile.total, profile.free, 0,
-             profile.claimable)
-    return _in_order(by_key)
+    def counts(self, profile):
+        """The numbers of a profile, by ``_COUNTS``; None where it has none."""
+        held = profile.held.get(self.host, 0)
+        if not self.is_inside(profile.kind.node):
+            # They are all held, but it is not known how.
+            return (held, 0, held, 0, 0, held, 0) if held else None
+        total, free, reserved = profile.total, profile.free, profile.reserved
+        return (total, free, held, profile.claimable, reserved, profile.taken,
+                total - free - reserved - profile.taken)
 
 
-def _add(by_key, profile, total, free, held, claimable):
-    """Add numbers to the row of a profile.
+def capacity(max_age, asked, limit=None, marker=None, by=()):
+    """What the fleet can give, profile by profile.
+
+    :param max_age: seconds that the counts may be old.
+    :param asked: Filter.
+    :param limit: how many rows at most; None for all.
+    :param marker: after which row, as an earlier call has returned it.
+    :param by: sum the rows that are equal in these, each one of ``COLUMNS``
+        or ``capability:NAME``.
+    :returns: list of Row, and the age of the counts in seconds.
+    :raises: InvalidInput where there is no such row.
+    """
+    counted, age = fleet.at_most(max_age, with_hosts=asked.host is not None)
+    kinds = [kind for kind in counted.kinds
+             if asked.is_of_interest(kind.node)]
+    found = (_summed(kinds, by, asked.counts) if by
+             else _rows(kinds, asked.counts))
+    if marker is not None:
+        found = _after(marker, found)
+    return list(itertools.islice(found, limit)), age
+
+
+def _after(marker, found):
+    for row in found:
+        if row.marker == marker:
+            return found
+    raise exception.InvalidInput(
+        'marker', 'must be of the "next" of an answer, and its row has gone')
+
+
+def rows(matches):
+    """Profiles in the same form, with nothing held.
+
+    :param matches: what Matcher.matching returns.
+    """
+    return [row.shown for row in _rows(
+        [kind for kind, _ in matches], Filter().counts,
+        dict(matches))]
+
+
+def _rows(kinds, counts, among=None):
+    """Yield the Row of each profile, in order of the keys.
 
     Profiles whose facts are spelled otherwise and mean the same share a row.
+
+    :param counts: function of a profile: see Filter.counts.
+    :param among: lists of the profiles of each kind; None for all.
     """
-    node = profile.node
-    row = by_key.setdefault(profile.key, {
-        'resource_class': node.resource_class, **node.sizes,
-        'cpu_arch': node.cpu_arch, 'capabilities': dict(node.capabilities),
-        'traits': sorted(node.traits),
-        'conductor_group': node.conductor_group, 'shard': node.shard,
-        'owner': node.owner, 'lessee': node.lessee,
-        'total': 0, 'free': 0, 'held': 0, 'claimable': 0})
-    row['total'] += total
-    row['free'] += free
-    row['held'] += held
-    row['claimable'] += claimable
+    alike = {}
+    for kind in kinds:
+        alike.setdefault(_key(kind.node), []).append(kind)
+    for of_kind in sorted(alike, key=repr):
+        found = {}
+        for kind in alike[of_kind]:
+            for profile in (kind.profiles if among is None
+                            or among[kind] == [kind.whole] else among[kind]):
+                _add(found, tuple(sorted(profile.capabilities.items())),
+                     counts(profile))
+        node = alike[of_kind][0].node
+        for capabilities in sorted(found):
+            yield Row((of_kind, capabilities), {
+                'resource_class': node.resource_class, **node.sizes,
+                'cpu_arch': node.cpu_arch,
+                'capabilities': dict(capabilities),
+                'traits': sorted(node.traits),
+                'conductor_group': node.conductor_group, 'shard': node.shard,
+                'owner': node.owner, 'lessee': node.lessee,
+                **dict(zip(_COUNTS, found[capabilities], strict=True))})
 
 
-def _in_order(by_key):
-    return [by_key[key] for key in sorted(by_key, key=repr)]
+def _key(node):
+    """All that a request can tell of a node but its capabilities."""
+    return (node.resource_class, *node.sizes.values(), node.cpu_arch,
+            tuple(sorted(node.traits)), node.conductor_group, node.shard,
+            node.owner, node.lessee)
+
+
+def _summed(kinds, by, counts):
+    """Yield Rows that are sums, in order of the keys."""
+    named = [group_policy.capability_of(each) for each in by]
+    found = {}
+    for kind in kinds:
+        values = [_value(kind.node, each) for each in by]
+        for profile in kind.profiles if any(named) else [kind.whole]:
+            _add(found, tuple(
+                value if name is None else profile.capabilities.get(name)
+                for name, value in zip(named, values, strict=True)),
+                counts(profile))
+    for key in sorted(found, key=repr):
+        yield Row(key, {**dict(zip(by, key, strict=True)),
+                        **dict(zip(_COUNTS, found[key], strict=True))})
+
+
+def _value(node, by):
+    if by not in COLUMNS:
+        return node.capability(by.removeprefix(group_policy.CAPABILITY))
+    value = getattr(node, by)
+    # Groups of conductors that differ by case alone are the same to Ironic.
+    return value.lower() if by == 'conductor_group' else value
+
+
+def _add(found, key, numbers):
+    if numbers is not None:
+        before = found.get(key)
+        found[key] = numbers if before is None else tuple(
+            map(operator.add, before, numbers))

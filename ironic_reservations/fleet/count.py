@@ -1,132 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fleet, counted by hardware profile.
+"""When the fleet is counted, and which count serves which request.
 
-A hardware profile is a set of nodes that no request can tell apart. A fleet
-of 100,000 nodes has tens of them. A search tries them in turn, an explanation
-speaks of them, and the capacity lists them.
-
-Counts are values: they never change, and they may be old. That makes no wrong
-answer, because whether a node is free is decided on its current row.
+A search goes by the profiles of a count in turn, an explanation speaks of
+them, and the capacity lists them: see ``profiles``.
 """
 
-import collections
 import dataclasses
 import functools
-import json
 import threading
 import time
 
 from oslo_log import log
 
-from ironic_reservations import matching
 from ironic_reservations.db import counting
 from ironic_reservations.db import engine
+from ironic_reservations.fleet import profiles
 
 LOG = log.getLogger(__name__)
 
 #: ``recent`` counts again when the last count is older than this many times
 #: what it took, so that counting takes at most a fiftieth of the time.
 AGE_TO_COST = 50
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Profile:
-    """Nodes that no request can tell apart.
-
-    :param facts: what they have in common as the database spells it, by the
-        names of ``expressions.PROFILE``.
-    :param node: a matching.Node that stands for each of them.
-    :param counts: numbers of nodes by why they cannot be held (one of
-        ``matching.REASONS``); None: they can.
-    :param first: the least id of these nodes. Nodes that were enrolled
-        together are near each other.
-    :param last: the greatest id.
-    :param held: numbers of nodes by the host that holds them, where that was
-        asked for.
-    """
-
-    facts: dict
-    node: matching.Node
-    counts: dict
-    first: int
-    last: int
-    held: dict
-
-    @classmethod
-    def of(cls, facts, counts, first, last, held=None, uuid=None, name=None):
-        """A profile whose ``node`` is made of the facts.
-
-        :param uuid: of the node, if the profile is one node's alone,
-        :param name: and its name.
-        """
-        properties = facts['irregular_properties'] or json.dumps(
-            {key: facts[key] for key in ('memory_mb', 'cpus', 'local_gb',
-                                         'cpu_arch', 'capabilities')
-             if facts[key] is not None})
-        node = matching.Node(
-            id=0, uuid=uuid, name=name, properties=properties,
-            traits=frozenset(
-                facts['traits'].split(',') if facts['traits'] else ()),
-            **{key: facts[key] for key in
-               ('resource_class', 'conductor_group', 'shard', 'owner',
-                'lessee')})
-        return cls(facts, node, counts, first, last, held or {})
-
-    @property
-    def total(self):
-        return sum(self.counts.values())
-
-    @property
-    def free(self):
-        """How many nodes could be held, were it not for a passing lock."""
-        return self.available + self.counts.get(matching.LOCKED, 0)
-
-    @property
-    def claimable(self):
-        """How many are held for instances that may take them over."""
-        return self.counts.get(matching.CLAIMABLE, 0)
-
-    @property
-    def available(self):
-        """How many nodes could be held this very moment."""
-        return self.counts.get(None, 0)
-
-    @functools.cached_property
-    def key(self):
-        """All that a request can tell of these nodes."""
-        node = self.node
-        return (node.resource_class, *node.sizes.values(), node.cpu_arch,
-                tuple(sorted(node.capabilities.items())),
-                tuple(sorted(node.traits)), node.conductor_group, node.shard,
-                node.owner, node.lessee)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Fleet:
-    """All profiles, counted at the same moment."""
-
-    profiles: tuple[Profile, ...]
-
-    @functools.cached_property
-    def kinds(self):
-        """Lists of profiles that differ in the values of capabilities alone.
-
-        Where a capability names the rack there are thousands of profiles, but
-        no more of these lists than there are kinds of machines.
-        """
-        found = collections.defaultdict(list)
-        for profile in self.profiles:
-            node = profile.node
-            found[node.uuid, node.resource_class, *node.sizes.values(),
-                  node.cpu_arch, frozenset(node.capabilities), node.traits,
-                  node.conductor_group, node.shard, node.owner,
-                  node.lessee].append(profile)
-        return list(found.values())
-
-    @functools.cached_property
-    def total(self):
-        """How many nodes there are."""
-        return sum(profile.total for profile in self.profiles)
 
 
 @engine.retry
@@ -136,31 +30,15 @@ def count(candidates=(), with_hosts=False):
     :param candidates: sets of UUIDs and names; a node that is in one of them
         becomes a profile of its own, with its uuid and name.
     :param with_hosts: whether to count, too, which host holds how many.
-    :returns: Fleet.
+    :returns: profiles.Fleet.
     """
     began = time.monotonic()
-    kinds = collections.defaultdict(list)
-    for kind in counting.rows(candidates, with_hosts):
-        kinds[tuple(kind.facts.items()), kind.candidate].append(kind)
-    fleet = Fleet(tuple(map(_profile, kinds.values())))
-    LOG.debug('Counted %(nodes)d nodes in %(profiles)d hardware profiles '
-              'within %(seconds).3f s',
-              {'nodes': fleet.total, 'profiles': len(fleet.profiles),
+    fleet = profiles.Fleet.of(counting.rows(candidates, with_hosts))
+    LOG.debug('Counted %(nodes)d nodes of %(kinds)d kinds within '
+              '%(seconds).3f s',
+              {'nodes': fleet.total, 'kinds': len(fleet.kinds),
                'seconds': time.monotonic() - began})
     return fleet
-
-
-def _profile(kinds):
-    """A Profile of the kinds that differ in their reason and host alone."""
-    counts, held = collections.Counter(), collections.Counter()
-    for kind in kinds:
-        counts[kind.reason] += kind.nodes
-        if kind.host is not None:
-            held[kind.host] += kind.nodes
-    uuid, name = kinds[0].candidate or (None, None)
-    return Profile.of(
-        kinds[0].facts, counts, min(kind.first for kind in kinds),
-        max(kind.last for kind in kinds), held, uuid, name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,7 +49,7 @@ class _Count:
     :param cost: seconds.
     """
 
-    fleet: Fleet | None = None
+    fleet: profiles.Fleet | None = None
     began: float = -float('inf')
     cost: float = 0
 

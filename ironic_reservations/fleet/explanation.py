@@ -5,7 +5,6 @@ import re
 
 from ironic_reservations import exception
 from ironic_reservations import matching
-from ironic_reservations.fleet import capacity
 from ironic_reservations.matching import group_policy
 
 #: What somebody is told who sees no node at all. It is as a rule a compute
@@ -37,18 +36,15 @@ def verdict(matcher, counted):
     """What matches in a fleet, and why the rest does not.
 
     :param matcher: matching.Matcher.
-    :param counted: count.Fleet.
+    :param counted: profiles.Fleet.
     :returns: dict of ``matching_nodes`` (how many could be held this very
-        moment), ``profiles`` (those of the matching nodes, with all of their
-        nodes) and ``explanation`` (see matching.Matcher.explain).
+        moment) and ``explanation`` (see matching.Matcher.explain).
     """
-    fitting = matcher.matching(counted)
     return {
-        'matching_nodes': sum(profile.available for profile in fitting),
-        'profiles': capacity.rows(fitting),
-        'explanation': matcher.explain(
-            (profile.node, reason, nodes) for profile in counted.profiles
-            for reason, nodes in profile.counts.items()),
+        'matching_nodes': sum(
+            profile.available for _, profiles in matcher.matching(counted)
+            for profile in profiles),
+        'explanation': matcher.explain_fleet(counted),
     }
 
 
@@ -65,8 +61,8 @@ def verdict_on_group(matcher, counted, group, members):
         is for a pack the domain with most of them.
     """
     found = verdict(matcher, counted)
-    by_domain = group_policy.capacities(matcher.matching(counted), group.by,
-                                        matcher.fit)
+    by_domain = group_policy.capacities(
+        matcher.matching(counted, group.by), group.by, matcher.fit)
     available = group_policy.available(group.policy, by_domain)
     domains = [{'value': where, 'nodes': room.free}
                for where, room in sorted(
@@ -75,7 +71,7 @@ def verdict_on_group(matcher, counted, group, members):
     found |= {'members': {'wanted': members, 'available': available},
               'domains': domains if group.by else []}
     if available < members:
-        name = (group_policy.constraint(group.policy, group.by) if group.policy
+        name = (group_policy.name_of(group.policy, group.by) if group.policy
                 else f'members={members}')
         why = found['explanation']
         if found['matching_nodes']:

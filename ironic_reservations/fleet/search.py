@@ -11,6 +11,7 @@ import collections
 import dataclasses
 import functools
 import itertools
+import operator
 import random
 import time
 
@@ -27,6 +28,9 @@ from ironic_reservations.matching import request_spec
 
 LOG = log.getLogger(__name__)
 
+#: Of how many requests it is remembered what matches in a count.
+FLAVORS = 256
+
 #: How many nodes are read at once where most of them may be of no use.
 LARGE_PAGE = 1024
 
@@ -40,13 +44,13 @@ REST_TO_COST, LONGEST_REST = 50, 5
 
 
 def search(matcher, fleet, thorough=False):
-    """Yield free nodes that satisfy a request, the best fitting ones first.
+    """Free nodes that satisfy a request, the best fitting ones first.
 
     Stop iterating once you have taken a node; asking for the next one says
     that the last was lost to somebody else.
 
     :param matcher: matching.Matcher.
-    :param fleet: count.Fleet by which the search goes. A node of a profile
+    :param fleet: profiles.Fleet by which the search goes. A node of a profile
         that was not counted is not found.
     :param thorough: whether to read all nodes for this request alone, rather
         than to go by what others have read. A node on a shelf goes to one
@@ -54,12 +58,30 @@ def search(matcher, fleet, thorough=False):
     :returns: iterator of matching.Node.
     """
     if matcher.spec.candidate_nodes:
-        named = sa.and_(*map(expressions.named, matcher.spec.candidate_nodes))
-        # All of them in one page, so that the best fit comes first.
-        yield from _read(matcher, named, limit=request_spec.MAX_INT)
-        return
+        return _among_candidates(matcher)
+    return _in_turn(matcher, _remembered(matcher, fleet), thorough,
+                    small=fleet.total <= SMALL)
+
+
+def among(matcher, matches, thorough=False):
+    """The same among profiles that are known to match, in a small fleet.
+
+    :param matches: what Matcher.matching returns.
+    """
+    if matcher.spec.candidate_nodes:
+        return _among_candidates(matcher)
+    return _in_turn(matcher, _by_fit(matcher, matches), thorough, small=True)
+
+
+def _among_candidates(matcher):
+    named = sa.and_(*map(expressions.named, matcher.spec.candidate_nodes))
+    # All of them in one page, so that the best fit comes first.
+    return _read(matcher, named, limit=request_spec.MAX_INT)
+
+
+def _in_turn(matcher, by_fit, thorough, small):
     last = []
-    for profiles, failed in _turns(matcher, fleet):
+    for profiles, failed in _turns(by_fit):
         if thorough:
             yield from _look_together(matcher, profiles, failed)
             continue
@@ -71,7 +93,7 @@ def search(matcher, fleet, thorough=False):
         for node in _look(matcher, profiles, failed):
             found = True
             yield node
-        if not found and fleet.total > SMALL:
+        if not found and not small:
             took = time.monotonic() - began
             for each in shelves:
                 each.rest(min(took * REST_TO_COST, LONGEST_REST))
@@ -79,7 +101,7 @@ def search(matcher, fleet, thorough=False):
         yield from _look(matcher, profiles, failed)
 
 
-def _turns(matcher, fleet):
+def _turns(by_fit):
     """Yield lists of profiles that match, to be looked through in turn.
 
     A profile that had a free node when it was counted has a turn of its own,
@@ -88,11 +110,12 @@ def _turns(matcher, fleet):
     their neighbours in the order of fit, because it takes one query for all of
     them, and there may be thousands.
 
+    :param by_fit: what ``_by_fit`` returns.
     :returns: iterator of pairs of profiles, and whether to look for nodes
         that have failed lately; None for all nodes.
     """
     for has_free, found in itertools.groupby(
-            _in_order(matcher, fleet), key=lambda pair: pair[0].free > 0):
+            _in_order(by_fit), key=lambda pair: pair[0].free > 0):
         if not has_free:
             yield [profile for profile, _ in found], None
             continue
@@ -108,24 +131,45 @@ def _turns(matcher, fleet):
                     yield [profile], failed
 
 
-def _in_order(matcher, fleet):
-    """Yield matching profiles and their fits, the best first."""
-    by_fit = collections.defaultdict(list)
-    for kind in matcher.matching_kinds(fleet):
-        alone = matcher.fit_alone(kind[0].node)
-        if matcher.policy is None:
-            by_fit[alone] += kind
-            continue
-        for profile in kind:
-            by_fit[matcher.fit_in_group(profile.node, alone)].append(profile)
-    for fit in sorted(by_fit):
+def _in_order(by_fit):
+    """Yield profiles and their fits, the best first."""
+    for fit, equals in by_fit:
         # Equally good ones come in random order, or every process would want
         # the same nodes; those last in which nothing was free.
-        equals = by_fit[fit]
-        random.shuffle(equals)
+        equals = random.sample(equals, len(equals))
         equals.sort(key=lambda profile: not profile.free)
         for profile in equals:
             yield profile, fit
+
+
+def _remembered(matcher, fleet):
+    """What ``_by_fit`` says of a fleet, worked out once for each request.
+
+    Flavors are few, and a count serves many requests of each.
+    """
+    known = fleet.remembered
+    if matcher.policy is not None:
+        # The members of its group change with each hold.
+        return _by_fit(matcher, matcher.matching(fleet, matcher.policy.by))
+    if matcher not in known:
+        if len(known) >= FLAVORS:
+            known.clear()
+        known[matcher] = _by_fit(matcher, matcher.matching(fleet))
+    return known[matcher]
+
+
+def _by_fit(matcher, matches):
+    """Pairs of a fit and the profiles that fit so, the best first: a list."""
+    by_fit = collections.defaultdict(list)
+    for kind, profiles in matches:
+        alone = matcher.fit_alone(kind.node)
+        if matcher.policy is None:
+            by_fit[alone] += profiles
+            continue
+        for profile in profiles:
+            by_fit[matcher.fit_in(profile.domain(matcher.policy.by),
+                                  alone)].append(profile)
+    return sorted(by_fit.items(), key=operator.itemgetter(0))
 
 
 def _avoid_failed():
@@ -139,8 +183,12 @@ def _look(matcher, profiles, failed):
         for node in shelf.of(best, failed).nodes(
                 functools.partial(_read_profile, best, failed)):
             # Matching reads the node's own properties once more, because the
-            # database may read a number otherwise than Python does.
-            if matcher.matches(node):
+            # database may read a number otherwise than Python does. Where it
+            # has not compared the capabilities it also finds nodes of other
+            # kinds, which have more of them and a turn of their own.
+            if matcher.matches(node) and (
+                    not best.is_whole
+                    or node.capabilities.keys() <= best.capabilities.keys()):
                 yield node
     else:
         yield from _look_together(matcher, profiles, failed)

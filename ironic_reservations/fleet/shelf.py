@@ -95,7 +95,7 @@ _shelves = weakref.WeakKeyDictionary()
 
 
 def of(profile, failed=None):
-    """The shelf of a count.Profile in this process.
+    """The shelf of a profiles.Profile in this process.
 
     :param failed: whether of the nodes that have failed lately. They have a
         shelf of their own, so that nobody has to sort them out.

@@ -7,6 +7,7 @@ operator can read.
 
 import dataclasses
 import re
+import typing
 
 from oslo_utils import specs_matcher
 from oslo_utils import strutils
@@ -48,20 +49,39 @@ def satisfies(expression, value):
         return False
 
 
-def of_kind(spec):
-    """The questions whose answers do not depend on capabilities.
+@dataclasses.dataclass(frozen=True)
+class Constraint:
+    """One question about a node.
 
-    All nodes of one kind answer them alike: see fleet.count.Fleet.kinds.
+    :param name: what an explanation calls it.
+    :param allows: a function that is true when the node satisfies it: of the
+        Node, or else of the value of one of its capabilities, None where it
+        states none.
+    :param capability: the name of that capability. Two nodes that differ in
+        nothing but the values of other capabilities give the same answer.
+    """
+
+    name: str
+    allows: typing.Callable
+    capability: str | None = None
+
+    def satisfied(self, node):
+        """Whether a Node satisfies it."""
+        return self.allows(
+            node if self.capability is None
+            else node.capabilities.get(self.capability))
+
+
+def of_request(spec):
+    """All that a request spec asks of a node.
 
     :param spec: a RequestSpec.
-    :returns: list of pairs, always in the same order: a name such as
-        ``trait:CUSTOM_GPU=required``, and a function of a Node that is true
-        when the node satisfies it.
+    :returns: list of Constraint, always in the same order.
     """
     questions = []
 
-    def ask(name, satisfied):
-        questions.append((text.printable(name), satisfied))
+    def ask(name, allows):
+        questions.append(Constraint(text.printable(name), allows))
 
     for candidates in spec.candidate_nodes:
         ask('candidate_nodes',
@@ -79,14 +99,15 @@ def of_kind(spec):
     if spec.hypervisor_types - {'baremetal', 'ironic'}:
         ask('hypervisor_type=' + ','.join(sorted(spec.hypervisor_types)),
             lambda node: False)
-    questions += _of_sizes(spec)
+    for name, allows in _of_sizes(spec):
+        ask(name, allows)
     for trait in sorted(spec.required_traits):
         ask(f'trait:{trait}=required',
             lambda node, trait=trait: trait in node.traits)
     for trait in sorted(spec.forbidden_traits):
         ask(f'trait:{trait}=forbidden',
             lambda node, trait=trait: trait not in node.traits)
-    return questions
+    return questions + _of_capabilities(spec)
 
 
 def _of_sizes(spec):
@@ -103,17 +124,23 @@ def _of_sizes(spec):
         for where, name, size in least]
 
 
-def of_capabilities(spec):
-    """The questions about capabilities, in the same form."""
-    questions = [(text.printable(f'capabilities:{name}{wanted or ""}'),
-              lambda node, name=name, wanted=wanted: satisfies(
-                  wanted, node.capability(name)))
-             for name, wanted in spec.capabilities]
+def _of_capabilities(spec):
+    questions = []
+    for name, wanted in spec.capabilities:
+        label = text.printable(f'capabilities:{name}{wanted or ""}')
+        if name == 'cpu_arch':
+            # It is a property of its own.
+            questions.append(Constraint(label, lambda node, wanted=wanted:
+                                    satisfies(wanted, node.cpu_arch)))
+        else:
+            questions.append(Constraint(label, lambda value, wanted=wanted:
+                                    satisfies(wanted, nodes.read(value)),
+                                    name))
     if spec.boot_mode is not None:
-        questions.append((
+        questions.append(Constraint(
             text.printable(f'capabilities:boot_mode={spec.boot_mode}'),
-            lambda node: node.capabilities.get(
-                'boot_mode', spec.boot_mode).lower() == spec.boot_mode))
+            lambda value: value is None or value.lower() == spec.boot_mode,
+            'boot_mode'))
     return questions
 
 
@@ -129,9 +156,11 @@ class Ownership:
     or_none: bool = False
 
     @property
-    def name(self):
-        """What an explanation calls it."""
-        return f'ownership={"project_or_none" if self.or_none else "project"}'
+    def constraint(self):
+        """The Constraint that it is."""
+        return Constraint(
+            f'ownership={"project_or_none" if self.or_none else "project"}',
+            self.allows)
 
     def allows(self, node):
         """Whether a node may be used."""

@@ -14,6 +14,8 @@ import math
 import random
 
 from ironic_reservations import text
+from ironic_reservations.matching import constraints
+from ironic_reservations.matching import node as nodes
 
 #: No two members in one domain; all of them in one; as even as possible; in
 #: as few domains as possible.
@@ -28,6 +30,22 @@ COLUMNS = ('conductor_group', 'shard')
 CAPABILITY = 'capability:'
 
 
+def capability_of(by):
+    """The name of the capability whose values are the domains, or None.
+
+    An architecture is a property of its own: see matching.Node.capability.
+    """
+    if by is None or not by.startswith(CAPABILITY):
+        return None
+    name = by.removeprefix(CAPABILITY)
+    return None if name == 'cpu_arch' else name
+
+
+def stated(value):
+    """The domain of a node that has this value; None where it states none."""
+    return nodes.read(value) or None
+
+
 def domain(node, by):
     """The domain of a node, or None when it states none.
 
@@ -38,7 +56,7 @@ def domain(node, by):
     if by is None:
         return None
     if by.startswith(CAPABILITY):
-        return node.capability(by.removeprefix(CAPABILITY)) or None
+        return stated(node.capability(by.removeprefix(CAPABILITY)))
     value = getattr(node, by) or None
     # Groups of conductors that differ by case alone are the same to Ironic.
     return value.lower() if value and by == 'conductor_group' else value
@@ -66,39 +84,45 @@ class Policy:
     @property
     def name(self):
         """What an explanation calls it."""
-        return constraint(self.policy, self.by)
+        return name_of(self.policy, self.by)
 
-    def allows(self, node):
-        """Whether the policy allows a node at all."""
+    @property
+    def constraint(self):
+        """The constraints.Constraint that it is."""
+        name = capability_of(self.by)
+        allows = (lambda node: self._allows(domain(node, self.by))
+                  ) if name is None else (
+            lambda value: self._allows(stated(value)))
+        return constraints.Constraint(self.name, allows, name)
+
+    def _allows(self, where):
         if self.policy not in HARD:
             return True
-        where = domain(node, self.by)
         if where is None:
             return False
         if self.policy == SPREAD:
             return where not in self._members
         return not self._members or where in self._members
 
-    def rank(self, node):
-        """What comes before the fit: the least is best."""
+    def rank(self, where):
+        """What comes before the fit: of several domains the least is best."""
         if self.policy in HARD:
             return ()
-        where = domain(node, self.by)
         members = self._members.get(where, 0)
         return (where is None,
                 members if self.policy == SOFT_SPREAD else -members)
 
-    def rank_among_equals(self, node):
+    def rank_among_equals(self, where):
         """What comes after the fit: the least is best.
 
         A pack that grows one by one begins where there is most room for it.
         """
         if self.policy not in (PACK, SOFT_PACK):
             return ()
-        return (-self.room.get(domain(node, self.by), 0),)
+        return (-self.room.get(where, 0),)
 
 
-def constraint(policy, by):
+def name_of(policy, by):
     """What an explanation calls a policy, such as group:pack=capability:rack.
     """
     return text.printable(f'group:{policy}={by}')
@@ -124,38 +148,41 @@ def asks_for_room(policy, members):
     return policy == SOFT_PACK or policy == PACK and not members
 
 
-def available_by_domain(profiles, by, left=lambda resource_class: math.inf):
-    """How many nodes could be held in each domain: a Counter.
+def available_by_domain(matches, by, left=lambda resource_class: math.inf):
+    """How many nodes could be held in each domain that has any: a Counter.
 
-    :param profiles: count.Profile of those nodes that match.
+    :param matches: what Matcher.matching returns, for this ``by``.
     :param left: function of a resource class: how many more nodes of it may
         be held.
     """
     by_class, found = collections.Counter(), collections.Counter()
-    for profile in profiles:
-        if profile.available:
-            by_class[domain(profile.node, by),
-                     profile.node.resource_class] += profile.available
+    for kind, profiles in matches:
+        for profile in profiles:
+            if profile.available:
+                by_class[profile.domain(by), kind.node.resource_class] += (
+                    profile.available)
     for (where, resource_class), number in by_class.items():
         found[where] += min(number, left(resource_class))
     return found
 
 
-def capacities(profiles, by, fit, left=lambda resource_class: math.inf):
+def capacities(matches, by, fit, left=lambda resource_class: math.inf):
     """The Capacity of each domain that has any, as a dict.
 
-    :param profiles: list of count.Profile of those nodes that match.
-    :param fit: function of a matching.Node.
+    :param matches: see ``available_by_domain``.
+    :param fit: function of a matching.Node, equal for all of a kind.
     :param left: see ``available_by_domain``.
     """
     fits = {}
-    for profile in profiles:
-        if profile.available:
-            where, fits_so = domain(profile.node, by), fit(profile.node)
-            fits[where] = min(fits.get(where, fits_so), fits_so)
-    numbers = available_by_domain(profiles, by, left)
+    for kind, profiles in matches:
+        fits_so = fit(kind.node)
+        for profile in profiles:
+            if profile.available:
+                where = profile.domain(by)
+                fits[where] = min(fits.get(where, fits_so), fits_so)
     return {where: Capacity(number, fits[where])
-            for where, number in numbers.items()}
+            for where, number in available_by_domain(
+                matches, by, left).items()}
 
 
 def available(policy, by_domain):

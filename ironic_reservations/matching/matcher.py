@@ -4,7 +4,6 @@
 import collections
 import dataclasses
 import functools
-import itertools
 
 from ironic_reservations.matching import constraints
 from ironic_reservations.matching import group_policy
@@ -36,19 +35,22 @@ class Matcher:
 
     @functools.cached_property
     def constraints(self):
-        """All that the request asks of a node: see the module of that name."""
-        return constraints.of_kind(self.spec) + constraints.of_capabilities(
-            self.spec) + [
-            (each.name, each.allows)
-            for each in (self.ownership, self.policy) if each is not None
-        ] + self._of_quota
+        """All that the request asks of a node, a list of Constraint."""
+        asked = constraints.of_request(self.spec)
+        if self.ownership is not None:
+            asked.append(self.ownership.constraint)
+        if self.policy is not None:
+            asked.append(self.policy.constraint)
+        return asked + [constraints.Constraint(
+            f'quota:{name}', lambda node, name=name:
+            name not in nodes.counted_as(node.resource_class))
+            for name in sorted(self.used_up)]
 
     @functools.cached_property
-    def _of_quota(self):
-        """Constraints that exclude classes whose quota is used up."""
-        return [(f'quota:{name}', lambda node, name=name:
-                 name not in nodes.counted_as(node.resource_class))
-                for name in sorted(self.used_up)]
+    def _of_kinds(self):
+        """The functions of those that nodes of one kind answer alike."""
+        return [each.allows for each in self.constraints
+                if each.capability is None]
 
     @functools.cached_property
     def _capabilities(self):
@@ -62,43 +64,37 @@ class Matcher:
 
     def matches(self, node):
         """Whether a node satisfies all that the request asks for."""
-        for _, satisfied in self.constraints:
-            if not satisfied(node):
+        for each in self.constraints:
+            if not each.satisfied(node):
                 return False
         return True
 
-    @functools.cached_property
-    def _of_kinds(self):
-        """The constraints that profiles of a kind satisfy alike."""
-        return [('', self.visible), *constraints.of_kind(self.spec)] + [
-            (each.name, each.allows) for each in (self.ownership,) if each
-        ] + self._of_quota
+    def matching(self, fleet, by=None):
+        """What of a fleet the caller may use and matches.
 
-    @functools.cached_property
-    def _of_profiles(self):
-        """The others."""
-        return constraints.of_capabilities(self.spec) + [
-            (each.name, each.allows) for each in (self.policy,) if each]
-
-    def matching_kinds(self, fleet):
-        """The profiles whose nodes the caller may use and that match.
-
-        Constraint by constraint, because the first ones leave few.
-
-        :param fleet: count.Fleet.
-        :returns: list of lists: see count.Fleet.kinds.
+        :param fleet: profiles.Fleet.
+        :param by: the domains that matter, of a group; see group_policy.
+        :returns: list of pairs: a Kind, and those of its profiles that match.
+            Where all of them match, and their domains do not matter, it is
+            the one profile of the whole kind.
         """
-        kinds = fleet.kinds
-        for _, satisfied in self._of_kinds:
-            kinds = [kind for kind in kinds if satisfied(kind[0].node)]
-        for _, satisfied in self._of_profiles:
-            kinds = [[each for each in kind if satisfied(each.node)]
-                     for kind in kinds]
-        return list(filter(None, kinds))
+        found, asked = [], self._asked()
+        apart = group_policy.capability_of(by) is not None
+        for kind in fleet.kinds:
+            if self.visible(kind.node) and all(
+                    allows(kind.node) for allows in self._of_kinds):
+                for answers, profiles in _parts(kind, asked):
+                    if all(answers):
+                        whole = profiles == [kind.whole]
+                        found.append((kind, kind.profiles if whole and apart
+                                      else profiles))
+        return found
 
-    def matching(self, fleet):
-        """The same in one list."""
-        return list(itertools.chain(*self.matching_kinds(fleet)))
+    def _asked(self):
+        """The constraints on capabilities: pairs of the name and the answer.
+        """
+        return [(each.capability, functools.cache(each.allows))
+                for each in self.constraints if each.capability is not None]
 
     def fit(self, node):
         """How badly a node fits: of several, the one with the least is best.
@@ -108,22 +104,35 @@ class Matcher:
             asked for, and the node's memory, CPUs and disk; before and after
             those, how well it suits the group, if it is for one.
         """
-        return self.fit_in_group(node, self.fit_alone(node))
+        return self.fit_in(
+            self.policy and group_policy.domain(node, self.policy.by),
+            self.fit_alone(node))
 
     def fit_alone(self, node):
-        """The same without a group: equal for all profiles of a kind."""
+        """The same without a group: equal for all nodes of a kind."""
         oversize = sum((node.sizes[name] - size) / size
                        for name, size in self.spec.sizes if size)
         unasked = (len(node.traits - self.spec.required_traits)
                    + len(node.capabilities.keys() - self._capabilities))
         return (oversize, unasked, *node.sizes.values())
 
-    def fit_in_group(self, node, alone):
-        """The ``fit``, of what ``fit_alone`` returns."""
+    def fit_in(self, domain, alone):
+        """The ``fit`` of a node of a domain, from what ``fit_alone`` says."""
         if self.policy is None:
             return alone
-        return (*self.policy.rank(node), *alone,
-                *self.policy.rank_among_equals(node))
+        return (*self.policy.rank(domain), *alone,
+                *self.policy.rank_among_equals(domain))
+
+    def explain_fleet(self, fleet):
+        """Why nodes of a fleet do not match: see ``explain``."""
+        asked = self._asked()
+        return self.explain(
+            (node, reason, number)
+            for kind in fleet.kinds if self.visible(kind.node)
+            for _, profiles in _parts(kind, asked)
+            # Any of them stands for the others.
+            for node in [profiles[0].node] for profile in profiles
+            for reason, number in profile.counts.items())
 
     def explain(self, groups):
         """Why nodes do not match, as data for people and programs.
@@ -137,7 +146,7 @@ class Matcher:
             without which most nodes could be held, and how many these would
             be in all; None when no more could).
         """
-        names = list(dict.fromkeys(name for name, _ in self.constraints))
+        names = list(dict.fromkeys(each.name for each in self.constraints))
         eliminated, nearest = collections.Counter(), collections.Counter()
         considered = matching = 0
         last, unmet = None, []
@@ -148,8 +157,8 @@ class Matcher:
             # A profile is one group after the other, for each reason.
             if node is not last:
                 last, unmet = node, list(dict.fromkeys(
-                    name for name, satisfied in self.constraints
-                    if not satisfied(node)))
+                    each.name for each in self.constraints
+                    if not each.satisfied(node)))
             if reason == nodes.CLAIMABLE:
                 # A request for a free node is not told which may be claimed.
                 reason = nodes.RESERVED
@@ -169,3 +178,20 @@ class Matcher:
             'nearest': ({'by': best, 'nodes': matching + nearest[best]}
                         if nearest[best] else None),
         }
+
+
+def _parts(kind, asked):
+    """The profiles of a kind, put together where they answer alike.
+
+    :param asked: see Matcher._asked.
+    :returns: pairs of the answers, and a list of profiles: of one alone where
+        all of them answer alike, that of the whole kind.
+    """
+    parts = collections.defaultdict(list)
+    apart = any(len(kind.values(name)) > 1 for name, _ in asked)
+    for profile in kind.profiles if apart else [kind.whole]:
+        parts[tuple(allows(profile.capabilities.get(name))
+                    for name, allows in asked)].append(profile)
+    if len(parts) == 1:
+        return [(answers, [kind.whole]) for answers in parts]
+    return parts.items()

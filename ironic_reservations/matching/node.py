@@ -10,8 +10,9 @@ from ironic_reservations.matching import request_spec
 
 #: Why a node that satisfies a request cannot be held. An explanation tells
 #: them in this order, and for each node only the first that applies.
-CLAIMABLE, RESERVED, LOCKED = 'claimable', 'reserved', 'locked'
-REASONS = ('allocated', CLAIMABLE, RESERVED, 'maintenance', 'not available',
+ALLOCATED, CLAIMABLE, RESERVED, LOCKED = (
+    'allocated', 'claimable', 'reserved', 'locked')
+REASONS = (ALLOCATED, CLAIMABLE, RESERVED, 'maintenance', 'not available',
            'retired', 'power state unknown', 'child node', LOCKED)
 
 #: What the unified limits of Keystone call the reservations of a project.
@@ -68,11 +69,7 @@ class Node:
     def capabilities(self):
         """Names and values; a name without a value is ``true``."""
         given = self._properties.get('capabilities')
-        if not isinstance(given, str):
-            return {}
-        pairs = (item.partition(':') for item in given.split(','))
-        return {name.strip(): value.strip() if colon else 'true'
-                for name, colon, value in pairs if name.strip()}
+        return capabilities(given) if isinstance(given, str) else {}
 
     @functools.cached_property
     def cpu_arch(self):
@@ -87,10 +84,23 @@ class Node:
 
         One that is longer than ``LONGEST_VALUE`` counts as none.
         """
-        value = (self.cpu_arch if name == 'cpu_arch'
-                 else self.capabilities.get(name))
-        return (None if value is None or len(value) > LONGEST_VALUE
-                else value)
+        return read(self.cpu_arch if name == 'cpu_arch'
+                    else self.capabilities.get(name))
+
+
+def capabilities(text):
+    """Names and values of capabilities such as ``a,b:c``, a dict.
+
+    :param text: None for none. A name without a value is ``true``.
+    """
+    pairs = (item.partition(':') for item in (text or '').split(','))
+    return {name.strip(): value.strip() if colon else 'true'
+            for name, colon, value in pairs if name.strip()}
+
+
+def read(value):
+    """A capability's value, or None where it is too long to be read."""
+    return None if value is None or len(value) > LONGEST_VALUE else value
 
 
 def _number(value):

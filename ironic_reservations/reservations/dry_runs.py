@@ -2,6 +2,7 @@
 """What a request would find if it were to hold a node."""
 
 from ironic_reservations.db import engine
+from ironic_reservations.fleet import capacity
 from ironic_reservations.fleet import count
 from ironic_reservations.fleet import explanation
 from ironic_reservations.matching import group_policy
@@ -12,8 +13,10 @@ from ironic_reservations.reservations import membership
 def dry_run(matcher, quota, group=None, members=None):
     """The verdict of ``explanation`` on the fleet as it is now.
 
-    Where nothing but the quota is in the way it has ``quota``, what a request
-    that is no dry run would be refused with: see exception.QuotaExceeded.
+    It also has ``profiles``: those of the matching nodes, with all of their
+    nodes, as ``capacity`` shows them. Where nothing but the quota is in the
+    way it has ``quota``, what a request that is no dry run would be refused
+    with: see exception.QuotaExceeded.
 
     :param quota: quota.Quota.
     :param group: membership.Named of which the node is to be a member, or
@@ -33,6 +36,7 @@ def dry_run(matcher, quota, group=None, members=None):
         refused = _limit_members(found, matcher, counted, quota, group)
     if refused:
         quota.refuse(matcher.matching(counted), members or 1)
+    found['profiles'] = capacity.rows(matcher.matching(counted))
     return found | ({'quota': quota.refusal.quota} if quota.refusal
                     else {})
 
@@ -47,6 +51,6 @@ def _limit_members(found, matcher, counted, quota, group):
     members['available'] = min(
         before, quota.remaining(), group_policy.available(
             group.policy, group_policy.capacities(
-                quota.narrow(matcher).matching(counted), group.by,
+                quota.narrow(matcher).matching(counted, group.by), group.by,
                 matcher.fit, quota.remaining)))
     return members['available'] < members['wanted'] <= before

@@ -149,9 +149,10 @@ class _New(searching.Searched):
         matcher = self.quota.narrow(self.matcher)
         remaining = self.quota.remaining
         by_domain, taken = collections.defaultdict(list), collections.Counter()
-        matches = matcher.matching(self.counted)
-        for profile in matches:
-            by_domain[group_policy.domain(profile.node, by)].append(profile)
+        matches = matcher.matching(self.counted, by)
+        for kind, profiles in matches:
+            for profile in profiles:
+                by_domain[profile.domain(by)].append((kind, [profile]))
         plan = group_policy.plan(
             policy,
             group_policy.capacities(matches, by, matcher.fit, remaining),
@@ -159,9 +160,7 @@ class _New(searching.Searched):
         chosen = []
         for where, members in plan.items():
             found = {}
-            for node in search.search(
-                    matcher, count.Fleet(tuple(by_domain[where])),
-                    self.fresh):
+            for node in search.among(matcher, by_domain[where], self.fresh):
                 # A statement that reads many profiles also finds nodes of
                 # other domains.
                 counts_as = counted_as(node.resource_class)

@@ -138,7 +138,7 @@ class Place:
     def narrow(self, matcher, counted):
         """The Matcher of those nodes that the policy allows.
 
-        :param counted: count.Fleet; None where the request names its nodes.
+        :param counted: profiles.Fleet; None where the request names its nodes.
         """
         named = self.named
         if named is None or named.policy is None:
@@ -147,7 +147,7 @@ class Place:
         room = {}
         if counted and group_policy.asks_for_room(named.policy, members):
             room = group_policy.available_by_domain(
-                matcher.matching(counted), named.by)
+                matcher.matching(counted, named.by), named.by)
         return dataclasses.replace(matcher, policy=group_policy.Policy(
             named.policy, named.by, tuple(members.items()), room))
 

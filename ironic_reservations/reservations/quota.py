@@ -96,15 +96,16 @@ class Quota:
             self._see(self._count(engine.rows(project_rows.USED, {
                 'of_project': self._project_id})))
 
-    def refuse(self, profiles, wanted):
+    def refuse(self, matches, wanted):
         """Say why there is too little room for free nodes that match.
 
-        :param profiles: count.Profile of all nodes that match.
+        :param matches: what Matcher.matching returns.
         :param wanted: how many nodes are wanted.
         """
         free = collections.Counter()
-        for profile in profiles:
-            free[profile.node.resource_class] += profile.available
+        for kind, profiles in matches:
+            free[kind.node.resource_class] += sum(
+                profile.available for profile in profiles)
         for resource_class, number in (+free).most_common():
             total, *of_class = matching.counted_as(resource_class)
             if self._judge({total: wanted, **dict.fromkeys(

@@ -25,7 +25,7 @@ LAPSED_AT_ONCE = 20
 class Searched:
     """An ask whose nodes are found by a search: see ``obtain``.
 
-    :ivar counted: count.Fleet by which to search; None where the request
+    :ivar counted: profiles.Fleet by which to search; None where the request
         names its nodes, and they were not counted yet.
     :ivar fresh: whether it was counted for this request.
     :ivar in_vain: whether the last search came to its end and has found

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the fleet can still give."""
 
+import contextlib
 import time
 import uuid
 
@@ -13,7 +14,8 @@ CAPACITY = f'{OURS}/capacity'
 
 KEYS = ['resource_class', 'memory_mb', 'vcpus', 'local_gb', 'cpu_arch',
         'capabilities', 'traits', 'conductor_group', 'shard', 'owner',
-        'lessee', 'total', 'free', 'held', 'claimable']
+        'lessee', 'total', 'free', 'held', 'claimable', 'reserved', 'taken',
+        'out_of_service']
 
 FRESH = {'Cache-Control': 'no-cache'}
 
@@ -40,7 +42,8 @@ def test_rows(ironic, pool, node_class):
     rows = ironic.capacity(resource_class=node_class)
     assert all(list(row) == KEYS for row in rows)
     common = {'resource_class': node_class, 'conductor_group': '',
-              'shard': None, 'lessee': None, 'held': 0, 'claimable': 0}
+              'shard': None, 'lessee': None, 'held': 0, 'claimable': 0,
+              'reserved': 0, 'taken': 0, 'out_of_service': 0}
     assert sorted(rows, key=lambda row: row['memory_mb']) == [
         {**common, 'memory_mb': 0, 'vcpus': 0, 'local_gb': 0,
          'cpu_arch': None, 'capabilities': {}, 'traits': [], 'owner': None,
@@ -99,6 +102,99 @@ def test_life_of_a_reservation(ironic, pool, node_class):
     assert large(host='compute-1') == (2, 1, 0)
     ironic.set_node(held['node_uuid'], provision_state='available')
     assert large(host='compute-1') == (2, 2, 0)
+
+
+#: What a node is, and as which of these it is counted.
+STATES = [
+    ({}, 'free'), ({'reservation': 'conductor-1'}, 'free'),
+    ({'instance_uuid': 'i'}, 'reserved'),
+    ({'instance_uuid': 'i', 'maintenance': True}, 'reserved'),
+    ({'allocation_id': 1}, 'reserved'),
+    ({'instance_uuid': 'i', 'provision_state': 'deploying'}, 'taken'),
+    ({'instance_uuid': 'i', 'provision_state': 'active',
+      'maintenance': True}, 'taken'),
+    ({'instance_uuid': 'i', 'provision_state': None}, 'taken'),
+    ({'allocation_id': 1, 'provision_state': 'active'}, 'taken'),
+    ({'maintenance': True}, 'out_of_service'),
+    ({'provision_state': 'cleaning'}, 'out_of_service'),
+    ({'retired': True}, 'out_of_service'),
+]
+
+
+@pytest.mark.on('sqlite', 'server')
+@pytest.mark.parametrize('fields, counted', STATES, ids=str)
+def test_each_node_is_counted_once(ironic, node_class, fields, counted):
+    fields = dict(fields)
+    allocated = fields.pop('allocation_id', None)
+    if 'instance_uuid' in fields:
+        fields['instance_uuid'] = str(uuid.uuid4())
+    own_class = f'{node_class}.one'
+    with ironic.fleet({'resource_class': own_class}) as [node]:
+        if allocated:
+            ironic.allocate(node)
+        ironic.set_node(node.id, **fields)
+        [row] = ironic.capacity(resource_class=own_class)
+    assert {name: row[name] for name in (
+        'free', 'reserved', 'taken', 'out_of_service')} == {
+        'free': 0, 'reserved': 0, 'taken': 0, 'out_of_service': 0, counted: 1}
+
+
+RACKS = [{**LARGE, 'properties': {**LARGE['properties'],
+                                  'capabilities': f'gpu,rack:{rack}'},
+          'shard': shard}
+         for rack, shard in (('r1', 'a'), ('r1', 'b'), ('r2', 'a'))] + [SMALL]
+
+
+@contextlib.contextmanager
+def racks(ironic, node_class):
+    """Those nodes, in a resource class of their own; the class."""
+    own_class = f'{node_class}.racks'
+    with ironic.fleet(*({**node, 'resource_class': own_class}
+                        for node in RACKS)):
+        yield own_class
+
+
+@pytest.mark.on('sqlite', 'server')
+@pytest.mark.parametrize('by, expected', [
+    (['shard'], [(None, 1), ('a', 2), ('b', 1)]),
+    (['capability:rack'], [(None, 1), ('r1', 2), ('r2', 1)]),
+    (['capability:gpu', 'capability:gpu'], [(None, 1), ('true', 3)]),
+    (['capability:cpu_arch'], [(None, 1), ('x86_64', 3)]),
+    (['capability:none'], [(None, 4)]),
+    (['conductor_group'], [('', 4)]),
+    (['lessee'], [(None, 4)]),
+    (['owner'], [(None, 3), ('a-project', 1)]),
+    (['capability:rack', 'shard'], [
+        (None, None, 1), ('r1', 'a', 1), ('r1', 'b', 1), ('r2', 'a', 1)]),
+], ids=str)
+def test_sums(ironic, node_class, by, expected):
+    with racks(ironic, node_class) as own_class:
+        rows = ironic.capacity(resource_class=own_class, by=by)
+    assert sorted(([row[each] for each in dict.fromkeys(by)] + [row['total']]
+                   for row in rows), key=repr) == sorted(
+        map(list, expected), key=repr)
+    assert all({*row} == {*by, *KEYS[11:]} and row['free'] == row['total']
+               for row in rows)
+
+
+@pytest.mark.on('sqlite', 'server')
+@pytest.mark.parametrize('query', [{}, {'by': ['capability:rack', 'shard']}],
+                         ids=str)
+def test_pages(ironic, node_class, query):
+    with racks(ironic, node_class) as own_class:
+        query = {**query, 'resource_class': own_class}
+        whole = ironic.capacity(**query)
+        for limit in (1, 3, 4, 5):
+            found, url, pages = [], CAPACITY, 0
+            params = {**query, 'limit': limit}
+            while url:
+                response = ironic.http.get(url, params=params, headers=FRESH)
+                answers.check(response, 200)
+                found += response.json()['capacity']
+                url, params, pages = response.json().get('next'), {}, pages + 1
+                url = url and url[url.index(OURS):]
+            assert found == whole
+            assert pages == -(-len(whole) // limit)
 
 
 def test_held_without_a_host_is_nobodys(ironic, pool, node_class):
@@ -195,7 +291,9 @@ def test_conductor_group_and_shard(ironic, pool, node_class):
 
 
 @pytest.mark.parametrize('query, field', [
-    ('nothing=1', 'nothing'), ('Host=a', 'Host'), ('limit=1', 'limit'),
+    ('nothing=1', 'nothing'), ('Host=a', 'Host'), ('limit=0', 'limit'),
+    ('limit=1&limit=2', 'limit'), ('marker=a', 'marker'), ('by=', 'by'),
+    ('by=total', 'by'), ('by=capability:', 'by'), ('by=shard,owner', 'by'),
     ('fields=total', 'fields'), ('project_id=p', 'project_id'),
     ('host=a&host=b', 'host'), ('host=a&host=a', 'host'),
     ('resource_class=a&resource_class=b', 'resource_class'),

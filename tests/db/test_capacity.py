@@ -33,7 +33,8 @@ def dry_run(matcher):
 
 def rows(**query):
     """Capacity as it is now."""
-    return capacity.capacity(max_age=0, **query)[0]
+    return [row.shown for row in capacity.capacity(
+        0, capacity.Filter(**query))[0]]
 
 
 def counts(found, *names):
@@ -72,7 +73,7 @@ def test_search_finds_what_matching_accepts(fleet, batch, bodies, project):
         assert told['considered'] == len(visible)
         assert sum(each['nodes'] for each in told['eliminated']) == (
             len(visible) - len(expected))
-        names = [*(name for name, _ in matcher.constraints),
+        names = [*(each.name for each in matcher.constraints),
                  *matching.REASONS]
         order = [names.index(each['by'])
                  for each in told['eliminated']]

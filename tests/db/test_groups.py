@@ -14,6 +14,7 @@ from ironic_reservations import exception
 from ironic_reservations.db import models
 from ironic_reservations.fleet import capacity
 from ironic_reservations.fleet import count as fleets
+from ironic_reservations.fleet import profiles
 from ironic_reservations.reservations import adoption
 from ironic_reservations.reservations import claims
 from ironic_reservations.reservations import expiry
@@ -308,7 +309,7 @@ def test_nodes_lost_while_they_are_searched_for(fleet, monkeypatch):
         return counted
     monkeypatch.setattr(fleets, 'fresh', fresh)
     # Its first search goes by a count that is old.
-    recent = iter([fleets.Fleet(())])
+    recent = iter([profiles.Fleet(())])
     monkeypatch.setattr(fleets, 'recent',
                         lambda: (next(recent, None) or fleets.count(), True))
     group, _ = create(fleet, 3, 'pack')
@@ -320,7 +321,7 @@ def test_search_that_a_change_has_ended_was_not_in_vain(
     """The fleet is counted once, for the search that has found nothing."""
     racks(fleet, r1=2, r2=2)
     join(fleet, 'soft-spread')
-    go_by(fleets.Fleet(()))
+    go_by(profiles.Fleet(()))
     fresh, counts = fleets.fresh, []
     monkeypatch.setattr(
         fleets, 'fresh', lambda *args: counts.append(args) or fresh(*args))
@@ -631,7 +632,7 @@ def test_capacity_counts_what_can_be_claimed(fleet):
     fleet.hold(owner=values.Owner('compute-1'))
     maintained, _ = fleet.hold(owner=values.Owner())
     fleet.edit(maintained.node_id, maintenance=True)
-    [row] = capacity.capacity(0)[0]
+    [(_, row)] = capacity.capacity(0, capacity.Filter())[0]
     assert (row['total'], row['free'], row['claimable']) == (5, 2, 1)
 
 

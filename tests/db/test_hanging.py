@@ -15,6 +15,7 @@ from ironic_reservations import conf
 from ironic_reservations import exception
 from ironic_reservations.db import engine
 from ironic_reservations.fleet import count as counts
+from ironic_reservations.fleet import profiles
 from ironic_reservations.reservations import expiry
 from tests.db import conftest
 
@@ -27,7 +28,7 @@ def test_first_count_of_a_process(fleet, option):
     def count():
         asked.set()
         assert answered.wait(20)
-        return counts.Fleet(())
+        return profiles.Fleet(())
 
     latest = counts.Latest(count)
     with another(engine.retry(latest.recent)) as first:

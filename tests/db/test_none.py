@@ -8,6 +8,7 @@ import pytest
 
 from ironic_reservations import exception
 from ironic_reservations.fleet import count as fleets
+from ironic_reservations.fleet import profiles
 from ironic_reservations.fleet import shelf
 from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import holds
@@ -30,7 +31,7 @@ def after_count(monkeypatch):
         monkeypatch.setattr(fleets, 'fresh', count)
         # Nothing is known before.
         monkeypatch.setattr(fleets, 'recent',
-                            lambda: (fleets.Fleet(()), False))
+                            lambda: (profiles.Fleet(()), False))
         return left
     return set_
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which of several nodes is held, whatever the search goes by."""
 
-import dataclasses
 import json
 import random
 import time
@@ -105,19 +104,29 @@ def test_equals_are_held_at_random(fleet, batch):
 
 # A fleet that was counted long ago, or wrongly
 
+def _change(fleet, **changes):
+    """Change what was counted of each profile, by functions of it."""
+    for profile in fleet.profiles:
+        for name, value in changes.items():
+            setattr(profile, name, value(profile))
+
+
+def _mix_up(fleet):
+    nodes = [kind.node for kind in fleet.kinds]
+    for kind, node in zip(fleet.kinds, nodes[1:] + nodes[:1], strict=True):
+        kind.node = node
+
+
 WRONG = {
-    'empty': lambda profiles: [],
-    'reversed': lambda profiles: profiles[::-1],
-    'nothing free': lambda profiles: [dataclasses.replace(
-        each, counts={'reserved': each.total}) for each in profiles],
-    'other ids': lambda profiles: [dataclasses.replace(
-        each, first=each.first + 10 ** 6, last=each.last + 10 ** 6)
-        for each in profiles],
-    'few ids': lambda profiles: [dataclasses.replace(each, last=each.first)
-                                 for each in profiles],
-    'other facts': lambda profiles: [dataclasses.replace(one, node=other.node)
-                                     for one, other in zip(
-        profiles, profiles[1:] + profiles[:1], strict=True)],
+    'empty': lambda fleet: setattr(fleet, 'kinds', ()),
+    'reversed': lambda fleet: setattr(fleet, 'kinds', fleet.kinds[::-1]),
+    'nothing free': lambda fleet: _change(
+        fleet, counts=lambda each: {'reserved': each.total}),
+    'other ids': lambda fleet: _change(
+        fleet, first=lambda each: each.first + 10 ** 6,
+        last=lambda each: each.last + 10 ** 6),
+    'few ids': lambda fleet: _change(fleet, last=lambda each: each.first),
+    'other facts': _mix_up,
 }
 
 
@@ -127,7 +136,9 @@ def test_wrong_profiles_hide_nothing(fleet, go_by, wrong):
               'traits': ['CUSTOM_A'] * (shard == 'a')}
              for size in (1, 2, 4) for shard in 'ab' for _ in range(3)]
     ids = fleet.add(*batch)
-    go_by(fleets.Fleet(tuple(WRONG[wrong](fleets.count().profiles))))
+    counted = fleets.count()
+    WRONG[wrong](counted)
+    go_by(counted)
     expected = {node_id for node_id, node in zip(ids, batch, strict=True)
                 if node['shard'] == 'a'
                 and node['properties']['memory_mb'] >= 2048}

@@ -147,7 +147,7 @@ def test_what_a_new_group_takes():
     ('PATCH', ONE, set()),
     ('DELETE', ONE, set()),
     ('GET', CAPACITY,
-     attributes(types.Capacity) | attributes(types.Profile)),
+     {'capacity', 'next', *attributes(types.Profile)}),
     ('GET', HOSTS, {'hosts', 'next', *attributes(types.Host)}),
     ('PUT', HOST, {'host', 'holder', 'expires_at'}),
     ('DELETE', HOST, set()),

@@ -34,7 +34,7 @@ def matcher(**body):
 
 
 def names_of(**body):
-    return [name for name, _ in matcher(**body).constraints]
+    return [each.name for each in matcher(**body).constraints]
 
 
 def node(memory=4096, resource_class='gold', traits=(), **more):

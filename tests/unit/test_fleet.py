@@ -2,14 +2,15 @@
 """The newest count of a process: who counts, and who waits for it."""
 
 import dataclasses
-import itertools
 import threading
 import time
 
 import pytest
 
 from ironic_reservations import matching
+from ironic_reservations.db import counting
 from ironic_reservations.fleet import count as fleet
+from ironic_reservations.fleet import profiles
 from ironic_reservations.matching import group_policy
 from tests.unit import tables
 
@@ -26,7 +27,7 @@ class Counter:
         self.counts = []
 
     def __call__(self):
-        counted = fleet.Fleet(())
+        counted = profiles.Fleet(())
         self.counts.append(counted)
         time.sleep(self.seconds)
         if self.gate is not None:
@@ -71,7 +72,7 @@ def test_recent_counts_again_in_proportion_to_what_it_took(monkeypatch):
 
 def test_request_that_has_counted_is_told_so(monkeypatch):
     monkeypatch.setattr(fleet, 'AGE_TO_COST', 10 ** 6)
-    latest = fleet.Latest(lambda: time.sleep(0.01) or fleet.Fleet(()))
+    latest = fleet.Latest(lambda: time.sleep(0.01) or profiles.Fleet(()))
     assert [latest.recent()[1] for _ in range(3)] == [True, False, False]
     monkeypatch.setattr(fleet, 'AGE_TO_COST', 0)
     assert latest.recent()[1]
@@ -149,7 +150,8 @@ def profile(**fields):
              'traits', 'irregular_properties', 'memory_mb', 'cpus',
              'local_gb', 'cpu_arch', 'capabilities')
     facts = dict.fromkeys(names) | {'conductor_group': '', **fields}
-    return fleet.Profile.of(facts, {None: 1}, 1, 1)
+    capabilities = facts.pop('capabilities')
+    return counting.Counted(facts, capabilities, None, None, 0, None, 1, 1, 1)
 
 
 #: All that profiles may differ in, each once from the first of them.
@@ -181,15 +183,25 @@ REQUESTS = [
 @pytest.mark.parametrize('body', REQUESTS, ids=str)
 def test_what_matches_of_a_fleet_matches_one_by_one(body, more):
     matcher = dataclasses.replace(tables.make_matcher(body), **more)
-    kinds = matcher.matching_kinds(fleet.Fleet(tuple(PROFILES)))
-    assert set(itertools.chain(*kinds)) == {
-        each for each in PROFILES
-        if matcher.visible(each.node) and matcher.matches(each.node)}
-    for kind in kinds:
-        assert len({matcher.fit_alone(each.node) for each in kind}) == 1
+    counted = profiles.Fleet.of(PROFILES)
+    expected = {each for each in counted.profiles
+                if matcher.visible(each.node) and matcher.matches(each.node)}
+    for by in (None, 'shard', 'capability:rack'):
+        found = set()
+        for kind, matches in matcher.matching(counted, by):
+            if matches == [kind.whole]:
+                assert by != 'capability:rack' or len(kind.profiles) == 1
+                matches = kind.profiles
+            found.update(matches)
+            assert len({matcher.fit_alone(each.node) for each in matches}) == 1
+        assert found == expected
+    assert matcher.explain_fleet(counted) == matcher.explain(
+        (each.node, None, 1) for each in counted.profiles)
 
 
 def test_racks_are_no_kinds():
     racks = [profile(resource_class=name, capabilities=f'rack:r{number}')
              for name in ('gold', 'silver') for number in range(9)]
-    assert [len(kind) for kind in fleet.Fleet(tuple(racks)).kinds] == [9, 9]
+    kinds = profiles.Fleet.of(racks).kinds
+    assert [len(kind.profiles) for kind in kinds] == [9, 9]
+    assert [kind.whole.available for kind in kinds] == [9, 9]

@@ -42,9 +42,9 @@ def order(policy, members, room=None):
     place = group_policy.Policy(policy, 'shard', tuple(members.items()),
                             room or {})
     shards = [node(shard=name) for name in ('a', 'b', 'c', None)]
-    allowed = [each for each in shards if place.allows(each)]
-    allowed.sort(key=lambda each: (*place.rank(each),
-                                   *place.rank_among_equals(each)))
+    allowed = [each for each in shards if place.constraint.satisfied(each)]
+    allowed.sort(key=lambda each: (*place.rank(each.shard),
+                                   *place.rank_among_equals(each.shard)))
     return [each.shard for each in allowed]
 
 
@@ -151,8 +151,10 @@ def test_tightest_for_the_rest():
 
 
 def test_rooms_count_what_can_be_held_now():
-    profiles = [types.SimpleNamespace(node=node(shard=shard), available=free)
-                for shard, free in (('a', 2), ('a', 1), ('b', 0), (None, 4))]
-    assert group_policy.capacities(profiles, 'shard', lambda node: (1,)) == {
+    matches = [(types.SimpleNamespace(node=node(shard=shard)), [
+        types.SimpleNamespace(domain=lambda by, shard=shard: shard,
+                              available=free)])
+               for shard, free in (('a', 2), ('a', 1), ('b', 0), (None, 4))]
+    assert group_policy.capacities(matches, 'shard', lambda node: (1,)) == {
         'a': group_policy.Capacity(3, (1,)),
         None: group_policy.Capacity(4, (1,))}

@@ -518,7 +518,7 @@ def test_constraints_are_named_in_a_stable_order():
         'image': {'min_ram': 512,
                   'properties': {'hw_firmware_type': 'uefi',
                                  'hypervisor_type': 'kvm'}}})
-    assert [name for name, _ in matching.Matcher(spec).constraints] == [
+    assert [each.name for each in matching.Matcher(spec).constraints] == [
         'candidate_nodes', 'conductor_group=rack', 'shard=a',
         'resource_class=CUSTOM_GOLD', 'hypervisor_type=kvm',
         'memory_mb>=1024', 'vcpus>=8', 'local_gb>=20',

@@ -41,16 +41,16 @@ def test_cause(eliminated, expected):
 
 def test_causes_are_few():
     """Whatever is asked for, its name is one of them."""
-    asked = {name for match in ('at_least', 'exact')
-             for name, _ in tables.make_matcher(
+    asked = {each.name for match in ('at_least', 'exact')
+             for each in tables.make_matcher(
                  test_explain.BODY, match).constraints}
     asked |= {f'{size}>=1' for size in ('memory_mb', 'vcpus', 'local_gb')}
-    asked |= {name for name, _ in matching.Matcher(
+    asked |= {each.name for each in matching.Matcher(
         tables.make_spec({'memory_mb': 1}),
         used_up=frozenset({'CUSTOM_GOLD'})).constraints}
-    asked |= {matching.Ownership('a', or_none).name
+    asked |= {matching.Ownership('a', or_none).constraint.name
               for or_none in (False, True)}
-    asked |= {group_policy.constraint(policy, 'resource_class')
+    asked |= {group_policy.name_of(policy, 'resource_class')
               for policy in group_policy.POLICIES}
     asked |= {'members=3', explanation.MALFORMED}
     asked |= {*matching.REASONS} - {matching.CLAIMABLE}

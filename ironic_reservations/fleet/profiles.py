@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a count of the fleet consists of: kinds of machines, and profiles.
+
+A hardware profile is a set of nodes that no request can tell apart. Profiles
+that differ in the values of capabilities alone are of one *kind*. Where a
+capability names the rack there are thousands of profiles, but no more kinds
+than there are kinds of machines. So a request is compared with the kinds
+first, and with their profiles only in the capabilities that it asks for.
+
+These are values: they never change once they are counted, and they may be
+old. That makes no wrong answer, because whether a node is free is decided on
+its current row.
+"""
+
+import collections
+import dataclasses
+import functools
+import json
+
+from ironic_reservations import matching
+from ironic_reservations.matching import group_policy
+
+
+@dataclasses.dataclass(eq=False, slots=True, weakref_slot=True)
+class Profile:
+    """Nodes that no request can tell apart.
+
+    :param kind: the Kind that they are of.
+    :param text: their capabilities as the database spells them; None where
+        they have none.
+    :param capabilities: names and values. Profiles may share this dict.
+    :param counts: numbers of nodes by why they cannot be held (one of
+        ``matching.REASONS``); None: they can.
+    :param taken: how many are in use, being deployed or being torn down.
+    :param first: the least id of these nodes. Nodes that were enrolled
+        together are near each other.
+    :param last: the greatest id.
+    :param held: numbers of nodes by the host that holds them, where that was
+        asked for.
+    """
+
+    kind: 'Kind'
+    text: str | None
+    capabilities: dict
+    counts: dict
+    taken: int
+    first: int
+    last: int
+    held: dict
+
+    @property
+    def is_whole(self):
+        """Whether it stands for a whole kind: see Kind.whole."""
+        return self is self.kind.whole
+
+    @property
+    def facts(self):
+        """What the nodes have in common as the database spells it.
+
+        :returns: dict by the names of ``expressions.PROFILE``; of a whole
+            kind without ``capabilities``.
+        """
+        facts = self.kind.facts
+        return facts if self.is_whole else {**facts, 'capabilities': self.text}
+
+    @property
+    def node(self):
+        """A matching.Node that stands for each of them."""
+        return self.kind.node if self.is_whole else self.kind.node_with(
+            self.text)
+
+    @property
+    def total(self):
+        return sum(self.counts.values())
+
+    @property
+    def free(self):
+        """How many nodes could be held, were it not for a passing lock."""
+        return self.available + self.counts.get(matching.LOCKED, 0)
+
+    @property
+    def reserved(self):
+        """How many somebody has, and nothing has begun on them."""
+        return sum(self.counts.get(reason, 0) for reason in (
+            matching.ALLOCATED, matching.CLAIMABLE, matching.RESERVED)
+        ) - self.taken
+
+    @property
+    def claimable(self):
+        """How many are held for instances that may take them over."""
+        return self.counts.get(matching.CLAIMABLE, 0)
+
+    @property
+    def available(self):
+        """How many nodes could be held this very moment."""
+        return self.counts.get(None, 0)
+
+    def domain(self, by):
+        """The domain of these nodes: see group_policy."""
+        name = group_policy.capability_of(by)
+        return (group_policy.domain(self.kind.node, by) if name is None
+                else group_policy.stated(self.capabilities.get(name)))
+
+
+class Kind:
+    """Profiles that differ in the values of capabilities alone.
+
+    :param facts: what their nodes have in common as the database spells it,
+        by the names of ``expressions.PROFILE`` without ``capabilities``.
+    :param candidate: UUID and name, if it is one node alone.
+    :param text: the capabilities of the first profile.
+    """
+
+    def __init__(self, facts, candidate, text):
+        self.facts, self._candidate = facts, candidate or (None, None)
+        self.node = self.node_with(text)
+        self.profiles, self._values = [], {}
+
+    def node_with(self, text):
+        """A matching.Node with these facts and these capabilities."""
+        facts, (uuid, name) = self.facts, self._candidate
+        stated = {**facts, 'capabilities': text}
+        properties = facts['irregular_properties'] or json.dumps(
+            {key: stated[key] for key in ('memory_mb', 'cpus', 'local_gb',
+                                          'cpu_arch', 'capabilities')
+             if stated[key] is not None})
+        return matching.Node(
+            id=0, uuid=uuid, name=name, properties=properties,
+            traits=frozenset(
+                facts['traits'].split(',') if facts['traits'] else ()),
+            **{key: facts[key] for key in
+               ('resource_class', 'conductor_group', 'shard', 'owner',
+                'lessee')})
+
+    def values(self, name):
+        """The values that its nodes have of a capability, a set."""
+        if name not in self.node.capabilities:
+            return {None}
+        if name not in self._values:
+            self._values[name] = {each.capabilities[name]
+                                  for each in self.profiles}
+        return self._values[name]
+
+    @functools.cached_property
+    def whole(self):
+        """All of its nodes in one Profile, for requests that see but one."""
+        counts, held = collections.Counter(), collections.Counter()
+        for profile in self.profiles:
+            counts.update(profile.counts)
+            held.update(profile.held)
+        return Profile(
+            self, None, self.node.capabilities, counts,
+            sum(each.taken for each in self.profiles),
+            min(each.first for each in self.profiles),
+            max(each.last for each in self.profiles), held)
+
+
+class Fleet:
+    """All kinds, counted at the same moment.
+
+    :param kinds: iterable of Kind.
+    :ivar remembered: what a search has found to match, by the Matcher: see
+        ``search``.
+    """
+
+    def __init__(self, kinds):
+        self.kinds = tuple(kinds)
+        self.remembered = {}
+
+    @classmethod
+    def of(cls, counted):
+        """The fleet of counts.
+
+        :param counted: iterable of counting.Counted.
+        """
+        capabilities = functools.cache(_capabilities)
+        kinds, rows = {}, collections.defaultdict(list)
+        for each in counted:
+            names = capabilities(each.capabilities,
+                                 each.facts['irregular_properties'])
+            key = (*each.facts.values(), each.candidate, frozenset(names))
+            if key not in kinds:
+                kinds[key] = Kind(each.facts, each.candidate,
+                                  each.capabilities)
+            rows[key, each.capabilities].append(each)
+        for (key, text), of_profile in rows.items():
+            kind = kinds[key]
+            kind.profiles.append(_profile(kind, text, capabilities(
+                text, kind.facts['irregular_properties']), of_profile))
+        return cls(kinds.values())
+
+    @property
+    def profiles(self):
+        """All profiles of all kinds, a list."""
+        return [profile for kind in self.kinds for profile in kind.profiles]
+
+    @functools.cached_property
+    def total(self):
+        """How many nodes there are."""
+        return sum(kind.whole.total for kind in self.kinds)
+
+
+def _capabilities(text, irregular):
+    return matching.capabilities(text) if irregular is None else (
+        matching.Node(0, '', properties=irregular).capabilities)
+
+
+def _profile(kind, text, capabilities, rows):
+    """A Profile of rows that differ in their reason and host alone."""
+    counts, held = {}, {}
+    for row in rows:
+        counts[row.reason] = counts.get(row.reason, 0) + row.nodes
+        if row.host is not None:
+            held[row.host] = held.get(row.host, 0) + row.nodes
+    return Profile(kind, text, capabilities, counts,
+                   sum(row.nodes for row in rows if row.taken),
+                   min(row.first for row in rows),
+                   max(row.last for row in rows), held)
