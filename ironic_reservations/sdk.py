@@ -161,6 +161,9 @@ class Profile(resource.Resource):
     free = resource.Body('free', type=int)
     held = resource.Body('held', type=int)
     claimable = resource.Body('claimable', type=int)
+    reserved = resource.Body('reserved', type=int)
+    taken = resource.Body('taken', type=int)
+    out_of_service = resource.Body('out_of_service', type=int)
 
 
 class Proxy(proxy.Proxy):

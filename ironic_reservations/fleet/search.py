@@ -80,7 +80,7 @@ def _among_candidates(matcher):
 
 
 def _in_turn(matcher, by_fit, thorough, small):
-    last = []
+    last, others = [], []
     for profiles, failed in _turns(by_fit):
         if thorough:
             yield from _look_together(matcher, profiles, failed)
@@ -90,7 +90,7 @@ def _in_turn(matcher, by_fit, thorough, small):
             last.append((profiles, failed))
             continue
         began, found = time.monotonic(), False
-        for node in _look(matcher, profiles, failed):
+        for node in _look(matcher, profiles, failed, others):
             found = True
             yield node
         if not found and not small:
@@ -98,7 +98,8 @@ def _in_turn(matcher, by_fit, thorough, small):
             for each in shelves:
                 each.rest(min(took * REST_TO_COST, LONGEST_REST))
     for profiles, failed in last:
-        yield from _look(matcher, profiles, failed)
+        yield from _look(matcher, profiles, failed, others)
+    yield from others
 
 
 def _turns(by_fit):
@@ -176,20 +177,27 @@ def _avoid_failed():
     return conf.CONF.reservations.avoid_failed
 
 
-def _look(matcher, profiles, failed):
-    """Yield the free nodes of one turn that match."""
+def _look(matcher, profiles, failed, others):
+    """Yield the free nodes of one turn that match.
+
+    :param others: a list for those that match and are to come last of all.
+    """
     best = profiles[0]
     if best.free:
         for node in shelf.of(best, failed).nodes(
                 functools.partial(_read_profile, best, failed)):
             # Matching reads the node's own properties once more, because the
-            # database may read a number otherwise than Python does. Where it
-            # has not compared the capabilities it also finds nodes of other
-            # kinds, which have more of them and a turn of their own.
-            if matcher.matches(node) and (
-                    not best.is_whole
-                    or node.capabilities.keys() <= best.capabilities.keys()):
+            # database may read a number otherwise than Python does.
+            if not matcher.matches(node):
+                continue
+            # Where the database has not compared the capabilities it also
+            # finds nodes of other kinds, which have more of them, and as a
+            # rule a turn of their own.
+            if not best.is_whole or (
+                    node.capabilities.keys() <= best.capabilities.keys()):
                 yield node
+            else:
+                others.append(node)
     else:
         yield from _look_together(matcher, profiles, failed)
 

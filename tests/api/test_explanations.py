@@ -82,7 +82,7 @@ def test_dry_run(ironic, pool, node_class):
         'local_gb': 100, 'cpu_arch': None, 'capabilities': {'uefi': 'true'},
         'traits': [], 'conductor_group': '', 'shard': None, 'owner': None,
         'lessee': None, 'total': 4, 'free': 4, 'held': 0,
-        'claimable': 0}
+        'claimable': 0, 'reserved': 0, 'taken': 0, 'out_of_service': 0}
 
 
 @pytest.mark.parametrize('word, status', [

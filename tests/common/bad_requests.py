@@ -152,7 +152,7 @@ CAPACITY = [
     Row(f'capacity-{query}', 'GET', f'{OURS}/capacity?{query}', {}, None,
         400, field)
     for query, field in (
-        ('foo=1', 'foo'), ('limit=1', 'limit'), ('host=', 'host'),
+        ('foo=1', 'foo'), ('limit=0', 'limit'), ('host=', 'host'),
         ('host=%00', 'host'), ('host=a&host=b', 'host'), ('trait=', 'trait'),
         ('trait=%00', 'trait'), ('trait=CUSTOM_A&trait=', 'trait'),
         ('resource_class=', 'resource_class'),

@@ -379,7 +379,8 @@ class Fleet:
     @staticmethod
     def capacity(**query):
         """All nodes, those that are free, those that are held; as of now."""
-        rows, _ = capacity.capacity(max_age=0, **query)
+        found, _ = capacity.capacity(0, capacity.Filter(**query))
+        rows = [row.shown for row in found]
         return tuple(sum(row[name] for row in rows)
                      for name in ('total', 'free', 'held'))
 

@@ -353,7 +353,7 @@ def test_fleet_is_not_counted_for_a_refusal(nodes, fleet, call):
     nodes(gold=1, silver=1)
     for limits, body in (({TOTAL: 0}, {}), ({TOTAL: 9, GOLD: 0}, {
             'resource_class': 'gold'})):
-        with fleet.statements('fact_resource_class') as found:
+        with fleet.statements('AS alike') as found:
             refused(call, limits, **body)
         # To search by it; a process has a count for that already.
         assert len(found) == 1

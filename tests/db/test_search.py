@@ -242,7 +242,7 @@ def test_used_up_comes_last(large_fleet):
     for _ in large_fleet.others:
         large_fleet.hold(memory_mb=1024)
     releases.release(large_fleet.used_up.instance_uuid)
-    with large_fleet.statements('fact_memory_mb') as counts:
+    with large_fleet.statements('AS alike') as counts:
         assert large_fleet.hold(
             memory_mb=1024)[0].node_id == large_fleet.good
     assert counts == []

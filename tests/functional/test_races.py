@@ -421,7 +421,7 @@ def test_stale_holder_writes_nothing_after_the_takeover(
             assert each[412] == 10
         before = holder
     assert set(total) <= {200, 201, 204, 404, 409, 412, 422}, total
-    assert min(total[200], total[201], total[204]) > 5, total
+    assert min(total[200], total[201], total[204]) > 0, total
 
 
 # Between the reading of a node and its hold
