@@ -109,6 +109,9 @@ ironic_opts = {
         cfg.IntOpt('max_limit', default=1000, mutable=True),
         cfg.StrOpt('public_endpoint', mutable=True),
         cfg.ListOpt('middleware', default=[]),
+        # In KiB. Older releases have no such option.
+        cfg.IntOpt('max_json_body_size_provision', default=65536,
+                   mutable=True),
     ],
 }
 

@@ -20,6 +20,10 @@ from ironic_reservations import text
 LOG = log.getLogger(__name__)
 
 
+#: A key of the WSGI environment: the request goes on to Ironic, which logs it.
+PASSED_ON = 'ironic_reservations.passed_on'
+
+
 class RequestId(request_id.RequestId):
     """The request's id in the answer's headers and in the log."""
 
@@ -47,16 +51,21 @@ class AccessLog:
         try:
             return self.app(environ, start)
         finally:
-            metrics.request(environ['REQUEST_METHOD'], status)
-            LOG.info('%(address)s - %(method)s %(path)s - %(status)s '
-                     '(%(duration).2fms)', {
-                         # What a proxy says only where it is believed:
-                         # HTTPProxyToWSGI has put it there then.
-                         'address': text.printable(
-                             environ.get('REMOTE_ADDR') or 'unknown'),
-                         'method': text.printable(environ['REQUEST_METHOD']),
-                         'path': _path(environ), 'status': status,
-                         'duration': 1000 * (time.monotonic() - began)})
+            if PASSED_ON not in environ:
+                self._note(environ, status, time.monotonic() - began)
+
+    @staticmethod
+    def _note(environ, status, seconds):
+        metrics.request(environ['REQUEST_METHOD'], status)
+        LOG.info('%(address)s - %(method)s %(path)s - %(status)s '
+                 '(%(duration).2fms)', {
+                     # What a proxy says only where it is believed:
+                     # HTTPProxyToWSGI has put it there then.
+                     'address': text.printable(
+                         environ.get('REMOTE_ADDR') or 'unknown'),
+                     'method': text.printable(environ['REQUEST_METHOD']),
+                     'path': _path(environ), 'status': status,
+                     'duration': 1000 * seconds})
 
 
 def _path(environ):

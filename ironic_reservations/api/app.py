@@ -16,6 +16,7 @@ from ironic_reservations import conf
 from ironic_reservations import metrics
 from ironic_reservations.api import access
 from ironic_reservations.api import errors
+from ironic_reservations.api import fence
 from ironic_reservations.api import limits
 from ironic_reservations.api import routes
 from ironic_reservations.api import version
@@ -82,6 +83,8 @@ def make_app(ironic=None):
     # Inside of the authentication, so that the body of a request without a
     # valid identity is not read.
     app = limits.Limits(app)
+    # Outside of the limits: what the fence asks is about bodies of Ironic's.
+    app = fence.Gate(app)
     # Inside of the authentication, because oslo.middleware's basic_auth
     # answers 401 to any exception that passes through it:
     # https://opendev.org/openstack/oslo.middleware/src/branch/master/oslo_middleware/basic_auth.py

@@ -39,12 +39,17 @@ class Headers:
 
     def __call__(self, environ, start_response):
         for name, value in environ.items():
-            if name.startswith(_OF_CLIENTS) and len(value) > MAX_HEADER:
+            if is_too_long(name, value):
                 header = name.removeprefix('HTTP_').replace('_', '-').title()
                 raise exception.InvalidInput(
                     'query' if name == 'QUERY_STRING' else header,
                     f'must be at most {MAX_HEADER} characters long')
         return self.app(environ, start_response)
+
+
+def is_too_long(name, value):
+    """Whether a variable of the WSGI environment is refused by its length."""
+    return name.startswith(_OF_CLIENTS) and len(value) > MAX_HEADER
 
 
 class Limits:
@@ -124,6 +129,34 @@ class _Last:
             self._answer.close()
         raise ConnectionAbortedError(
             errno.ECONNABORTED, 'The body may not have been read to its end')
+
+
+def has_body(environ):
+    """Whether a request says that it has a body."""
+    return ('HTTP_TRANSFER_ENCODING' in environ
+            or environ.get('CONTENT_LENGTH') not in (None, '', '0'))
+
+
+def drain(environ, most):
+    """Read the body of a request that is refused, and forget it.
+
+    A client that sends its body before it looks for an answer would else meet
+    a broken connection, as servers close one with a body that nobody reads.
+
+    :param most: bytes; what is left of a longer body is the server's to deal
+        with.
+    """
+    length = webob.Request(environ).content_length
+    left = min(length, most) if length is not None else (
+        most if 'HTTP_TRANSFER_ENCODING' in environ else 0)
+    try:
+        while left > 0 and (piece := environ['wsgi.input'].read(
+                min(left, MAX_BODY))):
+            left -= len(piece)
+    except TimeoutError:
+        raise  # See _read.
+    except (OSError, ValueError):
+        pass  # There is no more to read.
 
 
 def body(request):

@@ -21,7 +21,11 @@ LOG = log.getLogger(__name__)
 
 def caller():
     """Return who sends the request, a RequestContext."""
-    environ = pecan.request.environ
+    return caller_of(pecan.request.environ)
+
+
+def caller_of(environ):
+    """The same of a request's WSGI environment."""
     if conf.CONF.auth_strategy == 'keystone':
         return context.RequestContext.from_environ(environ)
     # Without Keystone nobody has checked the headers that claim an identity.

@@ -11,6 +11,9 @@ from ironic_reservations.matching import group_policy
 from ironic_reservations.matching import request_spec
 from ironic_reservations.reservations import values
 
+#: A UUID anywhere in a text.
+UUID = r'[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}'
+
 # Text may not contain NUL, which ends a string in some databases, nor a lone
 # surrogate, which cannot be encoded as UTF-8. A name may not contain any
 # control character or line separator either: names stand in logs and on
@@ -28,7 +31,7 @@ _BY = (r'^(?:' + '|'.join(group_policy.COLUMNS) + '|' + group_policy.CAPABILITY
        # The names of a node's capabilities are stripped.
        + r'(?! )[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff:,]{1,255}'
        + r'(?<! ))\Z')
-_UUID = r'^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z'
+_UUID = rf'^{UUID}\Z'
 
 # Words separated by commas.
 _DIRECTIONS, _KEYS = (

@@ -54,6 +54,7 @@ ports, portgroups = (
 volume_targets = sa.Table(
     'volume_targets', ironic,
     sa.Column('id', sa.Integer, primary_key=True),
+    sa.Column('uuid', sa.String(36)),
     sa.Column('node_id', sa.Integer),
 )
 

@@ -137,6 +137,32 @@ def overdue(at_work):
     ).order_by(reservations.c.expires_at, reservations.c.id)
 
 
+def fenced(instance_uuid, host, node_uuid, target_uuid, is_host):
+    """The reservation of an instance if this host holds this node by it.
+
+    SELECT ..., EXISTS (<the host's lease>) FROM reservations JOIN nodes ...
+    WHERE instance_uuid = :i AND host = :h AND nodes.uuid = :n AND <live>
+      AND NOT EXISTS (SELECT 1 FROM volume_targets
+                      WHERE uuid = :t AND node_id != nodes.id)
+
+    UUIDs of Ironic's are compared as Ironic itself compares them. Of a volume
+    target that is not there it tells the caller itself.
+
+    :param target_uuid: of a volume target that is no other node's, or None.
+    :param is_host: what to read of the host's lease as ``is_host``.
+    """
+    query = live(names=('instance_uuid', 'project_id', 'node_owner')
+                 ).add_columns(is_host.label('is_host')).where(
+                     column_is('instance_uuid', instance_uuid),
+                     column_is('host', host), nodes.c.uuid == node_uuid)
+    if target_uuid is None:
+        return query
+    targets = models.volume_targets
+    return query.where(~sa.exists().where(
+        targets.c.uuid == target_uuid, targets.c.node_id != nodes.c.id
+    ).correlate(nodes))
+
+
 def members(group_id, behind, limit):
     """The live members of a group in the order of their nodes' ids.
 

@@ -3,8 +3,11 @@
 
 import math
 
+import sqlalchemy as sa
+
 from ironic_reservations import exception
 from ironic_reservations.db import engine
+from ironic_reservations.db import hosts as host_rows
 from ironic_reservations.db import reservations as rows
 from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import transaction
@@ -89,6 +92,29 @@ def named(uuid, project_id):
                 rows.column_is('instance_uuid', uuid)))
             or transaction.read(own.where(
                 rows.column_is('group_uuid', uuid))))
+
+
+@engine.retry
+def fenced(instance_uuid, node_uuid, target_uuid, actor):
+    """The reservation for which a request to Ironic is meant.
+
+    Nothing is written or locked, whatever is found.
+
+    :param target_uuid: of a volume target that must not be of another node,
+        or None.
+    :param actor: values.Actor, the host that must hold the reservation.
+    :returns: Reservation, of which the project and the node's owner are read,
+        and whether the actor is its host; None and False where the host does
+        not hold the node for the instance.
+    """
+    query = rows.fenced(
+        instance_uuid, actor.host, node_uuid, target_uuid,
+        sa.true() if actor.holder is None else host_rows.HOLDS_HOST.exists())
+    for row in engine.current_rows(query, host_rows.of_holder(*actor)):
+        facts = dict(row._mapping)
+        is_host = bool(facts.pop('is_host'))
+        return values.Reservation(**facts), is_host
+    return None, False
 
 
 def of_group(group_id, behind=-1, limit=None):

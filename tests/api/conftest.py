@@ -147,10 +147,14 @@ def configured(ironic):
 
 
 @contextlib.contextmanager
-def serving():
-    """The application's URL while it answers there."""
-    # Ironic has nothing at any other path.
-    application = middleware.ReservationsMiddleware(webob.exc.HTTPNotFound())
+def serving(of_ironic=None):
+    """The application's URL while it answers there.
+
+    :param of_ironic: WSGI application; one that has nothing at any path
+        unless it is given.
+    """
+    application = middleware.ReservationsMiddleware(
+        of_ironic or webob.exc.HTTPNotFound())
     with interceptor.RequestsInterceptor(
             lambda: application, f'{uuid.uuid4()}.test', 80) as url:
         yield url
@@ -206,6 +210,22 @@ def ironic(request):
         # What it has counted in the other database is no good in this one.
         application.capacity()
         yield application
+
+
+@contextlib.contextmanager
+def statements():
+    """What the application asks its database, as it comes."""
+    found = []
+
+    def note(connection, cursor, statement, *args):
+        found.append(statement)
+
+    engine = db_engine.get_engine()
+    sa.event.listen(engine, 'before_cursor_execute', note)
+    try:
+        yield found
+    finally:
+        sa.event.remove(engine, 'before_cursor_execute', note)
 
 
 # Callers with tokens

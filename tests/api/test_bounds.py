@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is stored of a request, and shown of it, has a bound."""
 
-import contextlib
 import json
 import urllib.parse
 import uuid
 
 import pytest
-import sqlalchemy as sa
 
 from tests.api import conftest
 from tests.common import answers
@@ -179,22 +177,6 @@ def test_dry_run_of_many_long_profiles(ironic, node_class):
             assert 10 < len(found['profiles']) < 100
 
 
-@contextlib.contextmanager
-def statements():
-    """What the application asks its database, as it comes."""
-    found = []
-
-    def note(connection, cursor, statement, *args):
-        found.append(statement)
-
-    engine = conftest.db_engine.get_engine()
-    sa.event.listen(engine, 'before_cursor_execute', note)
-    try:
-        yield found
-    finally:
-        sa.event.remove(engine, 'before_cursor_execute', note)
-
-
 @pytest.mark.parametrize('url, query, left_out', [
     (OURS, {}, ['request_spec', 'maintenance', 'volume_targets']),
     (OURS, {'fields': 'host,node_uuid'}, ['request_spec', 'user_id', 'lock']),
@@ -202,7 +184,7 @@ def statements():
 def test_list_reads_what_it_shows(ironic, pool, node_class, url, query,
                                   left_out):
     create(ironic, node_class, 3, policy='pack', by=RACK)
-    with statements() as found:
+    with conftest.statements() as found:
         assert get(ironic, url, **query)
     read = ' '.join(each.partition('FROM')[0] for each in found)
     assert 'reservations' in read
