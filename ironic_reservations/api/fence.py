@@ -34,7 +34,8 @@ ANSWER_HEADER = 'X-OpenStack-Ironic-Reservations-Fence'
 #: The key of the WSGI environment that has the header.
 VARIABLE = 'HTTP_' + HEADER.upper().replace('-', '_')
 
-_KEYS = schema.Validator(schema.closed({
+#: What the header may say.
+KEYS = schema.Validator(schema.closed({
     'instance': schema.uuid, 'host': schema.host, 'holder': schema.uuid,
     'node': schema.uuid}, required=['instance', 'host']), HEADER)
 
@@ -154,7 +155,7 @@ def _said(header):
     if len(said) < len(pairs) or ',' in header:
         raise exception.InvalidInput(HEADER, 'must say each thing once')
     return {name: text.lower() if name in ('instance', 'holder') else text
-            for name, text in _KEYS(said).items()}
+            for name, text in KEYS(said).items()}
 
 
 def _named(environ, said):

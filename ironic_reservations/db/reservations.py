@@ -2,11 +2,13 @@
 """The statements on the table ``reservations``, and the lists of its rows."""
 
 import datetime
+import functools
 
 import sqlalchemy as sa
 
 from ironic_reservations.db import expressions as expr
 from ironic_reservations.db import functions as fn
+from ironic_reservations.db import hosts
 from ironic_reservations.db import models
 
 nodes = models.nodes
@@ -137,29 +139,40 @@ def overdue(at_work):
     ).order_by(reservations.c.expires_at, reservations.c.id)
 
 
-def fenced(instance_uuid, host, node_uuid, target_uuid, is_host):
-    """The reservation of an instance if this host holds this node by it.
+@functools.cache
+def fenced(has_target, has_holder):
+    """The reservation of an instance if a host holds a node by it.
 
     SELECT ..., EXISTS (<the host's lease>) FROM reservations JOIN nodes ...
-    WHERE instance_uuid = :i AND host = :h AND nodes.uuid = :n AND <live>
+    WHERE instance_uuid = :instance AND host = :of_host
+      AND nodes.uuid = :node AND <live>
       AND NOT EXISTS (SELECT 1 FROM volume_targets
-                      WHERE uuid = :t AND node_id != nodes.id)
+                      WHERE uuid = :target AND node_id != nodes.id)
 
-    UUIDs of Ironic's are compared as Ironic itself compares them. Of a volume
-    target that is not there it tells the caller itself.
+    UUIDs of Ironic's are compared as Ironic itself compares them. A volume
+    target that is nowhere is for Ironic to miss.
 
-    :param target_uuid: of a volume target that is no other node's, or None.
-    :param is_host: what to read of the host's lease as ``is_host``.
+    It is made once, because to make it takes as long as to run it.
+
+    :param has_target: whether there is a volume target, which must not be
+        another node's.
+    :param has_holder: whether ``is_host`` is true only while ``:of_holder``
+        has the host's lease.
     """
+    def given(name):
+        return sa.bindparam(name, type_=sa.String)
+
+    is_host = hosts.HOLDS_HOST.exists() if has_holder else sa.true()
     query = live(names=('instance_uuid', 'project_id', 'node_owner')
                  ).add_columns(is_host.label('is_host')).where(
-                     column_is('instance_uuid', instance_uuid),
-                     column_is('host', host), nodes.c.uuid == node_uuid)
-    if target_uuid is None:
+                     column_is('instance_uuid', given('instance')),
+                     column_is('host', given('of_host')),
+                     nodes.c.uuid == given('node'))
+    if not has_target:
         return query
     targets = models.volume_targets
     return query.where(~sa.exists().where(
-        targets.c.uuid == target_uuid, targets.c.node_id != nodes.c.id
+        targets.c.uuid == given('target'), targets.c.node_id != nodes.c.id
     ).correlate(nodes))
 
 

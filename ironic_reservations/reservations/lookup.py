@@ -3,8 +3,6 @@
 
 import math
 
-import sqlalchemy as sa
-
 from ironic_reservations import exception
 from ironic_reservations.db import engine
 from ironic_reservations.db import hosts as host_rows
@@ -107,10 +105,10 @@ def fenced(instance_uuid, node_uuid, target_uuid, actor):
         and whether the actor is its host; None and False where the host does
         not hold the node for the instance.
     """
-    query = rows.fenced(
-        instance_uuid, actor.host, node_uuid, target_uuid,
-        sa.true() if actor.holder is None else host_rows.HOLDS_HOST.exists())
-    for row in engine.current_rows(query, host_rows.of_holder(*actor)):
+    query = rows.fenced(target_uuid is not None, actor.holder is not None)
+    for row in engine.current_rows(query, {
+            'instance': instance_uuid, 'node': node_uuid,
+            'target': target_uuid, **host_rows.of_holder(*actor)}):
         facts = dict(row._mapping)
         is_host = bool(facts.pop('is_host'))
         return values.Reservation(**facts), is_host

@@ -47,18 +47,19 @@ _IRONIC = {'conductor': {'automated_clean': 'false',
 
 
 @contextlib.contextmanager
-def ironic(server, size, track=iter, racks=None):
+def ironic(server, size, track=iter, racks=None, plugin=True):
     """A real Ironic with so many nodes: a tools.services.Service.
 
     They are enrolled by SQL: through the API it would take hours.
 
     :param racks: one of ``RACKS`` where a capability names each node's rack,
         so that each rack is a hardware profile of its own.
+    :param plugin: see ``services.ironic``.
     """
     with services.database(server) as url, \
             tempfile.TemporaryDirectory() as directory, \
             services.ironic(directory, url, services.free_port(),
-                            config=_IRONIC) as service, \
+                            config=_IRONIC, plugin=plugin) as service, \
             connected(url) as connection:
         # One through the API, for what Ironic wants to see in its rows.
         baremetal = services.connect(service.url)

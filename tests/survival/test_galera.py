@@ -400,6 +400,35 @@ def test_none_is_not_stale(galera, apis, careless):
         assert future.result().status_code == 201
 
 
+def test_fence_is_not_stale(galera, apis, careless, fleet):
+    """Whether or not other reads wait for what the others have written.
+
+    Here is no Ironic behind it, so that what is let in is not found.
+    """
+    held = call('POST', apis[0], body={**SPEC, 'host': 'h'}).json()
+
+    def enter(api):
+        return requests.put(
+            f'{api.url}/v1/nodes/{held["node_uuid"]}/states/power',
+            timeout=60, headers={
+                'X-OpenStack-Ironic-Reservation':
+                f'instance={held["instance_uuid"]}; host=h'}).status_code
+
+    for api in careless, apis[1]:
+        assert enter(api) == 404
+        with concurrent.futures.ThreadPoolExecutor() as executor:
+            with lagging(galera.members[1]):
+                galera.members[0].sql("UPDATE reservations SET host = 'x'")
+                future = executor.submit(enter, api)
+                concurrent.futures.wait([future], timeout=2)
+                # The others do not wait because this one has.
+                assert call('GET', careless, f'/{held["instance_uuid"]}'
+                            ).json()['host'] == 'h'
+            assert future.result() == 412
+        galera.members[0].sql("UPDATE reservations SET host = 'h'")
+        servers.wait(lambda api=api: enter(api) == 404, 'what was')
+
+
 def test_reservations_are_not_stale(galera, apis, careless):
     galera.fleets[0].fill(1)
     body = {**SPEC, 'instance_uuid': str(uuid.uuid4())}

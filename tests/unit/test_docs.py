@@ -18,6 +18,7 @@ from ironic_reservations import policy
 from ironic_reservations.api import bodies
 from ironic_reservations.api import checks
 from ironic_reservations.api import errors
+from ironic_reservations.api import fence
 from ironic_reservations.api import queries
 from ironic_reservations.api import routes
 from ironic_reservations.api import types
@@ -181,6 +182,14 @@ def test_own_version():
     assert re.findall(r'^   \* - (\d+\.\d+)$', REFERENCE, re.MULTILINE)[
         -1] == version.OWN_VERSION
     assert f'``{version.OWN_HEADER}``' in REFERENCE
+
+
+def test_fence():
+    _, _, text = REFERENCE.partition('\nFence\n=====\n')
+    assert re.findall(r'^   \* - ``(\w+)``$', text, re.MULTILINE) == [
+        *fence.KEYS.schema['properties']]
+    for name in fence.HEADER, fence.ANSWER_HEADER:
+        assert name in text and name in PAGES['security']
 
 
 @pytest.mark.parametrize('word', values.STATES)
