@@ -175,7 +175,7 @@ class RequestSpec:
 
     @classmethod
     def from_dict(cls, body, match='at_least', found=False):
-        """Parse a body that satisfies ``api.schema.REQUEST_SPEC``.
+        """Parse a body that satisfies ``api.bodies.REQUEST_SPEC``.
 
         :param body: the request, a dict.
         :param match: ``exact`` or ``at_least``, for a request that does not

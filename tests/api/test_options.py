@@ -18,6 +18,7 @@ import pytest
 
 from ironic_reservations.osc import output
 from ironic_reservations.osc import reservation
+from ironic_reservations.reservations import values
 from tests.common import command
 from tests.common import programs
 from tests.common import service
@@ -383,6 +384,12 @@ def test_no_option_is_missing(name):
             r"[',\[\]()]", ' ', (ROOT / path).read_text())))
     assert rows
     assert [*missing(PARSERS[name], rows)] == []
+
+
+def test_choices_are_the_servers():
+    """The client has its own copies: it imports nothing of the server."""
+    assert reservation.STATES == values.STATES
+    assert reservation.SORT_KEYS == values.SORT_KEYS
 
 
 # What bash completes

@@ -4,6 +4,7 @@
 import pytest
 
 from ironic_reservations import matching
+from ironic_reservations.fleet import explanation
 from ironic_reservations.matching import constraints
 from ironic_reservations.matching import request_spec
 from tests.unit.tables import UUID
@@ -518,7 +519,8 @@ def test_constraints_are_named_in_a_stable_order():
         'image': {'min_ram': 512,
                   'properties': {'hw_firmware_type': 'uefi',
                                  'hypervisor_type': 'kvm'}}})
-    assert [each.name for each in matching.Matcher(spec).constraints] == [
+    names = [each.name for each in matching.Matcher(spec).constraints]
+    assert names == [
         'candidate_nodes', 'conductor_group=rack', 'shard=a',
         'resource_class=CUSTOM_GOLD', 'hypervisor_type=kvm',
         'memory_mb>=1024', 'vcpus>=8', 'local_gb>=20',
@@ -526,6 +528,9 @@ def test_constraints_are_named_in_a_stable_order():
         'trait:CUSTOM_B=forbidden', 'capabilities:gpu',
         'capabilities:maker=Dell Inc.', 'capabilities:ssd >= 2',
         'capabilities:boot_mode=uefi']
+    # By its first word, the metrics count what a constraint has refused.
+    assert {explanation.cause({'eliminated': [{'by': name}]})
+            for name in names} <= {*explanation.CAUSES}
 
 
 # For whom
