@@ -68,6 +68,16 @@ def test_locked_nodes_are_waited_for(ironic, after_a_refusal):
         assert ironic.carried(node.id)
 
 
+@pytest.mark.parametrize('option', ['project', 'user'])
+def test_empty_name(ironic, option):
+    """A script with an unset variable holds nothing for its caller."""
+    with ironic.fleet({'resource_class': CLASS}) as [node]:
+        assert f'{option}_id' in refused(run(
+            ironic.url, 'create', '--resource-class', CLASS, f'--{option}',
+            ''))
+        assert ironic.carried(node.id) is None
+
+
 def test_database_that_is_not_ready(ironic):
     ironic.execute('ALTER TABLE reservations RENAME TO gone')
     try:
