@@ -378,7 +378,8 @@ def write_conf(path, config):
 
 
 @contextlib.contextmanager
-def uwsgi(application, conf_file, port, processes=4, keepalive=False):
+def uwsgi(application, conf_file, port, processes=4, keepalive=False,
+          buffer=True):
     """A WSGI application in processes of its own, beside an ironic().
 
     :param application: ``ironic_reservations.wsgi:application``, ours alone,
@@ -386,14 +387,15 @@ def uwsgi(application, conf_file, port, processes=4, keepalive=False):
         ironic() has ``rpc_transport = json-rpc``
     :param keepalive: let clients keep their connections, which uWSGI's router
         holds in front of the workers
+    :param buffer: let uWSGI read a body before the application does; else it
+        resets the connection when a body was not read
     """
     check_port(port)
     log = os.path.join(os.path.dirname(conf_file), f'uwsgi-{port}.log')
     with _uwsgi(application, log, port, '/v1/reservations', processes,
                 {'OS_IRONIC_RESERVATIONS_CONFIG_FILES': conf_file},
                 '--pyargv', f'--config-file {conf_file}',
-                # Else it resets the connection when a body was not read.
-                '--post-buffering', '65536',
+                *(['--post-buffering', '65536'] if buffer else []),
                 keepalive=keepalive) as process:
         yield Service(port, conf_file,
                       read_conf(conf_file)['database']['connection'], log,

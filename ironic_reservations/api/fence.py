@@ -88,7 +88,7 @@ class Fence:
         # The client may be able to read the answer only when it has sent all.
         limits.drain(environ,
                      conf.CONF.api.max_json_body_size_provision * 1024)
-        return limits.EndOfChunked(refusal)(environ, start)
+        return refusal(environ, start)
 
 
 def _question(environ):
@@ -97,11 +97,9 @@ def _question(environ):
     It has no body, and nothing that is too long for us and may not be so for
     Ironic.
     """
-    question = {name: value for name, value in environ.items()
-                if not limits.is_too_long(name, value)}
-    for name in 'CONTENT_LENGTH', 'HTTP_TRANSFER_ENCODING':
-        question.pop(name, None)
-    return question | {'wsgi.input': io.BytesIO(), _ASKED_FOR: environ}
+    return {**{name: value for name, value in environ.items()
+               if not limits.is_too_long(name, value)},
+            'wsgi.input': io.BytesIO(), _ASKED_FOR: environ}
 
 
 class Gate:

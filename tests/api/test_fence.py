@@ -27,7 +27,8 @@ from tests.common import service
 HOSTS = f'{service.OURS}/hosts'
 TARGETS = '/v1/volume/targets'
 POOL = [{'properties': {'memory_mb': 1024}}] * 2
-ONE, OTHER = (str(uuid.UUID(int=each)) for each in (1, 2))
+ONE = 'abcdefab-0000-4000-8000-000000000001'
+OTHER = 'abcdefab-0000-4000-8000-000000000002'
 MIB = 2 ** 20
 
 
@@ -350,11 +351,13 @@ def test_ironic_gets_what_has_come(door, held, more):
 def test_refused_body_is_read_to_its_end(door, held, length, most, chunked):
     """As far as Ironic itself would read it, and never all of it at once."""
     body = Body(length)
-    status, *_ = door.call(power(held), of(held, host='x'), **{
+    status, headers, _ = door.call(power(held), of(held, host='x'), **{
         'wsgi.input': body, **(
             {'HTTP_TRANSFER_ENCODING': 'chunked'} if chunked
             else {'CONTENT_LENGTH': str(length)})})
     assert status == 412 and door.seen == []
+    # Nobody takes what is left of it for the next request.
+    assert headers.get('Connection') == ('close' if chunked else None)
     assert sum(body.pieces) == most and max(body.pieces or [0]) <= MIB
 
 

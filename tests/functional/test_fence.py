@@ -125,7 +125,8 @@ def test_config_drive_in_ironics_wsgi_application(start_ironic, start_uwsgi):
                 'auth_strategy': 'noauth'}
     with start_ironic(config={'DEFAULT': {'rpc_transport': 'json-rpc'},
                               'json_rpc': json_rpc}) as ironic, \
-            start_uwsgi(ironic, 'ironic.wsgi:application') as api, \
+            start_uwsgi(ironic, 'ironic.wsgi:application',
+                        buffer=False) as api, \
             api.fleet({'resource_class': 'gold'}):
         held = api.create(resource_class='gold', host='compute-1')
         for host, status in ('compute-1', 400), ('x', 412):
