@@ -19,13 +19,11 @@ from ironic_reservations import exception
 from ironic_reservations import matching
 from ironic_reservations import policy
 from ironic_reservations.cmd import dbsync
+from ironic_reservations.db import cluster
 from ironic_reservations.db import engine
 from ironic_reservations.db import functions
 from ironic_reservations.db import models
 from ironic_reservations.reservations import quota
-
-# The bit of wsrep_sync_wait that makes reads wait for other members' writes.
-_WAIT_FOR_READS = 1
 
 # Seconds by which the clocks of this host and of the database may differ.
 _CLOCKS = 5
@@ -101,7 +99,7 @@ class Checks(upgradecheck.UpgradeCommands):
                 ).all())
         if (found.get('wsrep_on') != 'ON'
                 or found['wsrep_provider'] in ('', 'none')
-                or int(found['wsrep_sync_wait']) & _WAIT_FOR_READS):
+                or int(found['wsrep_sync_wait']) & cluster.WAIT_FOR_READS):
             return _SUCCESS
         return _warning(
             'a Galera cluster without "[database] mysql_wsrep_sync_wait = 1": '

@@ -16,6 +16,7 @@ from sqlalchemy import dialects
 from ironic_reservations import conf
 from ironic_reservations import exception
 from ironic_reservations import metrics
+from ironic_reservations.db import cluster
 from ironic_reservations.db import models
 
 LOG = log.getLogger(__name__)
@@ -246,48 +247,10 @@ def rows(query, values=None):
     return found
 
 
-# A connection's info has by this key the bits of wsrep_sync_wait with which
-# its session reads, or None where the server is no member of a cluster.
-_SYNC_WAIT = 'ironic_reservations.sync_wait'
-
-# The bit of those that makes reads wait for what others have committed.
-_WAIT_FOR_READS = 1
-
-
 def current_rows(query, values=None):
-    """The same, and what other members of a Galera cluster have committed.
-
-    Every read waits for that where operators have set
-    ``mysql_wsrep_sync_wait = 1``; where they have not, this one does.
-    """
-    connection = _connection()
-    bits = _sync_wait(connection)
-    if bits is None or bits & _WAIT_FOR_READS:
+    """The same, and what other members of a cluster have committed."""
+    with cluster.waiting(_connection()):
         return rows(query, values)
-    _set_sync_wait(connection, bits | _WAIT_FOR_READS)
-    try:
-        return rows(query, values)
-    finally:
-        _set_sync_wait(connection, bits)
-
-
-def _sync_wait(connection):
-    """See _SYNC_WAIT."""
-    if _SYNC_WAIT not in connection.info:
-        found = connection.dialect.name == 'mysql' and dict(
-            connection.exec_driver_sql(
-                'SHOW VARIABLES WHERE Variable_name IN '
-                "('wsrep_on', 'wsrep_sync_wait')").all())
-        connection.rollback()
-        connection.info[_SYNC_WAIT] = (
-            int(found['wsrep_sync_wait'])
-            if found and found.get('wsrep_on') == 'ON' else None)
-    return connection.info[_SYNC_WAIT]
-
-
-def _set_sync_wait(connection, bits):
-    connection.exec_driver_sql(f'SET SESSION wsrep_sync_wait = {bits}')
-    connection.rollback()
 
 
 @contextlib.contextmanager
