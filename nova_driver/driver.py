@@ -8,6 +8,9 @@ node by the instance's UUID. Instances on a row per node have the UUID of
 their Ironic node in ``instance.node``, and the parent's methods serve them.
 """
 
+import contextlib
+import copy
+
 from keystoneauth1 import exceptions as ksa_exc
 from nova import context as nova_context
 from nova import exception
@@ -26,6 +29,7 @@ from . import adoption
 from . import builds
 from . import client
 from . import conf
+from . import fence
 from . import lease
 from . import mode
 from . import ownership
@@ -69,6 +73,9 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         super().__init__(virtapi, read_only)
         self.host = None
         self.reservations = client.Client(lambda: self.ironic_connection)
+        self.fence = fence.Fence(self.reservations)
+        # For whom this object writes to Ironic: for nobody, but see _bound.
+        self._binding = None
         self.builds = self.mode = self.ownership = self.report = None
         self.adoption = self.takeover = self.lease = None
         self.worker = reconciler.Worker(self._work)
@@ -84,16 +91,15 @@ class ReservationsDriver(ironic_driver.IronicDriver):
 
     def init_host(self, host):
         # Not CONF.host, because tests run several hosts in one process.
-        self.host = host
+        self.host = self.fence.host = host
         if CONF.reservations.standby:
             self.lease = lease.Lease(host, self.reservations)
             self.lease.win()
-            # The parent keeps this connection, which win() has made.
-            self.lease.fence(self.ironic_connection)
+            self.fence.lease = self.lease
         self.builds = builds.Builds(self.reservations, host)
         self.mode = mode.Mode(host, self.reservations)
         self.ownership = ownership.Ownership(host, self.reservations,
-                                             self.mode)
+                                             self.mode, self.fence)
         self.report = report.Report(host, self.reservations)
         # The resource tracker is reachable in this way only.
         tracker = self.virtapi._compute.rt
@@ -183,6 +189,46 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                     associated=True, fields=('instance_uuid', 'power_state'),
                     **{name: value for name, value in
                        report.partition().items() if value is not None})}
+
+    # For whom it writes to Ironic
+
+    @property
+    def ironic_connection(self):
+        return self.fence.before(super().ironic_connection, self._binding)
+
+    @contextlib.contextmanager
+    def _bound(self, instance, building=False):
+        """Yield the parent's methods, which write for an instance.
+
+        They are those of a copy of this object, because they start threads,
+        and write in them.
+
+        :param instance: ownership.OnNode; for anything else there is no
+            reservation.
+        :param building: see fence.Held.
+        :raises: fence.Refused when the host does not hold the node any more.
+        """
+        own, binding = copy.copy(self), fence.WITHOUT
+        if (isinstance(instance, ownership.OnNode)
+                and not isinstance(instance, ownership.Unheld)):
+            binding = fence.Held(instance, instance.node, building)
+        own._binding = binding
+        try:
+            yield super(ReservationsDriver, own)
+        except Exception:
+            if binding is not fence.WITHOUT and binding.refused:
+                raise binding.refused
+            raise
+
+    @contextlib.contextmanager
+    def _on_node(self, instance, building=False):
+        """Yield the same, and the view of the instance that they need.
+
+        :raises: what Ownership.on_node does, too.
+        """
+        instance = self.ownership.on_node(instance, building)
+        with self._bound(instance, building) as parent:
+            yield parent, instance
 
     # What the host reports
 
@@ -317,7 +363,8 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         has chosen the node, and the parent prepares it.
         """
         if not self.ownership.is_ours(instance):
-            return super().prepare_for_spawn(instance)
+            with self._bound(instance) as parent:
+                return parent.prepare_for_spawn(instance)
         self.builds.begin(
             instance, self.report.partition or report.partition())
 
@@ -328,17 +375,19 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             # lease is renewed, because the node is touched only after that.
             network_info.wait()
             instance = ownership.OnNode(instance, self.builds.renew(instance))
-        super().prepare_networks_before_block_device_mapping(
-            instance, network_info)
+        with self._bound(instance, building=True) as parent:
+            parent.prepare_networks_before_block_device_mapping(
+                instance, network_info)
 
     def spawn(self, context, instance, image_meta, injected_files,
               admin_password, allocations, network_info=None,
               block_device_info=None, power_on=True, accel_info=None):
         def deploy(instance):
-            super(ReservationsDriver, self).spawn(
-                context, instance, image_meta, injected_files,
-                admin_password, allocations, network_info, block_device_info,
-                power_on, accel_info)
+            with self._bound(instance, building=True) as parent:
+                parent.spawn(
+                    context, instance, image_meta, injected_files,
+                    admin_password, allocations, network_info,
+                    block_device_info, power_on, accel_info)
 
         if not self.ownership.is_ours(instance):
             return deploy(instance)
@@ -371,6 +420,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             raise
         finally:
             self.builds.end(instance)
+            self.ownership.stay_if_anothers(instance)
 
     @staticmethod
     def _lost_node(instance):
@@ -385,15 +435,17 @@ class ReservationsDriver(ironic_driver.IronicDriver):
 
     def failed_spawn_cleanup(self, instance):
         if not self.ownership.is_ours(instance):
-            return super().failed_spawn_cleanup(instance)
+            with self._bound(instance) as parent:
+                return parent.failed_spawn_cleanup(instance)
         self.builds.end(instance)
         try:
-            held = self.ownership.held(instance)
+            held = self.fence.stay_if_anothers(instance)
             if held:
-                super().failed_spawn_cleanup(
-                    ownership.OnNode(instance, held['node_uuid']))
+                on_node = ownership.OnNode(instance, held['node_uuid'])
+                with self._bound(on_node, building=True) as parent:
+                    parent.failed_spawn_cleanup(on_node)
             self.reservations.release(instance.uuid, self.host)
-        except (client.Failure, sdk_exc.SDKException) as e:
+        except (client.Failure, sdk_exc.SDKException, fence.Refused) as e:
             # It is only logged, because an exception would hide why the build
             # has failed. The node is not lost: the host that builds the
             # instance next is given the same one, else its lease ends.
@@ -403,38 +455,56 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                 block_device_info=None, destroy_disks=True,
                 destroy_secrets=True):
         def tear_down(instance):
-            super(ReservationsDriver, self).destroy(
-                context, instance, network_info, block_device_info,
-                destroy_disks, destroy_secrets)
+            with self._bound(instance) as parent:
+                parent.destroy(context, instance, network_info,
+                               block_device_info, destroy_disks,
+                               destroy_secrets)
 
         if not self.ownership.is_ours(instance) and not self.mode.known:
             return tear_down(instance)
         self.builds.end(instance)
         try:
-            held = self.reservations.get(instance.uuid)
-            if not self.ownership.may_destroy(
-                    instance, held, self._starting):
-                return
-            if held is None and not self.ownership.is_ours(instance):
-                # It was built when the host had a row per node.
-                tear_down(instance)
-                (self._left_behind or set()).discard(instance.uuid)
-                return
-            if held is None:
-                tear_down(ownership.Unheld(instance, None))
-            elif held['state'] != 'releasing':
-                tear_down(ownership.OnNode(instance, held['node_uuid']))
-            if held and held['state'] != 'reserved':
-                self.report.note_release(held)
-            # A tear-down that an earlier attempt has begun may still go on;
-            # it is waited for as long as the parent waits for its own.
-            self.reservations.release(
-                instance.uuid, self.host,
-                CONF.ironic.api_max_retries * CONF.ironic.api_retry_interval)
+            try:
+                self._destroy(instance, tear_down)
+            except (fence.Refused, sdk_exc.BadRequestException) as e:
+                # The node is torn down already if an answer was lost, and the
+                # same request sent again. Otherwise another host may have it.
+                LOG.info('Looking again at what is left to do: %s', e,
+                         instance=instance)
+                self._destroy(instance, tear_down)
+        except fence.Refused:
+            # After any other error Nova would free the ports.
+            raise exception.InstancePowerOffFailure(
+                reason='its node is not held for this host')
         except client.Failure as e:
             LOG.error('The node is not released: %s', e, instance=instance)
             raise exception.NovaException(
                 f'The node of instance {instance.uuid} is not released.')
+
+    def _destroy(self, instance, tear_down):
+        """Tear down the node that is held for an instance, and release it.
+
+        :param tear_down: function of the view of the instance.
+        """
+        held = self.reservations.get(instance.uuid)
+        if not self.ownership.may_destroy(instance, held, self._starting):
+            return
+        if held is None and not self.ownership.is_ours(instance):
+            # It was built when the host had a row per node.
+            tear_down(instance)
+            (self._left_behind or set()).discard(instance.uuid)
+            return
+        if held is None:
+            tear_down(ownership.Unheld(instance, None))
+        elif held['state'] != 'releasing':
+            tear_down(ownership.OnNode(instance, held['node_uuid']))
+        if held and held['state'] != 'reserved':
+            self.report.note_release(held)
+        # A tear-down that an earlier attempt has begun may still go on; it is
+        # waited for as long as the parent waits for its own.
+        self.reservations.release(
+            instance.uuid, self.host,
+            CONF.ironic.api_max_retries * CONF.ironic.api_retry_interval)
 
     def _unprovision(self, instance, node):
         """Tear a node down, unless this host does not hold it.
@@ -475,39 +545,72 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         if node.instance_id == instance.uuid and node.instance_info:
             self.ironic_connection.update_node(node, instance_info={})
 
-    # In these methods the parent finds the node by the instance's UUID, and
-    # changes it. This host must hold the node, and on_node checks that: Nova's
-    # request may have been queued before the instance went to another host.
+    # In these methods the parent finds the node by the instance's UUID, or by
+    # instance.node, and changes it, or shows its console. This host must hold
+    # the node, and _on_node checks that: Nova's request may have been queued
+    # before the instance went to another host.
 
     def reboot(self, context, instance, network_info, reboot_type,
                block_device_info=None, bad_volumes_callback=None,
                accel_info=None, share_info=None):
-        super().reboot(context, self.ownership.on_node(instance), network_info,
-                       reboot_type, block_device_info, bad_volumes_callback,
-                       accel_info, share_info)
+        with self._on_node(instance) as (parent, instance):
+            parent.reboot(context, instance, network_info, reboot_type,
+                          block_device_info, bad_volumes_callback, accel_info,
+                          share_info)
 
     def power_off(self, instance, timeout=0, retry_interval=0):
-        super().power_off(self.ownership.on_node(instance), timeout,
-                          retry_interval)
+        with self._on_node(instance) as (parent, instance):
+            parent.power_off(instance, timeout, retry_interval)
 
     def power_on(self, context, instance, network_info,
                  block_device_info=None, accel_info=None, share_info=None):
-        super().power_on(context, self.ownership.on_node(instance),
-                         network_info, block_device_info, accel_info,
-                         share_info)
+        with self._on_node(instance) as (parent, instance):
+            parent.power_on(context, instance, network_info,
+                            block_device_info, accel_info, share_info)
 
-    # In these methods the parent reads instance.node.
+    def trigger_crash_dump(self, instance):
+        with self._on_node(instance) as (parent, instance):
+            parent.trigger_crash_dump(instance)
 
-    def unplug_vifs(self, instance, network_info):
-        try:
-            instance = self.ownership.on_node(instance)
-        except exception.InstanceNotFound:
-            return  # Nova calls this also when no node could be held.
-        super().unplug_vifs(instance, network_info)
+    def get_serial_console(self, context, instance):
+        with self._on_node(instance) as (parent, instance):
+            return parent.get_serial_console(context, instance)
+
+    def get_vnc_console(self, context, instance):
+        with self._on_node(instance) as (parent, instance):
+            return parent.get_vnc_console(context, instance)
+
+    def rescue(self, context, instance, network_info, image_meta,
+               rescue_password, block_device_info, share_info):
+        with self._on_node(instance) as (parent, instance):
+            parent.rescue(context, instance, network_info, image_meta,
+                          rescue_password, block_device_info, share_info)
+
+    def unrescue(self, context, instance):
+        with self._on_node(instance) as (parent, instance):
+            parent.unrescue(context, instance)
 
     def attach_interface(self, context, instance, image_meta, vif):
-        super().attach_interface(context, self.ownership.on_node(instance),
-                                 image_meta, vif)
+        with self._on_node(instance) as (parent, instance):
+            parent.attach_interface(context, instance, image_meta, vif)
+
+    def detach_interface(self, context, instance, vif):
+        with self._on_node(instance) as (parent, instance):
+            parent.detach_interface(context, instance, vif)
+
+    def unplug_vifs(self, instance, network_info):
+        """Detach the VIFs of an instance that is not built.
+
+        It is the last call before Nova frees the ports.
+        """
+        if isinstance(instance, ownership.OnNode):
+            # The parent's detach_interface calls it.
+            return super().unplug_vifs(instance, network_info)
+        try:
+            with self._on_node(instance, building=True) as (parent, instance):
+                parent.unplug_vifs(instance, network_info)
+        except exception.InstanceNotFound:
+            pass  # Nova calls this also when no node could be held.
 
     def get_volume_connector(self, instance):
         if (instance.task_state == task_states.SPAWNING
@@ -520,19 +623,6 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             self.prepare_for_spawn(instance)
             self.builds.end(instance)
         return super().get_volume_connector(self.ownership.on_node(instance))
-
-    def get_vnc_console(self, context, instance):
-        return super().get_vnc_console(
-            context, self.ownership.on_node(instance))
-
-    def rescue(self, context, instance, network_info, image_meta,
-               rescue_password, block_device_info, share_info):
-        super().rescue(context, self.ownership.on_node(instance), network_info,
-                       image_meta, rescue_password, block_device_info,
-                       share_info)
-
-    def unrescue(self, context, instance):
-        super().unrescue(context, self.ownership.on_node(instance))
 
     def rebuild(self, context, instance, image_meta, injected_files,
                 admin_password, allocations, bdms, detach_block_devices,
@@ -549,21 +639,26 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             # https://opendev.org/openstack/nova/src/branch/master/nova/api/openstack/compute/servers.py
             reimage_boot_volume = compute_utils.is_volume_backed_instance(
                 context, instance, bdms)
-        if self.ownership.is_ours(instance):
+        ours = self.ownership.is_ours(instance)
+        if ours:
             try:
-                instance = self.ownership.on_node(instance)
+                instance = self.ownership.on_node(instance, building=True)
             except exception.NovaException as e:
                 raise exception.InstanceFaultRollback(e)
             self._check_traits(instance, image_meta)
         try:
-            super().rebuild(
-                context, instance, image_meta, injected_files,
-                admin_password, allocations, bdms, detach_block_devices,
-                attach_block_devices, network_info, evacuate,
-                block_device_info, preserve_ephemeral, accel_uuids,
-                reimage_boot_volume)
+            with self._bound(instance, building=True) as parent:
+                parent.rebuild(
+                    context, instance, image_meta, injected_files,
+                    admin_password, allocations, bdms, detach_block_devices,
+                    attach_block_devices, network_info, evacuate,
+                    block_device_info, preserve_ephemeral, accel_uuids,
+                    reimage_boot_volume)
         except exception.InstanceNotFound:
             raise self._lost_node(instance)
+        finally:
+            if ours:
+                self.ownership.stay_if_anothers(instance)
 
     def _check_traits(self, instance, image_meta):
         """Check that the instance's node has the traits of a new image.

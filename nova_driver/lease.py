@@ -7,7 +7,6 @@ nobody else can have been given the lease.
 """
 
 import contextlib
-import functools
 import itertools
 import math
 import os
@@ -35,6 +34,9 @@ REMINDER = 300
 #: clock may be slower than the database's, which cuts off parts of seconds.
 _MARGIN = 1 / 5
 
+#: Seconds between two looks whether this process was away.
+_LOOK = 1
+
 
 class Lease:
     """A host's lease, as one process knows it. All of its threads share it.
@@ -48,9 +50,10 @@ class Lease:
         self._client = reservations
         self._holder = str(uuid.uuid4())
         self._ttl = CONF.reservations.standby_ttl
-        # When this process stops to write, on time.monotonic(), and since
-        # when it is the host, as Ironic tells it.
-        self._until, self._since = -math.inf, None
+        # When this process stops to write and when another may be the host,
+        # by now(), and since when it is the host, as Ironic tells it.
+        self._until = self._over = -math.inf
+        self._since = None
         self._renewed = threading.Condition()
         # Held while the lease is renewed or given up, so that it is not
         # renewed after it was given up.
@@ -66,13 +69,14 @@ class Lease:
         new = self._service() is None
         waited = self._wait_for_lease()
         LOG.info('This process is host %s from now on', self._host)
-        threading.Thread(target=self._keep, name='lease', daemon=True).start()
+        for each in self._keep, self._watch:
+            threading.Thread(target=each, name='lease', daemon=True).start()
         # Nova has looked for the service before it called the driver. If
         # another process has made it since, Nova would take what this host
         # has for what is left of another one.
         if waited and new and self._service() is not None:
             self.give_up()
-            self._end('Nova did not know the host yet when it began to wait')
+            self.end('Nova did not know the host yet when it began to wait')
 
     def _service(self):
         return objects.Service.get_by_host_and_binary(
@@ -98,7 +102,7 @@ class Lease:
         :raises: client.Conflict while another process is it; other
             client.Failure when that is not known.
         """
-        asked = time.monotonic()
+        asked = now()
         self._client.be_host(self._host, self._holder, self._ttl)
         # Another process may have been the host meanwhile, and have left. The
         # clock here need not tell so: it stands while a machine is paused.
@@ -106,11 +110,12 @@ class Lease:
         if self._since not in (None, since):
             with contextlib.suppress(client.Failure):
                 self._client.leave_host(self._host, self._holder)
-            self._end('another process was it meanwhile')
+            self.end('another process was it meanwhile')
         self._since = since
         with self._renewed:
             # The database counts from a later moment.
             self._until = asked + self._ttl * (1 - _MARGIN)
+            self._over = asked + self._ttl
             self._renewed.notify_all()
 
     def _keep(self):
@@ -122,6 +127,21 @@ class Lease:
             except Exception:
                 LOG.exception('The lease of host %s is not renewed',
                               self._host)
+
+    def _watch(self):
+        """What another thread does: end a process that was away too long.
+
+        While it was stopped, or its machine was asleep, another process may
+        have become the host. The threads of this one would go on with what
+        they were doing, and save it in Nova's database, until the first answer
+        of Ironic's. An Ironic that cannot be reached stops no process, hence
+        what counts is that this thread was not called in time.
+        """
+        seen = now()
+        while not self._given_up.wait(_LOOK):
+            before, seen = seen, now()
+            if seen - before > self._ttl / 3 and seen > self._over:
+                self.end(f'it was stopped for {seen - before:.0f} seconds')
 
     def renew(self):
         """Renew the lease; end this process if another has taken it.
@@ -135,7 +155,7 @@ class Lease:
                 self._ask()
                 return True
             except client.Conflict as e:
-                self._end(e)
+                self.end(e)
             except client.Failure as e:
                 LOG.warning('The lease of host %s is not renewed: %s',
                             self._host, e)
@@ -159,41 +179,20 @@ class Lease:
                 LOG.warning('The lease of host %s ends by itself, because it '
                             'cannot be given up: %s', self._host, e)
 
-    def fence(self, connection):
-        """Let a connection to Ironic write only while this process is host.
+    @property
+    def holder(self):
+        """UUID of this process, by which Ironic knows it."""
+        return self._holder
 
-        What is written through the API that keeps the lease names its
-        holder, too, and is refused there after a takeover.
+    def renew_or_wait(self):
+        """Be the host again, after Ironic has said that this is not certain.
 
-        :param connection: the SDK's proxy for Ironic.
+        The process ends if another one is it.
         """
-        send = connection.request
-
-        def waited_for(prepared):
+        if not self.renew():
+            with self._renewed:
+                self._until = now()
             self.wait()
-            return prepared
-
-        @functools.wraps(send)
-        def request(url, method, *args, **kwargs):
-            fenced = url.startswith(client.RESERVATIONS)
-            if (method in ('GET', 'HEAD')
-                    or url.startswith(client.RESERVATIONS + client.HOSTS)):
-                return send(url, method, *args, **kwargs)
-            if fenced:
-                where = 'json' if method == 'POST' else 'params'
-                kwargs[where] = {**kwargs[where], 'holder': self._holder}
-            # keystoneauth repeats requests by itself, and calls this before
-            # each of them. It does not for those that it sends to Keystone.
-            do = functools.partial(send, url, method, *args,
-                                   requests_auth=waited_for, **kwargs)
-            response = do()
-            # It came when the lease was over. That it can be renewed says
-            # that nobody has taken it.
-            if fenced and response.status_code == 412 and self.renew():
-                response = do()
-            return response
-
-        connection.request = request
 
     def wait(self):
         """Wait until this process is certainly the host."""
@@ -205,9 +204,9 @@ class Lease:
 
     def is_live(self):
         """Whether certainly nobody else is the host, by this clock."""
-        return time.monotonic() < self._until
+        return now() < self._until
 
-    def _end(self, why):
+    def end(self, why):
         """End this process at once, because another one is the host.
 
         Nothing that it does may go on, so no thread is waited for.
@@ -215,3 +214,11 @@ class Lease:
         LOG.critical('This process is not host %s any more, and ends: %s',
                      self._host, why)
         os._exit(1)
+
+
+def now():
+    """Return seconds on a clock that goes on while the machine is asleep.
+
+    Otherwise it is the clock of time.monotonic().
+    """
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

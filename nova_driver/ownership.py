@@ -47,12 +47,14 @@ class Ownership:
     :param host: the name of the compute host.
     :param reservations: a client.Client.
     :param mode: a mode.Mode.
+    :param fence: a fence.Fence.
     """
 
-    def __init__(self, host, reservations, mode):
+    def __init__(self, host, reservations, mode, fence):
         self._host = host
         self._client = reservations
         self._mode = mode
+        self._fence = fence
 
     def is_ours(self, instance):
         """Return whether an instance is on the one row of a host.
@@ -82,16 +84,26 @@ class Ownership:
             return None
         return held
 
-    def on_node(self, instance):
+    def stay_if_anothers(self, instance):
+        """See fence.Fence.stay_if_anothers; go on where it is not known."""
+        try:
+            self._fence.stay_if_anothers(instance)
+        except client.Failure as e:
+            LOG.warning('Whose the instance is now is not known: %s', e,
+                        instance=instance)
+
+    def on_node(self, instance, building=False):
         """Return the view of an instance that the parent's methods need.
 
+        :param building: whether never to return if another host has it.
         :raises: InstanceNotFound if this host holds no node for it;
             NovaException if Ironic does not tell.
         """
         if isinstance(instance, OnNode) or not self.is_ours(instance):
             return instance
+        look = self._fence.stay_if_anothers if building else self.held
         try:
-            held = self.held(instance)
+            held = look(instance)
         except client.Failure as e:
             LOG.error('The node is not known: %s', e, instance=instance)
             raise exception.NovaException(

@@ -32,6 +32,8 @@ REPORT = 'nova.scheduler.client.report.SchedulerReportClient'
 
 #: Nova's classes whose objects we are handed, by what we call these.
 HANDED = {
+    # The methods of it that our driver binds.
+    'parent': PARENT,
     'tracker': TRACKER, 'reportclient': REPORT, 'self._reportclient': REPORT,
     'tracker.reportclient': REPORT,
     'self.virtapi._compute.reportclient': REPORT, 'self._manager': MANAGER,
