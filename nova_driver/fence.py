@@ -15,6 +15,7 @@ import dataclasses
 import functools
 import threading
 import time
+import urllib.parse
 
 from nova import exception
 from oslo_log import log as logging
@@ -128,7 +129,8 @@ class Fence:
             parts.append(('holder', self.lease.holder))
         if path.startswith(_VOLUME_TARGETS):
             parts.append(('node', held.node_uuid))
-        return '; '.join(f'{name}={value}' for name, value in parts)
+        return '; '.join(f'{name}={urllib.parse.quote(value)}'
+                         for name, value in parts)
 
     def _wait(self, prepared):
         self.lease.wait()
