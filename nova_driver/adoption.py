@@ -15,6 +15,8 @@ Each step can be taken again, so a host that was killed between two of them
 goes on when it has started again.
 """
 
+import time
+
 from nova import context as nova_context
 from nova import objects
 from oslo_log import log as logging
@@ -26,6 +28,10 @@ from . import reconciler
 from . import wanted
 
 LOG = logging.getLogger(__name__)
+
+#: Seconds after which a host that has its one row only looks at all of its
+#: instances again.
+ALL_AGAIN = 600
 
 
 class Adoption(reconciler.Reconciler):
@@ -45,6 +51,8 @@ class Adoption(reconciler.Reconciler):
         super().__init__(host, report, reservations, reportclient)
         self._is_one_row = is_one_row
         self._carriers = carriers
+        # When to look at all instances again, on time.monotonic().
+        self._look_again = 0
 
     def round(self):
         """Bring over what is at rest, and leave the rest to the next round.
@@ -56,7 +64,10 @@ class Adoption(reconciler.Reconciler):
         if not own:
             return 0, 0
         if one_row:
-            if len(mode.rows(self._host)) == 1:
+            # Without another row there may still be an instance on one that
+            # has gone, after a database was restored. All are looked at then.
+            if (len(mode.rows(self._host)) == 1
+                    and time.monotonic() < self._look_again):
                 return 0, 0
             own_consumers = {}
         else:
@@ -67,6 +78,8 @@ class Adoption(reconciler.Reconciler):
                        ctxt, self._host, expected_attrs=[])
                    if each.node and (each.node != self._host) == one_row
                    or each.uuid in own_consumers]
+        if not waiting:
+            self._look_again = time.monotonic() + ALL_AGAIN
         ready = []
         for each in waiting:
             if placement.is_at_rest(each):

@@ -118,21 +118,25 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                 host, lambda: self.mode.known, self.report,
                 self.reservations, tracker.reportclient, self._carriers)
         self.takeover = takeover.Takeover(
-            host, self.report, self.reservations, self.virtapi._compute)
+            host, self.report, self.reservations, self.virtapi._compute,
+            self._wait_for_lease)
         self.worker.start(host, INTERVAL)
 
     def _work(self):
         """Do one round of the driver's own work."""
         if self._starting:
             return
-        if self.lease is not None:
-            # If another process has been the host since, this one must not
-            # do again what that one has done.
-            self.lease.wait()
+        self._wait_for_lease()
         if self.adoption:
             self.adoption.go_on()
         if self.mode.known:
             self.takeover.go_on()
+
+    def _wait_for_lease(self):
+        # If another process has been the host since, this one must not do
+        # again what that one has done.
+        if self.lease is not None:
+            self.lease.wait()
 
     def cleanup_host(self, host):
         self.worker.stop()
@@ -273,7 +277,8 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                                                 allocations)
         provider_tree.update_inventory(nodename, self.report.inventory(
             provider_tree.data(nodename).inventory))
-        provider_tree.update_traits(nodename, self.report.traits())
+        provider_tree.update_traits(nodename, self.report.all_traits(
+            provider_tree.data(nodename).traits))
 
     def node_is_available(self, nodename):
         if not self.one_row:

@@ -53,6 +53,8 @@ class Report:
         self._host = host
         self._client = reservations
         self._seen = None
+        # Traits of the fleet that this process has ever reported.
+        self._reported = set()
         self._looking = threading.Lock()
         # What the host has released and may still be counted as free: pairs
         # of a time (time.monotonic) and amounts by resource class.
@@ -124,9 +126,19 @@ class Report:
         """
         return self._last().fleet.resources()
 
-    def traits(self):
-        """See fleet.Fleet.traits."""
-        return self._last().fleet.traits()
+    def all_traits(self, before):
+        """Return the traits of the host's provider in Placement.
+
+        Those of the fleet, and those that others have set: an operator, or
+        Nova, which says so that the provider is its own. A trait of the fleet
+        that has gone is taken away if this process has reported it.
+
+        :param before: the traits as Placement has them.
+        """
+        traits = self._last().fleet.traits()
+        kept = set(before) - self._reported
+        self._reported |= traits
+        return kept | traits
 
     def inventory(self, before):
         """Return the inventory of the host's provider in Placement.

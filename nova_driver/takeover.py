@@ -15,10 +15,13 @@ from nova import context as nova_context
 from nova import exception
 from nova import objects
 from nova import servicegroup
+from nova import utils
+from nova.compute import task_states
 from oslo_log import log as logging
 
 from . import client
 from . import mode
+from . import placement
 from . import reconciler
 
 LOG = logging.getLogger(__name__)
@@ -33,6 +36,10 @@ ALL_AGAIN = 600
 #: of a cluster that lags behind.
 LAG = datetime.timedelta(seconds=30)
 
+# Nova's own methods that end these tasks take the lock of the instance.
+_LOCKING = {task_states.POWERING_OFF, *task_states.soft_reboot_states,
+            *task_states.hard_reboot_states}
+
 
 class Takeover(reconciler.Reconciler):
     """Brings the instances whose machines a host was given to this host.
@@ -40,11 +47,14 @@ class Takeover(reconciler.Reconciler):
     The other parameters are those of Reconciler.
 
     :param manager: nova.compute.manager.ComputeManager.
+    :param wait: function without arguments that returns when this process is
+        certainly the host.
     """
 
-    def __init__(self, host, report, reservations, manager):
+    def __init__(self, host, report, reservations, manager, wait):
         super().__init__(host, report, reservations, manager.reportclient)
         self._manager = manager
+        self._wait = wait
         self._services = servicegroup.API()
         # The changes that were seen of late, and when all are read again.
         self._seen, self._all = {}, 0
@@ -106,11 +116,17 @@ class Takeover(reconciler.Reconciler):
                       and self._is_ours(uuid, uuid in known)}
         down = {host for host in {known[uuid] for uuid in self._left}
                 if self._is_down(ctxt, host)}
-        ready = [uuid for uuid in self._left if known[uuid] in down]
+        # What is allocated here already was taken over, and another host has
+        # saved afterwards that it has it: see _take.
+        row = self._left and mode.row(self._host, self._host)
+        here = (placement.read(self._reportclient, row.uuid) or {}
+                if row else {})
+        ready = [uuid for uuid in self._left
+                 if known[uuid] in down or uuid in here]
         for uuid in self._left.difference(ready):
             self.tell(uuid, f'its machine was given to host {self._host}, '
                             f'but host {known[uuid]} is up')
-        done = self._take_all(ctxt, ready) if ready else 0
+        done = self._take_all(ctxt, ready, row, here) if ready else 0
         self._end_tasks(ctxt)
         return done, len(self._left) + len(self._taken)
 
@@ -127,11 +143,10 @@ class Takeover(reconciler.Reconciler):
                             f'deleted, or in another cell')
         return known
 
-    def _take_all(self, ctxt, ready):
-        row = mode.row(self._host, self._host)
+    def _take_all(self, ctxt, ready, row, here):
         self.make_room(row)
         done = {uuid for uuid in ready
-                if self.locked(ctxt, uuid, self._take, row)}
+                if self.locked(ctxt, uuid, self._take, row, here)}
         self._left -= done
         return len(done)
 
@@ -142,19 +157,26 @@ class Takeover(reconciler.Reconciler):
         long as a tear-down, so all instances are brought over before it.
         """
         for uuid, before in list(self._taken.items()):
+            end = self._end_task
+            if before[1] not in _LOCKING:
+                end = utils.synchronized(uuid)(end)
             try:
-                instance = objects.Instance.get_by_uuid(
-                    ctxt, uuid, expected_attrs=[
-                        'info_cache', 'metadata', 'numa_topology'])
-                # What a user has begun since is this host's own.
-                if _state(instance) == before:
-                    self._manager._init_instance(ctxt, instance)
+                self._wait()
+                end(ctxt, uuid, before)
             except exception.InstanceNotFound:
                 pass  # It has been deleted meanwhile.
             except Exception as e:
                 self.tell(uuid, f'its task is not ended: {e!r}')
                 continue
             del self._taken[uuid]
+
+    def _end_task(self, ctxt, uuid, before):
+        instance = objects.Instance.get_by_uuid(
+            ctxt, uuid, expected_attrs=[
+                'info_cache', 'metadata', 'numa_topology'])
+        # What a user has begun since is this host's own.
+        if _state(instance) == before:
+            self._manager._init_instance(ctxt, instance)
 
     def _is_down(self, ctxt, host):
         try:
@@ -163,26 +185,63 @@ class Takeover(reconciler.Reconciler):
         except exception.ComputeHostNotFound:
             return True  # Nova does not know it any more.
 
-    def _take(self, ctxt, instance, row):
+    def _take(self, ctxt, instance, row, here):
         """Bring an instance to this host.
 
+        This process may be stopped between any two steps, and the instance
+        given to another host meanwhile. What is saved then nevertheless, that
+        host mends: it finds that the instance is allocated to itself.
+
+        :param here: UUIDs of what was allocated to this host before.
         :returns: whether it was done.
         """
-        held = self._client.get_now(instance.uuid)
-        if (instance.host is None or not held or held['host'] != self._host
-                or not self._is_down(ctxt, instance.host)):
+        self._wait()
+        if (instance.host is None or not self._holds(instance)
+                or not (instance.uuid in here
+                        or self._is_down(ctxt, instance.host))):
             return False
         if not self.put_on_row(ctxt, instance, row):
+            return False
+        zone = self._zone(ctxt)
+        if not self._holds(instance):
             return False
         LOG.info('Host %s takes the instance over from host %s', self._host,
                  instance.host, instance=instance)
         instance.host = instance.launched_on = self._host
-        zone = self._zone(ctxt)
         if zone is not None:
             instance.availability_zone = zone
         instance.save()
         self._taken[instance.uuid] = _state(instance)
+        if not self._holds(instance):
+            del self._taken[instance.uuid]
+            self.tell(instance.uuid, 'it was given to another host while '
+                                     'this one took it over')
+            return False
+        self._change_zone_asked_for(ctxt, instance.uuid, zone)
         return True
+
+    def _holds(self, instance):
+        """Whether this process holds an instance's machine for its host."""
+        self._wait()
+        held = self._client.get_now(instance.uuid)
+        return bool(held) and held['host'] == self._host
+
+    def _change_zone_asked_for(self, ctxt, uuid, zone):
+        """Have Nova look for hosts in the zone that the server is in now.
+
+        A user who has asked for a zone gets it until the end of the server,
+        but an operator has moved this one to another zone with --force.
+        """
+        if zone is None:
+            return
+        try:
+            asked = objects.RequestSpec.get_by_instance_uuid(ctxt, uuid)
+            if asked.availability_zone not in (None, zone):
+                asked.availability_zone = zone
+                asked.save()
+        except Exception as e:
+            LOG.info('The availability zone that was asked for instance %s '
+                     'stays as it is: %s', uuid, e)
 
     def _zone(self, ctxt):
         """The host's availability zone; None where it cannot be asked.

@@ -7,6 +7,7 @@ import importlib
 import logging
 import os
 import sys
+import threading
 import types
 import uuid
 import warnings
@@ -155,6 +156,9 @@ class TestCase(helpers.Helpers,
             logging.getLogger(each).setLevel('WARNING')
         # Tests say when.
         if self.compute_driver == OURS:
+            self.useFixture(fixtures.MonkeyPatch(
+                'nova.virt.ironic_reservations.fence.wait_for_the_end',
+                self._wait_for_the_end))
             for name, value in (('driver.INTERVAL', 24 * 3600),
                                 ('client.PAUSE', 0.1),
                                 # A round is due whenever they say so.
@@ -174,6 +178,13 @@ class TestCase(helpers.Helpers,
             'nova.virt.node.get_local_node_uuid', self._compute_id))
         for host in self.hosts:
             self.start_compute(host)
+
+    def _wait_for_the_end(self):
+        """The process ends with the test."""
+        ended = threading.Event()
+        self.addCleanup(ended.set)
+        ended.wait()
+        raise SystemExit
 
     def _let_neutron_unbind(self):
         # Nova's fixture knows no port that nothing has bound, and Nova binds

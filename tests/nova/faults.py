@@ -7,6 +7,7 @@ import threading
 import urllib.parse
 
 import fixtures
+from nova.virt.ironic_reservations import fence
 import requests
 import sqlalchemy as sa
 import tenacity
@@ -27,11 +28,12 @@ class Wire(fixtures.Fixture):
 
     :ivar requests: what Nova has sent: method, path and body
     :ivar calls: the same, with the parameters of the query
+    :ivar said: the method, the path, and for whom the request says it is
     """
 
     def __init__(self, ironic):
         self.url = f'http://localhost:{ironic.port}'
-        self.requests, self.calls = [], []
+        self.requests, self.calls, self.said = [], [], []
         self._faults = []
 
     def _setUp(self):
@@ -54,6 +56,8 @@ class Wire(fixtures.Fixture):
         self.requests.append((request.method, path, body))
         self.calls.append((request.method, path, body,
                            dict(urllib.parse.parse_qsl(url.query))))
+        self.said.append((request.method, path,
+                          request.headers.get(fence.HEADER)))
         for fault in self._faults:
             method, pattern, host, do, left = fault
             if (re.fullmatch(method, request.method)

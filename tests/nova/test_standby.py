@@ -36,7 +36,8 @@ def end(status):
     raise Ended(status)
 
 
-class TestStandby(faults.TestCase):
+class TestCase(faults.TestCase):
+    """A host whose processes take its place one after the other."""
 
     fleet = [faults.NODE] * 3
 
@@ -94,6 +95,9 @@ class TestStandby(faults.TestCase):
     def writes(self):
         """Writes to Ironic that were sent: method, path, body and query."""
         return [each for each in self.wire.calls if each[0] != 'GET']
+
+
+class TestStandby(TestCase):
 
     # Winning
 

@@ -1,0 +1,442 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is late, and what a host does that another has the server of.
+
+In all of them a real Ironic has the fence at its door.
+"""
+
+import threading
+import types
+
+import fixtures
+from nova import context
+from nova import exception
+from nova import objects
+from nova import test
+from nova.virt.ironic import driver as parent
+from nova.virt.ironic_reservations import driver
+from nova.virt.ironic_reservations import fence
+from nova.virt.ironic_reservations import lease
+from nova.virt.ironic_reservations import ownership
+from oslo_concurrency import lockutils
+import testtools
+
+from tests.nova import base
+from tests.nova import faults
+from tests.nova import test_standby
+from tests.nova import test_takeover
+
+FIRST, SECOND = test_takeover.FIRST, test_takeover.SECOND
+PROVISION, POWER = '/v1/nodes/.*/states/provision', '/v1/nodes/.*/states/power'
+STAYS = 'This thread waits for the end of the process'
+INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
+NODE = '0b6f0e8a-8d6b-4b6d-9c1a-5a4ac6d95a4a'
+
+
+def other_process():
+    """Locks are not shared with another process."""
+    return fixtures.MonkeyPatch(
+        'oslo_concurrency.lockutils._semaphores', lockutils.Semaphores())
+
+
+class Ironic:
+    """An adapter of openstacksdk that notes what it is asked."""
+
+    def __init__(self, *statuses, headers=()):
+        self.statuses, self.headers = list(statuses), dict(headers)
+        self.asked = []
+
+    def request(self, url, method, headers=None, **kwargs):
+        self.asked.append((headers or {}).get(fence.HEADER))
+        return types.SimpleNamespace(
+            status_code=self.statuses.pop(0) if self.statuses else 202,
+            headers=self.headers)
+
+
+class TestHeader(testtools.TestCase):
+    """No cloud is needed."""
+
+    def setUp(self):
+        super().setUp()
+        self.log = self.useFixture(fixtures.FakeLogger())
+        self.held = None
+        self.fence = fence.Fence(self)
+        self.fence.host = 'rack 1;x=é'
+        self.binding = fence.Held(objects.Instance(uuid=INSTANCE), NODE)
+
+    def get(self, instance_uuid):
+        """As the client of reservations does."""
+        return self.held
+
+    def said(self, binding, url, method, *answers, **kwargs):
+        ironic = Ironic(*answers, **kwargs)
+        self.fence.before(ironic, binding).request(url, method)
+        return ironic.asked
+
+    def test_for_whom(self):
+        held = f'instance={INSTANCE}; host=rack%201%3Bx%3D%C3%A9'
+        for url, method, expected in (
+                ('nodes/x/states/power', 'PUT', held),
+                ('/nodes/x/vifs/y', 'DELETE', held),
+                ('/volume/targets', 'POST', f'{held}; node={NODE}'),
+                ('volume/targets/y', 'DELETE', f'{held}; node={NODE}'),
+                ('nodes/x/states/console', 'GET', held),
+                ('nodes/x', 'GET', None)):
+            for binding, header in (
+                    (self.binding, expected), (fence.WITHOUT, None)):
+                self.assertEqual([header], self.said(binding, url, method))
+
+    def test_for_nobody(self):
+        for url, method in (('/nodes/x', 'PATCH'), ('nodes/x', 'DELETE'),
+                            ('/nodes/x/states/console', 'GET')):
+            self.assertIn('is for no instance', str(self.assertRaises(
+                RuntimeError, self.said, None, url, method)))
+        # What has a reservation in its path says it there.
+        for url, method in (('/reservations/x', 'DELETE'), ('/nodes', 'GET')):
+            self.assertEqual([None], self.said(None, url, method))
+
+    def test_door_without_a_fence(self):
+        """It is said once, and not of what is answered on the way."""
+        url, once = '/nodes/x', 'does not look whose a node is'
+        self.said(self.binding, url, 'PATCH', 503)
+        self.said(fence.WITHOUT, url, 'PATCH')
+        self.said(self.binding, url, 'PATCH', headers={fence.FENCE: '1'})
+        self.assertNotIn(once, self.log.output)
+        for _ in range(2):
+            self.said(self.binding, url, 'PATCH')
+        self.assertEqual(1, self.log.output.count(once))
+
+    def test_refused(self):
+        self.assertRaises(exception.InstanceNotFound, self.said,
+                          self.binding, '/nodes/x', 'PATCH', 412)
+        self.assertIsInstance(self.binding.refused, fence.Refused)
+
+    def be_one_of_several(self, *renewed):
+        """The host has a standby.
+
+        :param renewed: whether its lease is renewed when it asks for that.
+        """
+        self.asked = []
+        answers = list(renewed)
+        self.fence.lease = types.SimpleNamespace(
+            holder=NODE, wait=lambda: None,
+            renew_or_wait=lambda: self.asked.append(answers.pop(0)))
+
+    def test_lease_was_over(self):
+        self.be_one_of_several(True)
+        header, again = self.said(self.binding, '/nodes/x', 'PATCH', 412)
+        self.assertEqual(header, again)
+        self.assertEqual(f'holder={NODE}', header.rpartition('; ')[2])
+        self.assertEqual([True], self.asked)
+
+    def test_lease_is_its_own(self):
+        self.be_one_of_several(True)
+        self.assertRaises(fence.Refused, self.said, self.binding, '/nodes/x',
+                          'PATCH', 412, 412)
+
+    def test_reservation_is_gone_in_a_build(self):
+        """The build fails as before."""
+        self.binding.building = True
+        self.assertRaises(fence.Refused, self.said, self.binding, '/nodes/x',
+                          'PATCH', 412)
+
+    def test_another_host_has_it_in_a_build(self):
+        class Gone(BaseException):
+            """The thread would never have come back."""
+
+        def never():
+            raise Gone
+
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.virt.ironic_reservations.fence.wait_for_the_end', never))
+        self.held = {'host': 'compute-2'}
+        self.binding.building = True
+        self.assertRaises(Gone, self.said, self.binding, '/nodes/x', 'PATCH',
+                          412)
+        self.assertEqual(1, self.log.output.count(STAYS))
+        # With a standby the process ends.
+        self.be_one_of_several(True)
+        self.fence.lease.end = lambda why: never()
+        self.assertRaises(Gone, self.said, self.binding, '/nodes/x', 'PATCH',
+                          412, 412)
+        self.assertEqual(1, self.log.output.count(STAYS))
+
+
+#: Public methods of Nova's Ironic driver that ours leaves as they are.
+SAFE = {
+    'clean_networks_preparation': 'calls unplug_vifs',
+    'get_num_instances': 'counts what list_instances returns',
+    'manages_network_binding_host_id': 'is a constant',
+    'network_binding_host_id': 'is a constant',
+    'plug_vifs': 'does nothing',
+    'power_update_event': 'saves that Ironic has told it, which asks for the '
+                          'task that the instance has',
+}
+
+
+class TestOverrides(test.NoDBTestCase):
+
+    def test_each_method_looks_whose_an_instance_is(self):
+        theirs = {name for name in vars(parent.IronicDriver)
+                  if not name.startswith('_') and callable(
+                      getattr(parent.IronicDriver, name))}
+        ours = theirs & vars(driver.ReservationsDriver).keys()
+        self.assertEqual(set(SAFE), theirs - ours)
+
+
+class TestBound(test.NoDBTestCase):
+
+    def test_copy_writes_for_an_instance(self):
+        """In the parent's looping calls, too, which are other threads."""
+        ironic, host = Ironic(), driver.ReservationsDriver(None)
+        host.fence.host = FIRST
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.virt.ironic.driver.IronicDriver.ironic_connection', ironic))
+        write = 'nodes/x', 'PUT'
+        with host._bound(ownership.OnNode(
+                objects.Instance(uuid=INSTANCE), NODE)) as bound:
+            thread = threading.Thread(
+                target=bound.__self__.ironic_connection.request, args=write)
+            thread.start()
+            thread.join()
+            self.assertRaises(RuntimeError, host.ironic_connection.request,
+                              *write)
+        self.assertEqual([f'instance={INSTANCE}; host={FIRST}'], ironic.asked)
+
+
+class TestCase(test_takeover.TestCase):
+    """The first host goes on, and the second has been given its server."""
+
+    def cut_off(self, *servers):
+        """The first hears nothing any more, and the second takes over."""
+        service = self.computes.pop(FIRST)
+        for each in filter(None, (service.rpcserver, getattr(
+                service, 'rpcserver_alt', None))):
+            each.stop()
+        self.addCleanup(service.manager.driver.cleanup_host, FIRST)
+        self.force_down(FIRST)
+        self.useFixture(other_process())
+        for server in servers:
+            self.give(server)
+        self.work()
+        return service.manager
+
+
+class TestLate(TestCase):
+
+    @base.smoke
+    def test_hard_power_off_after_a_soft_one(self):
+        """The guest takes its time, and the server is moved meanwhile."""
+        server = self.boot(self.gold, host=FIRST)
+        self.act(server, 'reboot', 'ACTIVE', type='HARD')
+        gate = self.gate()
+        self.wire.on('PUT', POWER, faults.before(gate))
+        self.act(server, 'os-stop')
+        gate.wait()
+        self.cut_off(server)
+        self.wait_for_status(server, 'SHUTOFF')
+        self.act(server, 'os-start', 'ACTIVE')
+        gate.open()
+        self.wait_for(lambda: self.assertIn(
+            'Ironic does not let a request in', self.log))
+        self.assertEqual('power on', self.ironic.node_of(server).power_state)
+        self.assert_with(SECOND, server)
+
+    def test_deploy(self):
+        """The build that has lost its machine frees nothing of it."""
+        self.stop_in_build('PUT', PROVISION)
+
+    def test_end_of_a_deployment(self):
+        """No request is refused: spawn looks before it returns."""
+        gate = self.gate()
+        self.wire.on('PUT', PROVISION, faults.after(
+            lambda: self.wire.on('GET', '/v1/nodes', faults.after(gate))))
+        server = self.boot(self.gold, status=None, host=FIRST,
+                           networks=[{'port': self.port()}])
+        self.assert_kept(server, gate)
+
+    def stop_in_build(self, method, path):
+        gate = self.gate()
+        self.wire.on(method, path, faults.before(gate))
+        server = self.boot(self.gold, status=None, host=FIRST,
+                           networks=[{'port': self.port()}])
+        self.assert_kept(server, gate)
+
+    def assert_kept(self, server, gate):
+        gate.wait()
+        self.cut_off(server)
+        ports = self.api.get_port_interfaces(server['id'])
+        before = self.traces(server)
+        self.wire.heal()
+        gate.open()
+        self.wait_for(lambda: self.assertIn(STAYS, self.log))
+        self.assertEqual(1, self.log.count(STAYS))
+        self.assertEqual(1, len(ports['interfaceAttachments']))
+        self.assertEqual(ports, self.api.get_port_interfaces(server['id']))
+        self.assertEqual(before, self.traces(server))
+
+    def traces(self, server):
+        node = self.ironic.node_of(server)
+        found = self.api.get_server(server['id'])
+        return (node.provision_state, node.instance_info,
+                found['status'], found['OS-EXT-SRV-ATTR:host'])
+
+    def test_rebuild(self):
+        server = self.boot(self.gold, host=FIRST)
+        gate = self.gate()
+        self.wire.on('PUT', PROVISION, faults.before(gate))
+        self.rebuild(server, self.image(), status=None)
+        gate.wait()
+        self.cut_off(server)
+        before = self.traces(server)
+        allocations = self.allocations(server)
+        gate.open()
+        self.wait_for(lambda: self.assertIn(STAYS, self.log))
+        self.assertEqual(before, self.traces(server))
+        self.assertEqual(allocations, self.allocations(server))
+
+    def test_undeploy(self):
+        """The other host tears the server's machine down, and not this one."""
+        server = self.boot(self.gold, host=FIRST)
+        gate = self.gate()
+        self.wire.on('PUT', PROVISION, faults.before(gate))
+        self.delete(server, wait=False)
+        gate.wait()
+        self.force_down(FIRST)
+        self.give(server)
+        gate.open()
+        # Nova keeps the ports after no other error.
+        self.wait_for(lambda: self.assertIn(
+            'Failed to power off instance: it is with host compute-2 now',
+            self.log))
+        self.assertEqual('active',
+                         self.ironic.node_of(server).provision_state)
+
+    @base.smoke
+    def test_undeploy_whose_answer_was_lost(self):
+        """Its own success is not an error."""
+        self.restart_compute(FIRST, ironic={
+            'endpoint_override': self.wire.url, 'connect_retries': 3,
+            'connect_retry_delay': 0.1})
+        server = self.boot(self.gold, host=FIRST)
+        node = self.ironic.node_of(server)
+
+        def torn_down(go_on):
+            go_on()
+            self.ironic.settle([node], provision_state='available')
+            faults.cut(None)
+
+        self.wire.on('PUT', PROVISION, torn_down)
+        self.delete(server)
+        self.assertEqual(2, len(self.wire.sent('PUT', PROVISION)))
+        self.assert_nothing_left()
+
+
+class TestFormer(TestCase):
+    """A host that is back is asked for what was queued before."""
+
+    def setUp(self):
+        super().setUp()
+        self.port_id = self.port()
+        self.server = self.boot(self.gold, host=FIRST,
+                                networks=[{'port': self.port_id}])
+        self.before = self.instance(self.server)
+        self.die()
+        self.give(self.server)
+        self.work()
+        self.assert_with(SECOND, self.server)
+        self.come_back()
+        self.wire.requests.clear()
+        self.wire.said.clear()
+
+    @base.smoke
+    def test_it_touches_and_shows_nothing(self):
+        ctxt = context.get_admin_context()
+        self.flags(group='serial_console', enabled=True)
+        manager = self.computes[FIRST].manager
+        vif, = self.before.get_network_info()
+        with self.as_host(FIRST):
+            for cast in (
+                    lambda: manager.trigger_crash_dump(ctxt, self.before),
+                    lambda: manager.get_serial_console(
+                        ctxt, 'serial', self.before),
+                    lambda: manager.driver.attach_interface(
+                        ctxt, self.before, None, vif),
+                    lambda: manager.driver.detach_interface(
+                        ctxt, self.before, vif)):
+                # RPC has some of them wrapped.
+                error = self.assertRaises(Exception, cast)
+                self.assertIn('could not be found', str(
+                    getattr(error, 'exc_info', [None, error])[1]))
+            self.assertRaises(
+                Exception, manager.detach_interface, ctxt, self.before,
+                self.port_id)
+        self.assertEqual(set(), self.written())
+        self.assertEqual([], [path for _, path, _ in self.wire.requests
+                              if path.endswith('/console')])
+        # Nova has not freed the port.
+        self.assertEqual(self.server['id'], self.neutron.show_port(
+            self.port_id)['port']['device_id'])
+
+
+class TestProcess(test_standby.TestCase):
+    """Two processes that are one host."""
+
+    fleet = [faults.NODE]
+
+    @base.smoke
+    def test_undeploy_that_meets_another_server(self):
+        """The node was cleaned meanwhile, and is in the same state again."""
+        self.start()
+        first = self.boot(self.gold)
+        gate = self.gate()
+        self.wire.on('PUT', PROVISION, faults.before(gate))
+        self.delete(first, wait=False)
+        gate.wait()
+        self.die_asleep()
+        self.lapse_host()
+        self.useFixture(other_process())
+        self.start()
+        self.wait_for(lambda: self.assertIsNone(self.ironic.node_of(first)))
+        self.wait_for_free_nodes()
+        second = self.boot(self.gold)
+        self.wire.heal()
+        gate.open()
+        self.wait_for(lambda: self.assertIn('is not host compute-1 any more',
+                                            self.log))
+        node = self.ironic.node_of(second)
+        self.assertEqual('active', node.provision_state)
+        self.assertEqual('ACTIVE', self.api.get_server(
+            second['id'])['status'])
+
+    def die_asleep(self):
+        """As die, of a process that does not come to its end."""
+        service = self.computes.pop(test_standby.HOST)
+        for server in filter(None, (service.rpcserver, getattr(
+                service, 'rpcserver_alt', None))):
+            server.stop()
+        self.addCleanup(service.manager.driver.cleanup_host,
+                        test_standby.HOST)
+
+    @base.smoke
+    def test_process_that_was_stopped_asks_nobody(self):
+        self.start()
+        self.taken_over()
+        self.wire.requests.clear()
+        now = lease.now
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.virt.ironic_reservations.lease.now', lambda: now() + 601))
+        self.wait_for(lambda: self.assertIn(
+            'ends: it was stopped for 60', self.log))
+        self.assertEqual([], [each for each in self.wire.requests
+                              if each[:2] == test_standby.ASK])
+
+    def test_ironic_that_is_away_stops_no_process(self):
+        process = self.start(ttl=10)
+        self.addCleanup(process.lease.renew)
+        self.addCleanup(self.wire.heal)
+        self.wire.on(*test_standby.ASK, faults.cut, times=1000)
+        self.wait_for(lambda: self.assertFalse(process.lease.is_live()))
+        self.wire.heal()
+        self.wait_for(lambda: self.assertTrue(process.lease.is_live()))
+        self.assertNotIn('ends: ', self.log)
+
