@@ -171,6 +171,7 @@ class TestCase(helpers.Helpers,
         self.plain_image = self.image()
         self._config = {}
         self._compute_ids = {}
+        self._ended = threading.Event()
         self.useFixture(fixtures.MonkeyPatch(
             'nova.virt.node.read_local_node_uuid',
             lambda: self._compute_ids.get(CONF.host)))
@@ -180,10 +181,7 @@ class TestCase(helpers.Helpers,
             self.start_compute(host)
 
     def _wait_for_the_end(self):
-        """The process ends with the test."""
-        ended = threading.Event()
-        self.addCleanup(ended.set)
-        ended.wait()
+        self._ended.wait()
         raise SystemExit
 
     def _let_neutron_unbind(self):
@@ -227,7 +225,10 @@ class TestCase(helpers.Helpers,
             mapping.create()
             self.host_mappings[host] = mapping
         with self.as_host(host):
-            return self._start_compute(host)
+            service = self._start_compute(host)
+        # A service that is stopped waits for its threads.
+        self.addCleanup(self._ended.set)
+        return service
 
     def be_in_cell(self, name):
         """Be in another cell, where only hosts of that one may work."""
