@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import threading
+import traceback
 import types
 import uuid
 import warnings
@@ -171,7 +172,8 @@ class TestCase(helpers.Helpers,
         self.plain_image = self.image()
         self._config = {}
         self._compute_ids = {}
-        self._ended = threading.Event()
+        # What waits for the end of its process: idents of threads.
+        self._staying, self._ended = set(), threading.Event()
         self.useFixture(fixtures.MonkeyPatch(
             'nova.virt.node.read_local_node_uuid',
             lambda: self._compute_ids.get(CONF.host)))
@@ -181,8 +183,20 @@ class TestCase(helpers.Helpers,
             self.start_compute(host)
 
     def _wait_for_the_end(self):
+        """The process ends with the test."""
+        self._staying.add(threading.get_ident())
         self._ended.wait()
         raise SystemExit
+
+    def tearDown(self):
+        self._ended.set()
+        # Nova's own clean-up after that needs its services.
+        self.wait_for(lambda: self.assertEqual([], [
+            each for each in self._staying if any(
+                frame.f_code.co_filename.endswith('compute/manager.py')
+                for frame, _ in traceback.walk_stack(
+                    sys._current_frames().get(each)))]))
+        super().tearDown()
 
     def _let_neutron_unbind(self):
         # Nova's fixture knows no port that nothing has bound, and Nova binds
@@ -225,10 +239,7 @@ class TestCase(helpers.Helpers,
             mapping.create()
             self.host_mappings[host] = mapping
         with self.as_host(host):
-            service = self._start_compute(host)
-        # A service that is stopped waits for its threads.
-        self.addCleanup(self._ended.set)
-        return service
+            return self._start_compute(host)
 
     def be_in_cell(self, name):
         """Be in another cell, where only hosts of that one may work."""
