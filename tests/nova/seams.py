@@ -117,6 +117,9 @@ DIFFERS = {
     # There is no graphical console.
     f'{PARENT}.get_vnc_console': ((32,), _POWER),
     f'{PARENT}._get_vnc_console': ((32,), _POWER),
+    # What becomes of the cache of what was detached.
+    f'{MANAGER}._process_instance_vif_deleted_event': (
+        BOTH, 'test_lifecycle.TestHardware.test_interfaces_and_config_drive'),
     f'{MANAGER}.pre_live_migration': (BOTH, NOBODY),
     f'{MANAGER}._do_pre_live_migration': (BOTH, NOBODY),
     f'{MANAGER}.revert_resize': (BOTH, NOBODY),

@@ -11,6 +11,7 @@ from openstack.baremetal.v1 import _proxy as openstack_baremetal
 
 import tests.nova
 from tests.nova import base
+from tests.nova import faults
 from tests.nova import networking
 from tools import services
 
@@ -113,10 +114,9 @@ class TestRequests(base.TestCase):
             self.assertEqual(len(mine), driver.get_num_instances())
 
 
-class TestHardware(base.TestCase):
+class TestHardware(faults.TestCase):
     """On nodes with networks, consoles, volume connectors and rescue."""
 
-    hosts = base.HOSTS[:1]
     fleet = [{'resource_class': 'gold', 'network_interface': 'flat',
               'console_interface': 'fake-graphical'}] * 2
 
@@ -140,6 +140,19 @@ class TestHardware(base.TestCase):
             for _ in range(2):
                 self.ironic.baremetal.create_port(
                     node_id=node.id, address=next(addresses))
+        self.start_compute('compute-1')
+
+    def assert_said(self, *servers):
+        """Whatever was written for servers, and their consoles, says so."""
+        held = {f'instance={server["id"]}; host=compute-1'
+                for server in servers}
+        for method, path, said in self.wire.said:
+            if path.startswith(('/v1/nodes/', '/v1/volume/')) and (
+                    method != 'GET' or path.endswith('/console')):
+                whom, _, node = (said or '').partition('; node=')
+                self.assertIn(whom, held, f'{method} {path}')
+                self.assertEqual('/volume/' in path, bool(node))
+        self.assertNotIn('does not look whose a node is', self.log)
 
     # Power, rescue, consoles
 
@@ -152,6 +165,11 @@ class TestHardware(base.TestCase):
             # serial one goes by what that has enabled.
             self._vnc_console(server)
             self._serial_console(server)
+        self.api.post_server_action(server['id'],
+                                    {'trigger_crash_dump': None})
+        self.wait_for(lambda: self.assertEqual(1, len(self.wire.sent(
+            'PUT', '.*/management/inject_nmi'))))
+        self.assert_said(server)
 
     def power_state(self, server):
         return self.ironic.node_of(server).power_state
@@ -247,7 +265,13 @@ class TestHardware(base.TestCase):
         self.assertEqual({first, second}, self.vifs(server))
         self._detach_interface(server, second)
         self.assertEqual({first}, self.vifs(server))
+        # Somebody has deleted it in Neutron.
+        self.api.create_server_external_events([{
+            'name': 'network-vif-deleted', 'server_uuid': server['id'],
+            'tag': first}])
+        self.wait_for(lambda: self.assertEqual(set(), self.vifs(server)))
         self.delete(server)
+        self.assert_said(server)
         self.assert_nothing_left()
 
     def test_volumes_and_shelving(self):
@@ -277,6 +301,7 @@ class TestHardware(base.TestCase):
         self.act(server, 'rebuild', 'ERROR', imageRef=self.plain_image)
         self.assertEqual('active', self.ironic.node_of(server).provision_state)
         self.delete(server)
+        self.assert_said(server)
         self.assert_nothing_left()
 
     def _check_volume(self, server, volume):
