@@ -9,6 +9,7 @@ from below ``nova.virt`` only.
 * ``ownership``: whose an instance is, and the view of it on its Ironic node.
 * ``builds``: the instances that are being built, their nodes and leases.
 * ``wanted``: what is asked of Ironic for an instance.
+* ``fence``: for whom the driver writes to Ironic, said with each request.
 * ``lease``: which of several processes is a host.
 * ``mode``: whether a host is one row, and which host it is.
 * ``report``: what a host says of the fleet between two looks at it.

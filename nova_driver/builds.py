@@ -197,3 +197,14 @@ class Builds:
         if build:
             with build.lock:
                 build.lost = _OVER.lost
+
+
+def lost_node(instance):
+    """Return the error for a node that has lost its instance.
+
+    :raises: InstanceNotFound when the instance itself has been deleted,
+        because Nova then ends its work on it without an error.
+    """
+    instance.refresh()
+    return exception.InstanceDeployFailure(
+        f'The node of instance {instance.uuid} was taken away.')

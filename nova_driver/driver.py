@@ -37,6 +37,7 @@ from . import placement
 from . import reconciler
 from . import report
 from . import takeover
+from . import wanted
 
 CONF = conf.CONF
 LOG = logging.getLogger(__name__)
@@ -277,7 +278,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                                                 allocations)
         provider_tree.update_inventory(nodename, self.report.inventory(
             provider_tree.data(nodename).inventory))
-        provider_tree.update_traits(nodename, self.report.all_traits(
+        provider_tree.update_traits(nodename, self.report.traits(
             provider_tree.data(nodename).traits))
 
     def node_is_available(self, nodename):
@@ -421,22 +422,11 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                 raise exception.BuildAbortException(
                     instance_uuid=instance.uuid, reason=e.format_message())
             if isinstance(e, exception.InstanceNotFound):
-                raise self._lost_node(instance)
+                raise builds.lost_node(instance)
             raise
         finally:
             self.builds.end(instance)
             self.ownership.stay_if_anothers(instance)
-
-    @staticmethod
-    def _lost_node(instance):
-        """Return the error for a node that has lost its instance.
-
-        :raises: InstanceNotFound when the instance itself has been deleted,
-            because Nova then ends its work on it without an error.
-        """
-        instance.refresh()
-        return exception.InstanceDeployFailure(
-            f'The node of instance {instance.uuid} was taken away.')
 
     def failed_spawn_cleanup(self, instance):
         if not self.ownership.is_ours(instance):
@@ -650,7 +640,8 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                 instance = self.ownership.on_node(instance, building=True)
             except exception.NovaException as e:
                 raise exception.InstanceFaultRollback(e)
-            self._check_traits(instance, image_meta)
+            wanted.check_traits(self._get_node(instance.node).traits,
+                                image_meta)
         try:
             with self._bound(instance, building=True) as parent:
                 parent.rebuild(
@@ -660,24 +651,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                     block_device_info, preserve_ephemeral, accel_uuids,
                     reimage_boot_volume)
         except exception.InstanceNotFound:
-            raise self._lost_node(instance)
+            raise builds.lost_node(instance)
         finally:
             if ours:
                 self.ownership.stay_if_anothers(instance)
-
-    def _check_traits(self, instance, image_meta):
-        """Check that the instance's node has the traits of a new image.
-
-        Nova has checked only that the host has them, and a host has the
-        traits of all of its nodes together.
-
-        :raises: InstanceFaultRollback, which leaves the instance as it is.
-        """
-        has = self._get_node(instance.node).traits
-        wanted = image_meta.properties.get('traits_required', [])
-        missing = sorted(set(wanted) - set(has))
-        if missing:
-            raise exception.InstanceFaultRollback(
-                exception.ImageUnacceptable(
-                    image_id=image_meta.id,
-                    reason=f'the node lacks {", ".join(missing)}'))

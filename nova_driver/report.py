@@ -126,7 +126,7 @@ class Report:
         """
         return self._last().fleet.resources()
 
-    def all_traits(self, before):
+    def traits(self, before):
         """Return the traits of the host's provider in Placement.
 
         Those of the fleet, and those that others have set: an operator, or

@@ -155,3 +155,20 @@ def _group(instance):
         return {}
     return {'group': {'uuid': group.uuid, 'by': by,
                       'policy': POLICIES[group.policy]}}
+
+
+def check_traits(has, image_meta):
+    """Check that an instance's node has the traits of a new image.
+
+    Nova has checked only that the host has them, and a host has the traits of
+    all of its nodes together.
+
+    :param has: the traits of the node.
+    :raises: InstanceFaultRollback, which leaves the instance as it is.
+    """
+    missing = sorted(
+        set(image_meta.properties.get('traits_required', [])) - set(has))
+    if missing:
+        raise exception.InstanceFaultRollback(exception.ImageUnacceptable(
+            image_id=image_meta.id,
+            reason=f'the node lacks {", ".join(missing)}'))

@@ -113,6 +113,20 @@ class TestThereAndBack(TestCase):
         self.run_periodic()
         self.assert_nothing_left()
 
+    def test_row_that_has_gone(self):
+        """A database that was restored has a server on it, and no such row."""
+        servers = lost, _ = [self.boot(self.gold) for _ in range(2)]
+        gone = self.instance(lost)
+        self.switch(ONE_ROW)
+        self.assert_on_one_row(*servers)
+        self.set(lost, node=gone.node, compute_id=gone.compute_id)
+        # It was looked at a short while ago.
+        self.go_on()
+        self.assertEqual(gone.node, self.instance(lost).node)
+        self.restart_compute('compute-1')
+        self.go_on()
+        self.assert_on_one_row(*servers)
+
     def test_server_groups(self):
         self.flags(group='reservations',
                    server_group_by='capability:rack')

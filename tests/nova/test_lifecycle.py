@@ -468,6 +468,28 @@ class TestInventory(base.TestCase):
                              self.traits('compute-1'))
 
     @base.smoke
+    def test_traits_of_others_stay(self):
+        """Those that an operator gives to the host, and Nova's own."""
+        node, = self.enrol({'resource_class': 'gold',
+                            'traits': ['CUSTOM_OLD']})
+        self.start_compute('compute-1')
+        path = f'/resource_providers/{self.providers()["compute-1"]}/traits'
+        self.placement.put('/traits/CUSTOM_HALL', {}, version='1.6')
+        known = self.placement.get(path, version='1.6').body
+        known['traits'].append('CUSTOM_HALL')
+        self.placement.put(path, known, version='1.6')
+        others = {'CUSTOM_HALL'}
+        if tests.nova.NOVA >= 34:
+            others.add('OWNER_NOVA')
+        self.restart_compute('compute-1')
+        self.assertLessEqual({*others, 'CUSTOM_OLD'},
+                             self.traits('compute-1'))
+        self.ironic.baremetal.remove_node_trait(node, 'CUSTOM_OLD')
+        self.run_periodic()
+        self.assertLessEqual(others, self.traits('compute-1'))
+        self.assertNotIn('CUSTOM_OLD', self.traits('compute-1'))
+
+    @base.smoke
     def test_node_that_is_cleaned_is_not_offered(self):
         [node] = self.enrol({'resource_class': 'gold'})
         self.start_compute('compute-1')

@@ -89,8 +89,21 @@ class TestReport(testtools.TestCase):
     def test_before_the_first_look(self):
         known = report.Report('compute-1', Ironic())
         self.assertIsNone(known.partition)
-        for each in known.resources, known.traits:
+        for each in known.resources, lambda: known.traits(set()):
             self.assertRaises(exception.VirtDriverNotReady, each)
+
+    def test_traits_of_others_stay(self):
+        """Only what this process has reported goes, once no node has it."""
+        ironic = Ironic()
+        known = report.Report('compute-1', ironic)
+        traits = {'CUSTOM_OPERATOR', 'CUSTOM_BEFORE', 'OWNER_NOVA'}
+        for fleet in ['CUSTOM_A', 'CUSTOM_BEFORE'], ['CUSTOM_B'], []:
+            ironic.rows = [{**profile(1), 'traits': fleet}]
+            known.look(set())
+            traits = known.traits(traits)
+            self.assertLessEqual(set(fleet), traits)
+        # It has reported what was there before it, too.
+        self.assertEqual({'CUSTOM_OPERATOR', 'OWNER_NOVA'}, traits)
 
     def test_unreachable(self):
         ironic = Ironic()

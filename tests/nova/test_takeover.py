@@ -2,17 +2,23 @@
 """What a dead host has left, and another is given."""
 
 import contextlib
+import threading
+import time
+import types
 
 import fixtures
+from nova import availability_zones
 from nova import context
 from nova import exception
 from nova import objects
+from nova.compute import manager
 from nova.virt.ironic_reservations import reconciler
+from oslo_concurrency import lockutils
 
 from tests.nova import faults
 from tests.nova.rows import rows
 
-FIRST, SECOND = 'compute-1', 'compute-2'
+FIRST, SECOND, THIRD = 'compute-1', 'compute-2', 'compute-3'
 
 
 class TestCase(faults.TestCase):
@@ -189,6 +195,120 @@ class TestTakeover(TestCase):
         self.run_periodic()
         self.run_periodic(FIRST, task='_cleanup_running_deleted_instances')
         self.assert_nothing_left()
+
+    def stopped(self, where, really):
+        """Stop the second in its takeover, and let the third take over.
+
+        :param where: the name of a function of Nova's in which it stops.
+        :param really: that function.
+        """
+        self.start_compute(THIRD)
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.virt.ironic_reservations.takeover.ALL_AGAIN', 0))
+        server = self.boot(self.gold, host=FIRST)
+        self.die()
+        self.give(server)
+        gate = self.gate()
+
+        def stop(*args, **kwargs):
+            if threading.current_thread() is frozen and not gate.reached:
+                gate()
+            return really(*args, **kwargs)
+
+        frozen = threading.Thread(target=self.work, daemon=True)
+        self.useFixture(fixtures.MonkeyPatch(where, stop))
+        frozen.start()
+        gate.wait()
+        self.force_down(SECOND)
+        self.give(server, THIRD, SECOND)
+        with fixtures.MonkeyPatch('oslo_concurrency.lockutils._semaphores',
+                                  lockutils.Semaphores()):
+            self.work(THIRD)
+        self.assert_with(THIRD, server)
+        gate.open()
+        frozen.join(60)
+        self.force_down(SECOND, False)
+        return server
+
+    def test_given_away_before_the_save(self):
+        server = self.stopped(
+            'nova.availability_zones.get_host_availability_zone',
+            availability_zones.get_host_availability_zone)
+        self.assert_with(THIRD, server)
+
+    def test_given_away_at_the_save(self):
+        """The host that was given it mends what was saved too late."""
+        server = self.stopped('nova.objects.instance.Instance.save',
+                              objects.Instance.save)
+        self.assertEqual(SECOND, self.instance(server).host)
+        self.assertIn('it was given to another host while this one took it '
+                      'over', self.log)
+        for host in SECOND, THIRD:
+            self.work(host)
+        self.assert_with(THIRD, server)
+
+    def test_lease_is_looked_at_for_each_server(self):
+        """A round may take longer than the lease."""
+        servers = [self.boot(self.gold, host=FIRST) for _ in range(3)]
+        self.die()
+        for server in servers:
+            self.give(server)
+        looks = []
+        self.computes[SECOND].manager.driver.lease = types.SimpleNamespace(
+            wait=lambda: looks.append(1), give_up=lambda: None)
+        self.work()
+        self.assert_with(SECOND, *servers)
+        self.assertLess(3 * len(servers), len(looks))
+
+    def test_zone_that_was_asked_for(self):
+        """A server that was forced into another zone is looked for there."""
+        zone = self.api.post_aggregate({'aggregate': {
+            'name': 'zone', 'availability_zone': 'zone'}})
+        self.api.post_aggregate_action(zone['id'], {
+            'add_host': {'host': SECOND}})
+        asked, not_asked = (
+            self.boot(self.gold, host=FIRST) for _ in range(2))
+        spec = objects.RequestSpec.get_by_instance_uuid(
+            context.get_admin_context(), asked['id'])
+        spec.availability_zone = 'nova'
+        spec.save()
+        self.die()
+        for server in asked, not_asked:
+            self.give(server)
+        self.work()
+        self.assert_with(SECOND, asked, not_asked)
+        for server, expected in (asked, 'zone'), (not_asked, None):
+            self.assertEqual(
+                'zone', self.instance(server).availability_zone)
+            self.assertEqual(expected, objects.RequestSpec.
+                             get_by_instance_uuid(
+                                 context.get_admin_context(), server['id'],
+                             ).availability_zone)
+
+    def test_task_is_ended_under_the_lock(self):
+        """What a user begins meanwhile waits, or has begun before."""
+        server = self.boot(self.gold, host=FIRST)
+        self.die()
+        self.set(server, vm_state='building', task_state='spawning')
+        self.give(server)
+        gate = self.gate()
+        init = manager.ComputeManager._init_instance
+
+        def stop(*args):
+            gate()
+            return init(*args)
+
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.compute.manager.ComputeManager._init_instance', stop))
+        working = threading.Thread(target=self.work, daemon=True)
+        working.start()
+        gate.wait()
+        self.delete(server, wait=False)
+        time.sleep(1)
+        self.assertEqual('building', self.instance(server).vm_state)
+        gate.open()
+        working.join(60)
+        self.wait_for(lambda: self.assertTrue(self.instance(server).deleted))
 
     def test_queue(self):
         """What users asked of the host before it was known to be down."""
