@@ -17,7 +17,9 @@ import threading
 import time
 import urllib.parse
 
+from nova import context as nova_context
 from nova import exception
+from nova import objects
 from oslo_log import log as logging
 
 from . import client
@@ -167,7 +169,7 @@ class Fence:
         instance and set it to ERROR, or save what it was.
 
         :param certain: whether to ask until Ironic answers.
-        :returns: the reservation of the instance, a dict, or None.
+        :returns: the reservation that this host has of it, a dict, or None.
         :raises: client.Failure when it is not known.
         """
         if self.lease is not None:
@@ -180,9 +182,27 @@ class Fence:
                 if not (certain and e.busy):
                     raise
                 time.sleep(client.PAUSE)
-        if held and held['host'] != self.host:
+        if not held or held['host'] == self.host:
+            return held
+        if not self._is_built_next(instance, held):
             self._stay(instance, held['host'])
-        return held
+        return None
+
+    def _is_built_next(self, instance, held):
+        """Whether another host is only the next that is to build an instance.
+
+        It may have held the node while this one still fails to build it. Nova
+        goes on there when it knows of the failure, and nothing is lost.
+        """
+        if held['state'] != 'reserved':
+            return False
+        try:
+            known = objects.Instance.get_by_uuid(
+                nova_context.get_admin_context(read_deleted='yes'),
+                instance.uuid, expected_attrs=[])
+        except exception.InstanceNotFound:
+            return True  # It was deleted, and is archived.
+        return known.host in (None, self.host)
 
     def _stay(self, instance, host):
         why = f'host {host} has instance {instance.uuid}, which was built here'

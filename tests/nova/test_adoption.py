@@ -119,6 +119,7 @@ class TestThereAndBack(TestCase):
         gone = self.instance(lost)
         self.switch(ONE_ROW)
         self.assert_on_one_row(*servers)
+        self.go_on()
         self.set(lost, node=gone.node, compute_id=gone.compute_id)
         # It was looked at a short while ago.
         self.go_on()

@@ -10,7 +10,6 @@ from nova import context
 from nova import exception
 from nova import objects
 from nova.tests.functional.api import client as api
-from oslo_concurrency import lockutils
 
 from tests.nova import base
 from tests.nova import faults
@@ -257,7 +256,7 @@ class TestNode(faults.TestCase):
     def test_late_cleanup(self):
         for host in base.HOSTS[:2]:
             self.start_compute(host)
-        slow = self.gate()
+        slow, seen = self.gate(), []
         self.wire.on('PATCH', '/v1/nodes/.*', faults.gated_cut(slow))
         server = self.boot_with_port(None)
         slow.wait()
@@ -270,23 +269,15 @@ class TestNode(faults.TestCase):
             boot_index=0, volume_id=str(uuid.uuid4()))
         self.hold(**{**self.wire.sent(*faults.HOLD)[0], 'host': second})
         traces = self.traces()
+        # The first fails, cleans up, and Nova tries the second.
+        self.wire.on(
+            *faults.HOLD, faults.before(lambda: seen.append(self.traces())),
+            host=second)
         slow.open()
-        # The first fails. It cleans nothing up, and as it does not come back
-        # to Nova, that frees no ports, and tries no other host.
-        self.wait_for(lambda: self.assertIn(
-            'waits for the end of the process', self.log))
-        self.assertEqual(traces, self.traces())
-        self.force_down(first)
-        self.useFixture(fixtures.MonkeyPatch(
-            'oslo_concurrency.lockutils._semaphores', lockutils.Semaphores()))
-        with self.as_host(second):
-            self.computes[second].manager.driver.worker.work()
-        self.delete(server)
-        self.assert_nothing_left()
-        self.ironic.settle([self.node], provision_state='available')
-        # When another is deployed, the same, whatever Nova may call.
-        self.wait_for_free_nodes()
-        server = self.boot_with_port(host=second)
+        server = self.wait_for_status(server, 'ACTIVE')
+        self.assertEqual(second, server['OS-EXT-SRV-ATTR:host'])
+        self.assertEqual([traces], seen)
+        # When it is deployed, the same, and whatever Nova may call.
         traces = self.traces()
         driver = self.computes[first].manager.driver
         self.useFixture(fixtures.MonkeyPatch(
@@ -296,6 +287,7 @@ class TestNode(faults.TestCase):
             instance = objects.Instance.get_by_uuid(ctxt, server['id'])
             instance.host = instance.node = first
             vifs = instance.get_network_info()
+            # Nova would free the ports after any of these.
             for clean_up in (
                     lambda: driver.clean_networks_preparation(instance, vifs),
                     lambda: driver.failed_spawn_cleanup(instance),

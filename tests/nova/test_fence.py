@@ -149,7 +149,7 @@ class TestHeader(testtools.TestCase):
 
         self.useFixture(fixtures.MonkeyPatch(
             'nova.virt.ironic_reservations.fence.wait_for_the_end', never))
-        self.held = {'host': 'compute-2'}
+        self.held = {'host': 'compute-2', 'state': 'active'}
         self.binding.building = True
         self.assertRaises(Gone, self.said, self.binding, '/nodes/x', 'PATCH',
                           412)
