@@ -78,11 +78,9 @@ def _wrong_allocation(cloud):
             for uuid in sorted(providers & cloud.rows.keys()):
                 yield instance, None, cloud.rows[uuid].host
         # While a server is brought from a row per node to the host's one
-        # row, its allocation may be from either of the two providers; and
-        # where another host holds its machine, that one takes it over.
+        # row, its allocation may be from either of the two providers.
         elif server.at_rest and providers - {
-                cloud.own_rows.get(server.host), server.row,
-                cloud.own_rows.get(cloud.holder(instance))}:
+                cloud.own_rows.get(server.host), server.row}:
             yield instance, cloud.machines.get(instance), server.host
 
 
