@@ -458,6 +458,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         if not self.ownership.is_ours(instance) and not self.mode.known:
             return tear_down(instance)
         self.builds.end(instance)
+        refused = None
         try:
             try:
                 self._destroy(instance, tear_down)
@@ -466,13 +467,14 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                 # same request sent again. Otherwise another host may have it.
                 LOG.info('Looking again at what is left to do: %s', e,
                          instance=instance)
+                refused = e
                 self._destroy(instance, tear_down)
-        except fence.Refused:
-            # After any other error Nova would free the ports.
-            raise exception.InstancePowerOffFailure(
-                reason='its node is not held for this host')
-        except client.Failure as e:
+        except (client.Failure, fence.Refused) as e:
             LOG.error('The node is not released: %s', e, instance=instance)
+            if isinstance(refused, fence.Refused):
+                # After any other error Nova would free the ports.
+                raise exception.InstancePowerOffFailure(
+                    reason='whose its node is now is not certain')
             raise exception.NovaException(
                 f'The node of instance {instance.uuid} is not released.')
 

@@ -147,9 +147,9 @@ class Fence:
             LOG.warning('Ironic does not let a request in: host %s does not '
                         'hold node %s for this instance.', self.host,
                         held.node_uuid, instance=held.instance)
+            held.refused = Refused(instance_id=held.instance.uuid)
             if held.building:
                 self.stay_if_anothers(held.instance, certain=True)
-            held.refused = Refused(instance_id=held.instance.uuid)
             raise held.refused
         if response.status_code < 400 and FENCE not in response.headers:
             self._warn()

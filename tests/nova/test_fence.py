@@ -312,6 +312,24 @@ class TestLate(TestCase):
         self.assertEqual('active',
                          self.ironic.node_of(server).provision_state)
 
+    def test_undeploy_that_is_refused_for_a_reason_unknown(self):
+        """Ironic cannot be asked whose the server is."""
+        self.be_impatient()
+        server = self.boot(self.gold, host=FIRST,
+                           networks=[{'port': self.port()}])
+
+        def give():
+            self.give(server)
+            self.wire.on('GET', '/v1/reservations/.*', faults.cut, times=1000)
+
+        self.wire.on('PUT', PROVISION, faults.before(give))
+        self.delete(server, wait=False)
+        self.wait_for(lambda: self.assertIn(
+            'whose its node is now is not certain', self.log))
+        self.wait_for(lambda: self.assertEqual(
+            'ERROR', self.api.get_server(server['id'])['status']))
+        self.assertEqual(1, len(self.api.get_port_interfaces(server['id'])))
+
     @base.smoke
     def test_undeploy_whose_answer_was_lost(self):
         """Its own success is not an error."""
