@@ -65,10 +65,14 @@ class Text(columns.FormattableColumn):
 
 
 def headers(names):
-    """Return the column headers of keys, such as Node UUID of node_uuid."""
+    """Return the column headers of keys, such as Node UUID of node_uuid.
+
+    What operators name, as in capability:rack, is left as it is.
+    """
     upper = {'uuid': 'UUID', 'id': 'ID', 'mb': 'MB', 'gb': 'GB',
              'vcpus': 'VCPUs', 'cpu': 'CPU'}
-    return [' '.join(upper.get(word, word.title())
+    return [name if ':' in name else
+            ' '.join(upper.get(word, word.title())
                      for word in name.split('_')) for name in names]
 
 

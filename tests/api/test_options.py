@@ -314,7 +314,15 @@ TABLE = [
           ('--long', columns(
               'Resource Class,Memory MB,VCPUs,Local GB,CPU Arch,Traits,'
               'Capabilities,Conductor Group,Shard,Owner,Lessee,Total,Free,'
-              'Held,Claimable'))]),
+              'Held,Claimable,Reserved,Taken,Out Of Service')),
+          ('--by capability:rack --by owner', each_of(
+              columns('capability:rack,Owner,Total,Free,Held,Claimable'),
+              rows('a', 'b', 'b', column='capability:rack'),
+              counts(Total=9, Free=4, Claimable=3))),
+          ('--by shard --long', columns(
+              'Shard,Total,Free,Held,Claimable,Reserved,Taken,'
+              'Out Of Service')),
+          ('--map', counts(Total=9, Free=4, Reserved=5, Taken=0))]),
 
     ('host list', rows('host-0', 'host-1', column='Host')),
     ('host list --host host-1', rows('host-1', column='Host')),
