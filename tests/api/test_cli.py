@@ -288,7 +288,323 @@ RACKS = [{**NODE, 'name': f'rack-{number}', 'resource_class': RACKED,
 
 
 @pytest.fixture
-def racks(ironic, fleet):
+def racks(ironic):
+    with ironic.fleet(*RACKS) as nodes:
+        yield nodes
+
+
+def test_group_as_people_see_it(racks, cli):
+    group = ('group', 'create', '--resource-class', RACKED, '--uuid', UNKNOWN,
+             '--spread', 'capability:rack', '--members')
+    created = output(cli(*group, '2'))
+    assert re.search(r'\| domains +\| a: 1 +\|\n\| +\| b: 1 ', created)
+    assert re.search(r'\| Instance UUID +\| Node +\| Domain \| Host \| State '
+                     r' +\| Expires At \|', created)
+    assert re.search(r'\| rack-2 \| b +\| +\| reserved \| +\| \|\n', created)
+    assert output(cli(*group, '2')) == created
+    assert output(cli('group', 'show', UNKNOWN)) == created
+    listed = output(cli('group', 'list'))
+    assert re.search(rf'\| {UNKNOWN} \| spread \| capability:rack +\| +2 \| '
+                     r'a: 1 +\| None +\| ', listed)
+
+
+def test_group_has_no_room(ironic, racks, cli):
+    group = ('group', 'create', '--resource-class', RACKED, '--members', '3',
+             '--pack', 'capability:rack')
+    told = refused(cli(*group))
+    assert told == '''\
+8 nodes considered
++----------------------------------------+-------+
+| Eliminated by                          | Nodes |
++----------------------------------------+-------+
+| resource_class=CUSTOM_BAREMETAL_RACKED |     5 |
+| group:pack=capability:rack             |     3 |
++----------------------------------------+-------+
+2 could be held in capability:rack a
+2 of 3 members can be held at once: of 8 nodes, \
+resource_class=CUSTOM_BAREMETAL_RACKED eliminates 5, \
+group:pack=capability:rack eliminates 3. (HTTP 422)
+'''
+    table, as_text, as_json = each(cli, [
+        (*group, '--dry-run', *more) for more in (
+            [], ['-f', 'value', '-c', 'domains'], ['-f', 'json'])])
+    for line in ('| matching_nodes | 3 ',
+                 '| members        | 3 wanted, 2 can be held ',
+                 '| domains        | a: 2 ', '|                | b: 1 ',
+                 '| profiles       | 3 free of 3: baremetal.racked, 4096 ',
+                 '| 2 could be held in capability:rack a '):
+        assert line in output(table)
+    assert output(as_text) == 'a: 2\nb: 1\n'
+    found = data(as_json)
+    assert found['members'] == {'wanted': 3, 'available': 2}
+    assert found['domains'] == [{'value': 'a', 'nodes': 2},
+                                {'value': 'b', 'nodes': 1}]
+    assert not instances(ironic)
+
+
+def test_many_domains_are_told_in_few_lines(ironic, cli):
+    with ironic.fleet(*({**RACKS[0], 'name': None, 'properties': {
+            **NODE['properties'], 'capabilities': f'rack:{number:03}'}}
+            for number in range(30))):
+        told = output(cli('create', '--resource-class', RACKED, '--dry-run'))
+        assert '| 30 free of 30: ' in told
+        told = output(cli('group', 'create', '--resource-class', RACKED,
+                          '--soft-spread', 'capability:rack', '--members',
+                          '30'))
+    assert '| 019: 1 ' in told
+    assert '| and 10 more ' in told
+    assert '| 020: 1 ' not in told
+
+
+def test_delete_several_groups(ironic, racks, cli):
+    held, _ = each(cli, [
+        ['group', 'create', '--resource-class', RACKED, '--members', '1',
+         '--uuid', uuid, '-f', 'json'] for uuid in (UNKNOWN, OTHER)])
+    node, = data(held)['reservations']
+    ironic.set_node(node['node_uuid'], provision_state='active')
+    result = cli('group', 'delete', UNKNOWN, OTHER)
+    assert result.returncode == 1
+    assert result.stdout == f'Deleted group {OTHER}\n'
+    assert result.stderr.startswith(f'{UNKNOWN}: 1 of 1 members ')
+    assert instances(ironic) == {node['instance_uuid']}
+
+
+# list, show, set
+
+
+def test_list_is_whole(served, held, cli):
+    assert 'next' in served.http.get(OURS).json()
+    rows = data(cli('list', '-f', 'json'))
+    assert sorted(rows, key=lambda row: row['Node']) == [
+        {'Instance UUID': each['instance_uuid'], 'Node': each['node_name'],
+         'Host': each['host'], 'State': 'reserved', 'Resource Class': CLASS,
+         'Expires At': None}
+        for each in held]
+
+
+def test_list_is_limited_over_its_pages(held, cli):
+    listed = each(cli, [['list', '-f', 'value', '-c', 'Node', *args]
+                        for args in (
+        ['--limit', '1'], ['--limit', '3'], ['--limit', '9'],
+        ['--limit', '0'],
+        ['--limit', '3', '--marker', held[0]['instance_uuid'].upper()])])
+    assert [output(result).split() for result in listed] == [
+        NAMES[:1], NAMES[:3], NAMES, NAMES, NAMES[1:4]]
+
+
+def test_list_whose_marker_is_released_meanwhile(ironic, held, cli,
+                                                 monkeypatch):
+    monkeypatch.setattr(client, 'PAUSE', 0)
+    request = client.request
+
+    def release(cmd, method, url, **kwargs):
+        if method == 'GET' and f'marker={held[1]["instance_uuid"]}' in url:
+            ironic.http.delete(f'{OURS}/{held[1]["instance_uuid"]}')
+        return request(cmd, method, url, **kwargs)
+
+    monkeypatch.setattr(client, 'request', release)
+    assert [each['Instance UUID'] for each in data(cli(
+        'list', '-f', 'json'))] == [each['instance_uuid'] for each in held]
+
+
+def test_list_ends_where_each_marker_is_refused(held, cli, monkeypatch):
+    monkeypatch.setattr(client, 'PAUSE', 0)
+    request, urls = client.request, []
+
+    def refuse(cmd, method, url, **kwargs):
+        urls.append(url)
+        return request(cmd, method, re.sub('marker=[^&]*', f'marker={UNKNOWN}',
+                                           url), **kwargs)
+
+    monkeypatch.setattr(client, 'request', refuse)
+    assert 'marker: must be the instance UUID' in refused(cli('list'))
+    assert len(urls) == 2 * (client.RESTARTS + 1)
+
+
+def test_list_is_sorted_over_its_pages(held, cli):
+    by_node, by_host = each(cli, [
+        ['list', '-f', 'value', '--sort', sort, '--fields', field]
+        for sort, field in (('node_uuid:desc', 'node_uuid'),
+                            ('host', 'host'))])
+    by_both = cli('list', '-f', 'value', '--sort', 'host:desc,id,created_at',
+                  '-c', 'Node')
+    assert output(by_node).split() == sorted(
+        (reservation['node_uuid'] for reservation in held), reverse=True)
+    assert output(by_host).split() == ['host-0'] * 3 + ['host-1'] * 2
+    assert output(by_both).split() == [
+        'cli-1', 'cli-3', 'cli-0', 'cli-2', 'cli-4']
+
+
+def test_list_columns(held, cli):
+    fields, long, table = each(cli, [
+        ['list', '-f', 'json', '--fields', 'request_spec', 'node_name'],
+        ['list', '-f', 'json', '--long', '--sort', 'id'],
+        ['list', '--long']])
+    assert data(fields)[0].keys() == {'Request Spec', 'Node Name'}
+    assert {'Request Spec': held[1]['request_spec'],
+            'Node Name': 'cli-1'} in data(fields)
+    first = data(long)[0]
+    assert list(first) == [
+        'Instance UUID', 'Node UUID', 'Node Name', 'Host', 'State',
+        'Provision State', 'Resource Class', 'Project ID', 'User ID',
+        'Request Spec', 'Group', 'Expires At', 'Created At', 'Updated At']
+    assert list(first.values()) == [
+        held[0].get(name) for name in (
+            'instance_uuid', 'node_uuid', 'node_name', 'host', 'state',
+            'provision_state', 'resource_class', 'project_id', 'user_id',
+            'request_spec', 'group', 'expires_at', 'created_at',
+            'updated_at')]
+    assert '| Request Spec ' in output(table)
+    assert "candidate_nodes='[\'cli-0\']'" in output(table)
+
+
+def test_list_formats(held, cli):
+    as_yaml, as_csv, values, table = each(cli, [
+        ['list', '--sort', 'id', '-c', 'Node', '-c', 'Host', '-f', name]
+        for name in ('yaml', 'csv', 'value', 'table')])
+    rows = [(each['node_name'], each['host']) for each in held]
+    assert yaml.safe_load(output(as_yaml)) == [
+        {'Node': node, 'Host': host} for node, host in rows]
+    assert list(csv.DictReader(io.StringIO(output(as_csv)))) == [
+        {'Node': node, 'Host': host} for node, host in rows]
+    assert output(values).splitlines() == [' '.join(row) for row in rows]
+    assert all(f'| {node} | {host} |' in output(table)
+               for node, host in rows)
+
+
+@pytest.mark.parametrize('what', [['list'], ['host', 'list']])
+def test_nothing_to_list(cli, what):
+    table, as_json = each(cli, [what, [*what, '-f', 'json']])
+    assert not output(table).strip()
+    assert data(as_json) == []
+
+
+@pytest.fixture
+def leases(ironic):
+    """Those of five hosts, two of them over, in the order of their names."""
+    for number in range(5):
+        assert ironic.http.put(
+            f'{OURS}/hosts/host-{number}',
+            json={'holder': UNKNOWN, 'ttl': 30}).status_code == 200
+    ironic.execute(f'UPDATE reservations_hosts SET expires_at = '
+                   f"{ironic.clock()} WHERE host > 'host-2'")
+    yield ironic.http.get(f'{OURS}/hosts').json()['hosts']
+    ironic.execute('DELETE FROM reservations_hosts')
+
+
+def test_hosts(leases, cli):
+    whole, long, one = each(cli, [
+        ['host', 'list', '-f', 'json', *args] for args in (
+            [], ['--long'], ['--host', 'host-3'])])
+    names = ['host', 'holder', 'live', 'expires_at', 'created_at',
+             'updated_at']
+    headers = ['Host', 'Holder', 'Live', 'Expires At', 'Created At',
+               'Updated At']
+    assert data(long) == [
+        {header: lease[name] for header, name in zip(
+            headers, names, strict=True)} for lease in leases]
+    assert data(whole) == [{name: lease[name] for name in headers[:4]}
+                           for lease in data(long)]
+    assert [each['Live'] for each in data(whole)] == [True] * 3 + [False] * 2
+    assert data(one) == [data(whole)[3]]
+
+
+def test_show_formats(held, cli):
+    reservation = {**held[0], 'group': None}
+    del reservation['links']
+    as_json, as_yaml, shell, value, table = each(cli, [
+        ['show', reservation['instance_uuid'].upper(), '-f', *name]
+        for name in (['json'], ['yaml'], ['shell'],
+                     ['value', '-c', 'node_name'], ['table'])])
+    assert data(as_json) == reservation
+    assert yaml.safe_load(output(as_yaml)) == reservation
+    assert 'node_name="cli-0"' in output(shell).splitlines()
+    assert output(value) == 'cli-0\n'
+    assert re.search(r'\| state +\| reserved +\|', output(table))
+
+
+def test_set_is_refused(ironic, held, cli):
+    ironic.set_node(held[0]['node_uuid'], provision_state='active')
+    # Nova, which is to be asked for the hosts, is not there.
+    assert refused(cli('set', 'cli-0', '--host', 'host-9')).startswith(
+        'Nova or Placement cannot be read: ')
+    assert ironic.show(held[0]['instance_uuid'])['host'] == 'host-0'
+    assert not output(cli('set', 'cli-0', '--host', 'host-0'))
+    assert not output(cli('set', 'cli-1', '--host', 'host-9'))
+    assert ironic.show(held[1]['instance_uuid'])['host'] == 'host-9'
+    assert not output(cli('set', 'cli-0', '--host', 'host-9', '--force'))
+    assert ironic.show(held[0]['instance_uuid'])['host'] == 'host-9'
+    assert 'HTTP 409' in refused(cli('set', 'cli-0', '--no-expiry'))
+
+
+# delete
+
+
+def test_delete_several(ironic, held, cli):
+    active, first, second, *others = (
+        each['instance_uuid'] for each in held)
+    ironic.execute("UPDATE nodes SET provision_state = 'active' "
+                   'WHERE instance_uuid = :i', i=active)
+    result = cli('delete', UNKNOWN, active, 'cli-9', first, second)
+    assert result.returncode == 1
+    assert result.stdout == ''.join(
+        f'Deleted reservation of instance {each["instance_uuid"]}, node '
+        f'{each["node_name"]}\n' for each in held[1:3])
+    unknown, in_use, nowhere = REQUEST_ID.sub(
+        '', result.stderr).splitlines()
+    assert unknown == (f'{UNKNOWN}: No reservation of instance {UNKNOWN} '
+                       'could be found. (HTTP 404)')
+    assert in_use.startswith(f'{active}: ')
+    assert in_use.endswith('(HTTP 409)')
+    assert nowhere.startswith('cli-9: No reservation ')
+    assert instances(ironic) == {active, *others}
+
+
+def test_delete_for_a_host(ironic, held, cli):
+    instance_uuid = held[0]['instance_uuid']
+    assert 'HTTP 404' in refused(cli('delete', instance_uuid,
+                                     '--host', 'host-1'))
+    assert instance_uuid in instances(ironic)
+    output(cli('delete', instance_uuid, '--host', 'host-0'))
+    assert instance_uuid not in instances(ironic)
+
+
+# capacity
+
+
+def test_capacity(ironic, served, fleet, cli):
+    assert served.http.get(f'{OURS}/capacity').status_code == 200
+    hold(ironic, host='host-0')
+    args = ('capacity', '--no-cache')
+    table, short, long, as_csv = each(cli, [
+        args,
+        (*args, '--host', 'host-0', '-f', 'json'),
+        (*args, '--host', 'host-0', '--long', '-f', 'json'),
+        (*args, '--long', '-f', 'csv', '-c', 'Traits', '-c', 'Capabilities',
+         '-c', 'Shard', '-c', 'Owner')])
+    assert re.search(r'\| baremetal\.cli +\| +4096 \| +8 \| +100 \| x86_64 '
+                     r' +\| CUSTOM_NVME \| +5 \| +4 \| +0 \|',
+                     output(table))
+    short, = data(short)
+    assert short == {
+        'Resource Class': CLASS, 'Memory MB': 4096, 'VCPUs': 8,
+        'Local GB': 100, 'CPU Arch': 'x86_64', 'Traits': ['CUSTOM_NVME'],
+        'Total': 5, 'Free': 4, 'Held': 1, 'Claimable': 0}
+    answer, = served.http.get(
+        f'{OURS}/capacity?host=host-0').json()['capacity']
+    long, = data(long)
+    assert list(long.values()) == [answer[name] for name in (
+        'resource_class', 'memory_mb', 'vcpus', 'local_gb', 'cpu_arch',
+        'traits', 'capabilities', 'conductor_group', 'shard', 'owner',
+        'lessee', 'total', 'free', 'held', 'claimable', 'reserved', 'taken',
+        'out_of_service')]
+    assert output(as_csv).splitlines()[1] == (
+        '"CUSTOM_NVME","boot_mode=\'uefi\', fast=\'true\', gpus=\'4\'",'
+        '"cli-shard",""')
+
+
+@pytest.fixture
+def split(ironic, fleet):
     """The nodes differ in their rack, one of which is spelled evilly."""
     for name, rack in zip(NAMES, ('r1', 'r1', 'r1', 'r2', '\x1b[2J'),
                           strict=True):
@@ -298,7 +614,7 @@ def racks(ironic, fleet):
                           f'boot_mode:uefi,rack:{rack}'}))
 
 
-def test_rows_that_look_the_same_are_told_apart(racks, cli):
+def test_rows_that_look_the_same_are_told_apart(split, cli):
     args = ('capacity', '--no-cache')
     table, short = each(cli, [args, (*args, '-f', 'csv', '--quote', 'none')])
     header, *rows = [[cell.strip() for cell in line.split('|')[1:-1]]
@@ -314,7 +630,7 @@ def test_rows_that_look_the_same_are_told_apart(racks, cli):
 
 
 @pytest.mark.parametrize('columns', [40, 100, 200])
-def test_map(ironic, racks, cli, columns):
+def test_map(ironic, split, cli, columns):
     hold(ironic, candidate_nodes=NAMES[:1])
     ironic.execute("UPDATE nodes SET provision_state = 'active', "
                    'instance_uuid = :i WHERE name = :n', i=UNKNOWN, n=NAMES[1])
@@ -336,7 +652,7 @@ def test_map(ironic, racks, cli, columns):
     assert second.count('█') == pytest.approx(len(bar) / 3, abs=1)
 
 
-def test_map_of_profiles(racks, cli):
+def test_map_of_profiles(split, cli):
     drawn = output(cli('capacity', '--no-cache', '--map', COLUMNS='120'))
     assert 'baremetal.cli, 4096 MiB, 8 CPUs, 100 GB' in drawn
     assert "rack='r2'" in drawn and 'owner' not in drawn
