@@ -21,8 +21,8 @@ METHODS = ('GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS')
 #: Seconds, from what a hold takes to the deadline and beyond.
 BUCKETS = (.0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30)
 
-# None while nothing is counted.
-_book = None
+#: The counters of this process; None while nothing is counted.
+book = None
 
 
 class _Book:
@@ -63,12 +63,12 @@ def begin(causes):
 
     :param causes: all that a request may be refused for.
     """
-    global _book
+    global book
     folder = os.environ.get(VARIABLE)
-    if folder and _book is None:
+    if folder and book is None:
         try:
             os.makedirs(folder, exist_ok=True)
-            _book = _Book(causes)
+            book = _Book(causes)
         except (OSError, ValueError) as error:
             _give_up(error)
 
@@ -78,9 +78,9 @@ def _count(event):
 
     :param event: function that writes it into a _Book.
     """
-    if book := _book:
+    if counters := book:
         try:
-            event(book)
+            event(counters)
         except (OSError, ValueError) as error:
             # A new worker finds the folder gone, for example.
             _give_up(error)
@@ -88,8 +88,8 @@ def _count(event):
 
 def _give_up(error):
     """Go on without: that something cannot be counted hinders nothing."""
-    global _book
-    _book = None
+    global book
+    book = None
     LOG.error('Nothing is counted for Prometheus by process %(pid)s: '
               '%(error)s', {'pid': os.getpid(), 'error': error})
 

@@ -75,34 +75,40 @@ sys.exit(found != sys.argv[1])' "$release" || exit 1
     stestr_ "$@"
 }
 
+# Run pytest's tests of a suite, and beside them those of Nova's driver that
+# belong to it: both wait for servers most of the time, so that they take
+# little longer together than one of them alone.
+#   beside NOVAS_SUITE RESULT ARGUMENTS
+beside() {
+    setsid "$0" "$1" >"$results/$1.log" 2>&1 &
+    other=$!
+    trap 'kill -- -$other' INT TERM
+    # xdist would begin with the files that have the most tests, which are the
+    # quickest ones.
+    novas=$1
+    shift
+    pytest_ "$@" -n 2 --dist loadfile --no-loadscope-reorder
+    wait $other || status=1
+    cat "$results/$novas.log"
+}
+
 case $suite in
+# With arguments they are pytest's, and Nova is not meant.
 test)
-    # With arguments they are pytest's, and Nova is not meant.
-    if [ $# -gt 0 ]; then pytest_ test "$@"; else
-        # Both wait for servers most of the time, so that they take little
-        # longer together than one of them alone.
-        setsid "$0" smoke >"$results/smoke.log" 2>&1 &
-        smoke=$!
-        trap 'kill -- -$smoke' INT TERM
-        # xdist would begin with the files that have the most tests, which
-        # are the quickest ones.
-        pytest_ test -n 2 --dist loadfile --no-loadscope-reorder
-        wait $smoke || status=1
-        cat "$results/smoke.log"
-    fi ;;
+    if [ $# -gt 0 ]; then pytest_ test "$@"; else beside smoke test; fi ;;
 smoke)
     unpack_nova
     stestr_ nova --exclude-regex '\[long\]' \
         --worker-file tests/nova/workers.yaml ;;
 long)
-    if [ $# -gt 0 ]; then pytest_ long -m long "$@"; else
-        pytest_ long -m long -n 2 --dist loadfile --no-loadscope-reorder
-        stestr_ nova-long '\[long\]'
-    fi ;;
+    if [ $# -gt 0 ]; then pytest_ long -m long "$@"
+    else beside nova-long long -m long; fi ;;
+nova-long)
+    stestr_ nova-long '\[long\]' --worker-file tests/nova/workers.yaml ;;
 survival)
     # The cluster is a suite of its own: it times what its members do, and
     # has to be alone on the machine.
-    [ $# -gt 0 ] || set -- tests/survival \
+    [ $# -gt 0 ] || set -- -n 2 --dist loadfile tests/survival \
         --ignore tests/survival/test_galera.py
     pytest_ survival "$@" ;;
 galera)

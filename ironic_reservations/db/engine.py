@@ -217,23 +217,31 @@ def get_engine():
     Nothing connects before the first call, so that a server may fork after
     it has loaded the application.
 
-    :raises: DatabaseNotReady when a table or column is missing;
-        DeadlineExceeded when another thread is still connecting.
+    :raises: as ``checked``; DeadlineExceeded when another thread is still
+        connecting.
     """
     global _engine
     if _engine is None:
         with locked(_lock):
             if _engine is None:
-                engine = connect()
-                try:
-                    check(engine)
-                except BaseException as error:
-                    engine.dispose()
-                    if _is_lost_at_first(error):
-                        raise db_exc.DBConnectionError(error) from error
-                    raise
-                _engine = engine
+                _engine = checked()
     return _engine
+
+
+def checked():
+    """A new engine on ``[database] connection``, its schema checked.
+
+    :raises: DatabaseNotReady when a table or column is missing.
+    """
+    engine = connect()
+    try:
+        check(engine)
+    except BaseException as error:
+        engine.dispose()
+        if _is_lost_at_first(error):
+            raise db_exc.DBConnectionError(error) from error
+        raise
+    return engine
 
 
 def rows(query, values=None):

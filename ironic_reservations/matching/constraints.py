@@ -134,7 +134,7 @@ def _of_capabilities(spec):
                                     satisfies(wanted, node.cpu_arch)))
         else:
             questions.append(Constraint(label, lambda value, wanted=wanted:
-                                    satisfies(wanted, nodes.read(value)),
+                                    satisfies(wanted, nodes.readable(value)),
                                     name))
     if spec.boot_mode is not None:
         questions.append(Constraint(

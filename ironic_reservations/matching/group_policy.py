@@ -43,7 +43,7 @@ def capability_of(by):
 
 def stated(value):
     """The domain of a node that has this value; None where it states none."""
-    return nodes.read(value) or None
+    return nodes.readable(value) or None
 
 
 def domain(node, by):

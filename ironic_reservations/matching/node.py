@@ -84,8 +84,8 @@ class Node:
 
         One that is longer than ``LONGEST_VALUE`` counts as none.
         """
-        return read(self.cpu_arch if name == 'cpu_arch'
-                    else self.capabilities.get(name))
+        return readable(self.cpu_arch if name == 'cpu_arch'
+                        else self.capabilities.get(name))
 
 
 def capabilities(text):
@@ -98,7 +98,7 @@ def capabilities(text):
             for name, colon, value in pairs if name.strip()}
 
 
-def read(value):
+def readable(value):
     """A capability's value, or None where it is too long to be read."""
     return None if value is None or len(value) > LONGEST_VALUE else value
 

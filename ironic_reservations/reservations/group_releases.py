@@ -119,7 +119,7 @@ class _Progress:
         if not allowed:
             return
         try:
-            releases.write(run, allowed, self._bound)
+            releases.let_go(run, allowed, self._bound)
         except transaction.Again:
             # One of them is no longer as it was read. The next round reads
             # all of them again.

@@ -91,7 +91,7 @@ class _New(searching.Searched):
             use the node of one no longer, or an instance has a node already;
             Again when the last of them has just gone.
         """
-        before = membership.read(self._named.uuid)
+        before = membership.load(self._named.uuid)
         if before is not None and before.domains:
             return self._repeat(run, before)
         self.place = membership.Place(self._named, before)
@@ -124,8 +124,8 @@ class _New(searching.Searched):
             if member.host in (None, self.owner.host) and updates.is_renewable(
                     member, self.lease, restricted):
                 with contextlib.suppress(transaction.Again):
-                    updates.write(run, member, {'lease': self.lease},
-                                  events.RENEWED, member.host)
+                    updates.change(run, member, {'lease': self.lease},
+                                   events.RENEWED, member.host)
         return _again(before), False
 
     def sets(self):

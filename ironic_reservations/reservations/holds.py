@@ -135,7 +135,7 @@ class OneNode:
         changes = {'lease': self.lease}
         if self.owner.host is not None:
             changes['host'] = self.owner.host
-        return updates.write(
+        return updates.change(
             run, held, changes, events.MOVED if moves else events.RENEWED,
             None if restricted else reservation_rows.ANY_HOST), False
 

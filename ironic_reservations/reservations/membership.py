@@ -72,7 +72,7 @@ class Group:
             named.policy, named.by, named.project_id)
 
 
-def read(uuid, end=True):
+def load(uuid, end=True):
     """A group with its live members.
 
     A lapsed or stale member would count again if its node were touched or
@@ -127,7 +127,7 @@ class Place:
         :param end: see ``read``.
         :raises: Conflict when the group is another one than is named.
         """
-        place = cls(named, named and read(named.uuid, end))
+        place = cls(named, named and load(named.uuid, end))
         if place._has_members() and not place.group.is_named(named):
             raise in_use(named.uuid)
         return place

@@ -34,7 +34,7 @@ def release(instance_uuid, authorize=lambda reservation: None,
         if actor.host not in (None, held.host):
             raise lookup.not_found(instance_uuid)
         check(held, restricted)
-        write(run, [held], restricted)
+        let_go(run, [held], restricted)
 
     transaction.attempts(attempt, actor)
 
@@ -63,7 +63,7 @@ def check(held, restricted):
             f'has begun on it: a server may be about to be built there.')
 
 
-def write(run, held, restricted):
+def let_go(run, held, restricted):
     """Release reservations in one transaction.
 
     :param run: transaction.Run.

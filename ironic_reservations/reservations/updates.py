@@ -39,14 +39,14 @@ def update(instance_uuid, changes, authorize=lambda reservation: None,
             raise lookup.not_found(instance_uuid)
         if 'lease' in changes:
             _check_lease(held, restricted)
-        return write(run, held, changes,
-                     events.MOVED if 'host' in changes else events.RENEWED,
-                     held.host)
+        return change(run, held, changes,
+                      events.MOVED if 'host' in changes else events.RENEWED,
+                      held.host)
 
     return transaction.attempts(attempt, actor)
 
 
-def write(run, held, changes, event, host=reservation_rows.ANY_HOST):
+def change(run, held, changes, event, host=reservation_rows.ANY_HOST):
     """Change a reservation that counts, in one transaction.
 
     :param run: transaction.Run.

@@ -36,7 +36,7 @@ class Cloud(base.TestCase):
     def enrol(self):
         pass  # The fleet is there for all runs.
 
-    _remove_all_nodes = enrol
+    remove_all_nodes = enrol
 
     def measure(self):
         """Tell names, and seconds and calls."""
@@ -66,7 +66,7 @@ def measure(ironic, driver, limit, cloud_class=Cloud):
         # This is no test, which would have hung by then.
         os.environ['OS_TEST_TIMEOUT'] = '0'
         cloud = cloud_class('measure')
-        cloud._ironic, cloud.compute_driver = ironic, driver
+        cloud.ironic, cloud.compute_driver = ironic, driver
         cloud.tell = lambda *figure: told.put(figure)
         result = testtools.TestResult()
         cloud.run(result)

@@ -8,9 +8,9 @@ live, so that what counting costs is seen within one of them alone.
 from ironic_reservations import metrics
 from ironic_reservations import wsgi
 
-_book = metrics._book
+BOOK = metrics.book
 
 
 def application(environ, start_response):
-    metrics._book = _book if environ.get('HTTP_COUNTED') == 'yes' else None
+    metrics.book = BOOK if environ.get('HTTP_COUNTED') == 'yes' else None
     return wsgi.application(environ, start_response)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is done with a cloud of "make cloud", and asked of it.
 
-Commands are the real ``openstack``, with real tokens; what is asked often is
-asked with the SDK, which need not start Python anew.
+Commands are the real ``openstack``, with real tokens. What no test is about,
+and what is asked until it is so, goes through the SDK, which need not start
+Python anew: a command takes two seconds of a processor.
 """
 
 import json
@@ -42,6 +43,8 @@ class Operator:
         self.cloud = cloud
         self.connection = cloud.connect()
         self.system = cloud.connect(system_scope='all')
+        self.demo = cloud.connect(username='demo', project_name='demo',
+                                  project_domain_name='Default')
 
     def openstack(self, *args, user='admin', check=True):
         """Run the command; what it answered in JSON, or the process."""
@@ -74,26 +77,42 @@ class Operator:
         done = self.openstack(*args, user=user, check=False)
         assert done.returncode == 0, done.stderr
 
-    def boot(self, *args, user='admin'):
-        """Create a server with the command; its name is its own."""
-        return self.openstack(
+    def create(self, *args, user='admin'):
+        """Create a server with the command, and wait until it is built."""
+        server = self.openstack(
             'server', 'create', '--flavor', tools_cloud.FLAVOR, '--image',
-            tools_cloud.IMAGE, '--network', tools_cloud.NETWORK, *args,
-            f'server-{uuid.uuid4().hex[:8]}', user=user)
+            tools_cloud.IMAGE, '--network', tools_cloud.NETWORK, '--wait',
+            *args, 'server', user=user)
+        assert server['status'] == 'ACTIVE'
+        return server
 
-    def boot_on(self, host, count):
-        """Have servers on one host; their IDs."""
-        servers = [self.boot('--availability-zone', f'nova:{host}')['id']
-                   for _ in range(count)]
+    def boot_many(self, count, by=None, **options):
+        """Create servers with one call to Nova; their IDs.
+
+        :param by: a connection; None is the administrator's.
+        :param options: more keys of the request
+        """
+        name = f'many-{uuid.uuid4().hex[:8]}'
+        (by or self.connection).compute.create_server(
+            name=name, min_count=count, max_count=count, **self.wanted(),
+            **options)
+        return [each.id for each in self.servers() if name in each.name]
+
+    def built(self, count, **options):
+        """Servers that are created with one call and are built; their IDs."""
+        servers = self.boot_many(count, **options)
         assert set(self.settled(servers).values()) == {'ACTIVE'}
         return servers
 
-    def boot_many(self, count):
-        """Create servers with one call to Nova; their IDs."""
-        name = f'many-{uuid.uuid4().hex[:8]}'
-        self.connection.compute.create_server(
-            name=name, min_count=count, max_count=count, **self.wanted())
-        return [each.id for each in self.servers() if name in each.name]
+    def boot_on(self, host, count):
+        """Have servers on one host; their IDs."""
+        return self.built(count, availability_zone=f'nova:{host}')
+
+    def fault(self, **options):
+        """Why a server cannot be built."""
+        [server] = self.boot_many(1, **options)
+        assert self.settled([server]) == {server: 'ERROR'}
+        return self.connection.compute.get_server(server).fault['message']
 
     def wanted(self):
         """What the SDK needs to create a server."""
@@ -170,22 +189,29 @@ class Operator:
         sdk_exc.raise_from_response(response)
         return response.json()['reservations']
 
+    def capacity(self):
+        """How many nodes are free, and how many there are, counted now."""
+        response = self.system.baremetal.get(
+            '/reservations/capacity', headers={'Cache-Control': 'no-cache'})
+        sdk_exc.raise_from_response(response)
+        rows = response.json()['capacity']
+        return tuple(sum(row[name] for row in rows)
+                     for name in ('free', 'total'))
+
     def nodes(self):
         return list(self.system.baremetal.nodes(details=True))
 
     def hosts_are_up(self):
-        rows = self.compute_services()
-        assert {row['Host'] for row in rows} == set(self.cloud.hosts)
-        assert {row['State'] for row in rows} == {'up'}
+        assert {each.host: each.state for each in self.compute_services()
+                } == dict.fromkeys(self.cloud.hosts, 'up')
 
     def compute_services(self):
-        return self.openstack('compute', 'service', 'list', '--service',
-                              'nova-compute')
+        return list(self.connection.compute.services(binary='nova-compute'))
 
     def reported(self):
         """When each host has told last that it is up."""
-        return {row['Host']: row['Updated At']
-                for row in self.compute_services()}
+        return {each.host: each.updated_at
+                for each in self.compute_services()}
 
     def reconfigure(self, **options):
         """Give Cloud other attributes, and its Nova what follows of them."""
@@ -221,13 +247,13 @@ class Operator:
         having_rows = {
             each.service_details['host'] for each in
             self.connection.compute.hypervisors(details=True)}
-        for row in self.compute_services():
-            if row['Host'] in having_rows:
-                self.act('compute', 'service', 'delete', row['ID'])
+        for each in self.compute_services():
+            if each.host in having_rows:
+                self.act('compute', 'service', 'delete', each.id)
             else:
                 # Nova cannot delete it, and there is nothing to delete.
                 self.act('compute', 'service', 'set', '--enable',
-                         row['Host'], 'nova-compute')
+                         each.host, 'nova-compute')
         self.configure(driver)
         self.cloud.start_computes()
         return having_rows
@@ -255,13 +281,9 @@ class Operator:
 
     def agree(self):
         """Servers, Ironic, reservations and Placement tell the same."""
-        capacity = self.openstack('baremetal', 'reservation', 'capacity',
-                                  '--no-cache', user='system')
-        total = sum(row['Total'] for row in capacity)
-        free = sum(row['Free'] for row in capacity)
-        listed = self.openstack('baremetal', 'reservation', 'list',
-                                user='system')
-        hosts = {row['Instance UUID']: row['Host'] for row in listed}
+        free, total = self.capacity()
+        hosts = {each['instance_uuid']: each['host']
+                 for each in self.reservations()}
         # Those without a host never came to one, or have left it.
         servers = {each.id: each.compute_host for each in self.servers()
                    if each.compute_host}

@@ -21,38 +21,27 @@ def test_hypervisors_are_hosts(cloud):
 
 def test_fleet_is_used_up_and_free_again(cloud):
     count = cloud.cloud.nodes
-    servers = []
-    for _ in range(3):
-        server = cloud.boot('--wait')
-        assert server['status'] == 'ACTIVE'
-        servers.append(server['id'])
-        eventually(cloud.agree)
-
-    rest = str(count - 3)
-    cloud.boot('--min', rest, '--max', rest)
-    servers = [each.id for each in cloud.servers()]
-    assert len(servers) == count
-    assert set(cloud.settled(servers).values()) == {'ACTIVE'}
+    servers = cloud.built(3)
+    eventually(cloud.agree)
+    servers += cloud.built(count - 3)
     eventually(cloud.agree)
     assert len({each['node_uuid'] for each in cloud.reservations()}) == count
     # Spread by the weigher, not all on one host.
     assert {each['host'] for each in cloud.reservations()} == set(
         cloud.cloud.hosts)
 
-    failed = cloud.boot()
-    assert cloud.settled([failed['id']]) == {failed['id']: 'ERROR'}
-    shown = cloud.openstack('server', 'show', failed['id'])
-    assert shown['fault']['message'].startswith('No valid host was found')
+    assert cloud.fault().startswith('No valid host was found')
     eventually(cloud.agree)
     # It has taken nothing from the others.
     assert set(cloud.settled(servers).values()) == {'ACTIVE'}
 
-    cloud.act('server', 'delete', '--wait', failed['id'], *servers[:3])
+    failed, = {each.id for each in cloud.servers()} - set(servers)
+    cloud.act('server', 'delete', '--wait', failed, *servers[:3])
     eventually(cloud.agree)
     assert len(cloud.reservations()) == count - 3
 
     # What came back can be had at once.
-    assert cloud.boot('--wait')['status'] == 'ACTIVE'
+    cloud.built(1)
     eventually(cloud.agree)
 
     cloud.delete_all()
@@ -60,7 +49,7 @@ def test_fleet_is_used_up_and_free_again(cloud):
 
 
 def test_life_of_a_server(cloud):
-    server = cloud.boot('--wait')['id']
+    server = cloud.create()['id']
     [held] = cloud.reservations()
 
     def node():
@@ -73,7 +62,7 @@ def test_life_of_a_server(cloud):
         cloud.agree()
 
     def reached(status, power):
-        assert cloud.openstack('server', 'show', server)['status'] == status
+        assert cloud.connection.compute.get_server(server).status == status
         assert node().power_state == power
 
     # A fake deploy leaves the power off.
@@ -97,26 +86,24 @@ def test_life_of_a_server(cloud):
 
 
 def test_what_a_user_sees(cloud):
-    theirs = cloud.boot('--wait')['id']
+    [theirs] = cloud.built(1)
 
     def ask(*args):
         return cloud.openstack(*args, user='demo', check=False)
 
-    for args in (('hypervisor', 'list'),
-                 ('baremetal', 'reservation', 'show', theirs),
-                 ('baremetal', 'reservation', 'delete', theirs),
-                 ('server', 'show', theirs)):
-        assert ask(*args).returncode, args
-    for command in (('baremetal', 'reservation', 'list'),
-                    ('baremetal', 'reservation', 'capacity'),
-                    ('baremetal', 'node', 'list'), ('server', 'list')):
-        assert cloud.openstack(*command, user='demo') == [], command
-    assert cloud.cloud.connect(
-        username='demo', project_name='demo', project_domain_name='Default'
-    ).placement.get('/resource_providers').status_code == 403
+    for command in 'show', 'delete':
+        assert ask('baremetal', 'reservation', command, theirs).returncode
+    for command in 'list', 'capacity':
+        assert cloud.openstack('baremetal', 'reservation', command,
+                               user='demo') == []
+    # Nor do the others tell.
+    assert list(cloud.demo.compute.servers()) == []
+    assert list(cloud.demo.baremetal.nodes()) == []
+    for service, path in (('compute', '/os-hypervisors'),
+                          ('placement', '/resource_providers')):
+        assert getattr(cloud.demo, service).get(path).status_code == 403
 
-    mine = cloud.boot('--wait', user='demo')
-    assert mine['status'] == 'ACTIVE'
+    mine = cloud.create(user='demo')
     assert not {mine['OS-EXT-SRV-ATTR:host'],
                 mine['OS-EXT-SRV-ATTR:hypervisor_hostname']} - {None, ''}
     # A server's reservation is its project's.

@@ -44,7 +44,7 @@ def killed_with_a_hold(cloud):
     """A server whose host has died after it held a node: its reservation."""
     with contextlib.ExitStack() as stack:
         with stopped(cloud, 'nova-scheduler'):
-            server = cloud.boot()['id']
+            [server] = cloud.boot_many(1)
             # The hold needs no network; what the host does next does.
             stack.enter_context(stopped(cloud, 'neutron'))
         held = reservation(cloud, server, 'reserved')
@@ -66,10 +66,8 @@ def test_compute_dies_between_hold_and_deploy(cloud):
 
     def given_back():
         assert not cloud.reservations()
-        rows = cloud.openstack('baremetal', 'reservation', 'capacity',
-                               '--no-cache', user='system')
-        assert rows
-        assert all(row['Free'] == row['Total'] for row in rows)
+        free, total = cloud.capacity()
+        assert free == total
     eventually(given_back, conftest.LEASE + 20)
     cloud.sweep()
     assert not any(node.instance_id for node in cloud.nodes())
@@ -88,7 +86,7 @@ def test_compute_dies_when_it_prepares_the_node(cloud):
     assert [each['node_uuid'] for each in cloud.reservations()] == [
         held['node_uuid']]
     back(cloud, held)
-    cloud.act('server', 'delete', '--wait', held['instance_uuid'])
+    cloud.delete_all()
     eventually(cloud.all_free)
     assert not cloud.system.baremetal.get_node(
         held['node_uuid']).instance_info
@@ -102,7 +100,7 @@ def test_compute_dies_during_deploy(cloud):
     assert reservation(cloud, server, 'active')['node_uuid'] == held[
         'node_uuid']
     back(cloud, held)
-    cloud.act('server', 'delete', '--wait', server)
+    cloud.delete_all()
     eventually(cloud.all_free)
 
 

@@ -11,12 +11,15 @@ pytestmark = pytest.mark.timeout(900)
 
 
 def boot_in(cloud, policy, count):
-    """Create a server group and boot servers in it; their racks."""
+    """Create a server group and boot servers in it.
+
+    :returns: the options of another member, and the racks of the servers.
+    """
     group = cloud.openstack('server', 'group', 'create', '--policy', policy,
                             policy, user='demo')['id']
-    for _ in range(count):
-        cloud.boot('--wait', '--hint', f'group={group}', user='demo')
-    return group, [rack(node) for node in cloud.nodes() if node.instance_id]
+    member = {'by': cloud.demo, 'scheduler_hints': {'group': group}}
+    cloud.built(count, **member)
+    return member, [rack(node) for node in cloud.nodes() if node.instance_id]
 
 
 def rack(node):
@@ -27,50 +30,39 @@ def test_apart(cloud):
     # More servers than hosts, so it is not hosts that are counted.
     count = tools_cloud.RACKS
     assert count > len(cloud.cloud.hosts)
-    group, racks = boot_in(cloud, 'anti-affinity', count)
+    member, racks = boot_in(cloud, 'anti-affinity', count)
     assert len(set(racks)) == len(racks) == count
     eventually(cloud.agree)
 
-    failed = cloud.boot('--hint', f'group={group}', user='demo')['id']
-    assert cloud.settled([failed]) == {failed: 'ERROR'}
-    shown = cloud.openstack('server', 'show', failed)
     assert ('no free node matches group:spread=capability:rack'
-            in shown['fault']['message'])
+            in cloud.fault(**member))
 
 
 def test_together(cloud):
     count = cloud.cloud.nodes // tools_cloud.RACKS
-    group, racks = boot_in(cloud, 'affinity', count)
+    member, racks = boot_in(cloud, 'affinity', count)
     assert len(racks) == count and len(set(racks)) == 1
     # The weigher has spread them, which Nova's own filter does not allow.
     assert len({each['host'] for each in cloud.reservations()}) > 1
 
-    failed = cloud.boot('--hint', f'group={group}', user='demo')['id']
-    assert cloud.settled([failed]) == {failed: 'ERROR'}
-    shown = cloud.openstack('server', 'show', failed)
     assert ('no free node matches group:pack=capability:rack'
-            in shown['fault']['message'])
+            in cloud.fault(**member))
 
 
 def test_claim(cloud):
-    project = cloud.openstack('project', 'show', 'demo')['id']
+    project = cloud.demo.current_project_id
     sdk_exc.raise_from_response(cloud.system.baremetal.post(
         '/reservations', json={'resource_class': 'baremetal.gold',
                                'project_id': project}))
     [held] = cloud.reservations()
-    claim = '--property', f'reservations:claim={held["instance_uuid"]}'
+    claim = {'metadata': {'reservations:claim': held['instance_uuid']}}
 
     # Not another project's.
-    failed = cloud.boot(*claim)['id']
-    assert cloud.settled([failed]) == {failed: 'ERROR'}
-    shown = cloud.openstack('server', 'show', failed)
-    assert 'could be found' in shown['fault']['message']
+    assert 'could be found' in cloud.fault(**claim)
     assert cloud.reservations() == [held]
-    cloud.act('server', 'delete', '--wait', failed)
 
-    server = cloud.boot('--wait', *claim, user='demo')
-    assert server['status'] == 'ACTIVE'
+    [server] = cloud.built(1, by=cloud.demo, **claim)
     [now] = cloud.reservations()
-    assert now['instance_uuid'] == server['id']
+    assert now['instance_uuid'] == server
     assert now['node_uuid'] == held['node_uuid']
     eventually(cloud.agree)

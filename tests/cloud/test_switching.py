@@ -128,7 +128,7 @@ def audited(cloud):
 
 
 def has_status(cloud, server, status):
-    assert cloud.openstack('server', 'show', server)['status'] == status
+    assert cloud.connection.compute.get_server(server).status == status
 
 
 def is_gone(cloud, server):
@@ -146,15 +146,14 @@ def use(cloud, first, second):
               first)
     has_status(cloud, first, 'ACTIVE')
     cloud.act('server', 'delete', '--wait', second)
-    assert cloud.boot('--wait')['status'] == 'ACTIVE'
+    cloud.built(1)
 
 
 def boot_on_nodes(cloud):
     """Ten servers on rows of nodes, as Nova's own driver has them."""
     cloud.switch(NOVAS)
     eventually(lambda: on_rows_of_nodes(cloud))
-    servers = [cloud.boot('--config-drive', 'true')['id'],
-               *cloud.boot_many(9)]
+    servers = [*cloud.boot_many(1, config_drive=True), *cloud.boot_many(9)]
     assert set(cloud.settled(servers).values()) == {'ACTIVE'}
     # There is no Cinder: a row of a volume is what Nova has of one.
     rows(cloud, 'nova',

@@ -110,14 +110,13 @@ class TestCase(helpers.Helpers,
     def setUpClass(cls):
         super().setUpClass()
         if cls.ironic_config is None:
-            cls._ironic = ironic.shared(cls.plugin)
+            cls.ironic = ironic.shared(cls.plugin)
         else:
-            cls._ironic = cls.enterClassContext(ironic.started(
+            cls.ironic = cls.enterClassContext(ironic.started(
                 config=cls.ironic_config, plugin=cls.plugin))
 
     def setUp(self):
-        self.ironic = self._ironic
-        self.addCleanup(self._remove_all_nodes)
+        self.addCleanup(self.remove_all_nodes)
         self.enrol(*self.fleet)
         importlib.import_module(
             'nova.virt.' + self.compute_driver.rpartition('.')[0])
@@ -217,8 +216,8 @@ class TestCase(helpers.Helpers,
     def enrol(self, *nodes):
         return self.ironic.enrol(nodes)
 
-    def _remove_all_nodes(self):
-        self._ironic.remove(self._ironic.nodes())
+    def remove_all_nodes(self):
+        self.ironic.remove(self.ironic.nodes())
 
     # Computes
 

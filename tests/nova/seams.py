@@ -14,6 +14,7 @@ tests of one release, a regular expression for stestr, or the older releases::
 import ast
 import functools
 import inspect
+import itertools
 import pathlib
 import sys
 import sysconfig
@@ -450,11 +451,20 @@ def releases_that_differ(name):
                  if nova(each).text(name) != newest)
 
 
-def tests(release):
-    """The tests to be run on an older release, sorted."""
+def tests(number):
+    """The tests to be run on an older release, sorted.
+
+    What an even older one has as well is looked at there alone.
+
+    :param number: the first of the release's version.
+    """
+    release, *older = itertools.dropwhile(
+        lambda each: not each.startswith(f'{number}.'), OLDER)
     return sorted({SMOKE, 'test_nova.TestSignatures.test_public_methods', *(
-        each for releases, covered in DIFFERS.values()
-        if release in releases for each in covered.split())})
+        each for name, (releases, covered) in DIFFERS.items()
+        if number in releases and nova(release).text(name) not in (
+            nova(other).text(name) for other in older)
+        for each in covered.split())})
 
 
 if __name__ == '__main__':

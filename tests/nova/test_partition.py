@@ -55,7 +55,7 @@ class TestPartition(base.TestCase):
             'reservations': {'capacity_ttl': 0},
         }
         super().setUpClass()
-        add_conductor(cls._ironic, GROUP)
+        add_conductor(cls.ironic, GROUP)
 
     def assert_reports(self, host, nodes, traits, reserved=0):
         """The host reports so many nodes, all of them alike."""

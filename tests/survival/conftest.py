@@ -10,7 +10,9 @@ import os
 import types
 
 import pytest
+import sqlalchemy as sa
 
+from tests.common import databases
 from tests.common import servers
 from tests.survival import clients
 from tools import services
@@ -38,11 +40,14 @@ def conf_file(tmp_path_factory):
 
 
 @pytest.fixture(scope='session')
-def create_schema(conf_file):
+def create_schema(shared_directory):
     """Creates Ironic's schema and our table; the Fleet in it."""
     def create(database_url):
-        path = conf_file(database_url)
-        services.create_schema(path, f'{path}.log')
+        url = sa.make_url(database_url)
+        if url.get_backend_name() == 'sqlite':
+            databases.create_sqlite(shared_directory, url.database)
+        else:
+            databases.create(shared_directory, database_url)
         return clients.Fleet(database_url)
     return create
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connections to the database that are cut and delayed, at every statement."""
 
+import functools
 import itertools
 import os
 import random
@@ -168,7 +169,8 @@ def test_first_connection_is_cut(server, monkeypatch):
         conf.CONF.set_override('connection', proxy.url, group='database')
         try:
             for number in range(1000):
-                monkeypatch.setattr(engine, '_engine', None)
+                monkeypatch.setattr(engine, 'get_engine',
+                                    functools.cache(engine.checked))
                 proxy.decide = cuts = Cuts(number, [proxies.UNHEARD], False)
                 assert engine.retry(lambda: 'done')() == 'done'
                 engine.get_engine().dispose()
