@@ -458,7 +458,6 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         if not self.ownership.is_ours(instance) and not self.mode.known:
             return tear_down(instance)
         self.builds.end(instance)
-        refused = None
         try:
             try:
                 self._destroy(instance, tear_down)
@@ -467,16 +466,14 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                 # same request sent again. Otherwise another host may have it.
                 LOG.info('Looking again at what is left to do: %s', e,
                          instance=instance)
-                refused = e
                 self._destroy(instance, tear_down)
-        except (client.Failure, fence.Refused) as e:
+        except (client.Failure, fence.Refused, ksa_exc.ClientException,
+                sdk_exc.SDKException) as e:
             LOG.error('The node is not released: %s', e, instance=instance)
-            if isinstance(refused, fence.Refused):
-                # After any other error Nova would free the ports.
-                raise exception.InstancePowerOffFailure(
-                    reason='whose its node is now is not certain')
-            raise exception.NovaException(
-                f'The node of instance {instance.uuid} is not released.')
+            # After any other error Nova would free the ports, but the node
+            # has them still, and may be another host's by now.
+            raise exception.InstancePowerOffFailure(
+                reason='whether its node is released is not known')
 
     def _destroy(self, instance, tear_down):
         """Tear down the node that is held for an instance, and release it.
@@ -574,8 +571,12 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             return parent.get_serial_console(context, instance)
 
     def get_vnc_console(self, context, instance):
-        with self._on_node(instance) as (parent, instance):
-            return parent.get_vnc_console(context, instance)
+        with self._on_node(instance) as (parent, on_node):
+            console = parent.get_vnc_console(context, on_node)
+        # The parent reads last where it is, by the node, and anybody may read
+        # that. The node may have been given to another meanwhile.
+        self.ownership.on_node(instance)
+        return console
 
     def rescue(self, context, instance, network_info, image_meta,
                rescue_password, block_device_info, share_info):

@@ -4,6 +4,7 @@
 In all of them a real Ironic has the fence at its door.
 """
 
+import random
 import threading
 import types
 
@@ -23,11 +24,19 @@ import testtools
 
 from tests.nova import base
 from tests.nova import faults
+from tests.nova import test_lifecycle
 from tests.nova import test_standby
 from tests.nova import test_takeover
 
 FIRST, SECOND = test_takeover.FIRST, test_takeover.SECOND
 PROVISION, POWER = '/v1/nodes/.*/states/provision', '/v1/nodes/.*/states/power'
+VIFS, CONSOLE = '/v1/nodes/.*/vifs', '/v1/nodes/.*/states/console'
+TARGETS = '/v1/volume/targets'
+#: Where the driver looks whose an instance is, and renews the lease of a build.
+LOOK = '/v1/reservations/[^/]*'
+#: The bytes of a config drive that Ironic is sent 60 MiB of.
+LONG = 45 * 2 ** 20
+GONE = exception.InstanceNotFound
 STAYS = 'This thread waits for the end of the process'
 INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
 NODE = '0b6f0e8a-8d6b-4b6d-9c1a-5a4ac6d95a4a'
@@ -221,6 +230,37 @@ class TestCase(test_takeover.TestCase):
         self.work()
         return service.manager
 
+    def stop_in_build(self, method, path, when, **server):
+        gate = self.gate()
+        self.wire.on(method, path, when(gate))
+        self.stop(gate, networks=[{'port': self.port()}], **server)
+
+    def stop(self, gate, **server):
+        """Build a server; the second host takes it over at a gate.
+
+        Whatever the first does then leaves the server as it is.
+        """
+        server = self.boot(self.gold, status=None, host=FIRST, **server)
+        gate.wait()
+        self.cut_off(server)
+        ports = self.api.get_port_interfaces(server['id'])
+        before = self.traces(server)
+        self.wire.heal()
+        gate.open()
+        self.wait_for(lambda: self.assertIn(STAYS, self.log))
+        self.assertEqual(1, self.log.count(STAYS))
+        self.assertEqual(1, len(ports))
+        self.assertEqual(ports, self.api.get_port_interfaces(server['id']))
+        self.assertEqual(before, self.traces(server))
+
+    def traces(self, server):
+        node = self.ironic.node_of(server)
+        found = self.api.get_server(server['id'])
+        return (node.provision_state, node.instance_info,
+                set(self.ironic.baremetal.list_node_vifs(node)),
+                {each.id for each in self.ironic.baremetal.volume_targets()},
+                found['status'], found['OS-EXT-SRV-ATTR:host'])
+
 
 class TestLate(TestCase):
 
@@ -244,47 +284,37 @@ class TestLate(TestCase):
 
     def test_deploy(self):
         """The build that has lost its machine frees nothing of it."""
-        self.stop_in_build('PUT', PROVISION)
+        self.stop_in_build('PUT', PROVISION, faults.before)
+
+    def test_deploy_before_the_look(self):
+        self.stop_in_build('PATCH', LOOK, faults.before)
+
+    def test_deploy_inside_the_look(self):
+        self.stop_in_build('PATCH', LOOK, faults.after)
+
+    def test_vif_of_a_build(self):
+        self.stop_in_build('POST', VIFS, faults.before)
 
     def test_end_of_a_deployment(self):
         """No request is refused: spawn looks before it returns."""
         gate = self.gate()
         self.wire.on('PUT', PROVISION, faults.after(
             lambda: self.wire.on('GET', '/v1/nodes', faults.after(gate))))
-        server = self.boot(self.gold, status=None, host=FIRST,
-                           networks=[{'port': self.port()}])
-        self.assert_kept(server, gate)
-
-    def stop_in_build(self, method, path):
-        gate = self.gate()
-        self.wire.on(method, path, faults.before(gate))
-        server = self.boot(self.gold, status=None, host=FIRST,
-                           networks=[{'port': self.port()}])
-        self.assert_kept(server, gate)
-
-    def assert_kept(self, server, gate):
-        gate.wait()
-        self.cut_off(server)
-        ports = self.api.get_port_interfaces(server['id'])
-        before = self.traces(server)
-        self.wire.heal()
-        gate.open()
-        self.wait_for(lambda: self.assertIn(STAYS, self.log))
-        self.assertEqual(1, self.log.count(STAYS))
-        self.assertEqual(1, len(ports))
-        self.assertEqual(ports, self.api.get_port_interfaces(server['id']))
-        self.assertEqual(before, self.traces(server))
-
-    def traces(self, server):
-        node = self.ironic.node_of(server)
-        found = self.api.get_server(server['id'])
-        return (node.provision_state, node.instance_info,
-                found['status'], found['OS-EXT-SRV-ATTR:host'])
+        self.stop(gate, networks=[{'port': self.port()}])
 
     def test_rebuild(self):
+        self.stop_in_rebuild('PUT', PROVISION, faults.before)
+
+    def test_rebuild_before_the_look(self):
+        self.stop_in_rebuild('GET', LOOK, faults.before)
+
+    def test_rebuild_inside_the_look(self):
+        self.stop_in_rebuild('GET', LOOK, faults.after)
+
+    def stop_in_rebuild(self, method, path, when):
         server = self.boot(self.gold, host=FIRST)
         gate = self.gate()
-        self.wire.on('PUT', PROVISION, faults.before(gate))
+        self.wire.on(method, path, when(gate))
         self.rebuild(server, self.image(), status=None)
         gate.wait()
         self.cut_off(server)
@@ -325,7 +355,7 @@ class TestLate(TestCase):
         self.wire.on('PUT', PROVISION, faults.before(give))
         self.delete(server, wait=False)
         self.wait_for(lambda: self.assertIn(
-            'whose its node is now is not certain', self.log))
+            'whether its node is released is not known', self.log))
         self.wait_for(lambda: self.assertEqual(
             'ERROR', self.api.get_server(server['id'])['status']))
         self.assertEqual(1, len(self.api.get_port_interfaces(server['id'])))
@@ -350,6 +380,94 @@ class TestLate(TestCase):
             ['active', 'deleted', 'deleted'],
             [body['target'] for body in self.wire.sent('PUT', PROVISION)])
         self.assert_nothing_left()
+
+
+class TestHardware(TestCase, test_lifecycle.Hardware):
+    """The same on nodes with networks, consoles and volume connectors."""
+
+    fleet = test_lifecycle.Hardware.fleet
+
+    def test_volume_target_of_a_build(self):
+        self.flags(mkisofs_cmd=test_lifecycle.MKISOFS)
+        self.stop_in_build(
+            'POST', TARGETS, faults.before, image='',
+            block_device_mapping_v2=[{
+                'boot_index': 0, 'uuid': self.connect_volumes(),
+                'source_type': 'volume', 'destination_type': 'volume'}])
+
+    def test_deploy_with_a_long_config_drive(self):
+        """All of it is sent before the answer is read."""
+        def make_drive(builder, path):
+            with open(path, 'wb') as drive:
+                drive.write(random.randbytes(LONG))
+
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.virt.configdrive.ConfigDriveBuilder.make_drive',
+            make_drive))
+        self.stop_in_build('PUT', PROVISION, faults.before,
+                           config_drive=True)
+        deploy, = self.wire.sent('PUT', PROVISION)
+        self.assertLess(60 * 2 ** 20, len(deploy['configdrive']))
+
+    @base.smoke
+    def test_each_write(self):
+        """Another host is given the server before, inside, after the look."""
+        attached, other = self.port(), self.port()
+        server = self.boot(self.gold, host=FIRST,
+                           networks=[{'port': attached}])
+        instance = self.instance(server)
+        host = self.computes[FIRST].manager.driver
+        ctxt = context.get_admin_context()
+        for method, path, do, error in (
+                ('PUT', POWER, lambda: host.power_off(instance), GONE),
+                ('PUT', POWER, lambda: host.power_off(instance, 60), GONE),
+                ('PUT', POWER, lambda: host.power_on(ctxt, instance, []),
+                 GONE),
+                ('PUT', POWER, lambda: host.reboot(
+                    ctxt, instance, [], 'SOFT'), GONE),
+                ('PUT', PROVISION, lambda: host.rescue(
+                    ctxt, instance, [], None, 'secret', None, None), GONE),
+                ('PUT', PROVISION, lambda: host.unrescue(ctxt, instance),
+                 GONE),
+                ('PUT', PROVISION, lambda: host.destroy(ctxt, instance, []),
+                 exception.InstancePowerOffFailure),
+                ('PUT', '/v1/nodes/.*/inject_nmi',
+                 lambda: host.trigger_crash_dump(instance), GONE),
+                ('POST', VIFS, lambda: host.attach_interface(
+                    ctxt, instance, None, {'id': other}), GONE),
+                ('DELETE', f'{VIFS}/.*', lambda: host.detach_interface(
+                    ctxt, instance, {'id': attached}), GONE),
+                ('GET', CONSOLE, lambda: host.get_serial_console(
+                    ctxt, instance), GONE),
+                ('PUT', CONSOLE, lambda: host.get_vnc_console(
+                    ctxt, instance), GONE)):
+            for fault in (('GET', LOOK, faults.before),
+                          ('GET', LOOK, faults.after),
+                          (method, path, faults.before)):
+                self.given_away(server, fault, do, error)
+
+    def test_console_that_is_anothers_by_then(self):
+        """Where it is is read by the node, after all requests."""
+        server = self.boot(self.gold, host=FIRST)
+        host = self.computes[FIRST].manager.driver
+        instance = self.instance(server)
+        ctxt = context.get_admin_context()
+        self.assertTrue(host.get_vnc_console(ctxt, instance).port)
+        self.given_away(
+            server, ('GET', '/v1/nodes/[^/]*', faults.before),
+            lambda: host.get_vnc_console(ctxt, instance), GONE)
+
+    def given_away(self, server, fault, do, error):
+        """Nothing is done to the server by a host that has lost it."""
+        method, path, when = fault
+        before = self.traces(server), self.ironic.node_of(server).to_dict()
+        self.wire.on(method, path, when(lambda: self.give(server)))
+        with self.as_host(FIRST):
+            self.assertRaises(error, do)
+        self.wire.heal()
+        self.assertEqual(before, (
+            self.traces(server), self.ironic.node_of(server).to_dict()))
+        self.give(server, FIRST, SECOND)
 
 
 class TestFormer(TestCase):

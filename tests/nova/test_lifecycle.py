@@ -114,8 +114,8 @@ class TestRequests(base.TestCase):
             self.assertEqual(len(mine), driver.get_num_instances())
 
 
-class TestHardware(faults.TestCase):
-    """On nodes with networks, consoles, volume connectors and rescue."""
+class Hardware(faults.TestCase):
+    """Nodes with networks, consoles, volume connectors and rescue."""
 
     fleet = [{'resource_class': 'gold', 'network_interface': 'flat',
               'console_interface': 'fake-graphical'}] * 2
@@ -140,6 +140,19 @@ class TestHardware(faults.TestCase):
             for _ in range(2):
                 self.ironic.baremetal.create_port(
                     node_id=node.id, address=next(addresses))
+
+    def connect_volumes(self):
+        """Let the nodes have volumes; returns the id of one with an image."""
+        for node in self.ironic.nodes():
+            self.ironic.baremetal.create_volume_connector(
+                node_id=node.id, type='iqn', connector_id=f'iqn.{node.id}')
+        return nova_fixtures.CinderFixture.IMAGE_BACKED_VOL
+
+
+class TestHardware(Hardware):
+
+    def setUp(self):
+        super().setUp()
         self.start_compute('compute-1')
 
     def assert_said(self, *servers):
@@ -275,10 +288,7 @@ class TestHardware(faults.TestCase):
         self.assert_nothing_left()
 
     def test_volumes_and_shelving(self):
-        for node in self.ironic.nodes():
-            self.ironic.baremetal.create_volume_connector(
-                node_id=node.id, type='iqn', connector_id=f'iqn.{node.id}')
-        volume = nova_fixtures.CinderFixture.IMAGE_BACKED_VOL
+        volume = self.connect_volumes()
         self.flags(mkisofs_cmd=MKISOFS)
         port = self.port()
         server = self.boot(

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a process that was frozen still saves after it was replaced.
+
+    python -m tests.cloud.freezes [--freezes N] [--minutes M]
+
+In a whole cloud whose hosts have a standby each, the process that is a host is
+stopped by SIGSTOP before each save of a stop, a start, a rebuild and a
+deletion in turn. Its standby is the host by then; the server is made what its
+user would have of it, and the process goes on. What it has saved in Nova's
+database until it has ended is counted.
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import itertools
+import os
+import pathlib
+import signal
+import sys
+import tempfile
+import threading
+import time
+
+from rich import console
+from rich import table
+import sqlalchemy as sa
+
+from tests.cloud import operator
+from tools import cloud as tools_cloud
+from tools import services
+
+HOSTS, TTL = 3, 10
+#: Seconds for which a server does not change when nobody works on it.
+STEADY = 3
+PROGRAM = pathlib.Path(__file__).with_name('stops_itself.py')
+
+#: What is asked of a server, and its status when that is done.
+ACTIONS = {
+    'stop': (lambda nova, server: nova.stop_server(server), 'SHUTOFF'),
+    'start': (lambda nova, server: nova.start_server(server), 'ACTIVE'),
+    'rebuild': (lambda nova, server: nova.rebuild_server(
+        server, image=nova.get_server(server).image.id), 'ACTIVE'),
+    'delete': (lambda nova, server: nova.delete_server(server), None)}
+
+#: As a user has it who was served by the other process meanwhile.
+USED = ("UPDATE instances SET vm_state = 'active', task_state = NULL, "
+        "power_state = 1 WHERE uuid = :server AND deleted = 0")
+SEEN = ('SELECT host, vm_state, task_state, power_state, deleted, updated_at '
+        'FROM instances WHERE uuid = :server')
+
+
+class Cloud(tools_cloud.Cloud):
+    """Each host has a standby."""
+
+    @property
+    def computes(self):
+        return {f'{host}{which}': host for host in self.hosts
+                for which in ('', 'b')}
+
+    def configure(self):
+        super().configure()
+        for name in self.computes:
+            with open(self.folder / name / 'nova.conf', 'a') as conf:
+                conf.write(f'\n[reservations]\nstandby_ttl = {TTL}\n')
+
+    def programs(self):
+        for name, command, environment in super().programs():
+            if name in self.computes:
+                command = [sys.executable, PROGRAM, *command[1:]]
+            yield name, command, environment
+
+
+class Host:
+    """One of them, and its two processes."""
+
+    def __init__(self, cloud, name):
+        self.cloud = cloud
+        self.name, self.works, self.waits = name, name, f'{name}b'
+        self.operator = operator.Operator(cloud)
+        self.nova = self.operator.connection.compute
+        self.database = sa.create_engine(cloud.database_url('nova'))
+
+    def sql(self, statement, server):
+        with self.database.begin() as connection:
+            return connection.execute(sa.text(statement), {'server': server})
+
+    def row(self, server):
+        return self.sql(SEEN, server).one()
+
+    def holder(self):
+        return {each['host']: each['holder'] for each in
+                self.operator.system.baremetal.get(
+                    '/reservations/hosts').json()['hosts']}[self.name]
+
+    def boot(self):
+        """A server of this host."""
+        wanted = self.operator.wanted()
+        server = self.nova.create_server(
+            name='frozen', availability_zone=f'nova:{self.name}', **wanted).id
+        assert self.operator.settled([server]) == {server: 'ACTIVE'}
+        return server
+
+    def do(self, server, action):
+        ACTIONS[action][0](self.nova, server)
+
+    def is_done(self, server, action):
+        row, status = self.row(server), ACTIONS[action][1]
+        return bool(row.deleted) if status is None else (
+            row.task_state is None
+            and row.vm_state == {'SHUTOFF': 'stopped'}.get(status, 'active'))
+
+    def is_stopped(self, pid):
+        stat = pathlib.Path(f'/proc/{pid}/stat').read_text()
+        return stat.rpartition(')')[2].split()[0] == 'T'
+
+    def freeze(self, action, number):
+        """Freeze the process before a save of an action.
+
+        :returns: what was saved afterwards: the server's rows before and
+            after, or None; False if the action has no such save.
+        """
+        server = self.boot()
+        try:
+            if action == 'start':
+                self.do(server, 'stop')
+                operator.eventually(lambda: self.expect(server, 'stop'))
+            holder, pid = self.holder(), self.cloud.pid(self.works)
+            stop = self.cloud.folder / self.works / 'stop'
+            stop.write_text(str(number))
+            self.do(server, action)
+            while not self.is_stopped(pid):
+                if self.is_done(server, action):
+                    stop.unlink(missing_ok=True)
+                    return False
+                time.sleep(0.1)
+            return self.go_on(server, holder, pid)
+        finally:
+            if not self.row(server).deleted:
+                self.do(server, 'delete')
+
+    def expect(self, server, action):
+        assert self.is_done(server, action)
+
+    def go_on(self, server, holder, pid):
+        operator.eventually(lambda: self.replaced(holder))
+        self.steady(server)
+        self.sql(USED, server)
+        before = self.row(server)
+        os.kill(pid, signal.SIGCONT)
+        operator.eventually(self.ended)
+        time.sleep(1)
+        after = self.row(server)
+        self.cloud.start(self.works)
+        self.works, self.waits = self.waits, self.works
+        return (before, after) if before != after else None
+
+    def replaced(self, holder):
+        assert self.holder() != holder
+
+    def steady(self, server):
+        """Until the successor has done what it finds to be done."""
+        before, since = self.row(server), time.monotonic()
+        while time.monotonic() < since + STEADY:
+            time.sleep(0.5)
+            if self.row(server) != before:
+                before, since = self.row(server), time.monotonic()
+
+    def ended(self):
+        assert 'EXITED' in self.cloud.control('status', self.works).stdout
+
+
+class Count:
+    """Of what all hosts together have seen."""
+
+    def __init__(self, freezes, minutes):
+        self._left, self._until = freezes, time.monotonic() + 60 * minutes
+        self._lock = threading.Lock()
+        self.frozen, self.saved = (collections.Counter() for _ in range(2))
+
+    def wants_more(self):
+        return (sum(self.frozen.values()) < self._left
+                and time.monotonic() < self._until)
+
+    def note(self, action, number, result):
+        with self._lock:
+            self.frozen[action] += 1
+            self.saved[action] += result is not None
+        if result:
+            print(f'{action}, save {number}: {result[0]} became {result[1]}',
+                  flush=True)
+
+    def go(self, cloud, host, order):
+        host = Host(cloud, host)
+        for action in itertools.cycle(order):
+            for number in itertools.count(1):
+                if not self.wants_more():
+                    return
+                result = host.freeze(action, number)
+                if result is False:
+                    break
+                self.note(action, number, result)
+
+    def show(self):
+        shown = table.Table('frozen in', 'times', 'of which saved')
+        for action, times in self.frozen.items():
+            shown.add_row(action, str(times), str(self.saved[action]))
+        console.Console().print(shown)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--freezes', type=int, default=1000)
+    parser.add_argument('--minutes', type=float, default=600)
+    args = parser.parse_args()
+    services.stop_on_signal()
+    with tempfile.TemporaryDirectory() as folder:
+        cloud = Cloud(f'{folder}/run', services.free_ports(9), HOSTS)
+        cloud.standby = True
+        count = Count(args.freezes, args.minutes)
+        cloud.up()
+        try:
+            names = list(ACTIONS)
+            with concurrent.futures.ThreadPoolExecutor(HOSTS) as pool:
+                for task in [pool.submit(
+                        count.go, cloud, host, names[number:] + names[:number])
+                        for number, host in enumerate(cloud.hosts)]:
+                    task.result()
+        finally:
+            count.show()
+            cloud.down()
+
+
+if __name__ == '__main__':
+    main()
