@@ -18,16 +18,34 @@ nodes = models.nodes
 node_traits = models.node_traits
 node_history = models.node_history
 
-# 1 for a node in whose history Ironic has noted an error since so many
-# seconds, else 0. It is not an EXISTS, because MariaDB would turn that into a
-# join with the whole history. MariaDB runs this subquery for each node, by the
-# history's index on node_id.
-_FAILED = sa.func.coalesce(sa.select(sa.literal_column('1')).where(
+# Where a node is while it is deployed, and where a failure has left it: the
+# history of Ironic may say either of an error in a deployment.
+_DEPLOYMENT = ('deploying', 'wait call-back', 'deploy hold', 'deploy failed')
+
+_STATE = fn.optional(node_history.c.state)
+
+# 1 for a node in whose history Ironic has noted since so many seconds that a
+# deployment has failed, or, where it does not say in which state the node was,
+# any error; else 0. It is not an EXISTS, because MariaDB would turn that into
+# a join with the whole history. MariaDB runs this subquery for each node, by
+# the history's index on node_id.
+_HISTORY = sa.func.coalesce(sa.select(sa.literal_column('1')).where(
     node_history.c.node_id == nodes.c.id,
     node_history.c.severity == 'ERROR',
     node_history.c.created_at > fn.seconds_from_now(
         sa.bindparam('failed_since', type_=sa.Integer)),
+    sa.or_(_STATE.is_(None), _STATE.in_(_DEPLOYMENT)),
 ).limit(1).scalar_subquery(), 0)
+
+
+def _failed(with_history):
+    """1 for a node that is to be held after its equals, else 0.
+
+    :param with_history: whether its history makes a difference.
+    """
+    return sa.case((expr.AILING, 1),
+                   else_=_HISTORY if with_history else sa.literal_column('0'))
+
 
 # The nodes that a project may use.
 _VISIBLE = sa.or_(*(
@@ -79,10 +97,12 @@ def page(where, restricted_to, first, last, limit, failed, avoid_failed):
     :param failed: only those that have failed lately, or only the others;
         None for all.
     :param avoid_failed: seconds for which a node counts as ``failed`` after
-        an error.
+        an error; 0 where errors make no difference.
     :returns: the statement and its values.
     """
-    statement = _page((*expr.FACTS, _FAILED.label('failed')), where, failed)
+    has_failed = _failed(bool(avoid_failed))
+    statement = _page((*expr.FACTS, has_failed.label('failed')), where,
+                      failed, has_failed)
     if restricted_to is not None:
         statement = statement.where(_VISIBLE)
     return statement, {'restricted_to': restricted_to, 'first': first,
@@ -96,27 +116,29 @@ def page_of_profile(profile, first, last, limit, failed, avoid_failed):
     Only those columns are read in which its nodes differ.
     """
     return (_page_of_profile(profile['resource_class'] is not None,
-                             'capabilities' in profile, failed),
+                             'capabilities' in profile, failed,
+                             bool(avoid_failed)),
             {'first': first, 'last': last, 'page': limit,
              'failed_since': -avoid_failed,
              **{f'profile_{name}': value for name, value in profile.items()}})
 
 
 @functools.cache
-def _page_of_profile(classified, of_capabilities, failed):
+def _page_of_profile(classified, of_capabilities, failed, with_history):
     profile = {name: sa.bindparam(f'profile_{name}', type_=sa.Text)
                for name in expr.PROFILE
                if of_capabilities or name != 'capabilities'}
     if not classified:
         profile['resource_class'] = None
-    return _page(expr.OWN_FACTS, in_profiles([profile]), failed)
+    return _page(expr.OWN_FACTS, in_profiles([profile]), failed,
+                 _failed(with_history))
 
 
-def _page(columns, where, failed):
+def _page(columns, where, failed, has_failed):
     first, last, limit = (sa.bindparam(name, type_=sa.Integer)
                           for name in ('first', 'last', 'page'))
     if failed is not None:
-        where = sa.and_(where, _FAILED == int(failed))
+        where = sa.and_(where, has_failed == int(failed))
     return sa.select(*columns).where(
         nodes.c.id.between(first, last), *expr.FREE, expr.UNLOCKED, where,
     ).order_by(nodes.c.id).limit(limit)

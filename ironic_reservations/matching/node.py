@@ -13,7 +13,7 @@ from ironic_reservations.matching import request_spec
 ALLOCATED, CLAIMABLE, RESERVED, LOCKED = (
     'allocated', 'claimable', 'reserved', 'locked')
 REASONS = (ALLOCATED, CLAIMABLE, RESERVED, 'maintenance', 'not available',
-           'retired', 'power state unknown', 'child node', LOCKED)
+           'retired', 'power state unknown', 'child node', 'health', LOCKED)
 
 #: What the unified limits of Keystone call the reservations of a project.
 TOTAL = 'baremetal_reservations'
@@ -35,7 +35,8 @@ class Node:
     :param id: primary key in Ironic's database.
     :param properties: the JSON text of the column, unparsed, or None.
     :param traits: names.
-    :param failed: whether something has gone wrong on it lately.
+    :param failed: whether something has gone wrong on it lately, or its
+        hardware is not well.
     """
 
     id: int

@@ -206,7 +206,8 @@ class Fleet:
                 'maintenance': False, 'retired': False, 'reservation': None,
                 'parent_node': None, 'resource_class': 'gold',
                 'conductor_group': '', 'shard': None, 'owner': None,
-                'lessee': None, 'properties': {'memory_mb': 1024}}
+                'lessee': None, 'health': None,
+                'properties': {'memory_mb': 1024}}
 
     def node(self, **fields):
         """Add one node; its id."""

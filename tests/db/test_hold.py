@@ -117,6 +117,7 @@ INELIGIBLE = [
     {'retired': True},
     {'power_state': None},
     {'parent_node': OTHER},
+    {'health': 'Critical'},
 ]
 
 
@@ -135,7 +136,8 @@ def test_node_that_may_not_be_held(fleet, fields):
 @pytest.mark.parametrize('fields', [
     {'maintenance': None}, {'retired': None}, {'maintenance': False},
     {'power_state': 'power on'}, {'power_state': 'error'}, {'name': None},
-    {'resource_class': 'GOLD'}], ids=str)
+    {'resource_class': 'GOLD'}, {'health': 'OK'}, {'health': 'Warning'},
+], ids=str)
 def test_node_that_may_be_held(fleet, fields):
     node_id = fleet.node(**fields)
     assert fleet.hold()[0].node_id == node_id
@@ -202,6 +204,7 @@ CHANGED = {
     'retired': {'retired': True},
     'power': {'power_state': None},
     'parent': {'parent_node': OTHER},
+    'health': {'health': 'Critical'},
     'required-trait': ['CUSTOM_C'],
     'no-traits': [],
     'forbidden-trait': ['CUSTOM_A', 'CUSTOM_B'],
