@@ -47,10 +47,17 @@ def _failed(with_history):
                    else_=_HISTORY if with_history else sa.literal_column('0'))
 
 
-# The nodes that a project may use.
-_VISIBLE = sa.or_(*(
-    fn.same_text(column, sa.bindparam('restricted_to', type_=sa.String))
-    for column in (nodes.c.owner, nodes.c.lessee)))
+
+def _visible(unowned):
+    """The nodes that a project may use: see matching.visible."""
+    whose = [fn.same_text(column, sa.bindparam('restricted_to',
+                                               type_=sa.String))
+             for column in (nodes.c.owner, nodes.c.lessee)]
+    if unowned:
+        whose.append(sa.and_(nodes.c.owner.is_(None),
+                             nodes.c.lessee.is_(None)))
+    return sa.or_(*whose)
+
 
 # The facts of a profile that can be long, or each node's own.
 _LONG = ('capabilities', 'traits', 'irregular_properties')
@@ -89,11 +96,11 @@ def _one_of(column, values):
     return sa.or_(found, column.is_(None)) if None in values else found
 
 
-def page(where, restricted_to, first, last, limit, failed, avoid_failed):
+def page(where, matcher, first, last, limit, failed, avoid_failed):
     """Free nodes with ids from first to last, in order of id.
 
     :param where: what else is asked of them.
-    :param restricted_to: only nodes of this project; None for all.
+    :param matcher: matching.Matcher, for the nodes that its caller may use.
     :param failed: only those that have failed lately, or only the others;
         None for all.
     :param avoid_failed: seconds for which a node counts as ``failed`` after
@@ -103,9 +110,9 @@ def page(where, restricted_to, first, last, limit, failed, avoid_failed):
     has_failed = _failed(bool(avoid_failed))
     statement = _page((*expr.FACTS, has_failed.label('failed')), where,
                       failed, has_failed)
-    if restricted_to is not None:
-        statement = statement.where(_VISIBLE)
-    return statement, {'restricted_to': restricted_to, 'first': first,
+    if matcher.restricted_to is not None:
+        statement = statement.where(_visible(matcher.unowned))
+    return statement, {'restricted_to': matcher.restricted_to, 'first': first,
                        'last': last, 'page': limit,
                        'failed_since': -avoid_failed}
 
@@ -167,8 +174,8 @@ def hold(node, matcher, instance_uuid, claimed=None):
     :returns: the statement and its values.
     """
     spec, restricted_to = matcher.spec, matcher.restricted_to
-    return (_hold(restricted_to is not None, matcher.ownership is not None,
-                  bool(spec.required_traits), bool(spec.forbidden_traits),
+    return (_hold(restricted_to is not None, matcher.unowned,
+                  matcher.ownership is not None, bool(spec.required_traits), bool(spec.forbidden_traits),
                   claimed is not None),
             {'node_id': node.id, 'instance': instance_uuid,
              'restricted_to': restricted_to,
@@ -188,11 +195,11 @@ _OWNERS_AS_READ = ('owner', 'lessee')
 
 
 @functools.cache
-def _hold(restricted, owned, requiring, forbidding, claiming):
+def _hold(restricted, unowned, owned, requiring, forbidding, claiming):
     where = [nodes.c.id == sa.bindparam('node_id'), expr.UNLOCKED]
     where += (*expr.ELIGIBLE, expr.CLAIMABLE_BY_ID) if claiming else expr.FREE
     if restricted:
-        where.append(_VISIBLE)
+        where.append(_visible(unowned))
     as_read = _AS_READ + (_OWNERS_AS_READ if owned else ())
     where += [fn.same_text(nodes.c[name], sa.bindparam(
         f'read_{name}', type_=sa.Text)) for name in as_read]

@@ -233,8 +233,7 @@ def _read(matcher, where, first=0, last=request_spec.MAX_INT,
     """
     while first <= last:
         rows = engine.rows(*nodes.page(
-            where, matcher.restricted_to, first, last, limit, failed,
-            _avoid_failed()))
+            where, matcher, first, last, limit, failed, _avoid_failed()))
         LOG.debug('Read %d free nodes from id %d on', len(rows), first)
         found = [node for node in (node_of(row._mapping) for row in rows)
                  if matcher.matches(node)]

@@ -116,9 +116,13 @@ def _number(value):
     return number if number < 10 ** 18 else 0
 
 
-def visible(owner, lessee, restricted_to):
-    """Whether a node is owned or leased by a project; for None all are."""
-    return restricted_to is None or restricted_to in (owner, lessee)
+def visible(owner, lessee, restricted_to, unowned=False):
+    """Whether a node is owned or leased by a project; for None all are.
+
+    :param unowned: whether one that has neither owner nor lessee will do, too.
+    """
+    return (restricted_to is None or restricted_to in (owner, lessee)
+            or unowned and owner is None and lessee is None)
 
 
 def counted_as(resource_class):

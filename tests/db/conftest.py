@@ -386,10 +386,10 @@ class Fleet:
                      for name in ('total', 'free', 'held'))
 
 
-def matcher(restricted_to=None, **body):
+def matcher(restricted_to=None, unowned=False, **body):
     """What a request with this body asks for."""
     return matching.Matcher(request_spec.RequestSpec.from_dict(body),
-                            restricted_to)
+                            restricted_to, unowned)
 
 
 def _unhinted(text):

@@ -161,6 +161,23 @@ def test_project_gets_what_it_owns_or_leases(fleet, fields, expected):
 
 
 @pytest.mark.on('sqlite', 'server')
+@pytest.mark.parametrize('column', ['owner', 'lessee'])
+@pytest.mark.parametrize('body', [
+    GOLD, {'candidate_nodes': ['node-1']}], ids=['any', 'named'])
+def test_node_of_nobody_that_gets_an_owner(fleet, body, column):
+    """Before the guarded update, which must not take it any more."""
+    node_id = fleet.node(name='node-1')
+    with pytest.raises(exception.NoMatchingNode):
+        fleet.hold(restricted_to='mine', **body)
+    with fleet.before(HOLD, lambda: fleet.edit(node_id, **{column: ''})):
+        with pytest.raises(exception.NoMatchingNode):
+            fleet.hold(restricted_to='mine', unowned=True, **body)
+    fleet.edit(node_id, **{column: None})
+    assert fleet.hold(restricted_to='mine', unowned=True,
+                      **body)[0].node_id == node_id
+
+
+@pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize('almost', ['MINE', 'mine ', 'm\u00edne'])
 @pytest.mark.parametrize('body', [
     GOLD, {'candidate_nodes': ['node-1', 'node-2']}], ids=['any', 'named'])
