@@ -5,6 +5,7 @@ import os
 import socket
 
 from oslo_config import cfg
+from oslo_config import types
 from oslo_db import options as db_options
 from oslo_log import log
 from pbr import version
@@ -49,9 +50,19 @@ reservations_opts = [
     cfg.IntOpt(
         'avoid_failed', default=3600, min=0, mutable=True,
         help='Seconds for which a node in whose history Ironic has noted an '
-             'error is held after the others that fit as well. 0 means that '
-             'the history makes no difference. Where Ironic keeps none '
-             '([conductor] node_history), neither does it.'),
+             'error is held after the others that fit as well. Where the '
+             'history says in which state the node was (from Ironic 39 on), '
+             'errors of deployments count alone. 0 means that the history '
+             'makes no difference. Where Ironic keeps none ([conductor] '
+             'node_history), neither does it.'),
+    cfg.ListOpt(
+        'refuse_health', default=['Critical'],
+        item_type=types.String(choices=['Warning', 'Critical']), mutable=True,
+        help='A node is not held while the health of its hardware, as the '
+             'BMC tells Ironic from 34.0 on, is one of these: Warning, '
+             'Critical. Empty means that it makes no difference. A node that '
+             'is not refused and whose health is not OK is held after the '
+             'others that fit as well.'),
     cfg.IntOpt(
         'max_members', default=256, min=1, max=MOST_MEMBERS, mutable=True,
         help='The most reservations that a group may be given at once.'),

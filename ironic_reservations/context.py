@@ -76,3 +76,11 @@ class RequestContext(context.RequestContext):
             so sees nothing), or None for a caller without restriction.
         """
         return None if self.may(rule) else self.project_id or ''
+
+    def may_use_unowned(self, restricted_to):
+        """Whether a caller may hold nodes that nobody owns or leases.
+
+        :param restricted_to: what the method above returns. Who is not
+            restricted may hold all nodes, and need not be asked.
+        """
+        return bool(restricted_to) and self.may('create_unowned')

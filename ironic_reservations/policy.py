@@ -54,6 +54,12 @@ rules = [
           'in maintenance whatever its state, and one on which a build may '
           'be on its way.',
           'POST', _COLLECTION),
+    _rule('create_unowned', '!',
+          'Reserve a node that nobody owns or leases, with the ownership '
+          'project_or_none, and count such nodes; for callers who are bound '
+          'to their project. Set a quota before you allow it.',
+          'POST', _COLLECTION, {'method': 'POST', 'path': _GROUPS},
+          {'method': 'GET', 'path': f'{_COLLECTION}/capacity'}),
     _rule('adopt', SYSTEM_MEMBER,
           'Make a reservation of a node that carries an instance already.',
           'POST', f'{_COLLECTION}?adopt=true'),

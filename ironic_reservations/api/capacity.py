@@ -18,10 +18,12 @@ def show():
     marker = query.pop('marker', None)
     caller = requests.caller()
     caller.authorize('capacity')
+    restricted_to = caller.restricted_to('list_all')
     rows, age = capacity.capacity(
         0 if pecan.request.cache_control.no_cache
         else conf.CONF.reservations.capacity_ttl,
-        capacity.Filter(restricted_to=caller.restricted_to('list_all'),
+        capacity.Filter(restricted_to=restricted_to,
+                        unowned=caller.may_use_unowned(restricted_to),
                         traits=frozenset(traits), **query),
         limit and limit + 1, marker, tuple(dict.fromkeys(by)))
     pecan.response.age = int(age)

@@ -43,7 +43,8 @@ def _wanted(caller, body):
     restricted_to = caller.restricted_to('create_restricted')
     lease = requests.lease(restricted_to, body)
     with checks.inside('request'):
-        matcher = requests.matcher(restricted_to, owner, body['request'])
+        matcher = requests.matcher(
+            caller, restricted_to, owner, body['request'])
     members = checks.members(body['members'])
     uuid = (body.get('uuid') or uuidutils.generate_uuid()).lower()
     wanted = requests.group(body, uuid, owner)

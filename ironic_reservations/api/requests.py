@@ -138,7 +138,7 @@ def membership_of(body, owner):
         return group(named, named['uuid'], owner)
 
 
-def matcher(restricted_to, owner, spec):
+def matcher(caller, restricted_to, owner, spec):
     """Return the Matcher of a request spec.
 
     :param restricted_to: the project to which the caller is bound, or None.
@@ -146,13 +146,18 @@ def matcher(restricted_to, owner, spec):
     :param spec: dict, validated.
     :raises: NotAuthorized, InvalidInput.
     """
-    ownership = spec.get('ownership') or 'any'
-    if restricted_to is not None:
-        if ownership != 'project' and spec.get('ownership') is not None:
-            raise exception.NotAuthorized(
-                'ownership: only system-scope and service callers may '
-                'reserve nodes that their project neither owns nor leases.')
-        # The caller sees no others.
+    bound = restricted_to is not None
+    ownership = spec.get('ownership') or ('project' if bound else 'any')
+    unowned = caller.may_use_unowned(restricted_to)
+    if bound and ownership not in (
+            ('project', 'project_or_none') if unowned else ('project',)):
+        raise exception.NotAuthorized(
+            'ownership: only system-scope and service callers may reserve '
+            'nodes that their project neither owns nor leases; nodes that '
+            'nobody owns or leases, whom the policy '
+            'baremetal:reservation:create_unowned allows it.')
+    if bound and (ownership == 'project_or_none') == unowned:
+        # It is all that the caller may use.
         ownership = 'any'
     if ownership != 'any' and owner.project_id is None:
         raise exception.InvalidInput(
@@ -160,6 +165,6 @@ def matcher(restricted_to, owner, spec):
     return matching.Matcher(
         request_spec.RequestSpec.from_dict(spec,
                                            conf.CONF.reservations.match),
-        restricted_to,
+        restricted_to, unowned,
         None if ownership == 'any' else matching.Ownership(
             owner.project_id, ownership == 'project_or_none'))

@@ -55,7 +55,7 @@ def _wanted(caller, body):
     group = requests.membership_of(body, owner)
     restricted_to = caller.restricted_to('create_restricted')
     lease = requests.lease(restricted_to, body)
-    matcher = requests.matcher(restricted_to, owner, body)
+    matcher = requests.matcher(caller, restricted_to, owner, body)
     return matcher, holds.Request(
         (body.get('instance_uuid') or uuidutils.generate_uuid()).lower(),
         owner, lease, body.get('project_id'), holder, group,

@@ -162,6 +162,18 @@ class Checks(upgradecheck.UpgradeCommands):
             'neither "[reservations] quota" nor "require_lease" is set: a '
             'project may hold all nodes that it owns or leases, without end')
 
+    def _unowned(self):
+        """Check that a project cannot hold all nodes that nobody owns."""
+        rule = 'baremetal:reservation:create_unowned'
+        enforcer = policy.get_enforcer()
+        enforcer.load_rules()
+        if (str(enforcer.rules[rule]) == '!'
+                or conf.CONF.reservations.quota != 'none'):
+            return _SUCCESS
+        return _warning(
+            f'the policy {rule} is open, and "[reservations] quota" is not '
+            f'set: a project may hold all nodes that nobody owns or leases')
+
     def _service_role(self):
         """Check that compute services may hold a node for a server."""
         service = context.RequestContext(
@@ -189,6 +201,7 @@ class Checks(upgradecheck.UpgradeCommands):
                        ('Service role', _service_role),
                        ('Quota', _quota),
                        ('Projects', _projects),
+                       ('Nodes of nobody', _unowned),
                        ('API plugin', _middleware))
 
 

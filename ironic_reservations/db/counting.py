@@ -46,6 +46,7 @@ _APPLIES = {
     'retired': nodes.c.retired == sa.true(),
     'power state unknown': nodes.c.power_state.is_(None),
     'child node': nodes.c.parent_node.is_not(None),
+    'health': expr.UNHEALTHY,
     matching.LOCKED: nodes.c.reservation.is_not(None),
 }
 

@@ -17,6 +17,7 @@ from ironic_reservations import conf
 from ironic_reservations import exception
 from ironic_reservations import metrics
 from ironic_reservations.db import cluster
+from ironic_reservations.db import functions
 from ironic_reservations.db import models
 
 LOG = log.getLogger(__name__)
@@ -376,6 +377,10 @@ def check(engine):
         raise exception.DatabaseNotReady(
             'The reservations service is not ready: its database schema is '
             'not up to date.')
+    inspector = sa.inspect(engine)
+    functions.note_missing(engine, (
+        str(column) for table in models.ironic.sorted_tables
+        for column in _missing(inspector, table, optional=True)))
 
 
 def problems(engine):
@@ -390,9 +395,17 @@ def problems(engine):
         if not inspector.has_table(table.name):
             yield f'table {table.name} is missing; {remedy}'
             continue
-        present = {column['name']
-                   for column in inspector.get_columns(table.name)}
-        missing = [column.name for column in table.columns
-                   if column.name not in present]
+        missing = [column.name for column in _missing(inspector, table)]
         if missing:
             yield (f'table {table.name} lacks {", ".join(missing)}; {remedy}')
+
+
+def _missing(inspector, table, optional=False):
+    """The columns of a table that the database lacks: a list.
+
+    :param optional: whether those that it may lack, or those that it may not.
+    """
+    present = {column['name'] for column in inspector.get_columns(table.name)}
+    return [column for column in table.columns
+            if column.name not in present
+            and column.info.get(models.OPTIONAL, False) == optional]

@@ -6,6 +6,7 @@ They are the facts of a node, and the conditions on nodes and reservations.
 
 import sqlalchemy as sa
 
+from ironic_reservations import conf
 from ironic_reservations.db import functions as fn
 from ironic_reservations.db import models
 
@@ -34,6 +35,17 @@ PROFILE = {
 
 UNLOCKED = nodes.c.reservation.is_(None)
 
+_HEALTH = fn.optional(nodes.c.health)
+
+#: Ironic says of the node's hardware that it must not be used, in the words
+#: of [reservations] refuse_health, which are read when a statement is run.
+UNHEALTHY = _HEALTH.in_(sa.bindparam(
+    'refuse_health', expanding=True, type_=sa.String,
+    callable_=lambda: conf.CONF.reservations.refuse_health))
+
+#: Ironic says of it that something is wrong with it, whatever that is.
+AILING = sa.func.coalesce(_HEALTH, 'OK') != 'OK'
+
 #: The node is in a state in which it may be held, whether or not an instance
 #: has it. This is Ironic's own rule for its allocations, and "not retired".
 ELIGIBLE = (
@@ -43,6 +55,7 @@ ELIGIBLE = (
     sa.or_(nodes.c.retired.is_(None), nodes.c.retired == sa.false()),
     nodes.c.power_state.is_not(None),
     nodes.c.parent_node.is_(None),
+    sa.or_(_HEALTH.is_(None), sa.not_(UNHEALTHY)),
 )
 
 #: The node may be held. It is not enough that ``instance_uuid`` is NULL,

@@ -92,6 +92,35 @@ def _same_text_sqlite(element, compiler, **kw):
             f'{compiler.process(text, **kw)}')
 
 
+class optional(expression.FunctionElement):
+    """A column of Ironic's, or NULL where this Ironic has no such column.
+
+    ``engine.check`` looks which columns there are, and ``note_missing`` tells
+    the dialect, which belongs to one engine, so that statements are compiled
+    once for each database.
+    """
+
+    type = sa.String()
+    inherit_cache = True
+
+
+def note_missing(engine, columns):
+    """Note which optional columns the database of an engine lacks.
+
+    :param columns: names, each with its table, such as ``nodes.health``.
+    """
+    engine.dialect.ironic_reservations_missing = frozenset(columns)
+
+
+@compiler.compiles(optional)
+def _optional(element, compiler, **kw):
+    column, = element.clauses
+    missing = getattr(compiler.dialect, 'ironic_reservations_missing', ())
+    if str(column) in missing:
+        return 'NULL'
+    return compiler.process(column, **kw)
+
+
 class seconds_from_now(expression.FunctionElement):
     """A time on the database's clock. Argument: seconds."""
 

@@ -10,6 +10,10 @@ from sqlalchemy.dialects import mysql
 # start that the database has them.
 ironic = sa.MetaData()
 
+#: What marks, in its ``info``, a column that older releases of Ironic lack. A
+#: statement names it through ``functions.optional``.
+OPTIONAL = 'optional'
+
 nodes = sa.Table(
     'nodes', ironic,
     sa.Column('id', sa.Integer, primary_key=True),
@@ -33,6 +37,7 @@ nodes = sa.Table(
     sa.Column('properties', sa.Text),
     sa.Column('instance_info', sa.Text),
     sa.Column('updated_at', sa.DateTime),
+    sa.Column('health', sa.String(32), info={OPTIONAL: True}),
 )
 
 node_traits = sa.Table(
@@ -64,6 +69,8 @@ node_history = sa.Table(
     sa.Column('node_id', sa.Integer),
     sa.Column('severity', sa.String(255)),
     sa.Column('created_at', sa.DateTime),
+    # In which provision state the node was then.
+    sa.Column('state', sa.String(255), info={OPTIONAL: True}),
 )
 
 

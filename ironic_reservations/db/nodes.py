@@ -18,21 +18,46 @@ nodes = models.nodes
 node_traits = models.node_traits
 node_history = models.node_history
 
-# 1 for a node in whose history Ironic has noted an error since so many
-# seconds, else 0. It is not an EXISTS, because MariaDB would turn that into a
-# join with the whole history. MariaDB runs this subquery for each node, by the
-# history's index on node_id.
-_FAILED = sa.func.coalesce(sa.select(sa.literal_column('1')).where(
+# Where a node is while it is deployed, and where a failure has left it: the
+# history of Ironic may say either of an error in a deployment.
+_DEPLOYMENT = ('deploying', 'wait call-back', 'deploy hold', 'deploy failed')
+
+_STATE = fn.optional(node_history.c.state)
+
+# 1 for a node in whose history Ironic has noted since so many seconds that a
+# deployment has failed, or, where it does not say in which state the node was,
+# any error; else 0. It is not an EXISTS, because MariaDB would turn that into
+# a join with the whole history. MariaDB runs this subquery for each node, by
+# the history's index on node_id.
+_HISTORY = sa.func.coalesce(sa.select(sa.literal_column('1')).where(
     node_history.c.node_id == nodes.c.id,
     node_history.c.severity == 'ERROR',
     node_history.c.created_at > fn.seconds_from_now(
         sa.bindparam('failed_since', type_=sa.Integer)),
+    sa.or_(_STATE.is_(None), _STATE.in_(_DEPLOYMENT)),
 ).limit(1).scalar_subquery(), 0)
 
-# The nodes that a project may use.
-_VISIBLE = sa.or_(*(
-    fn.same_text(column, sa.bindparam('restricted_to', type_=sa.String))
-    for column in (nodes.c.owner, nodes.c.lessee)))
+
+def _failed(with_history):
+    """1 for a node that is to be held after its equals, else 0.
+
+    :param with_history: whether its history makes a difference.
+    """
+    return sa.case((expr.AILING, 1),
+                   else_=_HISTORY if with_history else sa.literal_column('0'))
+
+
+
+def _visible(unowned):
+    """The nodes that a project may use: see matching.visible."""
+    whose = [fn.same_text(column, sa.bindparam('restricted_to',
+                                               type_=sa.String))
+             for column in (nodes.c.owner, nodes.c.lessee)]
+    if unowned:
+        whose.append(sa.and_(nodes.c.owner.is_(None),
+                             nodes.c.lessee.is_(None)))
+    return sa.or_(*whose)
+
 
 # The facts of a profile that can be long, or each node's own.
 _LONG = ('capabilities', 'traits', 'irregular_properties')
@@ -71,21 +96,23 @@ def _one_of(column, values):
     return sa.or_(found, column.is_(None)) if None in values else found
 
 
-def page(where, restricted_to, first, last, limit, failed, avoid_failed):
+def page(where, matcher, first, last, limit, failed, avoid_failed):
     """Free nodes with ids from first to last, in order of id.
 
     :param where: what else is asked of them.
-    :param restricted_to: only nodes of this project; None for all.
+    :param matcher: matching.Matcher, for the nodes that its caller may use.
     :param failed: only those that have failed lately, or only the others;
         None for all.
     :param avoid_failed: seconds for which a node counts as ``failed`` after
-        an error.
+        an error; 0 where errors make no difference.
     :returns: the statement and its values.
     """
-    statement = _page((*expr.FACTS, _FAILED.label('failed')), where, failed)
-    if restricted_to is not None:
-        statement = statement.where(_VISIBLE)
-    return statement, {'restricted_to': restricted_to, 'first': first,
+    has_failed = _failed(bool(avoid_failed))
+    statement = _page((*expr.FACTS, has_failed.label('failed')), where,
+                      failed, has_failed)
+    if matcher.restricted_to is not None:
+        statement = statement.where(_visible(matcher.unowned))
+    return statement, {'restricted_to': matcher.restricted_to, 'first': first,
                        'last': last, 'page': limit,
                        'failed_since': -avoid_failed}
 
@@ -96,27 +123,29 @@ def page_of_profile(profile, first, last, limit, failed, avoid_failed):
     Only those columns are read in which its nodes differ.
     """
     return (_page_of_profile(profile['resource_class'] is not None,
-                             'capabilities' in profile, failed),
+                             'capabilities' in profile, failed,
+                             bool(avoid_failed)),
             {'first': first, 'last': last, 'page': limit,
              'failed_since': -avoid_failed,
              **{f'profile_{name}': value for name, value in profile.items()}})
 
 
 @functools.cache
-def _page_of_profile(classified, of_capabilities, failed):
+def _page_of_profile(classified, of_capabilities, failed, with_history):
     profile = {name: sa.bindparam(f'profile_{name}', type_=sa.Text)
                for name in expr.PROFILE
                if of_capabilities or name != 'capabilities'}
     if not classified:
         profile['resource_class'] = None
-    return _page(expr.OWN_FACTS, in_profiles([profile]), failed)
+    return _page(expr.OWN_FACTS, in_profiles([profile]), failed,
+                 _failed(with_history))
 
 
-def _page(columns, where, failed):
+def _page(columns, where, failed, has_failed):
     first, last, limit = (sa.bindparam(name, type_=sa.Integer)
                           for name in ('first', 'last', 'page'))
     if failed is not None:
-        where = sa.and_(where, _FAILED == int(failed))
+        where = sa.and_(where, has_failed == int(failed))
     return sa.select(*columns).where(
         nodes.c.id.between(first, last), *expr.FREE, expr.UNLOCKED, where,
     ).order_by(nodes.c.id).limit(limit)
@@ -145,8 +174,8 @@ def hold(node, matcher, instance_uuid, claimed=None):
     :returns: the statement and its values.
     """
     spec, restricted_to = matcher.spec, matcher.restricted_to
-    return (_hold(restricted_to is not None, matcher.ownership is not None,
-                  bool(spec.required_traits), bool(spec.forbidden_traits),
+    return (_hold(restricted_to is not None, matcher.unowned,
+                  matcher.ownership is not None, bool(spec.required_traits), bool(spec.forbidden_traits),
                   claimed is not None),
             {'node_id': node.id, 'instance': instance_uuid,
              'restricted_to': restricted_to,
@@ -166,11 +195,11 @@ _OWNERS_AS_READ = ('owner', 'lessee')
 
 
 @functools.cache
-def _hold(restricted, owned, requiring, forbidding, claiming):
+def _hold(restricted, unowned, owned, requiring, forbidding, claiming):
     where = [nodes.c.id == sa.bindparam('node_id'), expr.UNLOCKED]
     where += (*expr.ELIGIBLE, expr.CLAIMABLE_BY_ID) if claiming else expr.FREE
     if restricted:
-        where.append(_VISIBLE)
+        where.append(_visible(unowned))
     as_read = _AS_READ + (_OWNERS_AS_READ if owned else ())
     where += [fn.same_text(nodes.c[name], sa.bindparam(
         f'read_{name}', type_=sa.Text)) for name in as_read]

@@ -41,6 +41,7 @@ class Filter:
     """Which nodes the capacity is asked of.
 
     :param restricted_to: a project: only nodes that it owns or leases.
+    :param unowned: with that also nodes that nobody owns or leases.
     :param resource_class: only of this class, in any spelling.
     :param traits: only with all of these.
     :param conductor_group: only in this group; ``""`` is the default one.
@@ -51,6 +52,7 @@ class Filter:
     """
 
     restricted_to: str | None = None
+    unowned: bool = False
     resource_class: str | None = None
     traits: frozenset = frozenset()
     conductor_group: str | None = None
@@ -59,7 +61,8 @@ class Filter:
 
     def is_of_interest(self, node):
         """Whether the caller has asked of such nodes, wherever they are."""
-        return (matching.visible(node.owner, node.lessee, self.restricted_to)
+        return (matching.visible(node.owner, node.lessee, self.restricted_to,
+                                 self.unowned)
                 and node.traits.issuperset(self.traits)
                 and (self.resource_class is None or matching.has_class(
                     node.resource_class,

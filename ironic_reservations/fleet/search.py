@@ -107,7 +107,7 @@ def _turns(by_fit):
 
     A profile that had a free node when it was counted has a turn of its own,
     and after all that fit as well another one, for those of its nodes that
-    have failed lately. Profiles that had none are looked through together with
+    have failed lately or are not well. Profiles that had none are looked through together with
     their neighbours in the order of fit, because it takes one query for all of
     them, and there may be thousands.
 
@@ -122,7 +122,7 @@ def _turns(by_fit):
             continue
         for _, equals in itertools.groupby(found, key=lambda pair: pair[1]):
             equals = [profile for profile, _ in equals]
-            for failed in ((False, True) if _avoid_failed() else (None,)):
+            for failed in False, True:
                 if len(equals) > shelf.PAGE:
                     # Where each rack is a profile of its own there are many
                     # equals. A page of each would serve one request only.
@@ -233,8 +233,7 @@ def _read(matcher, where, first=0, last=request_spec.MAX_INT,
     """
     while first <= last:
         rows = engine.rows(*nodes.page(
-            where, matcher.restricted_to, first, last, limit, failed,
-            _avoid_failed()))
+            where, matcher, first, last, limit, failed, _avoid_failed()))
         LOG.debug('Read %d free nodes from id %d on', len(rows), first)
         found = [node for node in (node_of(row._mapping) for row in rows)
                  if matcher.matches(node)]

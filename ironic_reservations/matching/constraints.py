@@ -168,5 +168,4 @@ class Ownership:
 
     def covers(self, owner, lessee):
         """Whether a node of this owner and this lessee may be used."""
-        return (nodes.visible(owner, lessee, self.project_id)
-                or self.or_none and owner is None and lessee is None)
+        return nodes.visible(owner, lessee, self.project_id, self.or_none)

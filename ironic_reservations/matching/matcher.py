@@ -19,8 +19,10 @@ class Matcher:
     :param restricted_to: the project to which the caller is bound, who may
         then use only the nodes that it owns or leases; None for a caller who
         may use all nodes.
-    :param ownership: constraints.Ownership, for a caller who may use all
-        nodes and wants only some; else None.
+    :param unowned: whether a caller who is bound to a project may use nodes,
+        too, that nobody owns or leases.
+    :param ownership: constraints.Ownership, for a caller who wants only some
+        of the nodes that it may use; else None.
     :param used_up: names of what the caller's project may have no more of:
         see ``counted_as``.
     :param policy: group_policy.Policy where the node is to be one of a group
@@ -29,6 +31,7 @@ class Matcher:
 
     spec: request_spec.RequestSpec
     restricted_to: str | None = None
+    unowned: bool = False
     ownership: constraints.Ownership | None = None
     used_up: frozenset[str] = frozenset()
     policy: group_policy.Policy | None = None
@@ -60,7 +63,16 @@ class Matcher:
 
     def visible(self, node):
         """Whether the caller may use a node, and may know of it."""
-        return nodes.visible(node.owner, node.lessee, self.restricted_to)
+        return nodes.visible(node.owner, node.lessee, self.restricted_to,
+                             self.unowned)
+
+    @property
+    def holds_unowned(self):
+        """Whether a caller who is bound to a project wants unowned nodes, too.
+
+        With the ownership ``project`` it sees them, and does not want them.
+        """
+        return self.unowned and self.ownership is None
 
     def matches(self, node):
         """Whether a node satisfies all that the request asks for."""

@@ -13,7 +13,7 @@ from ironic_reservations.matching import request_spec
 ALLOCATED, CLAIMABLE, RESERVED, LOCKED = (
     'allocated', 'claimable', 'reserved', 'locked')
 REASONS = (ALLOCATED, CLAIMABLE, RESERVED, 'maintenance', 'not available',
-           'retired', 'power state unknown', 'child node', LOCKED)
+           'retired', 'power state unknown', 'child node', 'health', LOCKED)
 
 #: What the unified limits of Keystone call the reservations of a project.
 TOTAL = 'baremetal_reservations'
@@ -35,7 +35,8 @@ class Node:
     :param id: primary key in Ironic's database.
     :param properties: the JSON text of the column, unparsed, or None.
     :param traits: names.
-    :param failed: whether something has gone wrong on it lately.
+    :param failed: whether something has gone wrong on it lately, or its
+        hardware is not well.
     """
 
     id: int
@@ -115,9 +116,13 @@ def _number(value):
     return number if number < 10 ** 18 else 0
 
 
-def visible(owner, lessee, restricted_to):
-    """Whether a node is owned or leased by a project; for None all are."""
-    return restricted_to is None or restricted_to in (owner, lessee)
+def visible(owner, lessee, restricted_to, unowned=False):
+    """Whether a node is owned or leased by a project; for None all are.
+
+    :param unowned: whether one that has neither owner nor lessee will do, too.
+    """
+    return (restricted_to is None or restricted_to in (owner, lessee)
+            or unowned and owner is None and lessee is None)
 
 
 def counted_as(resource_class):

@@ -118,7 +118,7 @@ class _New(searching.Searched):
             # All are judged before the first is renewed, because a refused
             # request changes nothing.
             for member in group.members:
-                updates.check_usable(member)
+                updates.check_usable(member, self.matcher.holds_unowned)
         for member in group.members:
             # What a compute host has claimed has a lease of that host's own.
             if member.host in (None, self.owner.host) and updates.is_renewable(

@@ -114,7 +114,7 @@ class OneNode:
                 or matcher.restricted_to not in (None, held.project_id)
                 or self._project_id not in (None, held.project_id)
                 or not visible(held.node_owner, held.node_lessee,
-                               matcher.restricted_to)
+                               matcher.restricted_to, matcher.holds_unowned)
                 or held.state not in ('reserved', 'deploying', 'active')
                 or not (self._is_host_of(held) or held.state == 'reserved')):
             raise lookup.in_use(self._instance_uuid)

@@ -87,22 +87,23 @@ def _check_lease(held, restricted):
             f'Node {held.node_uuid} is held by a compute host, which keeps '
             f'its lease.')
     if restricted:
-        check_usable(held, json.loads(held.request_spec).get('ownership'))
+        check_usable(held, json.loads(held.request_spec).get('ownership')
+                     == 'project_or_none')
 
 
-def check_usable(held, ownership=None):
+def check_usable(held, unowned):
     """Refuse to let a project keep a node that it may use no longer.
 
     A former lessee of a machine is not to hold it for ever by beginning the
     lease of the reservation anew.
 
-    :param ownership: which the reservation was asked for with. A caller who
-        is bound to its project names none, or ``project``, which means the
-        same.
+    :param unowned: whether the reservation was asked for with the ownership
+        ``project_or_none``, so that a node that nobody owns or leases is
+        enough.
     :raises: Conflict when the reservation's project is neither the owner nor
         the lessee of its node.
     """
-    usable = Ownership(held.project_id, ownership == 'project_or_none')
+    usable = Ownership(held.project_id, unowned)
     if not usable.covers(held.node_owner, held.node_lessee):
         raise exception.Conflict(
             f'Project {held.project_id} may no longer use node '

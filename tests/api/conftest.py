@@ -66,12 +66,13 @@ class Application(service.Service):
                     connection.execute(sa.insert(traits).values(
                         node_id=node_id, trait=trait, version='1.0'))
 
-    def note(self, node, severity='ERROR', ago=0):
+    def note(self, node, severity='ERROR', ago=0, state='deploy failed'):
         """Note something in a node's history, so many seconds ago."""
         self.execute(
-            'INSERT INTO node_history (uuid, node_id, severity, created_at) '
-            f'SELECT :u, id, :s, {self.clock(-ago)} FROM nodes '
-            'WHERE uuid = :n', u=str(uuid.uuid4()), s=severity, n=node.id)
+            'INSERT INTO node_history (uuid, node_id, severity, state, '
+            f'created_at) SELECT :u, id, :s, :t, {self.clock(-ago)} '
+            'FROM nodes WHERE uuid = :n', u=str(uuid.uuid4()), s=severity,
+            t=state, n=node.id)
 
     def allocate(self, node):
         """Give a node an allocation of Ironic's."""

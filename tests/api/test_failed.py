@@ -64,6 +64,16 @@ def test_equals_of_another_profile(ironic, fleet, held):
         assert held(nodes)[0] == 3
 
 
+@pytest.mark.parametrize('state', [
+    None, 'deploying', 'wait call-back', 'deploy hold', 'deploy failed'])
+def test_states_of_a_deployment(ironic, fleet, held, state):
+    """An Ironic before 39 does not say in which state the node was."""
+    with fleet(*[node()] * 4) as nodes:
+        ironic.note(nodes[0], state=state)
+        ironic.capacity()
+        assert held(nodes)[-1] == 0
+
+
 def test_fit_goes_first(ironic, fleet, held):
     with fleet(node(2048), node(1024), node(2048), node(1024)) as nodes:
         ironic.note(nodes[1])
@@ -89,6 +99,7 @@ def test_by_a_fresh_count(ironic, fleet, held):
 @pytest.mark.parametrize(('note', 'options'), [
     ({'severity': 'INFO'}, {}), ({'ago': 3700}, {}),
     ({'ago': 20}, {'avoid_failed': 10}), ({}, {'avoid_failed': 0}),
+    ({'state': 'clean failed'}, {}), ({'state': 'inspect failed'}, {}),
 ], ids=str)
 def test_what_makes_no_difference(ironic, fleet, resource_class, note,
                                   options):

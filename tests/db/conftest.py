@@ -206,7 +206,8 @@ class Fleet:
                 'maintenance': False, 'retired': False, 'reservation': None,
                 'parent_node': None, 'resource_class': 'gold',
                 'conductor_group': '', 'shard': None, 'owner': None,
-                'lessee': None, 'properties': {'memory_mb': 1024}}
+                'lessee': None, 'health': None,
+                'properties': {'memory_mb': 1024}}
 
     def node(self, **fields):
         """Add one node; its id."""
@@ -385,10 +386,10 @@ class Fleet:
                      for name in ('total', 'free', 'held'))
 
 
-def matcher(restricted_to=None, **body):
+def matcher(restricted_to=None, unowned=False, **body):
     """What a request with this body asks for."""
     return matching.Matcher(request_spec.RequestSpec.from_dict(body),
-                            restricted_to)
+                            restricted_to, unowned)
 
 
 def _unhinted(text):

@@ -168,6 +168,7 @@ CONDITIONS = {
     'retired': ({'retired': True}, 'retired'),
     'unknown power': ({'power_state': None}, 'power state unknown'),
     'child': ({'parent_node': 'x'}, 'child node'),
+    'sick': ({'health': 'Critical', 'reservation': 'c'}, 'health'),
 }
 conditions = st.just('free') | st.sampled_from(sorted(CONDITIONS))
 

@@ -117,6 +117,7 @@ INELIGIBLE = [
     {'retired': True},
     {'power_state': None},
     {'parent_node': OTHER},
+    {'health': 'Critical'},
 ]
 
 
@@ -135,7 +136,8 @@ def test_node_that_may_not_be_held(fleet, fields):
 @pytest.mark.parametrize('fields', [
     {'maintenance': None}, {'retired': None}, {'maintenance': False},
     {'power_state': 'power on'}, {'power_state': 'error'}, {'name': None},
-    {'resource_class': 'GOLD'}], ids=str)
+    {'resource_class': 'GOLD'}, {'health': 'OK'}, {'health': 'Warning'},
+], ids=str)
 def test_node_that_may_be_held(fleet, fields):
     node_id = fleet.node(**fields)
     assert fleet.hold()[0].node_id == node_id
@@ -156,6 +158,23 @@ def test_project_gets_what_it_owns_or_leases(fleet, fields, expected):
         with pytest.raises(exception.NoMatchingNode):
             fleet.hold(restricted_to='mine')
         assert fleet.held == {}
+
+
+@pytest.mark.on('sqlite', 'server')
+@pytest.mark.parametrize('column', ['owner', 'lessee'])
+@pytest.mark.parametrize('body', [
+    GOLD, {'candidate_nodes': ['node-1']}], ids=['any', 'named'])
+def test_node_of_nobody_that_gets_an_owner(fleet, body, column):
+    """Before the guarded update, which must not take it any more."""
+    node_id = fleet.node(name='node-1')
+    with pytest.raises(exception.NoMatchingNode):
+        fleet.hold(restricted_to='mine', **body)
+    with fleet.before(HOLD, lambda: fleet.edit(node_id, **{column: ''})):
+        with pytest.raises(exception.NoMatchingNode):
+            fleet.hold(restricted_to='mine', unowned=True, **body)
+    fleet.edit(node_id, **{column: None})
+    assert fleet.hold(restricted_to='mine', unowned=True,
+                      **body)[0].node_id == node_id
 
 
 @pytest.mark.on('sqlite', 'server')
@@ -202,6 +221,7 @@ CHANGED = {
     'retired': {'retired': True},
     'power': {'power_state': None},
     'parent': {'parent_node': OTHER},
+    'health': {'health': 'Critical'},
     'required-trait': ['CUSTOM_C'],
     'no-traits': [],
     'forbidden-trait': ['CUSTOM_A', 'CUSTOM_B'],

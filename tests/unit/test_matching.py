@@ -543,4 +543,7 @@ def test_project_sees_what_it_owns_or_leases(owner, lessee, expected):
     spec = make_spec({'memory_mb': 0})
     node = make_node(owner=owner, lessee=lessee)
     assert matching.Matcher(spec, 'mine').visible(node) is expected
+    # With that, the nodes that have neither.
+    assert matching.Matcher(spec, 'mine', True).visible(node) is (
+        expected or owner is None and lessee is None)
     assert matching.Matcher(spec).visible(node) is True

@@ -36,6 +36,21 @@ def test_one_project_may_hold_everything(tmp_path, configured, expected):
     assert ('require_lease' in details) == (expected == 'Warning')
 
 
+@pytest.mark.parametrize('rule, configured, expected', [
+    ('!', '', 'Success'), ('role:member', '', 'Warning'),
+    ('project_id:pool', '', 'Warning'),
+    ('role:member', 'quota = unified_limits', 'Success'),
+])
+def test_nodes_of_nobody_without_a_quota(tmp_path, rule, configured,
+                                         expected):
+    (tmp_path / 'policy.yaml').write_text(
+        f'baremetal:reservation:create_unowned: "{rule}"\n')
+    result, details = check(tmp_path, f'[reservations]\n{configured}',
+                            'Nodes of nobody')
+    assert result == expected
+    assert ('create_unowned' in details) == (expected == 'Warning')
+
+
 def test_postgresql_is_not_supported(tmp_path):
     result, details = check(
         tmp_path, '[database]\nconnection = postgresql://ironic@127.0.0.1/i',
