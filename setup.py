@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
+import configparser
 import os
 import pathlib
 
@@ -9,6 +10,8 @@ import setuptools
 # repository nor an sdist has no answer, and would not build.
 ROOT = pathlib.Path(__file__).parent
 if not (ROOT / '.git').exists() and not (ROOT / 'PKG-INFO').exists():
-    os.environ.setdefault('PBR_VERSION', '0.0.0')
+    metadata = configparser.ConfigParser()
+    metadata.read(ROOT / 'setup.cfg')
+    os.environ.setdefault('PBR_VERSION', metadata['metadata']['version'])
 
 setuptools.setup(pbr=True)

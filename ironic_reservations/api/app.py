@@ -21,6 +21,7 @@ from ironic_reservations.api import limits
 from ironic_reservations.api import routes
 from ironic_reservations.api import version
 from ironic_reservations.fleet import explanation
+from ironic_reservations.reservations import quota
 
 _VERSION_HEADERS = [version.HEADER, version.MIN_HEADER, version.MAX_HEADER]
 
@@ -79,6 +80,7 @@ def make_app(ironic=None):
         API versions; None when there is none.
     """
     metrics.begin(explanation.CAUSES)
+    quota.check_installed()
     app = _audit(routes.Application())
     # Inside of the authentication, so that the body of a request without a
     # valid identity is not read.

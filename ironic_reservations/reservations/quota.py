@@ -11,6 +11,7 @@ certified, and the last one of them has counted what all others have held.
 import collections
 import dataclasses
 import functools
+import importlib.util
 import math
 
 from oslo_log import log
@@ -26,6 +27,11 @@ LOG = log.getLogger(__name__)
 
 #: The value of ``[reservations] quota`` with which there are limits.
 UNIFIED_LIMITS = 'unified_limits'
+
+#: What is missing, for logs and for "upgrade check".
+_NOT_INSTALLED = (
+    '"[reservations] quota" is set, but oslo.limit, which reads the limits, '
+    'is not installed: run "pip install oslo.limit"')
 
 #: Seconds for which one answer of Keystone is waited for, unless
 #: ``[oslo_limit] timeout`` says it.
@@ -192,6 +198,18 @@ def registered():
     return _read(lambda enforcer: enforcer.get_registered_limits(None))
 
 
+def check_installed():
+    """Say what is missing as soon as a server starts.
+
+    It starts all the same: compute services are not limited, and do not wait
+    for Keystone either.
+    """
+    if (conf.CONF.reservations.quota == UNIFIED_LIMITS
+            and importlib.util.find_spec('oslo_limit') is None):
+        LOG.error('%s. Until then, callers who are bound to a project can '
+                  'reserve nothing.', _NOT_INSTALLED)
+
+
 def _read(limits):
     try:
         return dict(limits(_enforcer()))
@@ -212,8 +230,12 @@ def _enforcer():
 
     It keeps no limit: a new one is to be heeded at once.
     """
-    # It brings openstacksdk, which is large, and is not needed otherwise.
-    from oslo_limit import limit
+    # An extra, because it brings a newer openstacksdk than some releases of
+    # Ironic stand on.
+    try:
+        from oslo_limit import limit
+    except ImportError as error:
+        raise ImportError(_NOT_INSTALLED) from error
 
     conf.CONF.set_default('timeout', _TIMEOUT, group='oslo_limit')
     return limit.Enforcer(lambda project_id, resources: {}, cache=False)

@@ -5,6 +5,7 @@ import base64
 import contextlib
 import importlib
 import logging
+import sys
 
 import bcrypt
 from ironicclient.common import http
@@ -125,3 +126,14 @@ def test_basic_auth_knows_ironics_users(basic_auth, password, status):
 def test_commands_filter_no_log_of_the_openstack_process():
     importlib.reload(osc_client)
     assert http.LOG.filters == []
+
+
+def test_a_start_says_that_the_quota_lacks_its_library(host, caplog,
+                                                       monkeypatch):
+    host('reservations', quota='unified_limits')
+    middleware.ReservationsMiddleware(None)
+    assert 'oslo.limit' not in caplog.text
+    # As where it is not installed.
+    monkeypatch.setitem(sys.modules, 'oslo_limit', None)
+    middleware.ReservationsMiddleware(None)
+    assert 'run "pip install oslo.limit"' in caplog.text

@@ -1,15 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is installed is what is in the tree, and it loads from there."""
 
+import configparser
+import importlib.util
+import os
 import pathlib
+import re
+import shutil
 import sys
+import sysconfig
 import zipfile
 
+from packaging import version
 import pytest
 
 from tests.common import programs
+from tools import packages
 
 ROOT = pathlib.Path(__file__).parents[2]
+SETUP = configparser.ConfigParser()
+SETUP.read(ROOT / 'setup.cfg')
 # As package_dir in setup.cfg.
 TREES = {
     'ironic_reservations': 'ironic_reservations',
@@ -35,17 +45,24 @@ for entry_point in found.entry_points:
     assert file.startswith(folder), f'{entry_point.name} is from {file}'
     print(entry_point.group, entry_point.name)
 """
-# Lists what the client loads.
+# Loads the client where nothing of the server can be imported.
 CLIENT = """
 import pkgutil
 import sys
+
+for name in (
+        'alembic', 'keystonemiddleware', 'nova', 'oslo_db', 'oslo_limit',
+        'oslo_messaging', 'oslo_middleware', 'oslo_policy',
+        'oslo_upgradecheck', 'pecan', 'prometheus_client', 'sqlalchemy',
+        'webob', 'wsme'):
+    sys.modules[name] = None
 
 from ironic_reservations import osc
 import ironic_reservations.sdk
 
 for module in pkgutil.walk_packages(osc.__path__, f'{osc.__name__}.'):
     __import__(module.name)
-print(*sys.modules)
+    print(module.name)
 """
 
 
@@ -71,7 +88,20 @@ def test_wheel_holds_the_tree(wheel):
     with zipfile.ZipFile(wheel) as archive:
         shipped = {name for name in archive.namelist()
                    if '.dist-info/' not in name}
-    assert shipped == modules_of_the_tree()
+    shared = {name for name in shipped if '.data/' in name}
+    assert shipped - shared == modules_of_the_tree()
+    # What operators copy.
+    shared_files = SETUP['options.data_files']['share/ironic-reservations']
+    assert {pathlib.PurePath(name).name for name in shared} == {
+        pathlib.PurePath(name).name for name in shared_files.split()}
+
+
+def test_version_is_that_of_setup_cfg(wheel):
+    """Or, in a clone, of the commits that lead to it."""
+    stated = version.parse(SETUP['metadata']['version'])
+    built = version.parse(wheel.name.split('-')[1])
+    assert built.base_version.startswith(stated.base_version)
+    assert built <= stated
 
 
 def test_entry_points_load_from_the_wheel(wheel, tmp_path):
@@ -86,11 +116,57 @@ def test_entry_points_load_from_the_wheel(wheel, tmp_path):
     assert 'oslo.config.opts ironic_reservations.nova' in loaded
 
 
-def test_client_loads_nothing_of_the_server():
-    loaded = set(programs.run(sys.executable, '-c', CLIENT).split())
-    assert 'ironic_reservations.osc.audit.command' in loaded
-    assert {name for name in loaded if name.startswith('ironic_reservations.')
-            and not name.startswith('ironic_reservations.osc')} == {
-                'ironic_reservations.sdk'}
-    assert not loaded & {'sqlalchemy', 'pecan', 'wsme', 'oslo_db',
-                         'keystonemiddleware'}
+def test_a_link_leads_nova_to_the_driver(wheel, tmp_path):
+    """By the page, where Nova lies in another directory than the driver."""
+    lib, elsewhere, bin_ = (tmp_path / name for name in (
+        'lib', 'elsewhere', 'bin'))
+    programs.run(
+        sys.executable, '-m', 'pip', 'install', '--quiet', '--no-deps',
+        '--no-index', '--target', lib, wheel)
+    # Not imported here: that would change this process.
+    nova, = importlib.util.find_spec('nova').submodule_search_locations[:1]
+    shutil.copytree(nova, elsewhere / 'nova', copy_function=os.symlink)
+    bin_.mkdir()
+    # Without what the tests' own environment adds to the path of modules.
+    for name, module in ('python3', ''), ('pip', '-m pip'):
+        (bin_ / name).write_text(
+            f'#!/bin/sh\nexec {sys.executable} -S {module} "$@"\n')
+        (bin_ / name).chmod(0o755)
+    page = (ROOT / 'doc/source/nova.rst').read_text()
+    ask, link = (re.sub(r'^ +# ', '', block, flags=re.MULTILINE)
+                 for block in re.findall(
+        r'\.\. code-block:: console\n\n((?: +# (?!pip install).*\n)+)',
+        page)[:2])
+
+    def run(script):
+        return programs.run('bash', '-ec', script, cwd=tmp_path, env={
+            'PATH': f'{bin_}:/usr/bin:/bin', 'PYTHONPATH': os.pathsep.join(
+                map(str, (lib, elsewhere, sysconfig.get_path('purelib'))))})
+
+    with pytest.raises(AssertionError, match='ModuleNotFoundError'):
+        run(ask)
+    run(link)
+    run(ask)
+
+
+def test_client_needs_nothing_of_the_server(tmp_path):
+    """The modules that the page names for a package of the client alone."""
+    page = (ROOT / 'doc/source/install.rst').read_text()
+    named = re.findall(r'^   (ironic_reservations/\S+)$', page, re.MULTILINE)
+    for name in named:
+        source, target = ROOT / name, tmp_path / name
+        if source.is_dir():
+            shutil.copytree(source, target)
+        else:
+            target.parent.mkdir(exist_ok=True)
+            shutil.copy(source, target)
+    assert 'ironic_reservations.osc.audit.command' in programs.run(
+        sys.executable, '-S', '-c', CLIENT, cwd=tmp_path,
+        env={'PYTHONPATH': os.pathsep.join(
+            [str(tmp_path), sysconfig.get_path('purelib')])})
+
+
+def test_packages_of_the_system_are_named():
+    bindep = (ROOT / 'bindep.txt').read_text()
+    assert set(re.findall(r'^([\w-]+) \[', bindep, re.MULTILINE)) == {
+        *packages.BROUGHT, 'python3-venv'}

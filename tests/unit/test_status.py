@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What "upgrade check" says of the configuration alone."""
 
+import os
 import re
 import subprocess
 
@@ -9,7 +10,7 @@ import pytest
 from tools import services
 
 
-def check(tmp_path, configured, name):
+def check(tmp_path, configured, name, **env):
     """The result of a check and its details, with some of ironic.conf."""
     path = tmp_path / 'ironic.conf'
     path.write_text(f'{configured}\n'
@@ -19,10 +20,11 @@ def check(tmp_path, configured, name):
     done = subprocess.run(
         [services.program('ironic-reservations-status'), '--config-file',
          path, 'upgrade', 'check'], stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, check=False)
-    [found] = re.findall(
+        capture_output=True, text=True, check=False,
+        env={**os.environ, **env})
+    [(result, details)] = re.findall(
         rf'Check: {name}.*?Result: (\w+)(.*?)\+-', done.stdout, re.DOTALL)
-    return found
+    return result, re.sub(r'[\s|]+', ' ', details)
 
 
 @pytest.mark.parametrize('configured, expected', [
@@ -56,4 +58,14 @@ def test_postgresql_is_not_supported(tmp_path):
         tmp_path, '[database]\nconnection = postgresql://ironic@127.0.0.1/i',
         'Database schema')
     assert result == 'Failure'
-    assert 'postgresql is not supported' in re.sub(r'[\s|]+', ' ', details)
+    assert 'postgresql is not supported' in details
+
+
+def test_a_quota_lacks_its_library(tmp_path):
+    """As where the extra "quota" is not installed."""
+    (tmp_path / 'oslo_limit.py').write_text('raise ImportError\n')
+    result, details = check(
+        tmp_path, '[reservations]\nquota = unified_limits', 'Quota',
+        PYTHONPATH=str(tmp_path))
+    assert result == 'Failure'
+    assert 'run "pip install oslo.limit"' in details
