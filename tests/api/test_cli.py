@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The openstack command: what is asked for, and what is told."""
 
-import csv
-import io
 import json
 import re
 
 import pytest
-import yaml
 
-from ironic_reservations.osc import client
 from tests.common import command
 from tests.common import service
+from tests.common.command import data
+from tests.common.command import output
+from tests.common.command import refused
 from tools import services
 
 OURS = service.OURS
@@ -26,8 +25,6 @@ NODE = {'resource_class': CLASS, 'shard': SHARD, 'traits': ['CUSTOM_NVME'],
 NAMES = [f'cli-{number}' for number in range(5)]
 UNKNOWN = '99999999-2222-4333-8444-555555555555'
 OTHER = '99999999-2222-4333-8444-555555555556'
-# The request ids in errors.
-REQUEST_ID = re.compile(r' \(Request-ID: req-[0-9a-f-]+\)')
 
 
 @pytest.fixture
@@ -76,25 +73,6 @@ def instances(ironic):
 
 def lock(ironic, conductor):
     ironic.execute('UPDATE nodes SET reservation = :c', c=conductor)
-
-
-def output(result):
-    """What a command that succeeded has printed, and nothing beside it."""
-    assert result.returncode == 0, result.stderr
-    assert not result.stderr
-    return result.stdout
-
-
-def data(result):
-    return json.loads(output(result))
-
-
-def refused(result):
-    """What a command that failed has said."""
-    assert result.returncode == 1, result.stdout + result.stderr
-    assert not result.stdout
-    assert 'Traceback' not in result.stderr
-    return REQUEST_ID.sub('', result.stderr)
 
 
 def posts(stderr):

@@ -3,7 +3,6 @@
 
 import http.server
 import logging
-import re
 import threading
 import uuid
 
@@ -14,23 +13,14 @@ from wsgi_intercept import interceptor
 
 from ironic_reservations.api import access
 from tests.common import command
+from tests.common.command import refused
 
 CLASS = 'baremetal.cli'
 UNKNOWN = '99999999-2222-4333-8444-555555555555'
-# The request ids in errors.
-REQUEST_ID = re.compile(r' \(Request-ID: req-[0-9a-f-]+\)')
 
 
 def run(url, *args, **env):
     return command.run(url, 'baremetal', 'reservation', *args, **env)
-
-
-def refused(result):
-    """What a command that failed has said."""
-    assert result.returncode == 1, result.stdout + result.stderr
-    assert not result.stdout
-    assert 'Traceback' not in result.stderr
-    return REQUEST_ID.sub('', result.stderr)
 
 
 @pytest.fixture

@@ -7,8 +7,10 @@ start-up. What it would print and exit with is returned.
 
 import contextlib
 import io
+import json
 import logging
 import os
+import re
 import subprocess
 from unittest import mock
 
@@ -39,6 +41,26 @@ def run(url, *args, **env):
             status = e.code
     return subprocess.CompletedProcess(args, status or 0, stdout.getvalue(),
                                        stderr.getvalue())
+
+
+def output(result):
+    """What a command that succeeded has printed, and nothing beside it."""
+    assert result.returncode == 0, result.stderr
+    assert not result.stderr
+    return result.stdout
+
+
+def data(result):
+    """What it has printed as JSON."""
+    return json.loads(output(result))
+
+
+def refused(result):
+    """What a command that failed has said, without the request's id."""
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert not result.stdout
+    assert 'Traceback' not in result.stderr
+    return re.sub(r' \(Request-ID: req-[0-9a-f-]+\)', '', result.stderr)
 
 
 @contextlib.contextmanager

@@ -58,19 +58,6 @@ def test_application_alone_logs_to_a_file_of_its_name(ironic, start_uwsgi,
     assert 'GET /v1/reservations - 200' in log.read_text()
 
 
-@pytest.mark.parametrize('data, status', [
-    (b'[' * 50000, 400), (b'{"a": "' + b'\\"' * 30000, 400), (b'', 400),
-    (b' ' * 65537, 413), (b'{"foo": 1}', 400)])
-def test_application_alone_withstands(alone, data, status):
-    workers = alone.workers()
-    for _ in range(8):
-        answers.check(alone.http.post(
-            OURS, data=data, headers={'Content-Type': 'application/json'}),
-            status)
-    answers.check(alone.http.get(OURS), 200)
-    assert alone.workers() == workers
-
-
 def test_application_alone_tells_the_versions(alone, ironic):
     for name in answers.VERSION_HEADERS:
         assert (alone.http.get(OURS).headers[name]

@@ -14,6 +14,8 @@ import pytest
 import sqlalchemy as sa
 
 from tests.common import command
+from tests.common.command import data
+from tests.common.command import refused
 from tools import services
 
 CLASS = 'baremetal.cli'
@@ -24,8 +26,6 @@ NODE = {'resource_class': CLASS, 'traits': ['CUSTOM_NVME'],
                        'capabilities': 'gpus:4,boot_mode:uefi,fast:true'}}
 
 NAMES = [f'cli-{number}' for number in range(5)]
-# The request ids in errors.
-REQUEST_ID = re.compile(r' \(Request-ID: req-[0-9a-f-]+\)')
 
 
 @pytest.fixture(scope='session')
@@ -68,25 +68,6 @@ def instances(ironic):
     return {instance for instance, in ironic.execute(
         'SELECT instance_uuid FROM nodes WHERE instance_uuid IS NOT NULL '
         'AND resource_class = :c', c=CLASS)}
-
-
-def output(result):
-    """What a command that succeeded has printed, and nothing beside it."""
-    assert result.returncode == 0, result.stderr
-    assert not result.stderr
-    return result.stdout
-
-
-def data(result):
-    return json.loads(output(result))
-
-
-def refused(result):
-    """What a command that failed has said."""
-    assert result.returncode == 1, result.stdout + result.stderr
-    assert not result.stdout
-    assert 'Traceback' not in result.stderr
-    return REQUEST_ID.sub('', result.stderr)
 
 
 def test_real_command(ironic, fleet):

@@ -198,6 +198,8 @@ class Adopter(clients.GroupClient):
             self._told(hold, answer.json())
 
 
+# However long a slow machine takes to cut so often.
+@pytest.mark.timeout(3600)
 def test_a_thousand_cuts(server, start_api, seconds):
     """At full length; and statements of others overtake what is delayed."""
     url, fleet = server
