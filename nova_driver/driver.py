@@ -637,12 +637,12 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             # https://opendev.org/openstack/nova/src/branch/master/nova/api/openstack/compute/servers.py
             reimage_boot_volume = compute_utils.is_volume_backed_instance(
                 context, instance, bdms)
-        ours = self.ownership.is_ours(instance)
-        if ours:
-            try:
-                instance = self.ownership.on_node(instance, building=True)
-            except exception.NovaException as e:
-                raise exception.InstanceFaultRollback(e)
+        try:
+            instance = self.ownership.on_node(instance, building=True)
+        except exception.NovaException as e:
+            raise exception.InstanceFaultRollback(e)
+        held = isinstance(instance, ownership.OnNode)
+        if held:
             wanted.check_traits(self._get_node(instance.node).traits,
                                 image_meta)
         try:
@@ -656,5 +656,5 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         except exception.InstanceNotFound:
             raise builds.lost_node(instance)
         finally:
-            if ours:
+            if held:
                 self.ownership.stay_if_anothers(instance)

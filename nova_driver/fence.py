@@ -42,11 +42,8 @@ class Refused(exception.InstanceNotFound):
     """Ironic's API did not let a request in: the node is not held for it."""
 
 
-class Without:
-    """What is written for an instance without a reservation."""
-
-
-WITHOUT = Without()
+#: The binding of what is written for an instance without a reservation.
+WITHOUT = object()
 
 
 @dataclasses.dataclass

@@ -54,6 +54,8 @@ class Lease:
         # by now(), and since when it is the host, as Ironic tells it.
         self._until = self._over = -math.inf
         self._since = None
+        # When a thread of this process was seen to go on, see _notice.
+        self._seen = math.inf
         self._renewed = threading.Condition()
         # Held while the lease is renewed or given up, so that it is not
         # renewed after it was given up.
@@ -129,25 +131,29 @@ class Lease:
                               self._host)
 
     def _watch(self):
-        """What another thread does: end a process that was away too long.
+        """What another thread does: notice that the process was stopped."""
+        while not self._given_up.wait(_LOOK):
+            self._notice()
+
+    def _notice(self):
+        """End this process, before it asks anybody, if it was away too long.
 
         While it was stopped, or its machine was asleep, another process may
         have become the host. The threads of this one would go on with what
         they were doing, and save it in Nova's database, until the first answer
         of Ironic's. An Ironic that cannot be reached stops no process, hence
-        what counts is that this thread was not called in time.
+        what counts is that the thread that watches was not called in time.
         """
-        seen = now()
-        while not self._given_up.wait(_LOOK):
-            before, seen = seen, now()
-            if seen - before > self._ttl / 3 and seen > self._over:
-                self.end(f'it was stopped for {seen - before:.0f} seconds')
+        before, self._seen = self._seen, now()
+        if self._seen - before > self._ttl / 3 and self._seen > self._over:
+            self.end(f'it was stopped for {self._seen - before:.0f} seconds')
 
     def renew(self):
         """Renew the lease; end this process if another has taken it.
 
         :returns: whether it was renewed.
         """
+        self._notice()
         with self._asking:
             if self._given_up.is_set():
                 return False

@@ -70,18 +70,17 @@ class Ownership:
             return self._mode.one_row
         return instance.node in (self._host, instance.host)
 
-    def held(self, instance):
-        """Return the reservation of an instance.
+    def _held(self, instance):
+        """Return the reservation of an instance; None without one.
 
-        :returns: None if this host does not hold it.
-        :raises: client.Failure.
+        :raises: InstanceNotFound if another host holds it; client.Failure.
         """
         held = self._client.get(instance.uuid)
         if held and held['host'] != self._host:
             LOG.warning('Host %s holds node %s for this instance; it is left '
                         'alone.', held['host'], held['node_uuid'],
                         instance=instance)
-            return None
+            raise exception.InstanceNotFound(instance_id=instance.uuid)
         return held
 
     def stay_if_anothers(self, instance):
@@ -99,18 +98,23 @@ class Ownership:
         :raises: InstanceNotFound if this host holds no node for it;
             NovaException if Ironic does not tell.
         """
-        if isinstance(instance, OnNode) or not self.is_ours(instance):
+        if isinstance(instance, OnNode):
             return instance
-        look = self._fence.stay_if_anothers if building else self.held
+        ours = self.is_ours(instance)
+        if not ours and not self._mode.known:
+            return instance
+        look = self._fence.stay_if_anothers if building else self._held
         try:
             held = look(instance)
         except client.Failure as e:
             LOG.error('The node is not known: %s', e, instance=instance)
             raise exception.NovaException(
                 f'The node of instance {instance.uuid} is not known now.')
-        if held is None:
+        if held:
+            return OnNode(instance, held['node_uuid'])
+        if ours:
             raise exception.InstanceNotFound(instance_id=instance.uuid)
-        return OnNode(instance, held['node_uuid'])
+        return instance  # It is on a row per node, and not adopted yet.
 
     def may_destroy(self, instance, held, starting):
         """Return whether this host may destroy an instance.

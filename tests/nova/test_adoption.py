@@ -6,6 +6,7 @@ import threading
 
 import fixtures
 from nova import context
+from nova import exception
 from nova import objects
 from nova.scheduler.client import report
 from nova.virt.ironic_reservations import reconciler
@@ -112,6 +113,23 @@ class TestThereAndBack(TestCase):
             self.delete(server)
         self.run_periodic()
         self.assert_nothing_left()
+
+    def test_cast_of_before(self):
+        """It has the server on the row of its node, where it is no more."""
+        server = self.boot(self.gold)
+        before = self.instance(server)
+        self.switch(ONE_ROW)
+        self.assert_on_one_row(server)
+        self.wire.said.clear()
+        host = self.computes['compute-1'].manager.driver
+        host.power_on(context.get_admin_context(), before, [])
+        self.assertEqual(
+            [f'instance={server["id"]}; host=compute-1'],
+            [said for method, _, said in self.wire.said if method == 'PUT'])
+        self.give(server, 'compute-2')
+        self.wire.requests.clear()
+        self.assertRaises(exception.InstanceNotFound, host.power_off, before)
+        self.assertEqual(set(), self.written())
 
     def test_row_that_has_gone(self):
         """A database that was restored has a server on it, and no such row."""

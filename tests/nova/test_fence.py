@@ -360,6 +360,18 @@ class TestLate(TestCase):
             'ERROR', self.api.get_server(server['id'])['status']))
         self.assertEqual(1, len(self.api.get_port_interfaces(server['id'])))
 
+    def test_undeploy_that_does_not_arrive(self):
+        """The machine has its ports still, and so has the server."""
+        server = self.boot(self.gold, host=FIRST,
+                           networks=[{'port': self.port()}])
+        self.wire.on('PUT', PROVISION, faults.cut)
+        self.delete(server, wait=False)
+        self.wait_for(lambda: self.assertEqual(
+            'ERROR', self.api.get_server(server['id'])['status']))
+        self.assertEqual(1, len(self.api.get_port_interfaces(server['id'])))
+        self.delete(server)
+        self.assert_nothing_left()
+
     @base.smoke
     def test_undeploy_whose_answer_was_lost(self):
         """Its own success is not an error."""
@@ -524,6 +536,41 @@ class TestFormer(TestCase):
         # Nova has not freed the port.
         self.assertEqual(self.server['id'], self.neutron.show_port(
             self.port_id)['port']['device_id'])
+
+
+class TestAway(testtools.TestCase):
+    """A process that was stopped; no cloud is needed."""
+
+    def setUp(self):
+        super().setUp()
+        self.asked = 0
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.virt.ironic_reservations.lease.os._exit', test_standby.end))
+        self.lease = lease.Lease(test_standby.HOST, self)
+
+    def be_host(self, host, holder, ttl):
+        """As the client of reservations does."""
+        self.asked += 1
+
+    def host_since(self, host):
+        return 'then'
+
+    def be_away(self, seconds):
+        now = lease.now
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.virt.ironic_reservations.lease.now',
+            lambda: now() + seconds))
+
+    def test_it_ends_before_it_asks(self):
+        self.assertTrue(self.lease.renew())
+        self.be_away(31)
+        self.assertRaises(test_standby.Ended, self.lease.renew)
+        self.assertEqual(1, self.asked)
+
+    def test_it_asks_while_the_lease_lasts(self):
+        self.assertTrue(self.lease.renew())
+        self.be_away(29)
+        self.assertTrue(self.lease.renew())
 
 
 class TestProcess(test_standby.TestCase):
