@@ -32,7 +32,10 @@ def hold(host):
 
 def give_up(host):
     """DELETE /v1/reservations/hosts/{host}"""
-    holder = requests.query(queries.give_up_host)['holder'].lower()
+    holder = requests.query(queries.give_up_host).get('holder')
     requests.caller().authorize('hosts')
-    hosts.give_up(host, holder)
+    if holder is None:
+        hosts.forget(host)
+    else:
+        hosts.give_up(host, holder.lower())
     answers.no_content()

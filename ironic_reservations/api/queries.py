@@ -5,10 +5,9 @@ from ironic_reservations.api import schema
 from ironic_reservations.reservations import values
 
 
-def _query(*required, **properties):
-    """The Validator of a query; those that are required are among them."""
-    return schema.Validator(schema.closed(
-        properties, **{'required': [*required]} if required else {}), 'query')
+def _query(**properties):
+    """The Validator of a query."""
+    return schema.Validator(schema.closed(properties), 'query')
 
 
 find = _query(
@@ -57,7 +56,7 @@ show_group = _query(marker=schema.uuid)
 find_hosts = _query(host=schema.name, limit=schema.positive,
                     marker=schema.name)
 
-give_up_host = _query('holder', holder=schema.uuid)
+give_up_host = _query(holder=schema.uuid)
 
 #: Of calls that take no parameters.
 nothing = _query()

@@ -193,6 +193,9 @@ class Host(wtypes.Base):
     expires_at = datetime.datetime
     created_at = datetime.datetime
     updated_at = datetime.datetime
+    since = datetime.datetime
+    standbys = int
+    reservations = int
 
 
 class Profile(wtypes.Base):

@@ -17,6 +17,7 @@ from oslo_log import log
 import prometheus_client
 from prometheus_client import core
 from prometheus_client import multiprocess
+import sqlalchemy as sa
 
 from ironic_reservations import cmd
 from ironic_reservations import conf
@@ -25,7 +26,9 @@ from ironic_reservations import matching
 from ironic_reservations import metrics
 from ironic_reservations.db import counting
 from ironic_reservations.db import engine
+from ironic_reservations.db import functions
 from ironic_reservations.reservations import expiry
+from ironic_reservations.reservations import hosts
 from ironic_reservations.reservations import values
 
 LOG = log.getLogger(__name__)
@@ -87,6 +90,8 @@ def _count():
     for host, provision_state, number in counting.by_host():
         held.update({(host, each): 0 for each in values.STATES})
         held[host, values.state_of(provision_state)] += number
+    leases = hosts.find(limit=None)
+    [[now]] = engine.rows(sa.select(functions.utcnow()))
     return [
         _gauge('nodes', 'Nodes by whether they can be held, or why not', nodes,
                'resource_class', 'conductor_group', 'shard', 'state'),
@@ -94,6 +99,16 @@ def _count():
                held, 'host', 'state'),
         _gauge('overdue', 'Reservations past their lease that are kept',
                {(): len(expiry.overdue())}),
+        _gauge('host_lease_seconds',
+               'Seconds until the lease of a host ends; less than 0: since',
+               {(each.host,): (each.expires_at - now).total_seconds()
+                for each in leases}, 'host'),
+        _gauge('host_since_seconds',
+               'Seconds since another process has become the host',
+               {(each.host,): (now - each.since).total_seconds()
+                for each in leases}, 'host'),
+        _gauge('host_standbys', 'Processes that wait to be the host',
+               {(each.host,): each.standbys for each in leases}, 'host'),
     ]
 
 

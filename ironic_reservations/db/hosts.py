@@ -8,6 +8,8 @@ from ironic_reservations.db import functions as fn
 from ironic_reservations.db import models
 
 hosts = models.host_leases
+standbys = models.standbys
+reservations = models.reservations
 
 
 def host_leases(longest, host=None, marker=None):
@@ -24,6 +26,29 @@ def host_leases(longest, host=None, marker=None):
     if host is not None:
         query = query.where(expr.equal(hosts.c.host, host))
     return query if marker is None else query.where(hosts.c.host > marker)
+
+
+def details(longest, host=None, marker=None):
+    """The same, with what an operator wants to know of each.
+
+    SELECT ..., created_at AS since,
+           (SELECT COUNT(*) FROM reservations_standbys
+            WHERE host = reservations_hosts.host AND expires_at > <now>),
+           (SELECT COUNT(*) FROM reservations JOIN nodes ...
+            WHERE host = reservations_hosts.host)
+    FROM reservations_hosts
+    """
+    waiting = sa.select(sa.func.count()).where(
+        expr.equal(standbys.c.host, hosts.c.host),
+        standbys.c.expires_at > fn.utcnow())
+    held = sa.select(sa.func.count()).join_from(
+        reservations, models.nodes, expr.CARRIED
+    ).where(expr.equal(reservations.c.host, hosts.c.host), expr.LIVE)
+    return host_leases(longest, host, marker).add_columns(
+        # A successor writes it anew.
+        hosts.c.created_at.label('since'),
+        *(query.correlate(hosts).scalar_subquery().label(name)
+          for name, query in (('standbys', waiting), ('reservations', held))))
 
 
 def _live_host(longest):
@@ -73,6 +98,46 @@ def delete_host(host, holder):
 
 def _held_host(host, holder):
     return sa.and_(expr.equal(hosts.c.host, host), hosts.c.holder == holder)
+
+
+def forget_host(host, holder, longest):
+    """Delete a lease that has ended, or touch no row."""
+    return delete_host(host, holder).where(sa.not_(_live_host(longest)))
+
+
+def standby(host, holder, seconds):
+    """Whether a process is noted to wait for so many seconds from now on.
+
+    There is no row where it is not noted at all.
+    """
+    return sa.select(
+        standbys.c.expires_at > fn.seconds_from_now(seconds)
+    ).where(_standby(host, holder))
+
+
+def new_standby(host, holder, ttl):
+    """Note that a process waits, until so many seconds from now."""
+    return sa.insert(standbys).values(
+        host=host, holder=holder, expires_at=fn.seconds_from_now(ttl))
+
+
+def renew_standby(host, holder, ttl):
+    """The same of one that is noted already."""
+    return sa.update(standbys).where(_standby(host, holder)).values(
+        expires_at=fn.seconds_from_now(ttl))
+
+
+def delete_standbys(host, holder=None):
+    """Delete what is noted of those that wait no more, and of this one."""
+    return sa.delete(standbys).where(
+        expr.equal(standbys.c.host, host),
+        sa.or_(standbys.c.holder == holder,
+               standbys.c.expires_at <= fn.utcnow()))
+
+
+def _standby(host, holder):
+    return sa.and_(expr.equal(standbys.c.host, host),
+                   standbys.c.holder == holder)
 
 
 def of_holder(host, holder):

@@ -194,10 +194,26 @@ class HostLease(Base):
     updated_at = sa.Column(sa.DateTime)
 
 
+class Standby(Base):
+    """A process that waits to be a compute host, as long as it is noted.
+
+    Each refusal notes it, in a table of its own, because a write to the
+    host's lease would wait for the writes of its holder, and they for it.
+    """
+
+    __tablename__ = 'reservations_standbys'
+    __table_args__ = _MYSQL
+
+    host = sa.Column(sa.String(255), primary_key=True)
+    holder = sa.Column(sa.String(36), primary_key=True)
+    expires_at = sa.Column(sa.DateTime, nullable=False)
+
+
 reservations = Reservation.__table__
 groups = Group.__table__
 projects = Project.__table__
 host_leases = HostLease.__table__
+standbys = Standby.__table__
 
 #: Where alembic keeps our revision; Ironic's stays in alembic_version.
 VERSION_TABLE = 'reservations_alembic_version'

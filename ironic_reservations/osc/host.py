@@ -1,15 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``openstack baremetal reservation host list``."""
+"""The commands ``openstack baremetal reservation host``: list and delete."""
+
+import urllib.parse
+
+from osc_lib.command import command
 
 from ironic_reservations.osc import client
 from ironic_reservations.osc import output
 
-COLUMNS = ('host', 'holder', 'live', 'expires_at')
-DETAILS = (*COLUMNS, 'created_at', 'updated_at')
+COLUMNS = ('host', 'live', 'since', 'standbys', 'reservations', 'expires_at')
+DETAILS = (*COLUMNS, 'holder', 'created_at', 'updated_at')
 
 
 class ListHost(output.Lister):
-    """List the compute hosts whose processes hold a lease of them."""
+    """List the compute hosts that several processes may be.
+
+    Of each: whether a process is it now (Live), and since when that one is,
+    how many others wait to take its place (Standbys), how many reservations
+    the host holds, and when its lease ends unless it is renewed.
+    """
 
     def get_parser(self, prog_name):
         parser = super().get_parser(prog_name)
@@ -23,7 +32,30 @@ class ListHost(output.Lister):
     def take_action(self, parsed_args):
         names = DETAILS if parsed_args.long else COLUMNS
         return output.headers(names), (
-            [lease[name] for name in names] for lease in client.listed(
+            # An Ironic with an older plugin does not say all of it.
+            [lease.get(name) for name in names] for lease in client.listed(
                 self, 'reservations/hosts', {
                     'host': parsed_args.host, 'marker': parsed_args.marker},
                 parsed_args.limit))
+
+
+class DeleteHost(command.Command):
+    """Forget compute hosts that no process is any more.
+
+    Only the lease is forgotten, which must be over. What the host holds it
+    goes on to hold: see "move".
+    """
+
+    def get_parser(self, prog_name):
+        parser = super().get_parser(prog_name)
+        parser.add_argument('hosts', nargs='+', metavar='<host>',
+                            help='Compute host')
+        return parser
+
+    def take_action(self, parsed_args):
+        def delete(host):
+            client.request(self, 'DELETE', f'{client.PATH}/hosts/'
+                           + urllib.parse.quote(host, safe=''))
+            return f'host {host}'
+
+        output.delete_each(self, parsed_args.hosts, delete)

@@ -8,6 +8,7 @@ has taken the lease over, none of its writes succeeds any more: see the fence
 in ``transaction``.
 """
 
+import contextlib
 import dataclasses
 import datetime
 
@@ -34,6 +35,10 @@ class Lease:
     :param live: whether nobody else may take the lease over now.
     :param created_at: when this holder has taken it.
     :param updated_at: when this holder has renewed it last, or None.
+    :param since: when its holder has changed last, which is the same as
+        ``created_at``; it and what follows are None where nobody asks.
+    :param standbys: how many other processes wait for it.
+    :param reservations: how many the host holds.
     """
 
     host: str
@@ -42,19 +47,22 @@ class Lease:
     expires_at: datetime.datetime
     created_at: datetime.datetime
     updated_at: datetime.datetime | None
+    since: datetime.datetime | None = None
+    standbys: int | None = None
+    reservations: int | None = None
 
 
 @engine.retry
 def find(limit, marker=None, host=None):
     """Leases in the order of their hosts, those that are over among them.
 
-    :param limit: how many at most.
+    :param limit: how many at most; None for all.
     :param marker: the last host of the page before.
     :param host: only of this host.
     :returns: list of Lease.
     """
     return [Lease(**row._mapping) for row in engine.rows(
-        host_rows.host_leases(MAX_TTL, host, marker).limit(limit))]
+        host_rows.details(MAX_TTL, host, marker).limit(limit))]
 
 
 def hold(host, holder, ttl):
@@ -72,6 +80,7 @@ def hold(host, holder, ttl):
         # the time, and an UPDATE would lock it against its holder.
         before = _get(host)
         if before and before.live and before.holder != holder:
+            _note_standby(run, host, holder, ttl)
             raise exception.Conflict(
                 f'Host {host} is held by another process until '
                 f'{before.expires_at} UTC.')
@@ -82,6 +91,8 @@ def hold(host, holder, ttl):
                        if before.holder == holder
                        else host_rows.take_host(host, before.holder, holder,
                                                 ttl, MAX_TTL))
+                if before is None or before.holder != holder:
+                    tx.execute(host_rows.delete_standbys(host, holder))
                 row = tx.execute(host_rows.host_leases(MAX_TTL, host)).one()
         except db_exc.DBDuplicateEntry:
             raise transaction.Again()
@@ -93,6 +104,50 @@ def hold(host, holder, ttl):
                  {'host': host, 'holder': holder,
                   'before': before and before.holder})
     return lease
+
+
+def _note_standby(run, host, holder, ttl):
+    """Note that a process waits, for as long as the lease that it wants.
+
+    It asks every other second, and is noted twice in that time.
+    """
+    noted = engine.rows(host_rows.standby(host, holder, ttl // 2))
+    if noted and noted[0][0]:
+        return
+    # Another request of the same process may have noted it just now.
+    with contextlib.suppress(db_exc.DBDuplicateEntry), \
+            transaction.write(run) as tx:
+        if noted:
+            tx.execute(host_rows.renew_standby(host, holder, ttl))
+        else:
+            tx.execute(host_rows.new_standby(host, holder, ttl))
+            tx.execute(host_rows.delete_standbys(host))
+
+
+def forget(host):
+    """Forget a host that no process is any more.
+
+    :raises: NotFound where it is not known; Conflict while its lease is live.
+    """
+    deleted = False
+
+    def attempt(run):
+        nonlocal deleted
+        lease = _get(host)
+        if lease is None and not deleted:
+            raise exception.NotFound(f'Nobody holds host {host}.')
+        if lease is None:
+            return  # Our own COMMIT went through unnoticed.
+        if lease.live:
+            raise exception.Conflict(
+                f'Host {host} is held by a process until {lease.expires_at} '
+                f'UTC; only a host whose lease is over can be forgotten.')
+        with transaction.write(run) as tx:
+            tx.one(host_rows.forget_host(host, lease.holder, MAX_TTL))
+            deleted = True
+
+    transaction.attempts(attempt)
+    LOG.info('Host %s, whose lease was over, is forgotten', host)
 
 
 def give_up(host, holder):
@@ -121,5 +176,7 @@ def give_up(host, holder):
 
 
 def _get(host):
-    """The Lease of a host, or None."""
-    return next(iter(find(1, host=host)), None)
+    """The Lease of a host without what an operator wants to know, or None."""
+    for row in engine.rows(host_rows.host_leases(MAX_TTL, host)):
+        return Lease(**row._mapping)
+    return None

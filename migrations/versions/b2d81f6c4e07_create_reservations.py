@@ -33,6 +33,11 @@ def upgrade():
         sa.Column('serial', sa.BigInteger, nullable=False),
         sa.Column('created_at', sa.DateTime, nullable=False),
         sa.Column('updated_at', sa.DateTime), **_MYSQL)
+    steps.create_table(
+        'reservations_standbys',
+        sa.Column('host', sa.String(255), primary_key=True),
+        sa.Column('holder', sa.String(36), primary_key=True),
+        sa.Column('expires_at', sa.DateTime, nullable=False), **_MYSQL)
 
 
 def _reservations():
@@ -82,6 +87,7 @@ def _groups():
 
 
 def downgrade():
-    for name in ('reservations_hosts', 'reservations_projects',
+    for name in ('reservations_standbys', 'reservations_hosts',
+                 'reservations_projects',
                  'reservations_groups', 'reservations'):
         op.drop_table(name)

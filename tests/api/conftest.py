@@ -90,7 +90,8 @@ class Application(service.Service):
                          for name in ('nodes', 'node_traits'))
         ours = table.c.uuid.in_(node_uuids)
         with self.engine.begin() as connection:
-            for each in 'node_history', 'reservations_hosts':
+            for each in ('node_history', 'reservations_hosts',
+                         'reservations_standbys'):
                 connection.execute(sa.text(f'DELETE FROM {each}'))
             connection.execute(sa.delete(traits).where(traits.c.node_id.in_(
                 sa.select(table.c.id).where(ours))))

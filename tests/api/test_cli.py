@@ -474,17 +474,29 @@ def test_hosts(leases, cli):
     whole, long, one = each(cli, [
         ['host', 'list', '-f', 'json', *args] for args in (
             [], ['--long'], ['--host', 'host-3'])])
-    names = ['host', 'holder', 'live', 'expires_at', 'created_at',
-             'updated_at']
-    headers = ['Host', 'Holder', 'Live', 'Expires At', 'Created At',
-               'Updated At']
+    names = ['host', 'live', 'since', 'standbys', 'reservations',
+             'expires_at', 'holder', 'created_at', 'updated_at']
+    headers = ['Host', 'Live', 'Since', 'Standbys', 'Reservations',
+               'Expires At', 'Holder', 'Created At', 'Updated At']
     assert data(long) == [
         {header: lease[name] for header, name in zip(
             headers, names, strict=True)} for lease in leases]
-    assert data(whole) == [{name: lease[name] for name in headers[:4]}
+    assert data(whole) == [{name: lease[name] for name in headers[:6]}
                            for lease in data(long)]
     assert [each['Live'] for each in data(whole)] == [True] * 3 + [False] * 2
     assert data(one) == [data(whole)[3]]
+
+
+def test_hosts_that_are_forgotten(ironic, leases, cli):
+    done = cli('host', 'delete', 'host-3', 'host-0', 'host-4', 'host-9')
+    assert done.returncode == 1
+    assert done.stdout == 'Deleted host host-3\nDeleted host host-4\n'
+    for host, why in ('host-0', 'only a host whose lease is over'), (
+            'host-9', 'Nobody holds host host-9'):
+        assert f'{host}: ' in done.stderr and why in done.stderr
+    assert [host for host, in ironic.execute(
+        'SELECT host FROM reservations_hosts ORDER BY host')] == [
+        'host-0', 'host-1', 'host-2']
 
 
 def test_show_formats(held, cli):

@@ -21,7 +21,8 @@ MOVE = [{'op': 'replace', 'path': '/host', 'value': 'compute-2'}]
 @pytest.fixture(autouse=True)
 def no_leases(ironic):
     yield
-    ironic.execute('DELETE FROM reservations_hosts')
+    for table in 'hosts', 'standbys':
+        ironic.execute(f'DELETE FROM reservations_{table}')
 
 
 def path(host):
@@ -57,6 +58,10 @@ def seconds_left(ironic, lease):
     return (service.expiry(lease) - ironic.now()).total_seconds()
 
 
+def forget(ironic, status=204, host='compute-1'):
+    return answers.check(ironic.http.delete(path(host)), status)
+
+
 def holder_of(ironic, host='compute-1'):
     lease, = leases(ironic, host=host)
     return lease['holder']
@@ -87,6 +92,103 @@ def test_another_waits(ironic):
     put(ironic, 409, OTHER)
     assert put(ironic, ttl=600)['expires_at'] > lease['expires_at']
     put(ironic, 409, OTHER)
+
+
+# What an operator wants to know
+
+def told(ironic, host='compute-1'):
+    lease, = leases(ironic, host=host)
+    return lease['standbys'], lease['reservations']
+
+
+@pytest.mark.on('sqlite', 'server')
+def test_who_waits(ironic):
+    put(ironic)
+    assert told(ironic) == (0, 0)
+    for _ in range(3):
+        put(ironic, 409, OTHER)
+    assert told(ironic) == (1, 0)
+    put(ironic, 409, str(uuid.uuid4()), ttl=600)
+    assert told(ironic) == (2, 0)
+    # Of another host, however much it sounds alike.
+    put(ironic, host='COMPUTE-1')
+    assert told(ironic, 'COMPUTE-1') == (0, 0)
+    # One of them has died, and is known to for a ttl of its own.
+    ironic.execute('UPDATE reservations_standbys SET expires_at = '
+                   f'{ironic.clock()} WHERE holder = :h', h=OTHER)
+    assert told(ironic) == (1, 0)
+    put(ironic, 409, OTHER)
+    assert told(ironic) == (2, 0)
+    # Its successor waits no more, and nothing is kept of the dead.
+    end(ironic)
+    put(ironic, holder=OTHER)
+    assert told(ironic) == (1, 0)
+    assert len(ironic.execute('SELECT * FROM reservations_standbys')) == 1
+
+
+def test_who_waits_is_noted_twice_in_its_time(ironic):
+    """It asks every other second, and each write is one of a cluster."""
+    put(ironic)
+
+    def left():
+        (text,), = ironic.execute(
+            'SELECT expires_at FROM reservations_standbys')
+        return text
+
+    put(ironic, 409, OTHER)
+    ironic.execute('UPDATE reservations_standbys '
+                   f'SET expires_at = {ironic.clock(20)}')
+    noted = left()
+    put(ironic, 409, OTHER)
+    assert left() == noted
+    ironic.execute('UPDATE reservations_standbys '
+                   f'SET expires_at = {ironic.clock(14)}')
+    put(ironic, 409, OTHER)
+    assert left() > noted
+
+
+@pytest.mark.on('sqlite', 'server')
+def test_what_it_holds(ironic, resource_class):
+    put(ironic)
+    put(ironic, host='compute-2')
+    with ironic.fleet(*[{**each, 'resource_class': resource_class}
+                        for each in POOL]):
+        first, second = (ironic.create(
+            resource_class=resource_class, host='compute-1', expires_in=60)
+            for _ in range(2))
+        ironic.create(resource_class=resource_class)
+        assert told(ironic) == (0, 2)
+        assert told(ironic, 'compute-2') == (0, 0)
+        ironic.lapse(first['instance_uuid'])
+        ironic.set_node(second['node_uuid'], instance_uuid=None)
+        assert told(ironic) == (0, 0)
+
+
+def test_since(ironic):
+    """It is not the renewal that counts, nor the end of a lease."""
+    put(ironic)
+    ironic.execute('UPDATE reservations_hosts SET '
+                   f'created_at = {ironic.clock(-100)}')
+    before, = leases(ironic)
+    end(ironic)
+    put(ironic)
+    after, = leases(ironic)
+    assert after['since'] == before['since'] == before['created_at']
+    end(ironic)
+    put(ironic, holder=OTHER)
+    assert leases(ironic)[0]['since'] > before['since']
+
+
+@pytest.mark.on('sqlite', 'server')
+def test_host_is_forgotten(ironic):
+    forget(ironic, 404)
+    put(ironic)
+    assert 'lease is over' in forget(ironic, 409)
+    assert holder_of(ironic) == ONE
+    end(ironic)
+    forget(ironic)
+    assert leases(ironic) == []
+    forget(ironic, 404)
 
 
 @pytest.mark.on('sqlite', 'server')

@@ -329,7 +329,9 @@ TABLE = [
     ('host list --limit 1', rows('host-0', column='Host')),
     ('host list --marker host-0', rows('host-1', column='Host')),
     ('host list --long', columns(
-        'Host,Holder,Live,Expires At,Created At,Updated At')),
+        'Host,Live,Since,Standbys,Reservations,Expires At,Holder,Created At,'
+        'Updated At')),
+    ('host delete host-0', says('host-0: Host host-0 is held by a process')),
 ]
 
 
@@ -429,7 +431,7 @@ def completion(tmp_path_factory):
     ('baremetal reservation', 'de', 'delete'),
     ('baremetal reservation', 'g', 'group'),
     ('baremetal reservation group', '', 'create delete list show'),
-    ('baremetal reservation host', '', 'list'),
+    ('baremetal reservation host', '', 'delete list'),
     ('baremetal reservation create', '--soft', '--soft-spread --soft-pack'),
     ('baremetal reservation group create', '--me', '--members'),
     ('baremetal reservation set', '--no', '--no-expiry'),

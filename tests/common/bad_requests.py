@@ -296,7 +296,7 @@ HOSTS = [
 ] + [
     Row(f'hosts-delete-{query}'[:60], 'DELETE', f'{HOST}?{query}', {}, None,
         400, field) for query, field in (
-            ('', 'holder'), ('holder', 'holder'), ('holder=x', 'holder'),
+            ('holder', 'holder'), ('holder=x', 'holder'),
             (f'holder={UNKNOWN}&holder={UNKNOWN}', 'holder'),
             (f'holder={UNKNOWN}%0a', 'holder'),
             (f'Holder={UNKNOWN}', 'Holder'),
@@ -304,6 +304,7 @@ HOSTS = [
 ] + [
     Row('hosts-delete-unknown', 'DELETE', f'{HOST}?holder={UNKNOWN}', {}, None,
         404, 'compute-1'),
+    Row('hosts-forget-unknown', 'DELETE', HOST, {}, None, 404, 'compute-1'),
     Row('hosts-get-one', 'GET', HOST, {}, None, 405, None),
 ]
 

@@ -29,7 +29,8 @@ LOST = db_exc.DBConnectionError()
 
 @pytest.fixture
 def fleet(fleet):
-    fleet.execute(sa.delete(models.host_leases))
+    for table in models.host_leases, models.standbys:
+        fleet.execute(sa.delete(table))
     fleet.add(*[{}] * 4, {'instance_uuid': OF_A_NODE,
                           'provision_state': 'active'})
     yield fleet
@@ -53,6 +54,38 @@ def take_over(fleet):
     """What the successor does."""
     end(fleet)
     assert hosts.hold(HOST, OTHER, 30).holder == OTHER
+
+
+def test_host_that_comes_back_is_not_forgotten(fleet):
+    """Between the look and the DELETE."""
+    hosts.hold(HOST, ONE, 30)
+    end(fleet)
+    with fleet.before('DELETE FROM reservations_hosts',
+                      lambda: hosts.hold(HOST, ONE, 30)):
+        with pytest.raises(exception.Conflict):
+            hosts.forget(HOST)
+    assert holder(fleet) == ONE
+
+
+def test_two_requests_note_a_process_at_once(fleet):
+    hosts.hold(HOST, ONE, 30)
+
+    def note():
+        with pytest.raises(exception.Conflict):
+            hosts.hold(HOST, OTHER, 30)
+
+    with fleet.before('INSERT INTO reservations_standbys', note):
+        note()
+    assert hosts.find(1)[0].standbys == 1
+
+
+def test_renewal_waits_for_nothing_that_others_note(fleet, database):
+    """Those that wait write a table of their own."""
+    hosts.hold(HOST, ONE, 30)
+    with database.engine.begin() as connection:
+        connection.execute(sa.insert(models.standbys).values(
+            host=HOST, holder=OTHER, expires_at=sa.func.utc_timestamp()))
+        hosts.hold(HOST, ONE, 30)
 
 
 def holder(fleet):
@@ -252,10 +285,15 @@ def test_host_is_taken_while_it_is_given_up(fleet, held):
     assert holder(fleet) == OTHER
 
 
-def test_who_waits_for_a_lease_writes_nothing(fleet, held):
-    with fleet.statements() as found, pytest.raises(exception.Conflict):
-        hosts.hold(HOST, OTHER, 30)
-    assert [text.split()[0] for text in found] == ['SELECT']
+def test_who_waits_for_a_lease_does_not_write_it(fleet, held):
+    """It asks all the time, and is noted seldom, in another table."""
+    for written in ['INSERT', 'DELETE'], []:
+        with fleet.statements() as found, pytest.raises(exception.Conflict):
+            hosts.hold(HOST, OTHER, 30)
+        assert [text.split()[0] for text in found] == [
+            'SELECT', 'SELECT', *written]
+        for text in found[2:]:
+            assert 'reservations_hosts' not in text
 
 
 # The connection is lost

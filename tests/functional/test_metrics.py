@@ -25,6 +25,7 @@ from tests.common import answers
 from tests.common import databases
 from tests.common import exporting
 from tests.common import servers
+from tests.common import service
 from tools import services
 
 DOCS = pathlib.Path(__file__).parents[2] / 'doc' / 'source'
@@ -33,6 +34,9 @@ DASHBOARD = json.loads((DOCS / 'grafana-dashboard.json').read_text())
 
 #: Seconds within which Prometheus has seen what has happened.
 SOON = 30
+
+#: A process that is a compute host.
+OF_HOST = str(uuid.uuid4())
 
 
 class Prometheus:
@@ -199,6 +203,7 @@ def test_requests(ironic, exporter, fleet, resource_class, start_uwsgi):
         other.create(resource_class=resource_class)
         assert dead not in other.workers()
         assert counted()[0] == seen[0] + 1
+        be_host(ironic)
         samples = exporter.samples()
     assert {re.sub('_(bucket|sum|count)$', '', key[0]) for key in samples
             } == set(re.findall(r'^   [*] - ``(ironic_\w+)', (
@@ -267,10 +272,16 @@ def busy(ironic, server):
     with ironic.fleet(*[{'resource_class': resource_class}] * 2):
         try:
             ironic.create(resource_class=resource_class, host='compute-1')
+            be_host(ironic)
             refuse(ironic, resource_class='none')
             yield
         finally:
             ironic.give_back(resource_class)
+
+
+def be_host(ironic, holder=OF_HOST, status=200):
+    assert ironic.http.put(f'{service.OURS}/hosts/compute-1', json={
+        'holder': holder, 'ttl': 600}).status_code == status
 
 
 @pytest.mark.parametrize('query', list(queries()))
@@ -320,6 +331,21 @@ def test_refusals(ironic, server, fleet):
         refuse(ironic, 15, resource_class='none')
     wait_for(lambda: alerts(server).get(
         'Refusals', {}).get('by') == 'resource_class')
+
+
+def test_host(ironic, server, busy):
+    """It has just begun, nobody waits for it, and nobody is it any more."""
+    wait_for(lambda: {'Takeover', 'NoStandby'} <= alerts(server).keys())
+    be_host(ironic, str(uuid.uuid4()), 409)
+    wait_for(lambda: 'NoStandby' not in alerts(server))
+    ironic.execute('UPDATE reservations_hosts SET '
+                   f'expires_at = {ironic.clock(-5)}')
+    wait_for(lambda: alerts(server).get('HostWithoutProcess', {}).get(
+        'host') == 'compute-1')
+    assert ironic.http.delete(
+        f'{service.OURS}/hosts/compute-1').status_code == 204
+    wait_for(lambda: not {'HostWithoutProcess', 'Takeover'}
+             & alerts(server).keys())
 
 
 def test_blind(ironic, exporter, server):
