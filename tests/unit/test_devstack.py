@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plugin for DevStack, with stubs of what DevStack defines."""
+
+import configparser
+import pathlib
+import re
+import shlex
+
+import jinja2
+from packaging import requirements
+import pytest
+import yaml
+
+from tests.common import programs
+
+ROOT = pathlib.Path(__file__).parents[2]
+STUBS = r"""
+define_plugin() { :; }
+plugin_requires() { :; }
+echo_summary() { :; }
+is_service_enabled() { [[ " $SERVICES " == *" $1 "* ]]; }
+get_python_exec_prefix() { echo "$DEST/bin"; }
+# The last value of an option counts, and an empty one is none.
+iniset() { printf '%s\n' "[$2]" "$3 = $4" >>"$1"; }
+inidelete() { printf '%s\n' "[$2]" "$3 =" >>"$1"; }
+iniget() { sed -n "/^\[$2\]/,/^\[/s/^$3 = //p" "$1"; }
+setup_develop() { echo "installed $*"; }
+restart_service() { echo "restarted $*"; }
+"""
+
+
+@pytest.fixture
+def devstack(tmp_path):
+    """Run a phase; returns what was called, and what the files say then."""
+    program = tmp_path / 'bin' / 'ironic-reservations-dbsync'
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\necho "dbsync $*"\n')
+    program.chmod(0o755)
+    names = 'ironic', 'nova', 'placement'
+    files = {name: tmp_path / f'{name}.conf' for name in names}
+    files['ironic'].write_text('[api]\nmiddleware = other\n')
+    files['nova'].write_text(
+        '[ironic]\nauth_url = theirs\nproject_name = service\n')
+    files['placement'].touch()
+
+    def run(*phase, services='ir-api nova n-cpu', **env):
+        said = programs.run(
+            'bash', '-euc', f'{STUBS}\n. "$0/devstack/settings"\n'
+            '. "$0/devstack/plugin.sh"', ROOT, *phase,
+            env={'PATH': '/usr/bin:/bin', 'DEST': str(tmp_path),
+                 'IRONIC_RESERVATIONS_DIR': str(ROOT), 'SERVICES': services,
+                 **{f'{name.upper()}_CONF': str(path)
+                    for name, path in files.items()},
+                 'IRONIC_CONF_FILE': str(files['ironic']), **env})
+        return said, *(read(files[name]) for name in names)
+    return run
+
+
+def read(path):
+    config = configparser.RawConfigParser(strict=False)
+    config.read(path)
+    return {(section, option): value
+            for section in (*config.sections(), 'DEFAULT')
+            for option, value in config.items(section)}
+
+
+def test_install(devstack):
+    assert devstack('stack', 'install')[0] == (
+        f'installed {ROOT} mysql,nova,osc,quota\n')
+    assert not devstack('stack', 'install', services='nova')[0]
+
+
+def test_post_config(devstack):
+    for _ in range(2):
+        _, ironic, nova, placement = devstack('stack', 'post-config')
+    assert ironic['api', 'middleware'] == 'other,reservations'
+    assert nova['DEFAULT', 'compute_driver'] == (
+        'ironic_reservations.ReservationsDriver')
+    assert nova['ironic', 'system_scope'] == 'all'
+    assert nova['ironic', 'auth_url'] == 'theirs'
+    assert not nova['ironic', 'project_name']
+    assert nova['filter_scheduler', 'shuffle_best_same_weighed_hosts'] == (
+        'true')
+    assert placement['placement', 'allocation_conflict_retry_count'] == '50'
+
+
+def test_ironic_alone(devstack):
+    for env in {'services': 'ir-api'}, {'IRONIC_RESERVATIONS_DRIVER': 'False'}:
+        _, ironic, nova, _ = devstack('stack', 'post-config', **env)
+        assert 'reservations' in ironic['api', 'middleware']
+        assert ('DEFAULT', 'compute_driver') not in nova
+        assert 'restarted' not in devstack('stack', 'extra', **env)[0]
+
+
+def test_extra(devstack, tmp_path):
+    assert devstack('stack', 'extra')[0].splitlines() == [
+        f'dbsync --config-file {tmp_path}/ironic.conf upgrade',
+        'restarted devstack@n-cpu']
+
+
+@pytest.mark.parametrize('phase', ['unstack', 'clean'])
+def test_end(devstack, phase):
+    """Nothing is left that DevStack does not take away itself."""
+    assert not devstack(phase)[0]
+
+
+# The other tools, whose files the page "deploying" has.
+
+def documented(name):
+    """What a file of the documentation sets, but how to log in."""
+    config = configparser.RawConfigParser(default_section='')
+    config.read(ROOT / 'doc' / 'source' / name)
+    return {(section, option): value for section in config.sections()
+            for option, value in config.items(section)
+            if not re.match('auth_|username|password|user_domain', option)}
+
+
+def test_openstack_ansible():
+    found = yaml.safe_load(
+        (ROOT / 'doc/source/openstack-ansible.yml').read_text())
+    assert found['ironic_ironic_conf_overrides'] == {
+        'api': {'middleware': 'reservations'}}
+    assert {
+        (section, option): str(value).replace('True', 'true')
+        for name in ('nova_nova_conf_overrides',
+                     'placement_placement_conf_overrides')
+        for section, options in found[name].items()
+        for option, value in options.items()
+    } == {**documented('nova-compute.conf'),
+          **documented('nova-scheduler.conf'),
+          **documented('placement.conf')}
+
+
+def test_kolla():
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(
+        ROOT / 'doc' / 'source'))
+    # As Kolla does: the file stands before the template of an image.
+    environment.globals['parent_template'] = environment.from_string(
+        '{{ ironic_base_pip_packages_append | join(" ") }} '
+        '{{ nova_base_pip_packages_append | join(" ") }}')
+    words = shlex.split(environment.get_template(
+        'kolla-template-overrides.j2').render())
+    for extra in words:
+        requirements.Requirement(extra)
+    assert len(words) == 2
