@@ -175,7 +175,8 @@ def hold(node, matcher, instance_uuid, claimed=None):
     """
     spec, restricted_to = matcher.spec, matcher.restricted_to
     return (_hold(restricted_to is not None, matcher.unowned,
-                  matcher.ownership is not None, bool(spec.required_traits), bool(spec.forbidden_traits),
+                  matcher.ownership is not None, bool(spec.required_traits),
+                  bool(spec.forbidden_traits),
                   claimed is not None),
             {'node_id': node.id, 'instance': instance_uuid,
              'restricted_to': restricted_to,

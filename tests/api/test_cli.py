@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The openstack command: what is asked for, and what is told."""
 
+import csv
+import io
 import json
 import re
 
 import pytest
+import yaml
 
+from ironic_reservations.osc import client
 from tests.common import command
 from tests.common import service
 from tests.common.command import data
@@ -23,6 +27,9 @@ NODE = {'resource_class': CLASS, 'shard': SHARD, 'traits': ['CUSTOM_NVME'],
                        'capabilities': 'gpus:4,boot_mode:uefi,fast:true'}}
 
 NAMES = [f'cli-{number}' for number in range(5)]
+# The request ids in errors.
+REQUEST_ID = re.compile(r' \(Request-ID: req-[0-9a-f-]+\)')
+
 UNKNOWN = '99999999-2222-4333-8444-555555555555'
 OTHER = '99999999-2222-4333-8444-555555555556'
 
