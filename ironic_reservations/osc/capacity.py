@@ -6,6 +6,7 @@ import urllib.parse
 from ironic_reservations.osc import client
 from ironic_reservations.osc import fleet_map
 from ironic_reservations.osc import output
+from ironic_reservations.osc import scope
 
 #: What a profile is, in every table.
 PROFILE = ('resource_class', 'memory_mb', 'vcpus', 'local_gb', 'cpu_arch',
@@ -59,6 +60,7 @@ class ListCapacity(output.Lister):
             '--map', action='store_true',
             help='Draw a bar for each row: free, held by reservations or '
                  'allocations, taken by servers, out of service')
+        scope.add_option(parser)
         parser.add_argument('--long', action='store_true',
                             help='Show all columns')
         return parser
@@ -72,7 +74,8 @@ class ListCapacity(output.Lister):
         self._rows = client.request(
             self, 'GET', f'{client.PATH}/capacity?'
                          + urllib.parse.urlencode(query, doseq=True),
-            headers=headers)['capacity']
+            headers=headers,
+            auth=scope.auth(self, parsed_args, 'nodes'))['capacity']
         names = (*self._labels(parsed_args), *COUNTS,
                  *OTHERS * (parsed_args.long or parsed_args.map))
         return output.headers(names), (

@@ -16,7 +16,6 @@ import uuid
 from ironicclient import exc
 from ironicclient.common import http
 from keystoneauth1 import exceptions as ksa_exc
-from keystoneauth1.identity import v3
 from openstack import exceptions as sdk_exc
 from osc_lib import exceptions
 from osc_lib.cli import parseractions
@@ -239,34 +238,6 @@ def remembered(cmd, kind, ident, show):
                   f'holds; see "openstack baremetal reservation {show} '
                   f'{ident}".', file=cmd.app.stderr, flush=True)
         raise
-
-
-def auth_of_ironic(cmd):
-    """Return an authentication that sees all of Ironic.
-
-    Nova and Placement want a token for a project, and Ironic, by default,
-    wants one in system scope, which is made from the former.
-
-    :returns: None if the user's own token sees all.
-    :raises: CommandError when there is no such authentication.
-    """
-    def try_it(auth=None):
-        # Ironic refuses this to users who see only their own project.
-        list(listed(cmd, 'reservations', {'project_id': _NOBODY}, auth=auth))
-        return auth
-
-    try:
-        return try_it()
-    except exc.Forbidden:
-        manager = cmd.app.client_manager
-    try:
-        return try_it(v3.Token(
-            manager.auth.auth_url, manager.auth.get_token(manager.session),
-            system_scope='all'))
-    except (exc.Forbidden, ksa_exc.ClientException) as error:
-        raise exceptions.CommandError(
-            f'Ironic does not show this user all reservations, for which '
-            f'it needs the role reader in system scope: {error}')
 
 
 @contextlib.contextmanager

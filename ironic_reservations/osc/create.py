@@ -95,9 +95,13 @@ def _post(cmd, url, body):
     return client.request(cmd, 'POST', url, body=body)
 
 
-def dry_run(cmd, url, body):
-    """Return columns and values that say what a request would find."""
-    found = client.request(cmd, 'POST', f'{url}?dry_run=true', body=body)
+def dry_run(cmd, url, body, **kwargs):
+    """Return columns and values that say what a request would find.
+
+    :param kwargs: arguments of the request, such as another ``auth``.
+    """
+    found = client.request(cmd, 'POST', f'{url}?dry_run=true', body=body,
+                           **kwargs)
     shown = {
         'matching_nodes': lambda number: number,
         'members': lambda members: output.Text(

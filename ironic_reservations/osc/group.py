@@ -10,6 +10,7 @@ from ironic_reservations.osc import client
 from ironic_reservations.osc import create
 from ironic_reservations.osc import options
 from ironic_reservations.osc import output
+from ironic_reservations.osc import scope
 
 PATH = f'{client.PATH}/groups'
 
@@ -84,15 +85,17 @@ class ListGroup(output.Lister):
     def get_parser(self, prog_name):
         parser = super().get_parser(prog_name)
         client.add_paging(parser, 'uuid')
+        scope.add_option(parser)
         return parser
 
     def take_action(self, parsed_args):
+        auth = scope.auth(self, parsed_args, 'groups')
         return output.headers(COLUMNS), (
             [output.domains(group[name]) if name == 'domains' else group[name]
              for name in COLUMNS]
             for group in client.listed(
                 self, 'reservations/groups', {'marker': parsed_args.marker},
-                parsed_args.limit))
+                parsed_args.limit, auth=auth))
 
 
 class ShowGroup(output.ShowOne):

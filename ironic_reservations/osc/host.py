@@ -7,6 +7,7 @@ from osc_lib.command import command
 
 from ironic_reservations.osc import client
 from ironic_reservations.osc import output
+from ironic_reservations.osc import scope
 
 COLUMNS = ('host', 'live', 'since', 'standbys', 'reservations', 'expires_at')
 DETAILS = (*COLUMNS, 'holder', 'created_at', 'updated_at')
@@ -25,18 +26,20 @@ class ListHost(output.Lister):
         parser.add_argument('--host', metavar='<host>',
                             help='Only this compute host')
         client.add_paging(parser, 'host')
+        scope.add_option(parser)
         parser.add_argument('--long', action='store_true',
                             help='Show all columns')
         return parser
 
     def take_action(self, parsed_args):
         names = DETAILS if parsed_args.long else COLUMNS
+        auth = scope.auth(self, parsed_args, 'compute hosts')
         return output.headers(names), (
             # An Ironic with an older plugin does not say all of it.
             [lease.get(name) for name in names] for lease in client.listed(
                 self, 'reservations/hosts', {
                     'host': parsed_args.host, 'marker': parsed_args.marker},
-                parsed_args.limit))
+                parsed_args.limit, auth=auth))
 
 
 class DeleteHost(command.Command):

@@ -16,6 +16,7 @@ from osc_lib import exceptions
 
 from ironic_reservations.osc import client
 from ironic_reservations.osc import output
+from ironic_reservations.osc import scope
 
 #: A compute service that runs reports to Nova at least once in so many
 #: seconds. It is more than the default of [DEFAULT] report_interval.
@@ -100,7 +101,7 @@ class MoveReservation(output.Lister):
         source, target = parsed_args.source, parsed_args.target
         with client.errors_of_nova():
             self._compute = self.app.client_manager.sdk_connection.compute
-            auth = client.auth_of_ironic(self)
+            auth = scope.of_ironic(self)
             check(self, self._compute, source, target, parsed_args.force)
             held = self._held(source, auth)
             servers = {each.id for each in self._servers(source)}

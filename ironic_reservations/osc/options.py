@@ -42,13 +42,18 @@ _LONGEST = 1024
 
 def add_options(parser):
     """Add the options that say what is wanted, for whom, and for how long."""
-    _add_machine(parser)
-    _add_choice(parser)
+    add_request(parser)
     _add_holder(parser)
     parser.add_argument(
         '--dry-run', action='store_true',
         help='Reserve nothing; show what matches, and why the rest does '
              'not')
+
+
+def add_request(parser):
+    """Add the options that say what is wanted."""
+    _add_machine(parser)
+    _add_choice(parser)
 
 
 def _add_machine(parser):
@@ -148,18 +153,19 @@ def policy(args):
     return {}
 
 
-def spec(cmd, args):
+def spec(cmd, args, of_server=None):
     """Return the request spec.
 
     It is that of the flavor and the image, overridden by the options.
 
+    :param of_server: the request spec of a server, which they override, too.
     :raises: CommandError.
     """
-    found = {}
+    found = dict(of_server or {})
     if args.flavor:
         found.update(_flavor(cmd, args.flavor))
     if args.image:
-        found['image'] = _image(cmd, args.image)
+        found['image'] = image(cmd, args.image)
     found |= _given(args, 'memory_mb', 'vcpus', 'root_gb', 'ephemeral_gb',
                     'swap', 'resource_class', 'conductor_group', 'shard',
                     'candidate_nodes', 'ownership')
@@ -194,23 +200,23 @@ def _flavor(cmd, ident):
             'extra_specs': dict(flavor.extra_specs or {})}
 
 
-def _image(cmd, ident):
+def image(cmd, ident):
     """Return the value of the request spec's key ``image``."""
-    image = client.look_up(cmd, 'image', 'image', ident)
+    found = client.look_up(cmd, 'image', 'image', ident)
     # The SDK turns the properties of Nova's older names into attributes.
     # A property of the newer name takes precedence, as in Nova.
-    properties = {'hw_architecture': image.architecture,
-                  'img_hv_type': image.hypervisor_type,
-                  **(image.properties or {})}
+    properties = {'hw_architecture': found.architecture,
+                  'img_hv_type': found.hypervisor_type,
+                  **(found.properties or {})}
     # An image may have properties of any length, such as descriptions. The
     # API refuses long values, and matches none of those properties, so they
     # are left out.
-    return {'id': image.id,
+    return {'id': found.id,
             'properties': {name: str(value)
                            for name, value in properties.items()
                            if value is not None
                            and len(str(value)) <= _LONGEST},
-            'min_ram': image.min_ram, 'min_disk': image.min_disk}
+            'min_ram': found.min_ram, 'min_disk': found.min_disk}
 
 
 def _extra_specs(args, flavor):

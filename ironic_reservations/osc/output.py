@@ -39,7 +39,16 @@ class Lister(command.Lister):
 
 
 class ShowOne(command.ShowOne):
-    """A command that shows one thing."""
+    """A command that shows one thing.
+
+    :ivar status: the exit status of the process.
+    """
+
+    status = 0
+
+    def run(self, parsed_args):
+        super().run(parsed_args)
+        return self.status
 
     def produce_output(self, parsed_args, column_names, data):
         if parsed_args.formatter in _TEXTS:

@@ -7,6 +7,7 @@ from osc_lib.command import command
 
 from ironic_reservations.osc import client
 from ironic_reservations.osc import output
+from ironic_reservations.osc import scope
 
 COLUMNS = ('instance_uuid', 'node', 'host', 'state', 'resource_class',
            'expires_at')
@@ -52,6 +53,7 @@ class ListReservation(output.Lister):
         parser.add_argument('--state', choices=STATES, help='In this state')
         client.add_identity(parser, 'project',
                             'Of this project (name or ID)')
+        scope.add_option(parser)
         client.add_paging(parser, 'instance-uuid')
         parser.add_argument('--sort', metavar='<key>[:<direction>][,...]',
                             help='Keys to sort by, separated by commas, each '
@@ -67,6 +69,7 @@ class ListReservation(output.Lister):
 
     def take_action(self, parsed_args):
         names = DETAILS if parsed_args.long else parsed_args.fields or COLUMNS
+        auth = scope.auth(self, parsed_args, 'reservations')
         found = client.listed(self, 'reservations', {
             **{name: getattr(parsed_args, name) for name in (
                 'host', 'node', 'resource_class', 'state', 'marker')},
@@ -74,7 +77,7 @@ class ListReservation(output.Lister):
             'fields': ','.join(['instance_uuid', *(
                 'node_uuid,node_name' if name == 'node' else name
                 for name in names)]),
-            **_order(parsed_args.sort)}, parsed_args.limit)
+            **_order(parsed_args.sort)}, parsed_args.limit, auth=auth)
         return output.headers(names), (
             [self._value(each, name) for name in names] for each in found)
 
@@ -101,10 +104,13 @@ class ShowReservation(output.ShowOne):
     def get_parser(self, prog_name):
         parser = super().get_parser(prog_name)
         add_which(parser)
+        scope.add_option(parser)
         return parser
 
     def take_action(self, parsed_args):
-        return display(client.find(self, parsed_args.reservation, DETAILS))
+        return display(client.find(
+            self, parsed_args.reservation, DETAILS,
+            auth=scope.auth(self, parsed_args, 'reservations')))
 
 
 class DeleteReservation(command.Command):

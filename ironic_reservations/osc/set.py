@@ -9,6 +9,7 @@ from osc_lib.command import command
 from ironic_reservations.osc import client
 from ironic_reservations.osc import move
 from ironic_reservations.osc import reservation
+from ironic_reservations.osc import scope
 
 
 class SetReservation(command.Command):
@@ -50,7 +51,7 @@ class SetReservation(command.Command):
         if not changes:
             raise exceptions.CommandError(
                 'Nothing to set: give --host, --expires-in or --no-expiry')
-        auth = parsed_args.host and client.auth_of_ironic(self)
+        auth = parsed_args.host and scope.of_ironic(self)
         found = client.find(self, parsed_args.reservation,
                             (*reservation.WHICH, 'host', 'state'), auth=auth)
         path = reservation.path(found)

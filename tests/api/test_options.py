@@ -311,6 +311,7 @@ TABLE = [
           ('--shard rack-7', counts(Total=9)),
           ('--shard other', counts(Total=0)),
           ('--host host-0', counts(Total=9, Held=1)),
+          ('--all-projects', counts(Total=9)),
           ('--long', columns(
               'Resource Class,Memory MB,VCPUs,Local GB,CPU Arch,Traits,'
               'Capabilities,Conductor Group,Shard,Owner,Lessee,Total,Free,'
@@ -328,10 +329,21 @@ TABLE = [
     ('host list --host host-1', rows('host-1', column='Host')),
     ('host list --limit 1', rows('host-0', column='Host')),
     ('host list --marker host-0', rows('host-1', column='Host')),
+    ('host list --all-projects', rows('host-0', 'host-1', column='Host')),
+    ('list --all-projects', rows(*HELD)),
+    ('show node-1 --all-projects', has(node_name='node-1', host='host-1')),
+    ('group list --all-projects', columns(
+        'UUID,Policy,By,Members,Domains,Project ID,Created At')),
     ('host list --long', columns(
         'Host,Live,Since,Standbys,Reservations,Expires At,Holder,Created At,'
         'Updated At')),
-    ('host delete host-0', says('host-0: Host host-0 is held by a process')),
+]
+
+#: Rows of a command that ends with status 1, or prints no data.
+FAILING = [
+    ('host delete host-0', 'only a host whose lease is over'),
+    ('explain', 'Say what to explain: a server'),
+    (f'explain --resource-class {CLASS} --ram 999999', 'memory_mb>=999999'),
 ]
 
 
@@ -347,6 +359,15 @@ def test_option(ironic, world, args, expected):
     assert not result.stderr
     assert expected(result.stdout if prints else json.loads(result.stdout),
                     world, ironic) is not False
+
+
+@pytest.mark.parametrize(('args', 'expected'), FAILING,
+                         ids=[args for args, _ in FAILING])
+def test_failure(ironic, world, args, expected):
+    result = command.run(ironic.url, 'baremetal', 'reservation',
+                         *shlex.split(args % world))
+    assert result.returncode == 1
+    assert expected in result.stdout + result.stderr
 
 
 def parsers():
@@ -382,12 +403,15 @@ def missing(parser, rows):
 ELSEWHERE = {'audit': 'tests/nova/test_audit.py',
              'move': 'tests/nova/test_move.py',
              'create': 'tests/functional/test_cli.py',
+             'explain': 'tests/cloud/test_day_two.py',
              'group create': 'tests/functional/test_cli.py'}
 
 
 @pytest.mark.parametrize('name', PARSERS)
 def test_no_option_is_missing(name):
-    rows = [args for args, _ in TABLE if command_of(args) == name]
+    # What is wanted is said to both with the same options.
+    names = {name, 'create'} if name == 'explain' else {name}
+    rows = [args for args, _ in TABLE + FAILING if command_of(args) in names]
     if path := ELSEWHERE.get(name):
         # They are lists of words there.
         rows.append(re.sub('["#].*', '', re.sub(

@@ -205,6 +205,9 @@ def test_requests(ironic, exporter, fleet, resource_class, start_uwsgi):
         assert counted()[0] == seen[0] + 1
         be_host(ironic)
         samples = exporter.samples()
+        assert ironic.http.delete(
+            f'{service.OURS}/hosts/compute-1',
+            params={'holder': OF_HOST}).status_code == 204
     assert {re.sub('_(bucket|sum|count)$', '', key[0]) for key in samples
             } == set(re.findall(r'^   [*] - ``(ironic_\w+)', (
                 DOCS / 'metrics.rst').read_text(), re.MULTILINE))

@@ -9,6 +9,7 @@ from openstack import exceptions as sdk_exc
 
 from ironic_reservations.osc import client
 from ironic_reservations.osc import output
+from ironic_reservations.osc import scope
 from ironic_reservations.osc.audit import kinds
 from ironic_reservations.osc.audit import reader
 from ironic_reservations.osc.audit import repairs
@@ -42,7 +43,7 @@ class AuditReservation(output.Lister):
     def take_action(self, parsed_args):
         host = parsed_args.host
         with client.errors_of_nova():
-            self._reader = reader.Reader(self, client.auth_of_ironic(self))
+            self._reader = reader.Reader(self, scope.of_ironic(self))
             cloud, found = self._audit(host)
             if not parsed_args.repair:
                 self.status = 1 if found else 0

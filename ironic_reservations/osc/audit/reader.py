@@ -31,7 +31,7 @@ class Now(typing.NamedTuple):
     :param server: the server as Nova's API has it; None without one.
     :param allocations: the allocations of the instance as Placement has
         them; None where the Finding has no instance.
-    :param auth: how to log in to Ironic; see ``client.auth_of_ironic``.
+    :param auth: how to log in to Ironic; see ``scope.of_ironic``.
     """
 
     cloud: values.Cloud
@@ -47,7 +47,7 @@ class Reader:
     All methods raise what the clients of the services raise.
 
     :param cmd: the command that reads.
-    :param auth: how to log in to Ironic; see ``client.auth_of_ironic``.
+    :param auth: how to log in to Ironic; see ``scope.of_ironic``.
     """
 
     def __init__(self, cmd, auth):

@@ -9,12 +9,11 @@ deployed, an allocation is changed only in the generation of its consumer that
 was read, and a provider that has allocations is not deleted.
 """
 
-import collections
 import datetime
-import re
 import typing
 
 from ironic_reservations.osc import client
+from ironic_reservations.osc import placement
 
 
 class Refusal(Exception):
@@ -49,8 +48,7 @@ def adopt(cmd, now, finding):
     next step that compares the node with an image is a rebuild, and it
     stores them.
     """
-    server, flavor = now.server, now.server['flavor']
-    # Nova shows the empty string for a server that was booted from a volume.
+    server = now.server
     image = server['image']
     client.request(
         cmd, 'POST', f'{client.PATH}?adopt=true', auth=now.auth, body={
@@ -58,13 +56,8 @@ def adopt(cmd, now, finding):
             'host': finding.host,
             'project_id': server['tenant_id'],
             'user_id': server['user_id'],
-            'memory_mb': flavor['ram'],
-            'vcpus': flavor['vcpus'],
-            'root_gb': flavor['disk'] if image else 0,
-            'ephemeral_gb': flavor['ephemeral'],
-            'swap': flavor['swap'],
-            'name': flavor['original_name'],
-            'extra_specs': flavor.get('extra_specs', {}),
+            'name': server['flavor']['original_name'],
+            **_spec_of(server),
             **({'image': {'id': image['id']}} if image else {})})
     return f'host {finding.host} holds it again'
 
@@ -141,22 +134,19 @@ def _put(cmd, now, finding, allocations, project_id, user_id):
 
 
 def resources_of(server):
-    """Return what the flavor of a server asks of Placement.
+    """Return what the flavor of a server asks of Placement, a dict."""
+    return placement.resources_of(_spec_of(server))
 
-    The rules are those of ``resources_from_flavor`` in
-    https://opendev.org/openstack/nova/src/branch/master/nova/scheduler/utils.py
 
-    :returns: dict of amounts by resource class.
-    """
-    flavor, asked = server['flavor'], collections.Counter()
-    for key, amount in flavor.get('extra_specs', {}).items():
-        if match := re.fullmatch(r'resources[\w-]*:(\w+)', key):
-            asked[match[1]] += int(amount)
-    disk = flavor['ephemeral'] + -(-flavor['swap'] // 1024)
-    sizes = {'VCPU': flavor['vcpus'], 'MEMORY_MB': flavor['ram'],
-             'DISK_GB': disk + (flavor['disk'] if server['image'] else 0)}
-    return {name: amount for name, amount in {**sizes, **asked}.items()
-            if amount}
+def _spec_of(server):
+    """Return the request spec of a server, as far as Nova's API tells it."""
+    flavor = server['flavor']
+    return {'memory_mb': flavor['ram'], 'vcpus': flavor['vcpus'],
+            # Nova shows the empty string for a server that was booted from a
+            # volume.
+            'root_gb': flavor['disk'] if server['image'] else 0,
+            'ephemeral_gb': flavor['ephemeral'], 'swap': flavor['swap'],
+            'extra_specs': flavor.get('extra_specs', {})}
 
 
 def may_delete_provider(cloud, finding):

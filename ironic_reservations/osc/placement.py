@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Placement says to a request, before Nova asks any compute host."""
+
+import collections
+import re
+import urllib.parse
+
+from openstack import exceptions as sdk_exc
+
+from ironic_reservations.osc import client
+
+#: Nova leaves out hosts whose service is disabled by this trait.
+DISABLED = 'COMPUTE_STATUS_DISABLED'
+
+STANDARD = ('VCPU', 'MEMORY_MB', 'DISK_GB')
+
+
+def resources_of(spec):
+    """Return what a server with this request spec asks of Placement.
+
+    The rules are those of ``resources_from_flavor`` in
+    https://opendev.org/openstack/nova/src/branch/master/nova/scheduler/utils.py
+
+    :param spec: dict with the keys of a flavor, as the API has them; the root
+        disk is 0 for a server that is booted from a volume.
+    :returns: dict of amounts by resource class.
+    """
+    asked = collections.Counter()
+    for key, amount in spec.get('extra_specs', {}).items():
+        if match := re.fullmatch(r'resources[\w-]*:(\w+)', key):
+            asked[match[1]] += int(amount)
+    disk = sum(spec.get(key) or 0 for key in ('root_gb', 'ephemeral_gb'))
+    sizes = {'VCPU': spec.get('vcpus'), 'MEMORY_MB': spec.get('memory_mb'),
+             'DISK_GB': disk + -(-(spec.get('swap') or 0) // 1024)}
+    return {name: amount for name, amount in {**sizes, **asked}.items()
+            if amount}
+
+
+def traits_of(spec):
+    """Return the traits that a server needs, as Placement sees them."""
+    specs = {**spec.get('extra_specs', {}),
+             **spec.get('image', {}).get('properties', {})}
+    return sorted(key.partition(':')[2] for key, word in specs.items()
+                  if re.fullmatch(r'trait[\w-]*:\w+', key)
+                  and word == 'required')
+
+
+def why_not(cmd, spec):
+    """Say why Placement offers no host for a request; None if it does.
+
+    :param spec: the request spec of a server, as the API has it.
+    :returns: a sentence.
+    :raises: SDKException, for example where the user is no admin.
+    """
+    resources, traits = resources_of(spec), traits_of(spec)
+    if _offers(cmd, resources, [*traits, f'!{DISABLED}']):
+        return None
+    for name, amount in resources.items():
+        if not _offers(cmd, {name: amount}):
+            return _why_not_of(cmd, name, amount)
+    if not _offers(cmd, resources):
+        return (f'no compute host offers {", ".join(sorted(resources))} '
+                f'together')
+    for trait in traits:
+        if not _offers(cmd, resources, [trait]):
+            return f'no compute host that has room has the trait {trait}'
+    if not _offers(cmd, resources, traits):
+        return f'no compute host has all of {", ".join(traits)}'
+    return 'the compute service of each host that has room is disabled'
+
+
+def _why_not_of(cmd, name, amount):
+    known = _inventories(cmd, name)
+    if known:
+        return (f'all of {name} is in use or reserved, on each of '
+                f'{len(known)} compute hosts')
+    if name in STANDARD:
+        return (f'no compute host offers {name}, of which the flavor wants '
+                f'{amount}: a flavor for bare metal says '
+                f'resources:{name}=0 and names a resource class')
+    return (f'no compute host offers the resource class {name}: none of its '
+            f'nodes is in Ironic, or it is misspelt')
+
+
+def _offers(cmd, resources, required=()):
+    """Whether a provider has room for resources, and what is required."""
+    query = {'resources': ','.join(f'{name}:{amount}' for name, amount
+                                   in resources.items()), 'limit': 1}
+    if required:
+        query['required'] = ','.join(required)
+    if not resources:
+        return True
+    try:
+        found = client.placement(
+            cmd, f'/allocation_candidates?{urllib.parse.urlencode(query)}')
+    except sdk_exc.BadRequestException:
+        return False  # It does not know the class, or the trait.
+    return bool(found['allocation_requests'])
+
+
+def _inventories(cmd, name):
+    """The providers that have an inventory of a class, a list."""
+    return [each['uuid'] for each in client.placement(
+        cmd, '/resource_providers')['resource_providers']
+        if name in client.placement(
+            cmd, f'/resource_providers/{each["uuid"]}/inventories'
+        )['inventories']]
