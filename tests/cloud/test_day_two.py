@@ -7,7 +7,7 @@ import pytest
 
 from tools import cloud as tools_cloud
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 
 #: Nothing of these is asked of Placement.
 NO_SIZES = {f'resources:{name}': '0'
