@@ -23,6 +23,7 @@ from ironic_reservations.db import cluster
 from ironic_reservations.db import engine
 from ironic_reservations.db import functions
 from ironic_reservations.db import models
+from ironic_reservations.db import tables
 from ironic_reservations.reservations import quota
 
 # Seconds by which the clocks of this host and of the database may differ.
@@ -62,7 +63,7 @@ class Checks(upgradecheck.UpgradeCommands):
             return _failure(
                 f'{name} is not supported, because Ironic has dropped it: use '
                 f'MariaDB, MySQL or SQLite')
-        found = list(engine.problems(engine.connect()))
+        found = list(tables.problems(engine.connect()))
         return _failure('; '.join(found)) if found else _SUCCESS
 
     @_check

@@ -9,7 +9,6 @@ import time
 from oslo_db import api as db_api
 from oslo_db import exception as db_exc
 from oslo_db.sqlalchemy import enginefacade
-from oslo_log import log
 import sqlalchemy as sa
 from sqlalchemy import dialects
 
@@ -17,10 +16,7 @@ from ironic_reservations import conf
 from ironic_reservations import exception
 from ironic_reservations import metrics
 from ironic_reservations.db import cluster
-from ironic_reservations.db import functions
-from ironic_reservations.db import models
-
-LOG = log.getLogger(__name__)
+from ironic_reservations.db import tables
 
 _lock = threading.Lock()
 _engine = None
@@ -82,7 +78,7 @@ def retry(function):
             return attempt(*args, **kwargs)
         except (db_exc.DBNonExistentTable, sa.exc.ProgrammingError):
             # Say what to do about it.
-            check(get_engine())
+            tables.check(get_engine())
             raise
         finally:
             _thread.deadline = None
@@ -236,7 +232,7 @@ def checked():
     """
     engine = connect()
     try:
-        check(engine)
+        tables.check(engine)
     except BaseException as error:
         engine.dispose()
         if _is_lost_at_first(error):
@@ -365,47 +361,3 @@ def _set_up_session(connection, record):
         # seconds for a row that another transaction has locked.
         cursor.execute('SET SESSION group_concat_max_len = 1048576, '
                        f'innodb_lock_wait_timeout = {_LOCK_WAIT}')
-
-
-def check(engine):
-    """Check that the database has the columns that we stand on.
-
-    :raises: DatabaseNotReady, after saying in the log what to do.
-    """
-    for problem in problems(engine):
-        LOG.error('/v1/reservations cannot be served: %s', problem)
-        raise exception.DatabaseNotReady(
-            'The reservations service is not ready: its database schema is '
-            'not up to date.')
-    inspector = sa.inspect(engine)
-    functions.note_missing(engine, (
-        str(column) for table in models.ironic.sorted_tables
-        for column in _missing(inspector, table, optional=True)))
-
-
-def problems(engine):
-    """What is missing in the database: sentences for an operator."""
-    inspector = sa.inspect(engine)
-    ours = models.Base.metadata.sorted_tables
-    for table in (*models.ironic.sorted_tables, *ours):
-        remedy = ('run "ironic-reservations-dbsync upgrade"'
-                  if table in ours else
-                  'this is not the database of a supported Ironic, or '
-                  '"ironic-dbsync upgrade" is due')
-        if not inspector.has_table(table.name):
-            yield f'table {table.name} is missing; {remedy}'
-            continue
-        missing = [column.name for column in _missing(inspector, table)]
-        if missing:
-            yield (f'table {table.name} lacks {", ".join(missing)}; {remedy}')
-
-
-def _missing(inspector, table, optional=False):
-    """The columns of a table that the database lacks: a list.
-
-    :param optional: whether those that it may lack, or those that it may not.
-    """
-    present = {column['name'] for column in inspector.get_columns(table.name)}
-    return [column for column in table.columns
-            if column.name not in present
-            and column.info.get(models.OPTIONAL, False) == optional]

@@ -95,7 +95,7 @@ def _same_text_sqlite(element, compiler, **kw):
 class optional(expression.FunctionElement):
     """A column of Ironic's, or NULL where this Ironic has no such column.
 
-    ``engine.check`` looks which columns there are, and ``note_missing`` tells
+    ``tables.check`` looks which columns there are, and ``note_missing`` tells
     the dialect, which belongs to one engine, so that statements are compiled
     once for each database.
     """

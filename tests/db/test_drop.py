@@ -10,8 +10,8 @@ import sqlalchemy as sa
 
 from ironic_reservations import exception
 from ironic_reservations.cmd import dbsync
-from ironic_reservations.db import engine as db_engine
 from ironic_reservations.db import models
+from ironic_reservations.db import tables as db_tables
 from ironic_reservations.reservations import expiry
 from tests.db import conftest
 
@@ -25,7 +25,7 @@ def installed(database):
     """The database, which has all tables again in the end."""
     yield database
     upgrade(database)
-    db_engine.check(database.engine)
+    db_tables.check(database.engine)
 
 
 def upgrade(database):

@@ -5,6 +5,7 @@ import pytest
 import sqlalchemy as sa
 
 from ironic_reservations.db import engine as db_engine
+from ironic_reservations.db import tables
 from ironic_reservations.fleet import capacity
 from ironic_reservations.fleet import count as counts
 from tests.db import conftest
@@ -23,7 +24,7 @@ def old(new_database, monkeypatch):
                                   ('node_history', 'state')):
                 connection.execute(sa.text(
                     f'ALTER TABLE {table} DROP COLUMN {column}'))
-        db_engine.check(database.engine)
+        tables.check(database.engine)
         monkeypatch.setattr(db_engine, 'get_engine', lambda: database.engine)
         monkeypatch.setattr(counts, 'recent', conftest.count_again)
         yield OldFleet(database.engine)
