@@ -54,7 +54,7 @@ class Lease:
         # by now(), and since when it is the host, as Ironic tells it.
         self._until = self._over = -math.inf
         self._since = None
-        # When a thread of this process was seen to go on, see _notice.
+        # When this process was seen to go on last, see _notice.
         self._seen = math.inf
         self._renewed = threading.Condition()
         # Held while the lease is renewed or given up, so that it is not
@@ -71,6 +71,7 @@ class Lease:
         new = self._service() is None
         waited = self._wait_for_lease()
         LOG.info('This process is host %s from now on', self._host)
+        self._seen = now()
         for each in self._keep, self._watch:
             threading.Thread(target=each, name='lease', daemon=True).start()
         # Nova has looked for the service before it called the driver. If

@@ -32,7 +32,7 @@ FIRST, SECOND = test_takeover.FIRST, test_takeover.SECOND
 PROVISION, POWER = '/v1/nodes/.*/states/provision', '/v1/nodes/.*/states/power'
 VIFS, CONSOLE = '/v1/nodes/.*/vifs', '/v1/nodes/.*/states/console'
 TARGETS = '/v1/volume/targets'
-#: Where the driver looks whose an instance is, and renews the lease of a build.
+#: Where the driver looks whose an instance is, or renews a build's lease.
 LOOK = '/v1/reservations/[^/]*'
 #: The bytes of a config drive that Ironic is sent 60 MiB of.
 LONG = 45 * 2 ** 20
