@@ -20,6 +20,7 @@ from oslo_log import log as logging
 
 from . import client
 from . import conf
+from . import deadline
 
 CONF = conf.CONF
 LOG = logging.getLogger(__name__)
@@ -132,9 +133,16 @@ class Lease:
                               self._host)
 
     def _watch(self):
-        """What another thread does: notice that the process was stopped."""
+        """What another thread does: see that the process goes on.
+
+        As long as it does, it is not killed. The kernel kills it when it has
+        not gone on for some time, and its lease is over.
+        """
+        kernel = deadline.Deadline()
         while not self._given_up.wait(_LOOK):
             self._notice()
+            kernel.put_off(max(self._over, now() + self._ttl / 3))
+        kernel.put_off(0)
 
     def _notice(self):
         """End this process, before it asks anybody, if it was away too long.
@@ -144,6 +152,7 @@ class Lease:
         they were doing, and save it in Nova's database, until the first answer
         of Ironic's. An Ironic that cannot be reached stops no process, hence
         what counts is that the thread that watches was not called in time.
+        It matters where the kernel does not kill the process before.
         """
         before, self._seen = self._seen, now()
         if self._seen - before > self._ttl / 3 and self._seen > self._over:

@@ -6,13 +6,15 @@
 In a whole cloud whose hosts have a standby each, the process that is a host is
 stopped by SIGSTOP before each save of a stop, a start, a rebuild and a
 deletion in turn. Its standby is the host by then; the server is made what its
-user would have of it, and the process goes on. What it has saved in Nova's
-database until it has ended is counted.
+user would have of it, and the process is told to go on. It is counted how
+often the thread that was to save did go on, and what has changed in Nova's
+database then.
 """
 
 import argparse
 import collections
 import concurrent.futures
+import contextlib
 import itertools
 import os
 import pathlib
@@ -117,8 +119,8 @@ class Host:
     def freeze(self, action, number):
         """Freeze the process before a save of an action.
 
-        :returns: what was saved afterwards: the server's rows before and
-            after, or None; False if the action has no such save.
+        :returns: whether it went on, and whether the server changed then;
+            None if the action has no such save.
         """
         server = self.boot()
         try:
@@ -132,7 +134,7 @@ class Host:
             while not self.is_stopped(pid):
                 if self.is_done(server, action):
                     stop.unlink(missing_ok=True)
-                    return False
+                    return None
                 time.sleep(0.1)
             return self.go_on(server, holder, pid)
         finally:
@@ -147,24 +149,29 @@ class Host:
         self.steady(server)
         self.sql(USED, server)
         before = self.row(server)
-        os.kill(pid, signal.SIGCONT)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
         operator.eventually(self.ended)
         time.sleep(1)
-        after = self.row(server)
+        mark = self.cloud.folder / self.works / 'went-on'
+        went_on, changed = mark.exists(), self.row(server) != before
+        mark.unlink(missing_ok=True)
         self.cloud.start(self.works)
         self.works, self.waits = self.waits, self.works
-        return (before, after) if before != after else None
+        return went_on, went_on and changed
 
     def replaced(self, holder):
         assert self.holder() != holder
 
     def steady(self, server):
         """Until the successor has done what it finds to be done."""
-        before, since = self.row(server), time.monotonic()
-        while time.monotonic() < since + STEADY:
+        before, since = None, time.monotonic()
+        until = since + operator.SOON
+        while time.monotonic() < min(since + STEADY, until):
+            now = self.row(server)
+            if now != before or now.task_state and not now.deleted:
+                before, since = now, time.monotonic()
             time.sleep(0.5)
-            if self.row(server) != before:
-                before, since = self.row(server), time.monotonic()
 
     def ended(self):
         assert 'EXITED' in self.cloud.control('status', self.works).stdout
@@ -176,19 +183,14 @@ class Count:
     def __init__(self, freezes, minutes):
         self._left, self._until = freezes, time.monotonic() + 60 * minutes
         self._lock = threading.Lock()
-        self.frozen, self.saved = (collections.Counter() for _ in range(2))
+        self._seen = collections.Counter()
+
+    def end(self):
+        self._left = 0
 
     def wants_more(self):
-        return (sum(self.frozen.values()) < self._left
-                and time.monotonic() < self._until)
-
-    def note(self, action, number, result):
-        with self._lock:
-            self.frozen[action] += 1
-            self.saved[action] += result is not None
-        if result:
-            print(f'{action}, save {number}: {result[0]} became {result[1]}',
-                  flush=True)
+        return (sum(self._seen[action, 'frozen'] for action in ACTIONS)
+                < self._left and time.monotonic() < self._until)
 
     def go(self, cloud, host, order):
         host = Host(cloud, host)
@@ -197,14 +199,21 @@ class Count:
                 if not self.wants_more():
                     return
                 result = host.freeze(action, number)
-                if result is False:
+                if result is None:
                     break
-                self.note(action, number, result)
+                with self._lock:
+                    self._seen[action, 'frozen'] += 1
+                    for what, seen in zip(('went on', 'saved'), result,
+                                          strict=True):
+                        self._seen[action, what] += seen
+                print(action, number, *result, flush=True)
 
     def show(self):
-        shown = table.Table('frozen in', 'times', 'of which saved')
-        for action, times in self.frozen.items():
-            shown.add_row(action, str(times), str(self.saved[action]))
+        kinds = 'frozen', 'went on', 'saved'
+        shown = table.Table('in', *kinds)
+        for action in ACTIONS:
+            shown.add_row(action, *(str(self._seen[action, kind])
+                                    for kind in kinds))
         console.Console().print(shown)
 
 
@@ -219,15 +228,18 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         cloud = Cloud(f'{folder}/run', services.free_ports(9), HOSTS)
         cloud.standby = True
-        count = Count(args.freezes, args.minutes)
         cloud.up()
+        count, names = Count(args.freezes, args.minutes), list(ACTIONS)
         try:
-            names = list(ACTIONS)
             with concurrent.futures.ThreadPoolExecutor(HOSTS) as pool:
-                for task in [pool.submit(
-                        count.go, cloud, host, names[number:] + names[:number])
-                        for number, host in enumerate(cloud.hosts)]:
-                    task.result()
+                tasks = [pool.submit(
+                    count.go, cloud, host, names[number:] + names[:number])
+                    for number, host in enumerate(cloud.hosts)]
+                try:
+                    for task in tasks:
+                        task.result()
+                finally:
+                    count.end()
         finally:
             count.show()
             cloud.down()

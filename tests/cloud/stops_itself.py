@@ -2,7 +2,8 @@
 """A nova-compute that stops itself right before it saves an instance.
 
 It is started as nova-compute is. A file ``stop`` beside its ``nova.conf`` says
-before which save from then on; it is gone when the process has stopped.
+before which save from then on; it is gone when the process has stopped. A file
+``went-on`` is there if the thread that was to save did anything afterwards.
 """
 
 import os
@@ -28,6 +29,7 @@ def save(*args, **kwargs):
         elif left:
             STOP.unlink()
             os.kill(os.getpid(), signal.SIGSTOP)
+            STOP.with_name('went-on').touch()
     return really_save(*args, **kwargs)
 
 

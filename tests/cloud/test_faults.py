@@ -3,6 +3,7 @@
 
 import contextlib
 import functools
+import os
 import signal
 import time
 
@@ -33,11 +34,14 @@ def all_deploying(cloud, servers):
 @contextlib.contextmanager
 def stopped(cloud, name):
     """A service, with its workers, that answers nobody for a while."""
-    cloud.cloud.signal(name, signal.SIGSTOP)
+    group = cloud.cloud.pid(name)
+    os.killpg(group, signal.SIGSTOP)
     try:
         yield
     finally:
-        cloud.cloud.signal(name, signal.SIGCONT)
+        # A host that was replaced is not there any more.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGCONT)
 
 
 def killed_with_a_hold(cloud):

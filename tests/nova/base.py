@@ -83,6 +83,13 @@ class CellDatabases(nova_fixtures.CellDatabases):
             cell_mapping.database_connection]
 
 
+class NoDeadline:
+    """In place of deadline.Deadline."""
+
+    def put_off(self, until):
+        pass
+
+
 class TestCase(helpers.Helpers,
                integrated_helpers.ProviderUsageBaseTestCase):
     """A cloud with three computes, and a fleet.
@@ -161,6 +168,8 @@ class TestCase(helpers.Helpers,
                 'nova.virt.ironic_reservations.fence.wait_for_the_end',
                 self._wait_for_the_end))
             for name, value in (('driver.INTERVAL', 24 * 3600),
+                                # It would end all tests.
+                                ('deadline.Deadline', NoDeadline),
                                 ('client.PAUSE', 0.1),
                                 # A round is due whenever they say so.
                                 ('reconciler.LONGEST', 0)):

@@ -4,7 +4,11 @@
 In all of them a real Ironic has the fence at its door.
 """
 
+import os
 import random
+import signal
+import subprocess
+import sys
 import threading
 import types
 
@@ -571,6 +575,30 @@ class TestAway(testtools.TestCase):
         self.assertTrue(self.lease.renew())
         self.be_away(29)
         self.assertTrue(self.lease.renew())
+
+
+class TestDeadline(testtools.TestCase):
+    """Each in a process of its own; no cloud is needed."""
+
+    def process(self, does):
+        """The status of a process with a deadline in a second."""
+        return subprocess.run(
+            [sys.executable, '-c', 'import deadline, os, signal, time\n'
+             'it = deadline.Deadline()\n'
+             'it.put_off(time.clock_gettime(time.CLOCK_BOOTTIME) + 1)\n'
+             + does], cwd=os.path.dirname(fence.__file__), timeout=30,
+        ).returncode
+
+    def test_stopped(self):
+        self.assertEqual(-signal.SIGKILL, self.process(
+            'os.kill(os.getpid(), signal.SIGSTOP)'))
+
+    def test_busy(self):
+        self.assertEqual(-signal.SIGKILL, self.process('time.sleep(20)'))
+
+    def test_put_off(self):
+        self.assertEqual(0, self.process(
+            'time.sleep(0.5); it.put_off(0); time.sleep(1)'))
 
 
 class TestProcess(test_standby.TestCase):
