@@ -202,14 +202,16 @@ class Client:
     #: The same call, tried again while the failure is ``busy``.
     get = _patient()(get_now)
 
-    def held_by(self, host, fields):
+    def held_by(self, host, fields, **filters):
         """Return the reservations that a host holds.
 
         :param fields: the fields to return, beside ``instance_uuid``.
+        :param filters: more filters of the list, such as ``state``.
         :returns: list of dicts.
         """
         return list(self._listed({
-            'host': host, 'fields': ','.join(('instance_uuid', *fields))}))
+            'host': host, 'fields': ','.join(('instance_uuid', *fields)),
+            **filters}))
 
     def changed(self, host, since=None):
         """Return those reservations of a host that have changed.

@@ -29,6 +29,7 @@ from . import adoption
 from . import builds
 from . import client
 from . import conf
+from . import endings
 from . import fence
 from . import lease
 from . import mode
@@ -36,6 +37,7 @@ from . import ownership
 from . import placement
 from . import reconciler
 from . import report
+from . import restart
 from . import takeover
 from . import wanted
 
@@ -78,7 +80,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         # For whom this object writes to Ironic: for nobody, but see _bound.
         self._binding = None
         self.builds = self.mode = self.ownership = self.report = None
-        self.adoption = self.takeover = self.lease = None
+        self.adoption = self.takeover = self.unfinished = self.lease = None
         self.worker = reconciler.Worker(self._work)
         # Whether Nova still initializes the instances that it has found when
         # it started, and the power states that it is told meanwhile, by UUID.
@@ -118,9 +120,12 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             self.adoption = adoption.Adoption(
                 host, lambda: self.mode.known, self.report,
                 self.reservations, tracker.reportclient, self._carriers)
+        self.unfinished = restart.Unfinished(
+            host, self.reservations, lambda: self.ironic_connection,
+            self.virtapi._compute, self._wait_for_lease)
         self.takeover = takeover.Takeover(
             host, self.report, self.reservations, self.virtapi._compute,
-            self._wait_for_lease)
+            self._wait_for_lease, self.unfinished)
         self.worker.start(host, INTERVAL)
 
     def _work(self):
@@ -132,6 +137,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             self.adoption.go_on()
         if self.mode.known:
             self.takeover.go_on()
+            self.unfinished.go_on()
 
     def _wait_for_lease(self):
         # If another process has been the host since, this one must not do
@@ -141,6 +147,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
 
     def cleanup_host(self, host):
         self.worker.stop()
+        self.unfinished.stop()
         super().cleanup_host(host)
         if self.lease is not None:
             self.lease.give_up()
@@ -165,6 +172,9 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         Nova asks for each of them twice when it starts, one by one, and ends
         if Ironic does not answer. Before Nova 34 it does not call this.
         """
+        if self.mode.known:
+            instances = objects.InstanceList(
+                context, objects=self.unfinished.keep_back(instances))
         if instances and self.mode.known:
             self._power_states = tenacity.Retrying(
                 retry=tenacity.retry_if_exception_type(
@@ -426,7 +436,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             raise
         finally:
             self.builds.end(instance)
-            self.ownership.stay_if_anothers(instance)
+            self.ownership.stay_if_anothers(instance, restart.is_ended)
 
     def failed_spawn_cleanup(self, instance):
         if not self.ownership.is_ours(instance):
@@ -604,6 +614,8 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         if isinstance(instance, ownership.OnNode):
             # The parent's detach_interface calls it.
             return super().unplug_vifs(instance, network_info)
+        if self.ownership.is_ours(instance):
+            self.ownership.stay_if_anothers(instance, restart.is_ended)
         try:
             with self._on_node(instance, building=True) as (parent, instance):
                 parent.unplug_vifs(instance, network_info)
@@ -645,6 +657,11 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                 raise exception.InstanceFaultRollback(e)
             wanted.check_traits(self._get_node(instance.node).traits,
                                 image_meta)
+            # The parent saves it together with the task state that says that
+            # Ironic is about to be asked.
+            instance.system_metadata[endings.REBUILT_FROM] = str(
+                restart.facts(self.ironic_connection, instance.node)[
+                    'provision_updated_at'])
         try:
             with self._bound(instance, building=True) as parent:
                 parent.rebuild(
@@ -657,4 +674,6 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             raise builds.lost_node(instance)
         finally:
             if ours:
-                self.ownership.stay_if_anothers(instance)
+                self.ownership.stay_if_anothers(instance, restart.is_ended)
+                # Nova saves the instance next, whatever has become of it.
+                instance.system_metadata.pop(endings.REBUILT_FROM, None)

@@ -49,12 +49,14 @@ class Takeover(reconciler.Reconciler):
     :param manager: nova.compute.manager.ComputeManager.
     :param wait: function without arguments that returns when this process is
         certainly the host.
+    :param unfinished: restart.Unfinished.
     """
 
-    def __init__(self, host, report, reservations, manager, wait):
+    def __init__(self, host, report, reservations, manager, wait, unfinished):
         super().__init__(host, report, reservations, manager.reportclient)
         self._manager = manager
         self._wait = wait
+        self._unfinished = unfinished
         self._services = servicegroup.API()
         # The changes that were seen of late, and when all are read again.
         self._seen, self._all = {}, 0
@@ -176,7 +178,8 @@ class Takeover(reconciler.Reconciler):
                 'info_cache', 'metadata', 'numa_topology'])
         # What a user has begun since is this host's own.
         if _state(instance) == before:
-            self._manager._init_instance(ctxt, instance)
+            for each in self._unfinished.keep_back([instance]):
+                self._manager._init_instance(ctxt, each)
 
     def _is_down(self, ctxt, host):
         try:
