@@ -38,6 +38,7 @@ from . import placement
 from . import reconciler
 from . import report
 from . import restart
+from . import stopping
 from . import takeover
 from . import wanted
 
@@ -81,6 +82,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         self._binding = None
         self.builds = self.mode = self.ownership = self.report = None
         self.adoption = self.takeover = self.unfinished = self.lease = None
+        self.stopping = None
         self.worker = reconciler.Worker(self._work)
         # Whether Nova still initializes the instances that it has found when
         # it started, and the power states that it is told meanwhile, by UUID.
@@ -97,6 +99,9 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         self.host = self.fence.host = host
         if CONF.reservations.standby:
             self.lease = lease.Lease(host, self.reservations)
+        self.stopping = stopping.Stopping(
+            host, self.reservations, self.virtapi._compute, self.lease)
+        if self.lease is not None:
             self.lease.win()
             self.fence.lease = self.lease
         self.builds = builds.Builds(self.reservations, host)
@@ -126,6 +131,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         self.takeover = takeover.Takeover(
             host, self.report, self.reservations, self.virtapi._compute,
             self._wait_for_lease, self.unfinished)
+        self.stopping.watch()
         self.worker.start(host, INTERVAL)
 
     def _work(self):
@@ -137,7 +143,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             self.adoption.go_on()
         if self.mode.known:
             self.takeover.go_on()
-            self.unfinished.go_on()
+            self.unfinished.go_on(self._allocations.read)
 
     def _wait_for_lease(self):
         # If another process has been the host since, this one must not do
@@ -147,10 +153,10 @@ class ReservationsDriver(ironic_driver.IronicDriver):
 
     def cleanup_host(self, host):
         self.worker.stop()
-        self.unfinished.stop()
+        if self.unfinished is not None:
+            self.unfinished.stop()
         super().cleanup_host(host)
-        if self.lease is not None:
-            self.lease.give_up()
+        self.stopping.give_up_lease()
 
     def _carriers(self):
         """Return the UUIDs of the nodes with a row, by their instances."""
@@ -175,6 +181,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         if self.mode.known:
             instances = objects.InstanceList(
                 context, objects=self.unfinished.keep_back(instances))
+            self.unfinished.wait_for_queue(self._allocations.read() or ())
         if instances and self.mode.known:
             self._power_states = tenacity.Retrying(
                 retry=tenacity.retry_if_exception_type(
@@ -271,6 +278,10 @@ class ReservationsDriver(ironic_driver.IronicDriver):
     def get_nodenames_by_uuid(self, refresh=False):
         if not self.one_row:
             return super().get_nodenames_by_uuid(refresh)
+        if restart.SUPPORTED and self._starting:
+            # Nova asks only for this, at its start: to set those builds to
+            # ERROR that wait in the host's queue. They are waited for.
+            return {}
         return {self._compute_id: self.host}
 
     def get_available_resource(self, nodename):

@@ -161,6 +161,10 @@ class Lease:
                             self._host, e)
         return False
 
+    def lapse(self):
+        """Be the host until the lease is over, and no longer."""
+        self._given_up.set()
+
     def give_up(self):
         """Be the host no longer, so that another process need not wait.
 

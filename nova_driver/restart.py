@@ -38,6 +38,10 @@ SUPPORTED = hasattr(virt_driver.ComputeDriver, 'process_instances_at_startup')
 #: request of the process that ended may still be on its way.
 GRACE = 60
 
+#: Builds that wait in the host's queue come out of it within so many seconds
+#: after a start, or wait for one of Nova's threads.
+QUEUED = 300
+
 #: The longest pause between two attempts that fail, in seconds.
 LONGEST = 60
 
@@ -56,6 +60,8 @@ _UNTOUCHED = (
 
 _NOT_BEGUN = 'nova-compute was restarted before deployment began'
 _NO_NODE = 'its node was taken away while nova-compute was restarted'
+_LOST = ('the request to build it was lost: nova-compute was restarted and has '
+         'not received it')
 _NOT_KNOWN = ('nova-compute was restarted, and whether deployment had begun '
               'is not known')
 
@@ -128,6 +134,20 @@ def facts(connection, node_uuid):
     return response.json()
 
 
+def deploying(reservations, host):
+    """Return what Ironic deploys for a host.
+
+    It costs as much as there is, however many servers the host has.
+
+    :param reservations: client.Client.
+    :returns: dict of the provision states by the UUIDs of the instances.
+    :raises: client.Failure.
+    """
+    return {each['instance_uuid']: each['provision_state']
+            for each in reservations.held_by(host, ['provision_state'],
+                                             state='deploying')}
+
+
 def is_ended(instance):
     """Whether another process has ended what this one does to an instance.
 
@@ -156,6 +176,14 @@ def check_credentials():
                 'Section [%s] of nova.conf has no credentials, so that what '
                 'is in flight when nova-compute is restarted cannot be ended '
                 'where %s is needed for it.', group, service)
+
+
+def _not_begun(uuids):
+    """Return those of these instances that no host has begun to build."""
+    return objects.InstanceList.get_by_filters(
+        nova_context.get_admin_context(),
+        {'uuid': list(uuids), 'vm_state': vm_states.BUILDING, 'host': None,
+         'deleted': False}, expected_attrs=[]) if uuids else []
 
 
 @dataclasses.dataclass
@@ -189,7 +217,10 @@ class Unfinished:
         self._connect = connect
         self._endings = endings.Endings(host, manager)
         self._wait = wait
+        self._manager = manager
         self._left, self._busy = {}, set()
+        # UUIDs of builds that wait in the host's queue, and until when.
+        self._queued, self._queued_until = set(), 0
         # Nova's own pool for what takes long runs the builds, which a
         # hundred tear-downs would keep waiting.
         self._pool = futures.ThreadPoolExecutor(
@@ -215,19 +246,48 @@ class Unfinished:
         self._left |= dict.fromkeys(left, _Left(time.monotonic()))
         return [each for each in instances if each.uuid not in left]
 
-    def go_on(self):
-        """Look at what is left; the driver's own thread does it."""
+    def wait_for_queue(self, consumers):
+        """Let builds come out of the host's queue that no process has begun.
+
+        Nova would set them to ERROR, and then build them when they come.
+
+        :param consumers: UUIDs of what has allocations of this host.
+        """
+        self._queued = {each.uuid for each in _not_begun(consumers)}
+        self._queued_until = time.monotonic() + QUEUED
+
+    def _end_queue(self, consumers):
+        """End the builds that have not come out of the queue."""
+        begun = {each['instance_uuid'] for each in
+                 list(self._manager._in_progress_tasks.values())}
+        lost = self._queued - begun
+        # What another host was to build since has no allocation here.
+        for each in _not_begun(lost & set(consumers)):
+            self._pool.submit(
+                utils.synchronized(each.uuid)(self._end_lost), each.uuid)
+        self._queued &= begun
+
+    def _end_lost(self, uuid):
+        for instance in _not_begun([uuid]):
+            self._endings.not_begun(instance, _LOST)
+
+    def go_on(self, consumers):
+        """Look at what is left; the driver's own thread does it.
+
+        :param consumers: function without arguments that returns the UUIDs
+            of what has allocations of this host, or None.
+        """
         now = time.monotonic()
+        if self._queued and now > self._queued_until:
+            found = consumers()
+            if found is not None:
+                self._end_queue(found)
         due = {uuid for uuid, left in list(self._left.items())
                if left.due <= now} - self._busy
         if not due:
             return
         try:
-            # As many as are deployed, however many servers the host has.
-            deploying = {
-                each['instance_uuid']: each['provision_state']
-                for each in self._client.held_by(
-                    self._host, ['provision_state'], state='deploying')}
+            now_deploying = deploying(self._client, self._host)
         except client.Failure as e:
             LOG.debug('What host %s deploys is not known: %s', self._host, e)
             return
@@ -239,7 +299,7 @@ class Unfinished:
         for uuid in due:
             if uuid not in known or not self._is_left(known[uuid]):
                 self._left.pop(uuid)
-            elif not _is_open(known[uuid], deploying.get(uuid)):
+            elif not _is_open(known[uuid], now_deploying.get(uuid)):
                 self._busy.add(uuid)
                 self._pool.submit(self._take_up, uuid)
 

@@ -159,7 +159,8 @@ class TestCase(helpers.Helpers,
             self.useFixture(fixtures.MonkeyPatch(
                 'nova.virt.ironic_reservations.fence.wait_for_the_end',
                 self._wait_for_the_end))
-            for name, value in (('driver.INTERVAL', 24 * 3600),
+            for name, value in (('stopping.end', self._wait_for_the_end),
+                                ('driver.INTERVAL', 24 * 3600),
                                 ('client.PAUSE', 0.1),
                                 # A round is due whenever they say so.
                                 ('reconciler.LONGEST', 0)):

@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds, rebuilds and deletions that are in flight when a host is killed."""
 
+import threading
+import time
+
+import fixtures
 from nova import context
 from nova import objects
+from nova.virt.ironic_reservations import endings
+from nova.virt.ironic_reservations import restart
 import testtools
 
 from tests.nova import base
@@ -10,7 +16,9 @@ from tests.nova import faults
 from tests.nova import restarting
 
 FIRST, SECOND = restarting.FIRST, restarting.SECOND
+INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
 DEPLOY, NOT_BEGUN = restarting.DEPLOY, restarting.NOT_BEGUN
+IS_ENDED = 'nova.virt.ironic_reservations.restart.is_ended'
 
 
 class TestBuilds(restarting.TestCase):
@@ -310,3 +318,219 @@ class TestMoved(restarting.TestCase):
 
 class TestOutcome(testtools.TestCase):
     """No cloud is needed."""
+
+    def outcome(self, task, state, before=None, now='b'):
+        instance = objects.Instance(
+            uuid=INSTANCE, task_state=task, system_metadata={
+                endings.REBUILT_FROM: before} if before else {})
+        return restart.outcome(instance, state and {
+            'provision_state': state, 'provision_updated_at': now,
+            'last_error': 'eels'})
+
+    def test_builds(self):
+        for task, state, expected, reason in (
+                ('spawning', 'active', 'DONE', None),
+                ('spawning', 'deploying', 'OPEN', None),
+                ('spawning', 'wait call-back', 'OPEN', None),
+                ('spawning', 'service wait', 'OPEN', None),
+                ('spawning', 'deploy failed', 'FAILED', 'eels'),
+                ('spawning', 'error', 'FAILED', 'eels'),
+                ('spawning', None, 'FAILED', 'taken away'),
+                ('spawning', 'available', 'NOT_BEGUN', NOT_BEGUN),
+                ('spawning', 'manageable', 'NOT_BEGUN', NOT_BEGUN),
+                ('block_device_mapping', 'active', 'NOT_BEGUN', NOT_BEGUN),
+                ('networking', 'available', 'NOT_BEGUN', NOT_BEGUN),
+                (None, None, 'NOT_BEGUN', NOT_BEGUN)):
+            self.assert_outcome(expected, reason, self.outcome(task, state))
+
+    def test_rebuilds(self):
+        """What a node was before is no outcome."""
+        for state, before, expected, reason in (
+                ('active', 'a', 'DONE', None),
+                ('active', 'b', 'NOT_BEGUN', NOT_BEGUN),
+                ('active', None, 'FAILED', 'is not known'),
+                ('deploying', 'b', 'OPEN', None),
+                ('deploying', None, 'OPEN', None),
+                ('deploy failed', 'a', 'FAILED', 'eels'),
+                ('deploy failed', 'b', 'NOT_BEGUN', NOT_BEGUN),
+                (None, 'a', 'FAILED', 'taken away')):
+            self.assert_outcome(expected, reason, self.outcome(
+                'rebuild_spawning', state, before))
+
+    def assert_outcome(self, expected, reason, found):
+        self.assertEqual(restart.Outcome[expected], found[0])
+        if reason is None:
+            self.assertIsNone(found[1])
+        else:
+            self.assertIn(reason, found[1])
+
+    def test_what_is_unfinished(self):
+        for vm_state, task, expected in (
+                ('building', None, True), ('building', 'spawning', True),
+                ('building', 'deleting', True), ('error', 'spawning', True),
+                ('active', 'rebuild_spawning', True),
+                ('stopped', 'rebuild_spawning', True),
+                ('error', 'rebuild_spawning', True),
+                ('active', 'deleting', True), ('error', 'deleting', True),
+                ('error', None, False), ('active', None, False),
+                ('active', 'rebuilding', False),
+                ('active', 'powering-off', False),
+                ('shelved_offloaded', 'spawning', False)):
+            self.assertIs(expected, restart.is_unfinished(objects.Instance(
+                vm_state=vm_state, task_state=task)), (vm_state, task))
+
+
+class TestFormer(restarting.TestCase):
+    """A process was stopped, and goes on when the next one has finished.
+
+    There is no lease, and both are the same host.
+    """
+
+    def frozen(self, method, path, begin):
+        """Begin something, and stop the process after a request."""
+        gate = self.gate()
+        self.wire.on(method, path, faults.after(gate))
+        server = begin()
+        gate.wait()
+        self.kill()
+        self.start_compute(FIRST)
+        return server, gate
+
+    def boot_one(self):
+        return self.boot_full(status=None)
+
+    def assert_kept(self, server, gate):
+        gate.open()
+        self.wait_for(lambda: self.assertIn(
+            'This thread waits for the end of the process: another process '
+            'of compute-1 has instance', self.log))
+        self.assert_built(server)
+        self.assertEqual(1, len(self.api.get_port_interfaces(server['id'])))
+
+    def test_build(self):
+        server, gate = self.frozen(*DEPLOY, self.boot_one)
+        self.work_until_status(server, 'ACTIVE')
+        self.assert_kept(server, gate)
+
+    def test_build_that_has_been_looked_at(self):
+        """Nova saves that it is built, and cleans up when that fails."""
+        looked, gate = restart.is_ended, self.gate()
+
+        def look_and_stop(instance):
+            self.useFixture(fixtures.MonkeyPatch(IS_ENDED, looked))
+            found = looked(instance)
+            gate()
+            return found
+
+        self.useFixture(fixtures.MonkeyPatch(IS_ENDED, look_and_stop))
+        server = self.boot_one()
+        gate.wait()
+        self.kill()
+        self.start_compute(FIRST)
+        self.work_until_status(server, 'ACTIVE')
+        self.assert_kept(server, gate)
+
+    def test_rebuild(self):
+        def rebuild():
+            self.rebuild(server, self.image(), status=None)
+            return server
+
+        server = self.boot_full()
+        _, gate = self.frozen(*DEPLOY, rebuild)
+        self.work_until_status(server, 'ACTIVE')
+        self.assert_kept(server, gate)
+
+
+class TestQueue(restarting.TestCase):
+    """Nova has asked a host that was down to build servers."""
+
+    def setUp(self):
+        super().setUp()
+        self.kill()
+        self.server = self.boot_full(status=None)
+        self.wait_for(lambda: self.assertTrue(self.allocations(self.server)))
+        self.wait_for_task(self.server, 'scheduling')
+
+    def statuses(self):
+        """What Nova saves of the server from now on."""
+        statuses, save = [], objects.Instance.save
+
+        def saved(instance, *args, **kwargs):
+            if instance.uuid == self.server['id']:
+                statuses.append(instance.vm_state)
+            return save(instance, *args, **kwargs)
+
+        self.useFixture(fixtures.MonkeyPatch('nova.objects.Instance.save',
+                                             saved))
+        return statuses
+
+    @base.smoke
+    def test_builds_are_waited_for(self):
+        statuses = self.statuses()
+        self.start_compute(FIRST)
+        self.wait_for_status(self.server, 'ACTIVE')
+        self.assertNotIn('error', statuses)
+        self.assert_built(self.server)
+
+    def test_build_that_is_lost(self):
+        """It ends, with a reason; one that waits for a thread does not."""
+        self.lose_casts()
+        manager = self.start_compute(FIRST).manager
+        self.work()
+        self.assertEqual(('BUILD', 'scheduling'), self.state(self.server))
+        self.be_quick(QUEUED=-1)
+        manager.driver.unfinished._queued_until = 0
+        waiting = manager._record_task_start(
+            'build_instance', self.server['id'])
+        self.work()
+        self.assertEqual(('BUILD', 'scheduling'), self.state(self.server))
+        manager._record_task_end(waiting)
+        self.work()
+        found = self.wait_for_status(self.server, 'ERROR')
+        self.assertIn('the request to build it was lost',
+                      found['fault']['message'])
+        self.assertEqual({}, self.allocations(self.server))
+        self.delete(self.server)
+
+    def lose_casts(self):
+        """Let the message bus have died meanwhile."""
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.compute.manager.ComputeManager.build_and_run_instance',
+            lambda *args, **kwargs: None))
+
+
+class TestStop(restarting.TestCase):
+    """The process is told to stop, as by SIGTERM."""
+
+    ENDS = 'This process of host compute-1 ends: Ironic deploys'
+
+    def stop(self):
+        service = self.computes.pop(FIRST)
+        threading.Thread(target=service.stop).start()
+        return service
+
+    @base.smoke
+    def test_deployments_do_not_keep_it(self):
+        gate = self.gate()
+
+        def deploy(go_on):
+            gate()
+            go_on()
+            # The thread ends with its process.
+            self._wait_for_the_end()
+
+        self.wire.on(*DEPLOY, deploy)
+        server = self.boot_full(status=None)
+        gate.wait()
+        before = time.monotonic()
+        service = self.stop()
+        self.wait_for(lambda: self.assertIn('waiting up to', self.log))
+        # Ironic has not accepted it yet.
+        time.sleep(2)
+        self.assertNotIn(self.ENDS, self.log)
+        gate.open()
+        self.wait_for(lambda: self.assertIn(self.ENDS, self.log))
+        self.assertLess(time.monotonic() - before, 60)
+        service.manager.driver.worker.stop()
+        self.assertEqual('deploying',
+                         self.ironic.node_of(server).provision_state)
