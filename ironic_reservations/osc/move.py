@@ -8,6 +8,7 @@ given a machine takes its server over by itself.
 
 import contextlib
 import time
+import urllib.parse
 
 from ironicclient import exc
 from keystoneauth1 import exceptions as ksa_exc
@@ -73,9 +74,10 @@ class MoveReservation(output.Lister):
     """Have another compute host manage servers of one that is down.
 
     The machines run on, and nothing of them changes. To drain a host,
-    disable its service and stop nova-compute first. Log in for a project, as
-    an admin of Nova; see "audit" for what Ironic wants. The exit status is 1
-    if a server stays.
+    disable its service and stop nova-compute first. A server that the host
+    was asked to build, and has not begun, has no machine: it is set to ERROR.
+    Log in for a project, as an admin of Nova; see "audit" for what Ironic
+    wants. The exit status is 1 if a server stays.
     """
 
     def get_parser(self, prog_name):
@@ -104,8 +106,9 @@ class MoveReservation(output.Lister):
             check(self, self._compute, source, target, parsed_args.force)
             held = self._held(source, auth)
             servers = {each.id for each in self._servers(source)}
-            asked = set(parsed_args.instance or (held | dict.fromkeys(
-                servers)))
+            queued = self._queued(source, held.keys() | servers)
+            asked = set(parsed_args.instance or (
+                held.keys() | servers | queued.keys()))
             # An earlier command gave these, or one that runs at the same
             # time.
             given_before = {each: held_there for each, held_there in
@@ -114,6 +117,7 @@ class MoveReservation(output.Lister):
             results = {each: None if each in given_before else
                        self._give(each, source, target, auth)
                        if each in held else
+                       self._end(each, queued[each]) if each in queued else
                        'stays: it has no reservation, see audit'
                        if each in servers else
                        f'stays: not of host {source}' for each in asked}
@@ -142,6 +146,39 @@ class MoveReservation(output.Lister):
     def _servers(self, host):
         return self._compute.servers(details=False, all_projects=True,
                                      compute_host=host)
+
+    def _queued(self, host, others):
+        """The builds that a host was asked for, and has not begun.
+
+        :param others: UUIDs of instances that it has begun.
+        :returns: dict of their allocations by the UUID of the instance.
+        """
+        found = {}
+        for provider in client.placement(
+                self, f'/resource_providers?name={urllib.parse.quote(host)}'
+        )['resource_providers']:
+            path = f'/resource_providers/{provider["uuid"]}/allocations'
+            for each in client.placement(
+                    self, path)['allocations'].keys() - others:
+                with contextlib.suppress(sdk_exc.NotFoundException):
+                    server = self._compute.get_server(each)
+                    # ERROR is what an earlier command has left.
+                    if (server.compute_host is None
+                            and server.status in ('BUILD', 'ERROR')):
+                        found[each] = client.placement(
+                            self, f'/allocations/{each}')
+        return found
+
+    def _end(self, instance, known):
+        """End a build that no host has begun.
+
+        :param known: its allocations, which are left if they have changed.
+        :returns: what was done.
+        """
+        self._compute.reset_server_state(instance, 'error')
+        client.placement(self, f'/allocations/{instance}', 'PUT', json={
+            **known, 'allocations': {}})
+        return 'set to ERROR: its build had not begun'
 
     def _give(self, instance, source, target, auth):
         """Give a machine to a host.

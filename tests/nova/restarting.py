@@ -115,7 +115,7 @@ class TestCase(faults.TestCase):
         self.work_until(check, host)
         found = self.wait_for_status(server, status)
         self.work(host)
-        self.assertEqual({}, self.left(host))
+        self.assertNotIn(server['id'], self.left(host))
         return found
 
     # What is seen
@@ -140,18 +140,18 @@ class TestCase(faults.TestCase):
 
     def wait_for_node(self, server, state):
         self.wait_for(lambda: self.assertEqual(
-            state, self.ironic.node_of(server).provision_state))
+            state, self.ironic.node_of(server).provision_state), timeout=180)
 
     def events(self, server):
-        """``{event: (its result, whether it is over)}``"""
+        """``{event: (its result, whether it is over)}``, the newest."""
         found = {}
         for action in self.api.get_instance_actions(server['id']):
             detail = self.api.api_get(
                 f'/servers/{server["id"]}/os-instance-actions/'
                 f'{action["request_id"]}').body['instanceAction']
             for event in detail['events']:
-                found[event['event']] = (event['result'],
-                                         event['finish_time'] is not None)
+                found.setdefault(event['event'], (
+                    event['result'], event['finish_time'] is not None))
         return found
 
     def notified(self, *types):

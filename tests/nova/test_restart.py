@@ -281,7 +281,7 @@ class TestDeletions(restarting.TestCase):
 class TestLockedNode(restarting.TestCase):
 
     # Longer than the SDK asks a node for that is locked.
-    delay = 40
+    delay = 20
 
     def test_deleted_while_its_node_is_locked(self):
         """It fails as without a restart, and is not made ACTIVE after it."""

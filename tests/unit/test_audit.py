@@ -164,6 +164,10 @@ DISAGREEING = [
       for providers in ({'row-2'}, {'row-1', 'row-2'}, {'node-1'})),
     ('wrong-allocation', 'gone', None, 'compute-2',
      {'allocations': {'gone': {'row-2'}}}),
+    ('lost-build', 'server-1', None, 'compute-1', changed(
+        {'host': None, 'row': None, 'status': 'BUILD', 'task': 'scheduling'},
+        rows={'row-1': Row('compute-1', 'compute-1', is_down=True)},
+        **NO_RESERVATION, **NO_MACHINE)),
     ('wrong-host', *ONE, changed(None, {'host': 'compute-2'})),
     ('wrong-host', *ONE, changed(None, {'host': None})),
     ('wrong-host', 'server-1', 'node-1', None,

@@ -72,10 +72,12 @@ class Row(typing.NamedTuple):
     :param host: the compute host.
     :param name: the host's name if it is the host's one row, or the UUID of
         a node.
+    :param is_down: whether Nova shows the host as down.
     """
 
     host: str
     name: str
+    is_down: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -84,6 +84,17 @@ def _wrong_allocation(cloud):
             yield instance, cloud.machines.get(instance), server.host
 
 
+def _lost_build(cloud):
+    for instance, providers in cloud.allocations.items():
+        server = cloud.servers.get(instance)
+        # A host that has begun it holds a node, or is the server's host.
+        if (server and server.status == 'BUILD' and server.host is None
+                and instance not in cloud.reservations):
+            for uuid in sorted(providers & cloud.rows.keys()):
+                if cloud.rows[uuid].is_down:
+                    yield instance, None, cloud.rows[uuid].host
+
+
 def _wrong_host(cloud):
     for instance, held in cloud.reservations.items():
         server = cloud.servers.get(instance)
@@ -159,6 +170,10 @@ KINDS = {
         _wrong_allocation,
         'move it to the provider of the host of the server; without a '
         'server, delete it'),
+    'lost-build': Kind(
+        _lost_build,
+        'start host {host}, which was to build it, or move its servers to '
+        'another host'),
     'wrong-host': Kind(
         _wrong_host,
         '{holder} holds node {node}: let it take the server over, or give '

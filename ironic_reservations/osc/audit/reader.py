@@ -64,7 +64,8 @@ class Reader:
         :param host: the only host whose servers and allocations are needed;
             None for all.
         """
-        rows = {each.id: values.Row(each.service_details['host'], each.name)
+        rows = {each.id: values.Row(each.service_details['host'], each.name,
+                                    each.state == 'down')
                 for each in self._counted(
                     self._sdk.compute.hypervisors(details=True),
                     'hypervisors')
