@@ -3,6 +3,7 @@
 
 import threading
 import time
+import unittest
 
 import fixtures
 from nova import context
@@ -19,6 +20,31 @@ FIRST, SECOND = restarting.FIRST, restarting.SECOND
 INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
 DEPLOY, NOT_BEGUN = restarting.DEPLOY, restarting.NOT_BEGUN
 IS_ENDED = 'nova.virt.ironic_reservations.restart.is_ended'
+
+
+def load_tests(loader, tests, pattern):
+    """Before release 34 Nova gives up what is in flight, which is tested."""
+    return tests if restart.SUPPORTED else unittest.TestSuite(
+        loader.loadTestsFromTestCase(each)
+        for each in (TestWhichNova, TestOutcome))
+
+
+class TestWhichNova(restarting.TestCase):
+
+    def test_build(self):
+        """Nova 34 lets the driver take it up, and older ones do not."""
+        self.die_at(*DEPLOY)
+        server = self.boot_full(status=None)
+        self.restart()
+        if restart.SUPPORTED:
+            self.work_until_status(server, 'ACTIVE')
+        else:
+            self.assertEqual(('ERROR', None), self.state(server))
+            self.wait_for_node(server, 'active')
+            self.work()
+            self.assertEqual(('ERROR', None), self.state(server))
+        self.delete(server)
+        self.wait_for(self.assert_nothing_left)
 
 
 class TestBuilds(restarting.TestCase):
