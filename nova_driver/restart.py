@@ -168,7 +168,7 @@ def is_ended(instance):
     return known.vm_state in (vm_states.ACTIVE, vm_states.STOPPED)
 
 
-def check_credentials():
+def _check_credentials():
     """Warn where what a user has asked for could not be ended for the user."""
     for group, service in ('neutron', 'Neutron'), ('cinder', 'Cinder'):
         if not CONF[group].auth_type:
@@ -225,6 +225,8 @@ class Unfinished:
         # hundred tear-downs would keep waiting.
         self._pool = futures.ThreadPoolExecutor(
             CONF.max_concurrent_builds or None, 'unfinished')
+        if SUPPORTED:
+            _check_credentials()
 
     def stop(self):
         self._pool.shutdown(wait=False, cancel_futures=True)

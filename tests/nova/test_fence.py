@@ -18,6 +18,7 @@ from nova.virt.ironic_reservations import driver
 from nova.virt.ironic_reservations import fence
 from nova.virt.ironic_reservations import lease
 from nova.virt.ironic_reservations import ownership
+from nova.virt.ironic_reservations import restart
 from oslo_concurrency import lockutils
 import oslo_messaging as messaging
 import testtools
@@ -235,14 +236,24 @@ class TestCase(test_takeover.TestCase):
         self.wire.on(method, path, when(gate))
         self.stop(gate, networks=[{'port': self.port()}], **server)
 
-    def stop(self, gate, **server):
+    def stop(self, gate, status='BUILD', **server):
         """Build a server; the second host takes it over at a gate.
 
         Whatever the first does then leaves the server as it is.
+
+        :param status: what the second host makes of it; before release 34
+            Nova gives it up there.
         """
         server = self.boot(self.gold, status=None, host=FIRST, **server)
         gate.wait()
         self.cut_off(server)
+
+        def work_and_check():
+            self.work()
+            self.assertEqual(status if restart.SUPPORTED else 'ERROR',
+                             self.api.get_server(server['id'])['status'])
+
+        self.wait_for(work_and_check)
         ports = self.api.get_port_interfaces(server['id'])
         before = self.traces(server)
         self.wire.heal()
@@ -300,7 +311,7 @@ class TestLate(TestCase):
         gate = self.gate()
         self.wire.on('PUT', PROVISION, faults.after(
             lambda: self.wire.on('GET', '/v1/nodes', faults.after(gate))))
-        self.stop(gate, networks=[{'port': self.port()}])
+        self.stop(gate, 'ACTIVE', networks=[{'port': self.port()}])
 
     def test_rebuild(self):
         self.stop_in_rebuild('PUT', PROVISION, faults.before)
@@ -543,7 +554,7 @@ class TestProcess(test_standby.TestCase):
         self.die_asleep()
         self.lapse_host()
         self.useFixture(other_process())
-        self.start()
+        self.start().worker.work()
         self.wait_for(lambda: self.assertIsNone(self.ironic.node_of(first)))
         self.wait_for_free_nodes()
         second = self.boot(self.gold)
