@@ -35,6 +35,7 @@ from . import lease
 from . import mode
 from . import ownership
 from . import placement
+from . import power
 from . import reconciler
 from . import report
 from . import restart
@@ -50,6 +51,9 @@ START_PAUSE = 5
 
 #: Seconds between two rounds of the driver's own thread.
 INTERVAL = 5
+
+#: To read so many nodes in a list takes about as long as to read one alone.
+LISTED = 50
 
 #: The tasks of instances that a user has asked for, and no host has begun.
 ASKED = (task_states.REBOOTING, task_states.REBOOTING_HARD,
@@ -69,10 +73,6 @@ _EVACUATION = (
 class ReservationsDriver(ironic_driver.IronicDriver):
     """A driver that asks Ironic for a node when it builds an instance."""
 
-    # Nova asks this of drivers that move rows between hosts, which one row
-    # per host does not need.
-    rebalances_nodes = False
-
     def __init__(self, virtapi, read_only=False):
         super().__init__(virtapi, read_only)
         self.host = None
@@ -85,8 +85,12 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         self.stopping = None
         self.worker = reconciler.Worker(self._work)
         # Whether Nova still initializes the instances that it has found when
-        # it started, and the power states that it is told meanwhile, by UUID.
-        self._starting, self._power_states = True, {}
+        # it started.
+        self._starting = True
+        self.power_states = power.PowerStates(self._read_power_states)
+        # The allocations that the last periodic task has read, until it was
+        # looked whether any are missing.
+        self._present = None
         # UUIDs of instances that Nova deleted while this host was down, and
         # whose machines were not torn down at its next start, because it has
         # had one row since; None while they are not known.
@@ -144,6 +148,9 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         if self.mode.known:
             self.takeover.go_on()
             self.unfinished.go_on(self._allocations.read)
+            present, self._present = self._present, None
+            if present is not None:
+                self._allocations.put_back(present, self.reservations)
 
     def _wait_for_lease(self):
         # If another process has been the host since, this one must not do
@@ -183,7 +190,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                 context, objects=self.unfinished.keep_back(instances))
             self.unfinished.wait_for_queue(self._allocations.read() or ())
         if instances and self.mode.known:
-            self._power_states = tenacity.Retrying(
+            tenacity.Retrying(
                 retry=tenacity.retry_if_exception_type(
                     (exception.VirtDriverNotReady,
                      exception.ServiceUnavailable, ksa_exc.ClientException,
@@ -192,7 +199,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                 before_sleep=lambda _: LOG.warning(
                     'Ironic does not answer, so nova-compute waits with the '
                     '%d instances that it has.', len(instances)),
-            )(self._read_power_states)
+            )(self.power_states.read)
         if self.lease is not None:
             # The requests for these tasks wait in the host's queue. Nova
             # would reset the tasks now, and then refuse the requests.
@@ -235,12 +242,15 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                 and not isinstance(instance, ownership.Unheld)):
             binding = fence.Held(instance, instance.node, building)
         own._binding = binding
+        self.power_states.forget(instance)
         try:
             yield super(ReservationsDriver, own)
         except Exception:
             if binding is not fence.WITHOUT and binding.refused:
                 raise binding.refused
             raise
+        finally:
+            self.power_states.forget(instance)
 
     @contextlib.contextmanager
     def _on_node(self, instance, building=False):
@@ -261,7 +271,9 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         resource tracker's lock. The methods below are called under that lock,
         so they send no requests and use what was read here.
         """
-        self._starting, self._power_states = False, {}
+        if self._starting:
+            self._starting = False
+            self.power_states.forget_all()
         # Nova asks this of drivers at its start, to tear down what was
         # evacuated. Later it asks only before it has ``instance_exists``
         # called, which refuses an evacuation with a reason.
@@ -271,8 +283,9 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         self.builds.renew_all()
         allocations = self._allocations.read()
         self.report.look(placement.classes(allocations))
-        if allocations is not None:
-            self._allocations.put_back(allocations, self.reservations)
+        # RPC threads that have Nova's lock of an instance come here, too, so
+        # that nothing is waited for.
+        self._present = allocations
         return [self.host]
 
     def get_nodenames_by_uuid(self, refresh=False):
@@ -354,16 +367,33 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                     nova_context.get_admin_context(),
                     {'uuid': self.list_instance_uuids()}, expected_attrs=[])]
 
+    def get_num_instances(self):
+        """Count instances, and read their power states.
+
+        Nova asks this only when it is about to compare the power states of
+        all instances, for which it calls get_info.
+        """
+        count = super().get_num_instances()
+        if self.mode.known:
+            self.power_states.forget_all()
+            # A list has the instances of all hosts of this part of the fleet.
+            if self.report.in_use <= LISTED * count:
+                try:
+                    self.power_states.read()
+                except (exception.NovaException, ksa_exc.ClientException,
+                        sdk_exc.SDKException) as e:
+                    LOG.warning('The power states are read one by one: %s', e)
+        return count
+
     def get_info(self, instance, use_cache=True):
         if self.mode.known is False and not self.ownership.is_ours(instance):
             return super().get_info(instance, use_cache)
-        # The parent's cache of nodes is kept fresh only on hosts with a row
-        # per node.
-        found = self._power_states.get(instance.uuid)
-        # If an instance has a task, Nova may have changed its power since.
-        if found and instance.task_state is None:
-            return found
-        return super().get_info(instance, use_cache=False)
+        # Without its cache Nova asks before it stops a machine, and when it
+        # starts. The parent's cache of nodes is kept fresh only on hosts with
+        # a row per node.
+        found = (self.power_states.get(instance)
+                 if use_cache or self._starting else None)
+        return found or super().get_info(instance, use_cache=False)
 
     def instance_exists(self, instance):
         """Refuse an evacuation.

@@ -17,6 +17,7 @@ from nova import objects
 from nova import servicegroup
 from nova import utils
 from nova.compute import task_states
+from nova.compute import vm_states
 from oslo_log import log as logging
 
 from . import client
@@ -214,9 +215,13 @@ class Takeover(reconciler.Reconciler):
         if zone is not None:
             instance.availability_zone = zone
         instance.save()
-        self._taken[instance.uuid] = _state(instance)
+        # At rest there is nothing to end, and Nova would ask Ironic for the
+        # power state of each.
+        if (not placement.is_at_rest(instance)
+                or instance.vm_state == vm_states.DELETED):
+            self._taken[instance.uuid] = _state(instance)
         if not self._holds(instance):
-            del self._taken[instance.uuid]
+            self._taken.pop(instance.uuid, None)
             self.tell(instance.uuid, 'it was given to another host while '
                                      'this one took it over')
             return False

@@ -83,6 +83,92 @@ class TestCase(faults.TestCase):
             yield ctxt
 
 
+class TestPowerStates(TestCase):
+    fleet = [faults.NODE] * 3
+
+    def setUp(self):
+        super().setUp()
+        self.driver = self.start_compute('compute-1').manager.driver
+        flavor = self.flavor()
+        self.servers = [self.boot(flavor) for _ in range(3)]
+        for server in self.servers:
+            self.act(server, 'reboot', 'ACTIVE', type='HARD')
+        self.wire.requests.clear()
+        self.wire.calls.clear()
+
+    def looks(self):
+        """The queries of nodes since the last call of this."""
+        queries = [query for _, path, _, query in self.wire.calls
+                   if path == '/v1/nodes']
+        self.wire.calls.clear()
+        return ['one' if 'instance_uuid' in each else 'all'
+                for each in queries]
+
+    def sync(self):
+        synced = threading.Semaphore(0)
+        sync = type(self.computes['compute-1'].manager
+                    )._query_driver_power_state_and_sync
+
+        def count(*args):
+            sync(*args)
+            synced.release()
+
+        with fixtures.MonkeyPatch(
+                'nova.compute.manager.ComputeManager.'
+                '_query_driver_power_state_and_sync', count):
+            self.run_periodic(task='_sync_power_states')
+            for _ in self.servers:
+                assert synced.acquire(timeout=60)
+
+    @base.smoke
+    def test_one_list_serves_a_sync(self):
+        self.sync()
+        self.assertEqual(['all'], self.looks())
+        # Nova looks again at the machine before it has it stopped.
+        self.ironic.baremetal.set_node_power_state(
+            self.ironic.node_of(self.servers[0]), 'power off', wait=True)
+        self.sync()
+        self.wait_for_status(self.servers[0], 'SHUTOFF')
+        self.assertIn('one', self.looks())
+
+    def test_what_was_changed_since_is_read_again(self):
+        first, second, _ = (self.instance(each) for each in self.servers)
+        self.assertEqual(3, self.driver.get_num_instances())
+        self.act(self.servers[0], 'os-stop', 'SHUTOFF')
+        first = self.instance(self.servers[0])
+        self.looks()
+        self.assertEqual((4, 1), (self.driver.get_info(first).state,
+                                  self.driver.get_info(second).state))
+        self.assertEqual(['one'], self.looks())
+        # Nor is a list used for anything else.
+        self.driver.get_info(second, use_cache=False)
+        self.assertEqual(['one'], self.looks())
+
+    def test_list_that_is_read_while_something_changes(self):
+        listed = []
+
+        def change(go_on):
+            listed.append(go_on())
+            self.driver.power_states.forget(self.instance(self.servers[0]))
+            return listed[0]
+
+        self.wire.on('GET', '/v1/nodes', change)
+        self.driver.get_num_instances()
+        self.looks()
+        for each in self.servers:
+            self.driver.get_info(self.instance(each))
+        self.assertEqual(['one'], self.looks())
+
+    def test_large_fleet(self):
+        """A list of all would cost more than what is read of it."""
+        self.useFixture(fixtures.MonkeyPatch(
+            ours.__name__ + '.LISTED', 0.5))
+        self.run_periodic()
+        self.looks()
+        self.sync()
+        self.assertEqual(['one'] * 3, self.looks())
+
+
 class TestStart(TestCase):
     fleet = [faults.NODE] * 3
 
@@ -246,19 +332,19 @@ class TestStays(TestCase):
         # Nova has deleted it. Should it not, this test says nothing.
         self.wait_for(lambda: self.assertEqual({}, self.allocations(server)))
         self.wait_for_status(server, 'ACTIVE')
-        self.run_periodic()
+        self.put_back()
         self.assertEqual(before, self.allocations(server))
         self.assertIn('The allocation that was missing is made again',
                       self.log)
         # Whose machine another host holds is not this one's business.
         self.sql("UPDATE reservations SET host = 'another'")
         self.placement.delete(f'/allocations/{server["id"]}')
-        self.run_periodic()
+        self.put_back()
         self.assertEqual({}, self.allocations(server))
         self.sql("UPDATE reservations SET host = 'compute-1'")
         # It is not asked for in every periodic task.
         self.wire.requests.clear()
-        self.run_periodic()
+        self.put_back()
         self.assertNotIn(f'/v1/reservations/{server["id"]}',
                          [path for _, path, _ in self.wire.requests])
         self.assertEqual({}, self.allocations(server))
@@ -266,10 +352,15 @@ class TestStays(TestCase):
                 'nova.virt.ironic_reservations.placement.time',
                 types.SimpleNamespace(
                     monotonic=lambda: time.monotonic() + 601)):
-            self.run_periodic()
+            self.put_back()
         self.assertEqual(before, self.allocations(server))
         self.delete(server)
         self.assert_nothing_left()
+
+    def put_back(self):
+        """A periodic task finds what is missing, another thread mends it."""
+        self.run_periodic()
+        self.computes['compute-1'].manager.driver.worker.work()
 
     def test_sums_of_32_bits(self):
         self.start_compute('compute-1')
