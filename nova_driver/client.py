@@ -207,11 +207,9 @@ class Client:
 
         :param fields: the fields to return, beside ``instance_uuid``.
         :param filters: more filters of the list, such as ``state``.
-        :returns: list of dicts.
         """
-        return list(self._listed({
-            'host': host, 'fields': ','.join(('instance_uuid', *fields)),
-            **filters}))
+        fields = ','.join(('instance_uuid', *fields))
+        return list(self._listed({'host': host, 'fields': fields, **filters}))
 
     def changed(self, host, since=None):
         """Return those reservations of a host that have changed.

@@ -60,8 +60,8 @@ _UNTOUCHED = (
 
 _NOT_BEGUN = 'nova-compute was restarted before deployment began'
 _NO_NODE = 'its node was taken away while nova-compute was restarted'
-_LOST = ('the request to build it was lost: nova-compute was restarted and has '
-         'not received it')
+_LOST = ('the request to build it was lost: nova-compute was restarted, and '
+         'has not received it')
 _NOT_KNOWN = ('nova-compute was restarted, and whether deployment had begun '
               'is not known')
 
