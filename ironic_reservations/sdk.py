@@ -194,6 +194,18 @@ class Proxy(proxy.Proxy):
         attrs.setdefault('instance_uuid', str(uuid.uuid4()))
         return self._create(Reservation, **attrs)
 
+    def dry_run(self, **attrs):
+        """Find out what a request would find, and hold nothing.
+
+        :param attrs: as in ``create``.
+        :returns: dict of ``matching_nodes``, ``profiles`` and ``explanation``,
+            as the API reference has them.
+        """
+        response = self.post('/reservations', params={'dry_run': 'true'},
+                             json=attrs)
+        exceptions.raise_from_response(response)
+        return response.json()
+
     def claim(self, claimed, **attrs):
         """Have an instance take over a reservation that no host has yet.
 

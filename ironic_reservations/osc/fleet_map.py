@@ -26,7 +26,7 @@ class _Bar:
 
     def __rich_console__(self, console, options):
         bar = text.Text()
-        for (key, _, *characters, colour), cells in zip(
+        for (_key, _word, *characters, colour), cells in zip(
                 PARTS, self.cells(options.max_width), strict=True):
             bar.append(characters[options.ascii_only] * cells, colour)
         yield bar
