@@ -31,6 +31,9 @@
 ##   make test-survival ARGS="tests/survival -k quorum"
 ##   make test-nova ARGS=test_smoke
 
+# A bare "make" starts nothing.
+.DEFAULT_GOAL := help
+
 PYTHON ?= python3
 TOX := .tox/bootstrap/bin/tox
 # Not run below tox, which makes several interrupts of one Ctrl-C: whoever is

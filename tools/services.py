@@ -119,7 +119,7 @@ def check_port(port):
         except OSError as e:
             raise PortTaken(
                 f'port {port} of 127.0.0.1 cannot be used: {e.strerror}; '
-                f'choose another with PORT')
+                f'choose another, such as PORT={port + 10}')
 
 
 def stop_on_signal():

@@ -272,3 +272,19 @@ def test_what_cannot_be_looked_up(ironic, fleet, cloud, images):
         assert expected in told
         assert told.count('\n') == 1
     assert not instances(ironic)
+
+
+def test_audit_without_nova(ironic, cli, fleet):
+    """Only what Ironic alone tells: a host's hold needs no server here."""
+    held = [ironic.create(resource_class=CLASS, host='host-1')
+            for _ in range(2)]
+    done = cli('audit')
+    assert (done.returncode, done.stdout.strip()) == (0, '')
+    assert done.stderr.startswith('There is no Nova here: ')
+    ironic.set_node(held[0]['node_uuid'], provision_state='deploy failed')
+    for options in [], ['--repair']:
+        done = cli('audit', '-f', 'json', *options)
+        assert done.returncode == 1
+        assert [(each['Kind'], each['Node'])
+                for each in json.loads(done.stdout)] == [
+                    ('failed', held[0]['node_name'])]

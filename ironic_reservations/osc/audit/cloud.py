@@ -90,6 +90,8 @@ class Cloud:
     :param providers: set of the UUIDs of all resource providers.
     :param allocations: sets of UUIDs of resource providers by the UUID of
         the consumer, at least for the providers of the hosts' own rows.
+    :param has_nova: False for a plain Ironic, of which nothing but the
+        reservations and the nodes is known.
     """
 
     servers: dict = dataclasses.field(default_factory=dict)
@@ -98,6 +100,7 @@ class Cloud:
     rows: dict = dataclasses.field(default_factory=dict)
     providers: set = dataclasses.field(default_factory=set)
     allocations: dict = dataclasses.field(default_factory=dict)
+    has_nova: bool = True
 
     @functools.cached_property
     def hosts(self):

@@ -23,9 +23,10 @@ COLUMNS = ('Kind', 'Instance', 'Node', 'Host', 'What to Do')
 class AuditReservation(output.Lister):
     """Show what Nova, Placement, the reservations and Ironic disagree about.
 
-    Log in for a project, as an admin of Nova and Placement. Ironic is asked
-    for all projects, with a token in system scope where it wants one. The
-    exit status is 1 if there is anything to show, or, with --repair, if
+    Where there is no Nova, it is what the reservations and Ironic disagree
+    about. Log in for a project, as an admin of Nova and Placement. Ironic is
+    asked for all projects, with a token in system scope where it wants one.
+    The exit status is 1 if there is anything to show, or, with --repair, if
     anything of it is left.
     """
 
@@ -43,6 +44,11 @@ class AuditReservation(output.Lister):
         host = parsed_args.host
         with client.errors_of_nova():
             self._reader = reader.Reader(self, client.auth_of_ironic(self))
+            self._has_nova = self._reader.has_nova()
+            if not self._has_nova:
+                self.log.warning(
+                    'There is no Nova here: the reservations are compared '
+                    'with the nodes of Ironic alone.')
             cloud, found = self._audit(host)
             if not parsed_args.repair:
                 self.status = 1 if found else 0
@@ -65,7 +71,7 @@ class AuditReservation(output.Lister):
 
     def _audit(self, host):
         """Return a Cloud, and a list of the Findings that are certain."""
-        cloud = self._reader.read(host)
+        cloud = self._read(host)
         findings = kinds.find(cloud, host)
         if findings:
             # The lists were read at different moments, so something may only
@@ -73,10 +79,14 @@ class AuditReservation(output.Lister):
             self.log.info('%d may disagree, and are read again',
                           len(findings))
             time.sleep(PAUSE)
-            cloud, before = self._reader.read(host), set(findings)
+            cloud, before = self._read(host), set(findings)
             findings = [each for each in kinds.find(cloud, host)
                         if each in before]
         return cloud, findings
+
+    def _read(self, host):
+        return (self._reader.read(host) if self._has_nova
+                else self._reader.read_ironic())
 
     def _repair(self, cloud, finding):
         """Repair what a Finding names, if that needs no judgement.

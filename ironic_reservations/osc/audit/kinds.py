@@ -174,6 +174,11 @@ KINDS = {
 }
 
 
+#: Those that Ironic alone tells. Of the others, it depends on Nova whether
+#: something is wrong.
+OF_IRONIC = ('lapsed-touched', 'failed', 'unavailable')
+
+
 def find(cloud, host=None):
     """Return what disagrees in a Cloud.
 
@@ -182,6 +187,7 @@ def find(cloud, host=None):
     :returns: list of Findings.
     """
     found = (Finding(name, *what) for name, kind in KINDS.items()
+             if cloud.has_nova or name in OF_IRONIC
              for what in kind.find(cloud))
     return [each for each in found if host is None or host in (
         each.host, cloud.holder(each.instance))]

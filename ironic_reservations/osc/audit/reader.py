@@ -55,6 +55,21 @@ class Reader:
         self._auth = auth
         self._sdk = cmd.app.client_manager.sdk_connection
 
+    def has_nova(self):
+        """Whether a Nova belongs to this Ironic.
+
+        Without a Keystone, every service is said to be at the one endpoint
+        that the user gives, which is Ironic's.
+        """
+        nova, ironic = (service.get_endpoint() for service in (
+            self._sdk.compute, self._sdk.baremetal))
+        return nova not in (None, ironic)
+
+    def read_ironic(self):
+        """Return a Cloud that has no Nova."""
+        return values.Cloud(reservations=self._reservations(),
+                            nodes=self._nodes(), has_nova=False)
+
     def read(self, host=None):
         """Return a Cloud.
 
@@ -69,19 +84,7 @@ class Reader:
                     self._sdk.compute.hypervisors(details=True),
                     'hypervisors')
                 if each.hypervisor_type == 'ironic'}
-        reservations = {
-            each['instance_uuid']: _reservation(each)
-            for each in self._listed(
-                'reservations',
-                'instance_uuid,node_uuid,host,state,expires_at')}
-        # Ironic's allocations are read, because Ironic answers 500 to a list
-        # of nodes with the field allocation_uuid. An allocation has the UUID
-        # of the instance.
-        allocated = {each['uuid'] for each in self._listed(
-            'allocations', 'uuid')}
-        nodes = {
-            each['uuid']: _node(each, each['instance_uuid'] in allocated)
-            for each in self._listed('nodes', _NODE_FIELDS)}
+        reservations, nodes = self._reservations(), self._nodes()
         providers = {each['uuid'] for each in self._counted(
             client.placement(self._cmd, '/resource_providers')[
                 'resource_providers'], 'resource providers')}
@@ -98,6 +101,21 @@ class Reader:
                              allocations)
         self._complete(cloud, host)
         return cloud
+
+    def _reservations(self):
+        return {each['instance_uuid']: _reservation(each)
+                for each in self._listed(
+                    'reservations',
+                    'instance_uuid,node_uuid,host,state,expires_at')}
+
+    def _nodes(self):
+        # Ironic's allocations are read, because Ironic answers 500 to a list
+        # of nodes with the field allocation_uuid. An allocation has the UUID
+        # of the instance.
+        allocated = {each['uuid'] for each in self._listed(
+            'allocations', 'uuid')}
+        return {each['uuid']: _node(each, each['instance_uuid'] in allocated)
+                for each in self._listed('nodes', _NODE_FIELDS)}
 
     def _allocations(self, providers):
         """Return the sets of those providers that consumers have."""
