@@ -364,3 +364,27 @@ def test_links_of_the_readme():
     links = re.findall(r'<([^<>]+)>`_', (ROOT / 'README.rst').read_text())
     assert links
     assert [link for link in links if not (ROOT / link).is_file()] == []
+
+
+def test_messages_to_look_for_are_those_that_are_logged():
+    sources = '\n'.join(
+        path.read_text() for folder in ('ironic_reservations', 'nova_driver')
+        for path in (ROOT / folder).rglob('*.py'))
+    said = [text for text in re.findall(
+                r'``([^`]+)``', PAGES['troubleshooting'])
+            if re.match(r'[A-Zhr].* .* ', text)
+            # Python's own.
+            and not text.startswith('No module')]
+    assert len(said) >= 7
+    assert [text for text in said if text not in sources] == []
+
+
+def test_versions_that_were_run():
+    table = yaml.safe_load(
+        (ROOT / 'tests/install/deployments.yaml').read_text())
+    _, _, section = (ROOT / 'README.rst').read_text().partition(
+        '\nVersions that were run\n')
+    claimed = re.findall(r'\* - Ironic (.*)', section)
+    assert {release for line in claimed
+            for release in re.findall(r'\d+\.\d+\.\d+', line)} == {
+                row['ironic'] for row in table}
