@@ -388,3 +388,8 @@ def test_versions_that_were_run():
     assert {release for line in claimed
             for release in re.findall(r'\d+\.\d+\.\d+', line)} == {
                 row['ironic'] for row in table}
+
+
+def test_own_version_is_the_one_that_is_promised():
+    assert (f'.. |own| replace:: {version.OWN_VERSION}\n'
+            in PAGES['versions'])

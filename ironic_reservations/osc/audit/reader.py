@@ -61,9 +61,8 @@ class Reader:
         Without a Keystone, every service is said to be at the one endpoint
         that the user gives, which is Ironic's.
         """
-        nova, ironic = (service.get_endpoint() for service in (
-            self._sdk.compute, self._sdk.baremetal))
-        return nova not in (None, ironic)
+        return (self._sdk.compute.get_endpoint()
+                != self._sdk.baremetal.get_endpoint())
 
     def read_ironic(self):
         """Return a Cloud that has no Nova."""
