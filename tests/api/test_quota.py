@@ -194,3 +194,11 @@ def test_upgrade_check_where_limits_cannot_be_read(keystone_is_away, checked):
     code, told = checked()
     assert code == 2
     assert 'Result: Failure' in told
+
+
+def test_what_nobody_owns_counts_too(limit, post, refused, policy):
+    policy({'baremetal:reservation:create_unowned': 'role:member'})
+    limit({TOTAL: 1})
+    unowned = {**ANY, 'ownership': 'project_or_none'}
+    post(201, **unowned, candidate_nodes=['free-2'])
+    assert refused(**unowned) == (TOTAL, 1, 1, 1)

@@ -7,10 +7,8 @@ held for no project; two are leased to A by a lessor.
 
 import uuid
 
-from oslo_limit import fixture
 import pytest
 
-from tests.api import conftest
 from tests.common import answers
 from tests.common import personas
 
@@ -176,16 +174,3 @@ def test_group_whose_node_is_another_projects_by_now(cloud, open_rule,
     post(cloud, 'a-member', 201, group, GROUPS)
     free_2(owner=cloud.projects['b'])
     post(cloud, 'a-member', 409, {**group, 'expires_in': 600}, GROUPS)
-
-
-def test_within_the_quota(cloud, open_rule):
-    """What is nobody's counts as what is the project's own."""
-    with fixture.LimitFixture(
-            {'baremetal_reservations': 2}, {}), conftest.options({
-                'reservations': {'quota': 'unified_limits'},
-                'oslo_limit': {'endpoint_service_type': 'baremetal'}}):
-        # It has one reservation already.
-        post(cloud, 'a-member', 201,
-             {**UNOWNED, 'candidate_nodes': ['free-2']})
-        refusal = post(cloud, 'a-member', 403, UNOWNED)
-        assert refusal['quota']['used'] == 2
