@@ -10,10 +10,8 @@ of the plugins and does not see our requests.
 import time
 import urllib.parse
 
-from oslo_context import context as oslo_context
 from oslo_log import log
 from oslo_middleware import request_id
-import webob
 
 from ironic_reservations import context
 from ironic_reservations import metrics
@@ -31,20 +29,6 @@ class RequestId(request_id.RequestId):
 
     # Ironic's older name of the header x-openstack-request-id.
     compat_headers = ['openstack-request-id']
-
-    def __call__(self, environ, start_response):
-        # The parent's would read each answer into an object, to add to it.
-        self.set_global_req_id(webob.Request(environ))
-        made = environ[request_id.ENV_REQUEST_ID] = (
-            oslo_context.generate_request_id())
-
-        def start(status, headers, *exc_info):
-            return start_response(status, [*headers, *(
-                (name, made) for name in (
-                    request_id.HTTP_RESP_HEADER_REQUEST_ID,
-                    *self.compat_headers))], *exc_info)
-
-        return self.application(environ, start)
 
 
 class AccessLog:

@@ -31,14 +31,14 @@ def url(path=''):
     return f'{base.rstrip("/")}/v1/reservations{path}'
 
 
-def say_created(created, location):
+def say_created(created, path):
     """Say in the answer what has been made, and where it is.
 
     :param created: whether this very request has made it.
-    :param location: its URL.
+    :param path: see ``url``.
     """
     pecan.response.status = 201 if created else 200
-    pecan.response.location = location
+    pecan.response.location = url(path)
 
 
 def no_content():

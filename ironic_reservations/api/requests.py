@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What calls share about a request: who asks, for whom, and for what."""
 
-from oslo_context import context as oslo_context
 from oslo_log import log
+from oslo_middleware import request_id
 import pecan
 
 from ironic_reservations import conf
@@ -28,9 +28,9 @@ def caller_of(environ):
     """The same of a request's WSGI environment."""
     if conf.CONF.auth_strategy == 'keystone':
         return context.RequestContext.from_environ(environ)
-    # Without Keystone nobody has checked the headers that claim an identity:
-    # the context of the log has none.
-    return oslo_context.get_current()
+    # Without Keystone nobody has checked the headers that claim an identity.
+    return context.RequestContext(
+        request_id=environ.get(request_id.ENV_REQUEST_ID))
 
 
 def query(validate):
