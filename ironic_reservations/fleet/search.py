@@ -108,9 +108,8 @@ def _turns(by_fit):
     A profile that had a free node when it was counted has a turn of its own,
     and after all that fit as well another one, for those of its nodes that
     have failed lately or are not well. Profiles that had none are looked
-    through together with
-    their neighbours in the order of fit, because it takes one query for all of
-    them, and there may be thousands.
+    through together with their neighbours in the order of fit, because it
+    takes one query for all of them, and there may be thousands.
 
     :param by_fit: what ``_by_fit`` returns.
     :returns: iterator of pairs of profiles, and whether to look for nodes
