@@ -11,6 +11,7 @@ from below ``nova.virt`` only.
 * ``wanted``: what is asked of Ironic for an instance.
 * ``fence``: for whom the driver writes to Ironic, said with each request.
 * ``lease``: which of several processes is a host.
+* ``deadline``: when the kernel kills a process that is stopped.
 * ``mode``: whether a host is one row, and which host it is.
 * ``report``: what a host says of the fleet between two looks at it.
 * ``fleet``: sums of the nodes that a host may use.

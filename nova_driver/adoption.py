@@ -157,7 +157,9 @@ class Adoption(reconciler.Reconciler):
         if not (self._is_here(instance)
                 and self.put_on_row(ctxt, instance, row, resources)):
             return False
-        instance.save(expected_task_state=[None])
+        with self.recorded(ctxt, instance, 'adopt' if instance.node
+                           == self._host else 'switch-back'):
+            instance.save(expected_task_state=[None])
         return True
 
     def _is_here(self, instance):

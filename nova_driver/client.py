@@ -26,8 +26,7 @@ DENIALS = 3
 #: How often in a row a list is begun again that brings nothing new.
 RESTARTS = 10
 
-#: How those constraints begin in an explanation that the host has added to
-#: the user's.
+#: How those constraints begin that the host has added to the user's.
 _PARTITION = ('conductor_group=', 'shard=')
 
 #: Where reservations are, and below that the leases of hosts.
@@ -202,14 +201,15 @@ class Client:
     #: The same call, tried again while the failure is ``busy``.
     get = _patient()(get_now)
 
-    def held_by(self, host, fields):
+    def held_by(self, host, fields, **filters):
         """Return the reservations that a host holds.
 
         :param fields: the fields to return, beside ``instance_uuid``.
+        :param filters: more filters of the list, such as ``state``.
         :returns: list of dicts.
         """
-        return list(self._listed({
-            'host': host, 'fields': ','.join(('instance_uuid', *fields))}))
+        return list(self._listed({'host': host, **filters, 'fields': ','.join(
+            ('instance_uuid', *fields))}))
 
     def changed(self, host, since=None):
         """Return those reservations of a host that have changed.

@@ -29,13 +29,17 @@ from . import adoption
 from . import builds
 from . import client
 from . import conf
+from . import endings
 from . import fence
 from . import lease
 from . import mode
 from . import ownership
 from . import placement
+from . import power
 from . import reconciler
 from . import report
+from . import restart
+from . import stopping
 from . import takeover
 from . import wanted
 
@@ -47,6 +51,9 @@ START_PAUSE = 5
 
 #: Seconds between two rounds of the driver's own thread.
 INTERVAL = 5
+
+#: To read so many nodes in a list takes about as long as to read one alone.
+LISTED = 50
 
 #: The tasks of instances that a user has asked for, and no host has begun.
 ASKED = (task_states.REBOOTING, task_states.REBOOTING_HARD,
@@ -66,10 +73,6 @@ _EVACUATION = (
 class ReservationsDriver(ironic_driver.IronicDriver):
     """A driver that asks Ironic for a node when it builds an instance."""
 
-    # Nova asks this of drivers that move rows between hosts, which one row
-    # per host does not need.
-    rebalances_nodes = False
-
     def __init__(self, virtapi, read_only=False):
         super().__init__(virtapi, read_only)
         self.host = None
@@ -78,11 +81,16 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         # For whom this object writes to Ironic: for nobody, but see _bound.
         self._binding = None
         self.builds = self.mode = self.ownership = self.report = None
-        self.adoption = self.takeover = self.lease = None
+        self.adoption = self.takeover = self.unfinished = self.lease = None
+        self.stopping = None
         self.worker = reconciler.Worker(self._work)
         # Whether Nova still initializes the instances that it has found when
-        # it started, and the power states that it is told meanwhile, by UUID.
-        self._starting, self._power_states = True, {}
+        # it started.
+        self._starting = True
+        self.power_states = power.PowerStates(self._read_power_states)
+        # The allocations that the last periodic task has read, until it was
+        # looked whether any are missing.
+        self._present = None
         # UUIDs of instances that Nova deleted while this host was down, and
         # whose machines were not torn down at its next start, because it has
         # had one row since; None while they are not known.
@@ -95,6 +103,9 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         self.host = self.fence.host = host
         if CONF.reservations.standby:
             self.lease = lease.Lease(host, self.reservations)
+        self.stopping = stopping.Stopping(
+            host, self.reservations, self.virtapi._compute, self.lease)
+        if self.lease is not None:
             self.lease.win()
             self.fence.lease = self.lease
         self.builds = builds.Builds(self.reservations, host)
@@ -118,9 +129,13 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             self.adoption = adoption.Adoption(
                 host, lambda: self.mode.known, self.report,
                 self.reservations, tracker.reportclient, self._carriers)
+        self.unfinished = restart.Unfinished(
+            host, self.reservations, lambda: self.ironic_connection,
+            self.virtapi._compute, self._wait_for_lease)
         self.takeover = takeover.Takeover(
             host, self.report, self.reservations, self.virtapi._compute,
-            self._wait_for_lease)
+            self._wait_for_lease, self.unfinished)
+        self.stopping.watch()
         self.worker.start(host, INTERVAL)
 
     def _work(self):
@@ -132,6 +147,10 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             self.adoption.go_on()
         if self.mode.known:
             self.takeover.go_on()
+            self.unfinished.go_on(self._allocations.read)
+            present, self._present = self._present, None
+            if present is not None:
+                self._allocations.put_back(present, self.reservations)
 
     def _wait_for_lease(self):
         # If another process has been the host since, this one must not do
@@ -141,9 +160,10 @@ class ReservationsDriver(ironic_driver.IronicDriver):
 
     def cleanup_host(self, host):
         self.worker.stop()
+        if self.unfinished is not None:
+            self.unfinished.stop()
         super().cleanup_host(host)
-        if self.lease is not None:
-            self.lease.give_up()
+        self.stopping.give_up_lease()
 
     def _carriers(self):
         """Return the UUIDs of the nodes with a row, by their instances."""
@@ -165,8 +185,12 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         Nova asks for each of them twice when it starts, one by one, and ends
         if Ironic does not answer. Before Nova 34 it does not call this.
         """
+        if self.mode.known:
+            instances = objects.InstanceList(
+                context, objects=self.unfinished.keep_back(instances))
+            self.unfinished.wait_for_queue(self._allocations.read() or ())
         if instances and self.mode.known:
-            self._power_states = tenacity.Retrying(
+            tenacity.Retrying(
                 retry=tenacity.retry_if_exception_type(
                     (exception.VirtDriverNotReady,
                      exception.ServiceUnavailable, ksa_exc.ClientException,
@@ -175,7 +199,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                 before_sleep=lambda _: LOG.warning(
                     'Ironic does not answer, so nova-compute waits with the '
                     '%d instances that it has.', len(instances)),
-            )(self._read_power_states)
+            )(self.power_states.read)
         if self.lease is not None:
             # The requests for these tasks wait in the host's queue. Nova
             # would reset the tasks now, and then refuse the requests.
@@ -218,12 +242,15 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                 and not isinstance(instance, ownership.Unheld)):
             binding = fence.Held(instance, instance.node, building)
         own._binding = binding
+        self.power_states.forget(instance)
         try:
             yield super(ReservationsDriver, own)
         except Exception:
             if binding is not fence.WITHOUT and binding.refused:
                 raise binding.refused
             raise
+        finally:
+            self.power_states.forget(instance)
 
     @contextlib.contextmanager
     def _on_node(self, instance, building=False):
@@ -244,7 +271,9 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         resource tracker's lock. The methods below are called under that lock,
         so they send no requests and use what was read here.
         """
-        self._starting, self._power_states = False, {}
+        if self._starting:
+            self._starting = False
+            self.power_states.forget_all()
         # Nova asks this of drivers at its start, to tear down what was
         # evacuated. Later it asks only before it has ``instance_exists``
         # called, which refuses an evacuation with a reason.
@@ -254,13 +283,18 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         self.builds.renew_all()
         allocations = self._allocations.read()
         self.report.look(placement.classes(allocations))
-        if allocations is not None:
-            self._allocations.put_back(allocations, self.reservations)
+        # RPC threads that have Nova's lock of an instance come here, too, so
+        # that nothing is waited for.
+        self._present = allocations
         return [self.host]
 
     def get_nodenames_by_uuid(self, refresh=False):
         if not self.one_row:
             return super().get_nodenames_by_uuid(refresh)
+        if restart.SUPPORTED and self._starting:
+            # Nova asks only for this, at its start: to set those builds to
+            # ERROR that wait in the host's queue. They are waited for.
+            return {}
         return {self._compute_id: self.host}
 
     def get_available_resource(self, nodename):
@@ -333,16 +367,33 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                     nova_context.get_admin_context(),
                     {'uuid': self.list_instance_uuids()}, expected_attrs=[])]
 
+    def get_num_instances(self):
+        """Count instances, and read their power states.
+
+        Nova asks this only when it is about to compare the power states of
+        all instances, for which it calls get_info.
+        """
+        count = super().get_num_instances()
+        if self.mode.known:
+            self.power_states.forget_all()
+            # A list has the instances of all hosts of this part of the fleet.
+            if self.report.in_use <= LISTED * count:
+                try:
+                    self.power_states.read()
+                except (exception.NovaException, ksa_exc.ClientException,
+                        sdk_exc.SDKException) as e:
+                    LOG.warning('The power states are read one by one: %s', e)
+        return count
+
     def get_info(self, instance, use_cache=True):
         if self.mode.known is False and not self.ownership.is_ours(instance):
             return super().get_info(instance, use_cache)
-        # The parent's cache of nodes is kept fresh only on hosts with a row
-        # per node.
-        found = self._power_states.get(instance.uuid)
-        # If an instance has a task, Nova may have changed its power since.
-        if found and instance.task_state is None:
-            return found
-        return super().get_info(instance, use_cache=False)
+        # Without its cache Nova asks before it stops a machine, and when it
+        # starts. The parent's cache of nodes is kept fresh only on hosts with
+        # a row per node.
+        found = (self.power_states.get(instance)
+                 if use_cache or self._starting else None)
+        return found or super().get_info(instance, use_cache=False)
 
     def instance_exists(self, instance):
         """Refuse an evacuation.
@@ -426,7 +477,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             raise
         finally:
             self.builds.end(instance)
-            self.ownership.stay_if_anothers(instance)
+            self.ownership.stay_if_anothers(instance, restart.is_ended)
 
     def failed_spawn_cleanup(self, instance):
         if not self.ownership.is_ours(instance):
@@ -604,6 +655,8 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         if isinstance(instance, ownership.OnNode):
             # The parent's detach_interface calls it.
             return super().unplug_vifs(instance, network_info)
+        if self.ownership.is_ours(instance):
+            self.ownership.stay_if_anothers(instance, restart.is_ended)
         try:
             with self._on_node(instance, building=True) as (parent, instance):
                 parent.unplug_vifs(instance, network_info)
@@ -645,6 +698,11 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         if held:
             wanted.check_traits(self._get_node(instance.node).traits,
                                 image_meta)
+            # The parent saves it together with the task state that says that
+            # Ironic is about to be asked.
+            instance.system_metadata[endings.REBUILT_FROM] = str(
+                restart.facts(self.ironic_connection, instance.node)[
+                    'provision_updated_at'])
         try:
             with self._bound(instance, building=True) as parent:
                 parent.rebuild(
@@ -657,4 +715,6 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             raise builds.lost_node(instance)
         finally:
             if held:
-                self.ownership.stay_if_anothers(instance)
+                self.ownership.stay_if_anothers(instance, restart.is_ended)
+                # Nova saves the instance next, whatever has become of it.
+                instance.system_metadata.pop(endings.REBUILT_FROM, None)

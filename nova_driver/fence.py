@@ -182,7 +182,7 @@ class Fence:
         if not held or held['host'] == self.host:
             return held
         if not self._is_built_next(instance, held):
-            self._stay(instance, held['host'])
+            self.stay(instance, f'host {held["host"]}')
         return None
 
     def _is_built_next(self, instance, held):
@@ -201,8 +201,12 @@ class Fence:
             return True  # It was deleted, and is archived.
         return known.host in (None, self.host)
 
-    def _stay(self, instance, host):
-        why = f'host {host} has instance {instance.uuid}, which was built here'
+    def stay(self, instance, who):
+        """Never come back, because somebody else has an instance.
+
+        :param who: who has it, for the log.
+        """
+        why = f'{who} has instance {instance.uuid}, which was built here'
         if self.lease is not None:
             self.lease.end(why)
         LOG.warning('This thread waits for the end of the process: %s', why,

@@ -69,6 +69,11 @@ class Fleet:
     rows: list
     taken: collections.Counter | None = None
 
+    @property
+    def in_use(self):
+        """How many nodes are not free."""
+        return sum(row['total'] - row['free'] for row in self.rows)
+
     def resources(self):
         """Return the sums for Nova's ``compute_nodes``, in MiB, CPUs and GiB.
 

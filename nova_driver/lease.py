@@ -20,6 +20,7 @@ from oslo_log import log as logging
 
 from . import client
 from . import conf
+from . import deadline
 
 CONF = conf.CONF
 LOG = logging.getLogger(__name__)
@@ -56,6 +57,7 @@ class Lease:
         self._since = None
         # When this process was seen to go on last, see _notice.
         self._seen = math.inf
+        self._deadline = None
         self._renewed = threading.Condition()
         # Held while the lease is renewed or given up, so that it is not
         # renewed after it was given up.
@@ -71,7 +73,7 @@ class Lease:
         new = self._service() is None
         waited = self._wait_for_lease()
         LOG.info('This process is host %s from now on', self._host)
-        self._seen = now()
+        self._seen, self._deadline = now(), deadline.Deadline()
         for each in self._keep, self._watch:
             threading.Thread(target=each, name='lease', daemon=True).start()
         # Nova has looked for the service before it called the driver. If
@@ -118,7 +120,8 @@ class Lease:
         with self._renewed:
             # The database counts from a later moment.
             self._until = asked + self._ttl * (1 - _MARGIN)
-            self._over = asked + self._ttl
+            # It cuts off parts of seconds.
+            self._over = asked + self._ttl - 1
             self._renewed.notify_all()
 
     def _keep(self):
@@ -132,9 +135,16 @@ class Lease:
                               self._host)
 
     def _watch(self):
-        """What another thread does: notice that the process was stopped."""
-        while not self._given_up.wait(_LOOK):
+        """What another thread does: see that the process goes on.
+
+        The kernel kills the process when this thread has not gone on for a
+        third of the ttl, and the lease is over.
+        """
+        while not self._given_up.is_set():
             self._notice()
+            self._deadline.put_off(max(self._over, now() + self._ttl / 3))
+            self._given_up.wait(_LOOK)
+        self._deadline.put_off(0)
 
     def _notice(self):
         """End this process, before it asks anybody, if it was away too long.
@@ -144,6 +154,7 @@ class Lease:
         they were doing, and save it in Nova's database, until the first answer
         of Ironic's. An Ironic that cannot be reached stops no process, hence
         what counts is that the thread that watches was not called in time.
+        It matters where the kernel does not kill the process before.
         """
         before, self._seen = self._seen, now()
         if self._seen - before > self._ttl / 3 and self._seen > self._over:
@@ -167,6 +178,10 @@ class Lease:
                 LOG.warning('The lease of host %s is not renewed: %s',
                             self._host, e)
         return False
+
+    def lapse(self):
+        """Be the host until the lease is over, and no longer."""
+        self._given_up.set()
 
     def give_up(self):
         """Be the host no longer, so that another process need not wait.

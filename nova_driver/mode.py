@@ -21,6 +21,10 @@ LOG = logging.getLogger(__name__)
 #: How many deleted instances are read at once. They may be those of years.
 _PAGE = 1000
 
+#: What the name of a row per node begins with, as a regular expression of the
+#: database: a host that never had such rows reads no deleted instance.
+_UUID = '^[0-9a-f]{8}-[0-9a-f]{4}-'
+
 
 class Mode:
     """Whether a host is one row; decided once in the life of the process.
@@ -185,8 +189,8 @@ def deleted_per_node(host, carried):
     deleted, page, last = set(), [None], None
     while page:
         page = objects.InstanceList.get_by_filters(
-            ctxt, {'host': host, 'deleted': True}, expected_attrs=[],
-            limit=_PAGE, marker=last)
+            ctxt, {'host': host, 'deleted': True, 'node': _UUID},
+            expected_attrs=[], limit=_PAGE, marker=last)
         deleted |= {instance.uuid for instance in page
                     if instance.node not in (None, host)}
         last = page[-1].uuid if page else None

@@ -83,13 +83,20 @@ class Ownership:
             raise exception.InstanceNotFound(instance_id=instance.uuid)
         return held
 
-    def stay_if_anothers(self, instance):
-        """See fence.Fence.stay_if_anothers; go on where it is not known."""
+    def stay_if_anothers(self, instance, is_ended):
+        """See fence.Fence.stay_if_anothers; go on where it is not known.
+
+        :param is_ended: function of the instance that says whether another
+            process of this host has ended what this one does to it.
+        """
         try:
-            self._fence.stay_if_anothers(instance)
+            held = self._fence.stay_if_anothers(instance)
         except client.Failure as e:
             LOG.warning('Whose the instance is now is not known: %s', e,
                         instance=instance)
+        else:
+            if held and is_ended(instance):
+                self._fence.stay(instance, f'another process of {self._host}')
 
     def on_node(self, instance, building=False):
         """Return the view of an instance that the parent's methods need.

@@ -101,7 +101,7 @@ class Allocations:
                 continue
             self._next_try[instance.uuid] = time.monotonic() + _PAUSE
             try:
-                held = reservations.get(instance.uuid)
+                held = reservations.get_now(instance.uuid)
                 if held and held['host'] == self._host:
                     self._allocate(ctxt, instance)
             # Nova parses whatever Placement, or a proxy, answers.

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a thread of the driver does again and again, until it is done."""
 
+import contextlib
 import threading
 import time
 
 from nova import exception
 from nova import objects
 from nova import utils
+from nova.compute import utils as compute_utils
 from oslo_log import log as logging
 
 from . import placement
@@ -122,6 +124,24 @@ class Reconciler:
             return False
         instance.node, instance.compute_id = row.hypervisor_hostname, row.id
         return True
+
+    @contextlib.contextmanager
+    def recorded(self, ctxt, instance, action):
+        """Have Nova tell in its history of the server what is done here.
+
+        That is ``openstack server event list``; the request ID is that of the
+        context, which the line of the log has, too.
+
+        :param action: such as ``takeover``.
+        """
+        objects.InstanceAction.action_start(
+            ctxt, instance.uuid, action, want_result=False)
+        with compute_utils.EventReporter(
+                ctxt, f'compute_{action.replace("-", "_")}', self._host,
+                instance.uuid):
+            yield
+        objects.InstanceAction.action_finish(
+            ctxt, instance.uuid, want_result=False)
 
     def locked(self, ctxt, instance_uuid, do, *args):
         """Do something to an instance under Nova's own lock of it.

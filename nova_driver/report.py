@@ -115,6 +115,11 @@ class Report:
         return self._seen
 
     @property
+    def in_use(self):
+        """How many nodes of that part are not free; 0 before any look."""
+        return self._seen.fleet.in_use if self._seen else 0
+
+    @property
     def partition(self):
         """The part of the fleet that was reported; None before any look."""
         return self._seen and self._seen.partition

@@ -17,6 +17,7 @@ from nova import objects
 from nova import servicegroup
 from nova import utils
 from nova.compute import task_states
+from nova.compute import vm_states
 from oslo_log import log as logging
 
 from . import client
@@ -49,12 +50,14 @@ class Takeover(reconciler.Reconciler):
     :param manager: nova.compute.manager.ComputeManager.
     :param wait: function without arguments that returns when this process is
         certainly the host.
+    :param unfinished: restart.Unfinished.
     """
 
-    def __init__(self, host, report, reservations, manager, wait):
+    def __init__(self, host, report, reservations, manager, wait, unfinished):
         super().__init__(host, report, reservations, manager.reportclient)
         self._manager = manager
         self._wait = wait
+        self._unfinished = unfinished
         self._services = servicegroup.API()
         # The changes that were seen of late, and when all are read again.
         self._seen, self._all = {}, 0
@@ -176,7 +179,8 @@ class Takeover(reconciler.Reconciler):
                 'info_cache', 'metadata', 'numa_topology'])
         # What a user has begun since is this host's own.
         if _state(instance) == before:
-            self._manager._init_instance(ctxt, instance)
+            for each in self._unfinished.keep_back([instance]):
+                self._manager._init_instance(ctxt, each)
 
     def _is_down(self, ctxt, host):
         try:
@@ -206,14 +210,19 @@ class Takeover(reconciler.Reconciler):
         if not self._holds(instance):
             return False
         LOG.info('Host %s takes the instance over from host %s', self._host,
-                 instance.host, instance=instance)
+                 instance.host, instance=instance, context=ctxt)
         instance.host = instance.launched_on = self._host
         if zone is not None:
             instance.availability_zone = zone
-        instance.save()
-        self._taken[instance.uuid] = _state(instance)
+        with self.recorded(ctxt, instance, 'takeover'):
+            instance.save()
+        # At rest there is nothing to end, and Nova would ask Ironic for the
+        # power state of each.
+        if (not placement.is_at_rest(instance)
+                or instance.vm_state == vm_states.DELETED):
+            self._taken[instance.uuid] = _state(instance)
         if not self._holds(instance):
-            del self._taken[instance.uuid]
+            self._taken.pop(instance.uuid, None)
             self.tell(instance.uuid, 'it was given to another host while '
                                      'this one took it over')
             return False

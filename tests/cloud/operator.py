@@ -46,14 +46,14 @@ class Operator:
         self.demo = cloud.connect(username='demo', project_name='demo',
                                   project_domain_name='Default')
 
-    def openstack(self, *args, user='admin', check=True):
+    def openstack(self, *args, user='admin', check=True, environment=()):
         """Run the command; what it answered in JSON, or the process."""
         done = subprocess.run(
             [services.program('openstack'), *args,
              *(['-f', 'json'] if check else [])],
             env={**{name: value for name, value in os.environ.items()
                     if not name.startswith('OS_')},
-                 **self.cloud.environment(user)},
+                 **self.cloud.environment(user), **dict(environment)},
             capture_output=True, text=True, timeout=300)
         if not check:
             return done

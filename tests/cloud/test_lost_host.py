@@ -60,6 +60,12 @@ def test_move(cloud):
         dict.fromkeys(servers, f'taken over by {target}'), 0)
     print(f'{SERVERS} servers taken over {time.monotonic() - began:.0f} s '
           f'after the command')
+    # It stands in the history of each, with the ID of a request.
+    for server in servers:
+        [event] = [each for each in cloud.openstack(
+            'server', 'event', 'list', server)
+            if each['Action'] == 'takeover']
+        assert event['Request ID'].startswith('req-')
     cloud.rebooted(servers, began)
     eventually(cloud.finds_nothing)
     assert {node.instance_id: node.id for node in cloud.nodes()} == machines

@@ -95,6 +95,9 @@ def test_dead_host(standby, servers):
     servers = standby.boot_on(HOST, servers)
     holder = lease(standby)['holder']
     rows = hypervisors(standby)
+    before = spare(standby)
+    assert (before['Live'], before['Standbys'], before['Reservations']) == (
+        True, 1, len(servers))
     died = time.monotonic()
     standby.cloud.signal(FIRST, signal.SIGKILL)
     # The first waits in the queue of the host.
@@ -105,9 +108,23 @@ def test_dead_host(standby, servers):
           f'{standby.rebooted(servers, died)} s')
     assert hypervisors(standby) == rows
     assert {each.compute_host for each in standby.servers()} == {HOST}
-    # The dead one, started again, waits.
+    # There is no spare until the dead one, started again, waits.
+    eventually(lambda: has_spares(standby, 0))
+    assert spare(standby)['Since'] > before['Since']
     stand_by(standby, FIRST)
+    eventually(lambda: has_spares(standby, 1))
     eventually(standby.agree)
+
+
+def spare(cloud):
+    """What the command says of the host that has a standby."""
+    [row] = cloud.openstack('baremetal', 'reservation', 'host', 'list',
+                            '--host', HOST, '--all-projects')
+    return row
+
+
+def has_spares(cloud, number):
+    assert spare(cloud)['Standbys'] == number
 
 
 def hypervisors(cloud):

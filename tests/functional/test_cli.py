@@ -6,6 +6,8 @@ test_cli_failures.py; what it looks up in Keystone, in test_keystone.py here.
 """
 
 import json
+import os
+import pty
 import re
 import signal
 import subprocess
@@ -43,11 +45,11 @@ def cli(ironic):
     return run
 
 
-def real(ironic, *args):
+def real(ironic, *args, stderr=subprocess.PIPE):
     """Starts the real command, a process of its own."""
     return subprocess.Popen(
         ['openstack', *args], text=True, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, env=services.cli_environment(ironic.url))
+        stderr=stderr, env=services.cli_environment(ironic.url))
 
 
 @pytest.fixture(scope='module')
@@ -77,6 +79,31 @@ def test_real_command(ironic, fleet):
     assert (process.returncode, stderr) == (0, '')
     assert json.loads(stdout)['node_name'] in NAMES
     assert len(instances(ironic)) == 1
+
+
+def test_progress(ironic, cli, fleet):
+    """It is shown where standard error is a terminal, and only there."""
+    group = '99999999-2222-4333-8444-555555555555'
+    hold = ('group', 'create', '--resource-class', CLASS, '--members', '2',
+            '--uuid', group, '-f', 'json')
+    data(cli(*hold))
+    delete = 'baremetal', 'reservation', 'group', 'delete', group
+    ours, theirs = pty.openpty()
+    told = b''
+    with real(ironic, *delete, stderr=theirs) as process:
+        os.close(theirs)
+        try:
+            while found := os.read(ours, 1024):
+                told += found
+        except OSError:
+            pass  # The other end is closed.
+        assert process.stdout.read() == f'Deleted group {group}\n', told
+    os.close(ours)
+    assert process.returncode == 0
+    assert f'group {group}, 2 reservations' in told.decode()
+    data(cli(*hold))
+    with real(ironic, *delete) as process:
+        assert process.communicate() == (f'Deleted group {group}\n', '')
 
 
 # Without an answer
@@ -272,3 +299,20 @@ def test_what_cannot_be_looked_up(ironic, fleet, cloud, images):
         assert expected in told
         assert told.count('\n') == 1
     assert not instances(ironic)
+
+
+def test_audit_without_nova(ironic, cli, fleet):
+    """Only what Ironic alone tells: a host's hold needs no server here."""
+    held = [ironic.create(resource_class=CLASS, host='host-1')
+            for _ in range(2)]
+    done = cli('audit')
+    assert (done.returncode, done.stdout) == (
+        0, 'Nothing disagrees: 2 reservations, 5 nodes.\n')
+    assert done.stderr.startswith('There is no Nova here: ')
+    ironic.set_node(held[0]['node_uuid'], provision_state='deploy failed')
+    for options in [], ['--repair']:
+        done = cli('audit', '-f', 'json', *options)
+        assert done.returncode == 1
+        assert [(each['Kind'], each['Node'])
+                for each in json.loads(done.stdout)] == [
+                    ('failed', held[0]['node_name'])]

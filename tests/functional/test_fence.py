@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fence at the door of a real Ironic, in front of its servers."""
 
+import concurrent.futures
+import contextlib
 import http.client
 import io
 import json
 import pathlib
 import re
+import signal
 
+import psutil
 import pytest
 
 from tests.common import answers
+from tests.common import servers
 from tests.common import service
 from tools import services
 
@@ -119,16 +124,146 @@ def test_config_drive(ironic, held, body, headers):
         assert (found, words in text) == (status, True), text
 
 
-@pytest.mark.long
-def test_config_drive_in_ironics_wsgi_application(start_ironic, start_uwsgi):
+@contextlib.contextmanager
+def apart(start_ironic, start_uwsgi, application='ironic.wsgi:application',
+          changes=None, **kwargs):
+    """An Ironic whose API is another process, and a node: both, and it."""
     json_rpc = {'host_ip': '127.0.0.1', 'port': services.free_port(),
                 'auth_strategy': 'noauth'}
-    with start_ironic(config={'DEFAULT': {'rpc_transport': 'json-rpc'},
-                              'json_rpc': json_rpc}) as ironic, \
-            start_uwsgi(ironic, 'ironic.wsgi:application',
-                        buffer=False) as api, \
-            api.fleet({'resource_class': 'gold'}):
+    with start_ironic(config={
+            'DEFAULT': {'rpc_transport': 'json-rpc', **(changes or {})},
+            'json_rpc': json_rpc}) as ironic, \
+            start_uwsgi(ironic, application, **kwargs) as api, \
+            ironic.fleet({'resource_class': 'gold'}) as (node,):
+        yield ironic, api, node
+
+
+@pytest.mark.long
+def test_config_drive_in_ironics_wsgi_application(start_ironic, start_uwsgi):
+    with apart(start_ironic, start_uwsgi, buffer=False) as (_, api, _):
         held = api.create(resource_class='gold', host='compute-1')
         for host, status in ('compute-1', 400), ('x', 412):
             assert provide(api.url, held, DRIVE, host, twice=False)[
                 0] == status
+
+
+# A process of Ironic's API that is stopped, and goes on later
+
+PROVISION, POWER, VIFS = '/states/provision', '/states/power', '/vifs'
+CONSOLE, TARGETS = '/states/console', '/v1/volume/targets'
+VIF = '0a4c5c0e-4a3d-4f0e-8d0c-0f3f8a5b6c7d'
+#: Without it Ironic 39 fails to rebuild.
+IMAGE = '{"image_source": "http://127.0.0.1/image"}'
+TARGET = {'volume_type': 'iscsi', 'volume_id': 'v', 'boot_index': 0}
+
+#: What the driver writes: a name, the node's state, a method, what follows
+#: the node in the path, or the whole path, the body, and Ironic's answer.
+CROSSINGS = [
+    ('undeploy', 'active', 'PUT', PROVISION, {'target': 'deleted'}, 202),
+    ('deploy', 'available', 'PUT', PROVISION, {'target': 'active'}, 202),
+    ('config drive', 'available', 'PUT', PROVISION, {
+        'target': 'active', 'configdrive': 'A' * 60 * MIB}, 202),
+    ('rebuild', 'active', 'PUT', PROVISION, {'target': 'rebuild'}, 202),
+    ('rescue', 'active', 'PUT', PROVISION, {
+        'target': 'rescue', 'rescue_password': 'secret'}, 202),
+    ('unrescue', 'rescue', 'PUT', PROVISION, {'target': 'unrescue'}, 202),
+    ('on', 'active', 'PUT', POWER, {'target': 'power on'}, 202),
+    ('off', 'active', 'PUT', POWER, {'target': 'power off'}, 202),
+    ('soft', 'active', 'PUT', POWER, {'target': 'soft power off'}, 202),
+    ('reboot', 'active', 'PUT', POWER, {'target': 'rebooting'}, 202),
+    ('attach', 'active', 'POST', VIFS, {'id': VIF}, 204),
+    ('detach', 'active', 'DELETE', f'{VIFS}/{VIF}', None, 204),
+    ('target', 'active', 'POST', TARGETS, TARGET, 201),
+    ('no target', 'active', 'DELETE', TARGETS, None, 204),
+    ('console', 'active', 'PUT', CONSOLE, {'enabled': True}, 202),
+    ('no console', 'active', 'PUT', CONSOLE, {'enabled': False}, 202),
+    ('look at console', 'active', 'GET', CONSOLE, None, 200),
+    # The fake hardware has none.
+    ('crash dump', 'active', 'PUT', '/management/inject_nmi', {}, 400),
+    ('what it is', 'active', 'PATCH', '', [
+        {'op': 'add', 'path': '/instance_info/x', 'value': 1}], 200)]
+
+
+def crossing(ironic, held, method, below, body):
+    """The path and the body of one of them, and the request's header."""
+    node, said = held['node_uuid'], {}
+    path = f'/v1/nodes/{node}{below}'
+    if below == TARGETS:
+        path, said = TARGETS, {'node': node}
+        if method == 'POST':
+            body = {**body, 'node_uuid': node}
+        else:
+            made = ironic.http.post(TARGETS, json={
+                **TARGET, 'node_uuid': node})
+            path += f'/{made.json()["uuid"]}'
+    return path, body, of(held, **said)
+
+
+def stopped(api):
+    found = [worker for worker in map(psutil.Process, api.workers())
+             if worker.status() == psutil.STATUS_STOPPED]
+    return found[0] if found else None
+
+
+def traces(ironic, node):
+    """What of a node a request could have changed."""
+    return (ironic.execute('SELECT * FROM nodes WHERE uuid = :u', u=node),
+            ironic.execute('SELECT uuid FROM volume_targets'),
+            ironic.execute('SELECT COUNT(*) FROM node_history'))
+
+
+def freeze(ironic, api, held, where, method, path, body, headers):
+    """Send a request whose process stops; the machine is moved meanwhile.
+
+    :returns: the answer, and whether the request has changed anything.
+    """
+    file = pathlib.Path(api.conf_file).with_name('stop')
+    file.write_text(where)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        sent = pool.submit(api.http.request, method, path, json=body,
+                           headers=headers)
+        worker = servers.wait(lambda: stopped(api), f'stopped {where}', 60)
+        assert not file.exists() and not sent.done()
+        try:
+            answers.check(ironic.http.patch(
+                f'{service.OURS}/{held["instance_uuid"]}', json=[
+                    {'op': 'replace', 'path': '/host', 'value': 'compute-2'}],
+                params={'host': 'compute-1'}), 200)
+            before = traces(ironic, held['node_uuid'])
+        finally:
+            worker.send_signal(signal.SIGCONT)
+        answer = sent.result()
+    return answer, traces(ironic, held['node_uuid']) != before
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_process_that_is_stopped(start_ironic, start_uwsgi):
+    """Nothing goes on to Ironic unless it was let in before the stop."""
+    with apart(start_ironic, start_uwsgi,
+               'tests.functional.stops_itself:application', changes={
+                   'enabled_rescue_interfaces': 'fake',
+                   'default_rescue_interface': 'fake',
+                   'enabled_console_interfaces': 'fake-graphical'},
+               processes=1) as (ironic, api, node):
+        for name, state, method, below, body, status in CROSSINGS:
+            for where in 'before', 'inside', 'after':
+                held = ironic.create(
+                    candidate_nodes=[node.id], host='compute-1')
+                ironic.set_node(node.id, provision_state=state,
+                                instance_info=IMAGE)
+                path, sent, headers = crossing(
+                    ironic, held, method, below, body)
+                answer, changed = freeze(
+                    ironic, api, held, where, method, path, sent, headers)
+                if where == 'after':
+                    # It was let in. What comes of that is Ironic's affair.
+                    assert answer.status_code == status, (name, answer.text)
+                    assert answer.headers[FENCE] == '1'
+                else:
+                    answers.check(answer, 412)
+                    assert not changed, (name, where)
+                print(name, where, answer.status_code)
+                ironic.settle([node], reservation=None)
+                ironic.give_back('gold')
+                ironic.execute('DELETE FROM volume_targets')

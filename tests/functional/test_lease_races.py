@@ -24,6 +24,10 @@ INSTANCE_INFO = [{'op': 'add', 'path': '/instance_info/image_source',
 NO_INSTANCE_INFO = [{'op': 'remove', 'path': '/instance_info'}]
 #: How long everybody goes at the nodes.
 SECONDS = 10
+#: What each has to have happened before the end, and how long everybody waits
+#: for it: on a busy machine a deploy may always come too late for a while.
+EACH = {'renew', 'release', 'prepare', 'deploy', 'lock', 'kept'}
+PATIENCE = 60
 
 
 def call(url, method, path, body=None):
@@ -67,7 +71,8 @@ class Race:
         return response
 
     def until_the_end(self):
-        while time.monotonic() < self.end and not self.done.is_set():
+        while not self.done.is_set() and time.monotonic() < self.end + (
+                0 if self.rounds.keys() >= EACH else PATIENCE):
             yield
 
     def sees(self, sql, **values):
@@ -264,6 +269,5 @@ def test_races(ironic, alone, resource_class):
                  for _ in nodes}
         assert taken == {node.id for node in nodes}
         ironic.execute('DELETE FROM reservations')
-        # The race was one: each has happened, and often.
-        assert race.rounds.keys() >= {'renew', 'release', 'prepare',
-                                      'deploy', 'lock', 'kept'}
+        # The race was one.
+        assert race.rounds.keys() >= EACH

@@ -75,6 +75,16 @@ def test_refusal(reservations, pool, node_class):
     assert explanation['nearest'] == {'by': 'memory_mb>=4096', 'nodes': 3}
 
 
+def test_dry_run(reservations, pool, node_class):
+    found = reservations.dry_run(resource_class=node_class, memory_mb=4096)
+    assert found['matching_nodes'] == 0
+    assert found['explanation']['nearest'] == {'by': 'memory_mb>=4096',
+                                               'nodes': 3}
+    with pytest.raises(exceptions.BadRequestException, match='memory'):
+        reservations.dry_run(resource_class=node_class, memory=4096)
+    assert list(reservations.list(resource_class=node_class)) == []
+
+
 def test_what_the_server_does_not_know_is_refused(reservations, pool,
                                                   node_class):
     """And not left out, as openstacksdk does by itself."""
@@ -122,6 +132,25 @@ def test_capacity(reservations, pool, node_class):
     assert sum(each.total for each in profiles) == 3
 
 
+def test_hosts(reservations, ironic):
+    for ttl in (600, 10):
+        response = ironic.http.put(f'/v1/reservations/hosts/sdk-{ttl}', json={
+            'holder': str(uuid.uuid4()), 'ttl': ttl})
+        assert response.status_code == 200, response.text
+    host, = reservations.hosts(host='sdk-600')
+    assert (host.id, host.live, host.standbys, host.reservations) == (
+        'sdk-600', True, 0, 0)
+    assert {'sdk-600', 'sdk-10'} <= {each.host
+                                     for each in reservations.hosts()}
+    with pytest.raises(exceptions.ConflictException):
+        reservations.forget_host(host)
+    ironic.execute("UPDATE reservations_hosts SET expires_at = "
+                   "'2020-01-01 00:00:00' WHERE host LIKE 'sdk-%'")
+    reservations.forget_host(host)
+    reservations.forget_host('sdk-10')
+    assert not list(reservations.hosts(host='sdk-600'))
+
+
 def test_version(reservations, stock_ironic):
     assert reservations.endpoint_version() == version.OWN_VERSION
     conn = connect(stock_ironic.url)
@@ -142,6 +171,7 @@ def test_vendor_hook(ironic, pool, node_class):
     (sdk.Group, {*(each.name for shown in (types.Group, types.ListedGroup)
                    for each in shown._wsme_attributes),
                  *bodies.create_group.schema['properties']}),
+    (sdk.Host, {each.name for each in types.Host._wsme_attributes}),
     (sdk.Profile, {each.name for each in types.Profile._wsme_attributes})])
 def test_fields_are_those_of_the_api(resource, fields):
     own = set(resource._body_mapping())

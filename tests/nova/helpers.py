@@ -2,6 +2,7 @@
 """What tests do with Nova's API and with Placement, in few words."""
 
 import copy
+import itertools
 import uuid
 
 from nova import context
@@ -62,6 +63,16 @@ class Helpers:
                                     {action: arguments or None})
         return self.wait_for_status(server, status) if status else server
 
+    def happened(self, server, *actions):
+        """What Nova's history of a server has of these, the latest first."""
+        found = [self.api.api_get(
+            f'/servers/{server["id"]}/os-instance-actions/'
+            f'{each["request_id"]}').body['instanceAction']
+            for each in self.api.get_instance_actions(server['id'])
+            if each['action'] in actions]
+        return [(each['action'], event['event'], event['result'],
+                 event['host']) for each in found for event in each['events']]
+
     def rebuild(self, server, image, status='ACTIVE', **arguments):
         # Ironic 39 stumbles when it rebuilds and cannot look the image up,
         # and there is no Glance: an image of a known type it does not.
@@ -116,6 +127,14 @@ class Helpers:
                 self.api.get_server, server['id']))
             self.wait_for(lambda: self.assertEqual(
                 {}, self.allocations(server)))
+
+    def add_ports(self):
+        """Give each node two ports."""
+        addresses = (f'52:54:00:00:00:{n:02}' for n in itertools.count())
+        for node in self.ironic.nodes():
+            for _ in range(2):
+                self.ironic.baremetal.create_port(
+                    node_id=node.id, address=next(addresses))
 
     def wait_for(self, check, timeout=60):
         """Call a function until it raises no assertion error."""

@@ -7,6 +7,7 @@ import json
 import selectors
 import threading
 from unittest import mock
+import urllib.parse
 
 from nova.tests import fixtures
 
@@ -14,6 +15,14 @@ from nova.tests import fixtures
 class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
+        path, _, query = self.path.partition('?')
+        if path == '/v2.0/ports':
+            wanted = urllib.parse.parse_qs(query)
+            wanted.pop('fields', None)
+            return self._send(200, {'ports': [
+                port for port in self.server.neutron.list_ports(True)['ports']
+                if all(port.get(name) in values
+                       for name, values in wanted.items())]})
         if self.path == '/':
             return self._send(200, {'versions': [{
                 'id': 'v2.0', 'status': 'CURRENT', 'links': [{
@@ -54,7 +63,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 class Neutron(http.server.ThreadingHTTPServer):
-    """Shows and updates ports, shows networks; knows nothing else.
+    """Shows, lists and updates ports, shows networks; knows nothing else.
 
     :ivar neutron: the fixture of the test that runs.
     """

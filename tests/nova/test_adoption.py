@@ -43,6 +43,9 @@ class TestCase(faults.TestCase):
         self.restart_compute(host, reservations=to)
         self.go_on(host)
         self.run_periodic(host)
+        # What Placement has lost is put back by a thread of the driver's own.
+        with self.as_host(host):
+            self.computes[host].manager.driver.worker.work()
 
     def places(self, server):
         """The names of its row, of that's id and of its provider."""
@@ -110,6 +113,10 @@ class TestThereAndBack(TestCase):
             self.no_disagreement()
         self.assertEqual({faults.HOLD}, self.written())
         for server in servers:
+            self.assertEqual(
+                [(action, f'compute_{action.replace("-", "_")}', 'Success',
+                  'compute-1') for action in ('switch-back', 'adopt') * 2],
+                self.happened(server, 'adopt', 'switch-back'))
             self.delete(server)
         self.run_periodic()
         self.assert_nothing_left()

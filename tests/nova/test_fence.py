@@ -4,7 +4,11 @@
 In all of them a real Ironic has the fence at its door.
 """
 
+import os
 import random
+import signal
+import subprocess
+import sys
 import threading
 import types
 
@@ -18,6 +22,7 @@ from nova.virt.ironic_reservations import driver
 from nova.virt.ironic_reservations import fence
 from nova.virt.ironic_reservations import lease
 from nova.virt.ironic_reservations import ownership
+from nova.virt.ironic_reservations import restart
 from oslo_concurrency import lockutils
 import oslo_messaging as messaging
 import testtools
@@ -32,7 +37,7 @@ FIRST, SECOND = test_takeover.FIRST, test_takeover.SECOND
 PROVISION, POWER = '/v1/nodes/.*/states/provision', '/v1/nodes/.*/states/power'
 VIFS, CONSOLE = '/v1/nodes/.*/vifs', '/v1/nodes/.*/states/console'
 TARGETS = '/v1/volume/targets'
-#: Where it looks whose an instance is, and renews the lease of a build.
+#: Where the driver looks whose an instance is, or renews a build's lease.
 LOOK = '/v1/reservations/[^/]*'
 #: The bytes of a config drive that Ironic is sent 60 MiB of.
 LONG = 45 * 2 ** 20
@@ -174,7 +179,6 @@ class TestHeader(testtools.TestCase):
 #: Public methods of Nova's Ironic driver that ours leaves as they are.
 SAFE = {
     'clean_networks_preparation': 'calls unplug_vifs',
-    'get_num_instances': 'counts what list_instances returns',
     'manages_network_binding_host_id': 'is a constant',
     'network_binding_host_id': 'is a constant',
     'plug_vifs': 'does nothing',
@@ -196,20 +200,27 @@ class TestOverrides(test.NoDBTestCase):
 class TestBound(test.NoDBTestCase):
 
     def test_copy_writes_for_an_instance(self):
-        """In the parent's looping calls, too, which are other threads."""
+        """In threads that the parent starts for it, too, and there alone."""
         ironic, host = Ironic(), driver.ReservationsDriver(None)
         host.fence.host = FIRST
-        self.useFixture(fixtures.MonkeyPatch(
-            'nova.virt.ironic.driver.IronicDriver.ironic_connection', ironic))
+        host.ownership = types.SimpleNamespace(
+            on_node=lambda instance, building: ownership.OnNode(
+                instance, NODE))
         write = 'nodes/x', 'PUT'
-        with host._bound(ownership.OnNode(
-                objects.Instance(uuid=INSTANCE), NODE)) as bound:
+
+        def dump(its, instance):
             thread = threading.Thread(
-                target=bound.__self__.ironic_connection.request, args=write)
+                target=lambda: its.ironic_connection.request(*write))
             thread.start()
             thread.join()
             self.assertRaises(RuntimeError, host.ironic_connection.request,
                               *write)
+
+        for name, value in (('ironic_connection', ironic),
+                            ('trigger_crash_dump', dump)):
+            self.useFixture(fixtures.MonkeyPatch(
+                f'nova.virt.ironic.driver.IronicDriver.{name}', value))
+        host.trigger_crash_dump(objects.Instance(uuid=INSTANCE))
         self.assertEqual([f'instance={INSTANCE}; host={FIRST}'], ironic.asked)
 
 
@@ -235,14 +246,24 @@ class TestCase(test_takeover.TestCase):
         self.wire.on(method, path, when(gate))
         self.stop(gate, networks=[{'port': self.port()}], **server)
 
-    def stop(self, gate, **server):
+    def stop(self, gate, status='BUILD', **server):
         """Build a server; the second host takes it over at a gate.
 
         Whatever the first does then leaves the server as it is.
+
+        :param status: what the second host makes of it; before release 34
+            Nova gives it up there.
         """
         server = self.boot(self.gold, status=None, host=FIRST, **server)
         gate.wait()
         self.cut_off(server)
+
+        def work_and_check():
+            self.work()
+            self.assertEqual(status if restart.SUPPORTED else 'ERROR',
+                             self.api.get_server(server['id'])['status'])
+
+        self.wait_for(work_and_check)
         ports = self.api.get_port_interfaces(server['id'])
         before = self.traces(server)
         self.wire.heal()
@@ -300,7 +321,9 @@ class TestLate(TestCase):
         gate = self.gate()
         self.wire.on('PUT', PROVISION, faults.after(
             lambda: self.wire.on('GET', '/v1/nodes', faults.after(gate))))
-        self.stop(gate, networks=[{'port': self.port()}])
+        self.stop(gate, 'ACTIVE', networks=[{'port': self.port()}])
+        # Nova would find that somebody else has ended its build.
+        self.assertNotIn('Unexpected build failure', self.log)
 
     def test_rebuild(self):
         self.stop_in_rebuild('PUT', PROVISION, faults.before)
@@ -567,10 +590,65 @@ class TestAway(testtools.TestCase):
         self.assertRaises(test_standby.Ended, self.lease.renew)
         self.assertEqual(1, self.asked)
 
+    def test_the_database_counts_whole_seconds(self):
+        """Another process may be the host up to a second earlier."""
+        self.assertTrue(self.lease.renew())
+        self.be_away(29.5)
+        self.assertRaises(test_standby.Ended, self.lease.renew)
+
     def test_it_asks_while_the_lease_lasts(self):
         self.assertTrue(self.lease.renew())
-        self.be_away(29)
+        self.be_away(28)
         self.assertTrue(self.lease.renew())
+
+
+class TestDeadline(testtools.TestCase):
+    """Each in a process of its own; no cloud is needed."""
+
+    def process(self, does, before=''):
+        """A process with a deadline in a second, after its end."""
+        return subprocess.run(
+            [sys.executable, '-c', 'import deadline, os, signal, sys, time\n'
+             f'{before}\nit = deadline.Deadline()\n'
+             'it.put_off(time.clock_gettime(time.CLOCK_BOOTTIME) + 1)\n'
+             + does], cwd=os.path.dirname(fence.__file__), timeout=30,
+            stderr=subprocess.PIPE, text=True)
+
+    def test_stopped(self):
+        self.assertEqual(-signal.SIGKILL, self.process(
+            'os.kill(os.getpid(), signal.SIGSTOP)').returncode)
+
+    def test_traced(self):
+        """By ptrace(2), as with gdb: its parent is told, and does nothing."""
+        self.assertEqual(signal.SIGKILL, self.process(
+            'deadline.ctypes.CDLL(None).ptrace(PTRACE_TRACEME, 0, 0, 0)\n'
+            'os.kill(os.getpid(), signal.SIGSTOP)',
+            'PTRACE_TRACEME = 0\nchild = os.fork()\nif child:\n'
+            '    assert os.WIFSTOPPED(os.waitpid(child, 0)[1])\n'
+            '    sys.exit(os.WTERMSIG(os.waitpid(child, 0)[1]))').returncode)
+
+    def test_busy(self):
+        self.assertEqual(-signal.SIGKILL,
+                         self.process('while True: pass').returncode)
+
+    def test_put_off(self):
+        self.assertEqual(0, self.process(
+            'time.sleep(0.5); it.put_off(0); time.sleep(1)').returncode)
+
+    def test_child(self):
+        """What nova-compute starts, such as its privileged daemon, lives."""
+        self.assertEqual(0, self.process(
+            'if not os.fork():\n    time.sleep(2)\n    os._exit(0)\n'
+            'it.put_off(0)\nsys.exit(os.wait()[1])').returncode)
+
+    def test_where_it_cannot_be(self):
+        """The process is as it was without a deadline, and says so."""
+        for cannot in ('os.getpid = lambda: 1',
+                       'deadline.ctypes.CDLL = lambda *_, **__: object()'):
+            ended = self.process('time.sleep(1.5)', cannot)
+            self.assertEqual(0, ended.returncode)
+            self.assertIn('The kernel will not kill this process',
+                          ended.stderr)
 
 
 class TestProcess(test_standby.TestCase):
@@ -590,7 +668,7 @@ class TestProcess(test_standby.TestCase):
         self.die_asleep()
         self.lapse_host()
         self.useFixture(other_process())
-        self.start()
+        self.start().worker.work()
         self.wait_for(lambda: self.assertIsNone(self.ironic.node_of(first)))
         self.wait_for_free_nodes()
         second = self.boot(self.gold)
@@ -624,6 +702,19 @@ class TestProcess(test_standby.TestCase):
             'ends: it was stopped for 60', self.log))
         self.assertEqual([], [each for each in self.wire.requests
                               if each[:2] == test_standby.ASK])
+
+    def test_deadline_follows_the_lease(self):
+        """And not an Ironic that is away, nor is there one after the end."""
+        put_off = []
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.virt.ironic_reservations.deadline.Deadline',
+            lambda: types.SimpleNamespace(put_off=put_off.append)))
+        process = self.start()
+        self.wait_for(lambda: self.assertEqual(2, len(put_off)))
+        over = lease.now() + 600
+        self.assertTrue(all(over - 60 < each < over for each in put_off))
+        process.lease.give_up()
+        self.wait_for(lambda: self.assertEqual(0, put_off[-1]))
 
     def test_ironic_that_is_away_stops_no_process(self):
         process = self.start(ttl=10)

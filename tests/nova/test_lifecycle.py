@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What can be done to a server, from its boot to its end."""
 
-import itertools
 import urllib.parse
 
 import fixtures
@@ -135,11 +134,7 @@ class Hardware(faults.TestCase):
         super().setUp()
         self.network.neutron = self.neutron
         self.cinder = self.useFixture(nova_fixtures.CinderFixture(self))
-        addresses = (f'52:54:00:00:00:{n:02}' for n in itertools.count())
-        for node in self.ironic.nodes():
-            for _ in range(2):
-                self.ironic.baremetal.create_port(
-                    node_id=node.id, address=next(addresses))
+        self.add_ports()
 
     def connect_volumes(self):
         """Let the nodes have volumes; returns the id of one with an image."""

@@ -12,6 +12,7 @@ from nova import exception
 from nova import objects
 from nova.scheduler.client import report
 from nova.virt.ironic_reservations import driver as ours
+from nova.virt.ironic_reservations import mode
 
 import tests.nova
 from tests.nova import base
@@ -53,6 +54,12 @@ class TestCalls(faults.TestCase):
             sum(not path.startswith('/v1/nodes')
                 for _, path, _ in self.wire.requests))
 
+    def life(self):
+        """Of a server, until Nova has deleted it."""
+        server = self.boot(self.flavor_id)
+        self.run_periodic()
+        self.delete(server)
+
     def test_constant(self):
         self.start_compute('compute-1')
         self.flavor_id = self.flavor()
@@ -61,16 +68,16 @@ class TestCalls(faults.TestCase):
         self.wait_for_free_nodes()
         found = []
         for _ in range(3):
-            extra, boot = self.calls(lambda: self.boot(self.flavor_id))
-            _, periodic = self.calls(self.run_periodic)
-            _, deletion = self.calls(
-                lambda server=extra: self.api.delete_server(server['id']))
-            self.delete(extra)
+            _, life = self.calls(self.life)
             self.wait_for_free_nodes()
-            found.append((boot, periodic, deletion))
             self.boot(self.flavor_id)
+            self.wait_for_free_nodes()
+            found.append((life, self.calls(self.run_periodic)[1]))
+        # Not a boot and a deletion by themselves: what they end with comes
+        # late, and would count for what follows.
         self.assertEqual(found[:1] * 3, found)
-        [(boot, periodic, _)] = found[:1]
+        [(_, periodic)] = found[:1]
+        _, boot = self.calls(lambda: self.boot(self.flavor_id))
         self.assertEqual((2, 0), (boot[0], periodic[0]))
 
 
@@ -81,6 +88,92 @@ class TestCase(faults.TestCase):
         with context.target_cell(context.get_admin_context(),
                                  self.cell_mappings['cell1']) as ctxt:
             yield ctxt
+
+
+class TestPowerStates(TestCase):
+    fleet = [faults.NODE] * 3
+
+    def setUp(self):
+        super().setUp()
+        self.driver = self.start_compute('compute-1').manager.driver
+        flavor = self.flavor()
+        self.servers = [self.boot(flavor) for _ in range(3)]
+        for server in self.servers:
+            self.act(server, 'reboot', 'ACTIVE', type='HARD')
+        self.wire.requests.clear()
+        self.wire.calls.clear()
+
+    def looks(self):
+        """The queries of nodes since the last call of this."""
+        queries = [query for _, path, _, query in self.wire.calls
+                   if path == '/v1/nodes']
+        self.wire.calls.clear()
+        return ['one' if 'instance_uuid' in each else 'all'
+                for each in queries]
+
+    def sync(self):
+        synced = threading.Semaphore(0)
+        sync = type(self.computes['compute-1'].manager
+                    )._query_driver_power_state_and_sync
+
+        def count(*args):
+            sync(*args)
+            synced.release()
+
+        with fixtures.MonkeyPatch(
+                'nova.compute.manager.ComputeManager.'
+                '_query_driver_power_state_and_sync', count):
+            self.run_periodic(task='_sync_power_states')
+            for _ in self.servers:
+                assert synced.acquire(timeout=60)
+
+    @base.smoke
+    def test_one_list_serves_a_sync(self):
+        self.sync()
+        self.assertEqual(['all'], self.looks())
+        # Nova looks again at the machine before it has it stopped.
+        self.ironic.baremetal.set_node_power_state(
+            self.ironic.node_of(self.servers[0]), 'power off', wait=True)
+        self.sync()
+        self.wait_for_status(self.servers[0], 'SHUTOFF')
+        self.assertIn('one', self.looks())
+
+    def test_what_was_changed_since_is_read_again(self):
+        first, second, _ = (self.instance(each) for each in self.servers)
+        self.assertEqual(3, self.driver.get_num_instances())
+        self.act(self.servers[0], 'os-stop', 'SHUTOFF')
+        first = self.instance(self.servers[0])
+        self.looks()
+        self.assertEqual((4, 1), (self.driver.get_info(first).state,
+                                  self.driver.get_info(second).state))
+        self.assertEqual(['one'], self.looks())
+        # Nor is a list used for anything else.
+        self.driver.get_info(second, use_cache=False)
+        self.assertEqual(['one'], self.looks())
+
+    def test_list_that_is_read_while_something_changes(self):
+        listed = []
+
+        def change(go_on):
+            listed.append(go_on())
+            self.driver.power_states.forget(self.instance(self.servers[0]))
+            return listed[0]
+
+        self.wire.on('GET', '/v1/nodes', change)
+        self.driver.get_num_instances()
+        self.looks()
+        for each in self.servers:
+            self.driver.get_info(self.instance(each))
+        self.assertEqual(['one'], self.looks())
+
+    def test_large_fleet(self):
+        """A list of all would cost more than what is read of it."""
+        self.useFixture(fixtures.MonkeyPatch(
+            ours.__name__ + '.LISTED', 0.5))
+        self.run_periodic()
+        self.looks()
+        self.sync()
+        self.assertEqual(['one'] * 3, self.looks())
 
 
 class TestStart(TestCase):
@@ -98,6 +191,21 @@ class TestStart(TestCase):
             nodes.append([path for _, path, _ in self.wire.requests
                           if path.startswith('/v1/nodes')])
         self.assertEqual([['/v1/nodes']] * 2, nodes)
+
+    def test_deleted_servers(self):
+        """Those of a host that is one row are not read, for they are many."""
+        self.start_compute('compute-1')
+        self.delete(self.boot(self.flavor()))
+        pages, read = [], objects.InstanceList.get_by_filters
+
+        def recorded(*args, **kwargs):
+            pages.append(read(*args, **kwargs))
+            return pages[-1]
+
+        with fixtures.MonkeyPatch('nova.objects.InstanceList.get_by_filters',
+                                  staticmethod(recorded)):
+            mode.deleted_per_node('compute-1', dict)
+        self.assertEqual([0], [len(page) for page in pages])
 
     def test_what_it_has_done_itself_is_read_again(self):
         """A stop that was interrupted is done, and its end is known."""
@@ -191,7 +299,7 @@ class TestStays(TestCase):
                 migration_type='evacuation', source_compute='compute-1',
                 source_node='compute-1', dest_compute='compute-2').create()
         self.start_compute('compute-1')
-        self.run_periodic()
+        self.put_back()
         self.assertEqual(before, self.everything(server))
 
     def test_evacuation_to_a_row_per_node(self):
@@ -246,19 +354,19 @@ class TestStays(TestCase):
         # Nova has deleted it. Should it not, this test says nothing.
         self.wait_for(lambda: self.assertEqual({}, self.allocations(server)))
         self.wait_for_status(server, 'ACTIVE')
-        self.run_periodic()
+        self.put_back()
         self.assertEqual(before, self.allocations(server))
         self.assertIn('The allocation that was missing is made again',
                       self.log)
         # Whose machine another host holds is not this one's business.
         self.sql("UPDATE reservations SET host = 'another'")
         self.placement.delete(f'/allocations/{server["id"]}')
-        self.run_periodic()
+        self.put_back()
         self.assertEqual({}, self.allocations(server))
         self.sql("UPDATE reservations SET host = 'compute-1'")
         # It is not asked for in every periodic task.
         self.wire.requests.clear()
-        self.run_periodic()
+        self.put_back()
         self.assertNotIn(f'/v1/reservations/{server["id"]}',
                          [path for _, path, _ in self.wire.requests])
         self.assertEqual({}, self.allocations(server))
@@ -266,10 +374,15 @@ class TestStays(TestCase):
                 'nova.virt.ironic_reservations.placement.time',
                 types.SimpleNamespace(
                     monotonic=lambda: time.monotonic() + 601)):
-            self.run_periodic()
+            self.put_back()
         self.assertEqual(before, self.allocations(server))
         self.delete(server)
         self.assert_nothing_left()
+
+    def put_back(self):
+        """A periodic task finds what is missing, another thread mends it."""
+        self.run_periodic()
+        self.computes['compute-1'].manager.driver.worker.work()
 
     def test_sums_of_32_bits(self):
         self.start_compute('compute-1')

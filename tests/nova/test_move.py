@@ -68,6 +68,42 @@ class TestMove(TestCase):
         self.assertEqual({}, self.move())
         self.assert_found()
 
+    def assert_lost_build_is_settled(self, server):
+        self.assert_found(('lost-build', server['id'], None, FIRST))
+        self.assertEqual(
+            {server['id']: 'set to ERROR: its build had not begun'},
+            self.move())
+        self.assertEqual({}, self.allocations(server))
+        self.assert_found()
+        self.assertEqual('ERROR', self.api.get_server(
+            server['id'])['status'])
+
+    def test_build_that_has_not_begun(self):
+        """Nobody would begin it, and the dead host's provider would stay."""
+        self.stop_compute(FIRST)
+        server = self.boot(self.gold, host=FIRST, status=None)
+        self.wait_for(lambda: self.assertTrue(self.allocations(server)))
+        self.wait_for(lambda: self.assertTrue(self._record(server)))
+        self.force_down(FIRST)
+        self.assert_lost_build_is_settled(server)
+        service, = self.api.get_services(host=FIRST, binary='nova-compute')
+        self.api.api_delete(f'/os-services/{service["id"]}')
+        self.assertEqual({SECOND}, set(self.providers()))
+        self.delete(server)
+
+    def test_build_whose_lease_is_over(self):
+        """Its host has died before the node was deployed."""
+        server = self.boot(self.gold, host=FIRST)
+        self.die()
+        self.set(server, vm_state='building', task_state='networking')
+        self.sql("UPDATE nodes SET instance_uuid = NULL, instance_info = '{}',"
+                 "provision_state = 'available' WHERE instance_uuid = :i",
+                 i=server['id'])
+        self.sql('DELETE FROM reservations')
+        self.assert_lost_build_is_settled(server)
+        self.delete(server)
+        self.assert_nothing_left()
+
     def test_wait_for_one(self):
         first, second = (self.boot(self.gold, host=FIRST) for _ in range(2))
         self.die()

@@ -7,6 +7,7 @@ from importlib import metadata
 import sysconfig
 import unittest
 
+from nova.virt.ironic_reservations import endings
 import testtools
 
 from tests.nova import seams
@@ -68,6 +69,23 @@ class TestSeams(testtools.TestCase):
                     f'tests.nova.{module}'), name)
                 self.assertTrue(issubclass(found, unittest.TestCase), each)
                 self.assertTrue(hasattr(found, method), each)
+
+    def test_private_ones(self):
+        """They are in one table, and are as they were when they were read."""
+        used = {name.rpartition('.')[2] for name in seams.driver().used
+                if name.startswith(f'{seams.MANAGER}._')}
+        self.assertEqual(set(endings.PRIVATE), used)
+        newest = seams.nova(seams.NEWEST)
+        for name, (release, caller) in endings.PRIVATE.items():
+            full = f'{seams.MANAGER}.{name}'
+            self.assertEqual(seams.nova(release).text(full),
+                             newest.text(full), name)
+            self.assertIn(f'.{name}', ast.unparse(newest.node(
+                f'{seams.MANAGER}.{caller}')), name)
+            for older in seams.OLDER:
+                self.assertIn(seams.nova(older).signature(full),
+                              (None, newest.signature(full)),
+                              f'{name} in {older}')
 
     def test_overrides(self):
         """Whatever an older Nova calls, ours understands."""

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How Nova ends a build, a rebuild or a deletion that another process began.
+
+Each method does what Nova's compute manager does after a method of the driver
+has returned or raised, in the same order. What it would take from the message
+of the request, which is lost, it takes from Nova's database.
+"""
+
+import sys
+
+from nova import context as nova_context
+from nova import exception
+from nova import objects
+from nova.compute import instance_actions
+from nova.compute import task_states
+from nova.compute import utils as compute_utils
+from nova.compute import vm_states
+from nova.objects import fields
+from oslo_log import log as logging
+
+from . import conf
+
+CONF = conf.CONF
+LOG = logging.getLogger(__name__)
+
+#: What is called or read of Nova's ComputeManager that is private to Nova: the
+#: release in which it was read, and what of Nova's uses it in the same way.
+#: tests/nova/test_seams.py compares the signatures with those of the releases
+#: that the driver runs on.
+PRIVATE = {
+    '_build_failed': ('34.0.0', 'build_and_run_instance'),
+    '_build_succeeded': ('34.0.0', 'build_and_run_instance'),
+    '_cleanup_allocated_networks': ('34.0.0', '_do_build_and_run_instance'),
+    '_cleanup_volumes': ('34.0.0', '_do_build_and_run_instance'),
+    '_delete_instance': ('34.0.0', '_init_instance'),
+    '_init_instance': ('34.0.0', 'init_host'),
+    '_nil_out_instance_obj_host_and_node': (
+        '34.0.0', '_do_build_and_run_instance'),
+    '_notify_about_instance_usage': ('34.0.0', '_build_and_run_instance'),
+    '_notify_instance_rebuild_error': ('34.0.0', 'rebuild_instance'),
+    '_set_instance_obj_error_state': ('34.0.0', '_init_instance'),
+    '_shutdown_instance': ('34.0.0', '_build_resources'),
+    '_update_instance_after_spawn': ('34.0.0', '_build_and_run_instance'),
+    '_update_scheduler_instance_info': ('34.0.0', '_build_and_run_instance'),
+    # Attributes, without a signature.
+    '_in_progress_tasks': ('34.0.0', '_wait_for_in_progress_tasks'),
+    '_shutdown_in_progress': ('34.0.0', 'periodic_tasks'),
+}
+
+#: Where an instance has, while it is rebuilt, the time at which its node had
+#: last changed its provision state before.
+REBUILT_FROM = 'reservations_rebuilt_from'
+
+#: What has to be loaded of an instance for the methods below.
+LOADED = ['flavor', 'info_cache', 'metadata', 'numa_topology', 'services',
+          'system_metadata']
+
+# The user's actions and their events: Nova's decorators would end these.
+_BUILD = instance_actions.CREATE, 'compute__do_build_and_run_instance'
+_REBUILD = instance_actions.REBUILD, 'compute_rebuild_instance'
+_DELETION = instance_actions.DELETE, 'compute_terminate_instance'
+
+
+class Endings:
+    """Ends what was begun with the instances of a host.
+
+    The caller has Nova's lock of the instance, and has read the instance
+    under it, with LOADED.
+
+    :param host: the name of the compute host.
+    :param manager: nova.compute.manager.ComputeManager.
+    """
+
+    def __init__(self, host, manager):
+        self._host = host
+        self._manager = manager
+
+    def built(self, instance):
+        """End a build whose node was deployed: _build_and_run_instance."""
+        request = _Request(instance, _BUILD)
+        network_info = instance.get_network_info()
+        instance.system_metadata.pop('network_allocated', None)
+        _set_access_ips(instance, network_info)
+        self._manager._update_instance_after_spawn(instance)
+        instance.save(expected_task_state=task_states.SPAWNING)
+        self._manager._update_scheduler_instance_info(request.context,
+                                                      instance)
+        self._manager._notify_about_instance_usage(
+            request.context, instance, 'create.end',
+            extra_usage_info={'message': 'Success'},
+            network_info=network_info)
+        compute_utils.notify_about_instance_create(
+            request.context, instance, self._host,
+            phase=fields.NotificationPhase.END, bdms=request.bdms)
+        self._manager._build_succeeded(self._host)
+        request.finish()
+
+    def not_built(self, instance, reason):
+        """End a build that has failed, for good: _do_build_and_run_instance.
+
+        Another host cannot try it, because what the user asked for was in
+        the message. If something fails here, nothing is forgotten that the
+        next attempt needs.
+        """
+        request = _Request(instance, _BUILD)
+        self._manager._shutdown_instance(
+            request.context, instance, request.bdms,
+            try_deallocate_networks=False)
+        self._manager._cleanup_allocated_networks(request.context, instance,
+                                                  None)
+        self._manager._cleanup_volumes(
+            request.context, instance, request.bdms, raise_exc=False,
+            detach=False)
+        error = request.fail(reason)
+        self._manager._notify_about_instance_usage(
+            request.context, instance, 'create.error', fault=error)
+        compute_utils.notify_about_instance_create(
+            request.context, instance, self._host,
+            phase=fields.NotificationPhase.ERROR, exception=error,
+            bdms=request.bdms)
+        # Before Nova forgets that the instance is with this host.
+        self._manager.reportclient.delete_allocation_for_instance(
+            request.context, instance.uuid, force=True)
+        self._manager._nil_out_instance_obj_host_and_node(instance)
+        self._manager._set_instance_obj_error_state(instance,
+                                                    clean_task_state=True)
+        self._manager._build_failed(self._host)
+        request.finish()
+
+    def rebuilt(self, instance):
+        """End a rebuild whose node was deployed: _do_rebuild_instance.
+
+        :returns: function without arguments, which the caller calls when it
+            has given up Nova's lock of the instance.
+        """
+        request = _Request(instance, _REBUILD)
+        was_stopped = instance.vm_state == vm_states.STOPPED
+        instance.system_metadata.pop(REBUILT_FROM, None)
+        self._manager._update_instance_after_spawn(instance)
+        instance.save(expected_task_state=[task_states.REBUILD_SPAWNING])
+        if was_stopped:
+            instance.task_state = task_states.POWERING_OFF
+            instance.progress = 0
+            instance.save()
+
+        def stop_and_tell():
+            if was_stopped:
+                # It takes the lock itself.
+                self._manager.stop_instance(request.context, instance, False)
+            self._manager._update_scheduler_instance_info(request.context,
+                                                          instance)
+            self._manager._notify_about_instance_usage(
+                request.context, instance, 'rebuild.end',
+                network_info=instance.get_network_info())
+            compute_utils.notify_about_instance_rebuild(
+                request.context, instance, self._host,
+                phase=fields.NotificationPhase.END, bdms=request.bdms)
+            request.finish()
+
+        return stop_and_tell
+
+    def not_rebuilt(self, instance, reason):
+        """End a rebuild that has failed: rebuild_instance.
+
+        The instance keeps its machine and its allocation.
+        """
+        request = _Request(instance, _REBUILD)
+        error = request.fail(reason)
+        self._manager._notify_instance_rebuild_error(
+            request.context, instance, error, request.bdms)
+        instance.system_metadata.pop(REBUILT_FROM, None)
+        self._manager._set_instance_obj_error_state(instance,
+                                                    clean_task_state=True)
+        request.finish()
+
+    def delete(self, instance):
+        """Go on with a deletion: _init_instance.
+
+        :raises: whatever it fails with; the instance is in ERROR then, and
+            still to be deleted.
+        """
+        request = _Request(instance, _DELETION)
+        try:
+            self._manager._delete_instance(request.context, instance,
+                                           request.bdms)
+        except Exception:
+            self._manager._set_instance_obj_error_state(instance)
+            raise
+        request.finish()
+
+    def not_begun(self, instance, reason):
+        """End a build that no host has begun."""
+        request = _Request(instance, _BUILD)
+        request.fail(reason)
+        self._manager.reportclient.delete_allocation_for_instance(
+            request.context, instance.uuid, force=True)
+        self._manager._set_instance_obj_error_state(instance,
+                                                    clean_task_state=True)
+
+
+class _Request:
+    """A user's request, as Nova's database has it.
+
+    :param instance: nova.objects.Instance, which writes as that user from
+        then on.
+    :param action: the name of the request's action, and of its event.
+    :ivar context: the request's own, but for its token: with that of an
+        administrator, the event of another request would be ended.
+    :ivar bdms: the block devices of the instance.
+    """
+
+    def __init__(self, instance, action):
+        self._instance = instance
+        self._error = self._trace = None
+        self.context = nova_context.get_admin_context()
+        # Newest first.
+        asked = next((each for each in
+                      objects.InstanceActionList.get_by_instance_uuid(
+                          self.context, instance.uuid)
+                      if each.action == action[0]), None)
+        self._event = asked and action[1]
+        if asked:
+            self.context = nova_context.RequestContext(
+                user_id=asked.user_id, project_id=asked.project_id,
+                request_id=asked.request_id, is_admin=True, overwrite=False)
+        instance._context = self.context
+        self.bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
+            self.context, instance.uuid)
+
+    def fail(self, reason):
+        """Have the user read why it has failed.
+
+        :returns: the error.
+        """
+        try:
+            raise exception.BuildAbortException(
+                instance_uuid=self._instance.uuid, reason=reason)
+        except exception.BuildAbortException as e:
+            LOG.error('%s', e, instance=self._instance)
+            self._error, self._trace = e, e.__traceback__
+            compute_utils.add_instance_fault_from_exc(
+                self.context, self._instance, e, sys.exc_info())
+            return e
+
+    def finish(self):
+        """End the event of the request."""
+        if self._event is None:
+            return
+        try:
+            objects.InstanceActionEvent.event_finish_with_failure(
+                self.context, self._instance.uuid, self._event,
+                exc_val=self._error, exc_tb=self._trace, want_result=False)
+        except exception.NotFound as e:
+            LOG.debug('No event is to be ended: %s', e,
+                      instance=self._instance)
+
+
+def _set_access_ips(instance, network_info):
+    """Give a new server the addresses of [DEFAULT] default_access_ip_...."""
+    label = CONF.default_access_ip_network_name
+    if not label or instance.access_ip_v4 or instance.access_ip_v6:
+        return
+    for vif in network_info:
+        if vif['network']['label'] == label:
+            for ip in vif.fixed_ips():
+                name = f'access_ip_v{ip["version"]}'
+                if not getattr(instance, name):
+                    setattr(instance, name, ip['address'])
+            return
