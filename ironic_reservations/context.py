@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The caller of the API, and what the policy allows it."""
 
+import functools
+
 from oslo_context import context
 from oslo_log import log
 
@@ -12,7 +14,18 @@ LOG = log.getLogger(__name__)
 
 
 class RequestContext(context.RequestContext):
-    """The identity that the authentication has put into the request."""
+    """The identity that the authentication has put into the request.
+
+    There is a new one for each request, so what it remembers is never old.
+    """
+
+    @functools.cached_property
+    def _logged(self):
+        return super().get_logging_values()
+
+    def get_logging_values(self):
+        # oslo.log asks twice for each line of a request.
+        return self._logged
 
     def to_policy_values(self):
         """Return the credentials that Ironic's default policies look at.
@@ -54,17 +67,33 @@ class RequestContext(context.RequestContext):
         # Without Keystone every caller is an administrator, as in Ironic.
         if conf.CONF.auth_strategy != 'keystone':
             return True
+        asked = rule, *((None, None) if reservation is None else (
+            reservation.project_id, reservation.node_owner))
+        if asked not in self._answers:
+            self._answers[asked] = self._ask(*asked)
+        return self._answers[asked]
+
+    # oslo.policy takes 0.2 ms for an answer, and a hold wants some twice.
+    @functools.cached_property
+    def _answers(self):
+        return {}
+
+    def _ask(self, rule, project_id, node_owner):
+        """The answer of oslo.policy.
+
+        :param project_id: whose the reservation is, if it is about one.
+        :param node_owner: whose that one's node is.
+        """
         values = self.to_policy_values()
         # The credentials are part of the target too, because Ironic's rule
         # service_role looks the name of the service project up there.
         target = dict(values)
-        whose = {} if reservation is None else {
-            'reservation.project_id': reservation.project_id,
-            'node.owner': reservation.node_owner}
+        whose = {'reservation.project_id': project_id,
+                 'node.owner': node_owner}
         # oslo.policy compares None as the text "None", with which a caller
         # without a project would match. What is missing matches nobody.
-        target |= {key: project_id for key, project_id in whose.items()
-                   if project_id is not None}
+        target |= {key: project for key, project in whose.items()
+                   if project is not None}
         return policy.get_enforcer().authorize(
             f'baremetal:reservation:{rule}', target, values)
 

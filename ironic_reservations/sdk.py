@@ -136,6 +136,33 @@ class Group(_Resource):
     expires_in = resource.Body('expires_in', type=int)
 
 
+class Host(resource.Resource):
+    """A compute host that several processes may be."""
+
+    resources_key = 'hosts'
+    base_path = '/reservations/hosts'
+    allow_list = True
+    allow_delete = True
+    _query_mapping = resource.QueryParameters('host')
+
+    #: Its name; ``id`` is the same.
+    host = resource.Body('host', alternate_id=True)
+    #: UUID of the process that is the host, or was the last.
+    holder = resource.Body('holder')
+    #: Whether the lease of that is not over.
+    live = resource.Body('live', type=bool)
+    #: Since when that is the one.
+    since = resource.Body('since')
+    #: How many processes wait to take its place.
+    standbys = resource.Body('standbys', type=int)
+    #: How many reservations the host holds.
+    reservations = resource.Body('reservations', type=int)
+    #: When the lease ends unless it is renewed, in UTC, ISO 8601.
+    expires_at = resource.Body('expires_at')
+    created_at = resource.Body('created_at')
+    updated_at = resource.Body('updated_at')
+
+
 class Profile(resource.Resource):
     """Nodes that no request can tell apart, counted."""
 
@@ -194,6 +221,18 @@ class Proxy(proxy.Proxy):
         attrs.setdefault('instance_uuid', str(uuid.uuid4()))
         return self._create(Reservation, **attrs)
 
+    def dry_run(self, **attrs):
+        """Find out what a request would find, and hold nothing.
+
+        :param attrs: as in ``create``.
+        :returns: dict of ``matching_nodes``, ``profiles`` and ``explanation``,
+            as the API reference has them.
+        """
+        response = self.post('/reservations', params={'dry_run': 'true'},
+                             json=attrs)
+        exceptions.raise_from_response(response)
+        return response.json()
+
     def claim(self, claimed, **attrs):
         """Have an instance take over a reservation that no host has yet.
 
@@ -246,6 +285,21 @@ class Proxy(proxy.Proxy):
         :returns: generator of Profiles.
         """
         return self._list(Profile, paginated=False, **query)
+
+    def hosts(self, **query):
+        """Compute hosts that several processes may be: a generator of Hosts.
+
+        :param query: ``host``, for only one.
+        """
+        return self._list(Host, **query)
+
+    def forget_host(self, host, ignore_missing=True):
+        """Forget a host that no process is any more.
+
+        :param host: Host or its name.
+        :raises: ConflictException while its lease is not over.
+        """
+        self._delete(Host, host, ignore_missing=ignore_missing)
 
     def create_group(self, members, request, **attrs):
         """Hold several nodes, or none.

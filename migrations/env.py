@@ -20,6 +20,7 @@ def run(connection):
     context.configure(
         connection=connection, target_metadata=models.Base.metadata,
         version_table=models.VERSION_TABLE, include_name=_ours,
+        on_version_apply=context.config.attributes.get('tell', ()),
         # SQLite can alter little in place.
         render_as_batch=connection.dialect.name == 'sqlite')
     with context.begin_transaction():

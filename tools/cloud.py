@@ -20,6 +20,7 @@ import functools
 import os
 import pathlib
 import pwd
+import shlex
 import shutil
 import socket
 import subprocess
@@ -43,6 +44,7 @@ APIS = ('keystone', 'glance', 'placement', 'neutron', 'ironic', 'nova')
 DRIVER = 'ironic_reservations.ReservationsDriver'
 FLAVOR, IMAGE, NETWORK = 'bm.gold', 'fake', 'baremetal'
 RACKS = 4
+FOLDER = '.tox/cloud-run'
 #: Options of nova.conf, see Cloud.quick.
 QUICK = {'report_interval': 5, 'service_down_time': 20,
          'periodic_fuzzy_delay': 0, 'update_resources_interval': 5,
@@ -168,8 +170,10 @@ class Cloud:
         write('ironic/ironic.conf', {
             'DEFAULT': {**services.FAKE_HARDWARE, 'my_ip': '127.0.0.1',
                         'auth_strategy': 'keystone',
-                        'rpc_transport': 'oslo', 'transport_url': bus},
+                        'rpc_transport': 'oslo', 'transport_url': bus,
+                        'rbac_service_role_elevated_access': 'true'},
             'api': {'middleware': 'reservations'},
+            'reservations': {'require_lease': 'true'},
             'conductor': {'automated_clean': 'false'},
             'fake': {'deploy_delay': self.deploy_delay},
             # Whether an image is that of a whole disk.
@@ -654,7 +658,7 @@ def main():
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('command', choices=['up', 'down'])
     parser.add_argument('--dir',
-                        default=os.environ.get('DIR') or '.tox/cloud-run',
+                        default=os.environ.get('DIR') or FOLDER,
                         help='folder for everything (default: %(default)s)')
     parser.add_argument('--port', type=int,
                         default=os.environ.get('PORT') or 6400,
@@ -695,12 +699,15 @@ def main():
         logs = cloud.folder / 'logs'
         raise SystemExit(f'{type(e).__name__}: {e}' + (
             f'\n\nAll logs: {logs}' if logs.exists() else ''))
+    folder = '' if args.dir == FOLDER else f' DIR={shlex.quote(args.dir)}'
     SCREEN.print(f'''
 . {cloud.folder}/admin-openrc
 openstack server create --flavor {FLAVOR} --image {IMAGE} \\
     --network {NETWORK} --wait server-1
 . {cloud.folder}/system-openrc
-openstack baremetal reservation list''', soft_wrap=True)
+openstack baremetal reservation list
+
+It stays until you run: make cloud-down{folder}''', soft_wrap=True)
 
 
 if __name__ == '__main__':

@@ -27,6 +27,7 @@ BROUGHT = {
     'libfaketime': '/usr/lib/*/faketime/libfaketimeMT.so.1',
     'prometheus': 'promtool',
     'rabbitmq-server': '/usr/lib/rabbitmq/bin/rabbitmq-server',
+    'chromium': 'chromium',
 }
 
 

@@ -92,9 +92,8 @@ def main(argv=None):
     except KeyboardInterrupt:
         say('Stopped')
         return 0 if args.serve else 130
-    except services.PortTaken as e:
-        return fail(f'{e}. Choose another: PORT=6390 or --port 6390')
-    except (services.NotSettled, services.StartError, Unexpected) as e:
+    except (services.PortTaken, services.NotSettled, services.StartError,
+            Unexpected) as e:
         return fail(e)
     if not args.serve:
         say('That is all. "make serve" starts the same and stays.')

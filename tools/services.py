@@ -9,6 +9,7 @@ on 127.0.0.1 or on a socket in a temporary directory.
 import configparser
 import contextlib
 import dataclasses
+import errno
 import os
 import pathlib
 import random
@@ -77,36 +78,39 @@ _claims = []
 
 
 def free_port():
-    """A port that nobody uses, and that nobody else who asks here is given.
-
-    A server takes seconds until it listens, in which another process that
-    starts servers would find the port free.
-    """
-    while True:
-        port = free_ports(1)
-        # A name in Linux' abstract namespace, which ends with this process.
-        claim = socket.socket(socket.AF_UNIX)
-        try:
-            claim.bind(f'\0ironic-reservations.port.{port}')
-        except OSError:
-            claim.close()
-        else:
-            _claims.append(claim)
-            return port
+    """A port that nobody uses, and that nobody else who asks here is given."""
+    return free_ports(1)
 
 
 def free_ports(count):
-    """The first of so many ports in a row.
+    """The first of so many ports in a row, which are free_port's each.
 
     Below those that the system gives to connections: they are to stay free
-    for a while.
+    for a while. A server takes seconds until it listens, and a cloud's last
+    one is started minutes after its first, in which another process that
+    starts servers would find its port free.
     """
     while True:
         first = random.randrange(20000, 32000)
-        with contextlib.suppress(PortTaken):
+        with contextlib.ExitStack() as claims, contextlib.suppress(PortTaken):
             for port in range(first, first + count):
+                claims.enter_context(_claim(port))
                 check_port(port)
+            _claims.append(claims.pop_all())
             return first
+
+
+def _claim(port):
+    """A name in Linux' abstract namespace, which ends with this process."""
+    claim = socket.socket(socket.AF_UNIX)
+    try:
+        claim.bind(f'\0ironic-reservations.port.{port}')
+    except OSError as e:
+        claim.close()
+        if e.errno != errno.EADDRINUSE:
+            raise
+        raise PortTaken(f'port {port} is promised to another process') from e
+    return claim
 
 
 def check_port(port):
@@ -119,7 +123,7 @@ def check_port(port):
         except OSError as e:
             raise PortTaken(
                 f'port {port} of 127.0.0.1 cannot be used: {e.strerror}; '
-                f'choose another with PORT')
+                f'choose another, such as PORT={port + 10}')
 
 
 def stop_on_signal():

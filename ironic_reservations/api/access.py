@@ -10,8 +10,10 @@ of the plugins and does not see our requests.
 import time
 import urllib.parse
 
+from oslo_context import context as oslo_context
 from oslo_log import log
 from oslo_middleware import request_id
+import webob
 
 from ironic_reservations import context
 from ironic_reservations import metrics
@@ -23,12 +25,29 @@ LOG = log.getLogger(__name__)
 #: A key of the WSGI environment: the request goes on to Ironic, which logs it.
 PASSED_ON = 'ironic_reservations.passed_on'
 
+#: Another: the RequestContext of nobody, with the request's id.
+CONTEXT = 'ironic_reservations.context'
+
 
 class RequestId(request_id.RequestId):
     """The request's id in the answer's headers and in the log."""
 
     # Ironic's older name of the header x-openstack-request-id.
     compat_headers = ['openstack-request-id']
+
+    def __call__(self, environ, start_response):
+        # The parent's would read each answer into an object, to add to it.
+        self.set_global_req_id(webob.Request(environ))
+        made = environ[request_id.ENV_REQUEST_ID] = (
+            oslo_context.generate_request_id())
+
+        def start(status, headers, *exc_info):
+            return start_response(status, [*headers, *(
+                (name, made) for name in (
+                    request_id.HTTP_RESP_HEADER_REQUEST_ID,
+                    *self.compat_headers))], *exc_info)
+
+        return self.application(environ, start)
 
 
 class AccessLog:
@@ -41,7 +60,8 @@ class AccessLog:
         began, status = time.monotonic(), None
         # What this thread logs before it knows the caller is of this request,
         # and not of the one before.
-        context.RequestContext(request_id=environ[request_id.ENV_REQUEST_ID])
+        environ[CONTEXT] = context.RequestContext(
+            request_id=environ[request_id.ENV_REQUEST_ID])
 
         def start(line, *args):
             nonlocal status

@@ -31,14 +31,14 @@ def url(path=''):
     return f'{base.rstrip("/")}/v1/reservations{path}'
 
 
-def say_created(created, path):
+def say_created(created, location):
     """Say in the answer what has been made, and where it is.
 
     :param created: whether this very request has made it.
-    :param path: see ``url``.
+    :param location: its URL.
     """
     pecan.response.status = 201 if created else 200
-    pecan.response.location = url(path)
+    pecan.response.location = location
 
 
 def no_content():

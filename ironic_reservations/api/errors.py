@@ -123,15 +123,27 @@ class ErrorEnvelope:
         self.app = Errors(app)
 
     def __call__(self, environ, start_response):
-        response = webob.Request(environ).get_response(self.app)
-        if response.status_int >= 400 and _PRESENTED not in environ:
-            self._wrap(response)
-        return response(environ, start_response)
+        wrapped = None
+
+        def start(status, headers, *exc_info):
+            nonlocal wrapped
+            if status < '400' or _PRESENTED in environ:
+                return start_response(status, headers, *exc_info)
+            wrapped = self._wrap(status, headers)
+
+        answer = self.app(environ, start)
+        if wrapped is None:
+            return answer
+        if hasattr(answer, 'close'):
+            answer.close()
+        return wrapped(environ, start_response)
 
     @staticmethod
-    def _wrap(response):
+    def _wrap(status, headers):
         """Put the error that a library answers (401, 404, 405) in our form."""
+        response = webob.Response(status=status, headerlist=list(headers))
         wrapped = envelope(response.status_int, response.status.title())
         response.content_type = wrapped.content_type
         response.charset = None
         response.body = wrapped.body
+        return response

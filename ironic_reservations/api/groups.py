@@ -29,7 +29,7 @@ def create():
         return answers.dry_run(dry_runs.dry_run(
             matcher, request.quota, request.named, len(request.instances)))
     group, created = groups.create(matcher, request)
-    answers.say_created(created, f'/groups/{group.uuid}')
+    answers.say_created(created, answers.url(f'/groups/{group.uuid}'))
     return _present(group)
 
 

@@ -2,13 +2,13 @@
 """What calls share about a request: who asks, for whom, and for what."""
 
 from oslo_log import log
-from oslo_middleware import request_id
 import pecan
 
 from ironic_reservations import conf
 from ironic_reservations import context
 from ironic_reservations import exception
 from ironic_reservations import matching
+from ironic_reservations.api import access
 from ironic_reservations.api import bodies
 from ironic_reservations.api import checks
 from ironic_reservations.api import limits
@@ -29,8 +29,11 @@ def caller_of(environ):
     if conf.CONF.auth_strategy == 'keystone':
         return context.RequestContext.from_environ(environ)
     # Without Keystone nobody has checked the headers that claim an identity.
-    return context.RequestContext(
-        request_id=environ.get(request_id.ENV_REQUEST_ID))
+    # The log may have another context by now: that of Ironic, which a process
+    # asks for its versions within its first request.
+    nobody = environ[access.CONTEXT]
+    nobody.update_store()
+    return nobody
 
 
 def query(validate):
@@ -153,8 +156,8 @@ def matcher(caller, restricted_to, owner, spec):
             ('project', 'project_or_none') if unowned else ('project',)):
         raise exception.NotAuthorized(
             'ownership: only system-scope and service callers may reserve '
-            'nodes that their project neither owns nor leases; nodes that '
-            'nobody owns or leases, whom the policy '
+            'nodes that their project neither owns nor leases. A project may '
+            'reserve nodes that nobody owns or leases where the policy '
             'baremetal:reservation:create_unowned allows it.')
     if bound and (ownership == 'project_or_none') == unowned:
         # It is all that the caller may use.

@@ -77,8 +77,9 @@ def _adopt(caller):
 
 def _answer_created(reservation, created):
     """Answer with a reservation that was made, by this request or before."""
-    answers.say_created(created, f'/{reservation.instance_uuid}')
-    return answers.reservation(reservation)
+    shown = answers.reservation(reservation)
+    answers.say_created(created, shown['links'][0]['href'])
+    return shown
 
 
 def find():

@@ -6,6 +6,7 @@ import sys
 
 from alembic import command
 from alembic import config as alembic_config
+from alembic import runtime
 from oslo_config import cfg
 import sqlalchemy as sa
 from sqlalchemy import schema
@@ -76,6 +77,25 @@ def drop(connection, options):
     return 0
 
 
+def _tell(step, **kwargs):
+    """Say which revision was reached on the way: Alembic calls it."""
+    print(f'{step.up_revision.revision}: {step.up_revision.doc}',
+          file=sys.stderr, flush=True)
+
+
+def upgrade(connection, options):
+    """Bring the tables to a revision, and say at which one they are."""
+    config = alembic(connection)
+    # The tables of a large fleet take a while.
+    if sys.stderr.isatty():
+        config.attributes['tell'] = _tell
+    command.upgrade(config, options.revision or 'head')
+    reached = runtime.migration.MigrationContext.configure(
+        connection, opts={'version_table': models.VERSION_TABLE}
+    ).get_current_revision()
+    print(f'done, at {reached}')
+
+
 def _is_sure(question):
     try:
         return input(f'{question}? [y/N] ').strip().lower() in ('y', 'yes')
@@ -86,8 +106,7 @@ def _is_sure(question):
 
 COMMANDS = {
     'upgrade': ('Upgrade the table to the newest revision, or to one.',
-                lambda connection, options: command.upgrade(
-                    alembic(connection), options.revision or 'head')),
+                upgrade),
     'version': ('Show the revision of the database.',
                 lambda connection, options: command.current(
                     alembic(connection))),

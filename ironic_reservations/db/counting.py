@@ -50,6 +50,13 @@ _APPLIES = {
     matching.LOCKED: nodes.c.reservation.is_not(None),
 }
 
+#: So many ids are counted by one statement. What the database keeps of their
+#: nodes meanwhile has room in its memory: less than the 16 MiB that
+#: ``tmp_table_size`` is by default. Beyond that it goes to the disk, and a
+#: million nodes take five times the processor time. And no request waits long
+#: for a page.
+PAGE = 100_000
+
 #: Among so few ids the texts are not looked at: it takes longer than it saves.
 FEW = 3000
 
@@ -110,27 +117,36 @@ class Counted(typing.NamedTuple):
     last: int
 
 
-def rows(candidates=(), with_hosts=False):
-    """Count the nodes of each kind, as they are now.
+def pages(candidates=(), with_hosts=False):
+    """Count the nodes of each kind, one page of ids after the other.
 
-    A single statement counts, so that all numbers are of the same moment.
+    A single statement counts a page, so that all numbers in it are of the
+    same moment. A node has one id, and so is counted once, however long the
+    next page is waited for.
 
     :param candidates: sets of UUIDs and names. A node that is in one of them
         is counted by itself.
     :param with_hosts: whether to tell apart, too, which host holds them.
-    :returns: list of Counted. Several of them may differ in nothing but
-        their nodes.
+    :returns: iterator of pairs: a list of Counted, of which several may differ
+        in nothing but their nodes; and whether there is another page.
     """
     statement = count(candidates, with_hosts, texts_repeat())
     facts, as_text = functools.cache(_facts), functools.cache(fn.as_text)
-    # The UUID and the name of a candidate, and then the host, are there only
-    # if they were asked for.
-    return [Counted(
-        facts(*row[:_FACTS]), as_text(row[_FACTS]),
-        tuple(row[_ALL:_ALL + 2]) if candidates and row[_ALL] else None,
-        *row[_FACTS + 1:_FACTS + 3],
-        as_text(row[-1]) if with_hosts else None, *row[_FACTS + 3:_ALL],
-    ) for row in engine.rows(statement)]
+    begin = 1
+    while begin is not None:
+        found = engine.rows(statement, {'begin': begin,
+                                        'end': begin + PAGE - 1})
+        # Ids may have wide gaps.
+        [(begin,)] = engine.rows(sa.select(sa.func.min(nodes.c.id)).where(
+            nodes.c.id >= begin + PAGE))
+        # The UUID and the name of a candidate, and then the host, are there
+        # only if they were asked for.
+        yield [Counted(
+            facts(*row[:_FACTS]), as_text(row[_FACTS]),
+            tuple(row[_ALL:_ALL + 2]) if candidates and row[_ALL] else None,
+            *row[_FACTS + 1:_FACTS + 3],
+            as_text(row[-1]) if with_hosts else None, *row[_FACTS + 3:_ALL],
+        ) for row in found], begin is not None
 
 
 def _facts(*values):
@@ -161,7 +177,7 @@ def by_partition():
            COUNT(*) AS nodes
     FROM nodes GROUP BY resource_class, conductor_group, shard, reason
 
-    It reads no properties, and so takes a fraction of what ``rows`` does.
+    It reads no properties, and so takes a fraction of what ``pages`` does.
 
     :returns: list of tuples of resource class, conductor group, shard, why
         they cannot be held (one of ``matching.REASONS``, or None) and the
@@ -214,7 +230,7 @@ def texts_repeat():
 
 
 def count(candidates, with_hosts, by_text):
-    """The statement that counts; ``rows`` runs it.
+    """The statement that counts a page; ``pages`` runs it.
 
     SELECT STRAIGHT_JOIN resource_class, ...,
            JSON_VALUE(properties, '$.cpus'), ...,
@@ -256,7 +272,9 @@ def _alike(candidates, with_hosts, by_text):
     SELECT COUNT(*) AS nodes, MIN(id) AS first, MAX(id) AS last
     FROM nodes LEFT JOIN (
         SELECT node_id, <digest of GROUP_CONCAT(trait)> AS digest
-        FROM node_traits GROUP BY node_id) AS of_node ON node_id = id
+        FROM node_traits WHERE node_id BETWEEN :begin AND :end
+        GROUP BY node_id) AS of_node ON node_id = id
+    WHERE id BETWEEN :begin AND :end
     GROUP BY <digest of resource_class, ..., of_node.digest, the reason, and
               the properties or what is read from them>
     """
@@ -276,18 +294,27 @@ def _alike(candidates, with_hosts, by_text):
         sa.func.max(nodes.c.id).label('last'),
     ).select_from(
         _with_reservations(source) if with_hosts else source
-    ).group_by(fn.digest(*columns)).subquery('alike')
+    ).where(_in_page(nodes.c.id)).group_by(
+        fn.digest(*columns)).subquery('alike')
 
 
 _OF_PROPERTIES = ('memory_mb', 'cpus', 'local_gb', 'cpu_arch', 'capabilities',
                   'irregular_properties')
 
+
+def _in_page(node_id):
+    """The condition that a node is in the page: see ``pages``."""
+    return node_id.between(*(sa.bindparam(name, type_=sa.Integer)
+                             for name in ('begin', 'end')))
+
+
 _OF_NODE = sa.select(
     node_traits.c.node_id,
     fn.digest(sa.func.group_concat(node_traits.c.trait)).label('digest'),
     # Left to itself MariaDB sorts the traits for a plan that it then drops.
-).with_hint(node_traits, 'IGNORE INDEX FOR JOIN (PRIMARY)', 'mysql').group_by(
-    node_traits.c.node_id).subquery('of_node')
+).with_hint(node_traits, 'IGNORE INDEX FOR JOIN (PRIMARY)', 'mysql').where(
+    _in_page(node_traits.c.node_id)
+).group_by(node_traits.c.node_id).subquery('of_node')
 
 
 def _among(candidates):

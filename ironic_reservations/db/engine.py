@@ -157,7 +157,7 @@ def _time_left():
 
 
 def _is_over():
-    return time.monotonic() > _thread.deadline
+    return _time_left() == 0
 
 
 @contextlib.contextmanager
@@ -181,7 +181,8 @@ def locked(lock):
         lock.release()
 
 
-def check_deadline():
+def check_deadline(why='What the request needs is being taken or changed by '
+                       'others at the moment; try again.'):
     """Go on only while the request has time left.
 
     Whatever a request does again, because others were faster or have changed
@@ -190,9 +191,7 @@ def check_deadline():
     :raises: DeadlineExceeded.
     """
     if _is_over():
-        raise exception.DeadlineExceeded(
-            'What the request needs is being taken or changed by others at '
-            'the moment; try again.')
+        raise exception.DeadlineExceeded(why)
 
 
 def _is_lost_at_first(error):

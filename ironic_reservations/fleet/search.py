@@ -81,9 +81,9 @@ def _among_candidates(matcher):
 
 def _in_turn(matcher, by_fit, thorough, small):
     last, others = [], []
-    for profiles, failed in _turns(by_fit):
+    for profiles, failed in _turns(by_fit, small):
         if thorough:
-            yield from _look_together(matcher, profiles, failed)
+            yield from _look_together(matcher, profiles, failed, others)
             continue
         shelves = [shelf.of(profile, failed) for profile in profiles]
         if all(each.empty for each in shelves):
@@ -102,23 +102,29 @@ def _in_turn(matcher, by_fit, thorough, small):
     yield from others
 
 
-def _turns(by_fit):
+def _turns(by_fit, small):
     """Yield lists of profiles that match, to be looked through in turn.
 
-    A profile that had a free node when it was counted has a turn of its own,
-    and after all that fit as well another one, for those of its nodes that
-    have failed lately or are not well. Profiles that had none are looked
+    A profile that had many free nodes when it was counted has a turn of its
+    own, and after all that fit as well another one, for those of its nodes
+    that have failed lately or are not well. Profiles that had none are looked
     through together with their neighbours in the order of fit, because it
-    takes one query for all of them, and there may be thousands.
+    takes one query for all of them, and there may be thousands. In a small
+    fleet so are those that had few, after the best of them: where nodes are
+    rare, most of those that were counted are taken by now.
 
     :param by_fit: what ``_by_fit`` returns.
     :returns: iterator of pairs of profiles, and whether to look for nodes
         that have failed lately; None for all nodes.
     """
-    for has_free, found in itertools.groupby(
-            _in_order(by_fit), key=lambda pair: pair[0].free > 0):
-        if not has_free:
-            yield [profile for profile, _ in found], None
+    few = shelf.PAGE if small else 0
+    for has_many, found in itertools.groupby(
+            _in_order(by_fit), key=lambda pair: pair[0].free > few):
+        if not has_many:
+            found = [profile for profile, _ in found]
+            if found[0].free:
+                yield found[:1], False
+            yield found, None
             continue
         for _, equals in itertools.groupby(found, key=lambda pair: pair[1]):
             equals = [profile for profile, _ in equals]
@@ -182,28 +188,31 @@ def _look(matcher, profiles, failed, others):
 
     :param others: a list for those that match and are to come last of all.
     """
-    best = profiles[0]
-    if best.free:
-        for node in shelf.of(best, failed).nodes(
-                functools.partial(_read_profile, best, failed)):
-            # Matching reads the node's own properties once more, because the
-            # database may read a number otherwise than Python does.
-            if not matcher.matches(node):
-                continue
-            # Where the database has not compared the capabilities it also
-            # finds nodes of other kinds, which have more of them, and as a
-            # rule a turn of their own.
-            if not best.is_whole or (
-                    node.capabilities.keys() <= best.capabilities.keys()):
-                yield node
-            else:
-                others.append(node)
-    else:
-        yield from _look_together(matcher, profiles, failed)
+    if failed is None:
+        yield from _look_together(matcher, profiles, failed, others)
+        return
+    best, = profiles
+    for node in shelf.of(best, failed).nodes(
+            functools.partial(_read_profile, best, failed)):
+        # Matching reads the node's own properties once more, because the
+        # database may read a number otherwise than Python does.
+        if not matcher.matches(node):
+            continue
+        # Where the database has not compared the capabilities it also finds
+        # nodes of other kinds, which have more of them, and as a rule a turn
+        # of their own.
+        if not best.is_whole or (
+                node.capabilities.keys() <= best.capabilities.keys()):
+            yield node
+        else:
+            others.append(node)
 
 
-def _look_together(matcher, profiles, failed):
-    """Yield the free nodes of some profiles that match, without shelves."""
+def _look_together(matcher, profiles, failed, others):
+    """Yield the free nodes of some profiles that match, without shelves.
+
+    :param others: a list for those that match and are to come last of all.
+    """
     found = _read(
         matcher, nodes.in_profiles([each.facts for each in profiles]),
         min(each.first for each in profiles),
@@ -211,9 +220,12 @@ def _look_together(matcher, profiles, failed):
     worst_fit = matcher.fit(profiles[-1].node)
     for node in found:
         # The statement may find nodes of other profiles, too. Those that fit
-        # worse than all of these have their turn later.
+        # worse than all of these have a turn later, as a rule: not those whose
+        # properties the database reads otherwise than Python does.
         if matcher.fit(node) <= worst_fit:
             yield node
+        else:
+            others.append(node)
 
 
 def _read_profile(profile, failed, first, last, limit):

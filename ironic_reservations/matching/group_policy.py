@@ -30,6 +30,7 @@ COLUMNS = ('conductor_group', 'shard')
 CAPABILITY = 'capability:'
 
 
+@functools.lru_cache(maxsize=128)
 def capability_of(by):
     """The name of the capability whose values are the domains, or None.
 
@@ -148,41 +149,26 @@ def asks_for_room(policy, members):
     return policy == SOFT_PACK or policy == PACK and not members
 
 
-def available_by_domain(matches, by, left=lambda resource_class: math.inf):
-    """How many nodes could be held in each domain that has any: a Counter.
+def capacities(matches, by, fit, left=lambda resource_class: math.inf):
+    """The Capacity of each domain in which nodes could be held, as a dict.
 
     :param matches: what Matcher.matching returns, for this ``by``.
+    :param fit: function of a matching.Node, equal for all of a kind.
     :param left: function of a resource class: how many more nodes of it may
         be held.
     """
-    by_class, found = collections.Counter(), collections.Counter()
+    by_class, found, fits = collections.Counter(), collections.Counter(), {}
     for kind, profiles in matches:
+        fits_so, resource_class = fit(kind.node), kind.node.resource_class
         for profile in profiles:
-            if profile.available:
-                by_class[profile.domain(by), kind.node.resource_class] += (
-                    profile.available)
+            if available := profile.available:
+                where = profile.domain(by)
+                by_class[where, resource_class] += available
+                fits[where] = min(fits.get(where, fits_so), fits_so)
     for (where, resource_class), number in by_class.items():
         found[where] += min(number, left(resource_class))
-    return found
-
-
-def capacities(matches, by, fit, left=lambda resource_class: math.inf):
-    """The Capacity of each domain that has any, as a dict.
-
-    :param matches: see ``available_by_domain``.
-    :param fit: function of a matching.Node, equal for all of a kind.
-    :param left: see ``available_by_domain``.
-    """
-    fits = {}
-    for kind, profiles in matches:
-        fits_so = fit(kind.node)
-        for profile in profiles:
-            if profile.available:
-                where = profile.domain(by)
-                fits[where] = min(fits.get(where, fits_so), fits_so)
     return {where: Capacity(number, fits[where])
-            for where, number in available_by_domain(
-                matches, by, left).items()}
+            for where, number in found.items()}
 
 
 def available(policy, by_domain):

@@ -22,6 +22,8 @@ from osc_lib.cli import parseractions
 from oslo_utils import uuidutils
 import tenacity
 
+from ironic_reservations.osc import progress
+
 PATH = '/v1/reservations'
 
 #: How often a GET is sent when its connections fail.
@@ -40,6 +42,10 @@ RESTARTS = 10
 
 #: Seconds before a request is sent again, or a list is read again.
 PAUSE = 1
+
+
+class NoAnswer(ksa_exc.ConnectFailure):
+    """An endpoint does not answer; the text is one line with its URL."""
 
 
 class NoReservations(exceptions.CommandError):
@@ -69,6 +75,8 @@ def request(cmd, method, url, **kwargs):
     http.LOG.addFilter(_is_news)
     try:
         return send(client.json_request, method, url, **kwargs)[1]
+    except ksa_exc.ConnectionError as error:
+        raise NoAnswer(in_one_line(error)) from error
     except exc.NotFound:
         if url.startswith(PATH) and not _is_served(client, kwargs):
             raise NoReservations(
@@ -78,6 +86,21 @@ def request(cmd, method, url, **kwargs):
         raise
     finally:
         http.LOG.removeFilter(_is_news)
+
+
+def in_one_line(error):
+    """Return what an error says, without what the libraries below have said.
+
+    That of a connection is "Unable to establish connection to URL: " and all
+    of them, one in the other.
+    """
+    text = str(error)
+    if isinstance(error, ksa_exc.ConnectionError):
+        text, _, cause = text.partition(': ')
+        if 'Connection aborted' in cause:
+            # What was asked may be done, unlike where nobody listens.
+            text += ': Connection aborted'
+    return ' '.join(text.split())
 
 
 def _is_served(client, kwargs):
@@ -151,7 +174,7 @@ def _pages(cmd, collection, query, **kwargs):
                 restarts = 0
                 yield each
         if seen:
-            cmd.log.info('%d %s read', len(seen), name)
+            progress.say(cmd, '%d %s read', len(seen), name)
         # Only the query of the link is used, because behind a proxy the host
         # in it may be one that clients cannot reach.
         query = page.get('next') and urllib.parse.urlsplit(
@@ -248,13 +271,15 @@ def errors_of_nova():
     """
     try:
         yield
+    except NoAnswer:
+        raise  # It is Ironic's.
     except sdk_exc.ForbiddenException as error:
         raise exceptions.CommandError(
             f'Nova and Placement let only an admin do this, who is logged in '
             f'for a project: {error}')
     except (sdk_exc.SDKException, ksa_exc.ClientException) as error:
         raise exceptions.CommandError(
-            f'Nova or Placement cannot be read: {error}')
+            f'Nova or Placement cannot be read: {in_one_line(error)}')
 
 
 def placement(cmd, url, method='GET', **kwargs):
@@ -285,7 +310,8 @@ def look_up(cmd, service, kind, ident, **more):
                                               **more)
     except (sdk_exc.SDKException, ksa_exc.ClientException) as error:
         raise exceptions.CommandError(
-            f'Cannot look up {kind} "{ident}": {error}') from error
+            f'Cannot look up {kind} "{ident}": {in_one_line(error)}'
+            ) from error
 
 
 def look_up_id(cmd, kind, ident, domain=None):

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command ``openstack baremetal reservation create``."""
 
+import difflib
 import json
+import re
 
 from ironicclient import exc
 from osc_lib import exceptions
@@ -76,7 +78,46 @@ def hold(cmd, url, body):
             if why:
                 print(output.explanation(why).human_readable(),
                       file=cmd.app.stderr)
+                _say_what_was_meant(cmd, body)
         raise
+
+
+def _say_what_was_meant(cmd, body, **kwargs):
+    """Say which class or trait has a name like one that no node has."""
+    spec = body.get('request', body)
+    specs = [key.partition(':')[::2] for key, word in spec.get(
+        'extra_specs', {}).items() if str(word) not in ('0', 'forbidden')]
+    classes = {name for kind, name in specs if kind.startswith('resources')
+               and name.startswith('CUSTOM_')}
+    if spec.get('resource_class'):
+        classes.add(spec['resource_class'])
+    traits = {name.removeprefix('trait:') for kind, name in specs
+              if kind.startswith('trait') or name.startswith('trait:')}
+    if not classes | traits:
+        return
+    try:
+        found = client.request(cmd, 'GET', f'{client.PATH}/capacity',
+                               **kwargs)['capacity']
+    except exc.ClientException:
+        return  # The user may not see it.
+    for kind, asked, known in (
+            ('resource class', classes, {each['resource_class'] or ''
+                                         for each in found}),
+            ('trait', traits, {trait for each in found
+                               for trait in each['traits']})):
+        alike = {_normalized(name): name for name in known}
+        for name in sorted(asked):
+            near = difflib.get_close_matches(_normalized(name), alike, 1, 0.8)
+            if near and _normalized(name) not in alike:
+                print(f'No node has the {kind} {name}. Did you mean '
+                      f'{alike[near[0]]}?', file=cmd.app.stderr)
+
+
+def _normalized(name):
+    """Return a resource class or a trait as Placement names it."""
+    name = re.sub('[^A-Z0-9]', '_', name.upper())
+    return name if name.startswith(('CUSTOM_', 'HW_', 'COMPUTE_')
+                                   ) else f'CUSTOM_{name}'
 
 
 def _is_locked(error):
@@ -102,6 +143,8 @@ def dry_run(cmd, url, body, **kwargs):
     """
     found = client.request(cmd, 'POST', f'{url}?dry_run=true', body=body,
                            **kwargs)
+    if not found['matching_nodes']:
+        _say_what_was_meant(cmd, body, **kwargs)
     shown = {
         'matching_nodes': lambda number: number,
         'members': lambda members: output.Text(

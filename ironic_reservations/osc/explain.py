@@ -33,6 +33,9 @@ class ExplainReservation(output.ShowOne):
         client.add_identity(
             parser, 'project', 'Project (name or ID) for which the server '
                                'would be, if not your own (admins only)')
+        parser.add_argument(
+            '--availability-zone', metavar='<zone>',
+            help='Availability zone that the server would be in')
         scope.add_option(parser)
         return parser
 
@@ -47,14 +50,12 @@ class ExplainReservation(output.ShowOne):
                 pass  # It is to be explained.
         spec = options.spec(self, parsed_args, _spec_of(self, server)
                             if server else None)
-        if not spec:
-            raise exceptions.CommandError(
-                'Say what to explain: a server, --flavor, or options such as '
-                '--ram and --resource-class')
         body = spec | self._for_whom(parsed_args, server)
         names, values = create.dry_run(self, client.PATH, body, auth=auth)
         shown = dict(zip(names, values, strict=True))
-        refusal = self._placement(spec)
+        refusal = self._placement(
+            spec, parsed_args.availability_zone
+            or server and server.availability_zone or None)
         self.status = 1 if refusal or not shown['matching_nodes'] else 0
         fault = server and (server.fault or {}).get('message')
         shown = {**({'fault': fault} if fault else {}),
@@ -78,7 +79,9 @@ class ExplainReservation(output.ShowOne):
     def _for_whom(self, args, server):
         """The keys that only somebody may give who sees all of Ironic."""
         if not self._sees_all:
-            return {}
+            # Ironic may want a lease of somebody who is bound to a project
+            # ([reservations] require_lease), and takes any that is short.
+            return {'expires_in': 1}
         found = {'ownership': args.ownership or 'any'}
         if server:
             found['project_id'] = server.project_id
@@ -88,10 +91,10 @@ class ExplainReservation(output.ShowOne):
                 found['project_id'] = reference.project_id
         return found | client.identity(self, args, 'project')
 
-    def _placement(self, spec):
+    def _placement(self, spec, zone):
         """Why Placement would refuse; None where it would not, or is mute."""
         try:
-            return placement.why_not(self, spec)
+            return placement.why_not(self, spec, zone)
         except (sdk_exc.SDKException, ksa_exc.ClientException) as error:
             self.log.info('Placement is not asked: %s', error)
             return None

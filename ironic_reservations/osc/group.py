@@ -2,7 +2,10 @@
 """The commands for groups: several reservations at once, near or apart."""
 
 import collections
+import contextlib
 
+from ironicclient import exc
+from keystoneauth1 import exceptions as ksa_exc
 from osc_lib.command import command
 from oslo_utils import uuidutils
 
@@ -10,6 +13,7 @@ from ironic_reservations.osc import client
 from ironic_reservations.osc import create
 from ironic_reservations.osc import options
 from ironic_reservations.osc import output
+from ironic_reservations.osc import progress
 from ironic_reservations.osc import scope
 
 PATH = f'{client.PATH}/groups'
@@ -123,7 +127,27 @@ class DeleteGroup(command.Command):
 
     def take_action(self, parsed_args):
         def delete(uuid):
-            client.request(self, 'DELETE', client.path(PATH, uuid))
+            before = self._members(uuid)
+            progress.say(self, 'group %s, %d reservations', uuid, before)
+            try:
+                client.request(self, 'DELETE', client.path(PATH, uuid))
+            except exc.ClientException:
+                self._tell_what_went(uuid, before)
+                raise
             return f'group {uuid}'
 
-        output.delete_each(self, parsed_args.uuids, delete)
+        with progress.shown(self):
+            output.delete_each(self, parsed_args.uuids, delete)
+
+    def _members(self, uuid):
+        return len(client.whole(self, client.request(
+            self, 'GET', client.path(PATH, uuid)))['reservations'])
+
+    def _tell_what_went(self, uuid, before):
+        """Say how many members a deletion that failed has released."""
+        with contextlib.suppress(exc.ClientException,
+                                 ksa_exc.ClientException):
+            left = self._members(uuid)
+            if left < before:
+                print(f'Released {before - left} of {before} reservations '
+                      f'of group {uuid}', file=self.app.stdout)

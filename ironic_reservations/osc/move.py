@@ -8,6 +8,7 @@ given a machine takes its server over by itself.
 
 import contextlib
 import time
+import urllib.parse
 
 from ironicclient import exc
 from keystoneauth1 import exceptions as ksa_exc
@@ -16,6 +17,7 @@ from osc_lib import exceptions
 
 from ironic_reservations.osc import client
 from ironic_reservations.osc import output
+from ironic_reservations.osc import progress
 from ironic_reservations.osc import scope
 
 #: A compute service that runs reports to Nova at least once in so many
@@ -63,8 +65,8 @@ def check(cmd, compute, source, target, force=False):
 
 def _runs(cmd, compute, service):
     """Whether a service that is forced down still reports to Nova."""
-    cmd.log.info('Host %s is forced down; whether it runs is known in %d s',
-                 service.host, HEARTBEAT)
+    progress.say(cmd, 'Host %s is forced down; whether it runs is known in '
+                      '%d s', service.host, HEARTBEAT)
     time.sleep(HEARTBEAT)
     now, = compute.services(binary='nova-compute', host=service.host)
     return now.updated_at != service.updated_at
@@ -74,9 +76,10 @@ class MoveReservation(output.Lister):
     """Have another compute host manage servers of one that is down.
 
     The machines run on, and nothing of them changes. To drain a host,
-    disable its service and stop nova-compute first. Log in for a project, as
-    an admin of Nova; see "audit" for what Ironic wants. The exit status is 1
-    if a server stays.
+    disable its service and stop nova-compute first. A server that the host
+    was asked to build, and has not begun, has no machine: it is set to ERROR.
+    Log in for a project, as an admin of Nova; see "audit" for what Ironic
+    wants. The exit status is 1 if a server stays.
     """
 
     def get_parser(self, prog_name):
@@ -99,14 +102,15 @@ class MoveReservation(output.Lister):
 
     def take_action(self, parsed_args):
         source, target = parsed_args.source, parsed_args.target
-        with client.errors_of_nova():
+        with client.errors_of_nova(), progress.shown(self):
             self._compute = self.app.client_manager.sdk_connection.compute
             auth = scope.of_ironic(self)
             check(self, self._compute, source, target, parsed_args.force)
             held = self._held(source, auth)
             servers = {each.id for each in self._servers(source)}
-            asked = set(parsed_args.instance or (held | dict.fromkeys(
-                servers)))
+            queued = self._queued(source, held.keys() | servers)
+            asked = set(parsed_args.instance or (
+                held.keys() | servers | queued.keys()))
             # An earlier command gave these, or one that runs at the same
             # time.
             given_before = {each: held_there for each, held_there in
@@ -115,14 +119,16 @@ class MoveReservation(output.Lister):
             results = {each: None if each in given_before else
                        self._give(each, source, target, auth)
                        if each in held else
-                       'stays: it has no reservation, see audit'
+                       self._end(each, queued[each]) if each in queued else
+                       self._end_unheld(
+                           each, 'stays: it has no reservation, see audit')
                        if each in servers else
                        f'stays: not of host {source}' for each in asked}
             held |= given_before
             given = {each for each, result in results.items()
                      if result is None}
-            self.log.info('%d of %d machines are given to host %s',
-                          len(given), len(asked), target)
+            progress.say(self, '%d of %d machines are given to host %s',
+                         len(given), len(asked), target)
             results |= dict.fromkeys(given, f'given to {target}')
             if parsed_args.wait:
                 results |= self._wait(given, target)
@@ -144,6 +150,52 @@ class MoveReservation(output.Lister):
         return self._compute.servers(details=False, all_projects=True,
                                      compute_host=host)
 
+    def _queued(self, host, others):
+        """The builds that a host was asked for, and has not begun.
+
+        :param others: UUIDs of instances that it has begun.
+        :returns: dict of their allocations by the UUID of the instance.
+        """
+        found = {}
+        for provider in client.placement(
+                self, f'/resource_providers?name={urllib.parse.quote(host)}'
+        )['resource_providers']:
+            path = f'/resource_providers/{provider["uuid"]}/allocations'
+            for each in client.placement(
+                    self, path)['allocations'].keys() - others:
+                with contextlib.suppress(sdk_exc.NotFoundException):
+                    server = self._compute.get_server(each)
+                    # ERROR is what an earlier command has left.
+                    if (server.compute_host is None
+                            and server.status in ('BUILD', 'ERROR')):
+                        found[each] = client.placement(
+                            self, f'/allocations/{each}')
+        return found
+
+    def _end(self, instance, known):
+        """End a build that no host has begun.
+
+        :param known: its allocations, which are left if they have changed.
+        :returns: what was done.
+        """
+        self._compute.reset_server_state(instance, 'error')
+        client.placement(self, f'/allocations/{instance}', 'PUT', json={
+            **known, 'allocations': {}})
+        return 'set to ERROR: its build had not begun'
+
+    def _end_unheld(self, instance, otherwise):
+        """End a build whose lease was over before its host could deploy it.
+
+        :param otherwise: the result, if it is no build.
+        :returns: what was done.
+        """
+        try:
+            status = self._compute.get_server(instance).status
+        except sdk_exc.NotFoundException:
+            return otherwise
+        return otherwise if status != 'BUILD' else self._end(
+            instance, client.placement(self, f'/allocations/{instance}'))
+
     def _give(self, instance, source, target, auth):
         """Give a machine to a host.
 
@@ -161,7 +213,7 @@ class MoveReservation(output.Lister):
                 # Another command may have given it away meanwhile.
                 holder = client.request(self, 'GET', path, auth=auth)['host']
         except exc.NotFound:
-            return 'released meanwhile'
+            return self._end_unheld(instance, 'released meanwhile')
         except (exc.ClientException, ksa_exc.ClientException) as error:
             return f'stays: {error}'
         return None if holder == target else f'stays: host {holder} has it'
@@ -171,7 +223,7 @@ class MoveReservation(output.Lister):
 
         :returns: dict of the results, by the UUID of the instance.
         """
-        results, progress = {}, time.monotonic()
+        results, moved_on = {}, time.monotonic()
         while True:
             left = given - results.keys()
             # Nova may be unavailable for a moment, so look again later.
@@ -180,10 +232,10 @@ class MoveReservation(output.Lister):
                 if done := self._done(left, target):
                     results |= done
                     left -= done.keys()
-                    progress = time.monotonic()
-                    self.log.info('%d of %d servers are taken over',
-                                  len(results), len(given))
-            if not left or time.monotonic() >= progress + PATIENCE:
+                    moved_on = time.monotonic()
+                    progress.say(self, '%d of %d servers are taken over',
+                                 len(results), len(given))
+            if not left or time.monotonic() >= moved_on + PATIENCE:
                 return results | dict.fromkeys(
                     left, f'stays: {target} has not taken it over; is it in '
                           f'another cell?')

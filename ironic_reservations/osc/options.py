@@ -7,15 +7,22 @@ from osc_lib import exceptions
 from osc_lib.cli import parseractions
 
 from ironic_reservations.osc import client
+from ironic_reservations.osc import units
 
-# The options for sizes: the key of the request spec, the placeholder and the
-# help text of each.
-_SIZES = {'ram': ('memory_mb', '<MiB>', 'Memory of the node'),
-          'vcpus': ('vcpus', '<number>', 'CPUs of the node'),
-          'disk': ('root_gb', '<GiB>', 'Root disk of the instance'),
-          'ephemeral': ('ephemeral_gb', '<GiB>',
+# The options for sizes: the key of the request spec, the placeholder, what it
+# takes, and the help text of each.
+_SIZES = {'ram': ('memory_mb', '<MiB>', units.mib,
+                  'Memory of the node, such as 65536 or 64GiB'),
+          'vcpus': ('vcpus', '<number>', units.number, 'CPUs of the node'),
+          'disk': ('root_gb', '<GiB>', units.gib,
+                   'Root disk of the instance, such as 500 or 2TiB'),
+          'ephemeral': ('ephemeral_gb', '<GiB>', units.gib,
                         'Ephemeral disk of the instance'),
-          'swap': ('swap', '<MiB>', 'Swap disk of the instance')}
+          'swap': ('swap', '<MiB>', units.mib, 'Swap disk of the instance')}
+
+#: One of these keys of a request spec says what is wanted.
+_WANTED = ('memory_mb', 'vcpus', 'root_gb', 'resource_class',
+           'candidate_nodes', 'extra_specs')
 
 # The policies of a group, and the help text of the option for each.
 _POLICIES = {'spread': 'No two members of the group in one domain',
@@ -66,8 +73,8 @@ def _add_machine(parser):
         '--image', metavar='<image>',
         help='Image (name or ID) whose properties and minimum sizes the '
              'node must satisfy')
-    for option, (key, metavar, text) in _SIZES.items():
-        parser.add_argument(f'--{option}', dest=key, type=int,
+    for option, (key, metavar, kind, text) in _SIZES.items():
+        parser.add_argument(f'--{option}', dest=key, type=kind,
                             metavar=metavar, help=text)
     parser.add_argument(
         '--resource-class', metavar='<class>',
@@ -117,9 +124,9 @@ def _add_choice(parser):
 def _add_holder(parser):
     """Add the options that say for whom a node is held, and for how long."""
     parser.add_argument(
-        '--expires-in', type=int, metavar='<seconds>',
-        help='Lease: give the node back after this time if nothing has '
-             'begun on it')
+        '--expires-in', type=units.seconds, metavar='<seconds>',
+        help='Lease: give the node back after this time, such as 600 or 10m, '
+             'if nothing has begun on it')
     parser.add_argument(
         '--host', metavar='<host>',
         help='Compute service that holds the reservation (admins only)')
@@ -172,6 +179,12 @@ def spec(cmd, args, of_server=None):
     specs = _extra_specs(args, found.get('extra_specs', {}))
     if specs:
         found['extra_specs'] = specs
+    if not any(found.get(key) is not None for key in _WANTED):
+        server = 'a server, ' if 'server' in args else ''
+        raise exceptions.CommandError(
+            f'Say what is wanted: {server}--flavor, --resource-class, --ram, '
+            f'--vcpus, --disk, --trait, --capability, --candidate-node or '
+            f'--property')
     return found
 
 

@@ -149,7 +149,8 @@ def domains(found):
 
 def explanation(found):
     """Return the Text of the API's explanation why nodes do not match."""
-    lines = [f'{found["considered"]} nodes considered']
+    considered = found['considered']
+    lines = [f'{considered} node{"" if considered == 1 else "s"} considered']
     if found['eliminated']:
         eliminated = prettytable.PrettyTable(['Eliminated by', 'Nodes'])
         eliminated.align.update({'Eliminated by': 'l', 'Nodes': 'r'})

@@ -45,15 +45,19 @@ def traits_of(spec):
                   and word == 'required')
 
 
-def why_not(cmd, spec):
+def why_not(cmd, spec, zone=None):
     """Say why Placement offers no host for a request; None if it does.
 
     :param spec: the request spec of a server, as the API has it.
+    :param zone: the availability zone that was asked for, or None.
     :returns: a sentence.
     :raises: SDKException, for example where the user is no admin.
     """
     resources, traits = resources_of(spec), traits_of(spec)
-    if _offers(cmd, resources, [*traits, f'!{DISABLED}']):
+    aggregates = _aggregates(cmd, zone) if zone else []
+    if aggregates is None:
+        return f'there is no availability zone {zone}'
+    if _offers(cmd, resources, [*traits, f'!{DISABLED}'], aggregates):
         return None
     for name, amount in resources.items():
         if not _offers(cmd, {name: amount}):
@@ -66,6 +70,9 @@ def why_not(cmd, spec):
             return f'no compute host that has room has the trait {trait}'
     if not _offers(cmd, resources, traits):
         return f'no compute host has all of {", ".join(traits)}'
+    if not _offers(cmd, resources, traits, aggregates):
+        return (f'no compute host that has room is in the availability zone '
+                f'{zone}')
     return 'the compute service of each host that has room is disabled'
 
 
@@ -82,12 +89,30 @@ def _why_not_of(cmd, name, amount):
             f'nodes is in Ironic, or it is misspelt')
 
 
-def _offers(cmd, resources, required=()):
-    """Whether a provider has room for resources, and what is required."""
+def _aggregates(cmd, zone):
+    """Return the aggregates that are an availability zone, by their UUIDs.
+
+    :returns: a list, which is empty for the zone of the hosts that are in no
+        other, as Nova does not ask Placement for it; None if there is none.
+    """
+    compute = cmd.app.client_manager.sdk_connection.compute
+    found = [each.uuid for each in compute.aggregates()
+             if each.availability_zone == zone]
+    return found if found or zone in {
+        each.name for each in compute.availability_zones()} else None
+
+
+def _offers(cmd, resources, required=(), aggregates=()):
+    """Whether a provider has room for resources, and what is required.
+
+    :param aggregates: UUIDs; it must be in one of them, if there are any.
+    """
     query = {'resources': ','.join(f'{name}:{amount}' for name, amount
                                    in resources.items()), 'limit': 1}
     if required:
         query['required'] = ','.join(required)
+    if aggregates:
+        query['member_of'] = f'in:{",".join(aggregates)}'
     if not resources:
         return True
     try:

@@ -3,11 +3,14 @@
 
 import urllib.parse
 
+from ironicclient import exc
+from osc_lib import exceptions
 from osc_lib.command import command
 
 from ironic_reservations.osc import client
 from ironic_reservations.osc import output
 from ironic_reservations.osc import scope
+from ironic_reservations.osc import usage
 
 COLUMNS = ('instance_uuid', 'node', 'host', 'state', 'resource_class',
            'expires_at')
@@ -62,6 +65,10 @@ class ListReservation(output.Lister):
         columns = parser.add_mutually_exclusive_group()
         columns.add_argument('--long', action='store_true',
                              help='Show all columns')
+        columns.add_argument(
+            '--usage', action='store_true',
+            help='Show how many each project has, of all and of each resource '
+                 'class, and how many it may have by the limits in Keystone')
         columns.add_argument('--fields', nargs='+', choices=DETAILS,
                              metavar='<field>',
                              help='Columns to show: ' + ', '.join(DETAILS))
@@ -70,6 +77,8 @@ class ListReservation(output.Lister):
     def take_action(self, parsed_args):
         names = DETAILS if parsed_args.long else parsed_args.fields or COLUMNS
         auth = scope.auth(self, parsed_args, 'reservations')
+        if parsed_args.usage:
+            names = 'project_id', 'resource_class'
         found = client.listed(self, 'reservations', {
             **{name: getattr(parsed_args, name) for name in (
                 'host', 'node', 'resource_class', 'state', 'marker')},
@@ -78,6 +87,9 @@ class ListReservation(output.Lister):
                 'node_uuid,node_name' if name == 'node' else name
                 for name in names)]),
             **_order(parsed_args.sort)}, parsed_args.limit, auth=auth)
+        if parsed_args.usage:
+            return (output.headers(usage.COLUMNS),
+                    usage.rows(self, found, auth))
         return output.headers(names), (
             [self._value(each, name) for name in names] for each in found)
 
@@ -98,6 +110,19 @@ def _order(text):
                                  for _, colon, direction in keys)}
 
 
+def _find(cmd, ident, fields, auth):
+    """As client.find; an admin who sees a part is told how to see more."""
+    try:
+        return client.find(cmd, ident, fields, auth=auth)
+    except (exc.NotFound, exceptions.CommandError):
+        project = auth is None and scope.of_a_part(cmd)
+        if not project:
+            raise
+    raise exceptions.CommandError(
+        f'Project {project} sees no reservation of {ident}; --all-projects '
+        f'looks at those of all projects.')
+
+
 class ShowReservation(output.ShowOne):
     """Show the reservation of an instance or a node."""
 
@@ -108,9 +133,8 @@ class ShowReservation(output.ShowOne):
         return parser
 
     def take_action(self, parsed_args):
-        return display(client.find(
-            self, parsed_args.reservation, DETAILS,
-            auth=scope.auth(self, parsed_args, 'reservations')))
+        auth = scope.of_ironic(self) if parsed_args.all_projects else None
+        return display(_find(self, parsed_args.reservation, DETAILS, auth))
 
 
 class DeleteReservation(command.Command):
@@ -121,15 +145,17 @@ class DeleteReservation(command.Command):
         add_which(parser, nargs='+')
         parser.add_argument('--host', metavar='<host>',
                             help='Only if this compute service holds it')
+        scope.add_option(parser)
         return parser
 
     def take_action(self, parsed_args):
+        auth = scope.of_ironic(self) if parsed_args.all_projects else None
         query = ('?' + urllib.parse.urlencode({'host': parsed_args.host})
                  if parsed_args.host else '')
 
         def delete(ident):
-            found = client.find(self, ident, WHICH)
-            client.request(self, 'DELETE', path(found) + query)
+            found = _find(self, ident, WHICH, auth)
+            client.request(self, 'DELETE', path(found) + query, auth=auth)
             return (f'reservation of instance {found["instance_uuid"]}, node '
                     f'{found["node_name"] or found["node_uuid"]}')
 

@@ -36,18 +36,18 @@ def auth(cmd, args, what):
     """
     if args.all_projects:
         return of_ironic(cmd)
-    project = _admin_of(cmd)
-    if project is not None and not sees_all(cmd):
+    project = of_a_part(cmd)
+    if project is not None:
         print(f'These are the {what} that project {project} sees; '
               f'--all-projects shows all.', file=cmd.app.stderr, flush=True)
     return None
 
 
-def _admin_of(cmd):
-    """The project for which an admin is logged in; None for anybody else."""
+def of_a_part(cmd):
+    """The project of an admin who is shown a part; None for anybody else."""
     found = cmd.app.client_manager.auth_ref
     if found is None or not found.project_name or (
-            'admin' not in (found.role_names or ())):
+            'admin' not in (found.role_names or ())) or sees_all(cmd):
         return None
     return found.project_name
 

@@ -10,6 +10,7 @@ from ironic_reservations.osc import client
 from ironic_reservations.osc import move
 from ironic_reservations.osc import reservation
 from ironic_reservations.osc import scope
+from ironic_reservations.osc import units
 
 
 class SetReservation(command.Command):
@@ -31,9 +32,11 @@ class SetReservation(command.Command):
             '--force', action='store_true',
             help='Give it to the host whatever Nova says of the two hosts')
         lease = parser.add_mutually_exclusive_group()
-        lease.add_argument('--expires-in', type=int, metavar='<seconds>',
-                           help='Let the lease be over so many seconds from '
-                                'now, if nothing has begun on the node')
+        lease.add_argument('--expires-in', type=units.seconds,
+                           metavar='<seconds>',
+                           help='Let the lease be over after this time, such '
+                                'as 600 or 10m, if nothing has begun on the '
+                                'node')
         lease.add_argument('--no-expiry', action='store_true',
                            help='Let the reservation have no end')
         return parser

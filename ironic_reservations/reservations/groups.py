@@ -150,13 +150,14 @@ class _New(searching.Searched):
         remaining = self.quota.remaining
         by_domain, taken = collections.defaultdict(list), collections.Counter()
         matches = matcher.matching(self.counted, by)
-        for kind, profiles in matches:
-            for profile in profiles:
-                by_domain[profile.domain(by)].append((kind, [profile]))
         plan = group_policy.plan(
             policy,
             group_policy.capacities(matches, by, matcher.fit, remaining),
             len(self._instances)) or {}
+        for kind, profiles in matches:
+            for profile in profiles:
+                if (where := profile.domain(by)) in plan:
+                    by_domain[where].append((kind, [profile]))
         chosen = []
         for where, members in plan.items():
             found = {}

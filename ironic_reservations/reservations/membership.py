@@ -146,8 +146,10 @@ class Place:
         members = self.group.domains if self._has_members() else {}
         room = {}
         if counted and group_policy.asks_for_room(named.policy, members):
-            room = group_policy.available_by_domain(
-                matcher.matching(counted, named.by), named.by)
+            room = {where: found.free for where, found in
+                    group_policy.capacities(
+                        matcher.matching(counted, named.by), named.by,
+                        matcher.fit).items()}
         return dataclasses.replace(matcher, policy=group_policy.Policy(
             named.policy, named.by, tuple(members.items()), room))
 

@@ -142,8 +142,8 @@ def options(changes):
 def configured(ironic):
     """Starts the application with other options: a context manager."""
     @contextlib.contextmanager
-    def start(changes):
-        with options(changes), serving() as url:
+    def start(changes, of_ironic=None):
+        with options(changes), serving(of_ironic) as url:
             yield service.Service(url, ironic.database_url, ironic.conf_file)
     return start
 
@@ -215,19 +215,25 @@ def ironic(request):
 
 
 @contextlib.contextmanager
-def statements():
+def statements(with_commits=False):
     """What the application asks its database, as it comes."""
     found = []
 
     def note(connection, cursor, statement, *args):
         found.append(statement)
 
+    def commit(connection):
+        found.append('COMMIT')
+
+    listeners = {'before_cursor_execute': note}
+    if with_commits:
+        listeners['commit'] = commit
     engine = db_engine.get_engine()
-    sa.event.listen(engine, 'before_cursor_execute', note)
-    try:
+    with contextlib.ExitStack() as stack:
+        for event, listener in listeners.items():
+            sa.event.listen(engine, event, listener)
+            stack.callback(sa.event.remove, engine, event, listener)
         yield found
-    finally:
-        sa.event.remove(engine, 'before_cursor_execute', note)
 
 
 # Callers with tokens

@@ -2,6 +2,7 @@
 """The openstack command: what is asked for, and what is told."""
 
 import csv
+import datetime
 import io
 import json
 import re
@@ -142,9 +143,8 @@ def test_locked_nodes_are_not_waited_for_long(ironic, fleet, cli):
 def test_wrong_input(ironic, cli):
     wanted = ['create', '--resource-class', CLASS]
     rows = [
-        (['create'], 'body: must say what is wanted with one of '),
-        ([*wanted, '--vcpus', '2147483648'],
-         'vcpus: must be at most 2147483647 '),
+        (['create'], 'Say what is wanted: --flavor, --resource-class, '),
+        (['group', 'create', '--members', '2'], 'Say what is wanted: '),
         ([*wanted, '--trait', 'gpu'], 'extra_specs.trait:gpu: must name a '),
         ([*wanted, '--trait', 'CUSTOM_A', '--forbidden-trait', 'CUSTOM_A'],
          'trait CUSTOM_A cannot be required and forbidden'),
@@ -193,7 +193,23 @@ def each(cli, commands):
 
 def test_words_and_numbers_are_checked_at_once(cli):
     rows = [
-        (['create', '--ram', '1GB'], "--ram: invalid int value: '1GB'"),
+        (['create', '--ram', '1GB'],
+         'argument --ram: "1GB" is no size in whole MiB: give a number of '
+         'MiB, or a size such as 512MiB or 64GiB'),
+        (['create', '--disk', 'big'],
+         'argument --disk: "big" is no size in whole GiB: give a number of '
+         'GiB, or a size such as 500GiB or 2TiB'),
+        (['create', '--disk', '-1GiB'], 'argument --disk: '),
+        (['create', '--vcpus', '1.5'],
+         'argument --vcpus: "1.5" is not a whole number'),
+        (['create', '--vcpus', '2147483648'],
+         'argument --vcpus: "2147483648" must be 0 to 2147483647'),
+        (['create', '--expires-in', '0'],
+         'argument --expires-in: "0" must be 1 to 2147483647'),
+        (['create', '--expires-in', 'tomorrow'],
+         'argument --expires-in: "tomorrow" is no time: give seconds, or a '
+         'time such as 10m, 12h, 7d or 1h30m'),
+        (['set', 'x', '--expires-in', ''], 'argument --expires-in: "" is no '),
         (['list', '--state', 'gone'], "--state: invalid choice: 'gone'"),
         (['list', '--long', '--fields', 'host'],
          '--fields: not allowed with argument --long'),
@@ -221,7 +237,41 @@ def test_unreachable_server(cli):
             (2, 1, 1), strict=True):
         assert told.count('\n') == lines
         assert told.splitlines()[-1].startswith(
-            f'Unable to establish connection to {url}')
+            f'Unable to establish connection to {url}/v1/')
+        assert 'Caused by' not in told
+
+
+def test_units(fleet, cli):
+    """What is a size or a time for people is a number for the server."""
+    held = data(cli('create', '-f', 'json', '--resource-class', CLASS,
+                    '--ram', '4GiB', '--disk', '0.0009765625TiB', '--swap',
+                    '1024', '--expires-in', '1h30m'))
+    spec = held['request_spec']
+    assert [spec[key] for key in ('memory_mb', 'root_gb', 'swap')] == [
+        4096, 1, 1024]
+    begun, ends = (datetime.datetime.fromisoformat(held[key]) for key in (
+        'created_at', 'expires_at'))
+    assert abs(ends - begun - datetime.timedelta(minutes=90)
+               ) < datetime.timedelta(seconds=5)
+
+
+def test_what_was_meant(fleet, cli):
+    words = 'No node has the {} {}. Did you mean {}?\n'.format
+    for args, meant in (
+            (['--resource-class', 'baremetal.ctl'],
+             words('resource class', 'baremetal.ctl', CLASS)),
+            (['--property', 'resources:CUSTOM_BAREMETAL_CIL=1'],
+             words('resource class', 'CUSTOM_BAREMETAL_CIL', CLASS)),
+            (['--trait', 'CUSTOM_NVEM'],
+             words('trait', 'CUSTOM_NVEM', 'CUSTOM_NVME'))):
+        assert meant in refused(cli('create', *args))
+        assert cli('create', '--dry-run', *args).stderr == meant
+    # What is there, and what is like nothing, is no slip.
+    for args in (['--resource-class', CLASS, '--ram', '9999999'],
+                 ['--trait', 'CUSTOM_SOMETHING_ELSE'],
+                 ['--resource-class', CLASS, '--forbidden-trait',
+                  'CUSTOM_NVME']):
+        assert 'Did you mean' not in refused(cli('create', *args))
 
 
 # create --dry-run
@@ -352,6 +402,18 @@ def test_delete_several_groups(ironic, racks, cli):
     assert result.stdout == f'Deleted group {OTHER}\n'
     assert result.stderr.startswith(f'{UNKNOWN}: 1 of 1 members ')
     assert instances(ironic) == {node['instance_uuid']}
+
+
+def test_delete_a_part_of_a_group(ironic, racks, cli):
+    held = data(cli('group', 'create', '--resource-class', RACKED,
+                    '--members', '2', '--uuid', UNKNOWN, '-f', 'json'))
+    deployed, _ = held['reservations']
+    ironic.set_node(deployed['node_uuid'], provision_state='active')
+    result = cli('group', 'delete', UNKNOWN)
+    assert result.returncode == 1
+    assert result.stdout == (
+        f'Released 1 of 2 reservations of group {UNKNOWN}\n')
+    assert '(HTTP 409)' in result.stderr
 
 
 # list, show, set

@@ -131,7 +131,7 @@ def test_lost_connection_of_a_get(broken):
 
 def test_lost_connection_of_a_change(broken):
     assert 'Connection aborted' in refused(
-        run(broken.url, 'group', 'delete', UNKNOWN))
+        run(broken.url, 'host', 'delete', 'compute-1'))
     assert broken.requests == ['DELETE']
 
 

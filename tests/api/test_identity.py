@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nobody, strangers, and claims that nobody has checked."""
 
+import contextlib
 import logging
 import uuid
 
 import bcrypt
 from oslo_context import context
 import pytest
+import webob
 
+from ironic_reservations import events
 from ironic_reservations.api import access
 from tests.common import answers
 from tests.common import personas
@@ -118,26 +121,48 @@ def test_stranger_does_not_send_us_looking(basic):
     answers.check(response, 401)
 
 
-def test_caller_in_the_log_and_nobody_else(cloud):
-    """A thread serves many; its lines do not name the caller before."""
+@contextlib.contextmanager
+def callers_in_the_log():
+    """Those that the access lines and the lines of holds are logged for."""
     callers = []
 
     class Handler(logging.Handler):
         def emit(self, record):
             callers.append(context.get_current())
 
-    logger, handler = logging.getLogger(access.__name__), Handler()
-    logger.addHandler(handler)
-    level = logger.level
-    logger.setLevel(logging.INFO)
-    try:
+    handler = Handler()
+    with contextlib.ExitStack() as stack:
+        for logger in map(logging.getLogger, (
+                access.__name__, events.__name__)):
+            logger.addHandler(handler)
+            stack.callback(logger.removeHandler, handler)
+            stack.callback(logger.setLevel, logger.level)
+            logger.setLevel(logging.INFO)
+        yield callers
+
+
+def test_caller_in_the_log_and_nobody_else(cloud):
+    """A thread serves many; its lines do not name the caller before."""
+    with callers_in_the_log() as callers:
         cloud.get('a-member', OURS)
         response = cloud.request('bad-token', 'GET', OURS)
-    finally:
-        logger.setLevel(level)
-        logger.removeHandler(handler)
     answers.check(response, 401)
     first, second = callers
     assert first.user_id == cloud.users['a-member']
     assert second.user_id is None
     assert second.request_id == response.headers['x-openstack-request-id']
+
+
+def test_first_request_asks_ironic_and_stays_ours(cloud, configured):
+    """Ironic, asked for its versions, leaves its own context to the thread."""
+    def of_ironic(environ, start_response):
+        context.RequestContext(user_id='of Ironic')
+        return webob.Response()(environ, start_response)
+
+    with configured({'DEFAULT': {'auth_strategy': 'noauth'}},
+                    of_ironic) as first, callers_in_the_log() as callers:
+        response = first.http.post(OURS, json=ANY)
+    answers.check(response, 201)
+    held, asked = callers
+    assert held is asked
+    assert held.request_id == response.headers['x-openstack-request-id']

@@ -299,6 +299,8 @@ TABLE = [
     ('delete %(i2)s %(n3)s', says(
         'Deleted reservation of instance %(i2)s, node node-2\n'
         'Deleted reservation of instance %(i3)s, node node-3\n')),
+    ('delete node-1 --all-projects', says(
+        'Deleted reservation of instance %(i1)s, node node-1\n')),
     ('delete node-0 --host host-0', says(
         'Deleted reservation of instance %(i0)s, node node-0\n')),
 
@@ -331,6 +333,7 @@ TABLE = [
     ('host list --marker host-0', rows('host-1', column='Host')),
     ('host list --all-projects', rows('host-0', 'host-1', column='Host')),
     ('list --all-projects', rows(*HELD)),
+    ('list --usage', columns('Project ID,Resource Class,Reservations,Limit')),
     ('show node-1 --all-projects', has(node_name='node-1', host='host-1')),
     ('group list --all-projects', columns(
         'UUID,Policy,By,Members,Domains,Project ID,Created At')),
@@ -342,7 +345,7 @@ TABLE = [
 #: Rows of a command that ends with status 1, or prints no data.
 FAILING = [
     ('host delete host-0', 'only a host whose lease is over'),
-    ('explain', 'Say what to explain: a server'),
+    ('explain', 'Say what is wanted: a server, --flavor, '),
     (f'explain --resource-class {CLASS} --ram 999999', 'memory_mb>=999999'),
 ]
 

@@ -5,13 +5,11 @@ Otherwise the time that an answer takes would tell the one from the other. It
 is decided by the statements, because time is not the same twice.
 """
 
-import contextlib
 import uuid
 
 import pytest
-import sqlalchemy as sa
 
-from ironic_reservations.db import engine as db_engine
+from tests.api import conftest
 from tests.common import personas
 
 OURS = personas.OURS
@@ -33,27 +31,12 @@ GROUP = {
 EITHER = {'claim': ('POST', '', {**personas.ANY, 'claim': '{}'}, 404)}
 
 
-@contextlib.contextmanager
-def statements():
-    """The statements of the application, as they come."""
-    found, engine = [], db_engine.get_engine()
-
-    def note(connection, cursor, text, *args):
-        found.append(text)
-
-    sa.event.listen(engine, 'before_cursor_execute', note)
-    try:
-        yield found
-    finally:
-        sa.event.remove(engine, 'before_cursor_execute', note)
-
-
 def work(cloud, call, ident):
     """What B is told and what is done for that, without the UUID."""
     method, path, body, status = call
     if isinstance(body, dict):
         body = {**body, 'claim': ident}
-    with statements() as found:
+    with conftest.statements() as found:
         fault = cloud.refused('b-member', status, method,
                               OURS + path.format(ident), json=body)
     assert found

@@ -5,6 +5,7 @@
     make bench ARGS="--nodes 1000 10000 --rounds 3"
     make bench ARGS="--steps groups --nodes 1000 100000 --without-peers"
     make bench ARGS="--server mysql --draw mysql.svg"
+    make bench ARGS="--shapes"
 
 A private MariaDB, or MySQL, at default durability; our application alone under
 uWSGI with two workers for each core, all of them warm; clients on kept-alive
@@ -35,10 +36,14 @@ import psutil
 from rich import console
 from rich import progress
 from rich import table
+import sqlalchemy as sa
 
+from tests.benchmark import beside
 from tests.benchmark import clients
 from tests.benchmark import fleet
 from tests.benchmark import peers
+from tests.benchmark import scarce
+from tests.benchmark import shapes
 from tools import services
 
 #: The database servers on which it can be measured.
@@ -74,14 +79,16 @@ class Measures:
     :param racks: one of ``fleet.RACKS`` where the fleet has such; else None.
     :param counters: the folder in which it counts for Prometheus, where it
         is asked to; see ``counted``.
+    :param headers: more that the clients send.
     """
 
     def __init__(self, size, ironic, processes, tell, without='', racks=None,
-                 counters=''):
+                 counters='', headers=None):
         self.size, self.racks, self._url = size, racks, ironic.database_url
         self._check, self._tell = fleet.checker(size, racks), tell
         self._conf_file, self._processes = ironic.conf_file, processes
         self._without, self._counters = without, counters
+        self._headers = headers or {}
         self._port = self._process = None
 
     @contextlib.contextmanager
@@ -113,13 +120,11 @@ class Measures:
         return {child.pid: sum(child.cpu_times()[:2]) for child in
                 psutil.Process(self._process.pid).children(recursive=True)}
 
-    @staticmethod
-    def _mariadb():
+    def _mariadb(self):
         """Seconds of processor time of the database."""
-        # MySQL's is started by the loader of its own C library.
+        path = sa.make_url(self._url).query['unix_socket']
         [server] = [child for child in psutil.Process().children(
-            recursive=True) if child.name() in ('mysqld', 'mariadbd')
-            or any(word.endswith('/mysqld') for word in child.cmdline())]
+            recursive=True) if f'--socket={path}' in child.cmdline()]
         return sum(server.cpu_times()[:2])
 
     def _sql(self, *statements):
@@ -141,7 +146,8 @@ class Measures:
         return result
 
     def _holding(self, kinds=fleet.MIX, keep=True):
-        return clients.holding(self._port, kinds, self._check, keep)
+        return clients.holding(self._port, kinds, self._check, keep,
+                               **self._headers)
 
     def warm_up(self, keep=True):
         """Let every worker hold nodes, however the router shares them out."""
@@ -296,18 +302,10 @@ class Measures:
                 'Cache-Control': 'no-cache'}), 3))
 
 
-def serve(stack, *args):
+def serve(stack, *args, **kwargs):
     """Our application on a fleet; Measures, and its process."""
-    measures = Measures(*args)
+    measures = Measures(*args, **kwargs)
     return measures, stack.enter_context(measures.serving())
-
-
-def with_mysqlclient(ironic):
-    """The same configuration with mysqlclient's URL."""
-    path = pathlib.Path(ironic.conf_file)
-    other = path.with_suffix('.mysqlclient')
-    other.write_text(path.read_text().replace('mysql+pymysql', 'mysql'))
-    return services.Service(0, str(other), ironic.database_url, '', None)
 
 
 def main():
@@ -317,7 +315,7 @@ def main():
     parser.add_argument('--nodes', nargs='+', type=int,
                         default=[1000, 10000, 100000])
     parser.add_argument('--server', choices=SERVERS, default='mariadb')
-    parser.add_argument('--rounds', type=int, default=4)
+    parser.add_argument('--rounds', type=int, default=3)
     parser.add_argument('--workers', type=int, default=2 * os.cpu_count())
     parser.add_argument('--steps', nargs='+', choices=STEPS, default=STEPS,
                         help='what to measure (default: all)')
@@ -325,8 +323,11 @@ def main():
                         help='not Ironic and the list of nodes, which take '
                              'most of the time')
     parser.add_argument('--draw', type=pathlib.Path,
-                        default='doc/source/performance.svg',
+                        default=pathlib.Path('doc/source/performance.svg'),
                         help='where to draw it (default: %(default)s)')
+    parser.add_argument('--shapes', action='store_true',
+                        help='fleets of many profiles and one of a million '
+                             'nodes, and clients where nodes are rare, too')
     args = parser.parse_args()
     services.stop_on_signal()
     # It tells of each process that has ended.
@@ -337,6 +338,10 @@ def main():
         from tests.benchmark import draw
         draw.draw(args.draw, args.nodes, found)
         console.Console().print(f'drawn: {args.draw}')
+    if args.shapes:
+        scarce.show(scarce.CLIENTS, 15, args.workers)
+        shapes.show(shapes.SHAPES | shapes.LARGE,
+                    args.draw.with_stem('shapes'))
 
 
 def measure(args):
@@ -364,9 +369,8 @@ def measure(args):
                         ironic, 1 if size > LARGE else 3):
                     tells(size)(name, figure)
                 bar.remove_task(task)
-            # Nothing more is wanted of it, and it may have grown large.
-            ironic.process.terminate()
-            ironic.process.wait(services.STOP_TIMEOUT)
+            # It may have grown large.
+            fleet.end(ironic)
             with fleet.connected(ironic.database_url) as connection:
                 connection.cursor().execute(
                     'UPDATE nodes SET instance_uuid = NULL, '
@@ -375,23 +379,25 @@ def measure(args):
             served.append(serve(
                 stack, size, ironic, args.workers,
                 tells(size, racks and f', {racks} racks' or ''), '', racks))
-        other = None
-        try:
-            import MySQLdb  # noqa: F401
-        except ImportError:
-            bar.console.print('mysqlclient is not installed: not measured')
-        else:
-            other, _ = serve(
-                stack, size, with_mysqlclient(ironic), args.workers,
-                tells(size, ', mysqlclient'))
+        others = {}
+        for name, elsewhere in beside.ALL.items():
+            try:
+                other, headers = stack.enter_context(elsewhere(ironic, size))
+            except services.NotInstalled as e:
+                bar.console.print(f'{e}: not measured')
+                continue
+            others[name], _ = serve(stack, size, other, args.workers,
+                                    tells(size, f', {name}'),
+                                    headers=headers)
         work = [(step, each) for _ in range(args.rounds)
                 for step in args.steps
                 for each, _ in random.sample(served, len(served))
                 if step in OF_RACKS or not each.racks]
         for step, each in bar.track(work, description='rounds'):
             getattr(each, step)()
-            if other and step in ('few', 'many') and each is served[-1][0]:
-                getattr(other, step)(floor=False)
+            if step in ('few', 'many') and each is served[-1][0]:
+                for name, other in others.items():
+                    getattr(other, step)(floor=name == 'MySQL')
         for each, process in served:
             if not each.racks:
                 tells(each.size)('worker memory',
@@ -437,14 +443,21 @@ def show(sizes, found):
     few = ('bare floor', 'floor', 'hold, mix', 'hold, class given',
            'hold, sizes alone', 'hold, best fit used up',
            'hold, 99.9 % taken', 'hold, mix, mysqlclient',
+           'hold, mix, with Keystone', 'floor, MySQL', 'hold, mix, MySQL',
            'hold, counted: yes', 'hold, counted: no', '422 and why',
            'capacity, counted', 'smallest scan')
+
+    def floor(name, of='floor'):
+        """The floor on the same database server."""
+        return f'{of}, MySQL' if name.endswith(', MySQL') else of
+
     print_table('one client: ms (times the floor)',
-                [(name, 2, lambda name: (name, 'floor')) for name in few])
+                [(name, 2, lambda name: (name, floor(name))) for name in few])
     print_table('eight clients: calls per second (the floor is times that)', [
-        (name, 0, lambda name: ('floor rate', name)) for name in
+        (name, 0, lambda name: (floor(name, 'floor rate'), name)) for name in
         ('bare floor rate', 'floor rate', 'hold rate',
-         'hold rate, mysqlclient')])
+         'hold rate, mysqlclient', 'hold rate, with Keystone',
+         'floor rate, MySQL', 'hold rate, MySQL')])
     # What a client of the bare database does, a worker does in a hold.
     print_table('eight clients: CPU-ms a call (times the floor)', [
         (f'{name}, CPU of {whose}', 2,

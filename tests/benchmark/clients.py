@@ -3,6 +3,7 @@
 
 import dataclasses
 import datetime
+import functools
 import http.client
 import json
 import multiprocessing
@@ -16,7 +17,9 @@ import uuid
 from pymysql import cursors
 import sqlalchemy as sa
 from sqlalchemy.dialects.mysql import pymysql
+from sqlalchemy.sql import visitors
 
+from ironic_reservations import conf
 from ironic_reservations import matching
 from ironic_reservations.db import models
 from ironic_reservations.db import nodes
@@ -97,9 +100,16 @@ def bare(url, guarded=True):
     :param guarded: whether the UPDATE has the guard of a hold, with all that
         a node must still be; else it finds the node by its id alone.
     """
+    # The guard has an option's value in it.
+    conf.register_opts()
     matcher = matching.Matcher(request_spec.RequestSpec.from_dict(
         {'memory_mb': 1}))
     as_pymysql = pymysql.dialect(paramstyle='pyformat')
+
+    def give(values, parameter):
+        # All before it is compiled, because one of them is a list.
+        if parameter.key in values:
+            parameter.value, parameter.required = values[parameter.key], False
 
     def statements(node):
         values = {'instance_uuid': str(uuid.uuid4()), 'node_id': node['id'],
@@ -110,8 +120,11 @@ def bare(url, guarded=True):
             statement, read = nodes.hold(
                 types.SimpleNamespace(**node), matcher,
                 values['instance_uuid'])
-            update = statement.compile(dialect=as_pymysql)
-            update = str(update), update.params | read
+            update = visitors.cloned_traverse(statement, {}, {
+                'bindparam': functools.partial(give, read)}).compile(
+                    dialect=as_pymysql,
+                    compile_kwargs={'render_postcompile': True})
+            update = str(update), update.params
         else:
             update = ('UPDATE nodes SET instance_uuid = %s WHERE id = %s '
                       'AND instance_uuid IS NULL',

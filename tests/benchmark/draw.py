@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures as a picture: by size of the fleet, both axes logarithmic."""
+"""The figures as pictures: by size of the fleet, and by its shape.
+
+Axes are logarithmic.
+"""
 
 import matplotlib
 
@@ -36,5 +39,28 @@ def draw(path, sizes, found):
         axes.minorticks_off()
         axes.grid(alpha=0.3)
         axes.legend()
+    figure.tight_layout()
+    figure.savefig(path, metadata={'Date': None})
+
+
+def draw_shapes(path, found):
+    """What calls take of the processors, a bar for each shape of a fleet.
+
+    :param found: see ``shapes.Calls``, by the name of the shape.
+    """
+    calls = [*reversed(dict.fromkeys(
+        call for figures in found.values() for call in figures))]
+    figure, axes = pyplot.subplots(figsize=(9, 5.6))
+    height = 0.8 / len(found)
+    for number, (shape, figures) in enumerate(reversed(found.items())):
+        known = [(row + number * height, sum(figures[call][1:]))
+                 for row, call in enumerate(calls) if call in figures]
+        axes.barh(*zip(*known, strict=True), height, label=shape)
+    axes.set(xscale='log', yticks=[row + 0.4 for row in range(len(calls))],
+             yticklabels=calls,
+             xlabel="milliseconds of the worker's processor and MariaDB's")
+    axes.xaxis.set_major_formatter('{x:,g}')
+    axes.grid(axis='x', alpha=0.3)
+    axes.legend(reverse=True)
     figure.tight_layout()
     figure.savefig(path, metadata={'Date': None})

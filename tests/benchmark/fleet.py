@@ -83,6 +83,12 @@ def ironic(server, size, track=iter, racks=None, plugin=True):
         yield service
 
 
+def end(ironic):
+    """End Ironic itself, of which nothing more is wanted but its database."""
+    ironic.process.terminate()
+    ironic.process.wait(services.STOP_TIMEOUT)
+
+
 @contextlib.contextmanager
 def connected(url):
     """A raw PyMySQL connection."""

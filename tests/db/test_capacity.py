@@ -48,7 +48,7 @@ def counts(found, *names):
 @engine.retry
 def found_by_search(matcher):
     """The ids of all nodes that a search gives, none of them taken."""
-    return {node.id for node in search.search(matcher, fleets.count())}
+    return {node.id for node in search.search(matcher, fleets.fresh())}
 
 
 @pytest.mark.on('sqlite', 'server')

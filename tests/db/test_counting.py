@@ -27,13 +27,20 @@ from tests.db import strategies
 
 pytestmark = pytest.mark.on('sqlite', 'server')
 
+
+def rows(candidates=(), with_hosts=False):
+    """What is counted, of all pages."""
+    return [each for page, _ in counting.pages(candidates, with_hosts)
+            for each in page]
+
+
 @engine.retry
 def found(candidates=(), with_hosts=False):
     """What is counted, the same in both ways."""
     counted = []
     for way in (True, False):
         with mock.patch.object(counting, 'texts_repeat', lambda way=way: way):
-            counted.append(merged(counting.rows(candidates, with_hosts)))
+            counted.append(merged(rows(candidates, with_hosts)))
     by_text, by_facts = counted
     assert sorted(by_text, key=repr) == sorted(by_facts, key=repr)
     return by_text
@@ -252,8 +259,28 @@ def test_texts_that_repeat_are_counted_by(fleet, differing, repeat):
     assert sum(each.nodes for each in found()) == 100
 
 
+@pytest.mark.parametrize('page', [1, 2, 7])
+def test_pages_of_ids(fleet, page, monkeypatch):
+    """However the ids are cut, what is counted is the same."""
+    fleet.add(*({'id': number * number, 'resource_class': f'c{number % 3}',
+                 'traits': ['CUSTOM_A'] * (number % 2)}
+                for number in range(1, 8)))
+    whole = found(with_hosts=True)
+    monkeypatch.setattr(counting, 'PAGE', page)
+    paged = found(with_hosts=True)
+    assert sorted(paged, key=repr) == sorted(whole, key=repr)
+    assert sum(each.nodes for each in paged) == 7
+
+
+def test_gaps_between_ids_are_not_read(fleet):
+    fleet.add({'id': 1}, {'id': 2 ** 30}, {'id': 2 ** 30 + 1})
+    assert [([each.nodes for each in page], more) for page, more
+            in engine.retry(lambda: [*counting.pages()])()] == [
+                ([1], True), ([2], False)]
+
+
 @pytest.mark.on('server')
-def test_all_is_counted_at_one_moment(fleet):
+def test_a_page_is_counted_at_one_moment(fleet):
     """Each transaction makes all nodes of another kind."""
     fleet.add(*[{'shard': 'a'}] * 30)
     done = threading.Event()
@@ -270,7 +297,7 @@ def test_all_is_counted_at_one_moment(fleet):
     editor.start()
     try:
         for _ in range(100):
-            [counted] = merged(engine.retry(counting.rows)())
+            [counted] = merged(engine.retry(rows)())
             assert counted.nodes == 30
             assert counted.capabilities in (None, counted.facts['shard'])
     finally:

@@ -5,6 +5,7 @@ import io
 import types
 
 from alembic import command
+from alembic import script
 import pytest
 import sqlalchemy as sa
 
@@ -73,8 +74,28 @@ def test_commands(installed):
     # Standard input is empty.
     said = installed.run('ironic-reservations-dbsync', 'drop')
     assert 'nothing to drop' in said
-    installed.run('ironic-reservations-dbsync', 'upgrade')
+    for _ in range(2):
+        said = installed.run('ironic-reservations-dbsync', 'upgrade')
+        assert said.endswith(f'done, at {newest()}\n')
+        # Nobody looks at a terminal.
+        assert f'{newest()}: ' not in said
     assert schema(installed) == before and ironics(installed) == others
+
+
+def newest():
+    return script.ScriptDirectory.from_config(
+        dbsync.alembic(None)).get_current_head()
+
+
+def test_steps_are_told_on_a_terminal(installed, monkeypatch, capsys):
+    assert drop(installed) == 0
+    capsys.readouterr()
+    monkeypatch.setattr('sys.stderr.isatty', lambda: True, raising=False)
+    with installed.engine.connect() as connection:
+        dbsync.upgrade(connection, types.SimpleNamespace(revision=None))
+    said = capsys.readouterr()
+    assert said.err.startswith(f'{newest()}: ')
+    assert said.out == f'done, at {newest()}\n'
 
 
 @pytest.mark.parametrize('answer, dropped', [

@@ -311,7 +311,7 @@ def test_nodes_lost_while_they_are_searched_for(fleet, monkeypatch):
     # Its first search goes by a count that is old.
     recent = iter([profiles.Fleet(())])
     monkeypatch.setattr(fleets, 'recent',
-                        lambda: (next(recent, None) or fleets.count(), True))
+                        lambda: (next(recent, None) or count(), True))
     group, _ = create(fleet, 3, 'pack')
     assert len(group.members) == 3 and len(turns) == 6
 

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from ironic_reservations import conf
 from ironic_reservations import exception
+from ironic_reservations.db import counting
 from ironic_reservations.db import engine
 from ironic_reservations.fleet import count as counts
 from ironic_reservations.fleet import profiles
@@ -30,7 +31,7 @@ def test_first_count_of_a_process(fleet, option):
         assert answered.wait(20)
         return profiles.Fleet(())
 
-    latest = counts.Latest(count)
+    latest = counts.Latest(lambda: iter([(count, False)]))
     with another(engine.retry(latest.recent)) as first:
         assert asked.wait(30)
         with pytest.raises(exception.DeadlineExceeded):
@@ -38,6 +39,29 @@ def test_first_count_of_a_process(fleet, option):
         assert not first.done()
         answered.set()
         assert first.result(60)[0] is latest.recent()[0]
+
+
+def test_fleet_that_takes_too_long_to_count(fleet, option, monkeypatch):
+    """Who must have counted all of it is told so; others hold by a part."""
+    fleet.add(*[{}] * 4)
+    option(deadline=1)
+    monkeypatch.setattr(counting, 'PAGE', 1)
+    monkeypatch.setattr(counts, 'AT_ONCE', 0)
+    counted = []
+
+    def slowly():
+        for part in counts.parts():
+            counted.append(part)
+            time.sleep(0.6)
+            yield part
+
+    latest = counts.Latest(slowly)
+    with pytest.raises(exception.DeadlineExceeded, match='counted'):
+        engine.retry(latest.at_most)(0)
+    enough = len(counted)
+    assert enough < 3
+    # What is counted is not lost: the next request goes on with it.
+    assert engine.retry(latest.recent)()[0].total == enough + 1
 
 
 def test_first_connection_of_a_process(option, monkeypatch):

@@ -193,14 +193,14 @@ def test_hold_that_counts_the_fleet_gives_back_what_has_lapsed(
     monkeypatch.setattr(searching, 'LAPSED_AT_ONCE', 3)
     fleet.hold()
     assert len(fleet.rows) == 3
-    go_by(counts.count())
+    go_by(counts.fresh())
     fleet.hold()
     assert len(fleet.rows) == 4
 
 
 def test_all_that_has_lapsed_is_given_back_before_a_refusal(
         fleet, go_by):
-    go_by(counts.count())
+    go_by(counts.fresh())
     fleet.add(*[{}] * 20)
     for _ in range(20):
         fleet.hold()

@@ -185,6 +185,19 @@ def test_all_that_matches_is_held_and_nothing_else(fleet, batch, bodies):
 
 # What hypothesis has found, or would take long to find.
 
+def test_capabilities_that_the_database_reads_otherwise(fleet):
+    """Where few are free they are looked for together, by how well they fit.
+
+    The second fits worse than the database says, which reads no capabilities.
+    """
+    alone, twice = (
+        '{"memory_mb": 4096, "cpus": 9000, "local_gb": 9000}',
+        '{"memory_mb": 4096, "cpus": 9000, "local_gb": 9000, '
+        '"capabilities": 7, "capabilities": "gpu,boot_mode:uefi"}')
+    first, second = fleet.add({'properties': alone}, {'properties': twice})
+    assert held_until_none(fleet, vcpus=2549) == {first, second}
+
+
 @pytest.mark.parametrize('text', [
     '{"memory_mb": 4096}', '{"memory_mb": "4096"}', '{"memory_mb": " 4096 "}',
     '{"memory_mb": "4096.0"}', '{"memory_mb": 4.096e3}',

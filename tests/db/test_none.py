@@ -109,7 +109,7 @@ def test_what_another_request_has_from_the_shelf_is_found(fleet,
     """A repeat takes a node from the shelf, and then leaves it free."""
     fleet.add({}, {})
     fleet.hold()
-    counted = fleets.count()
+    counted = fleets.fresh()
     monkeypatch.setattr(fleets, 'recent', lambda: (counted, False))
     monkeypatch.setattr(fleets, 'fresh', lambda candidates, since: counted)
     [profile] = counted.profiles

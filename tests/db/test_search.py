@@ -136,7 +136,7 @@ def test_wrong_profiles_hide_nothing(fleet, go_by, wrong):
               'traits': ['CUSTOM_A'] * (shard == 'a')}
              for size in (1, 2, 4) for shard in 'ab' for _ in range(3)]
     ids = fleet.add(*batch)
-    counted = fleets.count()
+    counted = fleets.fresh()
     WRONG[wrong](counted)
     go_by(counted)
     expected = {node_id for node_id, node in zip(ids, batch, strict=True)
@@ -159,7 +159,7 @@ def test_wrong_profiles_hide_nothing(fleet, go_by, wrong):
 
 def test_node_that_has_changed_since_is_held_as_it_is_now(fleet, go_by):
     node_id = fleet.node(**sized(1024), shard='a')
-    go_by(fleets.count())
+    go_by(fleets.fresh())
     fleet.edit(node_id, shard='b', properties={'memory_mb': 4096})
     with pytest.raises(exception.NoMatchingNode):
         fleet.hold(memory_mb=0, shard='a')
@@ -171,7 +171,7 @@ def test_best_fit_that_came_free_since_the_count(fleet, go_by):
     good, *_ = fleet.add(sized(1024), *[sized(65536)] * 5)
     held, _ = fleet.hold(memory_mb=1024)
     assert held.node_id == good
-    go_by(fleets.count())
+    go_by(fleets.fresh())
     releases.release(held.instance_uuid)
     assert fleet.hold(memory_mb=1024)[0].node_id == good
 
@@ -189,7 +189,7 @@ def test_many_profiles_used_up_lend_no_worse_node(fleet, go_by, kind, worse,
     used_up = [{**kind(number), 'maintenance': True}
                for number in range(1100)]
     *_, good = fleet.add(*used_up[:9], worse, *used_up[9:], good)
-    go_by(fleets.count())
+    go_by(fleets.fresh())
     assert fleet.hold(memory_mb=1000)[0].node_id == good
 
 
@@ -201,7 +201,7 @@ def large_fleet(fleet, go_by, monkeypatch):
     fleet.good, *fleet.others = fleet.add(sized(1024), *[sized(65536)] * 5)
     fleet.used_up, _ = fleet.hold(memory_mb=1024)
     assert fleet.used_up.node_id == fleet.good
-    go_by(fleets.count())
+    go_by(fleets.fresh())
     return fleet
 
 
@@ -218,7 +218,7 @@ def test_used_up_is_remembered_for_a_while_in_a_large_fleet(large_fleet,
     # One look at what is used up, and a page that the first left the second.
     assert (len(first), len(second)) == (2, 0)
     # It is remembered as long as the count lasts.
-    go_by(fleets.count())
+    go_by(fleets.fresh())
     assert large_fleet.hold(memory_mb=1024)[0].node_id == large_fleet.good
 
 
@@ -257,11 +257,37 @@ def test_best_fit_among_very_many_candidates(fleet):
     assert held.node_id == ids[-1]
 
 
+@pytest.mark.parametrize('left, found', [
+    # The best is looked at alone, because it serves others, too.
+    ([0], 1), ([0, 4, 7], 1),
+    # All others that were rare are looked at together, wherever one is left.
+    ([1], 2), ([7], 2), ([4, 5, 6], 2)], ids=str)
+def test_rare_nodes_are_looked_for_together(fleet, go_by, left, found):
+    """Most of those that were counted are taken by now."""
+    ids = fleet.add(*[sized(1024 * number) for number in range(1, 9)])
+    go_by(fleets.fresh())
+    for node_id in set(ids) - {ids[place] for place in left}:
+        fleet.edit(node_id, maintenance=True)
+    with fleet.statements('SELECT nodes') as reads:
+        assert fleet.hold()[0].node_id == ids[left[0]]
+    assert len(reads) == found
+
+
+def test_rare_nodes_in_the_order_of_fit_and_failures(fleet, go_by):
+    fits = [sized(1024), sized(2048), sized(2048, cpus=4)]
+    ids = fleet.add(*[each for each in fits for _ in range(2)])
+    go_by(fleets.fresh())
+    for node_id in ids[::2]:
+        fleet.edit(node_id, health='Warning')
+    held = [fleet.hold()[0].node_id for _ in ids]
+    assert held == [ids[place] for place in (1, 0, 3, 2, 5, 4)]
+
+
 # What lies on the shelves
 
 def test_page_serves_several_holds(fleet, go_by):
     fleet.add(*[{}] * (2 * shelf.PAGE))
-    go_by(fleets.count())
+    go_by(fleets.fresh())
     reads = []
     for _ in range(2 * shelf.PAGE):
         with fleet.statements('SELECT nodes') as found:
@@ -281,7 +307,7 @@ def in_racks(racks, size):
 def test_page_of_a_rack_serves_several_holds(fleet, go_by):
     """Where there are many racks it is all the same which they come from."""
     fleet.add(*in_racks(shelf.PAGE + 1, shelf.PAGE))
-    go_by(fleets.count())
+    go_by(fleets.fresh())
     with fleet.statements('SELECT nodes') as reads:
         for _ in range(shelf.PAGE):
             fleet.hold()
@@ -293,7 +319,7 @@ def test_racks_that_were_used_up_are_not_looked_at(fleet, go_by):
     for node_id in ids:
         if node_id % 12 != ids[3] % 12:
             fleet.edit(node_id, maintenance=True)
-    go_by(fleets.count())
+    go_by(fleets.fresh())
     with fleet.statements('SELECT nodes') as reads:
         assert fleet.hold()[0].node_id in ids[3::12]
     assert len(reads) == 1
@@ -306,7 +332,7 @@ def test_hold_of_what_lies_on_the_shelf_takes_three_statements(fleet, go_by):
     SQLite is asked for the time, too, which costs no round trip there.
     """
     fleet.add(*[{}] * 4)
-    go_by(fleets.count())
+    go_by(fleets.fresh())
     fleet.hold()
     with fleet.statements() as found:
         fleet.hold()
@@ -317,7 +343,7 @@ def test_hold_of_what_lies_on_the_shelf_takes_three_statements(fleet, go_by):
 def test_what_a_page_has_left_is_no_promise(fleet, go_by):
     """A node on the shelf is held only while it is as it was read."""
     ids = fleet.add(*[{}] * 6)
-    go_by(fleets.count())
+    go_by(fleets.fresh())
     taken = {fleet.hold()[0].node_id}
     changed = [node_id for node_id in ids if node_id not in taken][:4]
     for node_id in changed:
@@ -331,7 +357,7 @@ def test_what_a_page_has_left_is_no_promise(fleet, go_by):
 
 def test_better_fit_goes_before_what_lies_on_a_shelf(fleet, go_by):
     fleet.add(*[sized(65536)] * 4, *[sized(1024)] * 2)
-    go_by(fleets.count())
+    go_by(fleets.fresh())
     fleet.hold(memory_mb=65536)
     found = [json.loads(fleet[fleet.hold(memory_mb=1024)[0].node_id]
                         .properties)['memory_mb'] for _ in range(4)]

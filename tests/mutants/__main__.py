@@ -7,7 +7,8 @@ Each break is made in a copy of the tree, never in the tree itself, and the
 tests that are named beside it are run there until one fails. That they pass
 in a copy without a break is seen first. The exit status is 1 if a break is not
 noticed for which tests are named, and 2 if tests fail without a break, or a
-break does not fit the code any more.
+break does not fit the code any more. The breaks of Horizon's panels need
+``make environment-dashboard`` before.
 """
 
 import argparse

@@ -362,6 +362,18 @@ class Crowd:
             act()
             time.sleep(0.2)
 
+    def work_beside(self, function):
+        """Work while a function runs, and until ten nodes more are held."""
+        with concurrent.futures.ThreadPoolExecutor(1) as executor:
+            future = executor.submit(function)
+            while not future.done():
+                self.work(0.2)
+            future.result()
+        before, until = self.seen[201], time.monotonic() + PATIENCE
+        while self.seen[201] < before + 10:
+            assert time.monotonic() < until, self.seen
+            self.work(0.2)
+
     def check(self):
         for client in self.clients:
             if client.error is not None:

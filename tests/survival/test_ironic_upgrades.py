@@ -5,8 +5,6 @@ Ironic 35 rewrites ``nodes`` for another character set, and Ironic 39 adds
 columns to ``node_history``.
 """
 
-import concurrent.futures
-
 from ironic.common import release_mappings
 import pytest
 import sqlalchemy as sa
@@ -66,21 +64,15 @@ def test_ironic_is_upgraded_under_load(url, upgrade, start_api):
     # The nodes are many, so that to rewrite them takes a moment.
     fleet.fill(500, racks=6, extra='x' * 4000, version=VERSION)
     assert 'utf8mb3' in collation(fleet)
-    with start_api(url, 4) as api, \
-            concurrent.futures.ThreadPoolExecutor(1) as executor:
+    with start_api(url, 4) as api:
         crowd = clients.Crowd([api.url], SPEC, kind=clients.GroupClient,
                               size=4, fleet=fleet, shared=clients.shared())
         with crowd:
             crowd.work(1)
             for revision in REWRITTEN, OLD_HISTORY, HEAD:
-                future = executor.submit(upgrade, 'ironic-dbsync', revision)
-                while not future.done():
-                    crowd.work(0.2)
-                future.result()
-                upgrade('ironic-reservations-dbsync')
-                before = crowd.seen[201]
-                while crowd.seen[201] < before + 10:
-                    crowd.work(0.2)
+                crowd.work_beside(lambda revision=revision: (
+                    upgrade('ironic-dbsync', revision),
+                    upgrade('ironic-reservations-dbsync')))
         assert 'utf8mb4' in collation(fleet)
         fleet.check(crowd.holds)
         fleet.check_groups(crowd)

@@ -5,6 +5,7 @@ import types
 
 import pytest
 
+from ironic_reservations.osc.audit import advice
 from ironic_reservations.osc.audit import kinds
 from ironic_reservations.osc.audit import repairs
 from ironic_reservations.osc.audit.cloud import Cloud
@@ -127,6 +128,13 @@ AGREEING = {
         'server-1': Server(None, None, 'UNKNOWN')}},
     'cell that is down, and no reservation': {**NO_RESERVATION, 'servers': {
         'server-1': Server(None, None, 'UNKNOWN')}},
+    # The reservations of servers that were there then are left.
+    'host that was switched back': PER_NODE,
+    'host that was switched back, and a server since': {
+        **PER_NODE, 'servers': {
+            **PER_NODE['servers'],
+            'server-3': Server('compute-1', 'free', 'ACTIVE')},
+        'nodes': {'free': Node(None, 'server-3', 'active')}},
     'hosts without servers, one with rows per node': {
         'rows': {'row-3': Row('compute-3', 'free')},
         'providers': {'row-1', 'row-2', 'row-3'}},
@@ -164,14 +172,28 @@ DISAGREEING = [
       for providers in ({'row-2'}, {'row-1', 'row-2'}, {'node-1'})),
     ('wrong-allocation', 'gone', None, 'compute-2',
      {'allocations': {'gone': {'row-2'}}}),
+    ('lost-build', 'server-1', None, 'compute-1', changed(
+        {'host': None, 'row': None, 'status': 'BUILD', 'task': 'scheduling'},
+        rows={'row-1': Row('compute-1', 'compute-1', is_down=True)},
+        **NO_RESERVATION, **NO_MACHINE)),
+    ('lost-build', 'server-1', None, 'compute-1', changed(
+        {'status': 'BUILD', 'task': 'networking'},
+        rows={'row-1': Row('compute-1', 'compute-1', is_down=True)},
+        **NO_RESERVATION, **NO_MACHINE)),
     ('wrong-host', *ONE, changed(None, {'host': 'compute-2'})),
     ('wrong-host', *ONE, changed(None, {'host': None})),
     ('wrong-host', 'server-1', 'node-1', None,
      changed(NOWHERE | {'status': 'ERROR'}, **NO_ALLOCATION)),
-    # After an adoption. Before that the server has no reservation either.
-    ('per-node-row', *ONE, PER_NODE),
-    ('per-node-row', *ONE, {**PER_NODE, 'servers': {
+    # Before a switch, when it has no reservation and needs none.
+    ('per-node-row', *ONE, {**PER_NODE, **NO_RESERVATION}),
+    ('per-node-row', *ONE, {**PER_NODE, **NO_RESERVATION, 'servers': {
         'server-1': Server('compute-1', 'node-1', 'ACTIVE', 'rebooting')}}),
+    ('per-node-row', *ONE, changed(
+        {'row': 'node-1'}, **NO_RESERVATION,
+        rows={'node-1': Row('compute-1', 'node-1')})),
+    # It has lost its machine.
+    ('no-reservation', 'server-1', None, 'compute-1',
+     {**PER_NODE, **NO_RESERVATION, **NO_MACHINE}),
     # What Ironic has no more, or Nova.
     ('per-node-row', *ONE, {**PER_NODE, 'nodes': {'node-1': None}}),
     ('per-node-row', *ONE, {**PER_NODE, 'rows': {'row-1': None},
@@ -211,10 +233,80 @@ def test_every_kind_is_in_the_table():
     assert {each[0] for each in DISAGREEING} == set(kinds.KINDS)
 
 
-def test_before_a_switch():
-    assert kinds.find(cloud(**PER_NODE, **NO_RESERVATION)) == [
-        kinds.Finding('no-reservation', *ONE),
-        kinds.Finding('per-node-row', *ONE)]
+def test_one_line_a_server():
+    # The machine first, then the reservation, then the allocation.
+    read = cloud(**changed(None, {'host': 'compute-2'}, **NO_ALLOCATION))
+    assert kinds.find(read) == [kinds.Finding('wrong-host', *ONE)]
+    assert [each.kind for each in kinds.find_all(read)] == [
+        'wrong-host', 'no-allocation']
+
+
+# Of a server on one row, after what is changed: what mends it.
+ADVICE = [
+    ('openstack server delete server-1',
+     changed({'status': 'ERROR'}, {'state': 'error'},
+             {'state': 'deploy failed'})),
+    ('openstack baremetal node undeploy one',
+     changed(None, {'state': 'error'}, {'state': 'deploy failed'},
+             **NO_SERVER)),
+    ('openstack baremetal node provide one',
+     changed(None, {'state': 'unavailable'}, {'state': 'manageable'})),
+    ('openstack baremetal node manage one',
+     changed(None, {'state': 'unavailable'}, {'state': 'clean failed'})),
+    ('wait: node one is cleaning',
+     changed(None, {'state': 'unavailable'}, {'state': 'cleaning'})),
+    (advice.REPAIR, NO_RESERVATION),
+    (advice.REPAIR, NO_ALLOCATION),
+    (advice.REPAIR, changed(None, {'state': 'reserved'},
+                            {'state': 'available'}, **NO_SERVER)),
+    ('unless host compute-9 is of another Nova: openstack baremetal '
+     'reservation delete --all-projects server-1',
+     changed(None, {'state': 'reserved', 'host': 'compute-9'},
+             {'state': 'available'}, **NO_SERVER)),
+    ('wait: host compute-1 tears it down; if it does not: openstack '
+     'baremetal node undeploy one', {**NO_SERVER}),
+    ('its machine is lost: openstack server delete server-1',
+     {**NO_RESERVATION, **NO_MACHINE}),
+    # Its host is up and would never let it go.
+    ('openstack baremetal reservation set server-1 --host compute-1 --force',
+     changed(None, {'host': 'compute-2'})),
+    ('wait: host compute-2 takes it over',
+     changed(None, {'host': 'compute-2'}, rows={
+         'row-1': Row('compute-1', 'compute-1', is_down=True)})),
+    ('openstack baremetal reservation set server-1 --host compute-1 --force',
+     changed(None, {'host': None}, rows={
+         'row-1': Row('compute-1', 'compute-1', is_down=True)})),
+    ('openstack server delete server-1',
+     changed(NOWHERE | {'status': 'ERROR'}, **NO_ALLOCATION)),
+    # Its disk is in an image, and its host has not torn it down.
+    ('openstack baremetal node undeploy one',
+     changed(NOWHERE | {'status': 'SHELVED_OFFLOADED'}, **NO_ALLOCATION)),
+    ('openstack resource provider allocation unset --provider row-2 '
+     'server-1', {'allocations': {'server-1': {'row-1', 'row-2'}}}),
+    ('wait: host compute-1 is being switched, and its log says what is left',
+     {**PER_NODE, 'rows': {'node-1': Row('compute-1', 'node-1')}}),
+]
+
+
+@pytest.mark.parametrize(('what', 'changes'), ADVICE)
+def test_advice(what, changes):
+    read = cloud(**changes)
+    assert advice.of(read, kinds.find(read)[0]) == what
+
+
+@pytest.mark.parametrize(('kind', 'instance', 'node', 'host', 'changes'),
+                         DISAGREEING)
+def test_there_is_advice_for_each(kind, instance, node, host, changes):
+    found = advice.of(cloud(**changes),
+                      kinds.Finding(kind, instance, node, host))
+    assert found and 'None' not in found
+
+
+def test_build_that_was_ended():
+    """Nova still has it on its host, where it needs nothing any more."""
+    assert kinds.find(cloud(**changed(
+        {'status': 'ERROR'}, **NO_RESERVATION, **NO_ALLOCATION,
+        **NO_MACHINE))) == []
 
 
 def test_host_that_holds_anothers():
@@ -249,10 +341,6 @@ REPAIRS = [
                                         **NO_RESERVATION))
       for state in ('available', 'manageable', 'deploy failed', 'error')),
     ('no-reservation', False, {**NO_RESERVATION, **NO_MACHINE}),
-    ('no-reservation', False, {**PER_NODE, **NO_RESERVATION}),
-    ('no-reservation', False, changed(
-        {'row': 'node-1'}, **NO_RESERVATION,
-        rows={'node-1': Row('compute-1', 'node-1')})),
     ('no-reservation', False, changed(NOWHERE, **NO_RESERVATION)),
     ('no-allocation', True, NO_ALLOCATION),
     ('no-allocation', False, changed(None, {'host': 'compute-2'},
@@ -282,7 +370,8 @@ REPAIRS = [
 @pytest.mark.parametrize(('kind', 'repaired', 'changes'), REPAIRS)
 def test_repairs(kind, repaired, changes):
     read = cloud(**changes)
-    finding, = [each for each in kinds.find(read) if each.kind == kind]
+    finding, = [each for each in kinds.find_all(read)
+                if each.kind == kind]
     assert repairs.REPAIRS[kind].may(read, finding) == repaired
 
 

@@ -4,9 +4,12 @@
 import configparser
 import fnmatch
 import importlib.metadata
+import importlib.util
 import json
 import pathlib
 import re
+import shlex
+from xml.etree import ElementTree
 
 import pytest
 import yaml
@@ -328,6 +331,72 @@ def test_commands_of_the_client(name, value):
         assert action.help, action.option_strings or action.dest
 
 
+def printed():
+    """All that the pages tell a reader to enter, by page: a line each."""
+    pages = {**PAGES, **{name: (ROOT / f'{name}.rst').read_text()
+                         for name in ('README', 'CONTRIBUTING')}}
+    for page, text in sorted(pages.items()):
+        for line in re.findall(r'^ *[$#] ((?:.*\\\n)*.*)$', text,
+                               re.MULTILINE):
+            yield page, re.sub(r'\\\n\s*', '', line)
+
+
+def printed_with(pattern):
+    """What the groups of a pattern match in those lines."""
+    return [pytest.param(*found.groups(), id=f'{page}: {found[0].strip()}')
+            for page, line in printed()
+            for found in re.finditer(pattern, line)]
+
+
+@pytest.mark.parametrize(('arguments',), printed_with(
+    r'(?:^|[ (])openstack (?:-v )?(baremetal reservation [^|;)]*)'))
+def test_commands_that_are_printed(arguments):
+    """Of the client's: each is one, with arguments that it takes."""
+    name, value = max((
+        each.values for each in osc_commands()
+        if f'{arguments} '.startswith(f'{each.values[0]} ')),
+        key=lambda each: len(each[0]))
+    parser = importlib.metadata.EntryPoint(name, value, '').load()(
+        None, None).get_parser(name)
+    parser.parse_args(shlex.split(arguments.removeprefix(name)))
+
+
+@pytest.mark.parametrize(('program', 'arguments'), printed_with(
+    r'(?:^|[ /])ironic-reservations-(\w+) (.*)'))
+def test_commands_that_are_printed_for_the_api_hosts(program, arguments):
+    options = re.findall(r'--([a-z-]+)[ =]\S+ ?', arguments)
+    rest = re.sub(r'--([a-z-]+)[ =]\S+ ?', '', arguments).strip()
+    known = ['config-file', *(opt.name for opt in exporter.OPTIONS
+                              if program == 'exporter')]
+    assert {*options} <= {*known}
+    assert rest in {
+        'dbsync': ['COMMAND', *dbsync.COMMANDS], 'exporter': [''],
+        'manage': ['COMMAND', *manage.COMMANDS],
+        'status': ['upgrade check']}[program]
+
+
+@pytest.mark.parametrize(('program', 'arguments'), printed_with(
+    r'^(make|tox|\S+python -m) (.*?)(?: +# .*)?$'))
+def test_commands_that_are_printed_for_who_has_the_source(program, arguments):
+    """The target, environment or module is there, and so are the files."""
+    named, *others = shlex.split(arguments)
+    if program == 'tox':
+        setup = configparser.ConfigParser()
+        setup.read(ROOT / 'tox.ini')
+        assert named == '-e'
+        assert f'testenv:{others.pop(0)}' in setup
+    elif program == 'make':
+        targets = {named, *(each for each in others if '=' not in each)}
+        found = re.findall(r'^([a-z-]+):|^##     ([a-z0-9]+) ',
+                           (ROOT / 'Makefile').read_text(), re.MULTILINE)
+        assert targets <= {target or f'test-{suite}'
+                           for target, suite in found}
+    else:
+        assert importlib.util.find_spec(named)
+    for path in re.findall(r'\btests/[\w./]+', arguments):
+        assert (ROOT / path).exists()
+
+
 def test_kinds_of_the_audit():
     assert re.findall(r'^   \* - ``(.*)``$', PAGES['audit'],
                       re.MULTILINE) == [*kinds.KINDS]
@@ -363,4 +432,49 @@ def test_options_of_the_exporter(opt):
 def test_links_of_the_readme():
     links = re.findall(r'<([^<>]+)>`_', (ROOT / 'README.rst').read_text())
     assert links
-    assert [link for link in links if not (ROOT / link).is_file()] == []
+    assert [link for link in links if not link.startswith('https://')
+            and not (ROOT / link).is_file()] == []
+
+
+@pytest.mark.parametrize('path', sorted(
+    (ROOT / 'doc' / 'source').glob('*.svg')), ids=lambda path: path.stem)
+def test_pictures_are_shown_and_described(path):
+    """With a text for those who do not see them, on white and on black."""
+    shown = '\n'.join([*PAGES.values(), (ROOT / 'README.rst').read_text()])
+    assert re.search(
+        rf'^\.\. image:: \S*\b{path.name}\n   :alt: \S', shown, re.MULTILINE)
+    ElementTree.parse(path)
+    text = path.read_text()
+    assert any(each in text for each in (
+        'prefers-color-scheme: dark',
+        # A ground of its own.
+        'style="fill: #ffffff"', '<rect fill="#292929"'))
+
+
+def test_messages_to_look_for_are_those_that_are_logged():
+    sources = '\n'.join(
+        path.read_text() for folder in ('ironic_reservations', 'nova_driver')
+        for path in (ROOT / folder).rglob('*.py'))
+    said = [text for text in re.findall(
+                r'``([^`]+)``', PAGES['troubleshooting'])
+            if re.match(r'[A-Zhr].* .* ', text)
+            # Python's own.
+            and not text.startswith('No module')]
+    assert len(said) >= 7
+    assert [text for text in said if text not in sources] == []
+
+
+def test_versions_that_were_run():
+    table = yaml.safe_load(
+        (ROOT / 'tests/install/deployments.yaml').read_text())
+    _, _, section = (ROOT / 'README.rst').read_text().partition(
+        '\nVersions that were run\n')
+    claimed = re.findall(r'\* - Ironic (.*)', section)
+    assert {release for line in claimed
+            for release in re.findall(r'\d+\.\d+\.\d+', line)} == {
+                row['ironic'] for row in table}
+
+
+def test_own_version_is_the_one_that_is_promised():
+    assert (f'.. |own| replace:: {version.OWN_VERSION}\n'
+            in PAGES['versions'])

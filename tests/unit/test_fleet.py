@@ -2,6 +2,7 @@
 """The newest count of a process: who counts, and who waits for it."""
 
 import dataclasses
+import functools
 import threading
 import time
 
@@ -35,6 +36,11 @@ class Counter:
         return counted
 
 
+def latest_of(count):
+    """A Latest whose fleets are counted in one part, by a function."""
+    return fleet.Latest(lambda: iter([(count, False)]))
+
+
 def in_threads(number, function):
     """Run it in threads that have all begun; these, and what they find."""
     found, begun = [], threading.Barrier(number + 1)
@@ -59,7 +65,7 @@ def wait_for(threads, gate):
 def test_recent_counts_again_in_proportion_to_what_it_took(monkeypatch):
     monkeypatch.setattr(fleet, 'AGE_TO_COST', 4)
     count = Counter(seconds=0.1)
-    latest = fleet.Latest(count)
+    latest = latest_of(count)
     began = time.monotonic()
     first, _ = latest.recent()
     assert [latest.recent()[0] for _ in range(3)] == [first] * 3
@@ -72,7 +78,7 @@ def test_recent_counts_again_in_proportion_to_what_it_took(monkeypatch):
 
 def test_request_that_has_counted_is_told_so(monkeypatch):
     monkeypatch.setattr(fleet, 'AGE_TO_COST', 10 ** 6)
-    latest = fleet.Latest(lambda: time.sleep(0.01) or profiles.Fleet(()))
+    latest = latest_of(lambda: time.sleep(0.01) or profiles.Fleet(()))
     assert [latest.recent()[1] for _ in range(3)] == [True, False, False]
     monkeypatch.setattr(fleet, 'AGE_TO_COST', 0)
     assert latest.recent()[1]
@@ -81,7 +87,7 @@ def test_request_that_has_counted_is_told_so(monkeypatch):
 def test_first_requests_wait_for_the_count():
     gate = threading.Event()
     count = Counter(gate=gate)
-    latest = fleet.Latest(count)
+    latest = latest_of(count)
     threads, found = in_threads(8, latest.recent)
     time.sleep(0.1)
     assert found == []
@@ -94,7 +100,7 @@ def test_others_go_on_with_the_old_count(monkeypatch):
     gate = threading.Event()
     gate.set()
     count = Counter(gate=gate)
-    latest = fleet.Latest(count)
+    latest = latest_of(count)
     old, _ = latest.recent()
     gate.clear()
     threads, found = in_threads(8, latest.recent)
@@ -110,7 +116,7 @@ def test_many_requests_at_once_count_once(max_age, counts):
     """Those that want a fresh count do not take one that began before."""
     gate = threading.Event()
     count = Counter(gate=gate)
-    latest = fleet.Latest(count)
+    latest = latest_of(count)
     one, _ = in_threads(1, lambda: latest.at_most(max_age))
     while not count.counts:
         one[0].join(0.01)
@@ -124,7 +130,7 @@ def test_many_requests_at_once_count_once(max_age, counts):
 
 def test_fresh_is_counted_after_the_question():
     count = Counter()
-    latest = fleet.Latest(count)
+    latest = latest_of(count)
     assert latest.at_most(0) == (count.counts[0], 0)
     assert latest.at_most(0) == (count.counts[1], 0)
     time.sleep(0.05)
@@ -137,10 +143,105 @@ def test_failure_to_count_is_not_kept():
     def fail():
         raise ZeroDivisionError
 
-    latest = fleet.Latest(fail)
+    latest = latest_of(fail)
     for ask in (latest.recent, lambda: latest.at_most(0)) * 2:
         with pytest.raises(ZeroDivisionError):
             ask()
+
+
+# Parts
+
+class Parts:
+    """A fleet that is counted in some parts, each with one kind more.
+
+    :param number: how many parts there are.
+    :param seconds: that each takes.
+    :ivar counted: how many were counted, of all counts.
+    """
+
+    def __init__(self, number, seconds=0):
+        self.number, self.seconds, self.counted = number, seconds, 0
+
+    def __call__(self):
+        rows = []
+        for number in range(self.number):
+            time.sleep(self.seconds)
+            self.counted += 1
+            rows.append(profile(resource_class=f'c{number}'))
+            yield (functools.partial(profiles.Fleet.of, list(rows)),
+                   number + 1 < self.number)
+
+
+@pytest.fixture
+def share(monkeypatch):
+    """A request counts one part."""
+    monkeypatch.setattr(fleet, 'AT_ONCE', 0)
+    monkeypatch.setattr(fleet, 'AGE_TO_COST', 10 ** 6)
+
+
+def test_requests_count_a_large_fleet_one_after_the_other(share):
+    """None waits for all of it, and each has something to search by."""
+    parts = Parts(3, 0.001)
+    latest = fleet.Latest(parts)
+    found = [latest.recent() for _ in range(5)]
+    assert [(counted.total, whole) for counted, whole in found] == [
+        (1, False), (2, False), (3, True), (3, False), (3, False)]
+    assert parts.counted == 3 and found[2][0] is found[4][0]
+
+
+def test_old_count_serves_while_a_large_fleet_is_counted_again(
+        share, monkeypatch):
+    parts = Parts(3, 0.001)
+    latest = fleet.Latest(parts)
+    old, _ = latest.at_most(0)
+    monkeypatch.setattr(fleet, 'AGE_TO_COST', 0)
+    assert [latest.recent() for _ in range(2)] == [(old, False)] * 2
+    new, whole = latest.recent()
+    assert whole and new is not old and parts.counted == 6
+
+
+def test_fresh_count_does_not_go_on_with_an_old_one(share):
+    """Nor does its end make what was counted before any younger."""
+    parts = Parts(3)
+    latest = fleet.Latest(parts)
+    latest.recent()
+    assert latest.at_most(0)[0].total == 3
+    assert parts.counted == 4 and latest.recent()[0].total == 3
+
+
+def test_count_that_fails_in_its_middle_begins_anew(share):
+    parts = Parts(2)
+
+    def fail():
+        yield next(parts())
+        raise ZeroDivisionError
+
+    latest = fleet.Latest(fail)
+    assert latest.recent()[0].total == 1
+    with pytest.raises(ZeroDivisionError):
+        latest.recent()
+    # The part that is known still serves whoever only wants to search, and is
+    # not taken for all of it.
+    counted, whole = latest.recent()
+    assert (counted.total, whole) == (1, False)
+
+
+def test_hold_goes_on_while_another_request_counts_all(share):
+    """It does not wait for the end of a count that it need not have."""
+    gate = threading.Event()
+
+    def slow():
+        yield functools.partial(profiles.Fleet.of, [profile()]), True
+        assert gate.wait(60)
+        yield (functools.partial(profiles.Fleet.of, [profile(), profile()]),
+               False)
+
+    latest = fleet.Latest(slow)
+    threads, found = in_threads(1, lambda: latest.at_most(0))
+    assert latest.recent()[0].total == 1
+    assert not found
+    wait_for(threads, gate)
+    assert found[0][0].total == 2
 
 
 # Kinds

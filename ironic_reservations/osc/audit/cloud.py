@@ -72,10 +72,12 @@ class Row(typing.NamedTuple):
     :param host: the compute host.
     :param name: the host's name if it is the host's one row, or the UUID of
         a node.
+    :param is_down: whether Nova shows the host as down.
     """
 
     host: str
     name: str
+    is_down: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,6 +92,8 @@ class Cloud:
     :param providers: set of the UUIDs of all resource providers.
     :param allocations: sets of UUIDs of resource providers by the UUID of
         the consumer, at least for the providers of the hosts' own rows.
+    :param has_nova: False for a plain Ironic, of which nothing but the
+        reservations and the nodes is known.
     """
 
     servers: dict = dataclasses.field(default_factory=dict)
@@ -98,17 +102,45 @@ class Cloud:
     rows: dict = dataclasses.field(default_factory=dict)
     providers: set = dataclasses.field(default_factory=set)
     allocations: dict = dataclasses.field(default_factory=dict)
+    has_nova: bool = True
 
     @functools.cached_property
     def hosts(self):
         """The names of the compute hosts of bare metal."""
         return {row.host for row in self.rows.values()}
 
+    def knows(self, host):
+        """Whether anything of a compute host is seen."""
+        return host in self.hosts or any(
+            each.host == host for each in (*self.servers.values(),
+                                           *self.reservations.values()))
+
     @functools.cached_property
     def own_rows(self):
         """The UUID of a host's one row, by the name of the host."""
         return {row.host: uuid for uuid, row in self.rows.items()
                 if row.name == row.host}
+
+    @functools.cached_property
+    def up(self):
+        """The names of those of them whose service is up."""
+        return {row.host for row in self.rows.values()
+                if not row.is_down}
+
+    @functools.cached_property
+    def switched_back(self):
+        """The hosts that have been one row, and are rows of nodes again.
+
+        The reservations that they had made stay until the servers are
+        deleted, and are all that tells them from a host that was never
+        switched.
+        """
+        rows = {row[:2] for row in self.rows.values()}
+        return {server.host for instance, server in self.servers.items()
+                if server.row in self.nodes
+                and (server.host, server.row) in rows
+                and server.host not in self.own_rows
+                and self.holder(instance) == server.host}
 
     @functools.cached_property
     def machines(self):

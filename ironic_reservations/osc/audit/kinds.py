@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds of disagreement: how each is found, and what to do about it.
+"""The kinds of disagreement, and how each is found.
 
 All functions here are pure: they are given a Cloud, and ask no service.
 """
@@ -56,6 +56,10 @@ def _no_reservation(cloud):
         if (instance in cloud.reservations or server.task == 'deleting'
                 or server.status in ('BUILD', 'UNKNOWN')):
             continue
+        # On the row of a node, as long as it is the node that carries it, a
+        # server needs none.
+        if node and node == server.row:
+            continue
         # A server in status ERROR may have no machine, because its build has
         # failed.
         if node or (server.host in cloud.hosts and server.at_rest
@@ -65,9 +69,13 @@ def _no_reservation(cloud):
 
 def _no_allocation(cloud):
     for instance, server in cloud.servers.items():
+        # A failed build without a machine needs none.
         if (server.at_rest and server.row == server.host
                 and server.host in cloud.own_rows
-                and not cloud.allocations.get(instance)):
+                and not cloud.allocations.get(instance)
+                and (server.status != 'ERROR'
+                     or instance in cloud.machines.keys()
+                     | cloud.reservations.keys())):
             yield instance, cloud.machines.get(instance), server.host
 
 
@@ -84,6 +92,18 @@ def _wrong_allocation(cloud):
             yield instance, cloud.machines.get(instance), server.host
 
 
+def _lost_build(cloud):
+    for instance, providers in cloud.allocations.items():
+        server = cloud.servers.get(instance)
+        # A host that has a machine for it has its reservation, too.
+        if (server and server.status == 'BUILD'
+                and instance not in cloud.reservations):
+            for uuid in sorted(providers & cloud.rows.keys()):
+                if (cloud.rows[uuid].is_down and server.host in (
+                        None, cloud.rows[uuid].name)):
+                    yield instance, None, cloud.rows[uuid].host
+
+
 def _wrong_host(cloud):
     for instance, held in cloud.reservations.items():
         server = cloud.servers.get(instance)
@@ -95,7 +115,8 @@ def _per_node_row(cloud):
     for instance, server in cloud.servers.items():
         if (server.row != server.host
                 and (server.host in cloud.hosts
-                     or server.row in cloud.nodes)):
+                     or server.row in cloud.nodes)
+                and server.host not in cloud.switched_back):
             yield (instance, cloud.machines.get(instance, server.row),
                    server.host)
 
@@ -122,72 +143,47 @@ def _stale_row(cloud):
             yield None, uuid, None
 
 
-class Kind(typing.NamedTuple):
-    """A kind of disagreement.
-
-    :param find: a function of a Cloud that yields instance, node and host.
-    :param advice: what a human does about it. ``{node}`` and ``{host}`` stand
-        for those of the Finding, ``{holder}`` for the host that has the
-        reservation.
-    """
-
-    find: typing.Callable
-    advice: str
-
-
-#: In the order in which they are shown. doc/source/audit.rst says more.
+#: The functions, in the order in which their findings are shown. Of an
+#: instance only the first is shown, so what has to be mended before something
+#: else comes before it. doc/source/audit.rst says what each of them means.
 KINDS = {
-    'lapsed-touched': Kind(
-        _lapsed_touched,
-        'delete the server; without one, clean node {node} up and sweep'),
-    'failed': Kind(
-        _failed, 'delete the server; without one, undeploy node {node}'),
-    'unavailable': Kind(
-        _unavailable,
-        'bring node {node} back to what it was, or delete the reservation'),
-    'no-server': Kind(
-        _no_server,
-        'let host {host} clean up; else undeploy node {node}, or delete the '
-        'reservation'),
-    'no-reservation': Kind(
-        _no_reservation,
-        'if the server is on a row per node, switch host {host} to one row; '
-        'without a node, delete the server'),
-    'no-allocation': Kind(
-        _no_allocation, 'let host {host} make it again, in a periodic task'),
-    'wrong-allocation': Kind(
-        _wrong_allocation,
-        'move it to the provider of the host of the server; without a '
-        'server, delete it'),
-    'wrong-host': Kind(
-        _wrong_host,
-        '{holder} holds node {node}: let it take the server over, or give '
-        'the reservation to the host of the server'),
-    'per-node-row': Kind(
-        _per_node_row, 'switch host {host} to one row'),
-    'orphan-node': Kind(
-        _orphan_node, 'undeploy node {node}'),
-    'stale-row': Kind(
-        _stale_row,
-        'let the host delete it, in a periodic task; else delete provider '
-        '{node}'),
+    'lapsed-touched': _lapsed_touched,
+    'failed': _failed,
+    'unavailable': _unavailable,
+    'no-server': _no_server,
+    'no-reservation': _no_reservation,
+    'lost-build': _lost_build,
+    'wrong-host': _wrong_host,
+    'per-node-row': _per_node_row,
+    'orphan-node': _orphan_node,
+    'no-allocation': _no_allocation,
+    'wrong-allocation': _wrong_allocation,
+    'stale-row': _stale_row,
 }
 
 
+#: Those that Ironic alone tells. Of the others, it depends on Nova whether
+#: something is wrong.
+OF_IRONIC = ('lapsed-touched', 'failed', 'unavailable')
+
+
 def find(cloud, host=None):
-    """Return what disagrees in a Cloud.
+    """Return what disagrees in a Cloud, one Finding for each instance.
 
     :param host: return only what concerns this compute host. The servers and
         allocations of other hosts may be missing from the Cloud then.
     :returns: list of Findings.
     """
-    found = (Finding(name, *what) for name, kind in KINDS.items()
-             for what in kind.find(cloud))
+    first = {}
+    for each in find_all(cloud, host):
+        first.setdefault(each.instance or each, each)
+    return list(first.values())
+
+
+def find_all(cloud, host=None):
+    """Return the same, with what else disagrees about an instance."""
+    found = (Finding(name, *what) for name, find_kind in KINDS.items()
+             if cloud.has_nova or name in OF_IRONIC
+             for what in find_kind(cloud))
     return [each for each in found if host is None or host in (
         each.host, cloud.holder(each.instance))]
-
-
-def advice(cloud, finding):
-    """Return what a human does about a Finding."""
-    return KINDS[finding.kind].advice.format(
-        **finding._asdict(), holder=cloud.holder(finding.instance) or 'nobody')

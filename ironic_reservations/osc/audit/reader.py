@@ -9,6 +9,7 @@ from ironicclient import exc
 from openstack import exceptions as sdk_exc
 
 from ironic_reservations.osc import client
+from ironic_reservations.osc import progress
 from ironic_reservations.osc.audit import cloud as values
 from ironic_reservations.osc.audit import kinds
 
@@ -55,6 +56,20 @@ class Reader:
         self._auth = auth
         self._sdk = cmd.app.client_manager.sdk_connection
 
+    def has_nova(self):
+        """Whether a Nova belongs to this Ironic.
+
+        Without a Keystone, every service is said to be at the one endpoint
+        that the user gives, which is Ironic's.
+        """
+        return (self._sdk.compute.get_endpoint()
+                != self._sdk.baremetal.get_endpoint())
+
+    def read_ironic(self):
+        """Return a Cloud that has no Nova."""
+        return values.Cloud(reservations=self._reservations(),
+                            nodes=self._nodes(), has_nova=False)
+
     def read(self, host=None):
         """Return a Cloud.
 
@@ -64,24 +79,13 @@ class Reader:
         :param host: the only host whose servers and allocations are needed;
             None for all.
         """
-        rows = {each.id: values.Row(each.service_details['host'], each.name)
+        rows = {each.id: values.Row(each.service_details['host'], each.name,
+                                    each.state == 'down')
                 for each in self._counted(
                     self._sdk.compute.hypervisors(details=True),
                     'hypervisors')
                 if each.hypervisor_type == 'ironic'}
-        reservations = {
-            each['instance_uuid']: _reservation(each)
-            for each in self._listed(
-                'reservations',
-                'instance_uuid,node_uuid,host,state,expires_at')}
-        # Ironic's allocations are read, because Ironic answers 500 to a list
-        # of nodes with the field allocation_uuid. An allocation has the UUID
-        # of the instance.
-        allocated = {each['uuid'] for each in self._listed(
-            'allocations', 'uuid')}
-        nodes = {
-            each['uuid']: _node(each, each['instance_uuid'] in allocated)
-            for each in self._listed('nodes', _NODE_FIELDS)}
+        reservations, nodes = self._reservations(), self._nodes()
         providers = {each['uuid'] for each in self._counted(
             client.placement(self._cmd, '/resource_providers')[
                 'resource_providers'], 'resource providers')}
@@ -98,6 +102,21 @@ class Reader:
                              allocations)
         self._complete(cloud, host)
         return cloud
+
+    def _reservations(self):
+        return {each['instance_uuid']: _reservation(each)
+                for each in self._listed(
+                    'reservations',
+                    'instance_uuid,node_uuid,host,state,expires_at')}
+
+    def _nodes(self):
+        # Ironic's allocations are read, because Ironic answers 500 to a list
+        # of nodes with the field allocation_uuid. An allocation has the UUID
+        # of the instance.
+        allocated = {each['uuid'] for each in self._listed(
+            'allocations', 'uuid')}
+        return {each['uuid']: _node(each, each['instance_uuid'] in allocated)
+                for each in self._listed('nodes', _NODE_FIELDS)}
 
     def _allocations(self, providers):
         """Return the sets of those providers that consumers have."""
@@ -116,7 +135,7 @@ class Reader:
         reached now, and an allocation from the provider of another host or
         of a node.
         """
-        for each in kinds.find(cloud, host):
+        for each in kinds.find_all(cloud, host):
             if each.instance and each.instance not in cloud.servers:
                 try:
                     cloud.servers[each.instance] = _server(
@@ -187,8 +206,8 @@ class Reader:
         for count, each in enumerate(resources, 1):
             yield each
             if count % STEP == 0:
-                self._cmd.log.info('%d %s read', count, name)
-        self._cmd.log.info('%d %s read', count, name)
+                progress.say(self._cmd, '%d %s read', count, name)
+        progress.say(self._cmd, '%d %s read', count, name)
 
 
 def _server(server):

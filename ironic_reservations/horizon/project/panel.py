@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The panel of a project."""
+
+from django.utils.translation import gettext_lazy as _
+import horizon
+
+
+class BaremetalReservations(horizon.Panel):
+    """What a project may hold, what it holds, and why not."""
+
+    name = _('Bare Metal Reservations')
+    slug = 'baremetal_reservations'
+    permissions = ('openstack.services.baremetal',)

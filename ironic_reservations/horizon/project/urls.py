@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pages of the panel under Project."""
+
+from ironic_reservations.horizon import views
+
+urlpatterns = views.urls(is_admin=False)

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What projects hold, beside what they may: ``reservation list --usage``."""
+
+import collections
+import re
+
+from keystoneauth1 import exceptions as ksa_exc
+from openstack import exceptions as sdk_exc
+
+from ironic_reservations.osc import output
+
+COLUMNS = ('project_id', 'resource_class', 'reservations', 'limit')
+
+#: The names of the limits in Keystone: of all, and of a class.
+TOTAL = 'baremetal_reservations'
+
+
+def rows(cmd, reservations, auth):
+    """Return rows of COLUMNS, of each project first that of all classes.
+
+    A project that holds nothing has rows only if it is the user's own.
+
+    :param reservations: dicts of ``project_id`` and ``resource_class``.
+    :param auth: how to log in; None for the user's own.
+    """
+    held = collections.Counter()
+    for each in reservations:
+        held[each['project_id'], TOTAL] += 1
+        held[each['project_id'], _named(each['resource_class'])] += 1
+    defaults, limits = _limits(cmd, auth)
+    own = cmd.app.client_manager.auth_ref
+    if own is not None and own.project_id:
+        for name in (TOTAL, *defaults, *(
+                name for project, name in limits if project
+                == own.project_id)):
+            held[own.project_id, name] += 0
+    for project, name in sorted(held, key=str):
+        yield (project, output.Text(*(
+            (None, 'all') if name == TOTAL
+            else [name.removeprefix(f'{TOTAL}:')] * 2)),
+            held[project, name],
+            limits.get((project, name), defaults.get(name)))
+
+
+def _named(resource_class):
+    """Return the name of the limit of a resource class."""
+    name = re.sub('[^A-Z0-9]', '_', (resource_class or '').upper())
+    return f'{TOTAL}:CUSTOM_{name.removeprefix("CUSTOM_")}'
+
+
+def _limits(cmd, auth):
+    """Read the limits of Keystone; none of them where it has none, or is not.
+
+    :returns: the limits of every project by name, and those of single
+        projects by project and name.
+    """
+    if not cmd.app.client_manager.is_service_available('identity'):
+        return {}, {}
+    try:
+        defaults, limits = [_listed(cmd, name, auth) for name in (
+            'registered_limits', 'limits')]
+    except (sdk_exc.SDKException, ksa_exc.ClientException) as error:
+        cmd.log.warning('The limits are not known: %s', error)
+        return {}, {}
+    return ({each['resource_name']: each['default_limit']
+             for each in defaults if _is_ours(each)},
+            {(each['project_id'], each['resource_name']):
+             each['resource_limit'] for each in limits if _is_ours(each)})
+
+
+def _listed(cmd, name, auth):
+    response = cmd.app.client_manager.sdk_connection.identity.get(
+        f'/{name}', **({'auth': auth} if auth else {}))
+    sdk_exc.raise_from_response(response)
+    return response.json()[name]
+
+
+def _is_ours(limit):
+    return limit['resource_name'].partition(':')[0] == TOTAL

@@ -1,0 +1,361 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Somebody looks at the fleet, filters, asks why, and releases."""
+
+import re
+import time
+import uuid
+
+from axe_playwright_python import sync_playwright as axe
+import pytest
+import sqlalchemy as sa
+
+from ironic_reservations.osc import reservation as osc
+
+EVIL = '<script>document.title = "owned"</script>'
+PAGES = ('', 'reservations/', 'groups/', 'hosts/', 'ask/')
+#: So many reservations more.
+MANY = 10_000
+
+
+@pytest.fixture
+def held(cloud):
+    """A reservation of team-a, which somebody may have released since."""
+    made = cloud.admin.baremetal_reservations.create(
+        candidate_nodes=['gold-1'], expires_in=3600,
+        project_id=cloud.projects['team-a'])
+    yield made
+    cloud.admin.baremetal_reservations.release(made)
+
+
+# To look
+
+def test_capacity_at_a_glance(admin, cloud):
+    page = admin.open()
+    counts = [each.to_dict() for each in
+              cloud.admin.baremetal_reservations.capacity()]
+    whole = {key: sum(each[key] for each in counts) for key in (
+        'total', 'free', 'reserved', 'taken', 'out_of_service')}
+    assert whole['total'] == 16 and whole['taken'] and whole['out_of_service']
+    assert page.get_by_role('heading', level=2).inner_text() == (
+        f'{whole["free"]} of 16 machines are free')
+    said = ('{free} free, {reserved} held, {taken} taken, '
+            '{out_of_service} out of service').format(**whole)
+    assert page.get_by_role('img', name=said, exact=True).is_visible()
+    assert admin.main.locator('tbody tr').count() == len(counts)
+    gold = admin.main.get_by_role('row').filter(has_text='256 GiB').filter(
+        has_text='baremetal.gold')
+    assert '96 CPUs' in gold.inner_text() and 'rack: r2' in gold.inner_text()
+    # The longest bar of the page fills its room.
+    widths = [each.get_attribute('width') for each in
+              admin.main.locator('tbody svg rect').all()]
+    assert '100.000%' in widths
+
+
+@pytest.mark.parametrize(('by', 'named'), [
+    ('Resource class', 'baremetal.gold'), ('rack', 'r1'), ('Shard', 'east'),
+    ('Owner', 'none')])
+def test_capacity_is_summed(admin, by, named):
+    page = admin.open()
+    page.get_by_label('One row for each').select_option(by)
+    admin.follow('button', 'Show')
+    total = admin.main.locator('tbody tr td:last-child').all_inner_texts()
+    assert sum(map(int, total)) == 16
+    assert any(row.startswith(named) for row in admin.rows())
+
+
+def test_project_sees_its_own(ada):
+    ada.open()
+    assert 'of 2 machines' in ada.main.inner_text()
+    assert ada.page.get_by_role('link', name='Compute hosts').count() == 0
+    assert ada.page.goto(f'{ada.url}/hosts/').status == 404
+    ada.open('reservations/')
+    assert len(ada.rows()) == 2 and 'arm-1' in ada.rows()
+    assert 'project' not in ada.main.locator('thead').inner_text().lower()
+
+
+def test_reservations_are_filtered_and_sorted(admin, held):
+    page = admin.open('reservations/')
+    everything = admin.rows()
+    assert 'team-b' in everything['gpu-1']
+    assert re.search(r'in (9|10) minutes|minutes from now',
+                     everything['gpu-1'])
+    page.get_by_label('State').select_option('active')
+    admin.follow('button', 'Filter')
+    active, = admin.rows().values()
+    assert 'in use' in active and 'ends with its server' in active
+    admin.follow('link', 'Show all')
+    page.get_by_label('Node (name or UUID)').fill('gold-1')
+    admin.follow('button', 'Filter')
+    assert {*admin.rows()} == {'gold-1'}
+    admin.follow('link', 'Show all')
+    hosts = []
+    for direction in 'ascending', 'descending':
+        admin.follow('link', re.compile('^Compute host(?!s)'))
+        header = page.locator(f'th[aria-sort={direction}]')
+        assert header.inner_text().startswith('Compute host')
+        hosts.append([*admin.rows()])
+    assert {*hosts[0]} == {*everything} and hosts[0] != hosts[1]
+
+
+def test_states_are_the_servers(admin):
+    """The panel has its own copy: it imports nothing of the server."""
+    page = admin.open('reservations/')
+    assert page.get_by_label('State').locator('option').evaluate_all(
+        'all => all.map(each => each.value)') == ['', *osc.STATES]
+
+
+def test_groups_and_hosts(admin):
+    admin.open('groups/')
+    group, = admin.rows().values()
+    assert 'pack capability:rack team-b 2' in group and 'r1' in group
+    assert admin.page.get_by_role('img', name='2 members').is_visible()
+    admin.open('hosts/')
+    assert 'yes' in admin.rows()['compute-1']
+    admin.follow('link', 'compute-1')
+    assert len(admin.rows()) == 1
+
+
+def test_one_reservation(admin, held):
+    admin.open('reservations/')
+    admin.follow('link', 'gold-1')
+    text = admin.main.inner_text()
+    assert held.instance_uuid in text and 'candidate_nodes' in text
+
+
+# To release
+
+def test_release_is_confirmed(ada, held, cloud):
+    page = ada.open('reservations/')
+    ada.follow('link', 'Release gold-1')
+    assert held.instance_uuid in ada.main.inner_text()
+    ada.follow('link', 'Keep it')
+    assert 'gold-1' in ada.rows()
+    assert cloud.admin.baremetal_reservations.show(held.instance_uuid)
+    ada.follow('link', 'Release gold-1')
+    ada.follow('button', 'Release')
+    assert page.get_by_text('is free again').is_visible()
+    assert 'gold-1' not in ada.rows()
+    assert cloud.admin.baremetal.get_node('gold-1').instance_id is None
+
+
+def test_release_by_keyboard(ada, held, cloud):
+    ada.open('reservations/')
+    for role, name in ('link', 'Release gold-1'), ('button', 'Release'):
+        wanted = ada.page.get_by_role(role, name=name, exact=True)
+        for _ in range(100):
+            ada.page.keyboard.press('Tab')
+            if wanted.evaluate('it => it === document.activeElement'):
+                break
+        with ada.page.expect_navigation():
+            ada.page.keyboard.press('Enter')
+    assert cloud.admin.baremetal.get_node('gold-1').instance_id is None
+
+
+@pytest.mark.parametrize('token', [None, 'forged'])
+def test_release_needs_the_token_of_the_form(ada, held, cloud, token):
+    url = f'{ada.url}/reservations/{held.instance_uuid}/release/'
+    answer = ada.page.request.post(
+        url, form={'csrfmiddlewaretoken': token} if token else {})
+    assert answer.status == 403
+    # To look at the question releases nothing.
+    assert ada.page.request.get(url).status == 200
+    assert cloud.admin.baremetal_reservations.show(held.instance_uuid)
+
+
+def test_release_is_refused(ada, held, cloud, ironic):
+    """A machine on which something has begun meanwhile is kept."""
+    page = ada.open(f'reservations/{held.instance_uuid}/release/')
+    state = ('UPDATE nodes SET provision_state = :state '
+             'WHERE uuid = :uuid')
+    ironic.execute(state, state='deploying', uuid=held.node_uuid)
+    try:
+        ada.follow('button', 'Release')
+        assert 'deploying' in page.locator('.alert-danger').inner_text()
+        assert 'gold-1' in ada.rows()
+        ada.open(f'reservations/{held.instance_uuid}/release/')
+        assert page.get_by_role('button', name='Release').count() == 0
+    finally:
+        ironic.execute(state, state='available', uuid=held.node_uuid)
+
+
+def test_what_is_not_there(ada, cloud):
+    """Somebody else's is not there."""
+    other, = cloud.admin.baremetal_reservations.list(node='gpu-1')
+    for path in '', 'release/':
+        page = ada.open(f'reservations/{other.instance_uuid}/{path}')
+        assert 'could be found' in page.get_by_role('alert').inner_text()
+        assert 'gpu-1' not in ada.main.inner_text()
+
+
+# To ask
+
+def test_why_nothing_matches(admin):
+    page = admin.open('ask/')
+    page.get_by_label('Resource class').fill('baremetal.gold')
+    page.get_by_label('Traits it must have').fill('CUSTOM_FPGA')
+    admin.follow('button', 'Ask')
+    text = admin.main.inner_text()
+    assert '0 of 16 machines could be held now' in text
+    assert '12 not of resource class CUSTOM_BAREMETAL_GOLD' in text
+    assert 'without the trait CUSTOM_FPGA' in text
+    assert 'Without trait:CUSTOM_FPGA=required it would be 2' in text
+    assert page.get_by_role('img', name='4 left, 12 fall away'
+                            ).is_visible()
+
+
+def test_what_matches(admin, cloud):
+    before = len([*cloud.admin.baremetal_reservations.list()])
+    page = admin.open('ask/')
+    page.get_by_label('Memory (MiB)').fill('65536')
+    page.get_by_label('Capabilities').fill('gpus=>= 8, boot_mode')
+    page.get_by_label('Traits it must not have').fill('CUSTOM_NVME')
+    admin.follow('button', 'Ask')
+    assert '1 of 16 machines' in admin.main.inner_text()
+    assert [*admin.rows()] == ['baremetal.gpu']
+    assert len([*cloud.admin.baremetal_reservations.list()]) == before
+
+
+def test_nothing_is_asked_for(ada):
+    page = ada.open('ask/')
+    ada.follow('button', 'Ask')
+    assert 'Say what the machine must be' in page.get_by_role(
+        'alert').inner_text()
+    page.get_by_label('CPUs').fill('64')
+    ada.follow('button', 'Ask')
+    assert 'of 2 machines' in ada.main.inner_text()
+
+
+def test_a_request_that_ironic_refuses(admin):
+    page = admin.open('ask/')
+    page.get_by_label('Capabilities').fill('gpus=>= many')
+    admin.follow('button', 'Ask')
+    assert 'gpus' in page.get_by_role('alert').inner_text()
+
+
+# Who sees nothing is told so
+
+def test_without_system_scope(start_horizon, log_in):
+    """Where Horizon does not offer it, the panel under Admin is a part."""
+    with start_horizon(system_scope=[]) as url:
+        admin = log_in(url, 'admin', 'admin')
+        for path in PAGES:
+            admin.open(path)
+            assert 'This is not the whole fleet' in admin.main.inner_text()
+
+
+def test_panel_is_in_one_scope(admin, horizon, log_in):
+    """Where Horizon offers it, an admin of a project has no such panel."""
+    admin.open()
+    assert 'This is not the whole fleet' not in admin.main.inner_text()
+    of_project = log_in(horizon, 'admin', 'project')
+    of_project.open()
+    panel = of_project.page.locator('a[href="/admin/baremetal_reservations/"]')
+    assert panel.count() == 0
+    url = of_project.url.replace('/project/', '/admin/')
+    of_project.page.goto(f'{url}/')
+    assert of_project.main.count() == 0
+
+
+def test_panel_of_admins_is_theirs(ada):
+    url = ada.url.replace('/project/', '/admin/')
+    ada.page.goto(f'{url}/')
+    assert ada.main.count() == 0
+    ada.open()
+
+
+# Those who do not see, and those who do harm
+
+@pytest.mark.parametrize('path', [*PAGES, 'ask/?asked=yes&memory_mb=65536'])
+def test_screen_readers(admin, path):
+    page = admin.open(path)
+    # Links and buttons have the colours of Horizon's theme.
+    for context, options in (
+            ('.ir-page', {'rules': {'color-contrast': {'enabled': False}}}),
+            ({'include': ['.ir-page'], 'exclude': ['.ir-page a', '.btn']},
+             {'runOnly': 'color-contrast'})):
+        found = axe.Axe().run(page, context=context, options=options)
+        assert found.response['passes'], 'nothing was looked at'
+        assert not found.response['violations'], found.generate_report()
+
+
+def test_names_are_texts(admin, ironic, held):
+    """Of operators, and of whoever makes a link for another one."""
+    whose = f"uuid = '{held.node_uuid}'"
+    before, = ironic.execute(f'SELECT name, shard, resource_class, properties '
+                             f'FROM nodes WHERE {whose}')
+    ironic.execute(f'UPDATE nodes SET name = :e, shard = :e, '
+                   f'resource_class = :e, properties = :p WHERE {whose}',
+                   e=EVIL, p='{"memory_mb": 1024, "capabilities": '
+                             '"<img src=x onerror=document.title=1>:<b>"}')
+    ironic.execute('UPDATE reservations SET host = :e WHERE '
+                   'instance_uuid = :i', e=EVIL, i=held.instance_uuid)
+    evil = re.sub('[<>" =]', lambda it: f'%{ord(it[0]):02X}', EVIL)
+    try:
+        for path in (*PAGES, f'?by=shard&resource_class={evil}',
+                     f'reservations/?host={evil}',
+                     f'reservations/{held.instance_uuid}/',
+                     f'reservations/{held.instance_uuid}/release/',
+                     f'ask/?asked=yes&resource_class={evil}&traits={evil}',
+                     f'reservations/?marker={evil}&sort_key={evil}'):
+            page = admin.open(path)
+            assert page.title() not in ('owned', '1')
+            assert page.locator('.ir-page script, .ir-page img, .ir-page b'
+                                ).count() == 0
+        admin.open('reservations/')
+        assert EVIL in admin.main.inner_text()
+    finally:
+        ironic.execute(f'UPDATE nodes SET name = :n, shard = :s, '
+                       f'resource_class = :c, properties = :p WHERE {whose}',
+                       **dict(zip('nscp', before, strict=True)))
+
+
+# Many
+
+@pytest.fixture
+def many(ironic, cloud):
+    """Reservations of 10,000 nodes that exist in the database alone."""
+    rows = [{'number': number, 'node': str(uuid.uuid4()),
+             'instance': str(uuid.uuid4()),
+             'project': cloud.projects['team-b']} for number in range(MANY)]
+    with ironic.engine.begin() as connection:
+        connection.execute(sa.text(
+            'INSERT INTO nodes (uuid, name, instance_uuid, driver, '
+            'provision_state, resource_class, properties, maintenance, '
+            "conductor_group, created_at, version) VALUES (:node, 'many-' || "
+            ":number, :instance, 'fake-hardware', 'available', "
+            """'baremetal.many', '{"memory_mb": 1024}', 0, '', """
+            "'2026-01-01', '1.0')"), rows)
+        connection.execute(sa.text(
+            'INSERT INTO reservations (instance_uuid, node_id, node_uuid, '
+            'project_id, request_spec, host, created_at) SELECT :instance, '
+            "id, :node, :project, '{}', 'many', '2026-01-01' FROM nodes "
+            'WHERE uuid = :node'), rows)
+    yield
+    ironic.execute("DELETE FROM reservations WHERE host = 'many'")
+    ironic.execute("DELETE FROM nodes WHERE resource_class = "
+                   "'baremetal.many'")
+
+
+def test_ten_thousand(admin, many):
+    """Each page of them is counted or cut by the server; prints how long."""
+    def timed(name, action):
+        began = time.monotonic()
+        action()
+        print(f'{time.monotonic() - began:6.2f} s  {name}')
+
+    print()
+    for path in (*PAGES, 'reservations/?sort_key=expires_at&sort_dir=desc',
+                 'ask/?asked=yes&resource_class=baremetal.many'):
+        timed(path or 'capacity', lambda path=path: admin.open(path))
+    assert '0 of 10,016 machines' in admin.main.inner_text()
+    admin.open('reservations/')
+    seen = [[*admin.rows()]]
+    for _ in range(3):
+        timed('next page', lambda: admin.follow('link', 'Next page'))
+        seen.append([*admin.rows()])
+    assert len({each for rows in seen for each in rows}) == sum(
+        map(len, seen)) == 80
+    for expected in reversed(seen[:3]):
+        timed('previous page', lambda: admin.follow('link', 'Previous page'))
+        assert [*admin.rows()] == expected
+    assert admin.page.get_by_role('link', name='Previous page').count() == 0

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of the release after this one, below workers of this one.
+
+From 1.0 on a release adds tables, indexes, and columns that may be left out:
+``doc/source/upgrade.rst``. The revision here adds one of each, while clients
+hold and release nodes, and takes them away again.
+"""
+
+import contextlib
+import functools
+import os
+
+from alembic import command
+from alembic import script
+import pytest
+import sqlalchemy as sa
+
+from ironic_reservations.cmd import dbsync
+from ironic_reservations.db import models
+from tests.survival import clients
+
+SPEC = {'resource_class': 'gold', 'memory_mb': 512}
+
+NEXT = '''
+from alembic import op
+import sqlalchemy as sa
+
+revision, down_revision = 'next', 'HEAD'
+
+
+def upgrade():
+    op.create_table('reservations_next',
+                    sa.Column('id', sa.Integer, primary_key=True))
+    op.add_column('reservations', sa.Column('note', sa.String(255)))
+    op.create_index('reservations_note_idx', 'reservations', ['note'])
+
+
+def downgrade():
+    op.drop_index('reservations_note_idx', 'reservations')
+    op.drop_column('reservations', 'note')
+    op.drop_table('reservations_next')
+'''
+
+
+@pytest.fixture
+def migrate(fleet, tmp_path):
+    """Brings the tables to the next release, and back to this one."""
+    (tmp_path / 'next.py').write_text(NEXT.replace('HEAD', (
+        script.ScriptDirectory.from_config(
+            dbsync.alembic(None)).get_current_head())))
+
+    def run(direction, revision):
+        with fleet.engine.begin() as connection:
+            config = dbsync.alembic(connection)
+            ours = config.get_main_option('script_location')
+            config.set_main_option('path_separator', 'os')
+            config.set_main_option('version_locations', os.pathsep.join(
+                (f'{ours}/versions', str(tmp_path))))
+            direction(config, revision)
+    return run
+
+
+def columns(fleet):
+    return {each['name'] for each in sa.inspect(fleet.engine).get_columns(
+        models.reservations.name)}
+
+
+@pytest.mark.parametrize('database_url', ['mariadb'], indirect=True)
+def test_next_version(fleet, database_url, migrate, start_api):
+    """No answer is lost or a 503, whenever its worker was started."""
+    fleet.fill(100, racks=6)
+    with contextlib.ExitStack() as stack:
+        urls = []
+        crowd = clients.Crowd(urls, SPEC, kind=clients.GroupClient,
+                              size=4, fleet=fleet, shared=clients.shared())
+
+        def start():
+            urls.append(stack.enter_context(start_api(database_url)).url)
+
+        def meanwhile(*args):
+            crowd.work_beside(functools.partial(migrate, *args))
+
+        start()
+        with crowd:
+            crowd.work(1)
+            meanwhile(command.upgrade, 'next')
+            assert 'note' in columns(fleet)
+            # Restarted on the tables of the next release.
+            start()
+            meanwhile(command.downgrade, '-1')
+            assert 'note' not in columns(fleet)
+            meanwhile(command.upgrade, 'next')
+            meanwhile(command.downgrade, '-1')
+        fleet.check(crowd.holds)
+        fleet.check_groups(crowd)
+    seen = crowd.seen
+    assert not seen['lost'] and not seen[503] and seen[204], seen
