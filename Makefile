@@ -6,6 +6,7 @@
 ## make serve        the same, left running until Ctrl-C
 ## make cloud        a whole OpenStack with it, left running
 ## make cloud-down   the end of that
+## make dashboard    Horizon with the panels on a small fleet, left running
 ## make test         the tests of every day, and their sum
 ## make test-SUITE   more of them, added to the sum; SUITE is one of:
 ##     long          what takes half a minute or more
@@ -17,19 +18,23 @@
 ##     galera        that of a cluster, alone on the machine
 ##     hostile       a stranger who sends anything, shortened
 ##     install       what installing moves
-## make bench        what a hold costs, drawn too; takes a quarter of an hour
+##     dashboard     the panels of Horizon, in a browser
+## make bench        what a hold costs, drawn too; takes twenty minutes
 ## make lint         style
 ## make docs         documentation, API reference, release notes
 ## make help         this
 ##
-## PORT and DIR choose where quickstart, serve and cloud run. ARGS is handed on
-## to pytest with the paths of tests in it, and to stestr as a regular
-## expression where SUITE begins with nova:
+## PORT and DIR choose where quickstart, serve and cloud run, and PORT where
+## dashboard does. ARGS is handed on to pytest with the paths of tests in it,
+## and to stestr as a regular expression where SUITE begins with nova:
 ##   make serve PORT=6390
 ##   make cloud ARGS="--computes 5 --nodes 100"
 ##   make test ARGS="tests/unit -k matching"
 ##   make test-survival ARGS="tests/survival -k quorum"
 ##   make test-nova ARGS=test_smoke
+
+# A bare "make" starts nothing.
+.DEFAULT_GOAL := help
 
 PYTHON ?= python3
 TOX := .tox/bootstrap/bin/tox
@@ -39,8 +44,8 @@ IN_ENV := env PATH="$(CURDIR)/.tox/py3/bin:$$PATH"
 SUITE = $(IN_ENV) tools/suite.sh
 SUMMARY = $(PYTHON) tools/summary.py .tox/results
 
-.PHONY: quickstart serve cloud cloud-down test bench lint docs help \
-    environment
+.PHONY: quickstart serve cloud cloud-down dashboard test bench lint docs help \
+    environment environment-dashboard
 
 quickstart: environment
 	@exec $(IN_ENV) python -m tools.quickstart $(ARGS)
@@ -56,6 +61,9 @@ cloud-down:
 	then exec $(IN_ENV) python -m tools.cloud down $(ARGS); \
 	else echo 'There is no cloud here'; fi
 
+dashboard: environment-dashboard
+	@exec $(IN_ENV) python -m tools.dashboard $(ARGS)
+
 test: environment
 	@rm -rf .tox/results
 	@status=0; \
@@ -63,6 +71,8 @@ test: environment
 	$(PYTHON) tools/packages.py --hint; \
 	$(SUMMARY); \
 	exit $$status
+
+test-dashboard: environment-dashboard
 
 # The sum is of all that has run since "make test"; the status is its own. A
 # regular expression is quoted, as it may have a "|" in it.
@@ -92,6 +102,9 @@ docs: $(TOX)
 
 environment: $(TOX)
 	@$(TOX) run -q --notest -e py3
+
+environment-dashboard: environment
+	@$(TOX) run -q --notest -e dashboard
 
 $(TOX): constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \

@@ -19,3 +19,7 @@ html_theme = 'openstackdocs'
 pygments_style = 'native'
 
 autoprogram_cliff_application = 'openstack'
+
+# The theme centres what is in a table, and prose is hard to read so.
+html_static_path = ['_static']
+html_css_files = ['tables.css']

@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Installed as the documentation says: what that moves, and what it takes.
+"""Taken out as the documentation says, and what it needs at the least.
 
-The environments are made anew from packages, which takes a minute each.
+That installing moves nothing is in test_deployments.py.
 """
 
-import pathlib
 import re
-import shutil
-import sys
 
 import pytest
 import requests
@@ -16,88 +13,17 @@ import sqlalchemy as sa
 from tests.common import answers
 from tests.common import programs
 from tests.common import service
+from tests.install import environments
 from tools import services
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = environments.ROOT
 OURS = '/v1/reservations'
-#: With it the upgrade check has nothing to warn of.
-CHECKED = {'reservations': {'require_lease': 'true'}}
-
-
-class Environment:
-    """A Python environment of its own."""
-
-    def __init__(self, path):
-        self.bin = path / 'bin'
-        programs.run(sys.executable, '-m', 'venv', path)
-
-    def install(self, *args):
-        self.run('python', '-m', 'pip', 'install', '--quiet', '--no-input',
-                 *args)
-
-    def freeze(self):
-        return set(self.run('python', '-m', 'pip', 'freeze').splitlines())
-
-    def run(self, program, *args, **kwargs):
-        return programs.run(self.bin / program, *args, **kwargs)
-
-
-@pytest.fixture(scope='session')
-def wheel(tmp_path_factory):
-    """Built from a copy of the tree that git knows nothing of."""
-    tree = tmp_path_factory.mktemp('wheel') / 'tree'
-    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(
-        '.*', 'build', '*.egg-info', '__pycache__'))
-    programs.run(
-        sys.executable, '-m', 'pip', 'wheel', '--quiet', '--no-deps',
-        '--wheel-dir', tree.parent, tree)
-    path, = tree.parent.glob('*.whl')
-    return path
-
-
-@pytest.fixture
-def environment(tmp_path):
-    return Environment(tmp_path / 'environment')
-
-
-def constraints(path, *lines):
-    """Our constraints, but for the packages of these lines."""
-    others = [line.partition('==')[0].lower() for line in lines]
-    path.write_text('\n'.join([*lines, *(
-        line for line in (ROOT / 'constraints.txt').read_text().split('\n')
-        if line.partition('==')[0].lower() not in others)]))
-    return path
-
-
-@pytest.mark.timeout(600)
-def test_ironic_stays_as_it_is(environment, wheel, tmp_path, monkeypatch):
-    """Ironic 37 does not start with keystoneauth1 5.17."""
-    environment.install(
-        '-c', constraints(tmp_path / 'constraints.txt', 'ironic==37.0.0',
-                          'keystoneauth1==5.16.0'), 'ironic')
-    before = environment.freeze()
-    assert 'ironic==37.0.0' in before and 'keystoneauth1==5.16.0' in before
-    environment.install(wheel)
-    assert before <= environment.freeze()
-    monkeypatch.setattr(services, 'program',
-                        lambda name: str(environment.bin / name))
-    with services.ironic(tmp_path, f'sqlite:///{tmp_path}/ironic.sqlite',
-                         services.free_port(), config=CHECKED,
-                         kill=True) as ironic:
-        assert environment.run('ironic-reservations-status', '--config-file',
-                               ironic.conf_file, 'upgrade', 'check')
-        nodes = requests.get(f'{ironic.url}/v1/nodes', timeout=60)
-        assert nodes.json() == {'nodes': []}
-        answers.check(requests.post(f'{ironic.url}{OURS}', timeout=60, json={
-            'resource_class': 'gold'}), 422)
 
 
 def removal():
-    """The commands of the section on it in the documentation, as scripts."""
-    text = (ROOT / 'doc/source/install.rst').read_text()
-    section = text.partition('\nRemoving\n========\n')[2]
-    blocks = re.findall(r'\.\. code-block:: console\n\n((?: {6}.*\n)+)',
-                        section)
+    """The commands of the page on it in the documentation, as scripts."""
+    page = (ROOT / 'doc/source/uninstall.rst').read_text()
+    blocks = re.findall(r'\.\. code-block:: console\n\n((?: {6}.*\n)+)', page)
     return [re.sub(r'^ {6}(?:[$#] )?', '', block, flags=re.MULTILINE)
             for block in blocks]
 
@@ -107,10 +33,9 @@ def test_taken_out_and_installed_again(environment, wheel, tmp_path,
                                        monkeypatch):
     """By the page, word by word."""
     environment.install(
-        '-c', ROOT / 'constraints.txt', 'ironic', f'{wheel}[osc]',
-        'python-openstackclient')
-    monkeypatch.setattr(services, 'program',
-                        lambda name: str(environment.bin / name))
+        '-c', environments.constraints(tmp_path / 'constraints.txt', None),
+        'ironic', f'{wheel}[osc]')
+    environment.programs(monkeypatch)
     database_url = f'sqlite:///{tmp_path}/ironic.sqlite'
     # There is no systemd here.
     systemctl = tmp_path / 'bin' / 'systemctl'
@@ -130,7 +55,8 @@ def test_taken_out_and_installed_again(environment, wheel, tmp_path,
 
     release, clear, sweep, drop, uninstall = removal()
     with services.ironic(tmp_path, database_url, services.free_port(),
-                         config=CHECKED, kill=True) as ironic:
+                         config=environments.CHECKED,
+                         kill=True) as ironic:
         for _ in range(2):
             service.Http(ironic.url).post('/v1/nodes', json={
                 'driver': 'fake-hardware', 'resource_class': 'gold'}
@@ -158,8 +84,7 @@ def test_taken_out_and_installed_again(environment, wheel, tmp_path,
     environment.run('ironic-reservations-dbsync', '--config-file',
                     ironic.conf_file, 'upgrade')
     with restarted(ironic, middleware='reservations'):
-        assert environment.run('ironic-reservations-status', '--config-file',
-                               ironic.conf_file, 'upgrade', 'check')
+        environment.check(ironic.conf_file)
         for _ in range(2):
             reserve(ironic)
 
