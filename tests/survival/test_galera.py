@@ -354,12 +354,12 @@ class Claimer(clients.GroupClient):
 
 
 def make_crowd(apis, kind):
-    more = {} if kind is clients.Client else {
-        'fleet': None, 'shared': clients.shared()}
-    return clients.Crowd(urls(apis), SPEC, kind=kind, leases=[None], **more)
+    return clients.Crowd(urls(apis), SPEC, kind=kind, leases=[None],
+                         fleet=None, shared=clients.shared())
 
 
-KINDS = clients.Client, Claimer, Limited
+#: A Claimer does also what a plain client does.
+KINDS = Claimer, Limited
 
 
 @pytest.fixture(params=KINDS)
@@ -382,9 +382,9 @@ def check_end(galera, apis, crowd, kind):
 
 
 @pytest.mark.parametrize('kind, empty', [
-    *((kind, True) for kind in KINDS), (clients.Client, False),
-    (Claimer, False)], indirect=['kind'], ids=lambda each: {
-        True: 'empty', False: 'late'}.get(each) or each.__name__)
+    *((kind, True) for kind in KINDS), (Claimer, False)], indirect=['kind'],
+    ids=lambda each: {True: 'empty', False: 'late'}.get(each)
+    or each.__name__)
 def test_members_are_killed(galera, asked, racks, seconds, kind, empty):
     """One that comes back empty has another as donor, which stands still."""
     before = workers(asked)

@@ -23,7 +23,8 @@ HEAD = None
 VERSION = release_mappings.RELEASE_MAPPING['master']['objects']['Node'][-1]
 
 
-@pytest.fixture(params=['mariadb', 'mysql'])
+@pytest.fixture(params=['mariadb', pytest.param(
+    'mysql', marks=pytest.mark.long)])
 def url(request):
     """An empty database, with the character set of an old Ironic."""
     start = getattr(services, request.param)
