@@ -137,10 +137,14 @@ class Helpers:
                     node_id=node.id, address=next(addresses))
 
     def wait_for(self, check, timeout=60):
-        """Call a function until it raises no assertion error."""
+        """Call a function until it raises no assertion error.
+
+        The longer it takes the less often, because to look takes a processor
+        from what is waited for.
+        """
         return tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(AssertionError),
-            wait=tenacity.wait_fixed(0.1),
+            wait=tenacity.wait_incrementing(0.1, 0.1, max=0.5),
             stop=tenacity.stop_after_delay(timeout), reraise=True)(check)
 
     # What goes on behind users' backs
