@@ -200,14 +200,17 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                     'Ironic does not answer, so nova-compute waits with the '
                     '%d instances that it has.', len(instances)),
             )(self.power_states.read)
-        if self.lease is not None:
-            # The requests for these tasks wait in the host's queue. Nova
-            # would reset the tasks now, and then refuse the requests.
+        # The requests for these tasks wait in the host's queue. Nova would
+        # reset the tasks now, and then refuse the requests. Without a lease
+        # it may ask for reboots again by itself.
+        asked = (ASKED if self.lease is not None
+                 else (task_states.REBUILDING,) if self.mode.known else ())
+        if asked:
             self.takeover.end_later([
-                each for each in instances if each.task_state in ASKED],
+                each for each in instances if each.task_state in asked],
                 ASKED_FOR)
             instances = objects.InstanceList(context, objects=[
-                each for each in instances if each.task_state not in ASKED])
+                each for each in instances if each.task_state not in asked])
         return super().process_instances_at_startup(context, instances)
 
     def _read_power_states(self):

@@ -234,8 +234,9 @@ def _property_text(element, compiler, **kw):
     arguments = compiler.process(element.clauses, **kw)
     if _is_mariadb(compiler):
         return f'JSON_VALUE({arguments})'
-    # JSON_VALUE of MySQL is NULL for a text of more than 512 characters, an
-    # error for a malformed one, and the text of a list or an object.
+    # JSON_VALUE of MySQL is NULL for a text of more than 512 characters, and
+    # the text of a list or an object. JSON_EXTRACT is an error for a malformed
+    # one.
     column = compiler.process(list(element.clauses)[0], **kw)
     value = f'JSON_EXTRACT({arguments})'
     return (f'CASE WHEN {_plain_to_mysql(column)} AND '

@@ -114,6 +114,22 @@ def test_ten_builds(slow_cloud, number):
     eventually(cloud.agree)
 
 
+def test_rebuild_that_waits(cloud):
+    """What was asked for while its host was restarted is done then."""
+    host = cloud.cloud.hosts[0]
+    [server] = cloud.boot_on(host, 1)
+    compute = cloud.connection.compute
+    end(cloud, host, signal.SIGTERM)
+    image = cloud.connection.image.find_image(tools_cloud.IMAGE).id
+    compute.rebuild_server(server, image=image)
+    cloud.cloud.start(host)
+    assert cloud.settled([server]) == {server: 'ACTIVE'}
+    [rebuild] = [each.request_id for each in compute.server_actions(server)
+                 if each.action == 'rebuild']
+    assert set(cloud.results(server, rebuild)) == {'Success'}
+    eventually(cloud.finds_nothing)
+
+
 class Round:
     """Builds, rebuilds and deletions at once, and what has become of them."""
 
