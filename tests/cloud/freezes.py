@@ -2,15 +2,14 @@
 """What a process that was frozen still saves after it was replaced.
 
     python -m tests.cloud.freezes [--freezes N] [--minutes M] [--hosts N]
-        [--servers N] [--process-1]
+        [--process-1]
 
-In a whole cloud whose hosts have a standby each, several servers of a host are
-stopped, started, rebuilt or deleted at once, and the process that is the host
-is stopped by SIGSTOP when a thread of each is before the same save; before
-each save of each action in turn. Its standby is the host by then; the servers
-are made what their users would have of them, and the process is told to go on.
-It is counted how many processes and threads were frozen, how many of the
-threads did go on, and how many servers have changed in Nova's database then.
+In a whole cloud whose hosts have a standby each, the process that is a host is
+stopped by SIGSTOP before each save of a stop, a start, a rebuild and a
+deletion in turn. Its standby is the host by then; the server is made what its
+user would have of it, and the process is told to go on. It is counted how
+often the thread that was to save did go on, and what has changed in Nova's
+database then.
 
 With --process-1 it is not killed by the kernel, like the first process of a
 container.
@@ -21,7 +20,6 @@ import collections
 import concurrent.futures
 import contextlib
 import itertools
-import json
 import os
 import pathlib
 import signal
@@ -72,9 +70,7 @@ class Cloud(tools_cloud.Cloud):
         super().configure()
         for name in self.computes:
             with open(self.folder / name / 'nova.conf', 'a') as conf:
-                # The second one leaves a processor to what is counted.
-                conf.write(f'\n[reservations]\nstandby_ttl = {TTL}\n'
-                           '[DEFAULT]\nupdate_resources_interval = 20\n')
+                conf.write(f'\n[reservations]\nstandby_ttl = {TTL}\n')
 
     def programs(self):
         for name, command, environment in super().programs():
@@ -86,14 +82,11 @@ class Cloud(tools_cloud.Cloud):
 
 
 class Host:
-    """One of them, and its two processes.
+    """One of them, and its two processes."""
 
-    :param at_once: how many servers are acted upon at once.
-    """
-
-    def __init__(self, cloud, name, at_once):
+    def __init__(self, cloud, name):
         self.cloud = cloud
-        self.name, self.at_once, self.ahead = name, at_once, []
+        self.name, self.ahead = name, None
         self.processes = {each: cloud.folder / each for each, host
                           in cloud.computes.items() if host == name}
         self.operator = operator.Operator(cloud)
@@ -107,38 +100,31 @@ class Host:
     def row(self, server):
         return self.sql(SEEN, server).one()
 
-    def rows(self, servers):
-        return {server: self.row(server) for server in servers}
-
     def holder(self):
         return {each['host']: each['holder'] for each in
                 self.operator.system.baremetal.get(
                     '/reservations/hosts').json()['hosts']}[self.name]
 
     def ask(self):
-        """For servers of this host, which will be built."""
-        return [self.nova.create_server(
+        """For a server of this host, which will be built."""
+        return self.nova.create_server(
             name='frozen', availability_zone=f'nova:{self.name}',
-            **self.operator.wanted()).id for _ in range(self.at_once)]
+            **self.operator.wanted()).id
 
     def boot(self):
-        """Servers of this host, those that were asked for ahead."""
-        servers, self.ahead = self.ahead or self.ask(), []
-        assert set(self.operator.settled(servers).values()) == {'ACTIVE'}
-        return servers
+        """A server of this host, the one that was asked for ahead."""
+        server, self.ahead = self.ahead or self.ask(), None
+        assert self.operator.settled([server]) == {server: 'ACTIVE'}
+        return server
 
-    def do(self, servers, action):
-        for server in servers:
-            ACTIONS[action][0](self.nova, server)
+    def do(self, server, action):
+        ACTIONS[action][0](self.nova, server)
 
     def is_done(self, server, action):
         row, status = self.row(server), ACTIONS[action][1]
         return bool(row.deleted) if status is None else (
             row.task_state is None
             and row.vm_state == {'SHUTOFF': 'stopped'}.get(status, 'active'))
-
-    def are_done(self, servers, action):
-        return all(self.is_done(server, action) for server in servers)
 
     def is_stopped(self, process):
         stat = pathlib.Path(f'/proc/{self.cloud.pid(process)}/stat')
@@ -147,31 +133,30 @@ class Host:
     def freeze(self, action, number):
         """Freeze the process before a save of an action.
 
-        :returns: how many servers were at that save, whose threads went on,
-            and that changed then; None if the action has no such save.
+        :returns: whether it went on, and whether the server changed then;
+            None if the action has no such save.
         """
         self.cloud.control('start', *self.processes)
-        servers = self.boot()
+        server = self.boot()
         try:
             if action == 'start':
-                self.do(servers, 'stop')
-                operator.eventually(lambda: self.expect(servers, 'stop'))
+                self.do(server, 'stop')
+                operator.eventually(lambda: self.expect(server, 'stop'))
             holder = self.holder()
             # It is the host that saves; its standby does nothing until then.
             for folder in self.processes.values():
-                (folder / 'stop').write_text(json.dumps(
-                    {'save': number, 'servers': servers}))
-            self.do(servers, action)
-            process = self.stopped(servers, action)
-            return process and self.go_on(holder, process)
+                (folder / 'stop').write_text(str(number))
+            self.do(server, action)
+            stopped = self.stopped(server, action)
+            return stopped and self.go_on(server, holder, stopped)
         finally:
-            self.do([server for server, row in self.rows(servers).items()
-                     if not row.deleted], 'delete')
+            if not self.row(server).deleted:
+                self.do(server, 'delete')
 
-    def stopped(self, servers, action):
+    def stopped(self, server, action):
         """The process that has stopped itself; None if none has."""
         try:
-            while not self.are_done(servers, action):
+            while not self.is_done(server, action):
                 for process in self.processes:
                     if self.is_stopped(process):
                         return process
@@ -181,40 +166,36 @@ class Host:
             for folder in self.processes.values():
                 (folder / 'stop').unlink(missing_ok=True)
 
-    def expect(self, servers, action):
-        assert self.are_done(servers, action)
+    def expect(self, server, action):
+        assert self.is_done(server, action)
 
-    def go_on(self, holder, process):
-        pid, folder = self.cloud.pid(process), self.processes[process]
-        frozen = json.loads((folder / 'stopped').read_text())
+    def go_on(self, server, holder, process):
+        pid = self.cloud.pid(process)
         operator.eventually(lambda: self.replaced(holder))
-        # The next ones are built meanwhile.
+        # The next one is built meanwhile.
         self.ahead = self.ask()
-        self.steady(frozen)
-        for server in frozen:
-            self.sql(USED, server)
-        before = self.rows(frozen)
+        self.steady(server)
+        self.sql(USED, server)
+        before = self.row(server)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
         operator.eventually(lambda: self.ended(process))
         time.sleep(1)
-        went_on = {each for each in frozen
-                   if (folder / f'went-on-{each}').exists()}
-        after = self.rows(went_on)
-        return len(frozen), len(went_on), sum(
-            after[each] != before[each] for each in went_on)
+        mark = self.processes[process] / 'went-on'
+        went_on, changed = mark.exists(), self.row(server) != before
+        mark.unlink(missing_ok=True)
+        return went_on, went_on and changed
 
     def replaced(self, holder):
         assert self.holder() != holder
 
-    def steady(self, servers):
+    def steady(self, server):
         """Until the successor has done what it finds to be done."""
         before, since = None, time.monotonic()
         until = since + operator.SOON
         while time.monotonic() < min(since + STEADY, until):
-            now = self.rows(servers)
-            if now != before or any(row.task_state and not row.deleted
-                                    for row in now.values()):
+            now = self.row(server)
+            if now != before or now.task_state and not now.deleted:
                 before, since = now, time.monotonic()
             time.sleep(0.5)
 
@@ -224,8 +205,6 @@ class Host:
 
 class Count:
     """Of what all hosts together have seen."""
-
-    KINDS = 'processes', 'frozen', 'went on', 'saved', 'given up'
 
     def __init__(self, freezes, minutes):
         self._left, self._until = freezes, time.monotonic() + 60 * minutes
@@ -239,7 +218,8 @@ class Count:
         return (sum(self._seen[action, 'frozen'] for action in ACTIONS)
                 < self._left and time.monotonic() < self._until)
 
-    def go(self, host, order):
+    def go(self, cloud, host, order):
+        host = Host(cloud, host)
         for action in itertools.cycle(order):
             for number in itertools.count(1):
                 if not self.wants_more():
@@ -251,21 +231,23 @@ class Count:
                     print(action, number, 'given up:', e, flush=True)
                     with self._lock:
                         self._seen[action, 'given up'] += 1
-                    host.ahead = []
+                    host.ahead = None
                     break
                 if result is None:
                     break
                 with self._lock:
-                    for kind, seen in zip(self.KINDS[:4], (1, *result),
+                    self._seen[action, 'frozen'] += 1
+                    for what, seen in zip(('went on', 'saved'), result,
                                           strict=True):
-                        self._seen[action, kind] += seen
+                        self._seen[action, what] += seen
                 print(action, number, *result, flush=True)
 
     def show(self):
-        shown = table.Table('in', *self.KINDS)
+        kinds = 'frozen', 'went on', 'saved', 'given up'
+        shown = table.Table('in', *kinds)
         for action in ACTIONS:
             shown.add_row(action, *(str(self._seen[action, kind])
-                                    for kind in self.KINDS))
+                                    for kind in kinds))
         console.Console().print(shown)
 
 
@@ -276,21 +258,19 @@ def main():
     parser.add_argument('--freezes', type=int, default=1000)
     parser.add_argument('--minutes', type=float, default=600)
     parser.add_argument('--hosts', type=int, default=4)
-    parser.add_argument('--servers', type=int, default=4)
     parser.add_argument('--process-1', action='store_true')
     args = parser.parse_args()
     services.stop_on_signal()
     with tempfile.TemporaryDirectory() as folder:
         cloud = Cloud(f'{folder}/run', services.free_ports(9), args.hosts,
-                      nodes=4 * args.hosts * args.servers)
+                      nodes=4 * args.hosts)
         cloud.standby, cloud.process_1 = True, args.process_1
         cloud.up()
         count, names = Count(args.freezes, args.minutes), list(ACTIONS)
         try:
             with concurrent.futures.ThreadPoolExecutor(args.hosts) as pool:
                 tasks = [pool.submit(
-                    count.go, Host(cloud, host, args.servers),
-                    names[number:] + names[:number])
+                    count.go, cloud, host, names[number:] + names[:number])
                     for number, host in enumerate(cloud.hosts)]
                 try:
                     for task in tasks:
