@@ -270,6 +270,7 @@ class Cloud:
             'ERL_EPMD_PORT': self.port['epmd'],
             'ERL_EPMD_ADDRESS': '127.0.0.1'}
         yield 'keystone', *uwsgi('keystone', 'keystone.wsgi.api:application',
+                                 processes=1,
                                  OS_KEYSTONE_CONFIG_DIR='keystone')
         yield 'glance', *uwsgi('glance', 'glance.wsgi.api:application',
                                OS_GLANCE_CONFIG_DIR='glance')
