@@ -44,6 +44,10 @@ IN_ENV := env PATH="$(CURDIR)/.tox/py3/bin:$$PATH"
 SUITE = $(IN_ENV) tools/suite.sh
 SUMMARY = $(PYTHON) tools/summary.py .tox/results
 
+# What the environment has is compiled when it is first imported, see tox.ini,
+# and not by each process anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: quickstart serve cloud cloud-down dashboard test bench lint docs help \
     environment environment-dashboard
 
