@@ -500,8 +500,8 @@ def set_up_keystone(directory, database_url, url, password):
            for kind in ('fernet_tokens', 'fernet_receipts')},
         # Nobody has the time for good hashes here.
         'identity': {'password_hash_rounds': 4},
-        # Each service asks about each token. There is one process alone, so
-        # that none remembers what another one has changed.
+        # Each service asks about each token. Whoever starts Keystone starts
+        # one process alone, as it does not notice what another one changes.
         'cache': {'enabled': 'true', 'backend': 'dogpile.cache.memory'},
     })
     log = str(directory / 'keystone.log')

@@ -57,6 +57,8 @@ ACTIONS = {
 #: A deletion needs new servers, which take far longer than all of the others.
 ORDER = ('stop', 'start', 'rebuild', 'stop', 'start', 'delete')
 
+#: Seconds until a busy machine has built the servers of all hosts.
+BUILT = 300
 #: As a user has it who was served by the other process meanwhile.
 USED = ("UPDATE instances SET vm_state = 'active', task_state = NULL, "
         "power_state = 1 WHERE uuid = :server AND deleted = 0")
@@ -78,7 +80,8 @@ class Cloud(tools_cloud.Cloud):
         super().configure()
         for name in self.computes:
             with open(self.folder / name / 'nova.conf', 'a') as conf:
-                # The second one leaves a processor to what is counted.
+                # Hosts that report less often leave the processors to what is
+                # counted.
                 conf.write(f'\n[reservations]\nstandby_ttl = {TTL}\n'
                            '[DEFAULT]\nupdate_resources_interval = 20\n')
 
@@ -134,7 +137,8 @@ class Host:
 
     def have(self, state):
         """Bring all servers, once they are built, into a state."""
-        operator.eventually(lambda: self.expect('active', 'stopped'), 300)
+        operator.eventually(lambda: self.expect('active', 'stopped'),
+                            BUILT)
         for server, row in self.rows(self.servers).items():
             if {row.vm_state, state} == {'active', 'stopped'}:
                 self.do(server, {'active': 'start', 'stopped': 'stop'}[state])
@@ -202,9 +206,12 @@ class Host:
             os.kill(pid, signal.SIGCONT)
         operator.eventually(lambda: self.ended(pid))
         time.sleep(1)
-        went_on = {each for each in frozen
-                   if (folder / f'went-on-{each}').exists()}
+        marks = {each: folder / f'went-on-{each}' for each in frozen}
+        went_on = [each for each, mark in marks.items() if mark.exists()]
         after = self.rows(went_on)
+        # The same servers are frozen again.
+        for mark in marks.values():
+            mark.unlink(missing_ok=True)
         self.cloud.control('start', process)
         return len(frozen), len(went_on), sum(
             after[each] != before[each] for each in went_on)
@@ -300,12 +307,12 @@ def main():
                       nodes=4 * args.hosts * args.servers)
         cloud.standby, cloud.process_1 = True, args.process_1
         cloud.up()
-        count, order = Count(args.freezes, args.minutes), ORDER
+        count = Count(args.freezes, args.minutes)
         try:
             with concurrent.futures.ThreadPoolExecutor(args.hosts) as pool:
                 tasks = [pool.submit(
                     count.go, Host(cloud, host, args.servers),
-                    order[number:] + order[:number])
+                    ORDER[number:] + ORDER[:number])
                     for number, host in enumerate(cloud.hosts)]
                 try:
                     for task in tasks:

@@ -14,10 +14,10 @@ CHECKED = {'reservations': {'require_lease': 'true'}}
 
 
 class Environment:
-    """One without pip, which the tests' own serves.
+    """One without a pip of its own: that of the tests installs into it.
 
-    What is installed is compiled when it is first imported, as most of it
-    never is.
+    Python compiles a module when it is first imported. pip would compile all
+    of them, and most are never imported.
     """
 
     def __init__(self, path):

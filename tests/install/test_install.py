@@ -152,7 +152,7 @@ def test_lowest_versions(environment, wheel, tmp_path):
     path = tmp_path / 'lowest.txt'
     path.write_text('\n'.join(f'{name}=={version}'
                               for name, version in lowest))
-    # The oldest keystonemiddleware imports it, and does not say so.
+    # The oldest keystonemiddleware imports setuptools without requiring it.
     environment.install('-c', path, wheel, 'setuptools<81')
     assert set(path.read_text().split('\n')) <= environment.freeze()
     database_url = f'sqlite:///{tmp_path}/ironic.sqlite'
