@@ -198,8 +198,10 @@ class Host:
         frozen = json.loads((folder / 'stopped').read_text())
         (folder / 'stopped').unlink()
         operator.eventually(lambda: self.replaced(holder))
-        self.steady(frozen)
-        for server in frozen:
+        self.steady()
+        # Also those whose threads had not come to the save: the end of the
+        # process has cut their actions off as well.
+        for server in self.servers:
             self.sql(USED, server)
         before = self.rows(frozen)
         with contextlib.suppress(ProcessLookupError):
@@ -219,12 +221,12 @@ class Host:
     def replaced(self, holder):
         assert self.holder() != holder, 'it has no successor'
 
-    def steady(self, servers):
+    def steady(self):
         """Until the successor has done what it finds to be done."""
         before, since = None, time.monotonic()
         until = since + operator.SOON
         while time.monotonic() < min(since + STEADY, until):
-            now = self.rows(servers)
+            now = self.rows(self.servers)
             if now != before or any(row.task_state and not row.deleted
                                     for row in now.values()):
                 before, since = now, time.monotonic()
