@@ -65,7 +65,8 @@ def test_claims_are_not_believed(cloud):
 def test_noauth_does_not_believe_claims(cloud, configured):
     with configured({'DEFAULT': {'auth_strategy': 'noauth'}}) as noauth:
         for headers in {}, FORGED, {**FORGED, 'X-Auth-Token': 'nonsense',
-                                    'X-Roles': '', 'X-User': 'forged'}:
+                                    'X-Roles': '', 'X-User': 'forged',
+                                    'Authorization': 'Basic nonsense'}:
             response = noauth.http.post(OURS, headers=headers, json=ANY)
             answers.check(response, 201)
             assert response.json()['project_id'] is None

@@ -4,6 +4,7 @@
 import contextlib
 import datetime
 import functools
+import subprocess
 import urllib.parse
 
 import psutil
@@ -78,6 +79,14 @@ class Service:
         answers.check(response, 200)
         return response.json()['reservations']
 
+    def pages(self, path, key, **query):
+        """What a list has, page by page."""
+        while path:
+            response = self.http.get(path, params=query, headers=FRESH)
+            answers.check(response, 200)
+            yield response.json()[key]
+            path, query = response.json().get('next'), {}
+
     def capacity(self, **query):
         """The counts as they are now."""
         response = self.http.get(f'{OURS}/capacity', params=query,
@@ -151,6 +160,10 @@ class Service:
         return datetime.datetime.fromisoformat(str(text)).replace(
             tzinfo=datetime.UTC)
 
+    def seconds_left(self, lease):
+        """For how long a lease is good, of a reservation or of a host."""
+        return (expiry(lease) - self.now()).total_seconds()
+
     def lapse(self, instance_uuid):
         """Let a lease be over this second."""
         self.execute(f'UPDATE reservations SET expires_at = {self.clock()} '
@@ -217,6 +230,13 @@ class Ironic(Service):
             self.remove(created)
             self.execute('DELETE FROM reservations WHERE node_uuid NOT IN '
                          '(SELECT uuid FROM nodes)')
+
+    def manage(self, *args):
+        """Run ironic-reservations-manage beside it; the process."""
+        return subprocess.run(
+            [services.program('ironic-reservations-manage'), '--config-file',
+             self.conf_file, *args], capture_output=True, text=True,
+            timeout=120)
 
     def workers(self):
         """Process ids; a worker that dies is replaced by a new one."""

@@ -139,6 +139,7 @@ HOSTILE = [
     ('{"cpu_arch": ["x86_64"], "memory_mb": 4096}', NUMBER),
     ('{"memory_mb": 4096.0000000000009}', NUMBER),
     (r'{"memory\u005fmb": 4096}', NUMBER),
+    (r'{"memory_mb": 4096, "a": "\u0061"}', NUMBER),
 ]
 
 
@@ -233,10 +234,6 @@ def test_capabilities_in_another_order_share_a_row(fleet):
     assert row['total'] == 3
 
 
-def test_empty_fleet(fleet):
-    assert rows() == [] == rows(host='compute-1')
-
-
 # What is free, what is held
 
 @pytest.mark.parametrize('condition', strategies.CONDITIONS)
@@ -247,12 +244,22 @@ def test_free(fleet, condition):
     row, = rows()
     assert row['total'] == 1
     assert row['free'] == (reason in (None, 'locked'))
+    assert eliminated() == ([{'by': reason, 'nodes': 1}] if reason else [])
 
 
-def test_allocated_is_not_free(fleet):
-    fleet.node(allocation_id=fleet.allocation())
+@pytest.mark.parametrize('instance_uuid', [None, conftest.INSTANCE])
+def test_allocated_is_not_free(fleet, instance_uuid):
+    fleet.node(allocation_id=fleet.allocation(), instance_uuid=instance_uuid)
     row, = rows()
     assert (row['total'], row['free']) == (1, 0)
+    assert eliminated() == [{'by': 'allocated', 'nodes': 1}]
+
+
+def eliminated():
+    """What keeps the only node from being held, and nothing is near."""
+    told = dry_run(conftest.matcher(resource_class='gold'))['explanation']
+    assert told['nearest'] is None
+    return told['eliminated']
 
 
 def test_node_that_changes_between_two_calls_counts_once(fleet):

@@ -8,7 +8,6 @@ import uuid
 import pytest
 import sqlalchemy as sa
 
-from ironic_reservations import exception
 from ironic_reservations.db import models
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import releases
@@ -94,42 +93,3 @@ def test_pages_while_rows_come_and_go(listed):
                              order={'host': 'asc'})
     assert len(rest) == 5 and rest[-1].id == new.id
     assert not {each.id for each in first} & {each.id for each in rest}
-
-
-@pytest.mark.parametrize('query, count', [
-    ({'host': 'b'}, 2), ({'host': 'a'}, 1), ({'host': 'A'}, 1),
-    ({'host': 'c'}, 0), ({'node': 'node-3'}, 1), ({'node': 'node'}, 0),
-    ({'resource_class': 'gold'}, 3), ({'resource_class': 'silver'}, 4),
-    ({'project_id': 'p'}, 4), ({'project_id': 'P'}, 0),
-    ({'state': 'reserved'}, 7), ({'state': 'active'}, 0),
-    ({'restricted_to': 'p'}, 4),
-    ({'restricted_to': 'p', 'project_id': 'q'}, 0),
-    ({'host': 'b', 'resource_class': 'gold'}, 1), ({'limit': 2}, 2),
-], ids=str)
-def test_filters(listed, query, count):
-    assert len(lookup.find(**query)) == count
-
-
-def test_filter_by_the_uuid_of_a_node(listed):
-    one = lookup.find()[2]
-    assert lookup.find(node=one.node_uuid) == [one]
-
-
-def test_filters_on_every_page(listed):
-    expected = lookup.find(resource_class='silver')
-    assert pages(1, resource_class='silver') == expected
-
-
-@pytest.mark.parametrize('restricted_to', [None, 'p', 'q'])
-def test_marker_that_is_none(listed, restricted_to):
-    with pytest.raises(exception.InvalidInput) as caught:
-        lookup.find(restricted_to, marker=str(uuid.uuid4()))
-    assert caught.value.field == 'marker'
-
-
-def test_marker_of_another_project(listed):
-    """It says nothing of what is there."""
-    other, = [each for each in lookup.find()
-              if each.node_name == 'node-0']
-    with pytest.raises(exception.InvalidInput):
-        lookup.find('p', marker=other.instance_uuid)
