@@ -188,30 +188,6 @@ def test_released(ironic, pool, carried):
     adopt(ironic, carried, 404)
 
 
-@pytest.mark.parametrize(('query', 'body', 'field'), [
-    ('adopt=true', {}, 'body'),
-    ('adopt=true', {'instance_uuid': None}, 'instance_uuid'),
-    ('adopt=true', {'instance_uuid': 'x'}, 'instance_uuid'),
-    ('adopt=true', {'expires_in': 5}, 'expires_in'),
-    ('adopt=true', {'expires_in': None}, 'expires_in'),
-    ('adopt=true', {'memory_mb': '5'}, 'memory_mb'),
-    ('adopt=true', {'extra_specs': {'trait:A': 'maybe'}},
-     'extra_specs.trait:A'),
-    ('adopt=true', {'host': ''}, 'host'),
-    ('adopt=true&dry_run=true', {}, 'dry_run'),
-    ('adopt=true&dry_run=false', {}, 'dry_run'),
-    ('adopt=yes', {}, 'adopt'), ('adopt=', {}, 'adopt'),
-    ('adopt=true&adopt=true', {}, 'adopt'),
-], ids=str)
-def test_malformed(ironic, carried, query, body, field):
-    if field != 'body':
-        body = {'instance_uuid': carried, **body}
-    before = ironic.state()
-    response = ironic.http.post(f'{OURS}?{query}', json=body)
-    assert answers.check(response, 400).startswith(f'{field}: ')
-    assert ironic.state() == before
-
-
 def test_who_may(cloud):
     """Nobody who is bound to a project, whoever owns the machine."""
     for persona, status in {

@@ -58,19 +58,8 @@ def test_rows(ironic, pool, node_class):
          'total': 2, 'free': 2}]
 
 
-def test_all_of_the_fleet_is_counted(ironic, pool):
-    (count,), = ironic.execute('SELECT COUNT(*) FROM nodes')
-    assert sum(row['total'] for row in ironic.capacity()) == count
-
-
 def test_every_answer_is_in_the_same_order(ironic, pool):
     assert ironic.capacity() == ironic.capacity()
-
-
-def test_head(ironic, pool):
-    response = ironic.http.head(CAPACITY)
-    answers.check(response, 200)
-    assert 'Age' in response.headers
 
 
 @pytest.mark.parametrize('method', ['POST', 'PUT', 'PATCH', 'DELETE'])
@@ -118,6 +107,8 @@ STATES = [
     ({'maintenance': True}, 'out_of_service'),
     ({'provision_state': 'cleaning'}, 'out_of_service'),
     ({'retired': True}, 'out_of_service'),
+    ({'power_state': None}, 'out_of_service'),
+    ({'parent_node': 'i'}, 'out_of_service'),
 ]
 
 
@@ -126,8 +117,8 @@ STATES = [
 def test_each_node_is_counted_once(ironic, node_class, fields, counted):
     fields = dict(fields)
     allocated = fields.pop('allocation_id', None)
-    if 'instance_uuid' in fields:
-        fields['instance_uuid'] = str(uuid.uuid4())
+    for name in fields.keys() & {'instance_uuid', 'parent_node'}:
+        fields[name] = str(uuid.uuid4())
     own_class = f'{node_class}.one'
     with ironic.fleet({'resource_class': own_class}) as [node]:
         if allocated:
@@ -185,23 +176,9 @@ def test_pages(ironic, node_class, query):
         query = {**query, 'resource_class': own_class}
         whole = ironic.capacity(**query)
         for limit in (1, 3, 4, 5):
-            found, url, pages = [], CAPACITY, 0
-            params = {**query, 'limit': limit}
-            while url:
-                response = ironic.http.get(url, params=params, headers=FRESH)
-                answers.check(response, 200)
-                found += response.json()['capacity']
-                url, params, pages = response.json().get('next'), {}, pages + 1
-                url = url and url[url.index(OURS):]
-            assert found == whole
-            assert pages == -(-len(whole) // limit)
-
-
-def test_held_without_a_host_is_nobodys(ironic, pool, node_class):
-    ironic.create(resource_class=node_class, memory_mb=8192)
-    for host in ('compute-1', 'None', 'null'):
-        assert counts(ironic.capacity(resource_class=node_class,
-                                      host=host))[131072] == (2, 1, 0)
+            pages = [*ironic.pages(CAPACITY, 'capacity', **query, limit=limit)]
+            assert sum(pages, []) == whole
+            assert len(pages) == -(-len(whole) // limit)
 
 
 @pytest.mark.on('sqlite', 'server')
@@ -231,17 +208,6 @@ def test_held_wherever_the_node_is_now(ironic, pool, node_class):
     ironic.set_node(held['node_uuid'], conductor_group='rack-7', shard='a')
     assert counts(ironic.capacity(resource_class=node_class, shard='a',
                                   host='compute-1'))[131072] == (2, 1, 1)
-
-
-def test_total_is_at_least_held(ironic, pool, node_class):
-    for _ in range(2):
-        ironic.create(resource_class=node_class, memory_mb=8192,
-                      host='compute-1')
-    ironic.execute("UPDATE nodes SET shard = 'b' "
-                   'WHERE resource_class = :c', c=node_class)
-    rows = ironic.capacity(resource_class=node_class, shard='a',
-                           host='compute-1')
-    assert counts(rows) == {131072: (2, 0, 2)}
 
 
 # Filters
@@ -290,37 +256,6 @@ def test_conductor_group_and_shard(ironic, pool, node_class):
     assert found(shard='a', conductor_group='') == []
 
 
-@pytest.mark.parametrize('query, field', [
-    ('nothing=1', 'nothing'), ('Host=a', 'Host'), ('limit=0', 'limit'),
-    ('limit=1&limit=2', 'limit'), ('marker=a', 'marker'), ('by=', 'by'),
-    ('by=total', 'by'), ('by=capability:', 'by'), ('by=shard,owner', 'by'),
-    ('fields=total', 'fields'), ('project_id=p', 'project_id'),
-    ('host=a&host=b', 'host'), ('host=a&host=a', 'host'),
-    ('resource_class=a&resource_class=b', 'resource_class'),
-    ('shard=a&shard=b', 'shard'),
-    ('conductor_group=a&conductor_group=', 'conductor_group'),
-    ('host=', 'host'), ('resource_class=', 'resource_class'),
-    ('shard=', 'shard'), ('trait=', 'trait'), ('trait=A&trait=', 'trait'),
-    ('host=%00', 'host'), ('trait=%00', 'trait'),
-    ('shard=' + 'x' * 256, 'shard'), ('host=' + 'x' * 256, 'host'),
-    ('conductor_group=' + 'x' * 256, 'conductor_group'),
-    ('trait=not%20a%20trait', 'trait'),
-])
-def test_malformed_query(ironic, pool, query, field):
-    text = answers.check(ironic.http.get(f'{CAPACITY}?{query}'), 400)
-    assert text.startswith(field), text
-
-
-@pytest.mark.parametrize('query', ['host=%ff', 'trait=%ED%A0%80'])
-def test_query_that_is_no_text(ironic, query):
-    answers.check(ironic.http.get(f'{CAPACITY}?{query}'), 400)
-
-
-@pytest.mark.parametrize('path', ['/more', f'/{uuid.UUID(int=1)}'])
-def test_nothing_is_below(ironic, path):
-    answers.check(ironic.http.get(CAPACITY + path), (400, 404))
-
-
 # Age
 
 
@@ -331,9 +266,8 @@ def patient(configured):
         yield patient
 
 
-@pytest.mark.parametrize('query', [{}, {'host': 'compute-1'}], ids=str)
-def test_age(ironic, patient, pool, node_class, query):
-    query = {**query, 'resource_class': node_class}
+def test_age(ironic, patient, pool, node_class):
+    query = {'host': 'compute-1', 'resource_class': node_class}
 
     def get(**headers):
         response = patient.http.get(CAPACITY, params=query, headers=headers)

@@ -81,11 +81,8 @@ def test_list_is_sorted_by_what_it_shows(ironic, pool, node_class):
         ironic.set_node(each['node_uuid'], provision_state='active')
     ascending = [held[number]['instance_uuid'] for number in (1, 2, 3, 0)]
     for sort_dir, limit in itertools.product(('asc', 'desc'), (1, 2, 3, 4)):
-        url, found = (f'{OURS}?sort_key=expires_at&sort_dir={sort_dir}'
-                      f'&limit={limit}'), []
-        while url:
-            page = ironic.http.get(url).json()
-            found += page['reservations']
-            url = page.get('next')
+        found = sum(ironic.pages(
+            OURS, 'reservations', sort_key='expires_at', sort_dir=sort_dir,
+            limit=limit), [])
         assert [each['instance_uuid'] for each in found] == ascending[
             ::1 if sort_dir == 'asc' else -1]

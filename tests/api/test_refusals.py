@@ -46,7 +46,7 @@ def test_refused(ironic, untouched, row):
 
 @pytest.mark.parametrize('path, status', [
     (OURS, 200), (ITEM, 200), (f'{OURS}/hosts', 200),
-    (f'{OURS}/{bad_requests.UNKNOWN}', 404),
+    (f'{OURS}/capacity', 200), (f'{OURS}/{bad_requests.UNKNOWN}', 404),
     (f'{OURS}/x', 400), (f'{OURS}?foo=1', 400), (f'{ITEM}/more', 404)])
 def test_head_is_get_without_body(ironic, untouched, path, status):
     head = ironic.http.head(path)
@@ -55,6 +55,7 @@ def test_head_is_get_without_body(ironic, untouched, path, status):
     assert get.status_code == status
     for name in 'Content-Type', 'Content-Length':
         assert head.headers[name] == get.headers[name]
+    assert ('Age' in head.headers) == path.endswith('/capacity')
 
 
 @pytest.mark.parametrize('accept', [

@@ -26,22 +26,19 @@ def asks(ironic, node_class, wanted):
     return response.json()['matching_nodes']
 
 
-@pytest.mark.parametrize('begin, end, wanted', [
-    ('[a', 'x', '<all-in> a'), ('', 'x', '<range-in> [ 1 2 ]'),
-    ('', 'x', '>= 1'), ('a' * 999, 'b', '<in> ' + 'a' * 1000)])
-def test_value_of_a_node_does_not_stall_the_process(
-        ironic, pool, node_class, begin, end, wanted):
+def test_value_of_a_node_does_not_stall_the_process(ironic, pool,
+                                                    node_class):
     [node] = pool
 
     def prepare(length):
         # The column has room for 64 KiB.
         blanks = ' ' * (length - 2048)
         ironic.set_node(node.id, properties=json.dumps(
-            {'memory_mb': 1, 'capabilities': f'k:{begin}{blanks}{end}'}))
-        return lambda: asks(ironic, node_class, wanted)
+            {'memory_mb': 1, 'capabilities': f'k:[a{blanks}x'}))
+        return lambda: asks(ironic, node_class, '<all-in> a')
 
     growth.check(prepare)
-    assert asks(ironic, node_class, wanted) == 0
+    assert asks(ironic, node_class, '<all-in> a') == 0
 
 
 @pytest.mark.parametrize('more, matching_nodes', [(0, 1), (1, 0)])

@@ -40,6 +40,11 @@ def put(id, body, field, status=400, headers=None, path=HOST):
     return post(id, body, field, status, headers, path)._replace(method='PUT')
 
 
+def patch(id, body, field, status=400, headers=None, path=ITEM):
+    return post(id, body, field, status, headers, path)._replace(
+        method='PATCH')
+
+
 def wanted(**more):
     return {'resource_class': CLASS, **more}
 
@@ -105,6 +110,7 @@ NOTHING_WANTED = [
         'nulls': {'memory_mb': None, 'resource_class': None,
                   'candidate_nodes': None, 'extra_specs': None},
         'empty-specs': {'extra_specs': {}},
+        'null-specs': {'extra_specs': {'a': None}},
         'names': {'name': 'bm.small', 'flavorid': '1', 'vcpu_weight': 1},
         'sizes-beside': {'ephemeral_gb': 1, 'swap': 1},
         'image': {'image': {'id': 'x', 'min_ram': 1}},
@@ -133,9 +139,10 @@ UNKNOWN_KEYS = [
 LEASES = [
     post(f'expires_in-{id}', literal('expires_in', text), 'expires_in')
     for id, text in {
-        'zero': '0', 'negative': '-1', 'true': 'true', 'text': '"600"',
-        'fraction': '1.5', 'over-max_lease': '86401', 'too-big':
-        '2147483648', 'nan': 'NaN', 'list': '[]', '5000-digits': '9' * 5000,
+        'zero': '0', 'negative': '-1', 'true': 'true', 'false': 'false',
+        'text': '"600"', 'object': '{}', 'fraction': '1.5',
+        'over-max_lease': '86401', 'too-big': '2147483648', 'nan': 'NaN',
+        'list': '[]', '5000-digits': '9' * 5000,
     }.items()
 ]
 
@@ -146,19 +153,33 @@ DRY_RUN = [
          path=f'{OURS}?dry_run=true'),
     post('dry-run-lease', wanted(expires_in=0), 'expires_in',
          path=f'{OURS}?dry_run=true'),
+    post('dry-run-over-max_lease', wanted(expires_in=86401), 'expires_in',
+         path=f'{OURS}?dry_run=true'),
+    post('dry-run-size', wanted(memory_mb='1'), 'memory_mb',
+         path=f'{OURS}?dry_run=true'),
+    post('dry-run-trait', spec('trait:A', 'x'), 'extra_specs.trait:A',
+         path=f'{OURS}?dry_run=true'),
 ]
 
 CAPACITY = [
     Row(f'capacity-{query}', 'GET', f'{OURS}/capacity?{query}', {}, None,
         400, field)
     for query, field in (
-        ('foo=1', 'foo'), ('limit=0', 'limit'), ('host=', 'host'),
-        ('host=%00', 'host'), ('host=a&host=b', 'host'), ('trait=', 'trait'),
+        ('foo=1', 'foo'), ('limit=0', 'limit'), ('limit=1&limit=2', 'limit'),
+        ('marker=a', 'marker'), ('fields=total', 'fields'),
+        ('project_id=p', 'project_id'), ('Host=a', 'Host'), ('host=', 'host'),
+        ('host=%00', 'host'), ('host=' + 'x' * 256, 'host'),
+        ('host=a&host=b', 'host'), ('host=a&host=a', 'host'),
+        ('by=', 'by'), ('by=total', 'by'), ('by=capability:', 'by'),
+        ('by=shard,owner', 'by'), ('trait=', 'trait'),
         ('trait=%00', 'trait'), ('trait=CUSTOM_A&trait=', 'trait'),
+        ('trait=not%20a%20trait', 'trait'), ('trait=%ED%A0%80', 'URL'),
         ('resource_class=', 'resource_class'),
         ('resource_class=a&resource_class=b', 'resource_class'),
-        ('shard=a&shard=b', 'shard'), ('conductor_group=%00',
-                                       'conductor_group'),
+        ('shard=', 'shard'), ('shard=a&shard=b', 'shard'),
+        ('shard=' + 'x' * 256, 'shard'),
+        ('conductor_group=%00', 'conductor_group'),
+        ('conductor_group=a&conductor_group=', 'conductor_group'),
         ('conductor_group=' + 'x' * 256, 'conductor_group'), ('%ff', 'URL'),
         ('host=%ff', 'URL'))
 ] + [
@@ -352,14 +373,16 @@ GROUPS = [
         ('lease', group(expires_in=86401), 'expires_in'),
         ('host-nul', group(host=NUL), 'host'),
         ('ownership', group(request=wanted(ownership='project')),
-         'ownership'),
+         'request.ownership'),
+        ('amount', group(request=spec('resources:CUSTOM_A', '2')),
+         'request.extra_specs'),
         ('deep', b'[' * 50000, 'nested'))
 ] + [
-    row for where, made in (
-        ('', group), ('one-', lambda **more: wanted(
+    row for where, inside, made in (
+        ('', '', group), ('one-', 'group.', lambda **more: wanted(
             group={'uuid': UNKNOWN, **more})))
     for row in [
-        post(f'group-{where}{id}', made(**more), field,
+        post(f'group-{where}{id}', made(**more), inside + field,
              path=OURS if where else f'{OURS}/groups')
         for id, more, field in (
             ('policy-alone', {'policy': 'pack'}, 'by'),
@@ -456,6 +479,67 @@ HOLDERS = [
     post('holder-of-nothing', wanted(holder=UNKNOWN, host='h'), UNKNOWN, 412),
 ]
 
+ADOPTIONS = [
+    post(f'adopt-{id}', body, field, path=f'{OURS}?{query}')
+    for id, query, body, field in (
+        ('nothing', 'adopt=true', {}, 'body'),
+        *((f'{field}-{value}', 'adopt=true',
+           {'instance_uuid': HELD, field: value}, field)
+          for field, value in (
+              ('instance_uuid', None), ('instance_uuid', 'x'),
+              ('expires_in', 5), ('expires_in', None), ('memory_mb', '5'),
+              ('host', ''))),
+        ('trait', 'adopt=true', {'instance_uuid': HELD, 'extra_specs': {
+            'trait:A': 'maybe'}}, 'extra_specs.trait:A'),
+        *((query, query, {'instance_uuid': HELD}, field)
+          for query, field in (
+              ('adopt=true&dry_run=true', 'dry_run'),
+              ('adopt=true&dry_run=false', 'dry_run'),
+              ('adopt=yes', 'adopt'), ('adopt=', 'adopt'),
+              ('adopt=true&adopt=true', 'adopt'))))
+]
+
+
+def op(kind, path, *value):
+    return {'op': kind, 'path': path, **({'value': value[0]} if value else {})}
+
+
+def host(name):
+    return op('replace', '/host', name)
+
+
+def lease(seconds):
+    return op('replace', '/expires_in', seconds)
+
+
+PATCHES = [
+    patch(f'patch-{number}-{field}', body, field)
+    for number, (body, field) in enumerate((
+        ({}, 'body'), ([], 'body'), (None, 'body'), ('x', 'body'),
+        ([1], '0'), ([{}], '0'), ([{'op': 'replace'}], '0'),
+        ([{'path': '/host'}], '0'), ([op('test', '/host', 'x')], '0.op'),
+        ([op('move', '/host', 'x')], '0.op'),
+        ([op('replace', '/state', 'x')], '0.path'),
+        ([op('replace', 'host', 'x')], '0.path'),
+        ([op('replace', '/host/', 'x')], '0.path'),
+        ([op('remove', '/host')], '0.op'),
+        ([op('replace', '/host')], '0.value'),
+        ([lease(5), op('add', '/expires_in')], '1.value'),
+        ([{**host('x'), 'from': '/host'}], '0.from'),
+        *(([host(name)], 'host') for name in (
+            '', None, 5, 'a\n', 'x' * 256, '\ud800')),
+        *(([lease(seconds)], 'expires_in') for seconds in (
+            0, -1, None, True, '60', 1.5, 86401, 2 ** 31, float('nan')))))
+] + [
+    patch(f'patch-{query}', [lease(50)], field, path=f'{ITEM}?{query}')
+    for query, field in (('what=1', 'what'), ('host=', 'host'),
+                         ('host=a&host=b', 'host'),
+                         ('dry_run=true', 'dry_run'))
+] + [
+    patch('patch-type', [], 'application/json', 415,
+          {'Content-Type': 'application/json-patch+json'}),
+]
+
 CANDIDATES = [
     post(f'candidate_nodes-{id}', {'candidate_nodes': value},
          'candidate_nodes')
@@ -484,15 +568,21 @@ WORDS = [
     post(f'trait-name-{id}', spec(f'trait:{name}', 'required'), 'trait:')
     for id, name in {'none': '', 'lower-case': 'custom_x', 'space': 'A B',
                      'not-ascii': 'CUSTOM_\u00c9'}.items()
+] + [
+    post(f'trait-name-of-an-image-{id}',
+         properties(f'trait:{name}', 'forbidden'), f'properties.trait:{name}')
+    for id, name in {'none': '', 'lower-case': 'x'}.items()
 ]
 
 EXPRESSIONS = [
     post(f'expression-{text}', spec('capabilities:x', text),
          'extra_specs.capabilities:x')
-    for text in ('>= x', '>=', '= x', '== ', '!= x', '<= a b', 's==', 's!= ',
-                 's>=', '<in>', '<or>', '<or> a <or>', '<all-in>',
-                 '<range-in>', '<range-in> [ 1', '<range-in> [ 5 1 ]',
-                 '<range-in> [ a b ]', '<range-in> 1 2', '>= 1 2')
+    for text in ('>= x', '>=', '= x', '== ', '== 4x', '!= x', '<= a b',
+                 's==', 's== a b', 's!= ', 's>=', '<in>', '<in> a b', '<or>',
+                 '<or> a b', '<or> a <or>', '<all-in>', '<range-in>',
+                 '<range-in> [ 1', '<range-in> [ 1 ]', '<range-in> [ 5 1 ]',
+                 '<range-in> [ a b ]', '<range-in> { 1 2 }',
+                 '<range-in> 1 2', '>= 1 2')
 ] + [
     post('expression-many-brackets',
          spec('capabilities:x', '<range-in> ' + '[' * 1000),
@@ -504,6 +594,9 @@ EXPRESSIONS = [
          'extra_specs.capabilities'),
     post('expression-cpu-arch', specs(cpu_arch='>= x'),
          'extra_specs.cpu_arch'),
+    post('expression-capability-cpu-arch',
+         spec('capabilities:cpu_arch', '<or>'),
+         'extra_specs.capabilities:cpu_arch'),
     post('expression-image-arch', properties('hw_architecture', '<in>'),
          'image.properties.hw_architecture'),
     post('capability-without-name', specs(capabilities='a,:b'),
@@ -520,7 +613,7 @@ RESOURCES = [
         ('resources1:CUSTOM_TEST_INPUT', ('2', 'x')),
         ('resources_NET:CUSTOM_TEST_INPUT', ('2',)),
         ('resources:MEMORY_MB', ('', 'x', '-1', '1.5')),
-        ('resources:VCPU', ('x',)),
+        ('resources:VCPU', ('x', '\u0664')),
         ('resources:DISK_GB', ('x',)),
     )
     for amount in amounts
@@ -747,8 +840,9 @@ VERSIONS = [
 
 ROWS = (BODIES + NOTHING_WANTED + UNKNOWN_KEYS + LEASES + DRY_RUN
         + CAPACITY + INTEGERS + STRINGS + UUIDS + HOSTS + GROUPS
-        + HOLDERS + CANDIDATES + WORDS + EXPRESSIONS + RESOURCES + DEPTH + SIZE
-        + ENCODINGS + TYPES + QUERIES + PATHS + METHODS + VERSIONS)
+        + HOLDERS + ADOPTIONS + PATCHES + CANDIDATES + WORDS + EXPRESSIONS
+        + RESOURCES + DEPTH + SIZE + ENCODINGS + TYPES + QUERIES + PATHS
+        + METHODS + VERSIONS)
 assert len({row.id for row in ROWS}) == len(ROWS)
 
 

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a request means, when two are the same, and what is no request."""
+"""What a request means, and when two are the same.
+
+What is no request, and what cannot be understood of one, is a table, which
+tests/api/test_refusals.py sends: tests/common/bad_requests.py.
+"""
 
 import copy
 import json
@@ -12,8 +16,6 @@ from ironic_reservations import exception
 from ironic_reservations.api import bodies
 from ironic_reservations.matching import request_spec
 from tests.unit import strategies
-from tests.unit.tables import make_spec
-from tests.unit.tables import specs
 
 BODY = {
     'memory_mb': 1024, 'vcpus': 8, 'root_gb': 20,
@@ -109,63 +111,7 @@ def test_one_key_says_what_is_wanted(body):
     assert parse(body)
 
 
-@pytest.mark.parametrize('body', [
-    {}, {'extra_specs': {}}, {'extra_specs': {'a': None}},
-    {'memory_mb': None, 'vcpus': None, 'root_gb': None},
-    {'resource_class': None}, {'candidate_nodes': None},
-    {'ephemeral_gb': 10, 'swap': 2, 'shard': 'a', 'conductor_group': '',
-     'name': 'bm.small', 'image': {'min_ram': 9}},
-    {'host': 'h', 'project_id': 'p',
-     'instance_uuid': '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'},
-], ids=str)
-def test_nothing_says_what_is_wanted(body):
-    with pytest.raises(exception.InvalidInput) as caught:
-        parse(body)
-    assert caught.value.field == 'body'
-
-
-# What cannot be understood
-
-@pytest.mark.parametrize('key, value', [
-    ('reservations:match', 'bigger'), ('reservations:match', ''),
-    ('reservations:match', 'EXACT'),
-    ('trait:CUSTOM_X', 'wanted'), ('trait:CUSTOM_X', 'Required'),
-    ('trait:CUSTOM_X', ''), ('trait1:CUSTOM_X', 'preferred'),
-    ('reservations:trait:CUSTOM_X', 'none'),
-    ('trait:', 'required'), ('trait:custom_x', 'required'),
-    ('trait:CUSTOM X', 'required'),
-    ('resources:VCPU', 'four'), ('resources:CUSTOM_X', '2'),
-    ('resources:CUSTOM_X', '1.0'), ('resources:MEMORY_MB', '-1'),
-    ('capabilities:x', '>= '), ('capabilities:x', '>='),
-    ('capabilities:x', '>= x'), ('capabilities:x', '>= 4 5'),
-    ('capabilities:x', '= four'), ('capabilities:x', '== 4x'),
-    ('capabilities:x', 's== '), ('capabilities:x', 's== a b'),
-    ('capabilities:x', '<in>'), ('capabilities:x', '<in> a b'),
-    ('capabilities:x', '<or>'), ('capabilities:x', '<or> a b'),
-    ('capabilities:x', '<or> a <or>'), ('capabilities:x', '<all-in>'),
-    ('capabilities:x', '<range-in> [ 1 ]'),
-    ('capabilities:x', '<range-in> [ 2 1 ]'),
-    ('capabilities:x', '<range-in> [ a b ]'),
-    ('capabilities:x', '<range-in> { 1 2 }'),
-    ('capabilities:cpu_arch', '<or>'), ('cpu_arch', '<in>'),
-    ('capabilities', ':value'), ('capabilities', 'a,:b'),
-    ('capabilities', 'a:>= x'),
-], ids=repr)
-def test_extra_spec_that_cannot_be_understood(key, value):
-    with pytest.raises(exception.InvalidInput) as caught:
-        parse({'memory_mb': 1, 'extra_specs': {key: value}})
-    assert caught.value.field == f'extra_specs.{key}'
-    assert 'must' in str(caught.value)
-
-
-@pytest.mark.parametrize('key, value', [
-    ('trait:CUSTOM_X', 'wanted'), ('trait:', 'required'),
-    ('trait:x', 'forbidden'), ('hw_architecture', '<in>')], ids=repr)
-def test_image_property_that_cannot_be_understood(key, value):
-    with pytest.raises(exception.InvalidInput) as caught:
-        parse({'memory_mb': 1, 'image': {'properties': {key: value}}})
-    assert caught.value.field == f'image.properties.{key}'
-
+# What is understood
 
 @pytest.mark.parametrize('value', [
     'plain', 'a b', 'Dell Inc.', '', ' ', '4', 'servers', 's', '~',
@@ -200,29 +146,3 @@ def test_null_is_absent(body, data):
                        else st.just(()))
     assert identity({**body, **dict.fromkeys(chosen)}) == expected
 
-
-# What cannot be asked
-
-@pytest.mark.parametrize('body, field', [
-    (specs({'resources:CUSTOM_GOLD': '2'}),
-     'extra_specs.resources:CUSTOM_GOLD'),
-    (specs({'resources:CUSTOM_GOLD': '-1'}),
-     'extra_specs.resources:CUSTOM_GOLD'),
-    (specs({'resources:CUSTOM_GOLD': 'one'}),
-     'extra_specs.resources:CUSTOM_GOLD'),
-    (specs({'resources:CUSTOM_GOLD': ''}),
-     'extra_specs.resources:CUSTOM_GOLD'),
-    (specs({'resources2:CUSTOM_GOLD': '2'}),
-     'extra_specs.resources2:CUSTOM_GOLD'),
-    (specs({'resources:VCPU': '\u0664'}), 'extra_specs.resources:VCPU'),
-    (specs({'resources:CUSTOM_GOLD': '1', 'resources:CUSTOM_SILVER': '1'}),
-     'resource_class'),
-    (specs({'resources:CUSTOM_GOLD': '1', 'resources1:CUSTOM_SILVER': '1'}),
-     'resource_class'),
-    (specs({'resources:CUSTOM_GOLD': '1'}, resource_class='silver'),
-     'resource_class'),
-], ids=str)
-def test_node_is_one_unit_of_one_class(body, field):
-    with pytest.raises(exception.InvalidInput) as caught:
-        make_spec(body)
-    assert caught.value.field == field
