@@ -21,7 +21,10 @@ from ironic_reservations.db import models
 from ironic_reservations.fleet import capacity
 from ironic_reservations.fleet import count as counts
 from ironic_reservations.matching import request_spec
+from ironic_reservations.reservations import claims
+from ironic_reservations.reservations import groups
 from ironic_reservations.reservations import holds
+from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import values
 from tests.common import databases
 from tools import services
@@ -30,6 +33,9 @@ conf.register_opts()
 
 #: The instance of the fixture ``held``.
 INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
+
+#: The group that ``Fleet.group`` makes.
+GROUP = '11111111-2222-4333-8444-555555555555'
 
 INTERFACES = {'boot': 'fake', 'deploy': 'fake', 'management': 'fake',
               'network': 'noop', 'power': 'fake', 'vendor': 'no-vendor'}
@@ -283,13 +289,16 @@ class Fleet:
             if self.engine.name == 'sqlite' else
             'DATE_SUB(UTC_TIMESTAMP(), INTERVAL 1 SECOND)')
 
-    def renew(self):
-        """Let no lease be over for long."""
-        self._end_leases("'2999-01-01 00:00:00.000000'")
+    def renew(self, reservation=None):
+        """Let no lease be over for long, or the one of a reservation."""
+        self._end_leases("'2999-01-01 00:00:00.000000'", reservation)
 
-    def _end_leases(self, time):
-        self.execute(sa.update(models.reservations).values(
-            expires_at=sa.text(time)))
+    def _end_leases(self, time, reservation=None):
+        statement = sa.update(models.reservations).values(
+            expires_at=sa.text(time))
+        self.execute(statement.where(
+            models.reservations.c.id == reservation.id)
+            if reservation else statement)
 
     @contextlib.contextmanager
     def before(self, statement, action, times=1, containing=''):
@@ -377,6 +386,26 @@ class Fleet:
                 owner or values.Owner('compute-1', restricted_to),
                 lease, group=group))
 
+    def group(self, members, lease=None):
+        """Hold so many nodes for a group without a policy; the group."""
+        return groups.create(
+            matcher(resource_class='gold'), groups.Request(
+                membership.Named(GROUP, None, None, None),
+                tuple(str(uuid.uuid4()) for _ in range(members)), 'digest',
+                values.Owner(), lease))[0]
+
+    @property
+    def groups(self):
+        """The rows of groups."""
+        return self.execute(sa.select(models.groups))
+
+    def claim(self, ident, instance_uuid=INSTANCE):
+        """Have compute-1 claim a reservation, or a group's member."""
+        return claims.claim(
+            ident, matcher(resource_class='gold'),
+            holds.Request(instance_uuid, values.Owner('compute-1')),
+            lambda reservation: None)
+
     @staticmethod
     def capacity(**query):
         """All nodes, those that are free, those that are held; as of now."""
@@ -390,6 +419,13 @@ def matcher(restricted_to=None, unowned=False, **body):
     """What a request with this body asks for."""
     return matching.Matcher(request_spec.RequestSpec.from_dict(body),
                             restricted_to, unowned)
+
+
+def failing(error):
+    """What fails so, to be done before a statement."""
+    def fail():
+        raise error
+    return fail
 
 
 def _unhinted(text):

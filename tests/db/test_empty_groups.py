@@ -2,48 +2,24 @@
 """A group's row goes with the row of its last member."""
 
 import concurrent.futures
-import uuid as uuid_
 
 import pytest
 import sqlalchemy as sa
 
 from ironic_reservations import exception
 from ironic_reservations.db import models
-from ironic_reservations.reservations import claims
 from ironic_reservations.reservations import group_releases
 from ironic_reservations.reservations import groups
-from ironic_reservations.reservations import holds
 from ironic_reservations.reservations import lookup
-from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import releases
-from ironic_reservations.reservations import values
 from tests.db import conftest
-
-GROUP = '11111111-2222-4333-8444-555555555555'
 
 
 @pytest.fixture
 def group(fleet):
     """Two members, whose leases last for a minute, and a free node."""
-    for _ in range(3):
-        fleet.node()
-    return create(2)
-
-
-def create(members, lease=60):
-    return groups.create(
-        conftest.matcher(resource_class='gold'),
-        groups.Request(
-            membership.Named(GROUP, None, None, None),
-            tuple(str(uuid_.uuid4()) for _ in range(members)), 'digest',
-            values.Owner(), lease))[0]
-
-
-def rows(fleet):
-    """How many rows of groups there are."""
-    [(number,)] = fleet.execute(
-        sa.select(sa.func.count()).select_from(models.groups))
-    return number
+    fleet.add({}, {}, {})
+    return fleet.group(2, lease=60)
 
 
 def release(fleet, group):
@@ -53,7 +29,8 @@ def release(fleet, group):
 
 
 def release_group(fleet, group):
-    group_releases.release(GROUP, lambda group: None, restricted=False)
+    group_releases.release(conftest.GROUP, lambda group: None,
+                           restricted=False)
 
 
 def lapse(fleet, group):
@@ -89,30 +66,26 @@ def hold_again(fleet, group):
                                  tear_down, hold_again])
 def test_group_goes_with_its_last_member(fleet, group, end):
     end(fleet, group)
-    assert rows(fleet) == 0
+    assert fleet.groups == []
     assert not [row for row in fleet.rows if row.group_id]
 
 
 def test_group_stays_while_a_member_is_left(fleet, group):
     first, other = group.members
     releases.release(first.instance_uuid)
-    assert [each.id for each in groups.get(GROUP).members] == [
+    assert [each.id for each in groups.get(conftest.GROUP).members] == [
         row.id for row in fleet.rows]
-    assert rows(fleet) == 1
-    claimed, _ = claims.claim(
-        GROUP, conftest.matcher(resource_class='gold'), holds.Request(
-            str(uuid_.uuid4()), values.Owner('compute-1')),
-        lambda held: None)
-    assert claimed.node_id == other.node_id and rows(fleet) == 1
+    assert len(fleet.groups) == 1
+    claimed, _ = fleet.claim(conftest.GROUP)
+    assert claimed.node_id == other.node_id and len(fleet.groups) == 1
     releases.release(claimed.instance_uuid)
-    assert rows(fleet) == 0
+    assert fleet.groups == []
 
 
 def test_all_members_go_at_the_same_moment(fleet):
     """None of them leaves the group to another."""
-    for _ in range(4):
-        fleet.node()
-    names = [member.instance_uuid for member in create(4).members]
+    fleet.add(*[{}] * 4)
+    names = [member.instance_uuid for member in fleet.group(4).members]
     with concurrent.futures.ThreadPoolExecutor(4) as executor:
         list(executor.map(releases.release, names))
-    assert not fleet.held and rows(fleet) == 0
+    assert not fleet.held and fleet.groups == []

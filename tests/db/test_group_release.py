@@ -2,23 +2,18 @@
 """A group is released in pages, many members in one transaction."""
 
 import time
-import uuid as uuid_
 
 from oslo_db import exception as db_exc
 import pytest
 import sqlalchemy as sa
 
 from ironic_reservations import exception
-from ironic_reservations.db import models
 from ironic_reservations.reservations import group_releases
 from ironic_reservations.reservations import groups
-from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import releases
 from ironic_reservations.reservations import updates
-from ironic_reservations.reservations import values
-from tests.db import conftest
+from tests.db.conftest import GROUP
 
-GROUP = '11111111-2222-4333-8444-555555555555'
 #: How many members go in one transaction, and how many there are.
 PAGE = 64
 MEMBERS = 2 * PAGE + 2
@@ -28,11 +23,7 @@ MEMBERS = 2 * PAGE + 2
 def group(fleet):
     """Two pages of members and two more."""
     fleet.add(*[{}] * MEMBERS)
-    groups.create(
-        conftest.matcher(resource_class='gold'), groups.Request(
-            membership.Named(GROUP, None, None, None),
-            tuple(str(uuid_.uuid4()) for _ in range(MEMBERS)), 'digest',
-            values.Owner(), None))
+    fleet.group(MEMBERS)
     return groups.get(GROUP)
 
 
@@ -45,18 +36,13 @@ def told(caplog):
     return sum('has released node' in each.message for each in caplog.records)
 
 
-def rows(fleet):
-    """How many rows of groups there are."""
-    return fleet.execute(sa.select(models.groups))
-
-
 def test_release(fleet, group, caplog):
     caplog.set_level('INFO')
     with fleet.statements('UPDATE reservations_groups') as transactions, \
             fleet.counted('UPDATE nodes') as freed:
         release()
     assert len(transactions) == 3 and sum(freed) == MEMBERS
-    assert not fleet.held and not rows(fleet)
+    assert not fleet.held and not fleet.groups
     assert told(caplog) == MEMBERS
 
 
@@ -70,11 +56,11 @@ def test_what_may_not_be_released_stays(fleet, group, restricted):
             f'Node .* is active')):
         release(restricted)
     assert list(fleet.held) == [each.node_id for each in busy]
-    assert len(rows(fleet)) == 1
+    assert len(fleet.groups) == 1
     for each in busy:
         fleet.edit(each.node_id, provision_state='available')
     release(restricted)
-    assert not fleet.held and not rows(fleet)
+    assert not fleet.held and not fleet.groups
 
 
 def test_what_changes_meanwhile_is_read_again(fleet, group):
@@ -97,7 +83,7 @@ def test_commit_whose_answer_is_lost(fleet, group, after, caplog):
     caplog.set_level('INFO')
     with fleet.commit_fails(db_exc.DBConnectionError(), after):
         release()
-    assert not fleet.held and not rows(fleet)
+    assert not fleet.held and not fleet.groups
     assert told(caplog) == MEMBERS
 
 
@@ -115,7 +101,7 @@ def test_what_another_releases_is_told_once(fleet, group, error, caplog):
     with fleet.before('SELECT', change, 10 ** 6), \
             fleet.commit_fails(error, then=lambda: due.append(True)):
         release()
-    assert not fleet.held and not rows(fleet)
+    assert not fleet.held and not fleet.groups
     assert told(caplog) == MEMBERS
 
 
@@ -156,7 +142,7 @@ def test_it_ends_with_the_time_of_a_request(fleet, group, option):
     assert len(fleet.held) == left
     option(deadline=10)
     release()
-    assert not fleet.held and not rows(fleet)
+    assert not fleet.held and not fleet.groups
 
 
 def test_page_ends_with_the_time_of_a_request(fleet, group, option):

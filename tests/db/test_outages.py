@@ -13,8 +13,6 @@ from ironic_reservations.db import engine
 from ironic_reservations.db import models
 from ironic_reservations.matching import request_spec
 from ironic_reservations.reservations import adoption
-from ironic_reservations.reservations import claims
-from ironic_reservations.reservations import holds
 from ironic_reservations.reservations import hosts
 from ironic_reservations.reservations import releases
 from ironic_reservations.reservations import updates
@@ -33,38 +31,30 @@ GOLD = {'resource_class': 'gold', 'memory_mb': 1000}
 HOLD = 'UPDATE nodes SET instance_uuid'
 
 
-LOST = db_exc.DBConnectionError()
+LOST, DEADLOCK = db_exc.DBConnectionError(), db_exc.DBDeadlock()
+
+#: What a statement fails with.
+ERRORS = pytest.mark.parametrize('error', [LOST, DEADLOCK], ids=repr)
+#: What a COMMIT fails with, and whether it has gone through all the same.
+COMMITS = pytest.mark.parametrize('error, after', [
+    (LOST, True), (LOST, False), (DEADLOCK, False)])
 
 
 @pytest.mark.on('sqlite', 'server')
-def test_commit_of_a_hold_whose_answer_is_lost(fleet):
+@COMMITS
+def test_commit_of_a_hold_fails(fleet, error, after):
     fleet.add(*({} for _ in range(5)))
-    with fleet.commit_fails(LOST, after=True), \
+    with fleet.commit_fails(error, after), \
             fleet.statements('SET instance_uuid') as tried:
         held, created = fleet.hold(INSTANCE, **GOLD)
     # The retry reads before it writes.
-    assert created and len(tried) == 1
+    assert created and len(tried) == (1 if after else 2)
     assert fleet.held == {held.node_id: INSTANCE}
 
 
-@pytest.mark.parametrize('error', [LOST, db_exc.DBDeadlock()], ids=repr)
-def test_commit_of_a_hold_that_fails(fleet, error):
-    fleet.add(*({} for _ in range(5)))
-    with fleet.commit_fails(error):
-        held, created = fleet.hold(INSTANCE, **GOLD)
-    assert created
-    assert fleet.held == {held.node_id: INSTANCE}
-
-
-def test_commit_of_a_release_whose_answer_is_lost(held):
-    with held.commit_fails(LOST, after=True):
-        releases.release(INSTANCE)
-    assert held.held == {}
-
-
-@pytest.mark.parametrize('error', [LOST, db_exc.DBDeadlock()], ids=repr)
-def test_commit_of_a_release_that_fails(held, error):
-    with held.commit_fails(error):
+@COMMITS
+def test_commit_of_a_release_fails(held, error, after):
+    with held.commit_fails(error, after):
         releases.release(INSTANCE)
     assert held.held == {}
 
@@ -133,14 +123,11 @@ def test_commit_is_lost_and_another_holds(fleet):
 
 @pytest.mark.parametrize('statement', [
     HOLD, 'INSERT INTO reservations', 'SELECT'])
-@pytest.mark.parametrize('error', [LOST, db_exc.DBDeadlock()], ids=repr)
+@ERRORS
 def test_statement_of_a_hold_that_fails(fleet, statement, error):
     fleet.add(*({} for _ in range(5)))
 
-    def fail():
-        raise error
-
-    with fleet.before(statement, fail, times=2):
+    with fleet.before(statement, conftest.failing(error), times=2):
         held, created = fleet.hold(INSTANCE, **GOLD)
     assert created
     assert fleet.held == {held.node_id: INSTANCE}
@@ -165,11 +152,9 @@ def test_deadlocks_end_at_the_deadline(fleet, option):
     option(deadline=1)
     fleet.add({})
 
-    def fail():
-        raise db_exc.DBDeadlock()
-
     began = time.monotonic()
-    with fleet.before(HOLD, fail, times=10000) as tried:
+    with fleet.before(HOLD, conftest.failing(DEADLOCK),
+                      times=10000) as tried:
         with pytest.raises(db_exc.DBDeadlock):
             fleet.hold(INSTANCE, **GOLD)
     assert 1 <= time.monotonic() - began < 5
@@ -181,23 +166,17 @@ def test_database_is_away(fleet):
     """Who asks is told soon: workers are not to be kept by waiting."""
     fleet.add({})
 
-    def fail():
-        raise LOST
-
-    with fleet.before(HOLD, fail, times=100) as tried:
+    with fleet.before(HOLD, conftest.failing(LOST), times=100) as tried:
         with pytest.raises(db_exc.DBConnectionError):
             fleet.hold(INSTANCE, **GOLD)
     assert 1 < len(tried) < 10
     assert fleet.held == {}
 
 
-@pytest.mark.parametrize('error', [LOST, db_exc.DBDeadlock()], ids=repr)
+@ERRORS
 def test_statement_of_a_repeat_that_fails(held, error):
     """What was held before is no hold of this request."""
-    def fail():
-        raise error
-
-    with held.before('UPDATE', fail):
+    with held.before('UPDATE', conftest.failing(error)):
         found, created = held.hold(INSTANCE, owner=HOST_1, lease=600, **GOLD)
     assert not created and found.expires_at
     assert held.held == {held.node_id: INSTANCE}
@@ -205,12 +184,9 @@ def test_statement_of_a_repeat_that_fails(held, error):
 
 @pytest.mark.parametrize('statement', [
     HOLD, 'DELETE FROM reservations', 'SELECT'])
-@pytest.mark.parametrize('error', [LOST, db_exc.DBDeadlock()], ids=repr)
+@ERRORS
 def test_statement_of_a_release_that_fails(held, statement, error):
-    def fail():
-        raise error
-
-    with held.before(statement, fail, times=2):
+    with held.before(statement, conftest.failing(error), times=2):
         releases.release(INSTANCE)
     assert held.held == {}
 
@@ -244,10 +220,8 @@ def test_rollback_that_fails(fleet, monkeypatch):
 def test_error_that_no_retry_helps_leaves_nothing(fleet):
     fleet.node()
 
-    def fail():
-        raise db_exc.DBDataError()
-
-    with fleet.before('INSERT INTO reservations', fail):
+    with fleet.before('INSERT INTO reservations',
+                      conftest.failing(db_exc.DBDataError())):
         with pytest.raises(db_exc.DBDataError):
             fleet.hold(INSTANCE, **GOLD)
     assert fleet.held == {}
@@ -286,10 +260,7 @@ def test_commit_of_a_claim_is_lost(fleet, caplog, after):
     fleet.node()
     free, _ = fleet.hold(owner=values.Owner(), lease=600)
     with fleet.commit_fails(LOST, after=after), caplog.at_level('INFO'):
-        claimed, created = claims.claim(
-            free.instance_uuid, conftest.matcher(resource_class='gold'),
-            holds.Request(INSTANCE, values.Owner('compute-1')),
-            lambda reservation: None)
+        claimed, created = fleet.claim(free.instance_uuid)
     assert created and claimed.node_id == free.node_id
     assert [free.instance_uuid in line for line in lines(caplog)] == [
         True, False]

@@ -16,6 +16,8 @@ from tests.db import conftest
 GROUP = membership.Named('9a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e', 'spread',
                           'conductor_group', None)
 
+deadlock = conftest.failing(db_exc.DBDeadlock())
+
 #: A statement of each step of a sweep.
 STEPS = ('UPDATE reservations SET', 'UPDATE nodes SET',
          'DELETE FROM reservations WHERE', 'DELETE FROM reservations_groups')
@@ -55,7 +57,3 @@ def test_deadlock_that_never_ends(fleet, option):
     with fleet.before('UPDATE nodes SET', deadlock, times=10000):
         with pytest.raises(db_exc.DBDeadlock):
             expiry.sweep()
-
-
-def deadlock():
-    raise db_exc.DBDeadlock()

@@ -4,38 +4,22 @@
 A request spec may have 63 KB; a group of 256 has 16 MB of them.
 """
 
-import uuid
-
 import pytest
 
-from ironic_reservations.reservations import claims
 from ironic_reservations.reservations import expiry
-from ironic_reservations.reservations import groups
-from ironic_reservations.reservations import holds
 from ironic_reservations.reservations import membership
-from ironic_reservations.reservations import values
 from tests.db import conftest
-
-GROUP = '11111111-2222-4333-8444-555555555555'
-WANTED = membership.Named(GROUP, None, None, None)
 
 
 @pytest.fixture
 def group(fleet):
     """Two members whose leases end, and a free node."""
     fleet.add({}, {}, {})
-    return groups.create(
-        conftest.matcher(resource_class='gold'), groups.Request(
-            WANTED, (str(uuid.uuid4()), str(uuid.uuid4())), 'digest',
-            values.Owner(), 60))[0]
+    return fleet.group(2, lease=60)
 
 
 def claim(fleet, group):
-    claims.claim(
-        GROUP, conftest.matcher(resource_class='gold'),
-        holds.Request(conftest.INSTANCE,
-                             values.Owner('compute-1')),
-        lambda reservation: None)
+    fleet.claim(conftest.GROUP)
 
 
 def expire(fleet, group):
@@ -58,7 +42,7 @@ def be_overdue(fleet, group):
 
 def join_what_remains(fleet, group):
     fleet.edit(group.members[0].node_id, instance_uuid=None)
-    fleet.hold(group=WANTED)
+    fleet.hold(group=membership.Named(conftest.GROUP, None, None, None))
 
 
 @pytest.mark.on('sqlite')
