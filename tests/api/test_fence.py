@@ -69,7 +69,6 @@ def other_node(pool, held):
 
 # Who is let in
 
-@pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize('method, below', [
     ('PUT', '/states/power'), ('PUT', '/states/provision'), ('PATCH', ''),
     ('POST', '/vifs'), ('DELETE', f'/vifs/{ONE}'), ('GET', '/states/console'),

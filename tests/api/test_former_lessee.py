@@ -61,6 +61,25 @@ def test_lease_of_one(cloud, set_leased, change):
     patch(cloud, 'a-member', held, 200, change)
 
 
+def test_repeat(cloud, set_leased):
+    """The same request again, with another lease."""
+    body = {'candidate_nodes': [LEASED], 'expires_in': 60}
+    held = cloud.hold('a-member', **body)
+    body |= {**personas.ANY, 'instance_uuid': held['instance_uuid'],
+             'expires_in': 3600}
+    for lessee in None, cloud.projects['b']:
+        set_leased(lessee=lessee)
+        before = cloud.ironic.state()
+        fault = cloud.refused('a-member', 409, 'POST', OURS, json=body)
+        assert cloud.ironic.state() == before
+        assert LEASED not in fault
+    # As its owner it may.
+    set_leased(owner=cloud.projects['a'])
+    renewed = cloud.request('a-member', 'POST', OURS, json=body)
+    answers.check(renewed, 200)
+    assert renewed.json()['expires_at'] > held['expires_at']
+
+
 def test_release_of_one(cloud, set_leased):
     held = cloud.hold('a-member', candidate_nodes=[LEASED], expires_in=600)
     set_leased(lessee=None)

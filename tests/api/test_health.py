@@ -70,15 +70,6 @@ def test_what_is_not_well_comes_last(ironic, fleet, resource_class, options):
         assert set(order[4:]) == {nodes[0].id, nodes[5].id}
 
 
-def test_fit_goes_first(ironic, fleet, resource_class):
-    small, large = ({'properties': {'memory_mb': size}}
-                    for size in (1024, 2048))
-    with fleet(large, {**small, **WARNING}) as nodes:
-        assert ironic.create(
-            resource_class=resource_class,
-            memory_mb=1024)['node_uuid'] == nodes[1].id
-
-
 def test_what_is_held_already_stays(ironic, fleet, resource_class):
     """The same request again, and a release."""
     with fleet({}) as nodes:

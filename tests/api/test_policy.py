@@ -14,11 +14,10 @@ OURS, ANY = personas.OURS, personas.ANY
 @pytest.mark.parametrize('persona, call, status', personas.rows())
 def test_call(cloud, persona, call, status):
     method, path, *body = personas.CALLS[call]
-    before = cloud.ironic.state()
     response = cloud.request(persona, method, path,
                              json=body[0] if body else None)
     answers.check(response, status)
-    assert (cloud.ironic.state() != before) == (
+    assert (cloud.ironic.state() != cloud.before) == (
         method != 'GET' and call != 'dry-run' and status < 300)
 
 

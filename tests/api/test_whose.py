@@ -53,30 +53,6 @@ def test_instance_of_the_same_project(cloud, persona, body):
         'compute-2', cloud.projects['a'])
 
 
-@pytest.fixture
-def leased(cloud, body):
-    """A node that A leases and holds; restored at the end."""
-    held = cloud.hold('a-member', **body, candidate_nodes=['leased-to-a-1'],
-                      expires_in=60)
-    yield held
-    cloud.set_node('leased-to-a-1', lessee=cloud.projects['a'],
-                   owner='lessor')
-
-
-def test_former_lessee_renews_nothing(cloud, body, leased):
-    body |= {'candidate_nodes': ['leased-to-a-1'], 'expires_in': 3600}
-    for lessee in None, cloud.projects['b']:
-        cloud.set_node('leased-to-a-1', lessee=lessee)
-        before = cloud.ironic.state()
-        fault = repeat(cloud, 'a-member', 409, body)
-        assert cloud.ironic.state() == before
-        assert 'leased-to-a-1' not in fault
-    # As its owner it may.
-    cloud.set_node('leased-to-a-1', owner=cloud.projects['a'])
-    renewed = repeat(cloud, 'a-member', 200, body)
-    assert renewed['expires_at'] > leased['expires_at']
-
-
 # The owner of a node
 
 
@@ -163,15 +139,6 @@ def test_service_releases_what_a_host_holds(cloud):
     cloud.set_node(held['node_name'], instance_info='{"a": "b"}')
     cloud.refused('system-service', 204, 'DELETE',
                   f'{OURS}/{held["instance_uuid"]}')
-
-
-def test_project_does_not_release_a_touched_node(cloud):
-    held = cloud.hold('a-member')
-    path = f'{OURS}/{held["instance_uuid"]}'
-    cloud.set_node(held['node_name'], instance_info='{"image_source": "x"}')
-    cloud.refused('a-member', 409, 'DELETE', path)
-    cloud.set_node(held['node_name'], instance_info='{}')
-    cloud.refused('a-member', 204, 'DELETE', path)
 
 
 # A lease that must be

@@ -148,83 +148,49 @@ service           200 403 200 404 404 404   403 403 403    404 404 404 404 403
 elevated-service  200 200 200 200 200 200   200 201 201    204 204 204 200 200
 """
 
-MATRIX_OF_HOSTS = """
-                  hosts
-                   |  be-host
-                   |   |  be-no-host
-                   |   |   |
-no-token          401 401 401
-bad-token         401 401 401
-unscoped          403 403 403
-domain-admin      403 403 403
-domain-manager    403 403 403
-domain-member     403 403 403
-domain-reader     403 403 403
-system-admin      200 200 204
-system-manager    200 200 204
-system-member     200 200 204
-system-service    200 200 204
-system-reader     403 403 403
-a-admin           403 403 403
-a-manager         403 403 403
-a-member          403 403 403
-a-service         403 403 403
-a-reader          403 403 403
-b-admin           403 403 403
-b-manager         403 403 403
-b-member          403 403 403
-b-reader          403 403 403
-service-admin     403 403 403
-service-member    403 403 403
-service-reader    403 403 403
-service           403 403 403
-elevated-service  200 200 204
-"""
-
-MATRIX_OF_GROUPS = """
-                  groups
-                   |  show-group-a
-                   |   |  -b  group
-                   |   |   |   |  group-for
-                   |   |   |   |   |  delete-group-a
-                   |   |   |   |   |   |  -b  join-group-a
-                   |   |   |   |   |   |   |   |  claim-group-a
-                   |   |   |   |   |   |   |   |   |
-no-token          401 401 401 401 401 401 401 401 401
-bad-token         401 401 401 401 401 401 401 401 401
-unscoped          403 404 404 403 403 404 404 403 403
-domain-admin      403 404 404 403 403 404 404 403 403
-domain-manager    403 404 404 403 403 404 404 403 403
-domain-member     403 404 404 403 403 404 404 403 403
-domain-reader     403 404 404 403 403 404 404 403 403
-system-admin      200 200 200 201 201 204 204 409 404
-system-manager    200 200 200 201 201 204 204 409 404
-system-member     200 200 200 201 201 204 204 409 404
-system-service    200 200 200 201 201 204 204 409 404
-system-reader     200 200 200 403 403 403 403 403 403
-a-admin           200 200 404 201 403 409 404 201 409
-a-manager         200 200 404 201 403 409 404 201 409
-a-member          200 200 404 201 403 409 404 201 409
-a-service         200 403 404 403 403 403 404 403 403
-a-reader          200 200 404 403 403 403 404 403 403
-b-admin           200 404 200 201 403 404 409 409 404
-b-manager         200 404 200 201 403 404 409 409 404
-b-member          200 404 200 201 403 404 409 409 404
-b-reader          200 404 200 403 403 404 403 403 403
-service-admin     200 404 404 422 403 404 404 409 404
-service-member    200 404 404 422 403 404 404 409 404
-service-reader    200 404 404 403 403 404 404 403 403
-service           200 404 404 403 403 404 404 403 403
-elevated-service  200 200 200 201 201 204 204 409 404
+MATRIX_OF_HOSTS_AND_GROUPS = """
+                  hosts           groups
+                   |  be-host      |  show-group-a
+                   |   |           |   |  -b  group
+                   |   |           |   |   |   |  group-for
+                   |   |  be-      |   |   |   |   |  delete-group-a
+                   |   |  no-host  |   |   |   |   |   |  -b  join-group-a
+                   |   |   |       |   |   |   |   |   |   |   |  claim-group-a
+                   |   |   |       |   |   |   |   |   |   |   |   |
+no-token          401 401 401     401 401 401 401 401 401 401 401 401
+bad-token         401 401 401     401 401 401 401 401 401 401 401 401
+unscoped          403 403 403     403 404 404 403 403 404 404 403 403
+domain-admin      403 403 403     403 404 404 403 403 404 404 403 403
+domain-manager    403 403 403     403 404 404 403 403 404 404 403 403
+domain-member     403 403 403     403 404 404 403 403 404 404 403 403
+domain-reader     403 403 403     403 404 404 403 403 404 404 403 403
+system-admin      200 200 204     200 200 200 201 201 204 204 409 404
+system-manager    200 200 204     200 200 200 201 201 204 204 409 404
+system-member     200 200 204     200 200 200 201 201 204 204 409 404
+system-service    200 200 204     200 200 200 201 201 204 204 409 404
+system-reader     403 403 403     200 200 200 403 403 403 403 403 403
+a-admin           403 403 403     200 200 404 201 403 409 404 201 409
+a-manager         403 403 403     200 200 404 201 403 409 404 201 409
+a-member          403 403 403     200 200 404 201 403 409 404 201 409
+a-service         403 403 403     200 403 404 403 403 403 404 403 403
+a-reader          403 403 403     200 200 404 403 403 403 404 403 403
+b-admin           403 403 403     200 404 200 201 403 404 409 409 404
+b-manager         403 403 403     200 404 200 201 403 404 409 409 404
+b-member          403 403 403     200 404 200 201 403 404 409 409 404
+b-reader          403 403 403     200 404 200 403 403 404 403 403 403
+service-admin     403 403 403     200 404 404 422 403 404 404 409 404
+service-member    403 403 403     200 404 404 422 403 404 404 409 404
+service-reader    403 403 403     200 404 404 403 403 404 404 403 403
+service           403 403 403     200 404 404 403 403 404 404 403 403
+elevated-service  200 200 204     200 200 200 201 201 204 204 409 404
 """
 
 
 def rows():
     """Persona, call and status of each cell."""
     return [(persona, call, int(status))
-            for calls, table in ((CALLS_OF_RESERVATIONS, MATRIX),
-                                 (CALLS_OF_HOSTS, MATRIX_OF_HOSTS),
-                                 (CALLS_OF_GROUPS, MATRIX_OF_GROUPS))
+            for calls, table in ((CALLS_OF_RESERVATIONS, MATRIX), (
+                CALLS_OF_HOSTS | CALLS_OF_GROUPS, MATRIX_OF_HOSTS_AND_GROUPS))
             for persona, *statuses in map(str.split, re.findall(
                 r'^[a-z-]+ .*', table, re.MULTILINE))
             for call, status in zip(calls, statuses, strict=True)]
@@ -236,12 +202,13 @@ class Cloud:
     :param projects: ids of the projects a, b and service.
     :param users: ids of users, by persona.
     :param callers: a session for each persona.
+    :ivar before: the state that each test begins with.
     """
 
     def __init__(self, ironic, projects, users, callers):
         self.ironic = ironic
         self.projects, self.users, self.callers = projects, users, callers
-        self._before = None
+        self.before = None
 
     def fleet(self):
         """What to enrol: two nodes of each kind."""
@@ -259,7 +226,7 @@ class Cloud:
 
     def reset(self):
         """Have the three nodes held again that tests begin with."""
-        if self._before == self.ironic.state():
+        if self.before == self.ironic.state():
             return
         self.ironic.give_back('gold')
         for table in 'hosts', 'groups':
@@ -278,7 +245,7 @@ class Cloud:
                for whose, each in self.held.items()},
             **{f'project_{name}': each
                for name, each in self.projects.items()}}
-        self._before = self.ironic.state()
+        self.before = self.ironic.state()
 
     def request(self, persona, method, path, **kwargs):
         return self.callers[persona].request(
