@@ -15,6 +15,7 @@ import uuid
 
 from keystoneauth1 import fixture as tokens
 from keystonemiddleware import fixture as auth_fixture
+from oslo_limit import fixture as limit_fixture
 from oslo_utils import timeutils
 import pytest
 import sqlalchemy as sa
@@ -289,6 +290,13 @@ def token(user, projects, role, on):
 def cloud(cloud_of_module):
     cloud_of_module.reset()
     return cloud_of_module
+
+
+@pytest.fixture(scope='session')
+def keystone():
+    """The limits in it; one for all, because a process looks it up once."""
+    with limit_fixture.LimitFixture({}, {}) as keystone:
+        yield keystone
 
 
 @pytest.fixture

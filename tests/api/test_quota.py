@@ -5,13 +5,12 @@ What is counted, and when, is in tests/db/test_quota.py; a real Keystone is in
 tests/functional/test_keystone.py.
 """
 
+from unittest import mock
 import uuid
 
 from keystoneauth1 import exceptions as ks_exc
-from oslo_limit import fixture
 import pytest
 
-from ironic_reservations.cmd import status
 from tests.api import conftest
 from tests.common import answers
 from tests.common import command
@@ -20,14 +19,6 @@ from tests.common import personas
 OURS, ANY = personas.OURS, personas.ANY
 GROUPS = f'{OURS}/groups'
 TOTAL = 'baremetal_reservations'
-GOLD = f'{TOTAL}:CUSTOM_GOLD'
-
-
-@pytest.fixture(scope='module')
-def keystone():
-    """The limits in it; one for all, because a process looks it up once."""
-    with fixture.LimitFixture({}, {}) as keystone:
-        yield keystone
 
 
 @pytest.fixture
@@ -68,35 +59,6 @@ def refused(post):
             assert str(each) in answers.fault(response)
         return tuple(quota.values())
     return refused
-
-
-def test_limits_are_read_for_each_request(limit, post, refused):
-    limit({TOTAL: 1})
-    post(201)
-    assert refused() == (TOTAL, 1, 1, 1)
-    limit({TOTAL: 1}, b={TOTAL: 9})
-    assert refused() == (TOTAL, 1, 1, 1)
-    limit({TOTAL: 1}, a={TOTAL: 2})
-    post(201)
-    assert refused() == (TOTAL, 2, 2, 1)
-    limit({TOTAL: -1})
-    post(201)
-
-
-def test_class(cloud, limit, post, refused):
-    cloud.set_node('of-a-2', resource_class='silver')
-    limit({TOTAL: 9, GOLD: 0}, a={GOLD: 1})
-    try:
-        held = [post(201).json()['resource_class'] for _ in range(2)]
-        assert sorted(held) == ['gold', 'silver']
-        assert refused(resource_class='gold') == (GOLD, 1, 1, 1)
-    finally:
-        cloud.set_node('of-a-2', resource_class='gold')
-
-
-def test_nothing_is_registered(limit, refused):
-    limit({})
-    assert refused() == (TOTAL, 0, 0, 1)
 
 
 def test_group(limit, post, refused):
@@ -150,50 +112,15 @@ def test_openstack_command_says_it_in_one_sentence(cloud, limit):
     assert f'{TOTAL} is limited to 0' in told
 
 
-@pytest.fixture
-def keystone_is_away(keystone, limit):
-    registered = keystone.mock_conn.registered_limits
-    before = registered.side_effect
-    registered.side_effect = ks_exc.ConnectFailure('Unable to connect')
-    yield
-    registered.side_effect = before
-
-
-def test_limits_cannot_be_read(cloud, keystone_is_away, post):
+def test_limits_cannot_be_read(cloud, keystone, limit, post):
     before = cloud.ironic.state()
-    for path in OURS, f'{OURS}?dry_run=true':
-        assert post(503, path).headers['Retry-After']
-    assert cloud.ironic.state() == before
-    # Those do not need them.
-    post(201, caller='system-service', **ANY)
-
-
-@pytest.fixture
-def checked(cloud, capsys):
-    """What ironic-reservations-status says of the quota."""
-    def check():
-        with conftest.options({
-                'database': {'connection': cloud.ironic.database_url}}):
-            code = status.Checks().check()
-        lines = capsys.readouterr().out.splitlines()
-        at = next(number for number, line in enumerate(lines)
-                  if 'Check: Quota' in line)
-        return code, ' '.join(lines[at + 1:at + 6])
-    return check
-
-
-def test_upgrade_check(limit, checked):
-    limit({TOTAL: 1})
-    assert 'Result: Success' in checked()[1]
-    limit({GOLD: 1})
-    _, told = checked()
-    assert 'Result: Warning' in told and 'no registered limit' in told
-
-
-def test_upgrade_check_where_limits_cannot_be_read(keystone_is_away, checked):
-    code, told = checked()
-    assert code == 2
-    assert 'Result: Failure' in told
+    with mock.patch.object(keystone.mock_conn, 'registered_limits',
+                           side_effect=ks_exc.ConnectFailure):
+        for path in OURS, f'{OURS}?dry_run=true':
+            assert post(503, path).headers['Retry-After']
+        assert cloud.ironic.state() == before
+        # Those do not need them.
+        post(201, caller='system-service', **ANY)
 
 
 def test_what_nobody_owns_counts_too(limit, post, refused, policy):

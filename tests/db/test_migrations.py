@@ -3,9 +3,7 @@
 
 import contextlib
 import io
-import pathlib
 import re
-import subprocess
 import types
 
 from alembic import command
@@ -18,7 +16,6 @@ from ironic_reservations import exception
 from ironic_reservations.cmd import dbsync
 from ironic_reservations.db import models
 from ironic_reservations.db import tables as db_tables
-from tools import services
 
 pytestmark = pytest.mark.on('sqlite', 'server')
 
@@ -147,34 +144,25 @@ def test_our_tables_have_no_tie_to_ironics(database):
         assert inspector.get_foreign_keys(table) == []
 
 
-@pytest.mark.on('server')
-def test_dbsync_commands(stock):
-    def dbsync(*args):
-        return stock.run('ironic-reservations-dbsync', *args)
-
-    first, last = revisions()[0], revisions()[-1]
-    assert first in dbsync('history')
-    dbsync('upgrade', '--revision', first)
-    assert first in dbsync('version')
-    dbsync('upgrade')
-    assert 'Revision ID: ' + last in dbsync('current')
-
-
-def test_dbsync_without_our_tables_and_again(stock):
+def test_dbsync(stock):
     """What the commands do, in this process."""
-    def run(name):
+    def run(name, revision=None):
         _, function = dbsync.COMMANDS[name]
         said = io.StringIO()
         with stock.engine.connect() as connection, \
                 contextlib.redirect_stdout(said):
-            function(connection, types.SimpleNamespace(revision=None))
+            function(connection, types.SimpleNamespace(revision=revision))
         return said.getvalue()
 
-    last = revisions()[-1]
+    first, last = revisions()[0], revisions()[-1]
     assert last not in run('version')
+    assert first in run('history')
+    run('upgrade', first)
+    assert first in run('version')
     for _ in range(2):
         run('upgrade')
         assert last in run('version')
+        assert f'Revision ID: {last}' in run('current')
 
 
 @pytest.mark.on('server')
@@ -187,7 +175,6 @@ def test_ironics_own_revision_is_untouched(stock):
     before = revision()
     migrate(stock, 'head')
     assert revision() == before
-    assert stock.run('ironic-dbsync', 'version').split()[-1] == before[0][0]
     migrate(stock, 'base', command.downgrade)
     assert revision() == before
 
@@ -218,46 +205,6 @@ def test_upgrade_check(stock):
                         'Database revision': 'Failure'}
     migrate(stock, 'head')
     assert check(1) == ready
-
-
-@pytest.mark.on('sqlite')
-def test_upgrade_check_of_policies(database):
-    """Beside ironic.conf, where Ironic looks for the file, too."""
-    path = pathlib.Path(database.conf_file).parent / 'policy.yaml'
-    path.write_text('"baremetal:reservation:creat": "!"\n'
-                    '"baremetal:reservation:list_all": "!"\n'
-                    '"baremetal:node:create": "!"\n')
-    try:
-        found = database.run('ironic-reservations-status', 'upgrade',
-                             'check', status=1)
-    finally:
-        path.unlink()
-    for name in ('Database schema', 'Database revision', 'Stale reads',
-                 'Clocks'):
-        assert re.search(rf'Check: {name} *\|\n\| Result: Success', found)
-    rules, role = re.findall(
-        r'Check: (?:Policy rules|Service role).*?\+-', found, re.DOTALL)
-    rules = re.sub(r'[|\s]+', ' ', rules)
-    assert 'rules that do not exist: baremetal:reservation:creat ' in rules
-    assert 'Warning' in role
-
-
-@pytest.mark.parametrize('connection', [
-    'sqlite:///{}/no/such.sqlite', 'sqlite:///{}/empty.sqlite', None,
-    'mysql+pymysql://root:secret@localhost/x?unix_socket={}/nobody'])
-def test_upgrade_check_without_a_database(tmp_path, connection):
-    path = tmp_path / 'ironic.conf'
-    path.write_text('' if connection is None else
-                    '[database]\nconnection = '
-                    + connection.format(tmp_path))
-    done = subprocess.run(
-        [services.program('ironic-reservations-status'), '--config-file',
-         path, 'upgrade', 'check'], stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert 'Check: API plugin' in done.stdout
-    assert 'Failure' in done.stdout and 'secret' not in done.stdout
-    assert 'Traceback' not in done.stdout + done.stderr
 
 
 # Not ready

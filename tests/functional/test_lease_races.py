@@ -4,7 +4,6 @@
 import concurrent.futures
 import datetime
 import random
-import subprocess
 import threading
 import time
 import uuid
@@ -12,8 +11,8 @@ import uuid
 import pytest
 import requests
 
+from tests.common import servers
 from tests.common import service
-from tools import services
 
 OURS = service.OURS
 LATEST = {service.API_VERSION: 'latest'}
@@ -33,23 +32,6 @@ PATIENCE = 60
 def call(url, method, path, body=None):
     return requests.request(method, url + path, json=body, headers=LATEST,
                             timeout=60)
-
-
-def until(condition, what):
-    """Wait, at most for so long that something must be wrong."""
-    for _ in range(300):
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.1)
-    raise AssertionError(what)
-
-
-def manage(ironic, *args):
-    return subprocess.run(
-        [services.program('ironic-reservations-manage'), '--config-file',
-         ironic.conf_file, *args], capture_output=True, text=True,
-        timeout=120)
 
 
 class Race:
@@ -108,7 +90,7 @@ class Race:
 
     def sweep(self):
         for _ in self.until_the_end():
-            swept = manage(self.ironic, 'sweep')
+            swept = self.ironic.manage('sweep')
             assert swept.returncode == 0, swept.stderr
 
     def ask(self):
@@ -258,9 +240,10 @@ def test_races(ironic, alone, resource_class):
         assert race.finished <= race.torn_down
         ironic.settle(nodes, provision_state='available')
         # What is left lapses, and nothing is left of it.
-        until(lambda: not ironic.listed(resource_class=resource_class),
-              'a lease does not end')
-        assert manage(ironic, 'sweep').returncode == 0
+        servers.wait(
+            lambda: not ironic.listed(resource_class=resource_class),
+            'the end of all leases', 30)
+        assert ironic.manage('sweep').returncode == 0
         assert ironic.execute(
             'SELECT uuid FROM nodes WHERE resource_class = :c '
             'AND instance_uuid IS NOT NULL', c=resource_class) == []

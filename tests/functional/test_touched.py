@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What has begun on a node outlives its lease, with a real Ironic."""
 
-import random
-import subprocess
 import uuid
 
 import pytest
 
 from tests.common import answers
 from tests.common import service
-from tools import services
 
 OURS = service.OURS
 INSTANCE_INFO = [{'op': 'add', 'path': '/instance_info/image_source',
@@ -24,31 +21,10 @@ def request_(resource_class):
             'instance_uuid': str(uuid.uuid4()), 'expires_in': 3600}
 
 
-def remove_all(ironic, kind, node_uuid):
-    response = ironic.http.get(f'/v1/{kind}', params={'node': node_uuid})
-    for each in response.json()[kind.rpartition('/')[2]]:
-        ironic.http.delete(f'/v1/{kind}/{each["uuid"]}')
-
-
 def with_instance_info(ironic, node_uuid):
     path = f'/v1/nodes/{node_uuid}'
     assert ironic.http.patch(path, json=INSTANCE_INFO).status_code == 200
     return lambda: ironic.http.patch(path, json=NO_INSTANCE_INFO)
-
-
-def with_vif_of(kind):
-    """The noop network keeps no VIFs, other networks keep them so."""
-    def touch(ironic, node_uuid):
-        body = {'node_uuid': node_uuid, 'address': ':'.join(
-            f'{random.randrange(256):02x}' for _ in range(6))}
-        response = ironic.http.post(f'/v1/{kind}', json=body)
-        assert response.status_code == 201, response.text
-        ident = response.json()['uuid']
-        statement = f'UPDATE {kind} SET internal_info = :v WHERE uuid = :u'
-        ironic.execute(statement, u=ident,
-                       v='{"tenant_vif_port_id": "a-port"}')
-        return lambda: ironic.execute(statement, u=ident, v='{}')
-    return touch
 
 
 def with_volume_target(ironic, node_uuid):
@@ -70,16 +46,8 @@ def with_lock(ironic, node_uuid):
     return lambda: ironic.set_node(node_uuid, reservation=None)
 
 
-TOUCHES = {'instance_info': with_instance_info, 'port': with_vif_of('ports'),
-           'port group': with_vif_of('portgroups'),
-           'volume target': with_volume_target, 'lock': with_lock}
-
-
-def manage(ironic, *args):
-    return subprocess.run(
-        [services.program('ironic-reservations-manage'), '--config-file',
-         ironic.conf_file, *args], capture_output=True, text=True,
-        timeout=120)
+#: Those that Ironic writes; tests/db/test_leases.py has all.
+TOUCHES = with_instance_info, with_volume_target, with_lock
 
 
 def test_touched_nodes_are_kept(ironic, resource_class):
@@ -89,7 +57,7 @@ def test_touched_nodes_are_kept(ironic, resource_class):
                               host='compute-1') for node in nodes]
         idents = {each['instance_uuid'] for each in held}
         cleanings = [touch(ironic, node.id) for node, touch in zip(
-            nodes, TOUCHES.values(), strict=True)]
+            nodes, TOUCHES, strict=True)]
         for ident in idents:
             ironic.lapse(ident)
         # They stay visible, are nobody else's, and nobody gives them back.
@@ -101,10 +69,10 @@ def test_touched_nodes_are_kept(ironic, resource_class):
                                host='compute-1')
         assert (row['free'], row['held']) == (0, len(nodes))
         ironic.create(422, resource_class=resource_class)
-        assert manage(ironic, 'sweep').returncode == 0
+        assert ironic.manage('sweep').returncode == 0
         for each in held:
             assert ironic.carried(each['node_uuid']) == each['instance_uuid']
-        audit = manage(ironic, 'audit')
+        audit = ironic.manage('audit')
         assert audit.returncode == 1
         for each in held:
             assert each['instance_uuid'] in audit.stdout
@@ -115,13 +83,10 @@ def test_touched_nodes_are_kept(ironic, resource_class):
         ironic.settle(nodes)
         for ident in idents:
             ironic.show(ident, 404)
-        assert manage(ironic, 'audit').returncode == 0
+        assert ironic.manage('audit').returncode == 0
         again = {ironic.create(resource_class=resource_class)['node_uuid']
                  for _ in nodes}
         assert again == {node.id for node in nodes}
-        for kind in 'ports', 'portgroups', 'volume/targets':
-            for node in nodes:
-                remove_all(ironic, kind, node.id)
 
 
 def test_deployed_node_outlives_its_lease(ironic, resource_class, request_):
@@ -140,13 +105,13 @@ def test_deployed_node_outlives_its_lease(ironic, resource_class, request_):
         target('active')
         ironic.settle([node], provision_state='active')
         ironic.lapse(ident)
-        assert manage(ironic, 'sweep').returncode == 0
+        assert ironic.manage('sweep').returncode == 0
         answers.check(ironic.http.post(OURS, json={
             'resource_class': resource_class}), 422)
         assert ironic.show(ident)['state'] == 'active'
         ironic.delete(ident, 409)
         # Not the audit's business either: it is at work.
-        assert ident not in manage(ironic, 'audit').stdout
+        assert ident not in ironic.manage('audit').stdout
         assert ironic.create(200, **request_)['node_uuid'] == node.id
         ironic.create(409, **{**request_, 'host': 'compute-2'})
         target('deleted')

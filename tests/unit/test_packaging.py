@@ -76,6 +76,16 @@ def wheel(tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope='module')
+def lib(wheel, tmp_path_factory):
+    """The folder in which the wheel is installed, and nothing else."""
+    folder = tmp_path_factory.mktemp('lib')
+    programs.run(
+        sys.executable, '-m', 'pip', 'install', '--quiet', '--no-deps',
+        '--no-index', '--target', folder, wheel)
+    return folder
+
+
 def modules_of_the_tree():
     return {
         f'{installed}/{path.relative_to(ROOT / tree)}'
@@ -104,25 +114,18 @@ def test_version_is_that_of_setup_cfg(wheel):
     assert built <= stated
 
 
-def test_entry_points_load_from_the_wheel(wheel, tmp_path):
-    programs.run(
-        sys.executable, '-m', 'pip', 'install', '--quiet', '--no-deps',
-        '--no-index', '--target', tmp_path / 'lib', wheel)
+def test_entry_points_load_from_the_wheel(lib, tmp_path):
     loaded = programs.run(
-        sys.executable, '-c', LOAD, str(tmp_path / 'lib'), cwd=tmp_path,
-        env={'PYTHONPATH': str(tmp_path / 'lib')}).split('\n')
+        sys.executable, '-c', LOAD, str(lib), cwd=tmp_path,
+        env={'PYTHONPATH': str(lib)}).split('\n')
     assert 'ironic.api.middleware reservations' in loaded
     assert 'openstack.baremetal.v1 baremetal_reservation_create' in loaded
     assert 'oslo.config.opts ironic_reservations.nova' in loaded
 
 
-def test_a_link_leads_nova_to_the_driver(wheel, tmp_path):
+def test_a_link_leads_nova_to_the_driver(lib, tmp_path):
     """By the page, where Nova lies in another directory than the driver."""
-    lib, elsewhere, bin_ = (tmp_path / name for name in (
-        'lib', 'elsewhere', 'bin'))
-    programs.run(
-        sys.executable, '-m', 'pip', 'install', '--quiet', '--no-deps',
-        '--no-index', '--target', lib, wheel)
+    elsewhere, bin_ = tmp_path / 'elsewhere', tmp_path / 'bin'
     # Not imported here: that would change this process.
     nova, = importlib.util.find_spec('nova').submodule_search_locations[:1]
     shutil.copytree(nova, elsewhere / 'nova', copy_function=os.symlink)
