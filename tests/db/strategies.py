@@ -43,23 +43,34 @@ ITEMS = ['gpu', 'gpu:false', 'gpu:1', 'GPU:1', 'gpu: 1', 'ssd:4', 'ssd:abc',
          '\U0001f600:\U0001f600', 'x:' + 'y' * 1500]
 
 sizes = st.sampled_from(SIZES) | st.integers(0, 9000)
-_numbers = st.one_of(
+# Texts that stand where a number should.
+numbers = st.one_of(
     sizes.map(str),
     sizes.map('"{}"'.format),
     sizes.map('"{}.0"'.format),
+    sizes.map('"{}.5"'.format),
     sizes.map('{}.5'.format),
     sizes.map('"{}abc"'.format),
     sizes.map('-{}'.format),
+    sizes.map('"-{}"'.format),
     sizes.map('"+{}"'.format),
+    sizes.map('{}.0'.format),
     sizes.map('{}e0'.format),
+    sizes.map('{}e1'.format),
     sizes.map('"{}e1"'.format),
+    sizes.map('0.{}E2'.format),
     sizes.map('"000{}"'.format),
-    st.tuples(st.sampled_from([' ', r'\t', r'\n', r'\u000b', r'\u00a0']),
-              sizes).map(lambda pair: '"{0}{1}{0}"'.format(*pair)),
-    st.sampled_from(['null', '""', '" "', '[4096]', '{"a": 4096}', '-0',
-                     '1e400', '9' * 17, '9' * 19, '9' * 25, '9' * 70,
-                     '"' + '9' * 19 + '"', '"0x1000"', '"4_096"', '".5"',
-                     '"4096."', '"\\u0664"', '"\\u0034096"', '"NaN"']),
+    st.tuples(st.sampled_from([' ', r'\t', r'\n', r'\f', r'\u000b', r'\r',
+                               r'\u00a0', r'\u2003']), sizes).map(
+        lambda pair: '"{0}{1}{0}"'.format(*pair)),
+    sizes.map(lambda size: f'"\\u003{str(size)[0]}{str(size)[1:]}"'),
+    st.sampled_from([
+        'true', 'false', 'null', '""', '" "', '[4096]', '{"a": 4096}', 'NaN',
+        'Infinity', '-Infinity', '1e400', '1e-400', '-0', '1e18',
+        '9' * 17, '9' * 19, '9' * 20, '9' * 23, '9' * 25, '9' * 70, '9' * 400,
+        '"' + '9' * 18 + '"', '"' + '9' * 19 + '"', '"0x1000"', '"4_096"',
+        '"4,096"', '"."', '"4096."', '".5"', '"\\u0664"', '"NaN"', '"inf"',
+        '4096.000000000000000001', '"4096.000000000000000001"']),
     st.text(st.characters(exclude_categories=['Cs', 'Cc']),
             max_size=6).map(json.dumps))
 _capabilities = st.lists(st.sampled_from(ITEMS), max_size=4).map(
@@ -80,9 +91,9 @@ _root_devices = st.sampled_from(ROOT_DEVICES)
 _others = st.tuples(
     st.sampled_from(['MEMORY_MB', 'memory_mb ', '', '$.cpus', 'a.b', 'a"b',
                      'serial']),
-    _numbers | st.sampled_from(['true', '"\\ud800"', '"\\u0000"',
-                                '{"memory_mb": 9999, "cpus": 9999}',
-                                '[{"memory_mb": 9999}]'])
+    numbers | st.sampled_from(['"\\ud800"', '"\\u0000"',
+                               '{"memory_mb": 9999, "cpus": 9999}',
+                               '[{"memory_mb": 9999}]'])
 ) | st.tuples(st.just('root_device'), _root_devices) | st.tuples(
     st.sampled_from(['a', 'capabilities', 'xroot_device']),
     _root_devices.map('{{"root_device": {}}}'.format))
@@ -90,7 +101,7 @@ _others = st.tuples(
 
 @st.composite
 def _objects(draw):
-    known = {'memory_mb': _numbers, 'cpus': _numbers, 'local_gb': _numbers,
+    known = {'memory_mb': numbers, 'cpus': numbers, 'local_gb': numbers,
              'capabilities': _capabilities, 'cpu_arch': _architectures}
     names = draw(st.permutations(sorted(known)))[:draw(st.integers(0, 5))]
     pairs = {name: draw(known[name]) for name in names}

@@ -156,12 +156,11 @@ def test_takeover_after_the_check(fleet, held, write, first):
     assert holder(fleet) == OTHER
 
 
-@WRITES
-def test_host_is_given_up_after_the_check(fleet, held, write, first):
+def test_host_is_given_up_after_the_check(fleet, held):
     before = fleet.rows, fleet.carried
-    with fleet.before(first, lambda: hosts.give_up(HOST, ONE)), \
+    with fleet.before('UPDATE nodes', lambda: hosts.give_up(HOST, ONE)), \
             pytest.raises(exception.PreconditionFailed):
-        write(held)
+        hold(held)
     assert (fleet.rows, fleet.carried) == before
 
 

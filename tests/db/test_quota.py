@@ -17,7 +17,6 @@ import sqlalchemy as sa
 from ironic_reservations import exception
 from ironic_reservations.db import models
 from ironic_reservations.reservations import adoption
-from ironic_reservations.reservations import claims
 from ironic_reservations.reservations import dry_runs
 from ironic_reservations.reservations import groups
 from ironic_reservations.reservations import holds
@@ -203,29 +202,11 @@ def test_what_counts(fleet, nodes):
     hold({TOTAL: 4})
 
 
-def test_others_are_not_limited(fleet, nodes):
-    nodes(gold=3)
-    hold({TOTAL: 1})
-    others(fleet, 2, host='compute-1')
-    assert len(fleet.held) == 3
-
-
 def test_released_is_free_again(fleet, nodes):
     nodes(gold=2)
     hold({TOTAL: 1})
     releases.release(fleet.rows[0].instance_uuid)
     hold({TOTAL: 1})
-
-
-def test_claim_needs_no_room(fleet, nodes):
-    nodes(gold=1)
-    hold({TOTAL: 1})
-    [row] = fleet.rows
-    claimed, created = claims.claim(
-        row.instance_uuid, matcher(), holds.Request(
-            str(uuid.uuid4()), values.Owner(project_id=A)),
-        lambda reservation: None)
-    assert created and [*fleet.held.values()] == [claimed.instance_uuid]
 
 
 def test_one_at_a_time(fleet, nodes):

@@ -54,15 +54,6 @@ def test_same_request_again(held, provision_state, host):
     assert held.held == {held.node_id: INSTANCE}
 
 
-def test_own_request_of_a_project(fleet):
-    fleet.node(owner='mine')
-    owner = values.Owner(project_id='mine')
-    first, _ = fleet.hold(INSTANCE, owner=owner, restricted_to='mine', **GOLD)
-    again, created = fleet.hold(INSTANCE, owner=owner, restricted_to='mine',
-                                **GOLD)
-    assert not created and again.id == first.id
-
-
 @pytest.mark.on('sqlite', 'server')
 def test_two_requests_for_one_instance_at_once(fleet):
     """The unique key on the node decides; both get the same node."""
