@@ -10,7 +10,6 @@ import re
 import pytest
 import yaml
 
-from ironic_reservations.osc import client
 from tests.common import command
 from tests.common import service
 from tests.common.command import data
@@ -93,13 +92,6 @@ def test_create_as_people_see_it(ironic, fleet, cli):
     instance_uuid, = instances(ironic)
     assert f'| instance_uuid   | {instance_uuid}' in table
     assert f"resource_class='{CLASS}'" in table
-
-
-def test_exact(fleet, cli):
-    create = ('create', '--match', 'exact', '--resource-class', CLASS,
-              '--ram')
-    assert 'memory_mb=4095' in refused(cli(*create, '4095'))
-    output(cli(*create, '4096'))
 
 
 # Why not
@@ -439,49 +431,6 @@ def test_list_is_limited_over_its_pages(held, cli):
         NAMES[:1], NAMES[:3], NAMES, NAMES, NAMES[1:4]]
 
 
-def test_list_whose_marker_is_released_meanwhile(ironic, held, cli,
-                                                 monkeypatch):
-    monkeypatch.setattr(client, 'PAUSE', 0)
-    request = client.request
-
-    def release(cmd, method, url, **kwargs):
-        if method == 'GET' and f'marker={held[1]["instance_uuid"]}' in url:
-            ironic.http.delete(f'{OURS}/{held[1]["instance_uuid"]}')
-        return request(cmd, method, url, **kwargs)
-
-    monkeypatch.setattr(client, 'request', release)
-    assert [each['Instance UUID'] for each in data(cli(
-        'list', '-f', 'json'))] == [each['instance_uuid'] for each in held]
-
-
-def test_list_ends_where_each_marker_is_refused(held, cli, monkeypatch):
-    monkeypatch.setattr(client, 'PAUSE', 0)
-    request, urls = client.request, []
-
-    def refuse(cmd, method, url, **kwargs):
-        urls.append(url)
-        return request(cmd, method, re.sub('marker=[^&]*', f'marker={UNKNOWN}',
-                                           url), **kwargs)
-
-    monkeypatch.setattr(client, 'request', refuse)
-    assert 'marker: must be the instance UUID' in refused(cli('list'))
-    assert len(urls) == 2 * (client.RESTARTS + 1)
-
-
-def test_list_is_sorted_over_its_pages(held, cli):
-    by_node, by_host = each(cli, [
-        ['list', '-f', 'value', '--sort', sort, '--fields', field]
-        for sort, field in (('node_uuid:desc', 'node_uuid'),
-                            ('host', 'host'))])
-    by_both = cli('list', '-f', 'value', '--sort', 'host:desc,id,created_at',
-                  '-c', 'Node')
-    assert output(by_node).split() == sorted(
-        (reservation['node_uuid'] for reservation in held), reverse=True)
-    assert output(by_host).split() == ['host-0'] * 3 + ['host-1'] * 2
-    assert output(by_both).split() == [
-        'cli-1', 'cli-3', 'cli-0', 'cli-2', 'cli-4']
-
-
 def test_list_columns(held, cli):
     fields, long, table = each(cli, [
         ['list', '-f', 'json', '--fields', 'request_spec', 'node_name'],
@@ -617,15 +566,6 @@ def test_delete_several(ironic, held, cli):
     assert in_use.endswith('(HTTP 409)')
     assert nowhere.startswith('cli-9: No reservation ')
     assert instances(ironic) == {active, *others}
-
-
-def test_delete_for_a_host(ironic, held, cli):
-    instance_uuid = held[0]['instance_uuid']
-    assert 'HTTP 404' in refused(cli('delete', instance_uuid,
-                                     '--host', 'host-1'))
-    assert instance_uuid in instances(ironic)
-    output(cli('delete', instance_uuid, '--host', 'host-0'))
-    assert instance_uuid not in instances(ironic)
 
 
 # capacity

@@ -173,7 +173,7 @@ def until_the_end(choices):
 
 def pytest_generate_tests(metafunc):
     """On MariaDB, where many write at once; SQLite has one smoke."""
-    smoke = metafunc.function is test_one_instance_ends_on_one_host
+    smoke = metafunc.function is test_one_instance_has_one_node
     metafunc.parametrize('ironic', ['sqlite', 'server'][not smoke:],
                          indirect=True)
 
@@ -251,27 +251,23 @@ def test_one_instance_is_held_once(ironic, api, node_class, clients):
     assert len(agreement(ironic)) == 5
 
 
-def test_one_instance_is_held_for_one_spec(ironic, api, node_class, clients):
-    instance_uuid = str(uuid.uuid4())
-    seen = clients(*(
-        (post_all, api.url, [{'resource_class': node_class, 'name': str(name),
-                              'instance_uuid': instance_uuid}])
-        for name in range(CLIENTS)))
-    assert collections.Counter(status for (status, _), in seen) == {
-        201: 1, 409: CLIENTS - 1}
-    assert list(agreement(ironic)) == [instance_uuid]
+@pytest.mark.parametrize('key, status', [('name', 409), ('host', 200)])
+def test_one_instance_has_one_node(ironic, api, node_class, clients, key,
+                                   status):
+    """Of requests that differ in their spec one alone is granted.
 
-
-def test_one_instance_ends_on_one_host(ironic, api, node_class, clients):
+    Those that differ in the host follow each other.
+    """
     instance_uuid = str(uuid.uuid4())
     seen = clients(*(
         (post_all, api.url, [{'resource_class': node_class,
-                              'host': f'host-{name}',
+                              key: f'a-{number}',
                               'instance_uuid': instance_uuid}])
-        for name in range(CLIENTS)))
-    assert collections.Counter(status for (status, _), in seen) == {
-        201: 1, 200: CLIENTS - 1}
-    assert len({answer['node_uuid'] for (_, answer), in seen}) == 1
+        for number in range(CLIENTS)))
+    assert collections.Counter(found for (found, _), in seen) == {
+        201: 1, status: CLIENTS - 1}
+    assert len({answer['node_uuid'] for (found, answer), in seen
+                if found != 409}) == 1
     assert list(agreement(ironic)) == [instance_uuid]
 
 
@@ -430,84 +426,6 @@ def test_stale_holder_writes_nothing_after_the_takeover(
         before = holder
     assert set(total) <= {200, 201, 204, 404, 409, 412, 422}, total
     assert min(total[200], total[201], total[204]) > 0, total
-
-
-# Between the reading of a node and its hold
-
-@pytest.fixture(scope='module')
-def one_class():
-    return f'test-{uuid.uuid4().hex}'
-
-
-@pytest.fixture(scope='module')
-def one(ironic, one_class):
-    with ironic.fleet({
-            'resource_class': one_class, 'name': 'one', 'shard': 'a',
-            'properties': {'memory_mb': 1000}, 'traits': ['CUSTOM_A']},
-            {'resource_class': 'other'}) as nodes:
-        yield nodes[0]
-
-
-@pytest.fixture
-def as_before(ironic, one):
-    node, = ironic.execute('SELECT * FROM nodes WHERE uuid = :uuid',
-                           uuid=one.id)
-    yield node
-    names = [name for name in node._fields if name not in ('id', 'uuid')]
-    ironic.execute('UPDATE nodes SET '
-        + ', '.join(f'{name} = :{name}' for name in names)
-        + ' WHERE id = :id', **node._mapping)
-    ironic.execute('DELETE FROM node_traits WHERE node_id = :id',
-                   id=node.id)
-    ironic.execute('INSERT INTO node_traits (node_id, trait, '
-                   "version) VALUES (:id, 'CUSTOM_A', '1.0')", id=node.id)
-    ironic.execute('DELETE FROM reservations')
-
-
-def wait_for_lock(ironic, future):
-    """Give a request the time to run into the lock of our transaction."""
-    while not future.done() and not ironic.execute(
-            'SELECT id FROM information_schema.processlist '
-            "WHERE info LIKE 'UPDATE nodes %SET instance_uuid%'"):
-        time.sleep(0.05)
-
-
-# One of each kind; tests/db/test_hold.py has every column.
-@pytest.mark.parametrize('statement', [
-    *(f'UPDATE nodes SET {change} WHERE id = :id' for change in (
-        """properties = '{"memory_mb": 999}'""",
-        """properties = '{"memory_mb": 1000 }'""", 'maintenance = 1',
-        f"instance_uuid = '{uuid.UUID(int=1)}'")),
-    'DELETE FROM node_traits WHERE node_id = :id',
-    "INSERT INTO node_traits (node_id, trait, version) "
-    "VALUES (:id, 'CUSTOM_B', '1.0')",
-])
-def test_node_changes_after_it_was_read(ironic, one, one_class, as_before,
-                                        statement):
-    spec = {'resource_class': one_class, 'memory_mb': 1000, 'shard': 'a',
-            'candidate_nodes': ['one'], 'conductor_group': '',
-            'extra_specs': {'trait:CUSTOM_A': 'required',
-                            'trait:CUSTOM_B': 'forbidden'}}
-    engine = ironic.engine
-    with concurrent.futures.ThreadPoolExecutor(1) as executor:
-        with engine.connect() as connection:
-            # Written, and not to be seen by others before the commit.
-            connection.execute(sa.text(statement), {'id': as_before.id})
-            future = executor.submit(call, 'POST', ironic.url + OURS, spec)
-            wait_for_lock(ironic, future)
-            assert not future.done()
-            connection.commit()
-        status, _ = future.result(60)
-    # Blanks in its JSON make it no other node: it is found once more.
-    assert status == (201 if '1000 }' in statement else 422)
-    (held,), = ironic.execute('SELECT instance_uuid FROM nodes WHERE id = :id',
-        id=as_before.id)
-    rows = ironic.execute('SELECT instance_uuid FROM reservations')
-    if status == 201:
-        assert rows == [(held,)]
-    else:
-        assert not rows
-        assert (held is None) == ('instance_uuid' not in statement)
 
 
 # Against everybody else

@@ -34,19 +34,6 @@ def answer(ironic, path):
             response.text.replace(ironic.url, 'http://ironic'))
 
 
-@BOTH
-def test_nodes_become_available(ironic, resource_class):
-    with ironic.fleet({'resource_class': resource_class,
-                       'owner': 'project', 'traits': ['CUSTOM_X']}) as nodes:
-        node, = nodes
-        assert node.provision_state == 'available'
-        assert node.power_state == 'power off'
-        assert node.reservation is None
-        assert node.owner == 'project'
-        assert node.traits == ['CUSTOM_X']
-    assert not list(ironic.baremetal.nodes(resource_class=resource_class))
-
-
 def test_clients_keep_no_connection(ironic):
     """The server closes it when it is idle, while the next request comes."""
     for client in ironic.http, ironic.baremetal:

@@ -15,12 +15,6 @@ NODE = {'resource_class': 'baremetal.gold',
         'properties': {'memory_mb': 131072}}
 
 
-@pytest.fixture(scope='session')
-def ironic(ironic_sqlite):
-    # No matter for the commands what the database is.
-    return ironic_sqlite
-
-
 @pytest.fixture
 def follow(ironic):
     """Run the command of the page that begins so; returns what it printed."""

@@ -60,7 +60,7 @@ def test_who_follows_the_page_is_notified(tmp_path):
     assert done.stdout == 'baremetal.reservation.create.end\n'
 
 
-def test_one_project_leaves_room_for_others():
+def test_one_project_leaves_room_for_others(caplog):
     """While the broker is away, one project does a lot, and another little."""
     back, sent = threading.Event(), []
 
@@ -74,6 +74,9 @@ def test_one_project_leaves_room_for_others():
         outbox.put({}, 'of one', {}, project='one')
     for project in 'another', 'a third', None:
         outbox.put({}, f'of {project}', {}, project=project)
+    # Nobody has been delayed.
+    assert not sent
+    assert 'notifications wait to be sent' in caplog.text
     back.set()
     outbox.wait(60)
     assert sent[-3:] == ['of another', 'of a third', 'of None']
