@@ -105,6 +105,17 @@ def test_instances_are_named(ironic, pool, node_class):
                                  'by': None, 'domain': None}
 
 
+@pytest.mark.parametrize('policy, members, expected', [
+    ('pack', 3, {'r1': 3}), ('pack', 2, {'r2': 2}),
+    ('spread', 2, {'r1': 1, 'r2': 1}),
+    ('soft-pack', 4, {'r1': 3, 'r2': 1}),
+    ('soft-spread', 4, {'r1': 2, 'r2': 2}),
+    ('soft-spread', 6, {'r1': 3, 'r2': 2, None: 1})])
+def test_policies(ironic, pool, node_class, policy, members, expected):
+    made = create(ironic, node_class, members, policy=policy, by=RACK)
+    assert domains(made['reservations']) == expected
+
+
 @pytest.mark.parametrize('policy, members, available', [
     ('pack', 4, 3), ('spread', 3, 2), ('soft-pack', 7, 6),
     ('soft-spread', 7, 6), (None, 7, 6)])
@@ -239,6 +250,17 @@ def test_first_member_decides(ironic, pool, node_class, change):
                          group={**group, **change})
     assert text == ironic.create(409, resource_class=node_class, group=group,
                                  project_id='another')
+
+
+def test_group_without_members_is_gone(ironic, pool, node_class):
+    group = {'uuid': ident(), 'policy': 'spread', 'by': RACK}
+    held = ironic.create(resource_class=node_class, group=group)
+    ironic.delete(held['instance_uuid'])
+    show(ironic, group['uuid'], 404)
+    release(ironic, group['uuid'], 404)
+    again = ironic.create(resource_class=node_class,
+                          group={**group, 'policy': 'pack'})
+    assert again['group']['policy'] == 'pack'
 
 
 @pytest.mark.parametrize('by, columns, domain', [

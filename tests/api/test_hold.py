@@ -81,6 +81,107 @@ def test_instance_uuid_is_generated_and_lower_case(
     ironic.delete(upper)
 
 
+def test_pool_is_used_up(ironic, pool, node_class):
+    held = [ironic.create(resource_class=node_class) for _ in pool]
+    assert ({each['node_uuid'] for each in held}
+            == {node.id for node in pool})
+    response = ironic.http.post(OURS, json={'resource_class': node_class})
+    answers.check(response, 422)
+    assert 'Retry-After' not in response.headers
+    ironic.delete(held[0]['instance_uuid'])
+    again = ironic.create(resource_class=node_class)
+    assert again['node_uuid'] == held[0]['node_uuid']
+
+
+@pytest.mark.parametrize('body, status', [
+    ({'memory_mb': 1024, 'vcpus': 8, 'root_gb': 100}, 201),
+    ({'memory_mb': 1025}, 422),
+    ({'vcpus': 9}, 422),
+    ({'root_gb': 99, 'swap': 1024}, 201),
+    ({'root_gb': 99, 'swap': 1025}, 422),
+    ({'root_gb': 50, 'ephemeral_gb': 51}, 422),
+    ({'image': {'min_ram': 1024, 'min_disk': 100}}, 201),
+    ({'image': {'min_ram': 1025}}, 422),
+    ({'image': {'min_disk': 101}}, 422),
+    ({'memory_mb': 4096, 'extra_specs': {'resources:MEMORY_MB': '0'}}, 201),
+    ({'memory_mb': 1023, 'extra_specs': {'reservations:match': 'exact'}},
+     422),
+    ({'memory_mb': 1024, 'extra_specs': {'reservations:match': 'exact'}},
+     201),
+    ({'extra_specs': {'trait:CUSTOM_NVME': 'required'}}, 201),
+    ({'extra_specs': {'trait:CUSTOM_NVME': 'forbidden'}}, 422),
+    ({'extra_specs': {'trait1:CUSTOM_NVME': 'forbidden'}}, 422),
+    ({'extra_specs': {'reservations:trait:CUSTOM_NVME': 'forbidden'}}, 422),
+    ({'extra_specs': {'trait:CUSTOM_GPU': 'required'}}, 422),
+    ({'extra_specs': {'trait:CUSTOM_GPU': 'forbidden'}}, 201),
+    ({'image': {'properties': {'trait:CUSTOM_GPU': 'required'}}}, 422),
+    ({'extra_specs': {'capabilities': 'uefi,gpus:4'}}, 201),
+    ({'extra_specs': {'capabilities': 'uefi,gpus:5'}}, 422),
+    ({'extra_specs': {'capabilities:gpus': '>= 4'}}, 201),
+    ({'extra_specs': {'capabilities:gpus': '> 4'}}, 422),
+    ({'extra_specs': {'capabilities:gpus': '<or> 3 <or> 4'}}, 201),
+    ({'extra_specs': {'capabilities:raid': '>= 4'}}, 422),
+    ({'extra_specs': {'cpu_arch': 'amd64'}}, 201),
+    ({'image': {'properties': {'hw_architecture': 'aarch64'}}}, 422),
+    ({'image': {'properties': {'img_hv_type': 'baremetal'}}}, 201),
+    ({'image': {'properties': {'img_hv_type': 'qemu'}}}, 422),
+    ({'image': {'properties': {'hw_firmware_type': 'bios'}}}, 201),
+    ({'conductor_group': ''}, 201),
+    ({'conductor_group': 'rack-7'}, 422),
+    ({'shard': 's'}, 422),
+    ({'candidate_nodes': ['pool-3', 'elsewhere']}, 201),
+    ({'candidate_nodes': ['elsewhere']}, 422),
+    ({'extra_specs': {'reservations:candidate_nodes': 'pool-1, pool-2'}},
+     201),
+    ({'extra_specs': {'quota:x': 'y', 'hw:mem_page_size': 'large'}}, 201),
+], ids=str)
+def test_matching(ironic, pool, node_class, body, status):
+    ironic.create(status, resource_class=node_class, **body)
+
+
+def test_resource_class_as_nova_spells_it(ironic, pool, node_class):
+    normal = 'CUSTOM_' + node_class.upper().replace('.', '_')
+    ironic.create(resource_class=normal)
+    held = ironic.create(extra_specs={f'resources:{normal}': '1'})
+    assert held['resource_class'] == node_class
+
+
+def test_candidates_by_name_and_uuid(ironic, pool, node_class):
+    one = ironic.create(candidate_nodes=['pool-3'])
+    assert one['node_name'] == 'pool-3'
+    two = ironic.create(candidate_nodes=[pool[1].id.upper()])
+    assert two['node_uuid'] == pool[1].id
+    ironic.create(422, candidate_nodes=['pool-3', pool[1].id])
+
+
+def test_best_fit(ironic, resource_class):
+    nodes = [{'resource_class': resource_class,
+              'properties': {'memory_mb': memory, 'cpus': 1, 'local_gb': 1}}
+             for memory in (4096, 1024, 2048, 8192)]
+    with ironic.fleet(*nodes) as created:
+        sizes = {node.id: node.properties['memory_mb'] for node in created}
+        held = [ironic.create(resource_class=resource_class, memory_mb=1500)
+                for _ in range(3)]
+        assert [sizes[each['node_uuid']] for each in held] == [
+            2048, 4096, 8192]
+        ironic.create(422, resource_class=resource_class, memory_mb=1500)
+
+
+def test_locked_nodes_are_worth_another_try(ironic, pool, node_class):
+    for node in pool:
+        ironic.set_node(node.id, reservation='conductor-1')
+    response = ironic.http.post(OURS, json={'resource_class': node_class})
+    answers.check(response, 422)
+    assert response.headers['Retry-After'] == '1'
+    response = ironic.http.post(OURS, json={'resource_class': node_class,
+                                            'memory_mb': 4096})
+    answers.check(response, 422)
+    assert 'Retry-After' not in response.headers
+    ironic.set_node(pool[2].id, reservation=None)
+    held = ironic.create(resource_class=node_class)
+    assert held['node_uuid'] == pool[2].id
+
+
 def test_urls_behind_a_proxy(configured, pool, node_class):
     proxy = {'X-Forwarded-Proto': 'https',
              'X-Forwarded-Host': 'baremetal.example',
@@ -93,3 +194,12 @@ def test_urls_behind_a_proxy(configured, pool, node_class):
         assert response.headers['Location'] == (
             'https://baremetal.example/baremetal/v1/reservations/'
             + response.json()['instance_uuid'])
+
+
+def test_noauth_takes_every_caller_for_an_admin(ironic, pool, node_class):
+    held = ironic.create(resource_class=node_class, project_id='p',
+                         user_id='u', host='h')
+    response = ironic.http.get(
+        f'{OURS}/{held["instance_uuid"]}', headers={
+            'X-Auth-Token': 'nonsense', 'Authorization': 'Basic nonsense'})
+    answers.check(response, 200)

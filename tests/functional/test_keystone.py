@@ -110,6 +110,9 @@ def test_nodes_to_be_had_are_those_that_ironic_shows(cloud, persona):
     nodes = cloud.request(persona, 'GET', '/v1/nodes').json()['nodes']
     assert cloud.kinds(node['uuid'] for node in nodes) == kinds
     assert len(nodes) == 2 * len(kinds)
+    capacity = cloud.request(persona, 'GET', f'{OURS}/capacity', headers={
+        'Cache-Control': 'no-cache'}).json()['capacity']
+    assert sum(each['total'] for each in capacity) == 2 * len(kinds)
 
 
 def test_refusal_is_ironics(cloud):
@@ -123,6 +126,16 @@ def test_refusal_is_ironics(cloud):
     assert ironics.status_code == 403
     ours = cloud.refused('a-reader', 403, 'POST', OURS, json=ANY)
     assert ours.replace('reservation', 'allocation') in ironics.text
+
+
+def test_claims_are_not_believed(cloud):
+    forged = personas.FORGED
+    cloud.refused('no-token', 401, 'GET', OURS, headers=forged)
+    cloud.refused('a-reader', 403, 'POST', OURS, headers=forged, json=ANY)
+    held = cloud.request('a-member', 'POST', OURS, headers=forged, json=ANY)
+    answers.check(held, 201)
+    assert held.json()['project_id'] == cloud.projects['a']
+    assert held.json()['user_id'] == cloud.users['a-member']
 
 
 def test_keystone_cannot_be_reached(ironic, start_uwsgi):
