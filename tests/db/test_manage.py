@@ -48,7 +48,8 @@ def test_sweep(fleet, capsys):
     *(({'provision_state': state}, f'node is {state}')
       for state in ('deploy failed', 'clean failed')),
     # What is given back by the next request, and what is in use.
-    ({'maintenance': True}, None), *(({'provision_state': state}, None) for state in AT_WORK),
+    ({'maintenance': True}, None),
+    *(({'provision_state': state}, None) for state in AT_WORK),
 ], ids=str)
 def test_audit(held, capsys, fields, said):
     """It looks, and does nothing."""
