@@ -119,7 +119,7 @@ class TestCase(helpers.Helpers,
     #: False is a stock Ironic, without reservations.
     plugin = True
     #: Options of ironic.conf, ``{section: {option: value}}``. A class with
-    #: options has an Ironic of its own.
+    #: options has the Ironic of the class before it if that has the same ones.
     ironic_config = None
 
     def id(self):
@@ -130,11 +130,8 @@ class TestCase(helpers.Helpers,
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        if cls.ironic_config is None:
-            cls.ironic = ironic.shared(cls.plugin)
-        else:
-            cls.ironic = cls.enterClassContext(ironic.started(
-                config=cls.ironic_config, plugin=cls.plugin))
+        cls.ironic = (ironic.shared(cls.plugin) if cls.ironic_config is None
+                      else ironic.configured(cls.ironic_config, cls.plugin))
 
     def setUp(self):
         self.addCleanup(self.remove_all_nodes)
@@ -312,6 +309,26 @@ class TestCase(helpers.Helpers,
 
     def _compute_id(self):
         return self._compute_ids.setdefault(CONF.host, str(uuid.uuid4()))
+
+    def silence(self, host, wait=False):
+        """Let a host hear nothing any more, but go on with what it does.
+
+        :param wait: whether for the end of that.
+        :returns: its service.
+        """
+        service = self.computes.pop(host)
+        # Nova 32 has no second one.
+        for server in filter(None, (service.rpcserver, getattr(
+                service, 'rpcserver_alt', None))):
+            server.stop()
+            if wait:
+                server.wait()
+        return service
+
+    def work(self, host='compute-1'):
+        """Do what a thread of the host's driver does again and again."""
+        with self.as_host(host):
+            self.computes[host].manager.driver.worker.work()
 
     def run_periodic(self, host=None, task='update_available_resource'):
         """Run one of the manager's periodic tasks, on all hosts or on one.

@@ -2,7 +2,6 @@
 """What tests do with Nova's API and with Placement, in few words."""
 
 import copy
-import itertools
 import uuid
 
 from nova import context
@@ -56,6 +55,12 @@ class Helpers:
         server = self.api.post_server({**hints, 'server': {
             'name': 'server', 'flavorRef': flavor, **server}})
         return self.wait_for_status(server, status) if status else server
+
+    def boot_many(self, count, flavor, **server):
+        """Create servers that are alike, all at once, and wait for them."""
+        begun = [self.boot(flavor, status=None, **server)
+                 for _ in range(count)]
+        return [self.wait_for_status(each, 'ACTIVE') for each in begun]
 
     def act(self, server, action, status=None, **arguments):
         """``act(server, 'rebuild', 'ACTIVE', imageRef=...)``."""
@@ -114,27 +119,22 @@ class Helpers:
             return objects.Instance.get_by_uuid(ctxt, server['id'],
                                                 expected_attrs=[])
 
-    def delete(self, server, wait=True):
-        """Delete the server and wait until its allocations are gone too."""
-        self.api.delete_server(server['id'])
-        if wait:
-            def check():
-                record = self._record(server)
-                self.assertTrue(record is None or record.deleted, record)
-            self.wait_for(check)
-            self.wait_for(lambda: self.assertRaises(
-                client.OpenStackApiNotFoundException,
-                self.api.get_server, server['id']))
-            self.wait_for(lambda: self.assertEqual(
-                {}, self.allocations(server)))
+    def delete(self, *servers, wait=True):
+        """Delete servers and wait until their allocations are gone too."""
+        for each in servers:
+            self.api.delete_server(each['id'])
+        for each in servers if wait else ():
+            self._wait_until_deleted(each)
 
-    def add_ports(self):
-        """Give each node two ports."""
-        addresses = (f'52:54:00:00:00:{n:02}' for n in itertools.count())
-        for node in self.ironic.nodes():
-            for _ in range(2):
-                self.ironic.baremetal.create_port(
-                    node_id=node.id, address=next(addresses))
+    def _wait_until_deleted(self, server):
+        def check():
+            record = self._record(server)
+            self.assertTrue(record is None or record.deleted, record)
+        self.wait_for(check)
+        self.wait_for(lambda: self.assertRaises(
+            client.OpenStackApiNotFoundException,
+            self.api.get_server, server['id']))
+        self.wait_for(lambda: self.assertEqual({}, self.allocations(server)))
 
     def wait_for(self, check, timeout=60):
         """Call a function until it raises no assertion error.

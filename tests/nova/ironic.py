@@ -4,6 +4,7 @@
 import atexit
 import contextlib
 import functools
+import json
 import tempfile
 
 from tests.common import databases
@@ -67,3 +68,25 @@ def _originals():
 @functools.cache
 def shared(plugin):
     return _shared.enter_context(started(plugin=plugin))
+
+
+# The one that has options, by these. It is kept for the next class, which
+# often wants the same, because to start one takes several seconds of a
+# processor; and no more than one, because each takes memory.
+_configured, _running = {}, contextlib.ExitStack()
+atexit.register(_running.close)
+
+
+def configured(config, plugin):
+    """An Ironic with these options: that of before, or a new one."""
+    options = json.dumps([config, plugin], sort_keys=True)
+    if options not in _configured:
+        forget()
+        _configured[options] = _running.enter_context(started(config, plugin))
+    return _configured[options]
+
+
+def forget():
+    """Let the next class have a new one, whatever its options are."""
+    _running.close()
+    _configured.clear()

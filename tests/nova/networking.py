@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Neutron as a real Ironic calls it: the ports of Nova's Neutron fixture."""
 
-import contextlib
+import functools
 import http.server
+import itertools
 import json
 import selectors
+import socketserver
 import threading
-from unittest import mock
 import urllib.parse
 
 from nova.tests import fixtures
+
+#: A volume of Nova's Cinder fixture, and what boots a server from it.
+VOLUME = fixtures.CinderFixture.IMAGE_BACKED_VOL
+FROM_VOLUME = {'image': '', 'block_device_mapping_v2': [{
+    'boot_index': 0, 'uuid': VOLUME, 'source_type': 'volume',
+    'destination_type': 'volume'}]}
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -84,16 +91,51 @@ class Neutron(http.server.ThreadingHTTPServer):
                 'cleaning_network': fixtures.NeutronFixture.network_1['id']}}
 
 
-@contextlib.contextmanager
+@functools.cache
 def neutron():
+    """That of this process, with whose address an Ironic is configured."""
     # The one that the server has chosen would block all of a process in which
     # eventlet has replaced threads, as it does before Nova 33.
-    with mock.patch('socketserver._ServerSelector', selectors.SelectSelector
-                    ), Neutron(('127.0.0.1', 0), _Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    socketserver._ServerSelector = selectors.SelectSelector
+    server = Neutron(('127.0.0.1', 0), _Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+class Networks:
+    """Mixed into a TestCase whose nodes have networks, and two ports each.
+
+    A subclass may add options to those with which Ironic knows of Neutron.
+    """
+
+    ironic_config = {}
+
+    @classmethod
+    def setUpClass(cls):
+        cls.network = neutron()
+        needed = cls.network.ironic_options
+        cls.ironic_config = {
+            **needed, **cls.ironic_config,
+            'DEFAULT': {**needed['DEFAULT'],
+                        **cls.ironic_config.get('DEFAULT', {})}}
+        super().setUpClass()
+
+    def setUp(self):
+        self._addresses = (f'52:54:00:00:00:{n:02}' for n in itertools.count())
+        super().setUp()
+        self.network.neutron = self.neutron
+        self.add_ports(self.ironic.nodes())
+
+    def add_ports(self, nodes):
+        for node in nodes:
+            for _ in range(2):
+                self.ironic.baremetal.create_port(
+                    node_id=node.id, address=next(self._addresses))
+
+    def connect_volumes(self):
+        """Let the nodes have volumes, of a Cinder of the test's own."""
+        self.cinder = self.useFixture(fixtures.CinderFixture(self))
+        for node in self.ironic.nodes():
+            self.ironic.baremetal.create_volume_connector(
+                node_id=node.id, type='iqn',
+                connector_id=f'iqn.2026-01:{node.id}')

@@ -3,9 +3,9 @@
 
 import threading
 
+import fixtures
 from nova import context
 from nova import objects
-from nova.tests import fixtures as nova_fixtures
 from oslo_service import service as oslo_service
 
 from tests.nova import base
@@ -15,34 +15,20 @@ from tests.nova.test_fence import other_process
 
 FIRST, SECOND = base.HOSTS[:2]
 DEPLOY = 'PUT', '/v1/nodes/.*/states/provision'
-VOLUME = nova_fixtures.CinderFixture.IMAGE_BACKED_VOL
 NOT_BEGUN = 'nova-compute was restarted before deployment began'
 
 _BUILD = 'compute__do_build_and_run_instance'
 
 
-class TestCase(faults.TestCase):
-    """A host, ports, a volume, and deployments that take three seconds."""
+class TestCase(networking.Networks, faults.TestCase):
+    """A host, ports, a volume, and deployments that take two seconds."""
 
-    delay = 3
+    ironic_config = {'fake': {'deploy_delay': '1'}}
     fleet = [{**faults.NODE, 'network_interface': 'flat'}] * 4
-
-    @classmethod
-    def setUpClass(cls):
-        cls.network = cls.enterClassContext(networking.neutron())
-        cls.ironic_config = {**cls.network.ironic_options,
-                             'fake': {'deploy_delay': str(cls.delay)}}
-        super().setUpClass()
 
     def setUp(self):
         super().setUp()
-        self.network.neutron = self.neutron
-        self.cinder = self.useFixture(nova_fixtures.CinderFixture(self))
-        self.add_ports()
-        for node in self.ironic.nodes():
-            self.ironic.baremetal.create_volume_connector(
-                node_uuid=node.id, type='iqn',
-                connector_id=f'iqn.2026-01:{node.id}')
+        self.connect_volumes()
         self.buried = threading.Semaphore(0)
         self.dying = 0
         self.flags(default_access_ip_network_name='private')
@@ -52,7 +38,7 @@ class TestCase(faults.TestCase):
 
     def be_quick(self, **seconds):
         for name, value in {'LONGEST': 0, **seconds}.items():
-            self.useFixture(nova_fixtures.fixtures.MonkeyPatch(
+            self.useFixture(fixtures.MonkeyPatch(
                 f'nova.virt.ironic_reservations.restart.{name}', value))
 
     # The process dies
@@ -80,11 +66,7 @@ class TestCase(faults.TestCase):
     def kill(self, host=FIRST):
         """End a host as SIGKILL does, which waits for nothing."""
         self.died()
-        service = self.computes.pop(host)
-        # Nova 32 has no second one.
-        for server in filter(None, (service.rpcserver, getattr(
-                service, 'rpcserver_alt', None))):
-            server.stop()
+        service = self.silence(host)
         service.manager.driver.worker.stop()
         oslo_service.Service.stop(service)
         self.wire.heal()
@@ -94,10 +76,6 @@ class TestCase(faults.TestCase):
     def restart(self, host=FIRST):
         self.kill(host)
         return self.start_compute(host)
-
-    def work(self, host=FIRST):
-        with self.as_host(host):
-            self.computes[host].manager.driver.worker.work()
 
     def look(self):
         """Work, and wait until its threads have looked at everything."""
@@ -146,6 +124,13 @@ class TestCase(faults.TestCase):
         self.wait_for(lambda: self.assertEqual(
             state, self.ironic.node_of(server).provision_state), timeout=180)
 
+    def set_node(self, server, state, lock=None, error=None):
+        """Let Ironic have come to a state; it is at rest."""
+        self.sql("UPDATE nodes SET provision_state = :s, "
+                 "target_provision_state = 'active', reservation = :l, "
+                 "last_error = :e WHERE uuid = :u", s=state, l=lock, e=error,
+                 u=self.ironic.node_of(server).id)
+
     def events(self, server):
         """``{event: (its result, whether it is over)}``, the newest."""
         found = {}
@@ -170,12 +155,6 @@ class TestCase(faults.TestCase):
         self.mine = self.port()
         return self.boot(self.gold, networks=[{'port': self.mine}],
                          host=FIRST, **server)
-
-    def from_volume(self):
-        return self.boot_full(
-            image='', status=None, block_device_mapping_v2=[{
-                'boot_index': 0, 'uuid': VOLUME, 'source_type': 'volume',
-                'destination_type': 'volume'}])
 
     # What must be true in the end
 
@@ -208,6 +187,14 @@ class TestCase(faults.TestCase):
                                        'instance.create.end',
                                        'instance.create.error'))
 
+    def assert_deleted(self, server):
+        self.work_until(lambda: self.assertTrue(
+            self.instance(server).deleted))
+        self.wait_for(lambda: self.assertEqual({}, self.allocations(server)))
+        self.wait_for(self.assert_nothing_left)
+        self.work()
+        self.assertEqual({}, self.left())
+
     def assert_not_built(self, server, reason, host=FIRST):
         """It has failed for good, and nothing of it is left."""
         found = self.work_until_status(server, 'ERROR', host)
@@ -219,5 +206,6 @@ class TestCase(faults.TestCase):
         self.assertEqual(('Error', True), self.events(server)[_BUILD])
         port = self.neutron.show_port(self.mine)['port']
         self.assertFalse(port['device_id'])
-        self.assertEqual({}, self.cinder.volume_to_attachment.get(VOLUME, {}))
+        self.assertEqual({}, self.cinder.volume_to_attachment.get(
+            networking.VOLUME, {}))
         self.delete(server)

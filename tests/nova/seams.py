@@ -62,7 +62,7 @@ NOBODY = ''
 SMOKE = 'test_smoke.TestReservationsDriver.test_server_comes_and_goes'
 _POWER = 'test_lifecycle.TestHardware.test_power_rescue_and_consoles'
 _STOP = 'test_standby.TestStandby.test_clean_stop'
-_RESTART = 'test_restart.TestWhichNova.test_build'
+_RESTART = 'test_restart.TestOlderNova.test_build'
 
 #: What differs from the newest release, in which older ones, and the tests
 #: that look at it. What an older one does not have differs, too.
@@ -73,7 +73,7 @@ DIFFERS = {
     f'{MANAGER}._reboot_instance': (BOTH, _POWER),
     f'{MANAGER}.rescue_instance': (BOTH, _POWER),
     f'{MANAGER}._shutdown_instance': (
-        BOTH, 'test_takeover.TestTakeover.test_casts_of_before'),
+        BOTH, 'test_fence.TestFormer.test_it_touches_and_shows_nothing'),
     # More errors end a build.
     f'{MANAGER}._build_and_run_instance': (
         (32,), 'test_failures.TestHold.test_no_node_anywhere'),

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What becomes of a node when its build, or its host, fails."""
 
-import itertools
 import threading
 import uuid
 
@@ -25,35 +24,22 @@ def killed():
     raise Killed
 
 
-class TestNode(faults.TestCase):
+class TestNode(networking.Networks, faults.TestCase):
     """With networks, and deployments that take long or fail."""
 
     fleet = [{**faults.NODE, 'network_interface': 'flat'}]
-    addresses = (f'52:54:00:00:00:{n:02}' for n in itertools.count())
-
-    @classmethod
-    def setUpClass(cls):
-        cls.network = cls.enterClassContext(networking.neutron())
-        cls.ironic_config = cls.network.ironic_options
-        cls.ironic_config['DEFAULT']['enabled_deploy_interfaces'] = (
-            # Waits for an agent, which does not come.
-            'fake,custom-agent')
-        cls.ironic_config['conductor'] = {
-            'deploy_callback_timeout': 2, 'check_provision_state_interval': 1}
-        cls.ironic_config['agent'] = {'manage_agent_boot': 'false'}
-        super().setUpClass()
+    ironic_config = {
+        # The other one waits for an agent, which does not come.
+        'DEFAULT': {'enabled_deploy_interfaces': 'fake,custom-agent'},
+        'conductor': {'deploy_callback_timeout': 2,
+                      'check_provision_state_interval': 1},
+        'agent': {'manage_agent_boot': 'false'}}
 
     def setUp(self):
         super().setUp()
         self.useFixture(fixtures.MonkeyPatch(
             'nova.virt.ironic_reservations.restart.GRACE', 0))
-        self.network.neutron = self.neutron
         [self.node] = self.ironic.nodes()
-        self.add_port(self.node)
-
-    def add_port(self, node):
-        self.ironic.baremetal.create_port(
-            node_id=node.id, address=next(self.addresses))
 
     def change(self, **fields):
         self.ironic.baremetal.update_node(self.node, **fields)
@@ -110,8 +96,7 @@ class TestNode(faults.TestCase):
 
     def test_lapsed(self):
         self.start_compute('compute-1')
-        for node in self.enrol(*self.fleet):
-            self.add_port(node)
+        self.add_ports(self.enrol(*self.fleet))
         taken = {}
 
         def traces(node_uuid):
@@ -168,14 +153,8 @@ class TestNode(faults.TestCase):
         self.wire.on(method, path, kill)
         result = do()
         assert done.wait(60)
-        service = self.computes.pop('compute-1')
-        for name in 'rpcserver', 'rpcserver_alt':
-            if hasattr(service, name):
-                getattr(service, name).stop()
+        self.silence('compute-1')
         return result
-
-    def work(self):
-        self.computes['compute-1'].manager.driver.worker.work()
 
     def assert_interrupted(self, server, status='ERROR'):
         """Before release 34 it is Nova itself that gives up what it finds.

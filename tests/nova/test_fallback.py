@@ -121,10 +121,10 @@ class TestCase(base.TestCase):
             before + 1, self.log.count('Virt driver is not ready'), what)
 
 
+class TestAbsent(TestCase):
+    """With an Ironic that has no reservations."""
 
-class _RowPerNode:
-    """Three hosts on a hash ring, by Nova's own driver."""
-
+    plugin = False
     fleet = [NODE] * 6
 
     def name_hosts(self, nodes):
@@ -140,7 +140,8 @@ class _RowPerNode:
         for _ in range(2):
             self.run_periodic()
 
-    def check_rows(self, warning):
+    def test_row_per_node(self):
+        """Three hosts on a hash ring, by Nova's own driver."""
         nodes = self.ironic.nodes()
         a, b, c = self.name_hosts(nodes)
         flavor = self.flavor()
@@ -148,7 +149,8 @@ class _RowPerNode:
             self.start_compute(host)
         self.settle()
         self.assertEqual(ring(nodes, a, b), rows())
-        self.assertRegex(self.log, warning % a)
+        self.assertIn(f'Host {a} has a row per node, which is deprecated, as '
+                      'this Ironic has no /v1/reservations', self.log)
         # A third host is started: it gets its share, but for the node with
         # another's instance.
         taken = next(name for name, host in ring(nodes, a, b, c).items()
@@ -179,8 +181,7 @@ class _RowPerNode:
         self.come_back(c)
         self.settle()
         self.assertEqual({**ring(nodes, a, b, c), **kept}, rows())
-        for each in stays, server:
-            self.delete(each)
+        self.delete(stays, server)
         self.settle()
         self.assertEqual(ring(nodes, a, b, c), rows())
         self.assert_nothing_left()
@@ -189,16 +190,6 @@ class _RowPerNode:
         self.run_periodic()
         self.assertEqual(ring(nodes[1:], a, b, c), rows())
         self.assertEqual(set(rows()), set(self.providers()))
-
-
-class TestAbsent(_RowPerNode, TestCase):
-    """With an Ironic that has no reservations."""
-
-    plugin = False
-
-    def test_row_per_node(self):
-        self.check_rows('Host %s has a row per node, which is deprecated, as '
-                        'this Ironic has no /v1/reservations')
 
     @base.smoke
     def test_unreachable_is_not_present(self):
@@ -210,15 +201,6 @@ class TestAbsent(_RowPerNode, TestCase):
         gateway.heal()
         self.run_periodic()
         self.assertEqual(ring(self.ironic.nodes(), 'compute-1'), rows())
-
-
-class TestPerNode(_RowPerNode, TestCase):
-    """With one that has, on hosts that do not want them."""
-
-    def test_row_per_node(self):
-        self.flags(group='reservations', mode='per_node')
-        self.check_rows(
-            'Host %s has a row per node, which is deprecated[.] To make')
 
 
 class TestUndecided(TestCase):
@@ -284,9 +266,12 @@ class TestUndecided(TestCase):
 
 
 class TestDecided(TestCase):
-    """A host that has rows keeps its kind."""
+    """A host that has rows keeps its kind, unless it is told to adopt."""
 
     fleet = [NODE] * 3
+
+    def assert_adopts_nothing(self):
+        self.assertIsNone(self.computes['compute-1'].manager.driver.adoption)
 
     def test_one_row_stays(self):
         gateway = self.gateway()
@@ -324,6 +309,7 @@ class TestDecided(TestCase):
         server = self.boot(self.flavor())
         self.restart_compute('compute-1', reservations={'mode': 'auto'})
         self.run_periodic()
+        self.assert_adopts_nothing()
         self.assertEqual(names, rows())
         self.assertIn(
             'Host compute-1 has rows or instances of 3 nodes and stays with '
@@ -353,12 +339,14 @@ class TestDecided(TestCase):
         self.restart_compute('compute-1',
                              reservations={'mode': 'reservations'})
         self.run_periodic()
+        self.assert_adopts_nothing()
         left = {'compute-1': 'compute-1', row: 'compute-1'}
         self.assertEqual(left, rows())
         self.assertEqual(set(left), set(self.providers()))
         self.assertEqual(allocations, self.allocations(server))
         self.assertIn('Host compute-1 is one row, but has rows or instances '
                       'of 3 nodes', self.log)
+        self.assertIn('have the one row adopt them', self.log)
         other = self.boot(self.flavor())
         self.assertEqual('compute-1',
                          other['OS-EXT-SRV-ATTR:hypervisor_hostname'])

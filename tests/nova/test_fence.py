@@ -29,6 +29,7 @@ import testtools
 
 from tests.nova import base
 from tests.nova import faults
+from tests.nova import networking
 from tests.nova import test_lifecycle
 from tests.nova import test_standby
 from tests.nova import test_takeover
@@ -229,10 +230,7 @@ class TestCase(test_takeover.TestCase):
 
     def cut_off(self, *servers):
         """The first hears nothing any more, and the second takes over."""
-        service = self.computes.pop(FIRST)
-        for each in filter(None, (service.rpcserver, getattr(
-                service, 'rpcserver_alt', None))):
-            each.stop()
+        service = self.silence(FIRST)
         self.addCleanup(service.manager.driver.cleanup_host, FIRST)
         self.force_down(FIRST)
         self.useFixture(other_process())
@@ -423,12 +421,10 @@ class TestHardware(TestCase, test_lifecycle.Hardware):
     fleet = test_lifecycle.Hardware.fleet
 
     def test_volume_target_of_a_build(self):
+        self.connect_volumes()
         self.flags(mkisofs_cmd=test_lifecycle.MKISOFS)
         self.stop_in_build(
-            'POST', TARGETS, faults.before, image='',
-            block_device_mapping_v2=[{
-                'boot_index': 0, 'uuid': self.connect_volumes(),
-                'source_type': 'volume', 'destination_type': 'volume'}])
+            'POST', TARGETS, faults.before, **networking.FROM_VOLUME)
 
     def test_deploy_with_a_long_config_drive(self):
         """All of it is sent before the answer is read."""
@@ -453,6 +449,7 @@ class TestHardware(TestCase, test_lifecycle.Hardware):
         instance = self.instance(server)
         host = self.computes[FIRST].manager.driver
         ctxt = context.get_admin_context()
+        before = self.all_of(server)
         for method, path, do, error in (
                 ('PUT', POWER, lambda: host.power_off(instance), GONE),
                 ('PUT', POWER, lambda: host.power_off(instance, 60), GONE),
@@ -479,7 +476,7 @@ class TestHardware(TestCase, test_lifecycle.Hardware):
             for fault in (('GET', LOOK, faults.before),
                           ('GET', LOOK, faults.after),
                           (method, path, faults.before)):
-                self.given_away(server, fault, do, error)
+                before = self.given_away(server, before, fault, do, error)
 
     def test_console_that_is_anothers_by_then(self):
         """Where it is is read by the node, after all requests."""
@@ -489,20 +486,27 @@ class TestHardware(TestCase, test_lifecycle.Hardware):
         ctxt = context.get_admin_context()
         self.assertTrue(host.get_vnc_console(ctxt, instance).port)
         self.given_away(
-            server, ('GET', '/v1/nodes/[^/]*', faults.before),
+            server, self.all_of(server),
+            ('GET', '/v1/nodes/[^/]*', faults.before),
             lambda: host.get_vnc_console(ctxt, instance), GONE)
 
-    def given_away(self, server, fault, do, error):
-        """Nothing is done to the server by a host that has lost it."""
+    def given_away(self, server, before, fault, do, error):
+        """Nothing is done to the server by a host that has lost it.
+
+        :param before: what there was of the server; returned as it is now.
+        """
         method, path, when = fault
-        before = self.traces(server), self.ironic.node_of(server).to_dict()
         self.wire.on(method, path, when(lambda: self.give(server)))
         with self.as_host(FIRST):
             self.assertRaises(error, do)
         self.wire.heal()
-        self.assertEqual(before, (
-            self.traces(server), self.ironic.node_of(server).to_dict()))
+        now = self.all_of(server)
+        self.assertEqual(before, now, fault)
         self.give(server, FIRST, SECOND)
+        return now
+
+    def all_of(self, server):
+        return self.traces(server), self.ironic.node_of(server).to_dict()
 
 
 class TestFormer(TestCase):
@@ -559,6 +563,22 @@ class TestFormer(TestCase):
         # Nova has not freed the port.
         self.assertEqual(self.server['id'], self.neutron.show_port(
             self.port_id)['port']['device_id'])
+        # Nor does it end, reboot or stop what is not its own.
+        bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
+            ctxt, self.before.uuid)
+        with self.as_host(FIRST):
+            for cast in (
+                    lambda: manager.terminate_instance(
+                        ctxt, self.before, bdms),
+                    lambda: manager.reboot_instance(
+                        ctxt, self.before, None, 'HARD'),
+                    lambda: manager.stop_instance(ctxt, self.before, True)):
+                self.raised(cast)
+                self.assertEqual(set(), self.written())
+        self.assert_with(SECOND, self.server)
+        self.assertEqual(self.server['id'], self.ironic.node_of(
+            self.server).instance_id)
+        self.assertFalse(self.instance(self.server).deleted)
 
 
 class TestAway(testtools.TestCase):
@@ -683,10 +703,7 @@ class TestProcess(test_standby.TestCase):
 
     def die_asleep(self):
         """As die, of a process that does not come to its end."""
-        service = self.computes.pop(test_standby.HOST)
-        for server in filter(None, (service.rpcserver, getattr(
-                service, 'rpcserver_alt', None))):
-            server.stop()
+        service = self.silence(test_standby.HOST)
         self.addCleanup(service.manager.driver.cleanup_host,
                         test_standby.HOST)
 
@@ -715,14 +732,3 @@ class TestProcess(test_standby.TestCase):
         self.assertTrue(all(over - 60 < each < over for each in put_off))
         process.lease.give_up()
         self.wait_for(lambda: self.assertEqual(0, put_off[-1]))
-
-    def test_ironic_that_is_away_stops_no_process(self):
-        process = self.start(ttl=10)
-        self.addCleanup(process.lease.renew)
-        self.addCleanup(self.wire.heal)
-        self.wire.on(*test_standby.ASK, faults.cut, times=1000)
-        self.wait_for(lambda: self.assertFalse(process.lease.is_live()))
-        self.wire.heal()
-        self.wait_for(lambda: self.assertTrue(process.lease.is_live()))
-        self.assertNotIn('ends: ', self.log)
-

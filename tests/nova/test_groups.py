@@ -105,6 +105,12 @@ class TestServerGroups(faults.TestCase):
             'no free node matches group:spread=capability:rack')
         # Of no group.
         self.assertIn(self.rack(self.boot(self.gold)), ('r1', 'r2', ''))
+        # It stays in the domains in which it was begun.
+        self.flags(group='reservations', server_group_by='shard')
+        self.assert_aborted(
+            self.boot_in(group, status='ERROR'),
+            f'Group {group} is in use with another policy, domain, project '
+            f'or request.')
 
     def test_soft_policies(self):
         """Ironic weighs them."""
@@ -125,15 +131,6 @@ class TestServerGroups(faults.TestCase):
             [group], [each['group']['uuid']
                       for each in self.ironic.reservations()
                       if each.get('group')])
-
-    def test_another_domain_than_before(self):
-        group = self.group('anti-affinity')
-        self.boot_in(group)
-        self.flags(group='reservations', server_group_by='shard')
-        self.assert_aborted(
-            self.boot_in(group, status='ERROR'),
-            f'Group {group} is in use with another policy, domain, project '
-            f'or request.')
 
     def test_groups_are_not_known(self):
         look_up = objects.InstanceGroup.get_by_instance_uuid
@@ -219,14 +216,14 @@ class TestChosen(faults.TestCase):
             f'Nothing of {theirs} can be claimed: a compute host has it, or '
             f'its node is no longer available.')
         self.assertEqual(2, len(self.ironic.reservations()))
-
-    def test_claim_of_what_does_not_match(self):
+        # What does not match.
+        self.ironic.delete(theirs)
         claimed = self.reserve('new')
         flavor = self.flavor(**{'trait:CUSTOM_OLD': 'required'})
         self.assert_ends(
             self.boot_with('ERROR', flavor, claim=claimed),
             'no free node matches trait:CUSTOM_OLD=required')
-        [held] = self.ironic.reservations()
+        [held] = self.ironic.reservations(node='new')
         self.assertEqual(claimed, held['instance_uuid'])
 
     def test_claim_in_another_part_of_the_fleet(self):

@@ -5,7 +5,6 @@ import urllib.parse
 
 import fixtures
 from nova import exception
-from nova.tests import fixtures as nova_fixtures
 from openstack.baremetal.v1 import _proxy as openstack_baremetal
 
 import tests.nova
@@ -113,35 +112,16 @@ class TestRequests(base.TestCase):
             self.assertEqual(len(mine), driver.get_num_instances())
 
 
-class Hardware(faults.TestCase):
+class Hardware(networking.Networks, faults.TestCase):
     """Nodes with networks, consoles, volume connectors and rescue."""
 
     fleet = [{'resource_class': 'gold', 'network_interface': 'flat',
               'console_interface': 'fake-graphical'}] * 2
 
-    @classmethod
-    def setUpClass(cls):
-        cls.network = cls.enterClassContext(networking.neutron())
-        options = cls.network.ironic_options
-        options['DEFAULT'].update({
-            'enabled_rescue_interfaces': 'no-rescue,fake',
-            'default_rescue_interface': 'fake',
-            'enabled_console_interfaces': 'no-console,fake-graphical'})
-        cls.ironic_config = options
-        super().setUpClass()
-
-    def setUp(self):
-        super().setUp()
-        self.network.neutron = self.neutron
-        self.cinder = self.useFixture(nova_fixtures.CinderFixture(self))
-        self.add_ports()
-
-    def connect_volumes(self):
-        """Let the nodes have volumes; returns the id of one with an image."""
-        for node in self.ironic.nodes():
-            self.ironic.baremetal.create_volume_connector(
-                node_id=node.id, type='iqn', connector_id=f'iqn.{node.id}')
-        return nova_fixtures.CinderFixture.IMAGE_BACKED_VOL
+    ironic_config = {'DEFAULT': {
+        'enabled_rescue_interfaces': 'no-rescue,fake',
+        'default_rescue_interface': 'fake',
+        'enabled_console_interfaces': 'no-console,fake-graphical'}}
 
 
 class TestHardware(Hardware):
@@ -283,16 +263,13 @@ class TestHardware(Hardware):
         self.assert_nothing_left()
 
     def test_volumes_and_shelving(self):
-        volume = self.connect_volumes()
+        self.connect_volumes()
         self.flags(mkisofs_cmd=MKISOFS)
         port = self.port()
         server = self.boot(
-            self.flavor(disk=1000), image='', config_drive=True,
-            networks=[{'port': port}],
-            block_device_mapping_v2=[{
-                'boot_index': 0, 'uuid': volume, 'source_type': 'volume',
-                'destination_type': 'volume'}])
-        self._check_volume(server, volume)
+            self.flavor(disk=1000), config_drive=True,
+            networks=[{'port': port}], **networking.FROM_VOLUME)
+        self._check_volume(server)
         [reservation] = self.ironic.reservations()
         self.assertEqual(0, reservation['request_spec']['root_gb'])
         self._shelve(server)
@@ -300,7 +277,7 @@ class TestHardware(Hardware):
         held = self._fail_to_connect(server)
         self.act(server, 'unshelve', 'ACTIVE')
         self.assertEqual(held, self.ironic.node_of(server).id)
-        self._check_volume(server, volume)
+        self._check_volume(server)
         self.assertEqual({port}, self.vifs(server))
         # Nova's own driver cannot do that either.
         self.act(server, 'rebuild', 'ERROR', imageRef=self.plain_image)
@@ -309,14 +286,15 @@ class TestHardware(Hardware):
         self.assert_said(server)
         self.assert_nothing_left()
 
-    def _check_volume(self, server, volume):
+    def _check_volume(self, server):
         """Check that the volume is connected to the server's node."""
         node = self.ironic.node_of(server)
         [target] = self.ironic.baremetal.volume_targets(details=True)
-        self.assertEqual((node.id, volume, 0), (
+        self.assertEqual((node.id, networking.VOLUME, 0), (
             target.node_id, target.volume_id, target.boot_index))
-        [attachment] = self.cinder.volume_to_attachment[volume].values()
-        self.assertEqual(f'iqn.{node.id}',
+        [attachment] = self.cinder.volume_to_attachment[
+            networking.VOLUME].values()
+        self.assertEqual(f'iqn.2026-01:{node.id}',
                          attachment['connector']['initiator'])
 
     def _shelve(self, server):

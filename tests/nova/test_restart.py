@@ -14,45 +14,76 @@ import testtools
 
 from tests.nova import base
 from tests.nova import faults
+from tests.nova import networking
 from tests.nova import restarting
 
 FIRST, SECOND = restarting.FIRST, restarting.SECOND
 INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
 OTHER = '0c9c5f3e-7a52-4b0e-9c85-3f6a1d2b4e70'
 DEPLOY, NOT_BEGUN = restarting.DEPLOY, restarting.NOT_BEGUN
+ENDS = 'This process of host compute-1 ends: Ironic deploys'
 IS_ENDED = 'nova.virt.ironic_reservations.restart.is_ended'
 
 
 def load_tests(loader, tests, pattern):
     """Before release 34 Nova gives up what is in flight, which is tested."""
-    return tests if restart.SUPPORTED else unittest.TestSuite(
-        loader.loadTestsFromTestCase(each)
-        for each in (TestWhichNova, TestOutcome, TestCredentials))
+    def is_to_run(test):
+        if isinstance(test, TestOlderNova):
+            return not restart.SUPPORTED
+        return restart.SUPPORTED or isinstance(
+            test, (TestOutcome, TestCredentials))
+
+    return unittest.TestSuite(each for suite in tests for each in suite
+                              if is_to_run(each))
 
 
-class TestWhichNova(restarting.TestCase):
+class TestOlderNova(restarting.TestCase):
+    """It does not let the driver take a build up."""
 
     def test_build(self):
-        """Nova 34 lets the driver take it up, and older ones do not."""
         self.die_at(*DEPLOY)
         server = self.boot_full(status=None)
         self.restart()
-        if restart.SUPPORTED:
-            self.work_until_status(server, 'ACTIVE')
-        else:
-            self.assertEqual(('ERROR', None), self.state(server))
-            self.wait_for_node(server, 'active')
-            self.work()
-            self.assertEqual(('ERROR', None), self.state(server))
+        self.assertEqual(('ERROR', None), self.state(server))
+        self.wait_for_node(server, 'active')
+        self.work()
+        self.assertEqual(('ERROR', None), self.state(server))
         self.delete(server)
         self.wait_for(self.assert_nothing_left)
 
 
-class TestBuilds(restarting.TestCase):
-    """Ironic had accepted the deployment."""
+class RebuildCase(restarting.TestCase):
+
+    def rebuild_killed(self, server, sent=True):
+        self.notifier.reset()
+        self.image_now = self.image()
+        self.die_at(*DEPLOY, sent=sent)
+        self.rebuild(server, self.image_now, status=None)
+        self.restart()
+        self.assertEqual(('REBUILD', 'rebuild_spawning'), self.state(server))
+
+    def assert_rebuilt(self, server):
+        self.assertNotIn('reservations_rebuilt_from',
+                         self.full(server).system_metadata)
+        self.assertEqual(self.image_now, self.api.get_server(
+            server['id'])['image']['id'])
+        self.assertEqual({self.providers()[FIRST]: {'CUSTOM_GOLD': 1}},
+                         self.allocations(server))
+        self.assertEqual('active',
+                         self.ironic.node_of(server).provision_state)
+        self.assertEqual(('Success', True),
+                         self.events(server)['compute_rebuild_instance'])
+        self.assertEqual(['instance.rebuild.end'],
+                         self.notified('instance.rebuild.end'))
+
+
+class TestWhileIronicDeploys(RebuildCase):
+    """Ironic is at it for longer than the restart takes."""
+
+    ironic_config = {'fake': {'deploy_delay': '3'}}
 
     @base.smoke
-    def test_deployed_after_the_restart(self):
+    def test_build(self):
         self.die_at(*DEPLOY)
         server = self.boot_full(status=None)
         self.restart()
@@ -68,36 +99,81 @@ class TestBuilds(restarting.TestCase):
         self.delete(server)
         self.wait_for(self.assert_nothing_left)
 
-    def test_deployed_before_it(self):
-        """And restarted twice."""
+    def test_rebuild_of_a_stopped_server(self):
+        server = self.boot_full()
+        self.act(server, 'os-stop', 'SHUTOFF')
+        self.rebuild_killed(server)
+        self.look()
+        self.assertEqual('REBUILD', self.state(server)[0])
+        self.work_until_status(server, 'SHUTOFF')
+        self.assertEqual('power off', self.ironic.node_of(server).power_state)
+        self.assert_rebuilt(server)
+
+    def test_deletion(self):
+        """Nova would have lost it; it waits for the node's lock."""
         self.die_at(*DEPLOY)
         server = self.boot_full(status=None)
+        self.died()
+        self.api.delete_server(server['id'])
+        self.wait_for_task(server, 'deleting')
+        self.restart()
+        self.look()
+        self.assertEqual(('BUILD', 'deleting'), self.state(server))
+        self.assert_deleted(server)
+
+    def looks(self):
+        """How often it was looked what Ironic deploys."""
+        return sum(method == 'GET' and path == '/v1/reservations'
+                   and query.get('state') == 'deploying'
+                   for method, path, _, query in self.wire.calls)
+
+    @base.smoke
+    def test_stop_of_the_process(self):
+        """As by SIGTERM: deployments do not keep it."""
+        gate = self.gate()
+
+        def deploy(go_on):
+            gate()
+            go_on()
+            # The thread ends with its process.
+            self._wait_for_the_end()
+
+        self.wire.on(*DEPLOY, deploy)
+        self.flags(manager_shutdown_timeout=3600)
+        server = self.boot_full(status=None)
+        gate.wait()
+        service = self.computes.pop(FIRST)
+        stopping = threading.Thread(target=service.stop, daemon=True)
+        stopping.start()
+        self.wait_for(lambda: self.assertIn('waiting up to', self.log))
+        # Ironic has not accepted it yet. The first look may have begun before
+        # the process was told to stop, and the second has ended by the third.
+        before = self.looks()
+        self.wait_for(lambda: self.assertLess(before + 2, self.looks()))
+        self.assertNotIn(ENDS, self.log)
+        gate.open()
+        self.wait_for(lambda: self.assertIn(ENDS, self.log))
+        # Nova would wait on.
+        self.assertTrue(stopping.is_alive())
+        service.manager.driver.worker.stop()
+        self.assertEqual('deploying',
+                         self.ironic.node_of(server).provision_state)
+
+
+class TestDeployed(restarting.TestCase):
+
+    def test_before_the_restart(self):
+        """From a volume; the host is restarted twice.
+
+        Between the two Nova gives the server up, and would leave it where it
+        is for ever.
+        """
+        self.die_at(*DEPLOY)
+        server = self.boot_full(status=None, **networking.FROM_VOLUME)
         self.kill()
         self.wait_for_node(server, 'active')
         self.start_compute(FIRST)
         self.assertIn(server['id'], self.left())
-        self.restart()
-        self.work_until_status(server, 'ACTIVE')
-        self.assert_built(server)
-
-    def test_volume(self):
-        self.die_at(*DEPLOY)
-        server = self.from_volume()
-        self.restart()
-        self.work_until_status(server, 'ACTIVE')
-        self.assert_built(server)
-        bdm, = objects.BlockDeviceMappingList.get_by_instance_uuid(
-            context.get_admin_context(), server['id'])
-        attachment, = self.cinder.volume_to_attachment[
-            restarting.VOLUME].values()
-        self.assertEqual(bdm.attachment_id, attachment['id'])
-        self.delete(server)
-
-    def test_build_timeout(self):
-        """Nova leaves such a server where it is, for ever."""
-        self.die_at(*DEPLOY)
-        server = self.boot_full(status=None)
-        self.restart()
         self.flags(instance_build_timeout=1)
         self.wait_for(lambda: (
             self.run_periodic(task='_check_instance_build_time'),
@@ -106,23 +182,24 @@ class TestBuilds(restarting.TestCase):
         self.restart()
         self.work_until_status(server, 'ACTIVE')
         self.assert_built(server)
+        bdm, = objects.BlockDeviceMappingList.get_by_instance_uuid(
+            context.get_admin_context(), server['id'])
+        attachment, = self.cinder.volume_to_attachment[
+            networking.VOLUME].values()
+        self.assertEqual(bdm.attachment_id, attachment['id'])
+        self.delete(server)
 
 
 class TestFailures(restarting.TestCase):
 
-    def fail(self, server, error='The disk is full of eels'):
-        """Let Ironic have failed."""
-        self.wait_for_node(server, 'active')
-        self.sql("UPDATE nodes SET provision_state = 'deploy failed', "
-                 "target_provision_state = 'active', last_error = :e "
-                 "WHERE uuid = :u", u=self.ironic.node_of(server).id, e=error)
-
     def test_deploy_failed(self):
         """With a volume; what cannot be torn down is tried again."""
         self.die_at(*DEPLOY)
-        server = self.from_volume()
+        server = self.boot_full(status=None, **networking.FROM_VOLUME)
         self.kill()
-        self.fail(server)
+        self.wait_for_node(server, 'active')
+        self.set_node(server, 'deploy failed',
+                      error='The disk is full of eels')
         self.start_compute(FIRST)
         self.wire.on('PUT', '/v1/nodes/.*', faults.cut, times=50)
         self.work_until(lambda: self.assertIn('is taken up again later',
@@ -156,7 +233,7 @@ class TestFailures(restarting.TestCase):
 
         self.wire.on(*DEPLOY, hold_back)
         self.dying += 1
-        server = self.from_volume()
+        server = self.boot_full(status=None, **networking.FROM_VOLUME)
         self.restart()
         self.be_quick(GRACE=3600)
         self.look()
@@ -168,74 +245,27 @@ class TestFailures(restarting.TestCase):
         self.assertEqual({'available'}, {
             each.provision_state for each in self.ironic.nodes()})
 
-    def test_before_it_is_spawned(self):
-        """While Nova makes the networks, which is earlier."""
-        self.die_at('POST', '/v1/nodes/.*/vifs')
-        server = self.boot_full(status=None)
-        self.restart()
-        self.assert_not_built(server, NOT_BEGUN)
-
-    def test_before_the_hold(self):
-        self.die_at(*faults.HOLD, sent=False)
-        server = self.boot_full(status=None)
-        self.restart()
-        self.assert_not_built(server, NOT_BEGUN)
-
-    def test_lease_is_over(self):
-        self.die_at('POST', '/v1/nodes/.*/vifs', sent=False)
-        server = self.boot_full(status=None)
-        self.kill()
-        self.lapse(server['id'])
-        self.start_compute(FIRST)
-        self.assert_not_built(server, NOT_BEGUN)
+    def test_never_begun(self):
+        """The host dies before it asks Ironic to deploy the node."""
+        vifs = 'POST', '/v1/nodes/.*/vifs'
+        for last, is_sent, lapses in ((faults.HOLD, False, False),
+                                      (vifs, True, False),
+                                      (vifs, False, True)):
+            self.die_at(*last, sent=is_sent)
+            server = self.boot_full(status=None)
+            self.kill()
+            if lapses:
+                self.lapse(server['id'])
+            self.start_compute(FIRST)
+            self.assert_not_built(server, NOT_BEGUN)
 
 
-class TestRebuilds(restarting.TestCase):
-
-    def rebuilding(self, sent=True, stop=False):
-        server = self.boot_full()
-        if stop:
-            self.act(server, 'os-stop', 'SHUTOFF')
-        self.rebuild_killed(server, sent)
-        return server
-
-    def rebuild_killed(self, server, sent=True):
-        self.image_now = self.image()
-        self.die_at(*DEPLOY, sent=sent)
-        self.rebuild(server, self.image_now, status=None)
-        self.restart()
-        self.assertEqual(('REBUILD', 'rebuild_spawning'), self.state(server))
-
-    def assert_rebuilt(self, server):
-        self.assertNotIn('reservations_rebuilt_from',
-                         self.full(server).system_metadata)
-        self.assertEqual(self.image_now, self.api.get_server(
-            server['id'])['image']['id'])
-        self.assertEqual({self.providers()[FIRST]: {'CUSTOM_GOLD': 1}},
-                         self.allocations(server))
-        self.assertEqual('active',
-                         self.ironic.node_of(server).provision_state)
-        self.assertEqual(('Success', True),
-                         self.events(server)['compute_rebuild_instance'])
-        self.assertEqual(['instance.rebuild.end'],
-                         self.notified('instance.rebuild.end'))
-
-    def test_accepted(self):
-        server = self.rebuilding()
-        self.look()
-        self.assertEqual('REBUILD', self.state(server)[0])
-        self.work_until_status(server, 'ACTIVE')
-        self.assert_rebuilt(server)
-
-    def test_stopped_server(self):
-        server = self.rebuilding(stop=True)
-        self.work_until_status(server, 'SHUTOFF')
-        self.assertEqual('power off', self.ironic.node_of(server).power_state)
-        self.assert_rebuilt(server)
+class TestRebuilds(RebuildCase):
 
     def test_never_accepted(self):
         """Its node is active then, too."""
-        server = self.rebuilding(sent=False)
+        server = self.boot_full()
+        self.rebuild_killed(server, sent=False)
         self.assertEqual('active',
                          self.ironic.node_of(server).provision_state)
         found = self.work_until_status(server, 'ERROR')
@@ -244,40 +274,18 @@ class TestRebuilds(restarting.TestCase):
                          self.events(server)['compute_rebuild_instance'])
         self.assertEqual({self.providers()[FIRST]: {'CUSTOM_GOLD': 1}},
                          self.allocations(server))
-        # It may be rebuilt from that, and killed again.
+        # It may be rebuilt from that, and killed again; or not.
         self.rebuild_killed(server)
         self.work_until_status(server, 'ACTIVE')
         self.assert_rebuilt(server)
-        self.delete(server)
-
-    def test_not_killed(self):
-        server = self.boot_full()
+        self.notifier.reset()
         self.image_now = self.image()
         self.rebuild(server, self.image_now)
         self.assert_rebuilt(server)
+        self.delete(server)
 
 
 class TestDeletions(restarting.TestCase):
-
-    def assert_deleted(self, server):
-        self.work_until(lambda: self.assertTrue(
-            self.instance(server).deleted))
-        self.wait_for(lambda: self.assertEqual({}, self.allocations(server)))
-        self.wait_for(self.assert_nothing_left)
-        self.work()
-        self.assertEqual({}, self.left())
-
-    def test_of_a_build(self):
-        """Nova would have lost it; it waits for the node's lock."""
-        self.die_at(*DEPLOY)
-        server = self.boot_full(status=None)
-        self.died()
-        self.api.delete_server(server['id'])
-        self.wait_for_task(server, 'deleting')
-        self.restart()
-        self.look()
-        self.assertEqual(('BUILD', 'deleting'), self.state(server))
-        self.assert_deleted(server)
 
     def test_of_a_server(self):
         """The host does not wait for it when it starts."""
@@ -296,28 +304,26 @@ class TestDeletions(restarting.TestCase):
         server = self.boot_full(status=None)
         self.kill()
         self.wait_for_node(server, 'active')
-        self.sql("UPDATE nodes SET provision_state = 'wait call-back', "
-                 "target_provision_state = 'active' WHERE uuid = :u",
-                 u=self.ironic.node_of(server).id)
+        self.set_node(server, 'wait call-back')
         self.start_compute(FIRST)
         self.work()
         self.delete(server, wait=False)
         self.assert_deleted(server)
 
-
-class TestLockedNode(restarting.TestCase):
-
-    # Longer than the SDK asks a node for that is locked.
-    delay = 20
-
-    def test_deleted_while_its_node_is_locked(self):
+    def test_while_the_node_is_locked(self):
         """It fails as without a restart, and is not made ACTIVE after it."""
         self.die_at(*DEPLOY)
         server = self.boot_full(status=None)
-        self.restart()
+        self.kill()
+        self.wait_for_node(server, 'active')
+        self.set_node(server, 'deploying', lock='conductor')
+        # The SDK asks six times, and would wait for half a minute meanwhile.
+        self.start_compute(FIRST, ironic={
+            'endpoint_override': self.wire.url,
+            'status_code_retry_delay': 0.1})
         self.api.delete_server(server['id'])
         self.work_until_status(server, 'ERROR')
-        self.wait_for_node(server, 'active')
+        self.set_node(server, 'active')
         self.look()
         self.assertEqual(('ERROR', None), self.state(server))
         self.assertEqual(FIRST, self.instance(server).host)
@@ -552,51 +558,3 @@ class TestQueue(restarting.TestCase):
         self.useFixture(fixtures.MonkeyPatch(
             'nova.compute.manager.ComputeManager.build_and_run_instance',
             lambda *args, **kwargs: None))
-
-
-class TestStop(restarting.TestCase):
-    """The process is told to stop, as by SIGTERM."""
-
-    ENDS = 'This process of host compute-1 ends: Ironic deploys'
-
-    def stop(self):
-        """:returns: the service, and the thread in which Nova stops it."""
-        service = self.computes.pop(FIRST)
-        stopping = threading.Thread(target=service.stop, daemon=True)
-        stopping.start()
-        return service, stopping
-
-    def looks(self):
-        """How often it was looked what Ironic deploys."""
-        return sum(method == 'GET' and path == '/v1/reservations'
-                   and query.get('state') == 'deploying'
-                   for method, path, _, query in self.wire.calls)
-
-    @base.smoke
-    def test_deployments_do_not_keep_it(self):
-        gate = self.gate()
-
-        def deploy(go_on):
-            gate()
-            go_on()
-            # The thread ends with its process.
-            self._wait_for_the_end()
-
-        self.wire.on(*DEPLOY, deploy)
-        self.flags(manager_shutdown_timeout=3600)
-        server = self.boot_full(status=None)
-        gate.wait()
-        service, stopping = self.stop()
-        self.wait_for(lambda: self.assertIn('waiting up to', self.log))
-        # Ironic has not accepted it yet. The first look may have begun before
-        # the process was told to stop, and the second has ended by the third.
-        before = self.looks()
-        self.wait_for(lambda: self.assertLess(before + 2, self.looks()))
-        self.assertNotIn(self.ENDS, self.log)
-        gate.open()
-        self.wait_for(lambda: self.assertIn(self.ENDS, self.log))
-        # Nova would wait on.
-        self.assertTrue(stopping.is_alive())
-        service.manager.driver.worker.stop()
-        self.assertEqual('deploying',
-                         self.ironic.node_of(server).provision_state)

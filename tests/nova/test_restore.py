@@ -15,6 +15,7 @@ import uuid
 
 from tests.nova import base
 from tests.nova import faults
+from tests.nova import ironic
 from tests.nova import networking
 from tests.nova import test_audit
 from tools import services
@@ -25,22 +26,16 @@ PAGE = re.sub(r' *\\\n +', ' ', (DOC / 'restore.rst').read_text())
 FIRST, SECOND = base.HOSTS[:2]
 
 
-class TestRestore(test_audit.Command, faults.TestCase):
+class TestRestore(test_audit.Command, networking.Networks, faults.TestCase):
     """Two hosts, and a backup in the middle of their life."""
 
     fleet = [{**faults.NODE, 'name': f'node-{number}',
               'network_interface': 'flat'} for number in range(1, 10)]
 
-    @classmethod
-    def setUpClass(cls):
-        cls.network = cls.enterClassContext(networking.neutron())
-        cls.ironic_config = cls.network.ironic_options
-        super().setUpClass()
-
     def setUp(self):
         super().setUp()
-        self.network.neutron = self.neutron
-        self.add_ports()
+        # It is killed, and what is started instead ends with this class.
+        self.addClassCleanup(ironic.forget)
         for host in FIRST, SECOND:
             self.start_compute(host)
 
@@ -202,8 +197,7 @@ class TestRestore(test_audit.Command, faults.TestCase):
         self.ironic.baremetal.set_node_maintenance('node-8', 'broken')
         self.back_up(unfinished)
 
-        for server in deleted, replaced:
-            self.delete(server)
+        self.delete(deleted, replaced)
         for held in leased, released:
             self.ironic.delete(held['instance_uuid'])
         newer = self.boot_on('node-5', SECOND, port)
@@ -211,8 +205,7 @@ class TestRestore(test_audit.Command, faults.TestCase):
         late = self.hold(candidate_nodes=['node-7'])
         self.die(FIRST)
         self.give(moved, SECOND, FIRST)
-        with self.as_host(SECOND):
-            self.computes[SECOND].manager.driver.worker.work()
+        self.work(SECOND)
         self.assertEqual(SECOND, self.instance(moved).host)
         living = alone, moved, unfinished, newer, successor
         nodes, bound = self.nodes_of(*living), self.bound()

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a dead host has left, and another is given."""
 
-import contextlib
 import threading
 import time
 import types
@@ -9,7 +8,6 @@ import types
 import fixtures
 from nova import availability_zones
 from nova import context
-from nova import exception
 from nova import objects
 from nova.compute import manager
 from nova.virt.ironic_reservations import reconciler
@@ -43,8 +41,7 @@ class TestCase(faults.TestCase):
         super().give(server, to, by)
 
     def work(self, host=SECOND):
-        with self.as_host(host):
-            self.computes[host].manager.driver.worker.work()
+        super().work(host)
 
     def work_until_status(self, server, status):
         def check():
@@ -70,9 +67,15 @@ class TestCase(faults.TestCase):
 class TestTakeover(TestCase):
 
     def test_servers_of_a_dead_host(self):
-        servers = [self.boot(self.gold, host=FIRST) for _ in range(3)]
+        servers = self.boot_many(3, self.gold, host=FIRST)
         own = self.boot(self.gold, host=SECOND)
         self.work()
+        # Without work a look is one call, however many servers there are.
+        self.wire.requests.clear()
+        for _ in range(3):
+            self.work()
+        self.assertEqual([('GET', '/v1/reservations', None)] * 3,
+                         self.wire.requests)
         self.die()
         self.wire.requests.clear()
         for server in servers:
@@ -104,19 +107,8 @@ class TestTakeover(TestCase):
         self.api.api_delete(f'/os-services/{service["id"]}')
         self.assertEqual({SECOND: SECOND}, rows())
         self.assertEqual({SECOND}, set(self.providers()))
-        for server in [*servers, own]:
-            self.delete(server)
+        self.delete(*servers, own)
         self.assert_nothing_left()
-
-    def test_looks_without_work_are_one_call(self):
-        for _ in range(2):
-            self.boot(self.gold, host=SECOND)
-        self.work()
-        self.wire.requests.clear()
-        for _ in range(3):
-            self.work()
-        self.assertEqual([('GET', '/v1/reservations', None)] * 3,
-                         self.wire.requests)
 
     def test_host_that_is_up(self):
         """It keeps what it has until it is down."""
@@ -158,8 +150,8 @@ class TestTakeover(TestCase):
 
         With Nova 34 that is where Ironic has come to: test_restart.
         """
-        servers = building, rebuilding, rebooting, deleting, lost = [
-            self.boot(self.gold, host=FIRST) for _ in range(5)]
+        servers = building, rebuilding, rebooting, deleting, lost = (
+            self.boot_many(5, self.gold, host=FIRST))
         self.die()
         self.set(building, vm_state='building', task_state='spawning')
         self.set(rebuilding, task_state='rebuild_spawning')
@@ -180,8 +172,7 @@ class TestTakeover(TestCase):
         self.wait_for(lambda: (
             self.work(),
             self.assertTrue(self.instance(deleting).deleted)))
-        for server in building, rebuilding, rebooting, lost:
-            self.delete(server)
+        self.delete(building, rebuilding, rebooting, lost)
         self.assert_nothing_left()
 
     def test_task_that_has_begun_since(self):
@@ -270,7 +261,7 @@ class TestTakeover(TestCase):
 
     def test_lease_is_looked_at_for_each_server(self):
         """A round may take longer than the lease."""
-        servers = [self.boot(self.gold, host=FIRST) for _ in range(3)]
+        servers = self.boot_many(3, self.gold, host=FIRST)
         self.die()
         for server in servers:
             self.give(server)
@@ -287,8 +278,7 @@ class TestTakeover(TestCase):
             'name': 'zone', 'availability_zone': 'zone'}})
         self.api.post_aggregate_action(zone['id'], {
             'add_host': {'host': SECOND}})
-        asked, not_asked = (
-            self.boot(self.gold, host=FIRST) for _ in range(2))
+        asked, not_asked = self.boot_many(2, self.gold, host=FIRST)
         spec = objects.RequestSpec.get_by_instance_uuid(
             context.get_admin_context(), asked['id'])
         spec.availability_zone = 'nova'
@@ -333,8 +323,8 @@ class TestTakeover(TestCase):
 
     def test_queue(self):
         """What users asked of the host before it was known to be down."""
-        servers = rebooting, stopping, rebuilding = [
-            self.boot(self.gold, host=FIRST) for _ in range(3)]
+        servers = rebooting, stopping, rebuilding = self.boot_many(
+            3, self.gold, host=FIRST)
         self.stop_compute(FIRST)
         self.act(rebooting, 'reboot', type='HARD')
         self.act(stopping, 'os-stop')
@@ -356,30 +346,3 @@ class TestTakeover(TestCase):
                           or server['id'] in path for server in servers)}
         self.assertEqual(set(), touched)
         self.assert_with(SECOND, *servers)
-
-    def test_casts_of_before(self):
-        """The host that is back deletes and touches nothing."""
-        server = self.boot(self.gold, host=FIRST)
-        instance = self.instance(server)
-        self.die()
-        self.give(server)
-        self.work()
-        self.come_back()
-        self.wire.requests.clear()
-        ctxt = context.get_admin_context()
-        manager = self.computes[FIRST].manager
-        bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
-            ctxt, instance.uuid)
-        with self.as_host(FIRST):
-            for cast in (
-                    lambda: manager.terminate_instance(ctxt, instance, bdms),
-                    lambda: manager.reboot_instance(ctxt, instance, None,
-                                                    'HARD'),
-                    lambda: manager.stop_instance(ctxt, instance, True)):
-                with contextlib.suppress(exception.NovaException):
-                    cast()
-                self.assertEqual(set(), self.written())
-        self.assert_with(SECOND, server)
-        self.assertEqual(server['id'],
-                         self.ironic.node_of(server).instance_id)
-        self.assertFalse(self.instance(server).deleted)
