@@ -19,11 +19,32 @@ def test_hypervisors_are_hosts(cloud):
     assert {row['State'] for row in rows} == {'up'}
 
 
+def rack(node):
+    return node.properties['capabilities'].partition(':')[2]
+
+
 def test_fleet_is_used_up_and_free_again(cloud):
-    count = cloud.cloud.nodes
-    servers = cloud.built(3)
+    """The servers of the first rack are in a server group, of affinity."""
+    count, in_rack = cloud.cloud.nodes, cloud.cloud.nodes // tools_cloud.RACKS
+    group = cloud.openstack('server', 'group', 'create', '--policy',
+                            'affinity', 'group', user='demo')['id']
+    member = {'by': cloud.demo, 'scheduler_hints': {'group': group}}
+    eventually(cloud.finds_nothing)
+    servers = cloud.boot_many(in_rack, **member)
+    # Also while they are built.
+    cloud.finds_nothing()
+    assert set(cloud.settled(servers).values()) == {'ACTIVE'}
+    racks = [rack(node) for node in cloud.nodes() if node.instance_id]
+    assert len(racks) == in_rack and len(set(racks)) == 1
+    # The weigher has spread them, which Nova's own filter does not allow.
+    assert len({each['host'] for each in cloud.reservations()}) > 1
+    assert ('no free node matches group:pack=capability:rack'
+            in cloud.fault(**member))
+    failed, = {each.id for each in cloud.servers()} - set(servers)
+    cloud.act('server', 'delete', '--wait', failed)
     eventually(cloud.agree)
-    servers += cloud.built(count - 3)
+    eventually(cloud.finds_nothing)
+    servers += cloud.built(count - in_rack)
     eventually(cloud.agree)
     assert len({each['node_uuid'] for each in cloud.reservations()}) == count
     # Spread by the weigher, not all on one host.
@@ -102,6 +123,9 @@ def test_what_a_user_sees(cloud):
     for service, path in (('compute', '/os-hypervisors'),
                           ('placement', '/resource_providers')):
         assert getattr(cloud.demo, service).get(path).status_code == 403
+    # Who does not see all of it is not told that all is well.
+    refused = ask('baremetal', 'reservation', 'audit')
+    assert (refused.returncode, refused.stdout) == (1, '')
 
     mine = cloud.create(user='demo')
     assert not {mine['OS-EXT-SRV-ATTR:host'],
