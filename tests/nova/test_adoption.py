@@ -44,8 +44,7 @@ class TestCase(faults.TestCase):
         self.go_on(host)
         self.run_periodic(host)
         # What Placement has lost is put back by a thread of the driver's own.
-        with self.as_host(host):
-            self.computes[host].manager.driver.worker.work()
+        self.work(host)
 
     def places(self, server):
         """The names of its row, of that's id and of its provider."""
@@ -88,7 +87,13 @@ class TestCase(faults.TestCase):
 class TestThereAndBack(TestCase):
 
     def test_there_and_back_and_there(self):
-        servers = [self.boot(self.gold) for _ in range(2)]
+        # Without servers, first.
+        self.switch(ONE_ROW)
+        self.assertEqual({'compute-1': 'compute-1'}, rows())
+        self.switch(PER_NODE)
+        self.assertEqual(5, len(rows()))
+        self.no_disagreement()
+        servers = self.boot_many(2, self.gold)
         self.assert_on_nodes(*servers)
         self.wire.requests.clear()
         for _ in range(2):
@@ -140,7 +145,7 @@ class TestThereAndBack(TestCase):
 
     def test_row_that_has_gone(self):
         """A database that was restored has a server on it, and no such row."""
-        servers = lost, _ = [self.boot(self.gold) for _ in range(2)]
+        servers = lost, _ = self.boot_many(2, self.gold)
         gone = self.instance(lost)
         self.switch(ONE_ROW)
         self.assert_on_one_row(*servers)
@@ -170,7 +175,7 @@ class TestThereAndBack(TestCase):
              for each in self.ironic.reservations()})
 
     def test_servers_are_used_after_it(self):
-        first, second, third = (self.boot(self.gold) for _ in range(3))
+        first, second, third = self.boot_many(3, self.gold)
         self.switch(ONE_ROW)
         self.act(first, 'os-stop', 'SHUTOFF')
         self.act(first, 'os-start', 'ACTIVE')
@@ -185,29 +190,9 @@ class TestThereAndBack(TestCase):
         self.rebuild(second, self.image())
         self.run_periodic()
         fifth = self.boot(self.gold)
-        for server in first, second, fourth, fifth:
-            self.delete(server)
+        self.delete(first, second, fourth, fifth)
         self.run_periodic()
         self.assert_nothing_left()
-
-    def test_nothing_but_what_was_asked(self):
-        """Without adopt the servers stay, and the log says what to do."""
-        server = self.boot(self.gold)
-        for mode, said in (('auto', 'To make it one row while'),
-                           ('reservations', 'have the one row adopt them')):
-            self.restart_compute('compute-1', reservations={
-                'mode': mode, 'adopt': False})
-            self.assertIsNone(self.adoption())
-            self.run_periodic()
-            self.assert_on_nodes(server)
-            self.assertIn(said, self.log)
-
-    def test_host_without_servers(self):
-        self.switch(ONE_ROW)
-        self.assertEqual({'compute-1': 'compute-1'}, rows())
-        self.switch(PER_NODE)
-        self.assertEqual(5, len(rows()))
-        self.no_disagreement()
 
     @base.smoke
     def test_by_itself(self):
@@ -226,8 +211,8 @@ class TestAtWork(TestCase):
     """What cannot be brought over at once."""
 
     def test_left_for_the_next_round(self):
-        servers = busy, locked, gone, others, idle = [
-            self.boot(self.gold) for _ in range(5)]
+        servers = busy, locked, gone, others, idle = self.boot_many(
+            5, self.gold)
         nodes = {server['id']: self.ironic.node_of(server).id
                  for server in servers}
         self.restart_compute('compute-1', reservations=ONE_ROW)
@@ -270,7 +255,7 @@ class TestAtWork(TestCase):
             self.assertEqual(('compute-1',) * 3, self.places(server))
 
     def test_deleted_meanwhile(self):
-        first, second = (self.boot(self.gold) for _ in range(2))
+        first, second = self.boot_many(2, self.gold)
         self.restart_compute('compute-1', reservations=ONE_ROW)
         locked = reconciler.Reconciler.locked
 
@@ -287,7 +272,7 @@ class TestAtWork(TestCase):
         self.no_disagreement()
 
     def test_one_that_cannot_be_understood(self):
-        first, second = (self.boot(self.gold) for _ in range(2))
+        first, second = self.boot_many(2, self.gold)
         self.restart_compute('compute-1', reservations=ONE_ROW)
         # Not before: Nova 33 does not start with it.
         instance = self.instance(first)
@@ -301,7 +286,7 @@ class TestAtWork(TestCase):
 
     def test_deleted_while_the_host_is_down(self):
         """Its machine is torn down by the host that is one row now."""
-        first, second = (self.boot(self.gold) for _ in range(2))
+        first, second = self.boot_many(2, self.gold)
         self.die('compute-1')
         self.delete(first, wait=False)
         self.wait_for(lambda: self.assertTrue(self.instance(first).deleted))
@@ -347,7 +332,7 @@ class TestInterrupted(TestCase):
             self.assertRaises(Killed, self.go_on)
 
     def test_killed(self):
-        servers = [self.boot(self.gold) for _ in range(2)]
+        servers = self.boot_many(2, self.gold)
         for name in self.STEPS['reservations']:
             self.die_after(name, ONE_ROW)
             self.run_periodic()
@@ -363,7 +348,7 @@ class TestInterrupted(TestCase):
 
     def test_turned_round(self):
         """It is killed between allocation and instance, and sent back."""
-        servers = [self.boot(self.gold) for _ in range(2)]
+        servers = self.boot_many(2, self.gold)
         self.die_after('placement.allocate', ONE_ROW)
         self.switch(PER_NODE)
         self.assert_on_nodes(*servers)
@@ -394,7 +379,7 @@ class TestMixed(TestCase):
         for host in base.HOSTS[1:]:
             self.start_compute(host, reservations={'mode': 'per_node'})
         self.run_periodic()
-        servers = [self.boot(self.gold) for _ in range(6)]
+        servers = self.boot_many(6, self.gold)
         for number, host in enumerate(base.HOSTS, 1):
             self.switch(ONE_ROW, host)
             self.run_periodic()
@@ -423,7 +408,6 @@ class TestMixed(TestCase):
                 - self.usages(host)['CUSTOM_GOLD']))
             self.no_disagreement()
         self.assertEqual({host: host for host in base.HOSTS}, rows())
-        for server in servers:
-            self.delete(server)
+        self.delete(*servers)
         self.run_periodic()
         self.assert_nothing_left()

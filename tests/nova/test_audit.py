@@ -51,7 +51,6 @@ class Command:
                 'OS_PLACEMENT_ENDPOINT_OVERRIDE':
                     self.placement.fixture.endpoint, **env})
 
-
     def assert_found(self, *expected, host=None):
         """Each as the kind, the server's UUID, the node and the host."""
         done = self.command('audit', *(['--host', host] if host else []))
@@ -106,6 +105,12 @@ class TestCase(Command, faults.TestCase):
     def name(self, server):
         return self.ironic.node_of(server).name
 
+    def touch(self, held):
+        """Begin with the node of a reservation, as a host does."""
+        self.ironic.baremetal.patch_node(held['node_uuid'], [
+            {'op': 'add', 'path': '/instance_info/image_source',
+             'value': 'x'}])
+
     def allocate(self, consumer, *hosts):
         """Give a consumer an allocation of these hosts' providers alone."""
         path = f'/allocations/{consumer}'
@@ -131,48 +136,10 @@ class TestOneRow(TestCase):
         for host in base.HOSTS[:2]:
             self.start_compute(host)
 
-    def test_kinds(self):
-        flavor = self.flavor()
-        stopped, failed, forgotten, bare, moved, taken = [
-            self.boot(flavor, host='compute-1') for _ in range(6)]
-        self.act(stopped, 'os-stop', 'SHUTOFF')
-        self.assert_found()
-
-        self.sql("UPDATE nodes SET provision_state = 'deploy failed' "
-                 'WHERE instance_uuid = :i', i=failed['id'])
-        self.sql('DELETE FROM reservations WHERE instance_uuid = :i',
-                 i=forgotten['id'])
-        # So that the other host has room for what it could hold.
-        self.run_periodic()
-        self.placement.delete(f'/allocations/{bare["id"]}')
-        gone = str(uuid.uuid4())
-        self.allocate(gone, 'compute-1')
-        self.allocate(moved['id'], 'compute-2')
-        self.give(taken, 'compute-2')
-        lapsed = self.hold(resource_class='gold', expires_in=60)
-        self.lapse(lapsed['instance_uuid'])
-        self.ironic.baremetal.patch_node(lapsed['node_uuid'], [
-            {'op': 'add', 'path': '/instance_info/image_source',
-             'value': 'x'}])
-        expected = [
-            ('failed', failed['id'], self.name(failed), 'compute-1'),
-            ('no-reservation', forgotten['id'], self.name(forgotten),
-             'compute-1'),
-            ('no-allocation', bare['id'], self.name(bare), 'compute-1'),
-            ('wrong-allocation', gone, None, 'compute-1'),
-            ('wrong-allocation', moved['id'], self.name(moved), 'compute-1'),
-            ('wrong-host', taken['id'], self.name(taken), 'compute-1')]
-        self.assert_found(
-            *expected, ('lapsed-touched', lapsed['instance_uuid'],
-                        lapsed['node_name'], None))
-        self.assert_found(*expected, host='compute-1')
-        self.assert_found(expected[-1], host='compute-2')
-        self.assert_found(host='compute-3')
-
     def test_repair(self):
         flavor = self.flavor()
-        servers = forgotten, bare, moved = [
-            self.boot(flavor, host='compute-1') for _ in range(3)]
+        servers = forgotten, bare, moved = self.boot_many(
+            3, flavor, host='compute-1')
         self.run_periodic()
         allocations = [self.allocations(each) for each in servers]
         spec = self.spec(forgotten)
@@ -186,6 +153,12 @@ class TestOneRow(TestCase):
         free = next(node for node in self.ironic.nodes()
                     if not node.instance_id)
         self.provide(free)
+        self.assert_found(
+            ('no-reservation', forgotten['id'], self.name(forgotten),
+             'compute-1'),
+            ('no-allocation', bare['id'], self.name(bare), 'compute-1'),
+            ('wrong-allocation', moved['id'], self.name(moved), 'compute-1'),
+            ('wrong-allocation', gone, None, 'compute-1'), host='compute-1')
         self.assertEqual({
             ('no-reservation', forgotten['id'], self.name(forgotten)):
                 'done: host compute-1 holds it again',
@@ -207,16 +180,18 @@ class TestOneRow(TestCase):
             name: value for name, value in again.items()
             if value != spec.get(name) and name != 'image'})
         self.act(forgotten, 'reboot', 'ACTIVE', type='HARD')
-        for server in servers:
-            self.delete(server)
+        self.delete(*servers)
         self.hold(candidate_nodes=[held['node_uuid']])
 
     def test_left(self):
         """Somebody must have a look at it first."""
         flavor = self.flavor()
-        failed, lost, between, taken, deleted = [
-            self.boot(flavor, host='compute-1') for _ in range(5)]
+        failed, lost, between, taken, deleted = self.boot_many(
+            5, flavor, host='compute-1')
+        self.act(taken, 'os-stop', 'SHUTOFF')
         self.run_periodic()
+        self.assert_found()
+
         self.sql("UPDATE nodes SET provision_state = 'deploy failed' "
                  'WHERE instance_uuid = :i', i=failed['id'])
         self.sql('DELETE FROM reservations WHERE instance_uuid = :i',
@@ -230,9 +205,7 @@ class TestOneRow(TestCase):
         self.delete(deleted)
         lapsed = self.hold(resource_class='gold', expires_in=60)
         self.lapse(lapsed['instance_uuid'])
-        self.ironic.baremetal.patch_node(lapsed['node_uuid'], [
-            {'op': 'add', 'path': '/instance_info/image_source',
-             'value': 'x'}])
+        self.touch(lapsed)
         unavailable = self.hold(resource_class='gold')
         self.ironic.baremetal.set_node_provision_state(
             unavailable['node_uuid'], 'manage')
@@ -248,23 +221,34 @@ class TestOneRow(TestCase):
         for node in deployed:
             baremetal.set_node_provision_state(node, 'active')
         self.ironic.settle(deployed, provision_state='active')
-        before = self.everything()
-        self.assertEqual(dict.fromkeys([
-            ('failed', failed['id'], self.name(failed)),
-            ('no-reservation', lost['id'], None),
-            ('wrong-allocation', between['id'], self.name(between)),
-            ('wrong-host', taken['id'], self.name(taken)),
-            ('no-server', deleted['id'], name),
-            ('lapsed-touched', lapsed['instance_uuid'], lapsed['node_name']),
+        wrong_host = 'wrong-host', taken['id'], self.name(taken), 'compute-1'
+        of_the_host = [
+            ('failed', failed['id'], self.name(failed), 'compute-1'),
+            ('no-reservation', lost['id'], None, 'compute-1'),
+            ('no-server', deleted['id'], name, 'compute-1'), wrong_host]
+        found = [
+            *of_the_host,
+            # Of one host alone it is not seen what is allocated of others.
+            ('wrong-allocation', between['id'], self.name(between),
+             'compute-1'),
+            ('lapsed-touched', lapsed['instance_uuid'], lapsed['node_name'],
+             None),
             ('unavailable', unavailable['instance_uuid'],
-             unavailable['node_name']),
-            ('orphan-node', None, orphan.name)], 'left'), self.repair())
+             unavailable['node_name'], None),
+            ('orphan-node', None, orphan.name, None)]
+        for host, expected in (
+                (None, found), ('compute-1', of_the_host),
+                ('compute-2', [wrong_host]), ('compute-3', [])):
+            self.assert_found(*expected, host=host)
+        before = self.everything()
+        self.assertEqual(dict.fromkeys((each[:3] for each in found), 'left'),
+                         self.repair())
         self.assertEqual(before, self.everything())
 
     def test_refused(self):
         """By the services, as long as something is in the way."""
         flavor = self.flavor()
-        locked, bare = [self.boot(flavor, host='compute-1') for _ in range(2)]
+        locked, bare = self.boot_many(2, flavor, host='compute-1')
         self.run_periodic()
         self.sql('DELETE FROM reservations WHERE instance_uuid = :i',
                  i=locked['id'])
@@ -274,9 +258,7 @@ class TestOneRow(TestCase):
         self.placement.delete(f'/allocations/{bare["id"]}')
         # A touched one stays.
         held = self.hold(resource_class='gold', host='compute-2')
-        self.ironic.baremetal.patch_node(held['node_uuid'], [
-            {'op': 'add', 'path': '/instance_info/image_source',
-             'value': 'x'}])
+        self.touch(held)
         free = next(node for node in self.ironic.nodes()
                     if not node.instance_id)
         self.provide(free)
@@ -399,7 +381,7 @@ class TestOneRow(TestCase):
     def test_progress(self):
         self.useFixture(fixtures.MonkeyPatch(
             'ironic_reservations.osc.audit.reader.STEP', 2))
-        *_, deleted = [self.boot(self.flavor()) for _ in range(3)]
+        *_, deleted = self.boot_many(3, self.flavor())
         # It can be restored, and keeps its machine.
         self.flags(reclaim_instance_interval=3600)
         self.api.delete_server(deleted['id'])
@@ -448,7 +430,7 @@ class TestRowPerNode(TestCase):
         self.start_compute('compute-1', reservations={'mode': 'per_node'})
         # Rows without servers are no obstacle.
         self.assert_found()
-        deleted, server = [self.boot(self.flavor()) for _ in range(2)]
+        deleted, server = self.boot_many(2, self.flavor())
         expected = [
             ('per-node-row', each['id'], self.name(each), 'compute-1')
             for each in (deleted, server)]

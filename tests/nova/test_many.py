@@ -10,6 +10,7 @@ import fixtures
 from nova import context
 from nova import exception
 from nova import objects
+from nova.compute import power_state
 from nova.scheduler.client import report
 from nova.virt.ironic_reservations import driver as ours
 from nova.virt.ironic_reservations import mode
@@ -92,16 +93,19 @@ class TestCase(faults.TestCase):
 
 
 class TestPowerStates(TestCase):
+    """How often the host asks Ironic for them; three servers that run."""
+
     fleet = [faults.NODE] * 3
 
     def setUp(self):
         super().setUp()
         self.driver = self.start_compute('compute-1').manager.driver
         flavor = self.flavor()
-        self.servers = [self.boot(flavor) for _ in range(3)]
+        self.servers = self.boot_many(3, flavor)
+        # Fake hardware is not switched on by its deployment.
+        self.sql("UPDATE nodes SET power_state = 'power on'")
         for server in self.servers:
-            self.act(server, 'reboot', 'ACTIVE', type='HARD')
-        self.wire.requests.clear()
+            self.set(server, power_state=power_state.RUNNING)
         self.wire.calls.clear()
 
     def looks(self):
@@ -139,8 +143,13 @@ class TestPowerStates(TestCase):
         self.wait_for_status(self.servers[0], 'SHUTOFF')
         self.assertIn('one', self.looks())
 
-    def test_what_was_changed_since_is_read_again(self):
-        first, second, _ = (self.instance(each) for each in self.servers)
+    def test_what_is_read_again(self):
+        self._what_was_changed_since()
+        self._what_changes_while_the_list_is_read()
+        self._all_of_a_large_fleet()
+
+    def _what_was_changed_since(self):
+        second = self.instance(self.servers[1])
         self.assertEqual(3, self.driver.get_num_instances())
         self.act(self.servers[0], 'os-stop', 'SHUTOFF')
         first = self.instance(self.servers[0])
@@ -152,7 +161,7 @@ class TestPowerStates(TestCase):
         self.driver.get_info(second, use_cache=False)
         self.assertEqual(['one'], self.looks())
 
-    def test_list_that_is_read_while_something_changes(self):
+    def _what_changes_while_the_list_is_read(self):
         listed = []
 
         def change(go_on):
@@ -167,7 +176,7 @@ class TestPowerStates(TestCase):
             self.driver.get_info(self.instance(each))
         self.assertEqual(['one'], self.looks())
 
-    def test_large_fleet(self):
+    def _all_of_a_large_fleet(self):
         """A list of all would cost more than what is read of it."""
         self.useFixture(fixtures.MonkeyPatch(
             ours.__name__ + '.LISTED', 0.5))
@@ -383,7 +392,7 @@ class TestStays(TestCase):
     def put_back(self):
         """A periodic task finds what is missing, another thread mends it."""
         self.run_periodic()
-        self.computes['compute-1'].manager.driver.worker.work()
+        self.work()
 
     def test_sums_of_32_bits(self):
         self.start_compute('compute-1')

@@ -54,7 +54,7 @@ class TestMove(TestCase):
 
     @base.smoke
     def test_all_of_a_host(self):
-        servers = [self.boot(self.gold, host=FIRST) for _ in range(3)]
+        servers = self.boot_many(3, self.gold, host=FIRST)
         own = self.boot(self.gold, host=SECOND)
         self.die()
         for _ in range(2):
@@ -68,44 +68,44 @@ class TestMove(TestCase):
         self.assertEqual({}, self.move())
         self.assert_found()
 
-    def assert_lost_build_is_settled(self, server):
-        self.assert_found(('lost-build', server['id'], None, FIRST))
-        self.assertEqual(
-            {server['id']: 'set to ERROR: its build had not begun'},
-            self.move())
-        self.assertEqual({}, self.allocations(server))
-        self.assert_found()
-        self.assertEqual('ERROR', self.api.get_server(
-            server['id'])['status'])
+    def test_lost_builds(self):
+        """Nobody would begin them, and the dead host's provider would stay.
 
-    def test_build_that_has_not_begun(self):
-        """Nobody would begin it, and the dead host's provider would stay."""
+        Of the one its host has held a node, and has died before that was
+        deployed, and its lease is over. The other had not come to the host.
+        """
+        begun = self.boot(self.gold, host=FIRST)
         self.stop_compute(FIRST)
-        server = self.boot(self.gold, host=FIRST, status=None)
-        self.wait_for(lambda: self.assertTrue(self.allocations(server)))
-        self.wait_for(lambda: self.assertTrue(self._record(server)))
+        queued = self.boot(self.gold, host=FIRST, status=None)
+        self.wait_for(lambda: self.assertTrue(self.allocations(queued)))
+        self.wait_for(lambda: self.assertTrue(self._record(queued)))
         self.force_down(FIRST)
-        self.assert_lost_build_is_settled(server)
+        self.set(begun, vm_state='building', task_state='networking')
+        self.sql("UPDATE nodes SET instance_uuid = NULL, instance_info = '{}',"
+                 "provision_state = 'available' WHERE instance_uuid = :i",
+                 i=begun['id'])
+        self.sql('DELETE FROM reservations')
+        lost = begun, queued
+        self.assert_found(*(('lost-build', each['id'], None, FIRST)
+                            for each in lost))
+        self.assertEqual(
+            {each['id']: 'set to ERROR: its build had not begun'
+             for each in lost}, self.move())
+        self.assert_found()
+        for each in lost:
+            self.assertEqual({}, self.allocations(each))
+            self.assertEqual('ERROR', self.api.get_server(
+                each['id'])['status'])
+        # Nova knows of no host of the other one.
+        self.delete(begun)
         service, = self.api.get_services(host=FIRST, binary='nova-compute')
         self.api.api_delete(f'/os-services/{service["id"]}')
         self.assertEqual({SECOND}, set(self.providers()))
-        self.delete(server)
-
-    def test_build_whose_lease_is_over(self):
-        """Its host has died before the node was deployed."""
-        server = self.boot(self.gold, host=FIRST)
-        self.die()
-        self.set(server, vm_state='building', task_state='networking')
-        self.sql("UPDATE nodes SET instance_uuid = NULL, instance_info = '{}',"
-                 "provision_state = 'available' WHERE instance_uuid = :i",
-                 i=server['id'])
-        self.sql('DELETE FROM reservations')
-        self.assert_lost_build_is_settled(server)
-        self.delete(server)
+        self.delete(queued)
         self.assert_nothing_left()
 
     def test_wait_for_one(self):
-        first, second = (self.boot(self.gold, host=FIRST) for _ in range(2))
+        first, second = self.boot_many(2, self.gold, host=FIRST)
         self.die()
         with self.working():
             self.assertEqual(
@@ -115,8 +115,7 @@ class TestMove(TestCase):
         self.assert_with(FIRST, second)
 
     def test_what_stays(self):
-        lost, moved, deleted, others = (
-            self.boot(self.gold, host=FIRST) for _ in range(4))
+        lost, moved, deleted, others = self.boot_many(4, self.gold, host=FIRST)
         self.die()
         self.sql('DELETE FROM reservations WHERE instance_uuid = :i',
                  i=lost['id'])
@@ -134,8 +133,7 @@ class TestMove(TestCase):
             self.move('--wait', status=1))
 
     def test_beside_another_move(self):
-        given, others, released = (
-            self.boot(self.gold, host=FIRST) for _ in range(3))
+        given, others, released = self.boot_many(3, self.gold, host=FIRST)
         self.die()
         request = client.request
 
@@ -158,27 +156,8 @@ class TestMove(TestCase):
             {given['id']: f'given to {SECOND}'},
             self.move('--instance', given['id']))
 
-    def test_set_host_asks_what_move_asks(self):
-        server = self.boot(self.gold, host=FIRST)
-        for host, words in ((SECOND, f'Host {FIRST} is up'),
-                            ('nobody', f'Host {FIRST} is up')):
-            done = self.command('set', server['id'], '--host', host,
-                                as_json=False)
-            self.assertEqual(1, done.returncode)
-            self.assertIn(words, done.stderr)
-        self.die()
-        done = self.command('set', server['id'], '--host', 'nobody',
-                            as_json=False)
-        self.assertIn('Host nobody is not up', done.stderr)
-        self.assertEqual([FIRST], [each['host'] for each in
-                                   self.ironic.reservations()])
-        done = self.command('set', server['id'], '--host', SECOND,
-                            as_json=False)
-        self.assertEqual((0, ''), (done.returncode, done.stderr))
-        self.work()
-        self.assert_with(SECOND, server)
-
     def test_refused(self):
+        """And so is "set --host", which asks the same."""
         server = self.boot(self.gold, host=FIRST)
         for args, words in (
                 ({}, f'Host {FIRST} is up'),
@@ -186,6 +165,8 @@ class TestMove(TestCase):
                 ({'source': 'nobody'},
                  'Nova has no compute service on host nobody')):
             self.assertIn(words, self.move(status=1, **args))
+        self.assert_not_set(server, SECOND, f'Host {FIRST} is up')
+        self.assert_not_set(server, 'nobody', f'Host {FIRST} is up')
         # What is forced down may run.
         self.force_down(FIRST)
         heart = self.beat(FIRST)
@@ -194,6 +175,7 @@ class TestMove(TestCase):
         self.die()
         self.assertIn('Host nobody is not up',
                       self.move(status=1, target='nobody'))
+        self.assert_not_set(server, 'nobody', 'Host nobody is not up')
         self.force_down(SECOND)
         self.assertIn(f'Host {SECOND} is not up', self.move(status=1))
         self.force_down(SECOND, False)
@@ -207,6 +189,22 @@ class TestMove(TestCase):
                                    self.ironic.reservations()])
         self.assertEqual({server['id']: f'given to {SECOND}'},
                          self.move('--force'))
+        self.give(server, FIRST, SECOND)
+        self.api.post_aggregate_action(zone['id'], {
+            'remove_host': {'host': SECOND}})
+        done = self.set_host(server, SECOND)
+        self.assertEqual((0, ''), (done.returncode, done.stderr))
+        self.work()
+        self.assert_with(SECOND, server)
+
+    def set_host(self, server, host):
+        return self.command('set', server['id'], '--host', host,
+                            as_json=False)
+
+    def assert_not_set(self, server, host, words):
+        done = self.set_host(server, host)
+        self.assertEqual(1, done.returncode)
+        self.assertIn(words, done.stderr)
 
     def beat(self, host):
         """Let a service tell that it runs."""

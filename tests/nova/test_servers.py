@@ -44,8 +44,7 @@ class TestServers(base.TestCase):
                 self.assertRegex(
                     each['fault']['message'],
                     r'no matching node is free \(reserved\)|No valid host')
-        for each in servers:
-            self.delete(each)
+        self.delete(*servers)
         self.assert_nothing_left()
         # The count of an answer may be a second older than it says: what was
         # released in this second is offered one periodic task later.
