@@ -12,27 +12,19 @@ import uuid
 
 import psutil
 import pytest
-import requests
 import sqlalchemy as sa
 
-from tests.common import answers
 from tests.common import exporting
 from tests.common import proxies
 from tests.common import servers
 from tests.survival import clients
+from tests.survival.clients import call
+from tests.survival.clients import healthy
 
 SPEC = {'resource_class': 'gold', 'memory_mb': 512}
 PROCESSES = 4
 NODES = {'resource_class': 'gold', 'conductor_group': '', 'shard': '',
          'state': 'free'}
-
-
-def call(method, api, path='', body=None):
-    answer = requests.request(
-        method, f'{api.url}{clients.OURS}{path}', json=body,
-        headers=clients.HEADERS, timeout=60)
-    answers.check(answer, (200, 201, 204, 404, 409, 412, 422, 503))
-    return answer
 
 
 def workers(api):
@@ -164,12 +156,6 @@ def writable(request, create_schema):
 
     yield ours, fleet, set_writable
     set_writable(True)
-
-
-def healthy(api):
-    answer = requests.get(f'{api.url}/healthcheck', timeout=15)
-    assert answer.status_code in (200, 503)
-    return answer.status_code == 200
 
 
 def check_refused(api, method, path, body):

@@ -18,10 +18,11 @@ import pytest
 import requests
 import tenacity
 
-from tests.common import answers
 from tests.common import servers
 from tests.survival import clients
 from tests.survival import limited
+from tests.survival.clients import call
+from tests.survival.clients import healthy
 from tools import services
 
 SPEC = {'resource_class': 'gold', 'memory_mb': 512}
@@ -76,14 +77,6 @@ def fleet(galera):
 
 def urls(apis):
     return [api.url for api in apis]
-
-
-def call(method, api, path='', body=None, timeout=60):
-    answer = requests.request(
-        method, f'{api.url}{clients.OURS}{path}', json=body,
-        headers=clients.HEADERS, timeout=timeout)
-    answers.check(answer, (200, 201, 204, 403, 404, 409, 412, 422, 503))
-    return answer
 
 
 def conflicts(galera):
@@ -437,12 +430,6 @@ def test_quorum_is_lost(galera, asked, racks, kind):
         crowd.work(1)
     check_end(galera, asked, crowd, kind)
     assert workers(asked) == before
-
-
-def healthy(api):
-    answer = requests.get(f'{api.url}/healthcheck', timeout=15)
-    assert answer.status_code in (200, 503)
-    return answer.status_code == 200
 
 
 # What has happened on another member
