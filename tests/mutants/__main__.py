@@ -71,7 +71,6 @@ class Mutant(typing.NamedTuple):
     old: str
     new: str
     noticed_by: list
-    baseline: dict
 
     def broken(self, text):
         """The text of its file with the break in it.
