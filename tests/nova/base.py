@@ -2,6 +2,7 @@
 """What all tests of the driver stand on: a cloud per test."""
 
 import contextlib
+import functools
 import gc
 import importlib
 import logging
@@ -21,7 +22,9 @@ from nova.tests import fixtures as nova_fixtures
 from nova.tests.functional import integrated_helpers
 import openstack.proxy
 from oslo_service import loopingcall
+import sqlalchemy
 import sqlalchemy.pool
+import sqlalchemy.util
 
 from tests.nova import helpers
 from tests.nova import ironic
@@ -44,6 +47,29 @@ with contextlib.suppress(ImportError):  # Nova before 34 has none.
 # Nova's modules are half a million objects that live as long as the process.
 # The garbage collector would look at all of them several times in each test.
 gc.freeze()
+
+
+class Compiled(sqlalchemy.util.LRUCache):
+    """What SQLAlchemy has compiled, for all engines of a kind of database.
+
+    Each test has engines of its own, with dialects of their own, and each of
+    them would compile Nova's statements anew: a sixth of what these tests
+    take.
+    """
+
+    def get(self, key, default=None):
+        return super().get(self._shared(key), default)
+
+    def __setitem__(self, key, value):
+        super().__setitem__(self._shared(key), value)
+
+    @staticmethod
+    def _shared(key):
+        dialect, *statement = key
+        return (dialect.name, *statement)
+
+
+COMPILED = Compiled(2000)
 
 
 def smoke(test):
@@ -157,6 +183,10 @@ class TestCase(helpers.Helpers,
         self.useFixture(fixtures.MonkeyPatch(
             'oslo_db.sqlalchemy.engines.pool.NullPool',
             sqlalchemy.pool.QueuePool))
+        self.useFixture(fixtures.MonkeyPatch(
+            'sqlalchemy.create_engine', functools.partial(
+                sqlalchemy.create_engine,
+                execution_options={'compiled_cache': COMPILED})))
         self._cells = CellDatabases()
         self.useFixture(fixtures.MonkeyPatch(
             'nova.tests.fixtures.CellDatabases', lambda: self._cells))
