@@ -173,6 +173,9 @@ class TestCase(helpers.Helpers,
         self.flags(group='ironic', api_retry_interval=1, api_max_retries=600,
                    auth_type='none', **self.ironic.nova_options)
         self.flags(running_deleted_instance_timeout=0)
+        # A host is down when a test says so, and not because it is slow to
+        # report: Nova would delete its servers from the database alone.
+        self.flags(service_down_time=3600)
         self.flags(group='quota', instances=-1, cores=-1, ram=-1)
         # As documented: no host has the capabilities of a mixed fleet.
         self.flags(group='filter_scheduler', enabled_filters=[
