@@ -216,6 +216,8 @@ class TestCase(helpers.Helpers,
                 'nova.virt.ironic_reservations.fence.wait_for_the_end',
                 self._wait_for_the_end))
             for name, value in (('stopping.end', self._wait_for_the_end),
+                                ('stopping.time', types.SimpleNamespace(
+                                    sleep=self._pause)),
                                 ('driver.INTERVAL', 24 * 3600),
                                 # It would end all tests.
                                 ('deadline.Deadline', NoDeadline),
@@ -245,6 +247,11 @@ class TestCase(helpers.Helpers,
         self._staying.add(threading.get_ident())
         self._ended.wait()
         raise SystemExit
+
+    def _pause(self, seconds):
+        """As time.sleep, in a thread that ends with the test."""
+        if self._ended.wait(seconds):
+            raise SystemExit
 
     def tearDown(self):
         self._ended.set()

@@ -115,7 +115,9 @@ class TestWhileIronicDeploys(RebuildCase):
         server = self.boot_full(status=None)
         self.died()
         self.api.delete_server(server['id'])
-        self.wait_for_task(server, 'deleting')
+        # It is lost with the process once that has taken it off the queue.
+        self.wait_for(lambda: self.assertIn('compute_terminate_instance',
+                                            self.events(server)))
         self.restart()
         self.look()
         self.assertEqual(('BUILD', 'deleting'), self.state(server))
