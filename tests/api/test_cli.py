@@ -568,6 +568,15 @@ def test_delete_several(ironic, held, cli):
     assert instances(ironic) == {active, *others}
 
 
+def test_delete_for_a_host(ironic, held, cli):
+    instance_uuid = held[0]['instance_uuid']
+    assert 'HTTP 404' in refused(cli('delete', instance_uuid,
+                                     '--host', 'host-1'))
+    assert instance_uuid in instances(ironic)
+    output(cli('delete', instance_uuid, '--host', 'host-0'))
+    assert instance_uuid not in instances(ironic)
+
+
 # capacity
 
 

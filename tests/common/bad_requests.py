@@ -845,6 +845,10 @@ ROWS = (BODIES + NOTHING_WANTED + UNKNOWN_KEYS + LEASES + DRY_RUN
         + METHODS + VERSIONS)
 assert len({row.id for row in ROWS}) == len(ROWS)
 
+#: Of these the text begins with the field that is at fault.
+AT_FAULT = {row.id for row in LEASES + CAPACITY + ADOPTIONS + PATCHES
+            if row.status == 400}
+
 
 @contextlib.contextmanager
 def fleet(ironic):

@@ -87,6 +87,19 @@ def test_pack(fleet):
         join(fleet, 'pack')
 
 
+def test_soft_spread(fleet):
+    racks(fleet, r1=3, r2=1, none=1)
+    found = [join(fleet, 'soft-spread') for _ in range(5)]
+    assert set(found[:2]) == {'r1', 'r2'}
+    assert found[2:] == ['r1', 'r1', None]
+
+
+def test_soft_pack(fleet):
+    racks(fleet, r1=1, r2=2, none=3)
+    assert [join(fleet, 'soft-pack') for _ in range(4)] == [
+        'r2', 'r2', 'r1', None]
+
+
 def test_policy_comes_before_the_fit(fleet):
     racks(fleet, r1=1)
     fleet.add(*({'properties': {'memory_mb': memory,

@@ -262,6 +262,7 @@ def test_commit_of_a_claim_is_lost(fleet, caplog, after):
     with fleet.commit_fails(LOST, after=after), caplog.at_level('INFO'):
         claimed, created = fleet.claim(free.instance_uuid)
     assert created and claimed.node_id == free.node_id
+    assert fleet.held == {free.node_id: claimed.instance_uuid}
     assert [free.instance_uuid in line for line in lines(caplog)] == [
         True, False]
 

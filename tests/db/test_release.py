@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is let go, and what is not."""
 
-
 import pytest
 import sqlalchemy as sa
 

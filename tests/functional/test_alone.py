@@ -80,6 +80,7 @@ def without_table(ironic):
         ironic.execute('ALTER TABLE gone RENAME TO reservations')
 
 
+@pytest.mark.parametrize('ironic', ['sqlite', 'server'], indirect=True)
 def test_table_lost_on_the_way(ironic, pool):
     with without_table(ironic):
         assert_unavailable(ironic)

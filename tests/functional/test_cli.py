@@ -67,7 +67,7 @@ def instances(ironic):
 
 
 def test_progress(ironic, fleet):
-    """It is shown where standard error is a terminal, and only there."""
+    """It is shown where standard error is a terminal."""
     group = '99999999-2222-4333-8444-555555555555'
     with real(ironic, 'baremetal', 'reservation', 'group', 'create',
               '--resource-class', CLASS, '--members', '2', '--uuid', group,

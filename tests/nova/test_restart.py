@@ -223,6 +223,7 @@ class TestFailures(restarting.TestCase):
         self.assertIn(server['id'], self.left())
         self.wire.heal()
         self.work_until_status(server, 'ACTIVE')
+        self.assert_built(server)
 
     def test_never_accepted(self):
         """Not before the grace is over; what comes later is refused."""

@@ -92,6 +92,27 @@ def test_exporter_outlives_mariadb(mariadb, fleet, conf_file, tmp_path):
         assert exporter.value('nodes', **NODES) == 40
 
 
+# Its connections are cut
+
+def cut_at_commit(statement):
+    return (random.choice([proxies.UNHEARD, proxies.UNANSWERED])
+            if statement == b'COMMIT' and random.random() < 0.1 else None)
+
+
+def test_connections_are_cut_at_commit(mariadb, fleet, start_api, seconds):
+    fleet.fill(40)
+    with proxies.proxy(mariadb.url, cut_at_commit) as proxy, \
+            start_api(proxy.url, PROCESSES) as api:
+        crowd = clients.Crowd([api.url], SPEC)
+        with crowd:
+            crowd.work(seconds)
+        fleet.check(crowd.holds)
+    assert proxy.seen[proxies.UNHEARD] and proxy.seen[proxies.UNANSWERED]
+    assert crowd.seen[201] and crowd.seen[204], crowd.seen
+    # Nobody has noticed.
+    assert not crowd.seen['lost'] and not crowd.seen[503], crowd.seen
+
+
 # It is full
 
 def test_disk_is_full(tmp_path, create_schema, start_api):

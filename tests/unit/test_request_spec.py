@@ -145,4 +145,3 @@ def test_null_is_absent(body, data):
     chosen = data.draw(st.sets(st.sampled_from(absent)) if absent
                        else st.just(()))
     assert identity({**body, **dict.fromkeys(chosen)}) == expected
-

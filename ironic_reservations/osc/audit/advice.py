@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What mends a Finding: a command wherever there is one.
 
-``tests/cloud/test_audit.py`` and ``tests/nova/test_audit.py`` run what is said
-here. All functions are pure: they are given a Cloud and a Finding.
+``tests/cloud/test_day_two.py`` and ``tests/nova/test_audit.py`` run what is
+said here. All functions are pure: they are given a Cloud and a Finding.
 """
 
 from ironic_reservations.osc.audit import repairs
