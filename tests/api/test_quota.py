@@ -14,11 +14,12 @@ import pytest
 from tests.api import conftest
 from tests.common import answers
 from tests.common import command
+from tests.common import keystone as keystones
 from tests.common import personas
 
 OURS, ANY = personas.OURS, personas.ANY
 GROUPS = f'{OURS}/groups'
-TOTAL = 'baremetal_reservations'
+TOTAL = keystones.TOTAL
 
 
 @pytest.fixture

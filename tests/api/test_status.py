@@ -15,10 +15,11 @@ import pytest
 
 from ironic_reservations.cmd import status
 from tests.api import conftest
+from tests.common import keystone as keystones
 from tools import services
 
 RULE = 'baremetal:reservation:'
-TOTAL = 'baremetal_reservations'
+TOTAL = keystones.TOTAL
 QUOTA = {'reservations': {'quota': 'unified_limits'}}
 
 

@@ -9,21 +9,12 @@ from tests.api import conftest
 from tests.common import answers
 from tests.common import personas
 from tests.common import service
+from tests.common.bad_requests import host
+from tests.common.bad_requests import lease
+from tests.common.bad_requests import op
 
 POOL = [{'properties': {'memory_mb': 1024}}] * 2
 OURS = service.OURS
-
-
-def op(kind, path, *value):
-    return {'op': kind, 'path': path, **({'value': value[0]} if value else {})}
-
-
-def lease(seconds):
-    return op('replace', '/expires_in', seconds)
-
-
-def host(name):
-    return op('replace', '/host', name)
 
 
 def patch(ironic, held, status, *ops, **query):
