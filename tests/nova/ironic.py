@@ -81,7 +81,12 @@ def configured(config, plugin):
     """An Ironic with these options: that of before, or a new one."""
     options = json.dumps([config, plugin], sort_keys=True)
     if options not in _configured:
-        _running.close()
-        _configured.clear()
+        forget()
         _configured[options] = _running.enter_context(started(config, plugin))
     return _configured[options]
+
+
+def forget():
+    """Let the next class have a new one, whatever its options are."""
+    _running.close()
+    _configured.clear()
