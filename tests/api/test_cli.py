@@ -431,6 +431,17 @@ def test_list_is_limited_over_its_pages(held, cli):
         NAMES[:1], NAMES[:3], NAMES, NAMES, NAMES[1:4]]
 
 
+def test_list_is_sorted_over_its_pages(held, cli):
+    by_node, by_both = each(cli, [
+        ['list', '-f', 'value', '-c', 'Node', '--sort', keys]
+        for keys in ('node_uuid:desc', 'host:desc,id,created_at')])
+    assert output(by_node).split() == [
+        each['node_name'] for each in sorted(
+            held, key=lambda each: each['node_uuid'], reverse=True)]
+    assert output(by_both).split() == [
+        'cli-1', 'cli-3', 'cli-0', 'cli-2', 'cli-4']
+
+
 def test_list_columns(held, cli):
     fields, long, table = each(cli, [
         ['list', '-f', 'json', '--fields', 'request_spec', 'node_name'],
