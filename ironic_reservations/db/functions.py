@@ -219,7 +219,8 @@ class property_text(expression.FunctionElement):
     """A value at the top of a plain JSON text, as text.
 
     NULL when there is none, when it is a list or an object, and in a text
-    that is not plain. Of a key that stands there twice the databases read
+    that is not plain. A boolean is NULL on SQLite, a word on MySQL, and 1 or 0
+    on MariaDB. Of a key that stands there twice the databases read
     the first and Python the last; Ironic writes each key once.
 
     Arguments: the column and a path such as $.cpus.
@@ -249,12 +250,24 @@ def _property_text_sqlite(element, compiler, **kw):
     arguments = compiler.process(element.clauses, **kw)
     column = compiler.process(list(element.clauses)[0], **kw)
     return (f"CASE WHEN {_PLAIN.format(column, column)} AND "
-            f"json_type({arguments}) NOT IN ('array', 'object') "
+            f"json_type({arguments}) NOT IN ('array', 'object', 'true', "
+            "'false') "
             f'THEN CAST(json_extract({arguments}) AS TEXT) END')
 
 
+# A size that is true, as Ironic writes it; no string of a plain JSON text has
+# a quote in it. The first condition is nearly always enough, and takes an
+# eighth of the time that the second one takes.
+_NO_SIZE_IS_TRUE = (
+    """(INSTR({1}, '": true') = 0 OR """
+    """{1} NOT RLIKE '"(memory_mb|cpus|local_gb)": true')""")
+
+
 class irregular_properties(expression.FunctionElement):
-    """A JSON text that is not plain, for Python to read; else NULL."""
+    """A JSON text that is for Python to read; else NULL.
+
+    It is not plain, or, on MariaDB, has a size that is true.
+    """
 
     type = sa.Text()
     inherit_cache = True
@@ -270,7 +283,9 @@ def _irregular_properties(element, compiler, **kw):
     if not _is_mariadb(compiler):
         return _unless(_plain_to_mysql(column), column)
     # Bytes are searched faster than characters.
-    return _unless(_PLAIN.format(column, f'CAST({column} AS BINARY)'), column)
+    text = f'CAST({column} AS BINARY)'
+    return _unless(f'{_PLAIN} AND {_NO_SIZE_IS_TRUE}'.format(column, text),
+                   column)
 
 
 @compiler.compiles(irregular_properties, 'sqlite')

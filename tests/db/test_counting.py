@@ -85,6 +85,17 @@ def test_what_is_counted_is_what_matching_sees(fleet, batch):
     assert max(each.last for each in counted) == nodes[-1][0].id
 
 
+@pytest.mark.parametrize('name', ['memory_mb', 'cpus', 'local_gb'])
+@pytest.mark.parametrize('value', [True, False])
+def test_boolean_is_no_size(fleet, name, value):
+    """For a database true may be 1."""
+    fleet.node(properties=json.dumps({'capabilities': 'a:b', name: value}))
+    [profile] = profiles.Fleet.of(found()).profiles
+    assert set(profile.node.sizes.values()) == {0}
+    # The node is found by these facts.
+    fleet.hold()
+
+
 @hypothesis.given(batches, st.lists(st.sets(st.integers(0, 24)), min_size=1,
                                     max_size=2))
 @strategies.settings
