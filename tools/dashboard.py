@@ -154,7 +154,7 @@ def _projects(auth, url):
                              region_id='RegionOne')
     projects = {name: identity.create_project(
         name=name, domain_id='default').id for name in PROJECTS}
-    member = identity.find_role('member')
+    member = identity.find_role('member', ignore_missing=False)
     ada = identity.create_user(name='ada', password=auth['password'],
                                domain_id='default')
     identity.assign_project_role_to_user(projects['team-a'], ada, member)

@@ -117,10 +117,13 @@ class Operator:
     def wanted(self):
         """What the SDK needs to create a server."""
         cloud = self.connection
-        return {'flavor_id': cloud.compute.find_flavor(tools_cloud.FLAVOR).id,
-                'image_id': cloud.image.find_image(tools_cloud.IMAGE).id,
-                'networks': [{'uuid': cloud.network.find_network(
-                    tools_cloud.NETWORK).id}]}
+        flavor, image, network = [
+            find(name, ignore_missing=False).id for find, name in (
+                (cloud.compute.find_flavor, tools_cloud.FLAVOR),
+                (cloud.image.find_image, tools_cloud.IMAGE),
+                (cloud.network.find_network, tools_cloud.NETWORK))]
+        return {'flavor_id': flavor, 'image_id': image,
+                'networks': [{'uuid': network}]}
 
     def servers(self):
         return list(self.connection.compute.servers(all_projects=True))

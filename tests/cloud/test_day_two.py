@@ -59,11 +59,11 @@ def explain(cloud, *args, user='admin', status=1):
 
 
 def test_why_a_server_does_not_start(cloud, flavors):
-    flavor = flavors(FLAVORS['trait'][0])
-    server = cloud.connection.compute.create_server(
-        name='day-two', flavor_id=cloud.connection.compute.find_flavor(
-            flavor).id, **{name: value for name, value in
-                           cloud.wanted().items() if name != 'flavor_id'})
+    compute = cloud.connection.compute
+    flavor = compute.find_flavor(flavors(FLAVORS['trait'][0]),
+                                 ignore_missing=False)
+    server = compute.create_server(name='day-two', **{
+        **cloud.wanted(), 'flavor_id': flavor.id})
     assert cloud.settled([server.id]) == {server.id: 'ERROR'}
     found = explain(cloud, server.id)
     assert 'No valid host was found' in found['fault']
@@ -72,7 +72,7 @@ def test_why_a_server_does_not_start(cloud, flavors):
     assert found['explanation']['nearest']['by'] == (
         'trait:CUSTOM_GPUU=required')
     # The user who is left with "No valid host was found" is told, too.
-    found = explain(cloud, '--flavor', flavor, user='demo')
+    found = explain(cloud, '--flavor', flavor.name, user='demo')
     assert found['matching_nodes'] == 0
 
 

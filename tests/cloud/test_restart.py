@@ -15,7 +15,6 @@ from tests.cloud import conftest
 from tests.cloud import test_lost_host
 from tests.cloud import test_standby
 from tests.cloud.operator import eventually
-from tools import cloud as tools_cloud
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -120,7 +119,7 @@ def test_rebuild_that_waits(cloud):
     [server] = cloud.boot_on(host, 1)
     compute = cloud.connection.compute
     end(cloud, host, signal.SIGTERM)
-    image = cloud.connection.image.find_image(tools_cloud.IMAGE).id
+    image = cloud.wanted()['image_id']
     compute.rebuild_server(server, image=image)
     cloud.cloud.start(host)
     assert cloud.settled([server]) == {server: 'ACTIVE'}
@@ -137,7 +136,7 @@ class Round:
         self._cloud, compute = cloud, cloud.connection.compute
         old = cloud.boot_on(host, REBUILDS + DELETIONS)
         self.deleted = set(old[REBUILDS:])
-        image = cloud.connection.image.find_image(tools_cloud.IMAGE).id
+        image = cloud.wanted()['image_id']
         for each in self.deleted:
             compute.delete_server(each)
         for each in old[:REBUILDS]:
