@@ -114,7 +114,9 @@ def test_properties_on_mariadb():
     """It is seen by the server's version that the dialect is MariaDB's."""
     dialect = mysql.dialect(is_mariadb=True)
     assert compiled(CPUS, dialect) == "JSON_VALUE(nodes.properties, '$.cpus')"
+    text = 'CAST(nodes.properties AS BINARY)'
     assert compiled(IRREGULAR, dialect) == (
-        'CASE WHEN JSON_VALID(nodes.properties) AND '
-        'INSTR(CAST(nodes.properties AS BINARY), CHAR(92)) = 0 '
+        f'CASE WHEN JSON_VALID(nodes.properties) AND INSTR({text}, CHAR(92)) '
+        f"= 0 AND (INSTR({text}, '\": true') = 0 OR "
+        f"{text} NOT RLIKE '\"(memory_mb|cpus|local_gb)\": true') "
         'THEN NULL ELSE nodes.properties END')
