@@ -43,8 +43,8 @@ ITEMS = ['gpu', 'gpu:false', 'gpu:1', 'GPU:1', 'gpu: 1', 'ssd:4', 'ssd:abc',
          '\U0001f600:\U0001f600', 'x:' + 'y' * 1500]
 
 sizes = st.sampled_from(SIZES) | st.integers(0, 9000)
-# Texts that stand where a number should. Databases and Python have been at odds
-# about one of these alone, so that all of them come often.
+# Texts that stand where a number should. Databases and Python have been at
+# odds about a single one of these, so that all of them come often.
 _with_a_number = st.tuples(st.sampled_from([
     '{}', '"{}"', '"{}.0"', '"{}.5"', '{}.5', '"{}abc"', '-{}', '"-{}"',
     '"+{}"', '{}.0', '{}e0', '{}e1', '"{}e1"', '0.{}E2', '"000{}"',
