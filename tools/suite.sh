@@ -77,8 +77,8 @@ sys.exit(found != sys.argv[1])' "$release" || exit 1
 
 # Run pytest's tests of a suite, and beside them those of Nova's driver that
 # belong to it: both wait for servers most of the time, so that they take
-# little longer together than one of them alone. With two workers of pytest's
-# two processors are idle for a fifth of the time, with three hardly ever.
+# little longer together than one of them alone. Of two processors a sixth is
+# idle when pytest has two workers, and next to nothing when it has three.
 #   beside NOVAS_SUITE RESULT ARGUMENTS
 beside() {
     setsid "$0" "$1" >"$results/$1.log" 2>&1 &
