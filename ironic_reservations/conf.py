@@ -34,9 +34,9 @@ reservations_opts = [
              'over, if nothing has begun on its node. 0 means that it has no '
              'end. At most max_lease.'),
     cfg.IntOpt(
-        'max_lease', default=86400, min=1, mutable=True,
-        help='The longest lease in seconds that a request may ask for with '
-             'expires_in.'),
+        'max_lease', default=2592000, min=1, mutable=True,
+        help='Longest lease in seconds that a request may ask for with '
+             'expires_in. The default is 30 days.'),
     cfg.BoolOpt(
         'require_lease', default=False, mutable=True,
         help='Whether callers who are bound to their project must say with '

@@ -62,13 +62,16 @@ class NoMatchingNode(ReservationsError):
         moment, so that the same request may succeed a second later.
     :param members: dict of how many members a group was to have (``wanted``)
         and could have (``available``); None for a single node.
+    :param ignored: keys of extra specs that were not compared with nodes.
     """
 
-    def __init__(self, message, explanation, retry=False, members=None):
+    def __init__(self, message, explanation, retry=False, members=None,
+                 ignored=()):
         super().__init__(message)
         self.explanation = explanation
         self.retry = retry
         self.members = members
+        self.ignored = ignored
 
 
 class QuotaExceeded(ReservationsError):

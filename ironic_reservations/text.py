@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text of clients, made fit for a line of a log or a terminal."""
+"""Formats text for a line of a log or a terminal, and durations."""
 
 # Control characters, the line and paragraph separators of Unicode, and lone
 # surrogates, which cannot be encoded. Some of them begin a new line in a log,
@@ -12,3 +12,13 @@ _ESCAPES = {code: chr(code).encode('unicode_escape').decode() for code in (
 def printable(text):
     r"""A text in which characters such as a newline are escapes (``\n``)."""
     return text.translate(_ESCAPES)
+
+
+def duration(seconds):
+    """Format seconds, 1 or more, as ``30d`` or ``1h30m``."""
+    parts = []
+    for unit, length in (('d', 86400), ('h', 3600), ('m', 60), ('s', 1)):
+        number, seconds = divmod(seconds, length)
+        if number:
+            parts.append(f'{number}{unit}')
+    return ''.join(parts)

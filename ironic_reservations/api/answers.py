@@ -57,6 +57,14 @@ def reservation(found, fields=None):
         'links': [{'href': url(f'/{found.instance_uuid}'), 'rel': 'self'}]}
 
 
+def ignored(spec):
+    """Return which extra specs were not compared with nodes, a dict.
+
+    :param spec: request_spec.RequestSpec.
+    """
+    return {'ignored': spec.ignored} if spec.ignored else {}
+
+
 def dry_run(found):
     """Return what dry_runs.dry_run returns as JSON, a dict.
 

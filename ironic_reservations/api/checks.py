@@ -5,6 +5,7 @@ import contextlib
 
 from ironic_reservations import conf
 from ironic_reservations import exception
+from ironic_reservations import text
 from ironic_reservations.api import bodies
 from ironic_reservations.api import types
 
@@ -89,7 +90,7 @@ def expires_in(body, required=False):
         seconds = min(conf.CONF.reservations.default_lease, longest) or None
         if required and seconds is None:
             raise exception.InvalidInput('expires_in',
-                                         f'must be given, at most {longest}')
+                                         f'must be given, {_most(longest)}')
         return seconds
     return _lease(seconds)
 
@@ -97,9 +98,13 @@ def expires_in(body, required=False):
 def _lease(seconds):
     longest = conf.CONF.reservations.max_lease
     if seconds is None or seconds > longest:
-        raise exception.InvalidInput('expires_in',
-                                     f'must be at most {longest}')
+        raise exception.InvalidInput('expires_in', f'must be {_most(longest)}')
     return int(seconds)
+
+
+def _most(longest):
+    return (f'at most {longest} ({text.duration(longest)}), see '
+            f'[reservations] max_lease')
 
 
 def changes(body, required=False):
@@ -129,16 +134,16 @@ def changes(body, required=False):
     return found
 
 
-def fields(text):
+def fields(value):
     """Return the names of the fields that a query asks for.
 
-    :param text: names separated by commas, or None.
+    :param value: names separated by commas, or None.
     :returns: list of names that differ, or None for all.
     :raises: InvalidInput for a field that a reservation does not have.
     """
-    if text is None:
+    if value is None:
         return None
-    names = list(dict.fromkeys(name.strip() for name in text.split(',')))
+    names = list(dict.fromkeys(name.strip() for name in value.split(',')))
     for name in names:
         if name not in types.FIELDS:
             raise exception.InvalidInput(

@@ -72,6 +72,8 @@ def present(error):
         more['explanation'] = error.explanation
         if error.members:
             more['members'] = error.members
+        if error.ignored:
+            more['ignored'] = error.ignored
     if isinstance(error, exception.QuotaExceeded):
         metrics.refusal(explanation.QUOTA)
         more['quota'] = error.quota

@@ -30,7 +30,7 @@ def create():
             matcher, request.quota, request.named, len(request.instances)))
     group, created = groups.create(matcher, request)
     answers.say_created(created, answers.url(f'/groups/{group.uuid}'))
-    return _present(group)
+    return _present(group) | answers.ignored(matcher.spec)
 
 
 def _wanted(caller, body):

@@ -141,12 +141,13 @@ def membership_of(body, owner):
         return group(named, named['uuid'], owner)
 
 
-def matcher(caller, restricted_to, owner, spec):
+def matcher(caller, restricted_to, owner, spec, required=True):
     """Return the Matcher of a request spec.
 
     :param restricted_to: the project to which the caller is bound, or None.
     :param owner: values.Owner.
     :param spec: dict, validated.
+    :param required: whether the request spec must constrain the node.
     :raises: NotAuthorized, InvalidInput.
     """
     bound = restricted_to is not None
@@ -166,8 +167,8 @@ def matcher(caller, restricted_to, owner, spec):
         raise exception.InvalidInput(
             'ownership', 'must be any, unless the reservation has a project')
     return matching.Matcher(
-        request_spec.RequestSpec.from_dict(spec,
-                                           conf.CONF.reservations.match),
+        request_spec.RequestSpec.from_dict(
+            spec, conf.CONF.reservations.match, required),
         restricted_to, unowned,
         None if ownership == 'any' else matching.Ownership(
             owner.project_id, ownership == 'project_or_none'))

@@ -37,12 +37,12 @@ def create():
         raise exception.InvalidInput(
             'claim', 'cannot be given beside group, or in a dry run')
     if claim is not None:
-        return _answer_created(*claims.claim(
+        return _answer_created(matcher.spec, *claims.claim(
             claim.lower(), matcher, request, _authorizer(caller, 'delete')))
     if dry_run:
         return answers.dry_run(dry_runs.dry_run(
             matcher, request.quota, request.group))
-    return _answer_created(*holds.hold(matcher, request))
+    return _answer_created(matcher.spec, *holds.hold(matcher, request))
 
 
 def _wanted(caller, body):
@@ -55,7 +55,8 @@ def _wanted(caller, body):
     group = requests.membership_of(body, owner)
     restricted_to = caller.restricted_to('create_restricted')
     lease = requests.lease(restricted_to, body)
-    matcher = requests.matcher(caller, restricted_to, owner, body)
+    matcher = requests.matcher(caller, restricted_to, owner, body,
+                               required=body.get('claim') is None)
     return matcher, holds.Request(
         (body.get('instance_uuid') or uuidutils.generate_uuid()).lower(),
         owner, lease, body.get('project_id'), holder, group,
@@ -69,15 +70,18 @@ def _adopt(caller):
     body = requests.body(bodies.adopt)
     owner = values.Owner(**requests.given(body))
     group = requests.membership_of(body, owner)
-    spec = request_spec.RequestSpec.from_dict(body, found=True)
-    return _answer_created(*adoption.adopt(
+    spec = request_spec.RequestSpec.adopted(body)
+    return _answer_created(spec, *adoption.adopt(
         body['instance_uuid'].lower(), spec, owner, checks.holder(body),
         group))
 
 
-def _answer_created(reservation, created):
-    """Answer with a reservation that was made, by this request or before."""
-    shown = answers.reservation(reservation)
+def _answer_created(spec, reservation, created):
+    """Answer with a reservation that was made, by this request or before.
+
+    :param spec: request_spec.RequestSpec of this request.
+    """
+    shown = answers.reservation(reservation) | answers.ignored(spec)
     answers.say_created(created, shown['links'][0]['href'])
     return shown
 

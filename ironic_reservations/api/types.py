@@ -232,3 +232,5 @@ class DryRun(wtypes.Base):
     domains = Json()
     # Where nothing else is in the way.
     quota = Json()
+    # Keys of extra specs that are not compared with nodes, if there are any.
+    ignored = Json()

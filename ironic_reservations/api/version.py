@@ -28,7 +28,7 @@ MAX_HEADER = 'X-OpenStack-Ironic-API-Maximum-Version'
 #: What we can do: the API reference says what has come with which version.
 #: The second number grows with what can be asked for.
 OWN_HEADER = 'X-OpenStack-Ironic-Reservations-Version'
-OWN_VERSION = '1.2'
+OWN_VERSION = '1.3'
 
 _VARIABLE = 'HTTP_' + HEADER.upper().replace('-', '_')
 

@@ -13,6 +13,7 @@ import typing
 import sqlalchemy as sa
 
 from ironic_reservations import matching
+from ironic_reservations.constants import PROVISION_STATES
 from ironic_reservations.db import engine
 from ironic_reservations.db import expressions as expr
 from ironic_reservations.db import functions as fn
@@ -47,6 +48,7 @@ _APPLIES = {
     'power state unknown': nodes.c.power_state.is_(None),
     'child node': nodes.c.parent_node.is_not(None),
     'health': expr.UNHEALTHY,
+    'deferred action': expr.DEFERRED,
     matching.LOCKED: nodes.c.reservation.is_not(None),
 }
 
@@ -73,10 +75,15 @@ def _first(reasons):
 
 _REASON = _first(matching.REASONS)
 
-# Whether somebody has the node, and something has begun on it.
-_TAKEN = sa.case((sa.and_(
-    _REASON.in_((matching.ALLOCATED, matching.RESERVED)),
-    sa.func.coalesce(nodes.c.provision_state, '') != 'available'), 1),
+# 1 for a node that is being deployed, in use or being torn down, whether or
+# not an instance still has it, and for one on which that failed for its
+# instance; else 0.
+_TAKEN = sa.case((sa.or_(
+    nodes.c.provision_state.in_(
+        state for name in ('deploying', 'active', 'releasing')
+        for state in PROVISION_STATES[name]),
+    sa.and_(_REASON.in_((matching.ALLOCATED, matching.RESERVED)),
+            nodes.c.provision_state.in_(PROVISION_STATES['error']))), 1),
     else_=0)
 
 #: The facts in which all nodes of a kind are equal.

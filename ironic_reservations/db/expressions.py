@@ -43,6 +43,14 @@ UNHEALTHY = _HEALTH.in_(sa.bindparam(
     'refuse_health', expanding=True, type_=sa.String,
     callable_=lambda: conf.CONF.reservations.refuse_health))
 
+#: Ironic has an action for the node that it has not finished.
+DEFERRED = fn.if_present(
+    sa.exists().where(
+        models.deferred_actions.c.node_id == nodes.c.id,
+        sa.func.coalesce(models.deferred_actions.c.state, '').not_in(
+            ('COMPLETED', 'FAILED'))).correlate(nodes),
+    sa.literal_column('deferred_actions.state'))
+
 #: Ironic says of it that something is wrong with it, whatever that is.
 AILING = sa.func.coalesce(_HEALTH, 'OK') != 'OK'
 
@@ -56,6 +64,7 @@ ELIGIBLE = (
     nodes.c.power_state.is_not(None),
     nodes.c.parent_node.is_(None),
     sa.or_(_HEALTH.is_(None), sa.not_(UNHEALTHY)),
+    sa.not_(DEFERRED),
 )
 
 #: The node may be held. It is not enough that ``instance_uuid`` is NULL,

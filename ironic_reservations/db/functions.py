@@ -121,6 +121,25 @@ def _optional(element, compiler, **kw):
     return compiler.process(column, **kw)
 
 
+class if_present(expression.FunctionElement):
+    """An EXISTS on an optional table; false where this Ironic has no such table.
+
+    Arguments: the EXISTS, and a column of the table as a text.
+    """
+
+    type = sa.Boolean()
+    inherit_cache = True
+
+
+@compiler.compiles(if_present)
+def _if_present(element, compiler, **kw):
+    condition, column = element.clauses
+    missing = getattr(compiler.dialect, 'ironic_reservations_missing', ())
+    if str(column) in missing:
+        return '(1 = 0)'
+    return f'({compiler.process(condition, **kw)})'
+
+
 class seconds_from_now(expression.FunctionElement):
     """A time on the database's clock. Argument: seconds."""
 

@@ -10,8 +10,8 @@ from sqlalchemy.dialects import mysql
 # start that the database has them.
 ironic = sa.MetaData()
 
-#: What marks, in its ``info``, a column that older releases of Ironic lack. A
-#: statement names it through ``functions.optional``.
+#: Marks, in its ``info``, a table or a column that some releases of Ironic
+#: lack. A statement names a column through ``functions.optional``.
 OPTIONAL = 'optional'
 
 nodes = sa.Table(
@@ -71,6 +71,15 @@ node_history = sa.Table(
     sa.Column('created_at', sa.DateTime),
     # In which provision state the node was then.
     sa.Column('state', sa.String(255), info={OPTIONAL: True}),
+)
+
+# Actions that Ironic runs between two steps, without the node's lock: planned
+# for a release after 39.
+deferred_actions = sa.Table(
+    'deferred_actions', ironic,
+    sa.Column('node_id', sa.Integer),
+    sa.Column('state', sa.String(255)),
+    info={OPTIONAL: True},
 )
 
 

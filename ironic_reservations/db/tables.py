@@ -37,6 +37,8 @@ def problems(engine):
                   'this is not the database of a supported Ironic, or '
                   '"ironic-dbsync upgrade" is due')
         if not inspector.has_table(table.name):
+            if table.info.get(models.OPTIONAL):
+                continue
             yield f'table {table.name} is missing; {remedy}'
             continue
         missing = [column.name for column in _missing(inspector, table)]
@@ -49,7 +51,10 @@ def _missing(inspector, table, optional=False):
 
     :param optional: whether those that it may lack, or those that it may not.
     """
-    present = {column['name'] for column in inspector.get_columns(table.name)}
+    present = {column['name'] for column in (
+        inspector.get_columns(table.name)
+        if inspector.has_table(table.name) else ())}
     return [column for column in table.columns
-            if column.name not in present
-            and column.info.get(models.OPTIONAL, False) == optional]
+            if column.name not in present and optional == (
+                column.info.get(models.OPTIONAL, False)
+                or table.info.get(models.OPTIONAL, False))]

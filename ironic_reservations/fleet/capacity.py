@@ -116,28 +116,41 @@ def _after(marker, found):
         'marker', 'must be of the "next" of an answer, and its row has gone')
 
 
-def rows(matches):
-    """Profiles in the same form, with nothing held.
+def rows(matches, fit):
+    """Profiles in the same form, with nothing held, the best fit first.
 
     :param matches: what Matcher.matching returns.
+    :param fit: function of a matching.Node, the same for all nodes of a kind.
     """
+    fits = {}
+    for kind, _ in matches:
+        fits.setdefault(_key(kind.node), fit(kind.node))
     return [row.shown for row in _rows(
-        [kind for kind, _ in matches], Filter().counts,
-        dict(matches))]
+        [kind for kind, _ in matches], Filter().counts, dict(matches),
+        order=lambda key: (fits[key], _order(key)))]
 
 
-def _rows(kinds, counts, among=None):
-    """Yield the Row of each profile, in order of the keys.
+def _order(key):
+    """By what keys are sorted: text by text, numbers by their size.
+
+    What a node does not state comes first.
+    """
+    return [(value is not None, value) for value in key]
+
+
+def _rows(kinds, counts, among=None, order=_order):
+    """Yield the Row of each profile, sorted.
 
     Profiles whose facts are spelled otherwise and mean the same share a row.
 
     :param counts: function of a profile: see Filter.counts.
     :param among: lists of the profiles of each kind; None for all.
+    :param order: function of what ``_key`` returns.
     """
     alike = {}
     for kind in kinds:
         alike.setdefault(_key(kind.node), []).append(kind)
-    for of_kind in sorted(alike, key=repr):
+    for of_kind in sorted(alike, key=order):
         found = {}
         for kind in alike[of_kind]:
             for profile in (kind.profiles if among is None
@@ -174,7 +187,7 @@ def _summed(kinds, by, counts):
                 value if name is None else profile.capabilities.get(name)
                 for name, value in zip(named, values, strict=True)),
                 counts(profile))
-    for key in sorted(found, key=repr):
+    for key in sorted(found, key=_order):
         yield Row(key, {**dict(zip(by, key, strict=True)),
                         **dict(zip(_COUNTS, found[key], strict=True))})
 

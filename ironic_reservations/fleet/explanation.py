@@ -26,8 +26,8 @@ QUOTA = 'quota'
 #: All that a ``cause`` may be.
 CAUSES = (
     'candidate_nodes', 'conductor_group', 'shard', 'resource_class',
-    'hypervisor_type', 'memory_mb', 'vcpus', 'local_gb', 'image', 'trait',
-    'capabilities', 'ownership', 'group', 'members', QUOTA,
+    'hypervisor_type', 'resources', 'memory_mb', 'vcpus', 'local_gb', 'image',
+    'trait', 'capabilities', 'ownership', 'group', 'members', QUOTA,
     *(reason for reason in matching.REASONS if reason != matching.CLAIMABLE),
     MALFORMED, NO_NODES)
 
@@ -58,11 +58,12 @@ def verdict_on_group(matcher, counted, group, members):
         ``domains``: a list of each that has room, as ``value`` and ``nodes``,
         most nodes first. Where there is no room, the explanation's
         ``eliminated`` counts the nodes that match, too, and its ``nearest``
-        is for a pack the domain with most of them.
+        is for a pack the domain with most of them. Otherwise ``nearest``
+        counts members.
     """
     found = verdict(matcher, counted)
-    by_domain = group_policy.capacities(
-        matcher.matching(counted, group.by), group.by, matcher.fit)
+    matches = matcher.matching(counted, group.by)
+    by_domain = group_policy.capacities(matches, group.by, matcher.fit)
     available = group_policy.available(group.policy, by_domain)
     domains = [{'value': where, 'nodes': room.free}
                for where, room in sorted(
@@ -70,23 +71,43 @@ def verdict_on_group(matcher, counted, group, members):
                    key=lambda item: (-item[1].free, str(item[0])))]
     found |= {'members': {'wanted': members, 'available': available},
               'domains': domains if group.by else []}
+    why = found['explanation']
+    why.pop('nearest', None)
+    name, most = _nearest(matcher, counted, group, matches)
+    if most > available:
+        why['nearest'] = {'by': name, 'nodes': most}
     if available < members:
-        name = (group_policy.name_of(group.policy, group.by) if group.policy
-                else f'members={members}')
-        why = found['explanation']
         if found['matching_nodes']:
-            why['eliminated'].append(
-                {'by': name, 'nodes': found['matching_nodes']})
+            why['eliminated'].append({
+                'by': group_policy.name_of(group.policy, group.by)
+                if group.policy else f'members={members}',
+                'nodes': found['matching_nodes']})
         stated = [each for each in domains if each['value'] is not None]
         if group.policy == group_policy.PACK and stated:
             why['nearest'] = {'by': group.by, **stated[0]}
     return found
 
 
-def refusal(found, restricted_to):
+def _nearest(matcher, counted, group, matches):
+    """Return the constraint without which most members could be held.
+
+    :param matches: what matches with it.
+    :returns: its name, and how many members that would be; None and 0 where
+        no constraint is the only one that eliminates a node.
+    """
+    members = {
+        name: group_policy.available(group.policy, group_policy.capacities(
+            matches + nearly, group.by, matcher.fit))
+        for name, nearly in matcher.nearly_matching(counted, group.by).items()
+        if nearly}
+    best = max(members, key=members.get, default=None)
+    return best, members.get(best, 0)
+
+
+def refusal(found, matcher):
     """The error that says why there is no node.
 
-    :param restricted_to: the project to which the caller is bound, or None.
+    :param matcher: matching.Matcher of the request.
     :param found: the ``verdict``, on a fleet that was counted after the
         request came. Nodes that it counts as matching and that no search
         finds have malformed properties, such as a number where a text
@@ -106,12 +127,13 @@ def refusal(found, restricted_to):
          f'at once' if too_few else 'No free node matches the request')
         + f': of {why["considered"]} nodes, {told or "none can be seen"}'
         + (', and more.' if len(eliminated) > 5 else '.')
-        + ('' if why['considered'] or restricted_to is None else SEES_NONE),
+        + ('' if why['considered'] or matcher.restricted_to is None
+           else SEES_NONE),
         {**why, 'eliminated': eliminated},
         # A lock is the last reason of all: a node that it eliminates would
         # match otherwise, and locks are over in a moment.
         retry=any(each['by'] == matching.LOCKED for each in eliminated),
-        members=members)
+        members=members, ignored=matcher.spec.ignored)
 
 
 def cause(why):

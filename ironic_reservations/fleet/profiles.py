@@ -21,6 +21,9 @@ from ironic_reservations import matching
 from ironic_reservations.matching import group_policy
 
 
+_RESERVED = (matching.ALLOCATED, matching.CLAIMABLE, matching.RESERVED)
+
+
 @dataclasses.dataclass(eq=False, slots=True, weakref_slot=True)
 class Profile:
     """Nodes that no request can tell apart.
@@ -31,6 +34,8 @@ class Profile:
     :param capabilities: names and values. Profiles may share this dict.
     :param counts: numbers of nodes by why they cannot be held (one of
         ``matching.REASONS``); None: they can.
+    :param reserved: how many have a reservation or an allocation, and no
+        work has begun on them.
     :param taken: how many are in use, being deployed or being torn down.
     :param first: the least id of these nodes. Nodes that were enrolled
         together are near each other.
@@ -43,6 +48,7 @@ class Profile:
     text: str | None
     capabilities: dict
     counts: dict
+    reserved: int
     taken: int
     first: int
     last: int
@@ -77,13 +83,6 @@ class Profile:
     def free(self):
         """How many nodes could be held, were it not for a passing lock."""
         return self.available + self.counts.get(matching.LOCKED, 0)
-
-    @property
-    def reserved(self):
-        """How many somebody has, and nothing has begun on them."""
-        return sum(self.counts.get(reason, 0) for reason in (
-            matching.ALLOCATED, matching.CLAIMABLE, matching.RESERVED)
-        ) - self.taken
 
     @property
     def claimable(self):
@@ -150,6 +149,7 @@ class Kind:
             held.update(profile.held)
         return Profile(
             self, None, self.node.capabilities, counts,
+            sum(each.reserved for each in self.profiles),
             sum(each.taken for each in self.profiles),
             min(each.first for each in self.profiles),
             max(each.last for each in self.profiles), held)
@@ -213,6 +213,8 @@ def _profile(kind, text, capabilities, rows):
         if row.host is not None:
             held[row.host] = held.get(row.host, 0) + row.nodes
     return Profile(kind, text, capabilities, counts,
+                   sum(row.nodes for row in rows
+                       if row.reason in _RESERVED and not row.taken),
                    sum(row.nodes for row in rows if row.taken),
                    min(row.first for row in rows),
                    max(row.last for row in rows), held)

@@ -140,6 +140,6 @@ def steps(why):
 
 def nearest(why):
     """Return the constraint that keeps most nodes from being held, or None."""
-    best = why['nearest']
+    best = why.get('nearest')
     return best and {'nodes': best['nodes'], 'said': _said(best['by']),
                      'by': best['by']}

@@ -28,6 +28,11 @@ _LITERALS = {
         re.ASCII)}
 
 
+# What Nova's own Ironic driver says of each host, which flavors of other
+# clouds require as capabilities.
+_HOST_ATTRIBUTES = {'hypervisor_type': 'ironic', 'hypervisor_version': '1'}
+
+
 def satisfies(expression, value):
     """Whether a capability's value is what an Expression wants.
 
@@ -99,6 +104,8 @@ def of_request(spec):
     if spec.hypervisor_types - {'baremetal', 'ironic'}:
         ask('hypervisor_type=' + ','.join(sorted(spec.hypervisor_types)),
             lambda node: False)
+    for name, amount in spec.resources:
+        ask(f'resources:{name}={amount}', lambda node: False)
     for name, allows in _of_sizes(spec):
         ask(name, allows)
     for trait in sorted(spec.required_traits):
@@ -111,17 +118,18 @@ def of_request(spec):
 
 
 def _of_sizes(spec):
-    least = [('image:', *each) for each in spec.minimums]
-    if spec.exact:
-        exact = [(f'{name}={size}',
-                  lambda node, name=name, size=size: node.sizes[name] == size)
-                 for name, size in spec.sizes]
-    else:
-        exact, least = [], [('', *each) for each in spec.sizes] + least
-    return exact + [
-        (f'{where}{name}>={size}',
-         lambda node, name=name, size=size: node.sizes[name] >= size)
-        for where, name, size in least]
+    """Yield names and functions of a node for the sizes."""
+    for name, size in spec.sizes:
+        if spec.exact:
+            yield (f'{name}={size}', lambda node, name=name, size=size:
+                   node.sizes[name] == size)
+        else:
+            yield (f'{name}>={size}', lambda node, name=name, size=size:
+                   node.sizes[name] >= size)
+    for name, size in spec.minimums:
+        # Nodes need not state their sizes: inspection, for example, does not.
+        yield (f'image:{name}>={size}', lambda node, name=name, size=size:
+               not node.sizes[name] or node.sizes[name] >= size)
 
 
 def _of_capabilities(spec):
@@ -132,16 +140,34 @@ def _of_capabilities(spec):
             # It is a property of its own.
             questions.append(Constraint(label, lambda node, wanted=wanted:
                                     satisfies(wanted, node.cpu_arch)))
+        elif name in nodes.SIZES:
+            questions += _of_size_as_capability(label, name, wanted)
         else:
-            questions.append(Constraint(label, lambda value, wanted=wanted:
-                                    satisfies(wanted, nodes.readable(value)),
-                                    name))
+            default = _HOST_ATTRIBUTES.get(name)
+            questions.append(Constraint(
+                label, lambda value, wanted=wanted, default=default:
+                satisfies(wanted, default if value is None
+                          else nodes.readable(value)), name))
     if spec.boot_mode is not None:
         questions.append(Constraint(
             text.printable(f'capabilities:boot_mode={spec.boot_mode}'),
             lambda value: value is None or value.lower() == spec.boot_mode,
             'boot_mode'))
     return questions
+
+
+def _of_size_as_capability(label, name, wanted):
+    """The constraints on a size that is requested as a capability.
+
+    A node may state a capability of that name, whose value then counts. As
+    the nodes of a hardware profile group either all state it or none does,
+    one constraint is on the node and the other on the capability.
+    """
+    return [
+        Constraint(label, lambda node: name in node.capabilities or satisfies(
+            wanted, nodes.as_text(node.sizes[name]))),
+        Constraint(label, lambda value: value is None or satisfies(
+            wanted, nodes.readable(value)), name)]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,6 +4,8 @@
 import collections
 import dataclasses
 import functools
+import itertools
+import operator
 
 from ironic_reservations.matching import constraints
 from ironic_reservations.matching import group_policy
@@ -91,16 +93,40 @@ class Matcher:
             the one profile of the whole kind.
         """
         found, asked = [], self._asked()
-        apart = group_policy.capability_of(by) is not None
         for kind in fleet.kinds:
             if self.visible(kind.node) and all(
                     allows(kind.node) for allows in self._of_kinds):
-                for answers, profiles in _parts(kind, asked):
-                    if all(answers):
-                        whole = profiles == [kind.whole]
-                        found.append((kind, kind.profiles if whole and apart
-                                      else profiles))
+                found += [(kind, _by_domain(kind, profiles, by))
+                          for answers, profiles in _parts(kind, asked)
+                          if all(answers)]
         return found
+
+    def nearly_matching(self, fleet, by=None):
+        """What would match without a single constraint, by its name.
+
+        :param by: see ``matching``.
+        :returns: dict of lists of pairs as ``matching`` returns them, in the
+            order of the constraints.
+        """
+        asked = self._asked()
+        names = [each.name for each in self.constraints
+                 if each.capability is not None]
+        nearly = {each.name: [] for each in self.constraints}
+        for kind in fleet.kinds:
+            if not self.visible(kind.node):
+                continue
+            unmet = {each.name for each in self.constraints
+                     if each.capability is None
+                     and not each.allows(kind.node)}
+            if len(unmet) > 1:
+                continue
+            for answers, profiles in _parts(kind, asked):
+                only = unmet.union(itertools.compress(
+                    names, map(operator.not_, answers)))
+                if len(only) == 1:
+                    nearly[only.pop()].append(
+                        (kind, _by_domain(kind, profiles, by)))
+        return nearly
 
     def _asked(self):
         """The constraints on capabilities: pairs of the name and the answer.
@@ -156,7 +182,7 @@ class Matcher:
             once, for the first constraint that it does not satisfy or else
             for why it cannot be held) and ``nearest`` (the one constraint
             without which most nodes could be held, and how many these would
-            be in all; None when no more could).
+            be in all; absent when no more could).
         """
         names = list(dict.fromkeys(each.name for each in self.constraints))
         eliminated, nearest = collections.Counter(), collections.Counter()
@@ -182,14 +208,22 @@ class Matcher:
                 nearest[unmet[0]] += count
         order = [*names, *sorted(eliminated.keys() - set(names),
                                  key=nodes.REASONS.index)]
-        best = max(names, key=lambda name: nearest[name], default=None)
-        return {
+        explanation = {
             'considered': considered,
             'eliminated': [{'by': name, 'nodes': eliminated[name]}
-                           for name in order if eliminated[name]],
-            'nearest': ({'by': best, 'nodes': matching + nearest[best]}
-                        if nearest[best] else None),
-        }
+                           for name in order if eliminated[name]]}
+        best = max(names, key=lambda name: nearest[name], default=None)
+        if nearest[best]:
+            explanation['nearest'] = {'by': best,
+                                      'nodes': matching + nearest[best]}
+        return explanation
+
+
+def _by_domain(kind, profiles, by):
+    """Return profiles of a kind, apart where their domains may differ."""
+    if profiles == [kind.whole] and group_policy.capability_of(by):
+        return kind.profiles
+    return profiles
 
 
 def _parts(kind, asked):

@@ -13,7 +13,11 @@ from ironic_reservations.matching import request_spec
 ALLOCATED, CLAIMABLE, RESERVED, LOCKED = (
     'allocated', 'claimable', 'reserved', 'locked')
 REASONS = (ALLOCATED, CLAIMABLE, RESERVED, 'maintenance', 'not available',
-           'retired', 'power state unknown', 'child node', 'health', LOCKED)
+           'retired', 'power state unknown', 'child node', 'health',
+           'deferred action', LOCKED)
+
+#: The names of a node's sizes: memory in MiB, CPUs, disk in GiB.
+SIZES = ('memory_mb', 'vcpus', 'local_gb')
 
 #: What the unified limits of Keystone call the reservations of a project.
 TOTAL = 'baremetal_reservations'
@@ -63,8 +67,7 @@ class Node:
     def sizes(self):
         """``memory_mb`` (MiB), ``vcpus`` and ``local_gb`` (GiB)."""
         return {name: _number(self._properties.get(key)) for name, key in
-                (('memory_mb', 'memory_mb'), ('vcpus', 'cpus'),
-                 ('local_gb', 'local_gb'))}
+                zip(SIZES, ('memory_mb', 'cpus', 'local_gb'), strict=True)}
 
     @functools.cached_property
     def capabilities(self):
@@ -102,6 +105,11 @@ def capabilities(text):
 def readable(value):
     """A capability's value, or None where it is too long to be read."""
     return None if value is None or len(value) > LONGEST_VALUE else value
+
+
+def as_text(size):
+    """Return a size as a capability would state it: 4096, not 4096.0."""
+    return str(int(size) if size == int(size) else size)
 
 
 def _number(value):

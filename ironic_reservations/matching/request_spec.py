@@ -1,65 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wanted: the request spec, parsed once into a frozen value."""
+"""Parses a request once into a frozen value, the request spec."""
 
 import dataclasses
 import functools
 import json
 import math
-import re
-import threading
 
 import os_resource_classes as orc
-from oslo_utils import specs_matcher
 from oslo_utils import uuidutils
-import pyparsing
 
 from ironic_reservations import exception
+from ironic_reservations.matching import expression
+from ironic_reservations.matching import extra_specs
 
-#: The largest number that a request may give, as large as Ironic's ids get.
-MAX_INT = 2 ** 31 - 1
+#: The largest number that a request may give.
+MAX_INT = extra_specs.MAX_INT
 
-#: Keys of the body that say for whom and how long, not what: two requests
-#: that differ only in these ask for the same node.
+#: Keys of the body that are no part of what is requested: two requests that
+#: differ only in these are the same.
 ENVELOPE = ('instance_uuid', 'host', 'expires_in', 'project_id', 'user_id',
             'holder', 'claim')
-
-#: One of these says what is wanted; a body with none of them would match
-#: any node of the fleet.
-WANTED = ('memory_mb', 'vcpus', 'root_gb', 'resource_class',
-          'candidate_nodes', 'extra_specs')
-
-MATCH_WORDS = ('exact', 'at_least')
 
 #: The most words in the values of all capabilities that a request asks for,
 #: where one without a word counts as one, and the most traits. To parse an
 #: expression takes 40 microseconds for each of its words, and each of these is
-#: asked of every hardware profile.
+#: compared with every hardware profile.
 MAX_WORDS = 256
 
 #: The most nodes that a request names. Each is several values of a statement,
-#: of which SQLite takes but so many.
+#: and SQLite limits their number.
 MAX_CANDIDATES = 1024
 
 #: What absent and null stand for, where that is not "nothing".
 _DEFAULTS = {'ephemeral_gb': 0, 'swap': 0, 'rxtx_factor': 1, 'min_ram': 0,
              'min_disk': 0, 'extra_specs': {}, 'image': {}, 'properties': {},
              'ownership': 'any'}
-
-# Nova's syntax: "resources", "resources1", "resources_NET" ... A bare metal
-# node is one provider, so all groups mean the same node.
-_GROUP = r'(?:[a-zA-Z0-9_-]{1,64})?'
-_RESOURCES = re.compile(rf'resources{_GROUP}:(.+)')
-_TRAIT = re.compile(rf'(?:trait{_GROUP}|reservations:trait):(.*)')
-_TRAIT_NAME = re.compile(r'[A-Z0-9_]{1,255}')
-_SIZES = {orc.MEMORY_MB: 'memory_mb', orc.VCPU: 'vcpus',
-          orc.DISK_GB: 'local_gb'}
-
-_OPERATOR = re.compile(
-    r'\s*(?:s?(?:[<>!=]=|[<>])|=|<(?:in|or|all-in|range-in)>)')
-# What the grammar of expressions skips, one character after the other, for
-# each of its alternatives.
-_BLANKS = re.compile(r'[ \t\r\n]++')
-_NUMERIC = ('=', '==', '!=', '<', '<=', '>', '>=')
 
 # Nova's canonical names (nova.objects.fields.Architecture.canonicalize).
 _ARCHITECTURES = {'amd64': 'x86_64', 'i386': 'i686', 'i486': 'i686',
@@ -84,69 +59,18 @@ def normalize_resource_class(name):
     return orc.normalize_name(name)
 
 
-class _Grammar(threading.local):
-    """The grammar of expressions; a parser of it is not thread-safe."""
-
-    def __init__(self):
-        self.parse = specs_matcher.make_grammar().parse_string
-
-
-_grammar = _Grammar()
-
-
-@dataclasses.dataclass(frozen=True)
-class Expression:
-    """A wanted value: plain, or an operator of ``specs_matcher``.
-
-    :param text: as the flavor has it, ``uefi`` or ``>= 4``.
-    :param operator: the operator, or None for a plain value.
-    :param operands: what stands behind the operator.
-    """
-
-    text: str
-    operator: str | None = None
-    operands: tuple[str, ...] = ()
-
-    def __str__(self):
-        return f' {self.text}' if self.operator else f'={self.text}'
-
-    # Flavors are few, and to parse an expression takes long.
-    @classmethod
-    @functools.lru_cache(maxsize=1024)
-    def parse(cls, field, text):
-        """Read an expression.
-
-        A value that does not begin with an operator is plain, spaces
-        included; one that does must be understood to its end.
-
-        :raises: InvalidInput when an operator's operands cannot be read.
-        """
-        if not _OPERATOR.match(text):
-            return cls(text.strip())
-        try:
-            operator, *operands = _grammar.parse(
-                _BLANKS.sub(' ', text), parse_all=True)
-            if operator in _NUMERIC:
-                float(operands[0])
-            elif operator == '<range-in>':
-                specs_matcher.op_methods[operator]('0', *operands)
-        except (pyparsing.ParseException, ValueError, TypeError):
-            raise exception.InvalidInput(
-                field, f'must be a value or an expression such as ">= 4", '
-                       f'"<in> word" or "<or> a <or> b", not "{text}"')
-        return cls(text.strip(), operator, tuple(operands))
-
-
 @dataclasses.dataclass(frozen=True)
 class RequestSpec:
-    """What is wanted of a node.
+    """What a request requires of a node.
 
-    :param sizes: ``memory_mb`` (MiB), ``vcpus``, ``local_gb`` (GiB) that the
-        flavor gives, without those a ``resources:…=0`` override skips
-        (``exact`` compares them all the same).
+    :param sizes: ``memory_mb`` (MiB), ``vcpus``, ``local_gb`` (GiB) that are
+        compared, each above 0: those of the flavor, unless a ``resources:``
+        key overrides them.
     :param minimums: ``memory_mb`` and ``local_gb`` that the image needs.
     :param exact: whether ``sizes`` must be equal, rather than at least that.
     :param resource_class: normalized, or None for any.
+    :param resources: pairs of a standard resource class and an amount, which
+        no node offers.
     :param capabilities: pairs of a name and its Expression; None for a name
         that must be there and not false. ``cpu_arch`` is among them, in
         canonical names, wherever it was asked for.
@@ -157,55 +81,53 @@ class RequestSpec:
     :param candidate_nodes: sets of UUIDs and names; the node must be in each.
     :param canonical: the request spec's identity (``ENVELOPE`` left out) as
         JSON: null is absent is the default, 1 is 1.0.
+    :param ignored: keys of extra specs that are not compared with nodes.
     """
 
     sizes: tuple[tuple[str, int], ...]
     minimums: tuple[tuple[str, int], ...]
     exact: bool
     resource_class: str | None
+    resources: tuple[tuple[str, int], ...]
     required_traits: frozenset[str]
     forbidden_traits: frozenset[str]
-    capabilities: tuple[tuple[str, Expression | None], ...]
+    capabilities: tuple[tuple[str, expression.Expression | None], ...]
     boot_mode: str | None
     hypervisor_types: frozenset[str]
     conductor_group: str | None
     shard: str | None
     candidate_nodes: tuple[frozenset[str], ...]
     canonical: str
+    ignored: tuple[str, ...] = dataclasses.field(compare=False)
 
     @classmethod
-    def from_dict(cls, body, match='at_least', found=False):
+    def from_dict(cls, body, match='at_least', required=True):
         """Parse a body that satisfies ``api.bodies.REQUEST_SPEC``.
 
         :param body: the request, a dict.
         :param match: ``exact`` or ``at_least``, for a request that does not
             say (``[reservations] match``).
-        :param found: whether the node is found already, so that nothing need
-            be said of it.
+        :param required: whether the request must constrain the node.
         :raises: InvalidInput, naming the field.
         """
         wanted = _canonical({key: value for key, value in body.items()
                              if key not in ENVELOPE})
-        if not found and not any(
-                wanted.get(key) is not None for key in WANTED):
-            raise exception.InvalidInput(
-                'body', 'must say what is wanted with one of '
-                        + ', '.join(WANTED))
         specs = wanted.get('extra_specs', {})
         image = wanted.get('image', {})
         properties = image.get('properties', {})
-        exact = _is_exact(specs, match)
-        resource_class, skipped = _resources(wanted, specs)
+        ignored = extra_specs.ignored(specs)
+        exact = extra_specs.is_exact(specs, match)
+        resources = extra_specs.read_resources(specs)
         traits = _all_traits(specs, properties)
-        return cls(
-            sizes=tuple((name, size) for name, size in _sizes(wanted)
-                        if exact or name not in skipped),
+        spec = cls(
+            sizes=tuple(_compared_sizes(wanted, resources.sizes, exact)),
             minimums=tuple(
                 (name, image[key]) for name, key in
                 (('memory_mb', 'min_ram'), ('local_gb', 'min_disk'))
-                if key in image),
+                if key in image and resources.sizes.get(name) != 0),
             exact=exact,
-            resource_class=resource_class,
+            resource_class=_resource_class(wanted, resources.classes),
+            resources=resources.others,
             required_traits=traits['required'],
             forbidden_traits=traits['forbidden'],
             capabilities=_capabilities(specs, properties),
@@ -216,9 +138,64 @@ class RequestSpec:
                 if key in properties),
             conductor_group=_lower(wanted.get('conductor_group')),
             shard=wanted.get('shard'),
-            candidate_nodes=_candidates(wanted, specs),
+            candidate_nodes=tuple(_candidates(wanted, specs)),
             canonical=json.dumps(wanted, sort_keys=True),
+            ignored=ignored,
         )
+        if required and not spec._constrains:
+            raise exception.InvalidInput(
+                'body', 'must constrain the node: by a size above 0, a '
+                        'resource class, a trait, a capability, candidate '
+                        'nodes, or a property of the image that is compared')
+        return spec
+
+    @property
+    def _constrains(self):
+        return bool(
+            self.sizes or self.resource_class or self.resources
+            or self.required_traits or self.forbidden_traits
+            or self.capabilities or self.boot_mode is not None
+            or self.hypervisor_types or self.candidate_nodes)
+
+    @classmethod
+    def adopted(cls, body):
+        """Parse the request of a server that has its node already.
+
+        Extra specs that a hold would refuse are ignored, because a running
+        server may have them. They stay part of the identity.
+
+        :raises: InvalidInput for anything but an extra spec.
+        """
+        specs = {key: value for key, value in
+                 (body.get('extra_specs') or {}).items() if value is not None}
+        refused = {key for key, value in specs.items()
+                   if not cls._is_accepted({'extra_specs': {key: value}})}
+        accepted = specs.keys() - refused
+        # Each key alone is valid, but two of them may contradict each other.
+        if not cls._is_accepted({
+                'resource_class': body.get('resource_class'),
+                'extra_specs': {key: specs[key] for key in accepted}}):
+            refused |= {key for key in accepted
+                        if extra_specs.RESOURCES.fullmatch(key)}
+            if not cls._is_accepted({'extra_specs': {
+                    key: specs[key] for key in specs.keys() - refused}}):
+                refused = specs.keys()
+        spec = cls.from_dict({**body, 'extra_specs': {
+            key: value for key, value in specs.items() if key not in refused}},
+            required=False)
+        canonical = _canonical({key: value for key, value in body.items()
+                                if key not in ENVELOPE})
+        return dataclasses.replace(
+            spec, canonical=json.dumps(canonical, sort_keys=True),
+            ignored=tuple(sorted({*spec.ignored, *refused})))
+
+    @classmethod
+    def _is_accepted(cls, body):
+        try:
+            cls.from_dict(body, required=False)
+        except exception.InvalidInput:
+            return False
+        return True
 
 
 def _canonical(value):
@@ -234,84 +211,50 @@ def _canonical(value):
     return value
 
 
-def _is_exact(specs, match):
-    """Whether the sizes must be equal, by the flavor or else by ``match``."""
-    match = specs.get('reservations:match', match)
-    if match not in MATCH_WORDS:
-        raise exception.InvalidInput(
-            'extra_specs.reservations:match',
-            f'must be one of {", ".join(MATCH_WORDS)}')
-    return match == 'exact'
-
-
 def _lower(text):
     return None if text is None else text.strip().lower()
 
 
-def _sizes(wanted):
-    """The sizes that the request gives: name, amount."""
-    for name in ('memory_mb', 'vcpus'):
-        if name in wanted:
-            yield name, wanted[name]
-    if wanted.keys() & {'root_gb', 'ephemeral_gb', 'swap'}:
-        yield 'local_gb', (wanted.get('root_gb', 0)
-                           + wanted.get('ephemeral_gb', 0)
-                           + math.ceil(wanted.get('swap', 0) / 1024))
+def _compared_sizes(wanted, overrides, exact):
+    """Yield the sizes to compare with a node: name, amount above 0.
+
+    :param overrides: see extra_specs.Resources.
+    """
+    requested = {
+        'memory_mb': wanted.get('memory_mb', 0),
+        'vcpus': wanted.get('vcpus', 0),
+        'local_gb': (wanted.get('root_gb', 0) + wanted.get('ephemeral_gb', 0)
+                     + math.ceil(wanted.get('swap', 0) / 1024))}
+    for name, size in requested.items():
+        override = overrides.get(name)
+        # With "exact" an override of 0 does not count.
+        if override or override == 0 and not exact:
+            size = override
+        if size:
+            yield name, size
 
 
-def _resources(wanted, specs):
-    """The one resource class asked for, and the sizes not to compare."""
-    classes, skipped = set(), set()
+def _resource_class(wanted, classes):
+    """Return the one resource class that is requested, or None for any."""
     if 'resource_class' in wanted:
-        classes.add(normalize_resource_class(wanted['resource_class']))
-    for key, amount in specs.items():
-        found = _RESOURCES.fullmatch(key)
-        if not found:
-            continue
-        name, field = found[1], f'extra_specs.{key}'
-        if not amount.isascii() or not amount.isdecimal():
-            raise exception.InvalidInput(field, 'must be a whole number')
-        if name.startswith(orc.CUSTOM_NAMESPACE):
-            if int(amount) > 1:
-                raise exception.InvalidInput(
-                    field, 'must be 0 or 1: a node is one unit of its class')
-            if int(amount):
-                classes.add(name)
-        elif name in _SIZES and not int(amount):
-            skipped.add(_SIZES[name])
+        classes = classes | {normalize_resource_class(
+            wanted['resource_class'])}
     if len(classes) > 1:
         raise exception.InvalidInput(
             'resource_class', 'must be one class, not '
                               + ' and '.join(sorted(classes)))
-    return (classes.pop() if classes else None), skipped
+    return next(iter(classes), None)
 
 
 def _all_traits(specs, properties):
     """Those of flavor and image: a frozenset by ``required``/``forbidden``."""
-    traits = (_traits('extra_specs', specs)
-              + _traits('image.properties', properties))
+    traits = (extra_specs.read_traits('extra_specs', specs)
+              + extra_specs.read_traits('image.properties', properties))
     if len(traits) > MAX_WORDS:
         raise exception.InvalidInput(
             'extra_specs', f'must have at most {MAX_WORDS} traits')
     return {wanted: frozenset(name for name, word in traits if word == wanted)
             for wanted in ('required', 'forbidden')}
-
-
-def _traits(where, specs):
-    """Pairs of a trait and ``required`` or ``forbidden``."""
-    traits = []
-    for key, word in specs.items():
-        found = _TRAIT.fullmatch(key)
-        if not found:
-            continue
-        if not _TRAIT_NAME.fullmatch(found[1]):
-            raise exception.InvalidInput(
-                f'{where}.{key}', 'must name a trait: A-Z, 0-9 and _')
-        if word not in ('required', 'forbidden'):
-            raise exception.InvalidInput(
-                f'{where}.{key}', 'must be required or forbidden')
-        traits.append((found[1], word))
-    return traits
 
 
 def _capabilities(specs, properties):
@@ -351,17 +294,24 @@ def _capability_texts(specs, properties):
 def _capability(field, name, text):
     if name == 'cpu_arch':
         text = ' '.join(map(canonical_architecture, text.split()))
-    return Expression.parse(field, text)
+    return expression.Expression.parse(field, text)
 
 
 def _candidates(wanted, specs):
-    """The sets of nodes that are asked for."""
-    candidates = []
-    if 'candidate_nodes' in wanted:
-        candidates.append(wanted['candidate_nodes'])
-    if 'reservations:candidate_nodes' in specs:
-        candidates.append(specs['reservations:candidate_nodes'].split(','))
-    return tuple(
-        frozenset(name.lower() if uuidutils.is_uuid_like(name) else name
-                  for name in map(str.strip, names) if name)
-        for names in candidates)
+    """Yield the sets of nodes that the node must be in."""
+    for field, names in (
+            ('candidate_nodes', wanted.get('candidate_nodes')),
+            ('extra_specs.reservations:candidate_nodes', _split(
+                specs.get('reservations:candidate_nodes')))):
+        if names is None:
+            continue
+        nodes = frozenset(
+            name.lower() if uuidutils.is_uuid_like(name) else name
+            for name in map(str.strip, names) if name)
+        if not nodes:
+            raise exception.InvalidInput(field, 'must name a node')
+        yield nodes
+
+
+def _split(text):
+    return None if text is None else text.split(',')

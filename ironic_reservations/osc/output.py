@@ -157,7 +157,7 @@ def explanation(found):
         for each in found['eliminated']:
             eliminated.add_row([each['by'], each['nodes']])
         lines.append(str(eliminated))
-    nearest = found['nearest']
+    nearest = found.get('nearest')
     if nearest and 'value' in nearest:
         lines.append('{nodes} could be held in {by} {value}'.format(**nearest))
     elif nearest:

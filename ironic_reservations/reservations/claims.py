@@ -84,7 +84,7 @@ class _Claim(holds.OneNode):
             raise explanation.refusal({
                 'matching_nodes': 0, 'explanation': matcher.explain(
                     (node, reason, 1) for node, _, reason in found)},
-                matcher.restricted_to)
+                matcher)
         random.shuffle(fitting)
         fitting.sort(key=lambda pair: matcher.fit(pair[0]))
         return fitting

@@ -14,7 +14,8 @@ def dry_run(matcher, quota, group=None, members=None):
     """The verdict of ``explanation`` on the fleet as it is now.
 
     It also has ``profiles``: those of the matching nodes, with all of their
-    nodes, as ``capacity`` shows them. Where nothing but the quota is in the
+    nodes, as ``capacity`` shows them, and the best fit first; and ``ignored``
+    where the request has extra specs that are not compared with nodes. Where nothing but the quota is in the
     way it has ``quota``, what a request that is no dry run would be refused
     with: see exception.QuotaExceeded.
 
@@ -36,9 +37,13 @@ def dry_run(matcher, quota, group=None, members=None):
         refused = _limit_members(found, matcher, counted, quota, group)
     if refused:
         quota.refuse(matcher.matching(counted), members or 1)
-    found['profiles'] = capacity.rows(matcher.matching(counted))
-    return found | ({'quota': quota.refusal.quota} if quota.refusal
-                    else {})
+    found['profiles'] = capacity.rows(matcher.matching(counted),
+                                      matcher.fit_alone)
+    if quota.refusal:
+        found['quota'] = quota.refusal.quota
+    if matcher.spec.ignored:
+        found['ignored'] = matcher.spec.ignored
+    return found
 
 
 def _limit_members(found, matcher, counted, quota, group):

@@ -78,4 +78,4 @@ class Searched:
         self._counted_before = counted
         if not enough or self._times >= IN_VAIN:
             raise self.quota.refusal or explanation.refusal(
-                found, self.matcher.restricted_to)
+                found, self.matcher)

@@ -5,18 +5,7 @@ import dataclasses
 import datetime
 import typing
 
-# What Ironic's provision states mean for a reservation.
-PROVISION_STATES = {
-    'reserved': ('available',),
-    'deploying': ('deploying', 'wait call-back', 'deploy hold',
-                  'deploy complete', 'rebuild'),
-    'active': ('active', 'adopting', 'rescue', 'rescuing', 'rescue wait',
-               'rescue failed', 'unrescuing', 'unrescue failed', 'service',
-               'servicing', 'service wait', 'service failed',
-               'service hold'),
-    'releasing': ('deleting', 'deleted', 'undeploy'),
-    'error': ('deploy failed', 'error', 'adopt failed'),
-}
+from ironic_reservations.constants import PROVISION_STATES
 
 #: A provision state that is none of these is one in which the operator has
 #: moved the node elsewhere.

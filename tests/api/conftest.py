@@ -167,7 +167,7 @@ def serving(of_ironic=None):
 def started(url, conf_file):
     """The application on a database, and the engine that it has there."""
     with options({'database': {'connection': url}}):
-        engine = db_engine.connect()
+        engine = db_engine.checked()
     databases.hurry(engine)
     try:
         with serving() as address:

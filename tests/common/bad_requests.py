@@ -105,14 +105,28 @@ BODIES = [
 ]
 
 NOTHING_WANTED = [
-    post(f'nothing-wanted-{id}', body, 'wanted') for id, body in {
+    post(f'nothing-wanted-{id}', body, 'constrain') for id, body in {
         'empty': {},
         'nulls': {'memory_mb': None, 'resource_class': None,
                   'candidate_nodes': None, 'extra_specs': None},
         'empty-specs': {'extra_specs': {}},
         'null-specs': {'extra_specs': {'a': None}},
         'names': {'name': 'bm.small', 'flavorid': '1', 'vcpu_weight': 1},
-        'sizes-beside': {'ephemeral_gb': 1, 'swap': 1},
+        'sizes-of-0': {'memory_mb': 0, 'vcpus': 0, 'root_gb': 0, 'swap': 0},
+        'overridden': {'memory_mb': 1, 'vcpus': 2, 'root_gb': 3,
+                       'extra_specs': {'resources:MEMORY_MB': '0',
+                                       'resources:VCPU': '0',
+                                       'resources1:DISK_GB': '0'}},
+        'classes-of-0': {'extra_specs': {'resources:CUSTOM_A': '0',
+                                         'resources:VGPU': '0',
+                                         'resources:GOLD': '0'}},
+        'others': {'extra_specs': {'hw:cpu_policy': 'dedicated'}},
+        'match': {'extra_specs': {'reservations:match': 'exact'}},
+        'no-capability': {'extra_specs': {'capabilities': ' ,'}},
+        'ownership': {'ownership': 'any'},
+        'member': {'group': {'uuid': UNKNOWN, 'policy': 'pack',
+                             'by': 'shard'}},
+        'property': {'image': {'properties': {'hw_disk_bus': 'scsi'}}},
         'image': {'image': {'id': 'x', 'min_ram': 1}},
         'where': {'shard': 'x', 'conductor_group': 'y'},
         'whom': {'instance_uuid': UNKNOWN, 'host': 'h', 'project_id': 'p'},
@@ -141,7 +155,7 @@ LEASES = [
     for id, text in {
         'zero': '0', 'negative': '-1', 'true': 'true', 'false': 'false',
         'text': '"600"', 'object': '{}', 'fraction': '1.5',
-        'over-max_lease': '86401', 'too-big': '2147483648', 'nan': 'NaN',
+        'over-max_lease': '2592001', 'too-big': '2147483648', 'nan': 'NaN',
         'list': '[]', '5000-digits': '9' * 5000,
     }.items()
 ]
@@ -149,11 +163,11 @@ LEASES = [
 DRY_RUN = [
     post('dry-run-unknown-key', wanted(foo=1), 'foo',
          path=f'{OURS}?dry_run=true'),
-    post('dry-run-nothing-wanted', {}, 'wanted',
+    post('dry-run-nothing-wanted', {}, 'constrain',
          path=f'{OURS}?dry_run=true'),
     post('dry-run-lease', wanted(expires_in=0), 'expires_in',
          path=f'{OURS}?dry_run=true'),
-    post('dry-run-over-max_lease', wanted(expires_in=86401), 'expires_in',
+    post('dry-run-over-max_lease', wanted(expires_in=2592001), 'expires_in',
          path=f'{OURS}?dry_run=true'),
     post('dry-run-size', wanted(memory_mb='1'), 'memory_mb',
          path=f'{OURS}?dry_run=true'),
@@ -367,10 +381,13 @@ GROUPS = [
                                                        'members'),
         ('no-request', {'members': 1}, 'request'),
         ('null-request', group(request=None), 'request'),
-        ('nothing-wanted', group(request={}), 'wanted'),
+        ('nothing-wanted', group(request={}), 'constrain'),
+        ('sizes-of-0', group(request={'vcpus': 0}), 'request.body'),
+        ('unknown-spec', group(request=spec('reservations:x', 'y')),
+         'request.extra_specs.reservations:x'),
         ('unknown', group(foo=1), 'foo'),
         ('outside', group(memory_mb=1), 'memory_mb'),
-        ('lease', group(expires_in=86401), 'expires_in'),
+        ('lease', group(expires_in=2592001), 'expires_in'),
         ('host-nul', group(host=NUL), 'host'),
         ('ownership', group(request=wanted(ownership='project')),
          'request.ownership'),
@@ -489,8 +506,9 @@ ADOPTIONS = [
               ('instance_uuid', None), ('instance_uuid', 'x'),
               ('expires_in', 5), ('expires_in', None), ('memory_mb', '5'),
               ('host', ''))),
-        ('trait', 'adopt=true', {'instance_uuid': HELD, 'extra_specs': {
-            'trait:A': 'maybe'}}, 'extra_specs.trait:A'),
+        ('trait', 'adopt=true', {'instance_uuid': HELD, 'image': {
+            'properties': {'trait:A': 'maybe'}}},
+         'image.properties.trait:A'),
         *((query, query, {'instance_uuid': HELD}, field)
           for query, field in (
               ('adopt=true&dry_run=true', 'dry_run'),
@@ -529,7 +547,7 @@ PATCHES = [
         *(([host(name)], 'host') for name in (
             '', None, 5, 'a\n', 'x' * 256, '\ud800')),
         *(([lease(seconds)], 'expires_in') for seconds in (
-            0, -1, None, True, '60', 1.5, 86401, 2 ** 31, float('nan')))))
+            0, -1, None, True, '60', 1.5, 2592001, 2 ** 31, float('nan')))))
 ] + [
     patch(f'patch-{query}', [lease(50)], field, path=f'{ITEM}?{query}')
     for query, field in (('what=1', 'what'), ('host=', 'host'),
@@ -547,8 +565,29 @@ CANDIDATES = [
         'empty': [], 'text': 'node-1', 'object': {}, 'true': True,
         'of-null': [None], 'of-number': [3], 'of-list': [['x']],
         'of-empty': [''], 'too-long': ['x' * 256], 'nul': [NUL],
-        'surrogate': [SURROGATE],
-    }.items()]
+        'surrogate': [SURROGATE], 'of-blanks': ['  '],
+    }.items()] + [
+    post(f'candidate_nodes-in-specs-{id}',
+         spec('reservations:candidate_nodes', value),
+         'extra_specs.reservations:candidate_nodes')
+    for id, value in {'empty': '', 'blank': ' ', 'commas': ', ,'}.items()]
+
+#: Keys below "reservations:", and what the message proposes.
+OWN_SPECS = [
+    post(f'own-spec-{key}', spec(f'reservations:{key}', 'node-1'), text)
+    for key, text in (
+        ('candidate_node', 'did you mean reservations:candidate_nodes?'),
+        ('Match', 'did you mean reservations:match?'),
+        ('traits:CUSTOM_X', 'did you mean reservations:trait:CUSTOM_X?'),
+        ('trait', 'did you mean reservations:trait:T?'),
+        ('exclude_nodes', 'allowed: reservations:candidate_nodes, '
+                          'reservations:match, reservations:trait:T'),
+        ('claim', 'extra_specs.reservations:claim'),
+        ('', 'extra_specs.reservations:'))
+] + [
+    post('own-spec-of-a-dry-run', spec('reservations:foo', 'x'),
+         'extra_specs.reservations:foo', path=f'{OURS}?dry_run=true'),
+]
 
 WORDS = [
     post(f'{field}-{key}-{word or "empty"}',
@@ -572,6 +611,9 @@ WORDS = [
     post(f'trait-name-of-an-image-{id}',
          properties(f'trait:{name}', 'forbidden'), f'properties.trait:{name}')
     for id, name in {'none': '', 'lower-case': 'x'}.items()
+] + [
+    post('trait-name-proposed', spec('trait:nvme', 'required'),
+         'did you mean CUSTOM_NVME?'),
 ]
 
 EXPRESSIONS = [
@@ -608,15 +650,35 @@ RESOURCES = [
          {'extra_specs': {f'{key}': amount}}, f'extra_specs.{key}')
     for key, amounts in (
         ('resources:CUSTOM_TEST_INPUT',
-         ('', '2', '-1', '1.0', 'one', ' 1', '1 ', '+1', '0x1', '\u0661',
-          '\u00b2', '1' * 1000)),
+         ('', '2', '-1', '1.0', 'one', '1 1', '0x1', '\u00b2', '1' * 1000)),
         ('resources1:CUSTOM_TEST_INPUT', ('2', 'x')),
         ('resources_NET:CUSTOM_TEST_INPUT', ('2',)),
-        ('resources:MEMORY_MB', ('', 'x', '-1', '1.5')),
-        ('resources:VCPU', ('x', '\u0664')),
+        ('resources:MEMORY_MB', ('', 'x', '-1', '1.5', '2147483648')),
+        ('resources:VCPU', ('x',)),
         ('resources:DISK_GB', ('x',)),
+        ('resources:VGPU', ('x', '-1')),
+        ('resources:GOLD', ('1', 'x', '-1')),
+        ('resources:custom_gold', ('1',)),
+        ('resources:CUSTOM_gold', ('1',)),
+        ('resources:CUSTOM_', ('1',)),
+        ('resources:', ('1',)),
     )
     for amount in amounts
+] + [
+    post(f'closest-class-{name}', spec(f'resources:{name}', '1'),
+         f'did you mean resources:{closest}?')
+    for name, closest in (
+        ('vgpu', 'VGPU'), ('MEMORY_MBS', 'MEMORY_MB'),
+        ('BAREMETAL_GPU', 'CUSTOM_BAREMETAL_GPU'),
+        ('custom_x', 'CUSTOM_X'), ('baremetal.gold',
+                                   'CUSTOM_BAREMETAL_GOLD'))
+] + [
+    post('amounts-of-a-class', {'extra_specs': {
+        'resources1:CUSTOM_TEST_INPUT': '1',
+        'resources2:CUSTOM_TEST_INPUT': '1'}}, 'must be 0 or 1'),
+    post('amounts-of-a-size', {'extra_specs': {
+        'resources1:VCPU': str(MAX_INT), 'resources2:VCPU': '1'}},
+         'must be at most'),
 ] + [
     post('two-classes', spec('resources:CUSTOM_OTHER', '1'),
          'resource_class'),
@@ -840,7 +902,8 @@ VERSIONS = [
 
 ROWS = (BODIES + NOTHING_WANTED + UNKNOWN_KEYS + LEASES + DRY_RUN
         + CAPACITY + INTEGERS + STRINGS + UUIDS + HOSTS + GROUPS
-        + HOLDERS + ADOPTIONS + PATCHES + CANDIDATES + WORDS + EXPRESSIONS
+        + HOLDERS + ADOPTIONS + PATCHES + CANDIDATES + OWN_SPECS + WORDS
+        + EXPRESSIONS
         + RESOURCES + DEPTH + SIZE + ENCODINGS + TYPES + QUERIES + PATHS
         + METHODS + VERSIONS)
 assert len({row.id for row in ROWS}) == len(ROWS)

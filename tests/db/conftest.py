@@ -15,9 +15,11 @@ import pytest
 import sqlalchemy as sa
 
 from ironic_reservations import conf
+from ironic_reservations import exception
 from ironic_reservations import matching
 from ironic_reservations.db import engine as db_engine
 from ironic_reservations.db import models
+from ironic_reservations.db import tables
 from ironic_reservations.fleet import capacity
 from ironic_reservations.fleet import count as counts
 from ironic_reservations.matching import request_spec
@@ -73,6 +75,9 @@ def connect(url):
     finally:
         conf.CONF.clear_override('connection', group='database')
     databases.hurry(engine)
+    # An empty database is not ready yet.
+    with contextlib.suppress(exception.DatabaseNotReady):
+        tables.check(engine)
     return engine
 
 

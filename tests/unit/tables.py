@@ -12,7 +12,8 @@ UUID = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
 
 
 def make_spec(body, match='at_least'):
-    return request_spec.RequestSpec.from_dict(body, match)
+    """A request spec, which need not constrain the node."""
+    return request_spec.RequestSpec.from_dict(body, match, required=False)
 
 
 def make_node(properties=None, **fields):

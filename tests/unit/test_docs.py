@@ -89,7 +89,7 @@ def attributes(wsme_type):
 
 # An explanation with all that may be in one.
 EXPLANATION = paths({'explanation': [matching.Matcher(
-    request_spec.RequestSpec.from_dict({'memory_mb': 0, 'shard': 'a'})
+    request_spec.RequestSpec.from_dict({'memory_mb': 1, 'shard': 'a'})
 ).explain([(matching.Node(id=1, uuid='a'), None, 1)])]})
 
 QUOTA = paths({'quota': [exception.QuotaExceeded('', 0, 0, 0).quota]})

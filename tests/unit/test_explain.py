@@ -15,7 +15,10 @@ BODY = {'memory_mb': 1024, 'vcpus': 8, 'root_gb': 20, 'ephemeral_gb': 5,
         'candidate_nodes': ['node-1'],
         'image': {'min_ram': 512, 'min_disk': 10, 'properties': {
             'hw_firmware_type': 'uefi', 'img_hv_type': 'qemu'}},
-        'extra_specs': {'trait:CUSTOM_B': 'required',
+        'extra_specs': {'resources:VGPU': '1', 'resources1:VGPU': '2',
+                        'capabilities:hypervisor_type': 's== ironic',
+                        'capabilities:memory_mb': '>= 512',
+                        'trait:CUSTOM_B': 'required',
                         'trait:CUSTOM_A': 'required',
                         'trait:CUSTOM_C': 'forbidden',
                         'capabilities': 'gpu,ssd:4',
@@ -24,11 +27,14 @@ BODY = {'memory_mb': 1024, 'vcpus': 8, 'root_gb': 20, 'ephemeral_gb': 5,
                         'cpu_arch': 'amd64'}}
 NAMES = ['candidate_nodes', 'conductor_group=rack', 'shard=a',
          'resource_class=CUSTOM_GOLD', 'hypervisor_type=qemu',
+         'resources:VGPU=3',
          'memory_mb>=1024', 'vcpus>=8', 'local_gb>=25',
          'image:memory_mb>=512', 'image:local_gb>=10',
          'trait:CUSTOM_A=required',
          'trait:CUSTOM_B=required', 'trait:CUSTOM_C=forbidden',
          'capabilities:gpu', 'capabilities:ssd=4',
+         'capabilities:hypervisor_type s== ironic',
+         'capabilities:memory_mb >= 512', 'capabilities:memory_mb >= 512',
          'capabilities:maker=Dell Inc.', 'capabilities:raid >= 2',
          'capabilities:cpu_arch=x86_64', 'capabilities:boot_mode=uefi']
 
@@ -50,7 +56,8 @@ def node(memory=4096, resource_class='gold', traits=(), **more):
 def explain(asked, *groups):
     """Explain; whatever the answer, it must add up."""
     explanation = asked.explain(groups)
-    assert list(explanation) == ['considered', 'eliminated', 'nearest']
+    assert [*explanation][:2] == ['considered', 'eliminated']
+    assert explanation.keys() <= {'considered', 'eliminated', 'nearest'}
     assert explanation['considered'] == sum(count for *_, count in groups)
     matched = sum(count for node, reason, count in groups
                   if not reason and asked.matches(node))
@@ -80,7 +87,7 @@ def test_names_do_not_depend_on_the_order_of_the_request():
 
     names = names_of(**turned(BODY))
     assert sorted(names) == sorted(NAMES)
-    assert names[:13] == NAMES[:13]
+    assert names[:14] == NAMES[:14]
 
 
 def test_exact_sizes_have_other_names():
@@ -122,8 +129,9 @@ GOLD = {'resource_class': 'gold', 'memory_mb': 8192}
 def test_explanation(body, nodes, by, nearest):
     explanation = explain(matcher(**body), *nodes)
     assert eliminated(explanation) == by
-    assert explanation['nearest'] == (
+    assert explanation.get('nearest') == (
         nearest and dict(zip(('by', 'nodes'), nearest, strict=True)))
+    assert nearest or 'nearest' not in explanation
 
 
 def test_as_the_documentation_has_it():
@@ -154,7 +162,7 @@ def test_each_node_counts_once_for_the_first_that_it_does_not_satisfy():
 
 
 @pytest.mark.parametrize('reasons', list(itertools.islice(
-    itertools.permutations(matching.REASONS), 0, None, 400000)), ids=str)
+    itertools.permutations(matching.REASONS), 0, None, 4_400_000)), ids=str)
 def test_reasons_in_their_order_lock_last(reasons):
     explanation = explain(
         matcher(memory_mb=1),
@@ -162,8 +170,9 @@ def test_reasons_in_their_order_lock_last(reasons):
           in enumerate(reasons, start=1)))
     assert [each['by'] for each in explanation['eliminated']] == [
         'allocated', 'reserved', 'maintenance', 'not available', 'retired',
-        'power state unknown', 'child node', 'health', 'locked']
-    assert explanation['nearest'] is None
+        'power state unknown', 'child node', 'health', 'deferred action',
+        'locked']
+    assert 'nearest' not in explanation
 
 
 def test_nearest_is_what_alone_keeps_most_free_nodes_from_being_held():

@@ -5,7 +5,7 @@ import pytest
 
 from ironic_reservations import matching
 from ironic_reservations.matching import constraints
-from ironic_reservations.matching import request_spec
+from ironic_reservations.matching import expression
 from tests.unit.tables import UUID
 from tests.unit.tables import image
 from tests.unit.tables import make_matcher
@@ -49,6 +49,11 @@ GOLD = make_node({'memory_mb': 1024, 'cpus': 8, 'local_gb': 31})
     ('min-disk', {'memory_mb': 1, 'image': {'min_disk': 31}}, GOLD, True),
     ('min-disk-over', {'memory_mb': 1, 'image': {'min_disk': 32}}, GOLD,
      False),
+    *((f'min-ram-{properties}', {'memory_mb': 0, 'image': {'min_ram': 1}},
+       make_node(properties), True)
+      for properties in ({}, {'memory_mb': 0}, {'memory_mb': '1GB'})),
+    ('min-disk-not-stated', {'image': {'min_disk': 1}},
+     make_node({'memory_mb': 1}), True),
     ('not-matched', {'memory_mb': 1, 'vcpu_weight': 9, 'rxtx_factor': 9.5,
                      'name': 'bm.small', 'flavorid': '7'}, GOLD, True),
 )
@@ -121,15 +126,32 @@ def test_size_beyond_every_machine_ends_no_search(digits):
               'extra_specs': {'resources:DISK_GB': '0'}}, GOLD, True),
     ('others-are-compared', {'memory_mb': 9999, 'vcpus': 8, 'extra_specs': {
         'resources:VCPU': '0', 'resources:DISK_GB': '0'}}, GOLD, False),
-    ('amount-1-skips-nothing', {'memory_mb': 9999, 'extra_specs': {
-        'resources:MEMORY_MB': '1'}}, GOLD, False),
     ('numbered-group', {'memory_mb': 9999, 'extra_specs': {
         'resources1:MEMORY_MB': '0'}}, GOLD, True),
-    ('image-minimum-stays', {'memory_mb': 1, 'image': {'min_ram': 1025},
-                             'extra_specs': {'resources:MEMORY_MB': '0'}},
+    ('image-minimum', {'memory_mb': 1, 'image': {'min_ram': 1025},
+                       'extra_specs': {'resources:MEMORY_MB': '0'}},
+     GOLD, True),
+    ('minimum-of-another-size', {
+        'image': {'min_disk': 32},
+        'extra_specs': {'resources:MEMORY_MB': '0'}}, GOLD, False),
+    ('amount-replaces', {'memory_mb': 9999, 'extra_specs': {
+        'resources:MEMORY_MB': '1024'}}, GOLD, True),
+    ('amount-replaces-over', {'memory_mb': 1, 'extra_specs': {
+        'resources:MEMORY_MB': '1025'}}, GOLD, False),
+    ('amount-alone', {'extra_specs': {'resources:VCPU': '9'}}, GOLD, False),
+    ('amount-of-all-disks', {
+        'root_gb': 99, 'ephemeral_gb': 9, 'swap': 9,
+        'extra_specs': {'resources:DISK_GB': '31'}}, GOLD, True),
+    ('amounts-are-summed', {'extra_specs': {
+        'resources:MEMORY_MB': '1000', 'resources_A:MEMORY_MB': '25'}},
      GOLD, False),
+    ('zero-adds-nothing', {'memory_mb': 9999, 'extra_specs': {
+        'resources:MEMORY_MB': '0', 'resources1:MEMORY_MB': '1024'}},
+     GOLD, True),
+    ('amount-as-nova-reads-it', {'memory_mb': 9999, 'extra_specs': {
+        'resources:MEMORY_MB': ' +1_024 '}}, GOLD, True),
 )
-def test_override_skips_a_size(body, node, expected):
+def test_override_of_a_size(body, node, expected):
     assert matches(body, node) is expected
 
 
@@ -145,10 +167,15 @@ EXACT = {'reservations:match': 'exact'}
     ('disks-added', {'root_gb': 20, 'ephemeral_gb': 10, 'swap': 1,
                      'extra_specs': EXACT}, GOLD, True),
     ('only-sizes-given', {'vcpus': 8, 'extra_specs': EXACT}, GOLD, True),
-    ('zero-is-given', {'vcpus': 8, 'memory_mb': 0, 'extra_specs': EXACT},
-     GOLD, False),
-    ('zero-and-missing', {'memory_mb': 0, 'extra_specs': EXACT},
-     make_node({}), True),
+    ('zero-is-not-compared', {'vcpus': 8, 'memory_mb': 0,
+                              'extra_specs': EXACT}, GOLD, True),
+    ('amount-is-compared', {'memory_mb': 1024, 'extra_specs': {
+        **EXACT, 'resources:MEMORY_MB': '1000'}}, GOLD, False),
+    ('amount-is-equal', {'memory_mb': 1, 'extra_specs': {
+        **EXACT, 'resources:MEMORY_MB': '1024'}}, GOLD, True),
+    ('min-ram-not-stated', {
+        'vcpus': 8, 'image': {'min_ram': 512}, 'extra_specs': EXACT},
+     make_node({'cpus': 8}), True),
     ('compares-what-an-override-skips', {'memory_mb': 1023, 'extra_specs': {
         **EXACT, 'resources:MEMORY_MB': '0'}}, GOLD, False),
     ('compares-what-an-override-skips-equal', {
@@ -208,7 +235,12 @@ def test_extra_spec_goes_before_the_configured_match(configured, asked,
      'silver', False),
     ('same-class-twice', specs({'resources:CUSTOM_GOLD': '1'},
                                resource_class='gold'), 'gold', True),
-    ('standard-resource', specs({'resources:PCPU': '4'}), 'gold', True),
+    ('standard-resource', specs({'resources:PCPU': '4'}), 'gold', False),
+    ('standard-resource-0', specs({'resources:PCPU': '0'}), 'gold', True),
+    ('class-and-groups-of-0', specs({
+        'resources:CUSTOM_GOLD': '1', 'resources1:CUSTOM_GOLD': '0',
+        'resources:CUSTOM_SILVER': '0'}), 'gold', True),
+    ('unknown-class-0', specs({'resources:GOLD': '0'}), 'silver', True),
 )
 def test_resource_class(body, node, expected):
     assert matches(body, make_node(resource_class=node)) is expected
@@ -333,7 +365,7 @@ def test_capabilities_in_one_word(body, node, expected):
     ('range-of-a-list', '<range-in> [ 1 9 ]', "['5']", False),
 )
 def test_capability(body, node, expected):
-    wanted = request_spec.Expression.parse('capabilities:key', body)
+    wanted = expression.Expression.parse('capabilities:key', body)
     assert constraints.satisfies(wanted, node) is expected
 
 
@@ -351,7 +383,7 @@ def test_capability_is_the_nodes():
 @pytest.mark.parametrize('wanted', [
     '>= 4', '= 4', '== 4', '<all-in> b', '<range-in> [ 3 5 ]'])
 def test_value_that_an_operator_cannot_read_ends_no_search(wanted, value):
-    wanted = request_spec.Expression.parse('capabilities:key', wanted)
+    wanted = expression.Expression.parse('capabilities:key', wanted)
     assert constraints.satisfies(wanted, value) in (True, False)
 
 
@@ -405,6 +437,45 @@ def test_architecture(body, node, expected):
 def test_architecture_is_no_other_capability():
     node = make_node({'capabilities': 'cpu_arch:x86_64'})
     assert not matches(specs({'cpu_arch': 'x86_64'}), node)
+
+
+# Attributes of the host, and sizes, as capabilities
+
+@table(
+    ('type', specs({'capabilities:hypervisor_type': 'ironic'}), {}, True),
+    ('type-among', specs({'capabilities': 'hypervisor_type:ironic'}), {},
+     True),
+    ('type-bare', specs({'capabilities': 'hypervisor_type'}), {}, True),
+    ('type-operator', specs({
+        'capabilities:hypervisor_type': '<or> qemu <or> ironic'}), {}, True),
+    ('type-another', specs({'capabilities:hypervisor_type': 'qemu'}), {},
+     False),
+    ('version', specs({'capabilities:hypervisor_version': '>= 1'}), {}, True),
+    ('version-another', specs({'capabilities:hypervisor_version': '2'}), {},
+     False),
+    ('memory', specs({'capabilities:memory_mb': '>= 1024'}),
+     {'memory_mb': 1024}, True),
+    ('memory-over', specs({'capabilities:memory_mb': '>= 1025'}),
+     {'memory_mb': 1024}, False),
+    ('memory-equal', specs({'capabilities:memory_mb': '1024'}),
+     {'memory_mb': '1024.0'}, True),
+    ('memory-not-stated', specs({'capabilities': 'memory_mb'}), {}, False),
+    ('vcpus', specs({'capabilities:vcpus': '<or> 8 <or> 16'}), {'cpus': 8},
+     True),
+    ('disk', specs({'capabilities:local_gb': 's== 100'}),
+     {'local_gb': 100}, True),
+    # What a node states comes first.
+    ('stated', specs({'capabilities:hypervisor_type': 'ironic'}),
+     {'capabilities': 'hypervisor_type:qemu'}, False),
+    ('stated-size', specs({'capabilities:memory_mb': '>= 1024'}),
+     {'memory_mb': 9999, 'capabilities': 'memory_mb:512'}, False),
+    ('stated-size-instead', specs({'capabilities:memory_mb': '>= 1024'}),
+     {'capabilities': 'memory_mb:2048'}, True),
+    ('stated-too-long', specs({'capabilities:hypervisor_type': 'ironic'}),
+     {'capabilities': 'hypervisor_type:' + 'x' * 2000}, False),
+)
+def test_host_attributes(body, node, expected):
+    assert matches(body, make_node(node)) is expected
 
 
 # What an image asks for
@@ -479,8 +550,6 @@ def test_shard(body, node, expected):
      'node-1', True),
     ('flavor-another', specs({'reservations:candidate_nodes': 'node-2'}),
      'node-1', False),
-    ('flavor-none', specs({'reservations:candidate_nodes': ''}), 'node-1',
-     False),
     ('both', {'candidate_nodes': ['node-1'], 'extra_specs': {
         'reservations:candidate_nodes': 'node-1,node-2'}}, 'node-1', True),
     ('only-in-one', {'candidate_nodes': ['node-1'], 'extra_specs': {
@@ -492,10 +561,32 @@ def test_candidate_nodes(body, node, expected):
 
 @pytest.mark.parametrize('key', [
     'hw:cpu_policy', 'quota:vif_outbound', 'aggregate_instance_extra_specs:x',
-    'key', 'reservations:other', 'resources', 'trait',
-    'capabilities_x:key'])
-def test_other_extra_specs_are_not_matched(key):
-    assert matches({'extra_specs': {key: 'dedicated'}}, make_node())
+    'key', 'resources', 'trait', 'capabilities:', 'capabilities_x:key',
+    'capabilites:rack', 'Reservations:match'])
+def test_other_extra_specs_are_ignored(key):
+    spec = make_spec({'extra_specs': {key: 'dedicated', 'a': 'b'}})
+    assert spec.ignored == tuple(sorted((key, 'a')))
+    assert matching.Matcher(spec).matches(make_node())
+
+
+@pytest.mark.parametrize('key, value', [
+    ('capabilities', 'a'), ('capabilities:a', 'b'), ('cpu_arch', 'x86_64'),
+    ('trait:CUSTOM_A', 'required'), ('trait1:CUSTOM_A', 'forbidden'),
+    ('reservations:trait:CUSTOM_A', 'forbidden'),
+    ('reservations:match', 'exact'), ('reservations:candidate_nodes', 'a'),
+    ('resources:MEMORY_MB', '0'), ('resources:VCPU', '4'),
+    ('resources:VGPU', '0'), ('resources:VGPU', '1'),
+    ('resources:CUSTOM_A', '0'), ('resources_X:CUSTOM_A', '1'),
+    ('absent', None)])
+def test_keys_with_a_meaning_are_not_ignored(key, value):
+    assert make_spec({'extra_specs': {key: value}}).ignored == ()
+
+
+@pytest.mark.parametrize('name', ['GOLD', 'custom_gold', 'CUSTOM_gold', '',
+                                  'CUSTOM_', 'vgpu'])
+def test_unknown_class_of_amount_0_is_ignored(name):
+    key = f'resources:{name}'
+    assert make_spec({'extra_specs': {key: '0'}}).ignored == (key,)
 
 
 # For whom

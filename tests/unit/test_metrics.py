@@ -52,7 +52,7 @@ def test_causes_are_few():
               for or_none in (False, True)}
     asked |= {group_policy.name_of(policy, 'resource_class')
               for policy in group_policy.POLICIES}
-    asked |= {'members=3', explanation.MALFORMED}
+    asked |= {'members=3', 'resources:VGPU=1', explanation.MALFORMED}
     asked |= {*matching.REASONS} - {matching.CLAIMABLE}
     assert {cause((name, 1)) for name in asked} | {cause()} == {
         *explanation.CAUSES}

@@ -105,10 +105,50 @@ def test_request_spec_is_a_value():
 # What is wanted
 
 @pytest.mark.parametrize('body', [
-    {'memory_mb': 0}, {'vcpus': 0}, {'root_gb': 0}, {'resource_class': 'a'},
-    {'candidate_nodes': ['a']}, {'extra_specs': {'hw:x': 'y'}}], ids=str)
-def test_one_key_says_what_is_wanted(body):
+    {'memory_mb': 1}, {'vcpus': 1}, {'root_gb': 1}, {'ephemeral_gb': 1},
+    {'swap': 1}, {'resource_class': 'a'}, {'candidate_nodes': ['a']},
+    *({'extra_specs': {key: value}} for key, value in (
+        ('capabilities', 'a'), ('capabilities:a', 'b'), ('cpu_arch', 'a'),
+        ('trait:A', 'required'), ('trait:A', 'forbidden'),
+        ('reservations:trait:A', 'forbidden'), ('resources:CUSTOM_A', '1'),
+        ('resources:VCPU', '1'), ('resources:VGPU', '1'),
+        ('reservations:candidate_nodes', 'a'))),
+    *({'image': {'properties': {key: value}}} for key, value in (
+        ('hw_architecture', 'a'), ('hypervisor_type', 'baremetal'),
+        ('img_hv_type', 'ironic'), ('hw_firmware_type', 'uefi'),
+        ('trait:A', 'required'))),
+    # With "exact" the override does not count.
+    {'vcpus': 1, 'extra_specs': {'resources:VCPU': '0',
+                                 'reservations:match': 'exact'}},
+], ids=str)
+def test_one_constraint_is_enough(body):
     assert parse(body)
+
+
+# What does not constrain the node is in tests/common/bad_requests.py.
+
+def test_adopted_request_keeps_what_a_hold_would_refuse():
+    specs = {'reservations:foo': 'a', 'resources:VGPU': '-1',
+             'resources:GOLD': '1', 'trait:A': 'maybe', 'hw:x': 'y',
+             'capabilities:x': '>= x', 'capabilities:rack': 'r1'}
+    spec = request_spec.RequestSpec.adopted({'extra_specs': specs})
+    assert spec.ignored == tuple(sorted(
+        specs.keys() - {'capabilities:rack'}))
+    assert [name for name, _ in spec.capabilities] == ['rack']
+    assert json.loads(spec.canonical) == {'extra_specs': specs}
+
+
+@pytest.mark.parametrize('body', [
+    {'extra_specs': {'resources:CUSTOM_A': '1', 'resources:CUSTOM_B': '1'}},
+    {'extra_specs': {'resources:CUSTOM_A': '1', 'resources1:CUSTOM_A': '1'}},
+    {'resource_class': 'b', 'extra_specs': {'resources:CUSTOM_A': '1'}},
+    {'extra_specs': {f'trait:T{number}': 'required'
+                     for number in range(request_spec.MAX_WORDS + 1)}},
+], ids=['two-classes', 'amount-2', 'class-and-class', 'many-traits'])
+def test_adopted_request_keeps_what_a_hold_would_refuse_together(body):
+    spec = request_spec.RequestSpec.adopted(body)
+    assert spec.ignored == tuple(sorted(body['extra_specs']))
+    assert json.loads(spec.canonical) == body
 
 
 # What is understood

@@ -24,6 +24,7 @@ from ironic_reservations import text
 from ironic_reservations.api import bodies
 from ironic_reservations.api import checks
 from ironic_reservations.matching import constraints
+from ironic_reservations.matching import expression
 from ironic_reservations.matching import request_spec
 from tests.unit import tables
 
@@ -90,7 +91,7 @@ def _compare(wanted, value):
 COMPARISONS = {
     f'{wanted[:12]} with {name}':
         lambda n, wanted=wanted, make=make: _compare(
-            request_spec.Expression.parse('capabilities:k', wanted), make(n))
+            expression.Expression.parse('capabilities:k', wanted), make(n))
     for wanted in EXPRESSIONS for name, make in VALUES.items()}
 
 
@@ -194,7 +195,7 @@ BODIES = {
 def _parse(body):
     def parse():
         # What is known already costs nothing.
-        request_spec.Expression.parse.cache_clear()
+        expression.Expression.parse.cache_clear()
         try:
             spec = request_spec.RequestSpec.from_dict(
                 bodies.create(bodies.parse(body.encode())))

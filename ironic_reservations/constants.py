@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Constants that the server and its clients share."""
+
+#: Ironic's provision states by the state of a reservation on such a node.
+PROVISION_STATES = {
+    'reserved': ('available',),
+    'deploying': ('deploying', 'wait call-back', 'deploy hold',
+                  'deploy complete', 'rebuild'),
+    'active': ('active', 'adopting', 'rescue', 'rescuing', 'rescue wait',
+               'rescue failed', 'unrescuing', 'unrescue failed', 'service',
+               'servicing', 'service wait', 'service failed',
+               'service hold'),
+    'releasing': ('deleting', 'deleted', 'undeploy'),
+    'error': ('deploy failed', 'error', 'adopt failed'),
+}

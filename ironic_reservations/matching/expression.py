@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parses the values that a flavor requires of a capability."""
+
+import dataclasses
+import functools
+import re
+import threading
+
+from oslo_utils import specs_matcher
+import pyparsing
+
+from ironic_reservations import exception
+
+_OPERATOR = re.compile(
+    r'\s*(?:s?(?:[<>!=]=|[<>])|=|<(?:in|or|all-in|range-in)>)')
+# What the grammar of expressions skips, one character after the other, for
+# each of its alternatives.
+_BLANKS = re.compile(r'[ \t\r\n]++')
+_NUMERIC = ('=', '==', '!=', '<', '<=', '>', '>=')
+
+
+class _Grammar(threading.local):
+    """The grammar of expressions; a parser of it is not thread-safe."""
+
+    def __init__(self):
+        self.parse = specs_matcher.make_grammar().parse_string
+
+
+_grammar = _Grammar()
+
+
+@dataclasses.dataclass(frozen=True)
+class Expression:
+    """A wanted value: plain, or an operator of ``specs_matcher``.
+
+    :param text: as the flavor has it, ``uefi`` or ``>= 4``.
+    :param operator: the operator, or None for a plain value.
+    :param operands: what stands behind the operator.
+    """
+
+    text: str
+    operator: str | None = None
+    operands: tuple[str, ...] = ()
+
+    def __str__(self):
+        return f' {self.text}' if self.operator else f'={self.text}'
+
+    # Flavors are few, and to parse an expression takes long.
+    @classmethod
+    @functools.lru_cache(maxsize=1024)
+    def parse(cls, field, text):
+        """Read an expression.
+
+        A value that does not begin with an operator is plain, spaces
+        included; one that does must be understood to its end.
+
+        :raises: InvalidInput when an operator's operands cannot be read.
+        """
+        if not _OPERATOR.match(text):
+            return cls(text.strip())
+        try:
+            operator, *operands = _grammar.parse(
+                _BLANKS.sub(' ', text), parse_all=True)
+            if operator in _NUMERIC:
+                float(operands[0])
+            elif operator == '<range-in>':
+                specs_matcher.op_methods[operator]('0', *operands)
+        except (pyparsing.ParseException, ValueError, TypeError):
+            raise exception.InvalidInput(
+                field, f'must be a value or an expression such as ">= 4", '
+                       f'"<in> word" or "<or> a <or> b", not "{text}"')
+        return cls(text.strip(), operator, tuple(operands))
