@@ -76,7 +76,7 @@ def dry_run(found):
         shown['domains'] = fitting(shown['domains'], room=MAX_PAGE // 2)
     shown['profiles'] = fitting(
         found['profiles'], functools.partial(types.present, types.Profile),
-        MAX_PAGE - _length(shown))
+        MAX_PAGE - length(shown))
     return shown
 
 
@@ -117,13 +117,13 @@ def fitting(found, present=lambda each: each, room=None):
     """
     shown, room = [], MAX_PAGE if room is None else room
     for each in map(present, found):
-        room -= _length(each) + 1
+        room -= length(each) + 1
         if room < 0 and shown:
             break
         shown.append(each)
     return shown
 
 
-def _length(shown):
+def length(shown):
     """The bytes that JSON takes in an answer."""
     return len(json.dumps(shown, separators=(',', ':')))

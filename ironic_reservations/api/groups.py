@@ -30,7 +30,7 @@ def create():
             matcher, request.quota, request.named, len(request.instances)))
     group, created = groups.create(matcher, request)
     answers.say_created(created, answers.url(f'/groups/{group.uuid}'))
-    return _present(group) | answers.ignored(matcher.spec)
+    return _present(group, more=answers.ignored(matcher.spec))
 
 
 def _wanted(caller, body):
@@ -97,10 +97,11 @@ def _authorizer(caller, rule):
         caller, rule, lambda found: groups.not_found(found.uuid))
 
 
-def _present(group, marker=None):
+def _present(group, marker=None, more=None):
     """A group with its members as JSON, a dict.
 
     :param marker: instance UUID of the last member of the page before.
+    :param more: what the answer has as well, a dict.
     :raises: InvalidInput when there is no such member.
     """
     members = group.members
@@ -110,9 +111,10 @@ def _present(group, marker=None):
             raise exception.InvalidInput(
                 'marker', 'must be the instance UUID of a member')
         members = members[names.index(marker) + 1:]
-    shown = answers.fitting(
-        members, lambda each: answers.reservation(each, types.LISTED))
-    page = types.present(types.Group, group) | {'reservations': shown}
+    page = types.present(types.Group, group) | (more or {})
+    page['reservations'] = shown = answers.fitting(
+        members, lambda each: answers.reservation(each, types.LISTED),
+        answers.MAX_PAGE - answers.length(more or {}))
     if len(members) > len(shown):
         last = members[len(shown) - 1].instance_uuid
         page['next'] = answers.url(f'/groups/{group.uuid}?marker={last}')

@@ -214,11 +214,10 @@ class Profile(wtypes.Base):
     lessee = wtypes.text
     total = int
     free = int
-    held = int
-    claimable = int
     reserved = int
     taken = int
     out_of_service = int
+    claimable = int
 
 
 class DryRun(wtypes.Base):

@@ -16,8 +16,9 @@ from ironic_reservations.matching import request_spec
 #: What rows can be summed by, beside ``capability:NAME``.
 COLUMNS = ('resource_class', 'owner', 'lessee', 'conductor_group', 'shard')
 
-_COUNTS = ('total', 'free', 'held', 'claimable', 'reserved', 'taken',
-           'out_of_service')
+#: The counts of a row; the last only where a host was asked for.
+_COUNTS = ('total', 'free', 'reserved', 'taken', 'out_of_service',
+           'claimable', 'held')
 
 
 class Row(typing.NamedTuple):
@@ -77,13 +78,14 @@ class Filter:
 
     def counts(self, profile):
         """The numbers of a profile, by ``_COUNTS``; None where it has none."""
-        held = profile.held.get(self.host, 0)
+        held = () if self.host is None else (profile.held.get(self.host, 0),)
         if not self.is_inside(profile.kind.node):
             # They are all held, but it is not known how.
-            return (held, 0, held, 0, 0, held, 0) if held else None
+            return (*held, 0, 0, *held, 0, 0, *held) if any(held) else None
         total, free, reserved = profile.total, profile.free, profile.reserved
-        return (total, free, held, profile.claimable, reserved, profile.taken,
-                total - free - reserved - profile.taken)
+        return (total, free, reserved, profile.taken,
+                total - free - reserved - profile.taken, profile.claimable,
+                *held)
 
 
 def capacity(max_age, asked, limit=None, marker=None, by=()):
@@ -166,7 +168,7 @@ def _rows(kinds, counts, among=None, order=_order):
                 'traits': sorted(node.traits),
                 'conductor_group': node.conductor_group, 'shard': node.shard,
                 'owner': node.owner, 'lessee': node.lessee,
-                **dict(zip(_COUNTS, found[capabilities], strict=True))})
+                **dict(zip(_COUNTS, found[capabilities], strict=False))})
 
 
 def _key(node):
@@ -189,7 +191,7 @@ def _summed(kinds, by, counts):
                 counts(profile))
     for key in sorted(found, key=_order):
         yield Row(key, {**dict(zip(by, key, strict=True)),
-                        **dict(zip(_COUNTS, found[key], strict=True))})
+                        **dict(zip(_COUNTS, found[key], strict=False))})
 
 
 def _value(node, by):

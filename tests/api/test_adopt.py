@@ -57,6 +57,18 @@ def test_what_is_made(ironic, pool, carried):
     assert ironic.execute('SELECT * FROM nodes') == before
 
 
+def test_specs_that_a_hold_would_refuse(ironic, carried):
+    refused = {'reservations:foo': 'a', 'resources:GOLD': '1',
+               'trait:CUSTOM_A': 'maybe', 'capabilities:x': '>= x'}
+    spec = {'extra_specs': {**refused, 'hw:x': 'y', 'capabilities': 'a'}}
+    for status in 201, 200:
+        made = adopt(ironic, carried, status, **spec)
+        assert made.pop('ignored') == sorted([*refused, 'hw:x'])
+        assert made['request_spec'] == spec
+    assert made == ironic.show(carried)
+    answers.check(ironic.http.post(OURS, json=spec), 400)
+
+
 def test_nothing_need_be_said(ironic, carried):
     response = ironic.http.post(ADOPT, json={'instance_uuid': carried.upper()})
     answers.check(response, 201)

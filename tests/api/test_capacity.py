@@ -14,8 +14,8 @@ CAPACITY = f'{OURS}/capacity'
 
 KEYS = ['resource_class', 'memory_mb', 'vcpus', 'local_gb', 'cpu_arch',
         'capabilities', 'traits', 'conductor_group', 'shard', 'owner',
-        'lessee', 'total', 'free', 'held', 'claimable', 'reserved', 'taken',
-        'out_of_service']
+        'lessee', 'total', 'free', 'reserved', 'taken', 'out_of_service',
+        'claimable']
 
 FRESH = {'Cache-Control': 'no-cache'}
 
@@ -32,7 +32,7 @@ POOL = [LARGE, LARGE, SMALL, {}]
 
 def counts(rows, name='memory_mb'):
     """{value: (total, free, held)}; no value is there twice."""
-    found = {row[name]: (row['total'], row['free'], row['held'])
+    found = {row[name]: (row['total'], row['free'], row.get('held', 0))
              for row in rows}
     assert len(found) == len(rows)
     return found
@@ -42,9 +42,9 @@ def test_rows(ironic, pool, node_class):
     rows = ironic.capacity(resource_class=node_class)
     assert all(list(row) == KEYS for row in rows)
     common = {'resource_class': node_class, 'conductor_group': '',
-              'shard': None, 'lessee': None, 'held': 0, 'claimable': 0,
+              'shard': None, 'lessee': None, 'claimable': 0,
               'reserved': 0, 'taken': 0, 'out_of_service': 0}
-    assert sorted(rows, key=lambda row: row['memory_mb']) == [
+    assert rows == [
         {**common, 'memory_mb': 0, 'vcpus': 0, 'local_gb': 0,
          'cpu_arch': None, 'capabilities': {}, 'traits': [], 'owner': None,
          'total': 1, 'free': 1},
@@ -58,8 +58,22 @@ def test_rows(ironic, pool, node_class):
          'total': 2, 'free': 2}]
 
 
-def test_every_answer_is_in_the_same_order(ironic, pool):
-    assert ironic.capacity() == ironic.capacity()
+    asked = ironic.capacity(resource_class=node_class, host='compute-1')
+    assert asked == [{**row, 'held': 0} for row in rows]
+
+
+def test_rows_are_ordered_by_class_and_numbers(ironic, node_class):
+    sizes = [9000, 65536, 131072, 8000]
+    with ironic.fleet(*(
+            {'resource_class': f'{node_class}.{name}',
+             'properties': {'memory_mb': size, 'cpus': cpus}}
+            for name in 'ba' for size in sizes for cpus in (16, 9))):
+        rows = [row for row in ironic.capacity()
+                if row['resource_class'].startswith(f'{node_class}.')]
+    assert [(row['resource_class'][-1], row['memory_mb'], row['vcpus'])
+            for row in rows] == [
+        (name, size, cpus) for name in 'ab' for size in sorted(sizes)
+        for cpus in (9, 16)]
 
 
 @pytest.mark.parametrize('method', ['POST', 'PUT', 'PATCH', 'DELETE'])
@@ -102,10 +116,15 @@ STATES = [
     ({'instance_uuid': 'i', 'provision_state': 'deploying'}, 'taken'),
     ({'instance_uuid': 'i', 'provision_state': 'active',
       'maintenance': True}, 'taken'),
-    ({'instance_uuid': 'i', 'provision_state': None}, 'taken'),
+    ({'instance_uuid': 'i', 'provision_state': None}, 'reserved'),
+    ({'instance_uuid': 'i', 'provision_state': 'manageable'}, 'reserved'),
+    ({'instance_uuid': 'i', 'provision_state': 'deploy failed'}, 'taken'),
+    ({'provision_state': 'deploy failed'}, 'out_of_service'),
+    ({'provision_state': 'active'}, 'taken'),
+    ({'provision_state': 'deleting', 'maintenance': True}, 'taken'),
+    ({'provision_state': 'cleaning'}, 'out_of_service'),
     ({'allocation_id': 1, 'provision_state': 'active'}, 'taken'),
     ({'maintenance': True}, 'out_of_service'),
-    ({'provision_state': 'cleaning'}, 'out_of_service'),
     ({'retired': True}, 'out_of_service'),
     ({'power_state': None}, 'out_of_service'),
     ({'parent_node': 'i'}, 'out_of_service'),

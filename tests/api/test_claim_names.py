@@ -63,3 +63,8 @@ def test_what_is_no_projects_is_claimed_for_none(cloud, group):
     assert claimed['project_id'] is None
     cloud.refused('system-service', 404, 'POST', OURS, json={
         **personas.ANY, 'claim': group})
+
+
+def test_claim_need_not_constrain_the_node(cloud, group):
+    assert cloud.request('a-member', 'POST', OURS, json={
+        'claim': group}).json()['node_uuid']

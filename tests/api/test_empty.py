@@ -14,7 +14,7 @@ def test_no_node_at_all(ironic):
     response = ironic.http.post(service.OURS, json={'memory_mb': 1})
     text = answers.check(response, 422)
     assert response.json()['explanation'] == {
-        'considered': 0, 'eliminated': [], 'nearest': None}
+        'considered': 0, 'eliminated': []}
     assert '0 nodes' in text
     assert 'Retry-After' not in response.headers
     verdict = ironic.http.post(f'{service.OURS}?dry_run=true',

@@ -37,7 +37,8 @@ def dry_run(ironic, **body):
 
 
 def check(ironic, explanation, matching=0):
-    assert list(explanation) == ['considered', 'eliminated', 'nearest']
+    assert explanation.keys() | {'nearest'} == {
+        'considered', 'eliminated', 'nearest'}
     # In a noauth Ironic every caller sees all nodes.
     (count,), = ironic.execute('SELECT COUNT(*) FROM nodes')
     assert explanation['considered'] == count
@@ -81,8 +82,45 @@ def test_dry_run(ironic, pool, node_class):
         'resource_class': node_class, 'memory_mb': 2048, 'vcpus': 8,
         'local_gb': 100, 'cpu_arch': None, 'capabilities': {'uefi': 'true'},
         'traits': [], 'conductor_group': '', 'shard': None, 'owner': None,
-        'lessee': None, 'total': 4, 'free': 4, 'held': 0,
-        'claimable': 0, 'reserved': 0, 'taken': 0, 'out_of_service': 0}
+        'lessee': None, 'total': 4, 'free': 4, 'claimable': 0,
+        'reserved': 0, 'taken': 0, 'out_of_service': 0}
+
+
+def test_profiles_come_by_fit(ironic, node_class):
+    own_class = f'{node_class}.fit'
+    sizes = [262144, 9000, 131072, 65536]
+    with ironic.fleet(*({'resource_class': own_class,
+                         'properties': {'memory_mb': size}}
+                        for size in sizes)):
+        profiles = dry_run(ironic, resource_class=own_class,
+                           memory_mb=8000)['profiles']
+    assert [each['memory_mb'] for each in profiles] == sorted(sizes)
+
+
+IGNORED = {'capabilites:rack': 'r1', 'foo': 'bar', 'resources:GOLD': '0',
+           'resources:VGPU': '0', 'resources:MEMORY_MB': '0'}
+
+
+@pytest.mark.parametrize('path', [OURS, f'{OURS}/groups'])
+def test_what_is_not_compared(ironic, pool, node_class, path):
+    def post(status, query='', **more):
+        spec = {'resource_class': node_class, 'extra_specs': IGNORED, **more}
+        response = ironic.http.post(f'{path}{query}', json={
+            'instance_uuid': instance, **spec} if path == OURS else {
+                'uuid': instance, 'members': 1, 'request': spec})
+        answers.check(response, status)
+        return response.json()
+
+    instance = str(uuid.uuid4())
+    ignored = ['capabilites:rack', 'foo', 'resources:GOLD']
+    assert post(200, '?dry_run=true')['ignored'] == ignored
+    assert post(422, vcpus=999)['ignored'] == ignored
+    assert post(201)['ignored'] == post(200)['ignored'] == ignored
+    assert 'ignored' not in ironic.http.get(
+        path.replace(OURS, f'{OURS}/{instance}') if path == OURS
+        else f'{path}/{instance}').json()
+    instance = str(uuid.uuid4())
+    assert 'ignored' not in post(201, extra_specs={'capabilities': 'uefi'})
 
 
 @pytest.mark.parametrize('word, status', [
@@ -134,7 +172,7 @@ def test_nearest_is_of_the_free_ones(ironic, pool, node_class):
     assert refused(ironic, **body)['nearest'] == {
         'by': 'trait:CUSTOM_GPU=required', 'nodes': 1}
     ironic.set_node(pool[7].id, maintenance=True)
-    assert refused(ironic, **body)['nearest'] is None
+    assert 'nearest' not in refused(ironic, **body)
 
 
 @pytest.mark.parametrize('body, by', [
@@ -198,7 +236,7 @@ def test_each_reason_by_its_name(ironic, pool, node_class, of_class, reason,
     explanation = refused(ironic, resource_class=node_class,
                           retry=reason == 'locked')
     assert eliminated(explanation, of_class) == {reason: 8}
-    assert explanation['nearest'] is None
+    assert 'nearest' not in explanation
 
 
 def test_allocated(ironic, pool, node_class, of_class):

@@ -146,8 +146,37 @@ def test_refusal_for_the_request(ironic, pool, node_class):
     answers.check(response, 422)
     refused = response.json()
     assert refused['members'] == {'wanted': 2, 'available': 0}
+    # Without it three members could be held, of the six nodes.
     assert refused['explanation']['nearest'] == {'by': 'memory_mb>=4096',
-                                                 'nodes': 6}
+                                                 'nodes': 3}
+
+
+def test_nearest_of_a_spread_counts_members(ironic, node_class):
+    own_class, other_class = f'{node_class}.near', f'{node_class}.far'
+    with ironic.fleet(*(
+            {**node(rack), 'resource_class': name}
+            for name in (own_class, other_class)
+            for rack in ('r1', 'r1', 'r1', 'r2'))):
+        body = {'members': 3, 'policy': 'spread', 'by': RACK}
+        # Without the class there are four more nodes, and no more racks.
+        explanation = refused(ironic, {**body, 'request': {
+            'resource_class': own_class}})['explanation']
+        assert explanation['eliminated'][-1] == {
+            'by': f'group:spread={RACK}', 'nodes': 4}
+        assert 'nearest' not in explanation
+        explanation = refused(ironic, {**body, 'request': {
+            'resource_class': own_class,
+            'extra_specs': {'capabilities:rack': 'r2'}}})['explanation']
+        assert explanation['nearest'] == {'by': 'capabilities:rack=r2',
+                                          'nodes': 2}
+
+
+def refused(ironic, body):
+    response = ironic.http.post(GROUPS, json=body)
+    answers.check(response, 422)
+    dry_run = ironic.http.post(f'{GROUPS}?dry_run=true', json=body).json()
+    assert dry_run['explanation'] == response.json()['explanation']
+    return response.json()
 
 
 def test_dry_run(ironic, pool, node_class):

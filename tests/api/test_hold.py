@@ -34,6 +34,7 @@ def test_hold(ironic, pool, node_class):
         'project_id': 'p-1', 'user_id': 'u-1'})
     answers.check(response, 201)
     held = response.json()
+    assert held.pop('ignored') == ['hw:cpu_policy']
     assert list(held) == KEYS
     url = f'{ironic.url}{OURS}/{instance_uuid}'
     assert response.headers['Location'] == url

@@ -68,7 +68,8 @@ def test_options(ironic, pool, request_, configured, options, default):
             response = alone.http.post(OURS, json={**request_, **body})
             if seconds is None:
                 assert answers.check(response, 400) == (
-                    'expires_in: must be at most 60')
+                    'expires_in: must be at most 60 (1m), see '
+                    '[reservations] max_lease')
                 continue
             answers.check(response, 201)
             lease = datetime.timedelta(seconds=seconds)

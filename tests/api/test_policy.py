@@ -50,7 +50,7 @@ def test_nodes_that_a_caller_gets_until_there_are_none(cloud, persona):
     assert len(got) == dry_run['matching_nodes'] == 2 * len(kinds) - held
     assert cloud.kinds(each['node_uuid'] for each in got) == kinds
     assert response.json()['explanation'] == {
-        'considered': 2 * len(kinds), 'nearest': None,
+        'considered': 2 * len(kinds),
         'eliminated': [{'by': 'reserved', 'nodes': 2 * len(kinds)}]}
     role, on = personas.PERSONAS.get(persona, ('service', 'service'))
     for each in got:

@@ -37,6 +37,7 @@ def test_text_is_kept(ironic, pool, node_class, text):
     response = http.post(OURS, json=body)
     answers.check(response, 201)
     held = response.json()
+    assert held.pop('ignored') == [text]
     try:
         for name in 'host', 'project_id', 'user_id':
             assert held[name] == text

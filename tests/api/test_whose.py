@@ -156,6 +156,7 @@ def test_project_must_name_a_lease(cloud, lease_required):
             assert cloud.refused(
                 'a-member', 400, 'POST', f'{OURS}{query}',
                 json={**ANY, **more}) == (
-                    'expires_in: must be given, at most 86400')
+                    'expires_in: must be given, at most 2592000 (30d), '
+                    'see [reservations] max_lease')
     assert cloud.hold('a-member', expires_in=60)['expires_at']
     assert cloud.hold('system-service')['expires_at'] is None

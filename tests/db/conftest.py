@@ -416,14 +416,15 @@ class Fleet:
         """All nodes, those that are free, those that are held; as of now."""
         found, _ = capacity.capacity(0, capacity.Filter(**query))
         rows = [row.shown for row in found]
-        return tuple(sum(row[name] for row in rows)
+        return tuple(sum(row.get(name, 0) for row in rows)
                      for name in ('total', 'free', 'held'))
 
 
 def matcher(restricted_to=None, unowned=False, **body):
     """What a request with this body asks for."""
-    return matching.Matcher(request_spec.RequestSpec.from_dict(body),
-                            restricted_to, unowned)
+    return matching.Matcher(
+        request_spec.RequestSpec.from_dict(body, required=False),
+        restricted_to, unowned)
 
 
 def failing(error):

@@ -65,8 +65,7 @@ def test_node_that_is_taken_after_the_count(fleet, after_count):
     with pytest.raises(exception.NoMatchingNode) as caught:
         fleet.hold()
     assert caught.value.explanation == {
-        'considered': 1, 'eliminated': [{'by': 'reserved', 'nodes': 1}],
-        'nearest': None}
+        'considered': 1, 'eliminated': [{'by': 'reserved', 'nodes': 1}]}
 
 
 def test_node_that_is_edited_after_the_count(fleet, after_count):
