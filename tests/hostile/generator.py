@@ -26,6 +26,15 @@ EXPRESSIONS = {'>= 2': True, '<or> a <or> b': True, '<in> a': True,
                '<all-in> a b': True, '== x': False, '>=': False,
                '<range-in> [ 1 2 ]': True, '<range-in> 1 2': False,
                's== a': True, '!= 4': True, '<or>': False, 'plain': True}
+CLASS_KEYS = ['resources:CUSTOM_TEST_HOSTILE'] * 3 + [
+    'resources1:CUSTOM_TEST_HOSTILE', 'resources:MEMORY_MB', 'resources:VGPU',
+    'resources:GOLD', 'resources:custom_a']
+OWN_SPECS = {
+    'reservations:match': ['exact', 'at_least'],
+    'reservations:trait:A': ['required', 'forbidden'],
+    'reservations:candidate_nodes': ['exact', 'required', 'hostile-1'],
+    'reservations:candidate_node': [], 'reservations:': [],
+    'reservations:exclude_nodes': []}
 UUIDS = [KNOWN, KNOWN.upper(), str(uuid.uuid4()), 'x', '', KNOWN[:-1],
          KNOWN.replace('-', ''), None, 5]
 OWNERSHIPS = ['any', 'project', 'project_or_none', None]
@@ -159,8 +168,11 @@ def specs(pick):
             found['trait:CUSTOM_A'] = pick.choice(
                 ['required', 'forbidden', 'wanted', ''])
         elif kind == 2:
-            found['resources:CUSTOM_TEST_HOSTILE'] = pick.choice(
+            found[pick.choice(CLASS_KEYS)] = pick.choice(
                 ['1', '0', '2', 'x', '-1'])
+        elif pick.random() < 0.2:
+            found[pick.choice(list(OWN_SPECS))] = pick.choice(
+                ['exact', 'required', 'hostile-1', ''])
         elif kind == 3:
             found[pick.choice(['hw:a', 'x' * 255, 'x' * 256, ''])] = 'x'
         else:
@@ -210,9 +222,49 @@ def valid_flavor(value):
             return False
         if key.startswith('trait:') and text not in ('required', 'forbidden'):
             return False
-        if key.startswith('resources:') and text not in ('0', '1'):
+        if key.startswith('reservations:') and text not in OWN_SPECS[key]:
             return False
-    return True
+    return all(
+        amount is not None and (not amount or name in ('MEMORY_MB', 'VGPU')
+                                or name.startswith('CUSTOM_')
+                                and amount == 1)
+        for name, amount in amounts(value).items())
+
+
+def amounts(specs):
+    """The sums of resources by class; None for one that is no amount."""
+    sums = {}
+    for key, text in (specs or {}).items():
+        if key.startswith('resources') and text is not None:
+            name = key.partition(':')[2]
+            sums[name] = (sums.get(name, 0) + int(text)
+                          if text in ('0', '1', '2')
+                          and sums.get(name, 0) is not None else None)
+    return sums
+
+
+def constrains(value):
+    """Whether a request says anything of the node."""
+    specs = {key: text for key, text in (value.get('extra_specs')
+                                         or {}).items() if text is not None}
+    resources = amounts(specs)
+    exact = specs.get('reservations:match') == 'exact'
+    sizes = [value.get(name) for name in ('vcpus', 'root_gb', 'ephemeral_gb',
+                                          'swap')]
+    # An override of 0 counts unless the sizes are to be equal.
+    if exact or resources.get('MEMORY_MB') != 0:
+        sizes.append(value.get('memory_mb'))
+    properties = (value.get('image') or {}).get('properties') or {}
+    return bool(
+        any(sizes) or any(resources.values())
+        or value.get('resource_class') is not None
+        or value.get('candidate_nodes') is not None
+        or any(key.startswith(('capabilities:', 'trait:',
+                               'reservations:trait:',
+                               'reservations:candidate_nodes'))
+               for key in specs)
+        or any(text is not None for key, text in properties.items()
+               if key.startswith('trait:')))
 
 
 def valid_uuid(value):
@@ -237,11 +289,13 @@ def valid_body(value, adopt=False, dry_run=False):
     sizes = {'memory_mb': 0, 'vcpus': 0, 'root_gb': 0, 'ephemeral_gb': 0,
              'swap': 0, 'vcpu_weight': 0, 'expires_in': 1}
     for key, each in value.items():
-        if key in texts:
+        if key == 'extra_specs' and adopt:
+            good = valid_specs(each)
+        elif key in texts:
             good = valid_text(each, texts[key])
         elif key in sizes:
             good = valid_size(each, sizes[key]) and not (
-                key == 'expires_in' and (each or 0) > 86400)
+                key == 'expires_in' and (each or 0) > 2592000)
         elif key == 'holder':
             good = each is None or (
                 value.get('host') is not None and valid_uuid(each))
@@ -255,7 +309,8 @@ def valid_body(value, adopt=False, dry_run=False):
         elif key == 'candidate_nodes':
             good = each is None or (
                 isinstance(each, list) and each != [] and all(
-                    one is not None and valid_text(one, 1) for one in each))
+                    one is not None and valid_text(one, 1) for one in each)
+                and any(one.strip() for one in each))
         elif key == 'extra_specs':
             good = valid_specs(each) and valid_flavor(each)
         elif key == 'image':
@@ -273,25 +328,18 @@ def valid_body(value, adopt=False, dry_run=False):
             return False
     if adopt:
         return (value.get('instance_uuid') is not None
-                and not {'expires_in', 'claim'} & value.keys()
-                and _one_class(value))
+                and not {'expires_in', 'claim'} & value.keys())
     if value.get('claim') is not None and (
             dry_run or value.get('group') is not None):
         return False
-    if any(value.get(key) is not None for key in (
-            'memory_mb', 'vcpus', 'root_gb', 'resource_class',
-            'candidate_nodes')):
-        return _one_class(value)
-    wanted = {key: each for key, each in (value.get('extra_specs')
-                                          or {}).items() if each is not None}
-    return bool(wanted) and _one_class(value)
+    return _one_class(value) and (
+        value.get('claim') is not None or constrains(value))
 
 
 def _one_class(value):
     """A node has one class, however often it is asked for."""
     named = value.get('resource_class')
-    in_flavor = (value.get('extra_specs') or {}).get(
-        'resources:CUSTOM_TEST_HOSTILE') == '1'
+    in_flavor = amounts(value.get('extra_specs')).get('CUSTOM_TEST_HOSTILE')
     return named is None or not in_flavor or named == NODE_CLASS
 
 
