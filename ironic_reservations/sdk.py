@@ -94,6 +94,10 @@ class Reservation(_Resource):
     #: UUID of the reservation or the group of which this takes one over.
     claim = resource.Body('claim')
 
+    #: Extra specs of the request that are not compared with nodes, a list;
+    #: None where there are none, and in all answers but that to ``create``.
+    ignored = resource.Body('ignored', type=list)
+
     def update(self, session, operations, **params):
         """Send a JSON Patch, and become what the answer says."""
         response = session.patch(f'{self.base_path}/{self.id}',
@@ -134,6 +138,9 @@ class Group(_Resource):
     host = resource.Body('host')
     user_id = resource.Body('user_id')
     expires_in = resource.Body('expires_in', type=int)
+
+    #: As in a Reservation.
+    ignored = resource.Body('ignored', type=list)
 
 
 class Host(resource.Resource):
@@ -186,6 +193,7 @@ class Profile(resource.Resource):
     lessee = resource.Body('lessee')
     total = resource.Body('total', type=int)
     free = resource.Body('free', type=int)
+    #: How many the requested host holds; None without one.
     held = resource.Body('held', type=int)
     claimable = resource.Body('claimable', type=int)
     reserved = resource.Body('reserved', type=int)
@@ -225,8 +233,8 @@ class Proxy(proxy.Proxy):
         """Find out what a request would find, and hold nothing.
 
         :param attrs: as in ``create``.
-        :returns: dict of ``matching_nodes``, ``profiles`` and ``explanation``,
-            as the API reference has them.
+        :returns: dict of ``matching_nodes``, ``profiles``, ``explanation``
+            and maybe ``ignored``, as the API reference has them.
         """
         response = self.post('/reservations', params={'dry_run': 'true'},
                              json=attrs)

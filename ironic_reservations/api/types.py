@@ -218,6 +218,8 @@ class Profile(wtypes.Base):
     taken = int
     out_of_service = int
     claimable = int
+    # Only where the request names a host.
+    held = int
 
 
 class DryRun(wtypes.Base):
