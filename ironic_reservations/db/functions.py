@@ -122,9 +122,9 @@ def _optional(element, compiler, **kw):
 
 
 class if_present(expression.FunctionElement):
-    """An EXISTS on an optional table; false where this Ironic has no such table.
+    """An EXISTS on an optional table; false where this Ironic lacks it.
 
-    Arguments: the EXISTS, and a column of the table as a text.
+    Arguments: the EXISTS, and the name of a column of the table.
     """
 
     type = sa.Boolean()

@@ -20,7 +20,6 @@ import json
 from ironic_reservations import matching
 from ironic_reservations.matching import group_policy
 
-
 _RESERVED = (matching.ALLOCATED, matching.CLAIMABLE, matching.RESERVED)
 
 

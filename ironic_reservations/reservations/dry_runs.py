@@ -14,10 +14,10 @@ def dry_run(matcher, quota, group=None, members=None):
     """The verdict of ``explanation`` on the fleet as it is now.
 
     It also has ``profiles``: those of the matching nodes, with all of their
-    nodes, as ``capacity`` shows them, and the best fit first; and ``ignored``
-    where the request has extra specs that are not compared with nodes. Where nothing but the quota is in the
-    way it has ``quota``, what a request that is no dry run would be refused
-    with: see exception.QuotaExceeded.
+    nodes, as ``capacity`` shows them, and the best fit first. If the request
+    has extra specs that are not compared with nodes, it has ``ignored``. If
+    only the quota prevents a hold, it has ``quota``: see
+    exception.QuotaExceeded.
 
     :param quota: quota.Quota.
     :param group: membership.Named of which the node is to be a member, or
