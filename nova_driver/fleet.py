@@ -21,6 +21,9 @@ MAX_INT = 2 ** 31 - 1
 STANDARD = {orc.VCPU: 'vcpus', orc.MEMORY_MB: 'memory_mb',
             orc.DISK_GB: 'local_gb'}
 
+# Nova's syntax: "resources", "resources1", "resources_NET" ...
+_RESOURCES = re.compile('resources(?:[a-zA-Z0-9_-]{1,64})?:([A-Z0-9_]+)')
+
 
 def normalize(resource_class):
     """Return a node's resource class in the spelling of Placement.
@@ -40,6 +43,11 @@ def normalize(resource_class):
 def allocated(request):
     """Return what Nova has allocated in Placement for a request.
 
+    The rules are those of ``ResourceRequest`` in nova/scheduler/utils.py:
+    amounts of one class are summed over all groups, and replace that size of
+    the flavor; a malformed amount is skipped, because the flavor of a server
+    that was adopted may have one.
+
     :param request: the request spec that a node is held for, a dict.
     :returns: Counter of amounts by resource class.
     """
@@ -49,10 +57,13 @@ def allocated(request):
         orc.DISK_GB: (request.get('root_gb', 0)
                       + request.get('ephemeral_gb', 0)
                       + math.ceil(request.get('swap', 0) / 1024))}
-    asked = {key.partition(':')[2]: int(amount)
-             for key, amount in request.get('extra_specs', {}).items()
-             if key.startswith('resources:')}
-    return collections.Counter({**sizes, **asked})
+    amounts = collections.Counter()
+    for key, text in request.get('extra_specs', {}).items():
+        match = _RESOURCES.fullmatch(key)
+        with contextlib.suppress(ValueError):
+            if match and int(text) >= 0:
+                amounts[match[1]] += int(text)
+    return collections.Counter({**sizes, **amounts})
 
 
 @dataclasses.dataclass(frozen=True)

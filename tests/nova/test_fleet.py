@@ -5,6 +5,8 @@ import collections
 
 from hypothesis import given
 from hypothesis import strategies as st
+from nova import objects
+from nova.scheduler import utils
 from nova.virt.ironic_reservations import client
 from nova.virt.ironic_reservations import fleet
 import testtools
@@ -116,14 +118,28 @@ class TestFleet(testtools.TestCase):
                           'DISK_GB': 200},
                          offered(known.inventory(collections.Counter())))
 
-    def test_what_a_request_has_allocated(self):
-        self.assertEqual(
-            {'VCPU': 0, 'MEMORY_MB': 512, 'DISK_GB': 24, 'CUSTOM_GOLD': 1},
-            fleet.allocated({
-                'vcpus': 4, 'memory_mb': 512, 'root_gb': 20,
-                'ephemeral_gb': 3, 'swap': 100, 'extra_specs': {
-                    'resources:VCPU': '0', 'resources:CUSTOM_GOLD': '1',
-                    'trait:CUSTOM_A': 'required'}}))
+    @given(st.dictionaries(
+        st.builds(''.join, st.tuples(
+            st.sampled_from(['resources', 'resources1', 'resources_NET',
+                             'trait', 'hw', 'resources!']), st.just(':'),
+            st.sampled_from(['VCPU', 'MEMORY_MB', 'DISK_GB', 'CUSTOM_GOLD',
+                             'VGPU', 'memory_mb', '']))),
+        st.sampled_from(['0', '1', '131072', ' 7', '1_000', '-1', '1.5', 'x',
+                         ''])), *(st.integers(0, 5000),) * 5)
+    def test_what_nova_allocates(self, extra_specs, vcpus, memory_mb,
+                                 root_gb, ephemeral_gb, swap):
+        """Nova's scheduler decides that, without and with a root disk."""
+        sizes = {'vcpus': vcpus, 'memory_mb': memory_mb, 'root_gb': root_gb,
+                 'ephemeral_gb': ephemeral_gb, 'swap': swap,
+                 'extra_specs': extra_specs}
+        for is_bfv in False, True:
+            allocated = utils.ResourceRequest.from_request_spec(
+                objects.RequestSpec(flavor=objects.Flavor(**sizes),
+                                    is_bfv=is_bfv)).merged_resources()
+            request = {**sizes, 'root_gb': 0} if is_bfv else sizes
+            self.assertEqual(allocated, {
+                name: amount for name, amount
+                in fleet.allocated(request).items() if amount})
 
     def test_architectures(self):
         known = fleet.Fleet([row(cpu_arch=name) for name in

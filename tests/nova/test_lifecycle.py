@@ -411,7 +411,21 @@ class TestInventory(base.TestCase):
             [self.inventory(12, 2, 8), self.inventory(12288, 1096, 8192),
              self.inventory(300, 50, 200)],
             [found[name] for name in ('VCPU', 'MEMORY_MB', 'DISK_GB')])
+        self._counts_what_extra_specs_replace()
         self._clamps()
+
+    def _counts_what_extra_specs_replace(self):
+        server = self.boot(self.flavor(None, 1024, 2, 50, **{
+            'resources1:MEMORY_MB': '4000', 'resources:DISK_GB': '60'}))
+        self.assertEqual(
+            {'VCPU': 2, 'MEMORY_MB': 4000, 'DISK_GB': 60},
+            self.allocations(server)[self.providers()['compute-1']])
+        self.run_periodic()
+        found = self.inventories('compute-1')
+        self.assertEqual(
+            [self.inventory(12, 8, 8), self.inventory(12288, 5288, 8192),
+             self.inventory(300, 190, 200)],
+            [found[name] for name in ('VCPU', 'MEMORY_MB', 'DISK_GB')])
 
     def _clamps(self):
         most = 2 ** 31 - 1
