@@ -94,7 +94,9 @@ class Fleet:
                                  for row in self.rows))
                 for size in STANDARD.values()}
         return {**sums, **{f'{size}_used': 0 for size in sums},
-                'disk_available_least': sums['local_gb'],
+                # If this is more than is left of the host's disks, the
+                # scheduler logs a warning for each request.
+                'disk_available_least': None,
                 'supported_instances': [
                     (each, fields.HVType.BAREMETAL, fields.VMMode.HVM)
                     for each in self._architectures()]}

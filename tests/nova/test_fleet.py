@@ -163,6 +163,7 @@ class TestFleet(testtools.TestCase):
             self.assertTrue(0 <= each['reserved'] <= each['total'])
             self.assertTrue(1 <= each['max_unit'] <= MAX_INT)
         resources = known.resources()
+        self.assertIsNone(resources['disk_available_least'])
         for size in SIZES:
             self.assertTrue(0 <= resources[size] <= MAX_INT)
             self.assertEqual(min(MAX_INT, sum(

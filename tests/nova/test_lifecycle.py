@@ -412,6 +412,9 @@ class TestInventory(base.TestCase):
              self.inventory(300, 50, 200)],
             [found[name] for name in ('VCPU', 'MEMORY_MB', 'DISK_GB')])
         self._counts_what_extra_specs_replace()
+        # The scheduler compares what is left of the disks with what the host
+        # says of them.
+        self.assertNotIn('more disk space than database expected', self.log)
         self._clamps()
 
     def _counts_what_extra_specs_replace(self):
