@@ -58,6 +58,10 @@ class Builds:
         :raises: ComputeResourcesUnavailable, InstanceUnacceptable.
         """
         request = wanted.to_build(instance, self._host, partition)
+        unknown = wanted.unknown_metadata(instance)
+        if unknown:
+            LOG.warning('Unknown metadata is ignored: %s', ', '.join(unknown),
+                        instance=instance)
         try:
             try:
                 reservation = self._hold(request)
@@ -88,25 +92,30 @@ class Builds:
     def _verdict(self, failure, instance, request):
         """Return the exception by which Nova does what a failure calls for."""
         LOG.warning('No node is reserved: %s', failure, instance=instance)
+        ends, reason = self._judge(failure, instance, request)
+        unknown = wanted.unknown_metadata(instance)
+        if unknown:
+            reason += f'; unknown metadata: {", ".join(unknown)}'
+        if ends:
+            return wanted.unacceptable(instance, reason)
+        return exception.ComputeResourcesUnavailable(reason=reason)
+
+    def _judge(self, failure, instance, request):
+        """Return whether a failure ends a build, and the reason."""
         if isinstance(failure, client.NoNode):
             LOG.warning('Why none: %s', failure.explanation,
                         instance=instance)
+            # Where no other host can find what this one has not found, they
+            # are not tried.
             everywhere = self._everywhere(failure, request)
-            if everywhere:
-                # No other host can find what this one has not found: do not
-                # try them.
-                return exception.InstanceUnacceptable(
-                    instance_id=instance.uuid, reason=everywhere.reason)
-            return exception.ComputeResourcesUnavailable(
-                reason=failure.reason)
+            return bool(everywhere), (everywhere or failure).reason
         if (isinstance(failure, (client.Refused, client.NotFound))
                 or isinstance(failure, client.Conflict)
                 and request.keys() & {'claim', 'group'}):
             # What is claimed, or the group, is the same for every host.
-            return exception.InstanceUnacceptable(
-                instance_id=instance.uuid, reason=str(failure))
-        return exception.ComputeResourcesUnavailable(
-            reason='another reservation of this instance is in the way'
+            return True, str(failure)
+        return False, (
+            'another reservation of this instance is in the way'
             if isinstance(failure, client.Conflict)
             else 'the node reservation service did not serve this host')
 
@@ -146,8 +155,7 @@ class Builds:
         except client.Failure as e:
             raise self._verdict(e, instance, build.request)
         if build.lost:
-            raise exception.InstanceUnacceptable(
-                instance_id=instance.uuid, reason=build.lost)
+            raise wanted.unacceptable(instance, build.lost)
         return build.node_uuid
 
     def renew_all(self):

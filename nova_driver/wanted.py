@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a host asks Ironic for, on behalf of an instance."""
 
+import re
+
 from nova import context as nova_context
 from nova import exception
 from nova import objects
 from nova import utils
 from nova.compute import utils as compute_utils
+from nova.compute import vm_states
 from oslo_log import log as logging
+
+from ironic_reservations import spelling
 
 from . import conf
 
@@ -18,8 +23,28 @@ POLICIES = {'anti-affinity': 'spread', 'affinity': 'pack',
             'soft-anti-affinity': 'soft-spread',
             'soft-affinity': 'soft-pack'}
 
-#: How the keys of a server's metadata begin that are handed on.
+#: How our keys of a server's metadata begin.
 _OURS = 'reservations:'
+
+# Those that are passed on (spelling.METADATA).
+_METADATA = re.compile(f'{_OURS}(?:(claim|candidate_nodes)|(trait):.+)')
+
+#: How many characters Nova keeps of a server's fault, and how many of them it
+#: uses itself: "Build of instance UUID aborted: ".
+_FAULT, _ABORTED = 255, 64
+
+
+def unacceptable(instance, reason):
+    """Return the error that ends a build.
+
+    Its message names the instance, as Nova's own does before it. Where Nova
+    would therefore cut the reason off, the reason is the whole message.
+    """
+    error = exception.InstanceUnacceptable(instance_id=instance.uuid,
+                                           reason=reason)
+    if _ABORTED + len(error.format_message()) > _FAULT:
+        return exception.InstanceUnacceptable(reason)
+    return error
 
 
 def to_build(instance, host, partition):
@@ -28,8 +53,9 @@ def to_build(instance, host, partition):
     :param host: the compute host that builds the instance.
     :param partition: the host's part of the fleet, as
         ``{'conductor_group': …, 'shard': …}``; None for any.
-    :raises: InstanceUnacceptable when what the server's user has chosen
-        contradicts the flavor, or the server group cannot be looked up.
+    :raises: InstanceUnacceptable when what the server's user has chosen is
+        not allowed or contradicts the flavor, or when the server group cannot
+        be looked up.
     """
     request = {**_described(instance, host, partition),
                'expires_in': CONF.reservations.lease}
@@ -104,28 +130,51 @@ def _image(instance, volume_backed):
 
 
 def _add_chosen(request, instance):
-    """Add what the server's metadata says, as far as that is allowed.
+    """Add what the server's metadata asks for.
 
-    :raises: InstanceUnacceptable when it contradicts the flavor.
+    An unshelve ignores what is not allowed, because the server was built with
+    it.
+
+    :raises: InstanceUnacceptable when it asks for what [reservations]
+        server_metadata does not allow, or contradicts the flavor.
     """
     for key, value in instance.metadata.items():
-        if not key.startswith(_OURS):
+        match = _METADATA.fullmatch(key)
+        kind = match and (match[1] or match[2])
+        if not kind:
             continue
-        name = key.removeprefix(_OURS)
-        kind = name.partition(':')[0]
         if kind not in CONF.reservations.server_metadata:
-            LOG.info('Metadata %s is not handed on', key, instance=instance)
-        elif name == 'claim':
+            if not _is_unshelved(instance):
+                raise unacceptable(
+                    instance, f'metadata {key} is not allowed by '
+                              f'[reservations] server_metadata')
+            LOG.info('Metadata %s is ignored', key, instance=instance)
+        elif kind == 'claim':
             request['claim'] = value
-        elif name == 'candidate_nodes':
+        elif kind == 'candidate_nodes':
             request['candidate_nodes'] = [
-                each.strip() for each in value.split(',')]
+                name.strip() for name in value.split(',')]
         # An operator who has it in the flavor has the last word.
-        elif (kind == 'trait' and
-              request['extra_specs'].setdefault(key, value) != value):
-            raise exception.InstanceUnacceptable(
-                instance_id=instance.uuid,
-                reason=f'{key}={value} contradicts its flavor')
+        elif request['extra_specs'].setdefault(key, value) != value:
+            raise unacceptable(instance,
+                               f'{key}={value} contradicts its flavor')
+
+
+def _is_unshelved(instance):
+    return instance.vm_state == vm_states.SHELVED_OFFLOADED
+
+
+def unknown_metadata(instance):
+    """Return the keys of a server's metadata that were probably meant for us.
+
+    :returns: list of texts: each key, with the closest known one.
+    """
+    return [] if _is_unshelved(instance) else [
+        spelling.with_hint(key, spelling.METADATA)
+        for key in sorted(instance.metadata)
+        if not _METADATA.fullmatch(key) and _OURS in (
+            key[:len(_OURS)],
+            (spelling.closest_key(key, spelling.METADATA) or '')[:len(_OURS)])]
 
 
 def _group(instance):
@@ -148,9 +197,9 @@ def _group(instance):
             'Does the conductor of this cell know [api_database]? Without it '
             'nothing can be built with [reservations] server_group_by.',
             instance=instance)
-        raise exception.InstanceUnacceptable(
-            instance_id=instance.uuid,
-            reason='whether it is in a server group could not be looked up')
+        raise unacceptable(
+            instance,
+            'whether it is in a server group could not be looked up')
     if group.policy not in POLICIES:
         return {}
     return {'group': {'uuid': group.uuid, 'by': by,

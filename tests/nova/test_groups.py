@@ -240,18 +240,19 @@ class TestChosen(faults.TestCase):
                    in self.wire.calls if body and 'claim' in body))
 
     def test_other_keys(self):
-        # By default they are a server's own business.
-        for name in 'old', 'new':
-            self.delete(self.boot_with(
-                candidate_nodes='nothing', **{'trait:CUSTOM_OLD': name}))
+        for name in 'candidate_nodes', 'trait:CUSTOM_OLD':
+            server = self.boot_with('ERROR', **{name: 'required'})
+            self.assert_aborted(server, f'metadata reservations:{name} is not '
+                                        f'allowed by [reservations] '
+                                        f'server_metadata')
+        self.assertEqual([], self.wire.sent(*faults.HOLD))
         self.flags(group='reservations', server_metadata=[
             'candidate_nodes', 'trait'])
         self.wait_for_free_nodes()
         for name, metadata in (
                 ('old', {'candidate_nodes': 'nothing, old'}),
                 ('new', {'trait:CUSTOM_OLD': 'forbidden'}),
-                ('old', {'trait:CUSTOM_OLD': 'required',
-                         'claim': str(uuid.uuid4())})):
+                ('old', {'trait:CUSTOM_OLD': 'required'})):
             server = self.boot_with(**metadata)
             self.assertEqual(name, self.name(server), metadata)
             self.delete(server)
@@ -262,6 +263,22 @@ class TestChosen(faults.TestCase):
             self.boot_with('ERROR', flavor,
                            **{'trait:CUSTOM_OLD': 'required'}),
             'reservations:trait:CUSTOM_OLD=required contradicts its flavor')
+
+    def test_unknown_keys(self):
+        metadata = {'reservations:candidate_node': 'old', 'claims': 'x',
+                    'reservation:claim': 'x', 'reservations:nodes': 'old'}
+        known = ('reservation:claim (did you mean reservations:claim?), '
+                 'reservations:candidate_node (did you mean '
+                 'reservations:candidate_nodes?), reservations:nodes')
+        self.delete(self.boot(self.gold, metadata=metadata))
+        self.assertEqual(1, self.log.count(
+            f'Unknown metadata is ignored: {known}'))
+        self.wait_for_free_nodes()
+        self.assert_aborted(
+            self.boot_with('ERROR', self.flavor(**{
+                'reservations:trait:CUSTOM_NEW': 'required'}), nodes='old'),
+            'no free node matches trait:CUSTOM_NEW=required; unknown '
+            'metadata: reservations:nodes')
 
 
 class TestOwnership(faults.TestCase):

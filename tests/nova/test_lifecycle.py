@@ -272,10 +272,14 @@ class TestHardware(Hardware):
         self._check_volume(server)
         [reservation] = self.ironic.reservations()
         self.assertEqual(0, reservation['request_spec']['root_gb'])
+        # No build is allowed the first of them, and none knows the second.
+        self.api.api_post(f'/servers/{server["id"]}/metadata', {'metadata': {
+            'reservations:candidate_nodes': 'x', 'reservations:nodes': 'x'}})
         self._shelve(server)
         self._fail_to_unshelve(server)
         held = self._fail_to_connect(server)
         self.act(server, 'unshelve', 'ACTIVE')
+        self.assertNotIn('Unknown metadata', self.log)
         self.assertEqual(held, self.ironic.node_of(server).id)
         self._check_volume(server)
         self.assertEqual({port}, self.vifs(server))

@@ -9,6 +9,7 @@ import fixtures
 from nova import exception
 from nova import objects
 from nova import test
+from nova.compute import utils
 from nova.virt.ironic_reservations import builds
 from nova.virt.ironic_reservations import client
 from nova.virt.ironic_reservations import driver
@@ -97,7 +98,8 @@ class TestRenewals(testtools.TestCase):
             'nova.virt.ironic_reservations.wanted.to_build',
             lambda instance, host, partition: {
                 'instance_uuid': instance.uuid, 'expires_in': 60}))
-        self.instance = objects.Instance(uuid=INSTANCE)
+        self.instance = objects.Instance(uuid=INSTANCE, metadata={},
+                                         vm_state='building')
         self.reservations = Reservations()
         self.builds = builds.Builds(self.reservations, 'compute-1')
         self.builds.begin(self.instance, {})
@@ -123,6 +125,47 @@ class TestRenewals(testtools.TestCase):
     def test_over(self):
         self.builds.end(self.instance)
         self.assertRaises(exception.InstanceUnacceptable, self.renew)
+
+
+class TestVerdicts(testtools.TestCase):
+    """What a user reads whose request Ironic refuses."""
+
+    def setUp(self):
+        super().setUp()
+        self.log = self.useFixture(fixtures.FakeLogger())
+        self.request = {'instance_uuid': INSTANCE, 'name': 'bm.gold',
+                        'conductor_group': None, 'shard': None}
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.virt.ironic_reservations.wanted.to_build',
+            lambda instance, host, partition: self.request))
+
+    def begin(self, status, body, **metadata):
+        instance = objects.Instance(uuid=INSTANCE, vm_state='building',
+                                    metadata=metadata)
+        builds.Builds(client.Client(lambda: Ironic(status, body, VERSION)),
+                      'compute-1').begin(instance, {})
+
+    def fault(self, reason, **metadata):
+        """What Nova keeps of it."""
+        error = self.assertRaises(
+            exception.InstanceUnacceptable, self.begin, 400,
+            {'error_message': json.dumps({'faultstring': reason})},
+            **metadata)
+        return utils.exception_to_dict(exception.BuildAbortException(
+            instance_uuid=INSTANCE, reason=error.format_message()))['message']
+
+    def test_refusal_is_whole(self):
+        reason = ('extra_specs.reservations:candidate_node: is not allowed; '
+                  'allowed: reservations:candidate_nodes, '
+                  'reservations:match, reservations:trait:T; did you mean '
+                  'reservations:candidate_nodes?')
+        aborted = f'Build of instance {INSTANCE} aborted: '
+        self.assertEqual(aborted + reason, self.fault(reason))
+        self.assertEqual(
+            f'{aborted}Instance {INSTANCE} is unacceptable: so it is',
+            self.fault('so it is'))
+        self.assertTrue(self.fault(reason, **{'reservations:x': '1'}
+                                   ).startswith(aborted + reason[:190]))
 
 
 class TestView(testtools.TestCase):
