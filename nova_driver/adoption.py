@@ -115,13 +115,14 @@ class Adoption(reconciler.Reconciler):
         request = wanted.to_adopt(instance, self._host,
                                   self._report.partition)
         try:
-            self._client.adopt(request)
+            reservation = self._client.adopt(request)
         except client.NotFound:
             self.tell(instance.uuid, 'no node carries it: delete it')
             return False
         except (client.Conflict, client.Refused) as e:
             self.tell(instance.uuid, f'its node is not adopted: {e}')
             return False
+        wanted.warn_of_ignored(request, reservation.get('ignored', ()))
         return True
 
     def _to_nodes(self, ctxt, ready):

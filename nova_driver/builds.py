@@ -72,6 +72,7 @@ class Builds:
                 reservation = self._hold(request)
         except client.Failure as e:
             raise self._verdict(e, instance, request)
+        wanted.warn_of_ignored(request, reservation.get('ignored', ()))
         LOG.info('Node %s is reserved until %s', reservation['node_uuid'],
                  reservation['expires_at'], instance=instance)
         self._builds[instance.uuid] = _Build(
@@ -105,6 +106,7 @@ class Builds:
         if isinstance(failure, client.NoNode):
             LOG.warning('Why none: %s', failure.explanation,
                         instance=instance)
+            wanted.warn_of_ignored(request, failure.ignored)
             # Where no other host can find what this one has not found, they
             # are not tried.
             everywhere = self._everywhere(failure, request)

@@ -64,13 +64,13 @@ class NoNode(Failure):
     """No free node matches.
 
     :ivar busy: whether nodes match that are locked at this moment.
-    :ivar explanation: why none matches, a dict (Explanation in the API
-        reference).
+    :ivar explanation: why none matches, a dict; see the API reference.
+    :ivar ignored: the extra specs that are not compared with nodes.
     """
 
-    def __init__(self, message, explanation, busy):
+    def __init__(self, message, explanation, busy, ignored=()):
         super().__init__(message, busy)
-        self.explanation = explanation
+        self.explanation, self.ignored = explanation, ignored
 
     @property
     def reason(self):
@@ -339,9 +339,8 @@ class Client:
 
     def _send_to(self, method, path, **kwargs):
         try:
-            # The SDK is told not to try again, because by itself it repeats
-            # requests that are answered with 409 or 503 for about 15
-            # seconds; _patient decides that here.
+            # By itself the SDK would repeat requests that are answered with
+            # 409 or 503 for about 15 seconds; _patient decides that here.
             return self._connect().request(
                 path, method, raise_exc=False, connect_retries=0,
                 status_code_retries=0, **kwargs)
@@ -375,7 +374,8 @@ class Client:
             raise Conflict(message)
         if status == 422:
             raise NoNode(message, body.get('explanation') or {},
-                         busy='Retry-After' in response.headers)
+                         'Retry-After' in response.headers,
+                         body.get('ignored', ()))
         if status in (400, 413):
             raise Refused(message)
         raise Unavailable(f'{message} (HTTP {status})', busy=status >= 500)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a host asks Ironic for, on behalf of an instance."""
 
+import functools
 import re
 
 from nova import context as nova_context
@@ -175,6 +176,24 @@ def unknown_metadata(instance):
         if not _METADATA.fullmatch(key) and _OURS in (
             key[:len(_OURS)],
             (spelling.closest_key(key, spelling.METADATA) or '')[:len(_OURS)])]
+
+
+def warn_of_ignored(request, ignored):
+    """Warn of extra specs that are probably misspelt.
+
+    :param ignored: the extra specs that Ironic does not compare with nodes.
+    """
+    for key in ignored:
+        _warn_of_ignored(request['name'], key)
+
+
+# Each build repeats what the one before it has said of its flavor.
+@functools.cache
+def _warn_of_ignored(flavor, key):
+    similar = spelling.closest_key(key)
+    if similar:
+        LOG.warning('Extra spec %s of flavor %s is not compared with nodes; '
+                    'did you mean %s?', key, flavor, similar)
 
 
 def _group(instance):

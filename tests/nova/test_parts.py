@@ -167,6 +167,24 @@ class TestVerdicts(testtools.TestCase):
         self.assertTrue(self.fault(reason, **{'reservations:x': '1'}
                                    ).startswith(aborted + reason[:190]))
 
+    def test_misspelt_extra_specs(self):
+        """One warning for each flavor and key that is close to a known one."""
+        held = {'node_uuid': 'first', 'state': 'reserved', 'expires_at': None,
+                'ignored': ['capabilites:rack', 'hw:cpu_policy']}
+        warning = ('Extra spec capabilites:rack of flavor {} is not compared '
+                   'with nodes; did you mean capabilities:rack?')
+        for flavor in 'bm.gold', 'bm.silver', 'bm.gold':
+            self.request['name'] = flavor
+            self.begin(201, held)
+        for flavor in 'bm.gold', 'bm.silver':
+            self.assertEqual(1, self.log.output.count(warning.format(flavor)))
+        self.request['name'] = 'bm.bronze'
+        self.assertRaises(
+            exception.InstanceUnacceptable, self.begin, 422,
+            fault(explanation={'eliminated': []}, ignored=held['ignored']))
+        self.assertIn(warning.format('bm.bronze'), self.log.output)
+        self.assertEqual(3, self.log.output.count('is not compared'))
+
 
 class TestView(testtools.TestCase):
 
