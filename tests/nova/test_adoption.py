@@ -93,7 +93,9 @@ class TestThereAndBack(TestCase):
         self.switch(PER_NODE)
         self.assertEqual(5, len(rows()))
         self.no_disagreement()
-        servers = self.boot_many(2, self.gold)
+        # A hold would refuse the second of them.
+        servers = self.boot_many(2, self.flavor(**{
+            'capabilites:rack': 'r1', 'reservations:nodes': 'x'}))
         self.assert_on_nodes(*servers)
         self.wire.requests.clear()
         for _ in range(2):
@@ -117,6 +119,8 @@ class TestThereAndBack(TestCase):
                         is not None), gold['reserved'])
             self.no_disagreement()
         self.assertEqual({faults.HOLD}, self.written())
+        self.assertEqual(1, self.log.count(
+            'Extra spec capabilites:rack of flavor'))
         for server in servers:
             self.assertEqual(
                 [(action, f'compute_{action.replace("-", "_")}', 'Success',

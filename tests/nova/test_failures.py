@@ -18,8 +18,10 @@ class TestHold(faults.TestCase):
     def test_no_node_anywhere(self):
         for host in base.HOSTS:
             self.start_compute(host)
-        server = self.boot(self.flavor(capabilities='gpu'), 'ERROR')
+        server = self.boot(self.flavor(
+            capabilities='gpu', **{'capabilites:rack': 'r1'}), 'ERROR')
         self.assert_aborted(server, 'no free node matches capabilities:gpu')
+        self.assertIn('Extra spec capabilites:rack of flavor', self.log)
         self.assertIn("'considered': 2, 'eliminated': [{'by': "
                       "'capabilities:gpu', 'nodes': 2}]", self.log)
         self.assertEqual(1, len(self.wire.sent(*faults.HOLD)))
@@ -27,6 +29,10 @@ class TestHold(faults.TestCase):
         # What nobody can understand.
         for field, value, reason in (
                 ('trait:CUSTOM_X', 'maybe', 'must be required or forbidden'),
+                ('reservations:candidate_node', 'x', 'is not allowed; '
+                 'allowed: reservations:candidate_nodes, reservations:match, '
+                 'reservations:trait:T; did you mean '
+                 'reservations:candidate_nodes?'),
                 ('capabilities:ram', '>= x', 'must be a value or an '
                  'expression such as ">= 4", "<in> word" or "<or> a <or> b", '
                  'not ">= x"')):
