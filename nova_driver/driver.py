@@ -164,6 +164,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             self.unfinished.stop()
         super().cleanup_host(host)
         self.stopping.give_up_lease()
+        self.fence.cleaned_up.set()
 
     def _carriers(self):
         """Return the UUIDs of the nodes with a row, by their instances."""

@@ -14,7 +14,6 @@ import copy
 import dataclasses
 import functools
 import threading
-import time
 import urllib.parse
 
 from nova import context as nova_context
@@ -23,6 +22,7 @@ from nova import objects
 from oslo_log import log as logging
 
 from . import client
+from . import stopping
 
 LOG = logging.getLogger(__name__)
 
@@ -68,11 +68,13 @@ class Fence:
     :param reservations: a client.Client.
     :ivar host: the name of the compute host, once it is known.
     :ivar lease: the lease.Lease of a host with a standby, or None.
+    :ivar cleaned_up: set once Nova has called ``cleanup_host``.
     """
 
     def __init__(self, reservations):
         self._client = reservations
         self.host = self.lease = None
+        self.cleaned_up = threading.Event()
         self._warned = False
 
     def before(self, connection, binding):
@@ -178,7 +180,8 @@ class Fence:
             except client.Failure as e:
                 if not (certain and e.busy):
                     raise
-                time.sleep(client.PAUSE)
+                if self.cleaned_up.wait(client.PAUSE):
+                    stopping.end()
         if not held or held['host'] == self.host:
             return held
         if not self._is_built_next(instance, held):
@@ -211,9 +214,15 @@ class Fence:
             self.lease.end(why)
         LOG.warning('This thread waits for the end of the process: %s', why,
                     instance=instance)
-        wait_for_the_end()
+        wait_for_the_end(self.cleaned_up)
 
 
-def wait_for_the_end():
-    """Wait until the process ends."""
-    threading.Event().wait()
+def wait_for_the_end(cleaned_up):
+    """Block this thread, and end the process once its host is cleaned up.
+
+    Nova joins its threads then, and would wait for this one. The stack is not
+    unwound: even SystemExit would have Nova abort its claim, which unsets the
+    host of an instance that is another's (Claim.__exit__).
+    """
+    cleaned_up.wait()
+    stopping.end()

@@ -180,8 +180,12 @@ class Lease:
         return False
 
     def lapse(self):
-        """Be the host until the lease is over, and no longer."""
+        """Stop renewing the lease.
+
+        :returns: seconds for which this process may still write to Ironic.
+        """
         self._given_up.set()
+        return max(self._until - now(), 0)
 
     def give_up(self):
         """Be the host no longer, so that another process need not wait.

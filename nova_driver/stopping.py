@@ -50,24 +50,31 @@ class Stopping:
     def give_up_lease(self):
         """Let another process be the host, when Nova has waited enough.
 
-        What is in progress then may still write, so that another has to wait
-        until the lease is over by itself.
+        What is still in progress may write to Ironic until the lease expires,
+        and only then may another process acquire it. The process ends at that
+        moment: its threads would wait for a lease, and Nova for them.
         """
         if self._lease is None:
             return
-        if restart.SUPPORTED and self._tasks():
-            self._lease.lapse()
-        else:
+        if not (restart.SUPPORTED and self._tasks()):
             self._lease.give_up()
+            return
+        timer = threading.Timer(self._lease.lapse(), self._end,
+                                ['its lease has expired'])
+        timer.daemon = True
+        timer.start()
 
     def _watch(self):
         self._manager._shutdown_in_progress.wait()
         while not self._may_end():
             time.sleep(PAUSE)
-        LOG.info('This process of host %s ends: Ironic deploys what is in '
-                 'progress, and the next process takes it up.', self._host)
         if self._lease is not None:
             self._lease.give_up()
+        self._end('Ironic deploys what is in progress, and the next process '
+                  'takes it up.')
+
+    def _end(self, why):
+        LOG.info('This process of host %s ends: %s', self._host, why)
         end()
 
     def _tasks(self):

@@ -242,7 +242,7 @@ class TestCase(helpers.Helpers,
         for host in self.hosts:
             self.start_compute(host)
 
-    def _wait_for_the_end(self):
+    def _wait_for_the_end(self, *_):
         """The process ends with the test."""
         self._staying.add(threading.get_ident())
         self._ended.wait()

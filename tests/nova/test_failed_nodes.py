@@ -20,7 +20,7 @@ class Killed(BaseException):
     """Ends a thread without any of the cleaning up that follows an error."""
 
 
-def killed():
+def killed(*_):
     raise Killed
 
 

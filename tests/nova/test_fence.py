@@ -159,7 +159,7 @@ class TestHeader(testtools.TestCase):
         class Gone(BaseException):
             """The thread would never have come back."""
 
-        def never():
+        def never(*_):
             raise Gone
 
         self.useFixture(fixtures.MonkeyPatch(
@@ -175,6 +175,44 @@ class TestHeader(testtools.TestCase):
         self.assertRaises(Gone, self.said, self.binding, '/nodes/x', 'PATCH',
                           412, 412)
         self.assertEqual(1, self.log.output.count(STAYS))
+
+
+class TestStopping(testtools.TestCase):
+    """Each in a process of its own; no cloud is needed."""
+
+    PROCESS = f'''
+import types
+import futurist
+from nova import objects
+from nova.virt.ironic_reservations import client, fence
+
+def get(uuid):
+    {{answer}}
+
+def build(instance):
+    try:
+        host.stay_if_anothers(instance, certain=True)
+    finally:
+        print('It has come back to Nova')
+
+host = fence.Fence(types.SimpleNamespace(get=get))
+host.host = 'compute-1'
+pool = futurist.ThreadPoolExecutor(1)
+pool.submit(build, objects.Instance(uuid='{INSTANCE}'))
+host.cleaned_up.set()
+# As Nova does it next.
+pool.shutdown(wait=True)
+'''
+
+    def test_ends_while_a_thread_stays(self):
+        """Another host has the instance, or Ironic does not tell."""
+        for answer in (
+                "return {'host': 'compute-2', 'state': 'active'}",
+                "raise client.Unavailable('it is away', busy=True)"):
+            process = subprocess.run(
+                [sys.executable, '-c', self.PROCESS.format(answer=answer)],
+                timeout=60, stdout=subprocess.PIPE, text=True)
+            self.assertEqual((0, ''), (process.returncode, process.stdout))
 
 
 #: Public methods of Nova's Ironic driver that ours leaves as they are.

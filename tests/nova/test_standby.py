@@ -12,6 +12,8 @@ from nova import objects
 from nova.virt import driver as virt_driver
 from nova.virt import node as virt_node
 from nova.virt.ironic_reservations import driver as driver_module
+from oslo_concurrency import lockutils
+import testtools
 
 from tests.nova import base
 from tests.nova import faults
@@ -373,6 +375,33 @@ class TestStandby(TestCase):
         self.start()
         self.assertEqual(1, len(self.wire.sent(*ASK)))
         self.assertNotEqual(before, self.holder())
+
+    @testtools.skipUnless(KEEPS, 'Nova before 34 waits for what is begun.')
+    def test_stop_in_a_tear_down(self):
+        """It ends with its lease, and the next process goes on."""
+        def never(go_on):
+            hangs.release()
+            # The thread ends with its process.
+            self._wait_for_the_end()
+
+        driver, hangs = self.start(ttl=10), threading.Semaphore(0)
+        server = self.boot(self.gold)
+        self.wire.on('PUT', '/v1/nodes/.*/states/provision', never)
+        self.delete(server, wait=False)
+        self.assertTrue(hangs.acquire(timeout=60))
+        self.flags(manager_shutdown_timeout=1)
+        threading.Thread(target=self.computes.pop(HOST).stop,
+                         daemon=True).start()
+        self.wait_for(lambda: self.assertIn(
+            'This process of host compute-1 ends: its lease has expired',
+            self.log))
+        self.assertFalse(driver.lease.is_live())
+        self.assertEqual([], self.wire.sent(*GIVE_UP))
+        self.useFixture(fixtures.MonkeyPatch(
+            'oslo_concurrency.lockutils._semaphores', lockutils.Semaphores()))
+        self.start().worker.work()
+        self._wait_until_deleted(server)
+        self.assert_nothing_left()
 
     def test_stop_while_ironic_is_away(self):
         self.start()
