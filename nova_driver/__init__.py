@@ -1,24 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Nova virt driver.
 
-It is chosen with ``compute_driver = ironic_reservations.ReservationsDriver``
+It is selected with ``compute_driver = ironic_reservations.ReservationsDriver``
 and installed as ``nova.virt.ironic_reservations``, because Nova loads drivers
-from below ``nova.virt`` only.
+only from below ``nova.virt``.
 
-* ``driver``: the methods that Nova calls, on top of Nova's own Ironic driver.
-* ``ownership``: whose an instance is, and the view of it on its Ironic node.
-* ``builds``: the instances that are being built, their nodes and leases.
-* ``wanted``: what is asked of Ironic for an instance.
-* ``fence``: for whom the driver writes to Ironic, said with each request.
-* ``lease``: which of several processes is a host.
-* ``deadline``: when the kernel kills a process that is stopped.
-* ``mode``: whether a host is one row, and which host it is.
-* ``report``: what a host says of the fleet between two looks at it.
-* ``fleet``: sums of the nodes that a host may use.
-* ``placement``: the allocations of the host's one provider.
-* ``client``: the driver's client of ``/v1/reservations``.
-* ``filters``: those of Nova's scheduler that leave server groups to Ironic.
+The methods that Nova calls:
+
+* ``driver``: overrides those of Nova's own Ironic driver.
+* ``filters``: scheduler filters that leave server groups to Ironic.
 * ``conf``: the options of ``[reservations]`` in nova.conf.
+
+Requests to Ironic:
+
+* ``client``: the client of ``/v1/reservations``.
+* ``wanted``: builds the body of a reservation request from an instance.
+* ``builds``: holds nodes for instances that are being built, and renews their
+  leases.
+* ``ownership``: checks whether this host owns an instance, and provides the
+  view of the instance that Nova's Ironic driver needs.
+* ``fence``: adds the fence header to requests, and handles refusals.
+* ``power``: reads the power states of many instances in one list.
+
+What the host reports to Nova and Placement:
+
+* ``mode``: decides whether the host has one compute node or one per Ironic
+  node, and which ``compute_id`` it has.
+* ``report``: caches the capacity of the fleet between two periodic tasks.
+* ``fleet``: computes inventories and traits from the capacity.
+* ``placement``: reads and writes the allocations of the host's provider.
+
+Processes of a host, and moves between hosts:
+
+* ``lease``: acquires and renews the host lease of a process with a standby.
+* ``deadline``: has the kernel kill a stopped process whose lease expires.
+* ``stopping``: ends a process early that has been told to stop.
+* ``restart``: completes operations that were in progress when the previous
+  process ended.
+* ``endings``: does what Nova does at the end of a build, rebuild or deletion.
+* ``reconciler``: the worker thread, and rounds of bringing instances to a
+  compute node.
+* ``adoption``: migrates a host to one compute node while its servers run, and
+  back.
+* ``takeover``: takes over servers that were moved from a host that is down.
 """
 
 from .driver import ReservationsDriver

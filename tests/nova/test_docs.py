@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The driver's options are documented as they are."""
+"""The driver's options and modules are documented as they are."""
 
 import pathlib
+import pkgutil
 import re
 
+import nova.virt.ironic_reservations as ours
 from nova.virt.ironic_reservations import conf
 import testtools
 
@@ -29,3 +31,12 @@ class TestOptions(testtools.TestCase):
                           for opt in conf.reservations_opts}, table)
         for opt in conf.reservations_opts:
             self.assertTrue(opt.help)
+
+
+class TestModules(testtools.TestCase):
+
+    def test_list(self):
+        self.assertEqual(
+            sorted(each.name for each in pkgutil.iter_modules(ours.__path__)),
+            sorted(re.findall(r'^\* ``(\w+)``:', ours.__doc__,
+                              re.MULTILINE)))
