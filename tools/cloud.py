@@ -74,6 +74,7 @@ class Cloud:
         is its default.
     :ivar standby: whether hosts have a standby; the first host's is a
         process of its own then, ``compute-1b``, started after the others.
+    :ivar compute: more options of ``[DEFAULT]`` in nova.conf of the hosts.
     :param scheduler: options of Nova's scheduler, ``{section: {option:
         value}}``; None for those of the documentation.
     """
@@ -90,6 +91,7 @@ class Cloud:
         self.nodes, self.driver = nodes, driver
         self.lease, self.deploy_delay = lease, deploy_delay
         self.mode = self.adopt = self.standby = None
+        self.compute = {}
         self.quick = True
         self.scheduler = scheduler
         self.auth_url = self.url('keystone', '/v3')
@@ -213,7 +215,7 @@ class Cloud:
                     # Not every machine has that of the distribution.
                     'mkisofs_cmd': services.program('pycdlib-genisoimage'),
                     # Fake deploys never power a machine on.
-                    'sync_power_state_interval': -1},
+                    'sync_power_state_interval': -1, **self.compute},
                 'ironic': {**compute['ironic'],
                            **user('nova', system_scope='all')},
                 'reservations': {**groups['reservations'], **{

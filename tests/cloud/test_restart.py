@@ -129,6 +129,44 @@ def test_rebuild_that_waits(cloud):
     eventually(cloud.finds_nothing)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize('has_standby, patience', [
+    # Nova ends it itself, with an alarm.
+    (False, {'manager_shutdown_timeout': 25,
+             'graceful_shutdown_timeout': 30}),
+    # Nothing but the end of its lease does, for which Nova does not wait.
+    (True, {'graceful_shutdown_timeout': 0})])
+def test_tear_down_that_outlives_its_process(cloud, has_standby, patience):
+    """The standby completes it, or the next start of the host."""
+    host = cloud.cloud.hosts[0]
+    cloud.reconfigure(standby=has_standby or None, compute=patience)
+    try:
+        if has_standby:
+            holder = test_standby.wait_for_host(cloud)
+            test_standby.stand_by(cloud, test_standby.SECOND)
+        [server] = cloud.boot_on(host, 1)
+        cloud.connection.compute.delete_server(server)
+        eventually(functools.partial(is_torn_down, cloud, server))
+        with halted_conductor(cloud):
+            began = time.monotonic()
+            end(cloud, host, signal.SIGTERM, 60)
+            print(f'Ended {time.monotonic() - began:.0f} s after SIGTERM')
+            if has_standby:
+                test_standby.taken_over(cloud, holder, began)
+            is_torn_down(cloud, server)
+        if not has_standby:
+            cloud.cloud.start(host)
+        eventually(cloud.all_free)
+        eventually(cloud.finds_nothing)
+    finally:
+        cloud.reconfigure(standby=None, compute={})
+
+
+def is_torn_down(cloud, server):
+    assert [each.provision_state for each in cloud.nodes()
+            if each.instance_id == server] == ['deleting']
+
+
 class Round:
     """Builds, rebuilds and deletions at once, and what has become of them."""
 
