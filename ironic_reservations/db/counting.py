@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many nodes there are of each kind, counted by the database.
+"""Counts the nodes of each hardware profile in the database.
 
-Nodes are of one kind when no request can tell them apart: they have the same
-facts (``expressions.PROFILE``), and the same reason keeps them from being
-held.
+The nodes of a hardware profile have the same facts (``expressions.PROFILE``).
+They are counted by the reason that keeps them from being held.
 """
 
 import functools
@@ -86,7 +85,7 @@ _TAKEN = sa.case((sa.or_(
             nodes.c.provision_state.in_(PROVISION_STATES['error']))), 1),
     else_=0)
 
-#: The facts in which all nodes of a kind are equal.
+#: The facts in which all nodes of a profile group are equal.
 FACTS = tuple(name for name in expr.PROFILE if name != 'capabilities')
 
 # Each row of a count begins with so many facts; with the capabilities, the
@@ -125,7 +124,7 @@ class Counted(typing.NamedTuple):
 
 
 def pages(candidates=(), with_hosts=False):
-    """Count the nodes of each kind, one page of ids after the other.
+    """Count the nodes of each hardware profile, one page of ids at a time.
 
     A single statement counts a page, so that all numbers in it are of the
     same moment. A node has one id, and so is counted once, however long the
@@ -274,7 +273,7 @@ def count(candidates, with_hosts, by_text):
 
 
 def _alike(candidates, with_hosts, by_text):
-    """Groups of nodes that are equal in all that makes a kind.
+    """Nodes by hardware profile, and by the reason why they cannot be held.
 
     SELECT COUNT(*) AS nodes, MIN(id) AS first, MAX(id) AS last
     FROM nodes LEFT JOIN (

@@ -122,7 +122,7 @@ def rows(matches, fit):
     """Profiles in the same form, with nothing held, the best fit first.
 
     :param matches: what Matcher.matching returns.
-    :param fit: function of a matching.Node, the same for all nodes of a kind.
+    :param fit: function of a matching.Node, equal within a profile group.
     """
     fits = {}
     for kind, _ in matches:
@@ -146,7 +146,7 @@ def _rows(kinds, counts, among=None, order=_order):
     Profiles whose facts are spelled otherwise and mean the same share a row.
 
     :param counts: function of a profile: see Filter.counts.
-    :param among: lists of the profiles of each kind; None for all.
+    :param among: lists of the profiles by profile group; None for all.
     :param order: function of what ``_key`` returns.
     """
     alike = {}

@@ -94,7 +94,7 @@ class _Counting:
         began = time.monotonic()
         fleet = self._make()
         cost = self._cost + time.monotonic() - began
-        LOG.debug('Counted %(nodes)d nodes of %(kinds)d kinds within '
+        LOG.debug('Counted %(nodes)d nodes of %(kinds)d profile groups in '
                   '%(seconds).3f s', {'nodes': fleet.total,
                                       'kinds': len(fleet.kinds),
                                       'seconds': cost})

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a count of the fleet consists of: kinds of machines, and profiles.
+"""The counted fleet: hardware profiles and profile groups.
 
 A hardware profile is a set of nodes that no request can tell apart. Profiles
-that differ in the values of capabilities alone are of one *kind*. Where a
-capability names the rack there are thousands of profiles, but no more kinds
-than there are kinds of machines. So a request is compared with the kinds
-first, and with their profiles only in the capabilities that it asks for.
+that differ only in the values of capabilities form a *profile group*
+(``Kind``). Where a capability names the rack there are thousands of profiles,
+but only as many profile groups as models of machines. So a request is compared
+with the profile groups first, and with their profiles only in the capabilities
+that it requires.
 
 These are values: they never change once they are counted, and they may be
 old. That makes no wrong answer, because whether a node is free is decided on
@@ -27,7 +28,7 @@ _RESERVED = (matching.ALLOCATED, matching.CLAIMABLE, matching.RESERVED)
 class Profile:
     """Nodes that no request can tell apart.
 
-    :param kind: the Kind that they are of.
+    :param kind: the profile group, a Kind.
     :param text: their capabilities as the database spells them; None where
         they have none.
     :param capabilities: names and values. Profiles may share this dict.
@@ -55,12 +56,12 @@ class Profile:
 
     @property
     def is_whole(self):
-        """Whether it stands for a whole kind: see Kind.whole."""
+        """Whether it stands for its whole profile group: see Kind.whole."""
         return self is self.kind.whole
 
     @property
     def facts(self):
-        """What the nodes have in common as the database spells it.
+        """The facts that the nodes have in common, as the database has them.
 
         :returns: dict by the names of ``expressions.PROFILE``; of a whole
             kind without ``capabilities``.
@@ -101,7 +102,7 @@ class Profile:
 
 
 class Kind:
-    """Profiles that differ in the values of capabilities alone.
+    """A profile group: profiles that differ only in values of capabilities.
 
     :param facts: what their nodes have in common as the database spells it,
         by the names of ``expressions.PROFILE`` without ``capabilities``.
@@ -141,7 +142,7 @@ class Kind:
 
     @functools.cached_property
     def whole(self):
-        """All of its nodes in one Profile, for requests that see but one."""
+        """All of its nodes as one Profile, for requests that match them all."""
         counts, held = collections.Counter(), collections.Counter()
         for profile in self.profiles:
             counts.update(profile.counts)
@@ -155,7 +156,7 @@ class Kind:
 
 
 class Fleet:
-    """All kinds, counted at the same moment.
+    """All profile groups, counted at the same moment.
 
     :param kinds: iterable of Kind.
     :ivar remembered: what a search has found to match, by the Matcher: see
@@ -190,7 +191,7 @@ class Fleet:
 
     @property
     def profiles(self):
-        """All profiles of all kinds, a list."""
+        """All profiles of all profile groups, a list."""
         return [profile for kind in self.kinds for profile in kind.profiles]
 
     @functools.cached_property

@@ -199,8 +199,8 @@ def _look(matcher, profiles, failed, others):
         if not matcher.matches(node):
             continue
         # Where the database has not compared the capabilities it also finds
-        # nodes of other kinds, which have more of them, and as a rule a turn
-        # of their own.
+        # nodes of other profile groups, which have more of them, and usually
+        # a turn of their own.
         if not best.is_whole or (
                 node.capabilities.keys() <= best.capabilities.keys()):
             yield node

@@ -153,7 +153,7 @@ def capacities(matches, by, fit, left=lambda resource_class: math.inf):
     """The Capacity of each domain in which nodes could be held, as a dict.
 
     :param matches: what Matcher.matching returns, for this ``by``.
-    :param fit: function of a matching.Node, equal for all of a kind.
+    :param fit: function of a matching.Node, equal within a profile group.
     :param left: function of a resource class: how many more nodes of it may
         be held.
     """

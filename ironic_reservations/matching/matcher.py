@@ -53,7 +53,7 @@ class Matcher:
 
     @functools.cached_property
     def _of_kinds(self):
-        """The functions of those that nodes of one kind answer alike."""
+        """The functions of those that do not divide a profile group."""
         return [each.allows for each in self.constraints
                 if each.capability is None]
 
@@ -90,7 +90,7 @@ class Matcher:
         :param by: the domains that matter, of a group; see group_policy.
         :returns: list of pairs: a Kind, and those of its profiles that match.
             Where all of them match, and their domains do not matter, it is
-            the one profile of the whole kind.
+            the one profile of the whole profile group.
         """
         found, asked = [], self._asked()
         for kind in fleet.kinds:
@@ -147,7 +147,7 @@ class Matcher:
             self.fit_alone(node))
 
     def fit_alone(self, node):
-        """The same without a group: equal for all nodes of a kind."""
+        """The same without a group: equal for all nodes of a profile group."""
         oversize = sum((node.sizes[name] - size) / size
                        for name, size in self.spec.sizes if size)
         unasked = (len(node.traits - self.spec.required_traits)
@@ -220,18 +220,18 @@ class Matcher:
 
 
 def _by_domain(kind, profiles, by):
-    """Return profiles of a kind, apart where their domains may differ."""
+    """Return profiles, apart where their domains may differ."""
     if profiles == [kind.whole] and group_policy.capability_of(by):
         return kind.profiles
     return profiles
 
 
 def _parts(kind, asked):
-    """The profiles of a kind, put together where they answer alike.
+    """The profiles of a profile group, divided by their answers.
 
     :param asked: see Matcher._asked.
     :returns: pairs of the answers, and a list of profiles: of one alone where
-        all of them answer alike, that of the whole kind.
+        all of them answer alike, that of the whole profile group.
     """
     parts = collections.defaultdict(list)
     apart = any(len(kind.values(name)) > 1 for name, _ in asked)

@@ -124,7 +124,7 @@ class Place:
     def find(cls, named, end=True):
         """The place in a group as it is now.
 
-        :param end: see ``read``.
+        :param end: see ``load``.
         :raises: Conflict when the group is another one than is named.
         """
         place = cls(named, named and load(named.uuid, end))
