@@ -24,7 +24,7 @@ OURS = TREE / 'nova_driver'
 
 #: The newest release, which is installed, and those that tools/suite.sh
 #: unpacks.
-NEWEST, *OLDER = '34.0.0', '33.0.2', '32.2.0'
+NEWEST, *OLDER = '34.0.0', '33.0.2', '32.2.1'
 
 PARENT = 'nova.virt.ironic.driver.IronicDriver'
 MANAGER = 'nova.compute.manager.ComputeManager'
