@@ -21,7 +21,7 @@ PATH = '/healthcheck'
 
 
 class Backend(pluginbase.HealthcheckBaseExtension):
-    """Whether the database takes a write to our table."""
+    """Checks that the database accepts a write to ``reservations``."""
 
     def __init__(self, *args):
         super().__init__(*args)
@@ -43,10 +43,10 @@ class Backend(pluginbase.HealthcheckBaseExtension):
 
 @engine.retry
 def _write_nothing():
-    """Write to our table, but to no row of it.
+    """Write to ``reservations``, but to none of its rows.
 
-    A member of a cluster without a quorum, a database that is read-only and
-    one without the table refuse that. ``SELECT 1`` works on all of them.
+    A cluster member without a quorum, a read-only database and one without
+    the table refuse this. ``SELECT 1`` works on all of them.
     """
     with engine.transaction() as connection:
         connection.execute(reservations.DELETE_NOTHING)

@@ -11,6 +11,7 @@
   the rules that a schema cannot say.
 * ``types``: what answers contain.
 * ``limits``: bounds on a request that hold before it is parsed.
+* ``fence``: checks requests to Ironic that name a reservation.
 * ``access``: the line of the log for each request.
 * ``version``: Ironic's API versions.
 * ``errors``: the answers to exceptions.

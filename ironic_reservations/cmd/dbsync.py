@@ -105,7 +105,7 @@ def _is_sure(question):
 
 
 COMMANDS = {
-    'upgrade': ('Upgrade the table to the newest revision, or to one.',
+    'upgrade': ('Upgrade our tables to the newest or the given revision.',
                 upgrade),
     'version': ('Show the revision of the database.',
                 lambda connection, options: command.current(

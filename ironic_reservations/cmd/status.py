@@ -68,7 +68,7 @@ class Checks(upgradecheck.UpgradeCommands):
 
     @_check
     def _revision(self):
-        """Check that our table is at the newest revision."""
+        """Check that our tables are at the newest revision."""
         with engine.connect().connect() as connection:
             newest = script.ScriptDirectory.from_config(
                 dbsync.alembic(connection)).get_current_head()
