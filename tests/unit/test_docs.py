@@ -11,6 +11,9 @@ import re
 import shlex
 from xml.etree import ElementTree
 
+from ironic.common import policy as ironic_policy
+from oslo_config import cfg
+from oslo_policy import policy as oslo_policy
 import pytest
 import yaml
 
@@ -89,7 +92,7 @@ def attributes(wsme_type):
 
 # An explanation with all that may be in one.
 EXPLANATION = paths({'explanation': [matching.Matcher(
-    request_spec.RequestSpec.from_dict({'memory_mb': 1, 'shard': 'a'})
+    request_spec.RequestSpec.from_dict({'candidate_nodes': ['a'], 'shard': 'a'})
 ).explain([(matching.Node(id=1, uuid='a'), None, 1)])]})
 
 QUOTA = paths({'quota': [exception.QuotaExceeded('', 0, 0, 0).quota]})
@@ -138,7 +141,7 @@ def test_what_a_new_group_takes():
 @pytest.mark.parametrize(('method', 'path', 'given'), [
     ('POST', COLLECTION, {*types.FIELDS, *EXPLANATION, *QUOTA,
                           *attributes(types.DryRun) - OF_GROUPS}),
-    ('POST', GROUPS, attributes(types.Group) | paths({
+    ('POST', GROUPS, attributes(types.Group) | {'ignored'} | paths({
         'members': [{'wanted': 8, 'available': 5}],
         'domains': [{'value': 'r3', 'nodes': 5}]})),
     ('GET', GROUPS, {'groups', 'next'} | attributes(types.ListedGroup) | paths(
@@ -223,8 +226,9 @@ def test_samples_are_what_is_taken_and_given():
     request = bodies.create(
         SAMPLES['reservation-create-request.json'])
     spec = request_spec.RequestSpec.from_dict(request)
-    made = SAMPLES['reservation-create-response.json']
+    made = {**SAMPLES['reservation-create-response.json']}
     assert made['request_spec'] == json.loads(spec.canonical)
+    assert made.pop('ignored') == [*spec.ignored]
 
     conf.register_opts()
     assert checks.changes(bodies.update(
@@ -306,6 +310,58 @@ def test_policies(rule):
     assert rule.description
     assert f'   * - ``{rule.name}``\n' in PAGES['policy']
     assert '.. show-policy::' in PAGES['policy']
+
+
+@pytest.mark.parametrize('package', [
+    'ironic_reservations/api', 'ironic_reservations/cmd',
+    'ironic_reservations/fleet', 'ironic_reservations/matching',
+    'ironic_reservations/osc/audit', 'ironic_reservations/reservations',
+    'nova_driver'])
+def test_modules_are_listed(package):
+    """In the contributor guide, and in the docstring of the package."""
+    modules = {path.stem for path in (ROOT / package).glob('[!_]*.py')}
+    listed = re.findall(r'``(?:cmd/)?(\w+)\.py``', PAGES['contributor'])
+    assert modules - {*listed} == set()
+    docstring = (ROOT / package / '__init__.py').read_text()
+    if re.search(r'^\* ``', docstring, re.MULTILINE):
+        assert modules - {*re.findall(r'``(\w+)``', docstring)} == set()
+
+
+#: From the least to the most powerful; each implies those before.
+ROLES = ('reader', 'member', 'manager', 'admin')
+
+
+@pytest.fixture(scope='module')
+def ironic():
+    """The enforcer of Ironic's default policies."""
+    config = cfg.ConfigOpts()
+    config([], project='ironic', default_config_files=[])
+    enforcer = oslo_policy.Enforcer(config)
+    enforcer.suppress_deprecation_warnings = True
+    enforcer.register_defaults(ironic_policy.list_policies())
+    return enforcer
+
+
+@pytest.mark.parametrize(('rule', 'step'), [
+    ('node:set_power_state', 'power it on and off'),
+    ('node:update_instance_info', '``node set --instance-info``'),
+    ('node:set_provision_state', '``node deploy``, ``node undeploy``'),
+    ('node:vif:attach', '``node vif attach`` and ``detach``'),
+    ('node:vif:detach', '``node vif attach`` and ``detach``'),
+    ('node:set_maintenance', '``node maintenance``'),
+    ('volume:create', '``volume target create``'),
+])
+def test_roles_that_ironic_requires(ironic, rule, step):
+    required = [next(role for number, role in enumerate(ROLES)
+                     if ironic.enforce(
+                         f'baremetal:{rule}',
+                         {'node.owner': 'owner', 'node.lessee': 'lessee'},
+                         {'roles': ROLES[:number + 1], 'project_id': project}))
+                for project in ('owner', 'lessee')]
+    [stated] = [roles for steps, *roles in re.findall(
+        r'^   \* - ((?:.*\n)+?)     - ``(.*)``\n     - ``(.*)``$',
+        PAGES['without-nova'], re.MULTILINE) if step in steps]
+    assert stated == required
 
 
 def osc_commands():
