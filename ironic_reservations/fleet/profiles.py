@@ -142,7 +142,7 @@ class Kind:
 
     @functools.cached_property
     def whole(self):
-        """All of its nodes as one Profile, for requests that match them all."""
+        """All of its nodes as one Profile, for requests that do not divide it."""
         counts, held = collections.Counter(), collections.Counter()
         for profile in self.profiles:
             counts.update(profile.counts)
