@@ -142,7 +142,7 @@ class Kind:
 
     @functools.cached_property
     def whole(self):
-        """All of its nodes as one Profile, for requests that do not divide it."""
+        """All nodes as one Profile, for requests that do not divide them."""
         counts, held = collections.Counter(), collections.Counter()
         for profile in self.profiles:
             counts.update(profile.counts)
