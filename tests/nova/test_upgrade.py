@@ -16,7 +16,7 @@ class TestRefusedFlavors(test_audit.Command, faults.TestCase):
     fleet = [faults.NODE]
 
     def test_as_the_page_says(self):
-        accepted, unmatched, refused, ignored = (
+        ours = accepted, unmatched, refused, ignored = (
             self.flavor(), self.flavor('silver'),
             self.flavor(**{'reservations:candidate_node': 'node-1'}),
             self.flavor(**{'capabilites:rack': 'r1'}))
@@ -25,8 +25,8 @@ class TestRefusedFlavors(test_audit.Command, faults.TestCase):
             r' +openstack (.*) "\$flavor" 2>&1 >/dev/null \|\n'
             r" +grep -E '(.*)' \| sed ", PAGE.read_text(), re.MULTILINE)
         flavors = self.openstack(*shlex.split(list_)).stdout.split()
-        self.assertTrue({accepted, unmatched, refused, ignored} <= {*flavors})
-        lines = [(flavor, line) for flavor in flavors
+        self.assertTrue({*ours} <= {*flavors})
+        lines = [(flavor, line) for flavor in ours
                  for line in self.openstack(
                      *shlex.split(explain), flavor).stderr.splitlines()
                  if re.search(pattern, line)]
