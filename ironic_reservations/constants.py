@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Constants that the server and its clients share."""
 
+#: Numbers of nodes in a row of the capacity; they add up to ``total``.
+NODE_STATES = ('free', 'reserved', 'taken', 'out_of_service')
+
 #: Ironic's provision states by the state of a reservation on such a node.
 PROVISION_STATES = {
     'reserved': ('available',),

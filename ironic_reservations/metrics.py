@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the workers of the API count for Prometheus.
+"""Counts requests, refusals, conflicts and holds for Prometheus.
 
-Only where PROMETHEUS_MULTIPROC_DIR names a folder: each worker has files in
-it, and ``ironic-reservations-exporter`` adds them. Without it nothing is
-counted and nothing is imported.
+Each worker of the API writes files into the directory that the environment
+variable PROMETHEUS_MULTIPROC_DIR names, and ``ironic-reservations-exporter``
+adds them up. Without the variable, nothing is counted or imported.
 """
 
 import os
@@ -15,53 +15,52 @@ LOG = log.getLogger(__name__)
 #: The environment variable of prometheus_client.
 VARIABLE = 'PROMETHEUS_MULTIPROC_DIR'
 
-#: Methods that are told apart: a client may send any word.
+#: Methods with their own series. Clients may send any word.
 METHODS = ('GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS')
 
-#: Seconds, from what a hold takes to the deadline and beyond.
+#: Seconds, from the usual duration of a hold to beyond its deadline.
 BUCKETS = (.0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30)
 
-#: The counters of this process; None while nothing is counted.
+#: The _Book of this process; None if nothing is counted.
 book = None
 
 
 class _Book:
     """The counters of this process.
 
-    prometheus_client begins new files in a process that was forked, when it
-    counts something there for the first time.
+    After a fork, prometheus_client creates new files on the first count.
     """
 
     def __init__(self, causes):
-        # A process that counts nothing need not wait for the import.
+        # Imported here, because most processes count nothing.
         import prometheus_client as client
 
-        # No registry, because the exporter reads the files.
+        # Without a registry, because the exporter reads the files.
         self.requests = client.Counter(
             'ironic_reservations_requests_total',
-            'Requests that were answered, by method and status',
+            'Responses of the API, by method and status',
             ('method', 'code'), registry=None)
         self.refusals = client.Counter(
             'ironic_reservations_refusals_total',
-            'Requests that were given no node, by what left none',
+            'Requests refused for lack of a node, by cause',
             ('by',), registry=None)
         for cause in causes:
-            # Where a counter begins with 1, Prometheus sees no increase.
+            # Prometheus sees no increase in a counter that starts at 1.
             self.refusals.labels(cause)
         self.conflicts = client.Counter(
             'ironic_reservations_conflicts_total',
-            'What was done again because another request was faster',
+            'Retries after a conflict with a concurrent request',
             registry=None)
         self.holds = client.Histogram(
             'ironic_reservations_hold_seconds',
-            'Seconds that it took to hold a node', buckets=BUCKETS,
+            'Duration of requests that held a node', buckets=BUCKETS,
             registry=None)
 
 
 def begin(causes):
-    """Count from now on, if the environment says where.
+    """Start counting, if the environment names a directory.
 
-    :param causes: all that a request may be refused for.
+    :param causes: all causes of refusals.
     """
     global book
     folder = os.environ.get(VARIABLE)
@@ -74,20 +73,20 @@ def begin(causes):
 
 
 def _count(event):
-    """Count an event, if anything is counted.
+    """Count an event.
 
-    :param event: function that writes it into a _Book.
+    :param event: function that writes the event to a _Book.
     """
     if counters := book:
         try:
             event(counters)
         except (OSError, ValueError) as error:
-            # A new worker finds the folder gone, for example.
+            # For example, the directory is gone when a worker starts.
             _give_up(error)
 
 
 def _give_up(error):
-    """Go on without: that something cannot be counted hinders nothing."""
+    """Stop counting; requests must not fail because of that."""
     global book
     book = None
     LOG.error('Nothing is counted for Prometheus by process %(pid)s: '
@@ -95,28 +94,28 @@ def _give_up(error):
 
 
 def request(method, status):
-    """A request was answered.
+    """Count a response.
 
-    :param method: as the client has sent it.
-    :param status: text; None if the connection broke before.
+    :param method: as the client sent it.
+    :param status: text; None if the connection broke first.
     """
     _count(lambda book: book.requests.labels(
         method if method in METHODS else 'other', status or 'none').inc())
 
 
 def refusal(cause):
-    """A request was told that there is no node.
+    """Count a refusal for lack of a node.
 
-    :param cause: one of ``causes``.
+    :param cause: one of the ``causes`` of ``begin``.
     """
     _count(lambda book: book.refusals.labels(cause).inc())
 
 
 def conflict():
-    """Something is done again, because another request was faster."""
+    """Count a retry after a conflict with a concurrent request."""
     _count(lambda book: book.conflicts.inc())
 
 
 def held(seconds):
-    """A node was held."""
+    """Record how long it took to hold a node."""
     _count(lambda book: book.holds.observe(seconds))

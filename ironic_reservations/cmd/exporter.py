@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ironic-reservations-exporter: tell Prometheus of the fleet."""
+"""ironic-reservations-exporter: exports node counts to Prometheus."""
 
 import collections
 import contextlib
@@ -21,12 +21,13 @@ import sqlalchemy as sa
 
 from ironic_reservations import cmd
 from ironic_reservations import conf
+from ironic_reservations import constants
 from ironic_reservations import exception
-from ironic_reservations import matching
 from ironic_reservations import metrics
 from ironic_reservations.db import counting
 from ironic_reservations.db import engine
 from ironic_reservations.db import functions
+from ironic_reservations.fleet import profiles
 from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import hosts
 from ironic_reservations.reservations import values
@@ -50,91 +51,87 @@ PATIENCE = 5
 #: Seconds after which a client is cut off that does nothing, and any client.
 STALLED, LONGEST = 10, 120
 
-#: Of nodes that can be held, a passing lock notwithstanding.
-FREE = 'free'
-
-#: Why a node is not free is told in the words of an explanation.
-NODE_STATES = (FREE, *(reason for reason in matching.REASONS
-                       if reason != matching.LOCKED))
-
-
 class Collector:
-    """What is told in a scrape: counted anew each time."""
+    """Collects the metrics of a scrape; counts the fleet every time."""
 
     def collect(self):
-        began = time.monotonic()
+        start = time.monotonic()
         try:
-            counted = _count()
+            gauges = _count()
         except Exception as error:
-            # Nothing is told of a fleet that cannot be seen, rather than what
-            # it was before.
-            LOG.error('The fleet cannot be counted: %s', error)
-            counted = ()
-        yield from counted
+            # No numbers are better than those of the last scrape.
+            LOG.error('Cannot count the fleet: %s', error)
+            gauges = ()
+        yield from gauges
         yield _gauge('up', 'Whether the fleet could be counted',
-                     {(): int(bool(counted))})
-        yield _gauge('scrape_seconds', 'Seconds that it took to count it',
-                     {(): time.monotonic() - began})
-        yield from _of_workers()
+                     {(): int(bool(gauges))})
+        yield _gauge('scrape_seconds', 'Seconds that counting took',
+                     {(): time.monotonic() - start})
+        yield from _worker_metrics()
 
 
 @engine.retry
 def _count():
-    """The gauges of the fleet, a list."""
-    nodes, held = collections.Counter(), collections.Counter()
-    for *partition, reason, number in counting.by_partition():
-        state = reason if reason in NODE_STATES else FREE
-        # A number that falls to 0 is told, too.
-        nodes.update({(*partition, each): 0 for each in NODE_STATES})
-        nodes[*partition, state] += number
+    """Return the gauges of the fleet, a list."""
+    nodes, reservations = collections.Counter(), collections.Counter()
+    # Series at 0 are exported as well: one that is missing would keep its
+    # last value in a graph.
+    for *partition, reason, taken, number in counting.by_partition():
+        nodes.update({(*partition, name): 0
+                      for name in constants.NODE_STATES})
+        nodes[*partition, profiles.state(reason, taken)] += number
     for host, provision_state, number in counting.by_host():
-        held.update({(host, each): 0 for each in values.STATES})
-        held[host, values.state_of(provision_state)] += number
+        reservations.update({(host, name): 0 for name in values.STATES})
+        reservations[host, values.state_of(provision_state)] += number
     leases = hosts.find(limit=None)
     [[now]] = engine.rows(sa.select(functions.utcnow()))
     return [
-        _gauge('nodes', 'Nodes by whether they can be held, or why not', nodes,
+        _gauge('nodes', 'Nodes that are free, reserved, taken or out of '
+               'service', nodes,
                'resource_class', 'conductor_group', 'shard', 'state'),
-        _gauge('reservations', 'Reservations by the host that holds them',
-               held, 'host', 'state'),
-        _gauge('overdue', 'Reservations past their lease that are kept',
+        _gauge('reservations', 'Reservations by compute host and state',
+               reservations, 'host', 'state'),
+        _gauge('overdue', 'Reservations that are kept past their lease',
                {(): len(expiry.overdue())}),
-        _gauge('host_lease_seconds',
-               'Seconds until the lease of a host ends; less than 0: since',
-               {(each.host,): (each.expires_at - now).total_seconds()
-                for each in leases}, 'host'),
+        _gauge('host_lease_seconds', "Seconds until the host's lease expires; "
+               'negative once expired',
+               {(lease.host,): (lease.expires_at - now).total_seconds()
+                for lease in leases}, 'host'),
         _gauge('host_since_seconds',
-               'Seconds since another process has become the host',
-               {(each.host,): (now - each.since).total_seconds()
-                for each in leases}, 'host'),
-        _gauge('host_standbys', 'Processes that wait to be the host',
-               {(each.host,): each.standbys for each in leases}, 'host'),
+               'Seconds since the active process acquired the host lease',
+               {(lease.host,): (now - lease.since).total_seconds()
+                for lease in leases}, 'host'),
+        _gauge('host_standbys', 'Standby processes of the host',
+               {(lease.host,): lease.standbys for lease in leases}, 'host'),
     ]
 
 
-def _gauge(name, description, values, *labels):
-    """A gauge; what has no host, shard and so on has an empty label."""
+def _gauge(name, description, samples, *labels):
+    """Return a gauge.
+
+    :param samples: values by tuples of labels. None becomes an empty label.
+    """
     gauge = core.GaugeMetricFamily(f'ironic_reservations_{name}', description,
                                    labels=labels)
-    for key, value in values.items():
-        gauge.add_metric([each or '' for each in key], value)
+    for key, value in samples.items():
+        gauge.add_metric([label or '' for label in key], value)
     return gauge
 
 
-def _of_workers():
-    """What the workers of the API on this host have counted, added up.
+def _worker_metrics():
+    """Return the sums of what the API's workers on this host have counted.
 
-    Those that are dead count on: the sum of a counter does not fall.
+    They include dead workers, so that no counter falls.
     """
     folder = os.environ.get(metrics.VARIABLE, '')
     if not os.path.isdir(folder):
-        # The API makes it, or is yet to be started.
+        # The API creates it when it starts.
         return ()
     try:
         return multiprocess.MultiProcessCollector(None, folder).collect()
     except (OSError, ValueError, RuntimeError) as error:
-        # The folder is emptied when the API starts anew, as we read it.
-        LOG.error('What the API counts cannot be read: %s', error)
+        # Files vanish while we read them when the API restarts.
+        LOG.error('Cannot read what the API counts: %s', error)
         return ()
 
 

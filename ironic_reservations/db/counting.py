@@ -177,20 +177,21 @@ def held_by(reservation_ids):
 
 
 def by_partition():
-    """How many nodes there are in each part of the fleet.
+    """Count the nodes of each resource class, conductor group and shard.
 
     SELECT resource_class, conductor_group, shard, CASE ... END AS reason,
-           COUNT(*) AS nodes
-    FROM nodes GROUP BY resource_class, conductor_group, shard, reason
+           CASE ... END AS taken, COUNT(*) AS nodes
+    FROM nodes
+    GROUP BY resource_class, conductor_group, shard, reason, taken
 
-    It reads no properties, and so takes a fraction of what ``pages`` does.
+    It reads no properties, and takes a fraction of the time of ``pages``.
 
-    :returns: list of tuples of resource class, conductor group, shard, why
-        they cannot be held (one of ``matching.REASONS``, or None) and the
-        number.
+    :returns: list of tuples of resource class, conductor group, shard,
+        ``reason`` and ``taken`` (see ``Counted``), and the number.
     """
-    return _grouped(nodes, nodes.c.resource_class, nodes.c.conductor_group,
-                    nodes.c.shard, _REASON)
+    return [(*part, int(taken), number) for *part, taken, number in _grouped(
+        nodes, nodes.c.resource_class, nodes.c.conductor_group,
+        nodes.c.shard, _REASON, _TAKEN)]
 
 
 def by_host():

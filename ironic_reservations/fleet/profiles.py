@@ -21,7 +21,20 @@ import json
 from ironic_reservations import matching
 from ironic_reservations.matching import group_policy
 
-_RESERVED = (matching.ALLOCATED, matching.CLAIMABLE, matching.RESERVED)
+
+def state(reason, taken):
+    """Return which number of the capacity a node counts to.
+
+    :param reason: why it cannot be held, one of ``matching.REASONS``; None if
+        it can.
+    :param taken: whether it is being deployed, in use or being torn down.
+    :returns: one of ``constants.NODE_STATES``.
+    """
+    if taken:
+        return 'taken'
+    if reason in (matching.ALLOCATED, matching.CLAIMABLE, matching.RESERVED):
+        return 'reserved'
+    return 'free' if reason in (None, matching.LOCKED) else 'out_of_service'
 
 
 @dataclasses.dataclass(eq=False, slots=True, weakref_slot=True)
@@ -207,14 +220,13 @@ def _capabilities(text, irregular):
 
 def _profile(kind, text, capabilities, rows):
     """A Profile of rows that differ in their reason and host alone."""
-    counts, held = {}, {}
+    counts, states, held = {}, collections.Counter(), {}
     for row in rows:
+        states[state(row.reason, row.taken)] += row.nodes
         counts[row.reason] = counts.get(row.reason, 0) + row.nodes
         if row.host is not None:
             held[row.host] = held.get(row.host, 0) + row.nodes
     return Profile(kind, text, capabilities, counts,
-                   sum(row.nodes for row in rows
-                       if row.reason in _RESERVED and not row.taken),
-                   sum(row.nodes for row in rows if row.taken),
+                   states['reserved'], states['taken'],
                    min(row.first for row in rows),
                    max(row.last for row in rows), held)

@@ -1,29 +1,74 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the exporter counts, without the process that serves it."""
+"""The metrics of the fleet, without the process that serves them."""
 
+import collections
+import uuid
+
+import pytest
+
+from ironic_reservations import constants
 from ironic_reservations.cmd import exporter
+from ironic_reservations.fleet import capacity
 from ironic_reservations.reservations import values
 
 
-def told():
+def samples():
     return {(sample.name, *sorted(sample.labels.items())): sample.value
             for family in exporter.Collector().collect()
             for sample in family.samples}
 
 
-def test_number_that_falls_to_0_is_told(fleet):
-    """Else Prometheus would go on with what it was before."""
+def test_series_at_0_are_exported(fleet):
+    """Otherwise a graph would keep the last value."""
     fleet.node(reservation='conductor-1')
     fleet.node()
     fleet.hold(owner=values.Owner('compute-1'))
-    samples = told()
-    of_nodes = [('conductor_group', ''), ('resource_class', 'gold'),
-                ('shard', '')]
-    for state in exporter.NODE_STATES:
-        assert samples['ironic_reservations_nodes', *of_nodes, (
+    metrics = samples()
+    labels = [('conductor_group', ''), ('resource_class', 'gold'),
+              ('shard', '')]
+    for state in constants.NODE_STATES:
+        assert metrics['ironic_reservations_nodes', *labels, (
             'state', state)] == (state in ('free', 'reserved'))
     for state in values.STATES:
-        assert samples['ironic_reservations_reservations', (
+        assert metrics['ironic_reservations_reservations', (
             'host', 'compute-1'), ('state', state)] == (state == 'reserved')
-    assert samples['ironic_reservations_overdue',] == 0
-    assert samples['ironic_reservations_up',] == 1
+    assert metrics['ironic_reservations_overdue',] == 0
+    assert metrics['ironic_reservations_up',] == 1
+
+
+#: What is in the database of a node, and which number it counts to.
+NODES = [
+    ({}, 'free'),
+    ({'reservation': 'conductor-1'}, 'free'),
+    ({'instance_uuid': 'i'}, 'reserved'),
+    ({'instance_uuid': 'i', 'maintenance': True}, 'reserved'),
+    ({'allocation_id': 1}, 'reserved'),
+    ({'instance_uuid': 'i', 'provision_state': 'deploying'}, 'taken'),
+    ({'instance_uuid': 'i', 'provision_state': 'active'}, 'taken'),
+    ({'instance_uuid': 'i', 'provision_state': 'deploy failed'}, 'taken'),
+    ({'provision_state': 'deleting', 'maintenance': True}, 'taken'),
+    ({'provision_state': 'cleaning'}, 'out_of_service'),
+    ({'maintenance': True}, 'out_of_service'),
+    ({'retired': True}, 'out_of_service'),
+    ({'power_state': None}, 'out_of_service'),
+]
+
+
+@pytest.mark.on('sqlite', 'server')
+def test_nodes_are_counted_as_in_the_capacity(fleet):
+    for fields, _ in NODES:
+        make = {'instance_uuid': lambda: str(uuid.uuid4()),
+                'allocation_id': fleet.allocation}
+        fleet.node(**{name: make[name]() if name in make else value
+                      for name, value in fields.items()})
+    metrics = samples()
+    counts = collections.Counter(state for _, state in NODES)
+    assert counts == {
+        state: metrics['ironic_reservations_nodes', (
+            'conductor_group', ''), ('resource_class', 'gold'),
+            ('shard', ''), ('state', state)]
+        for state in constants.NODE_STATES}
+    [[row], _] = capacity.capacity(0, capacity.Filter())
+    assert counts == {state: row.shown[state]
+                      for state in constants.NODE_STATES}
+    assert row.shown['total'] == len(NODES)

@@ -156,8 +156,9 @@ def test_nodes_and_reservations(ironic, exporter, fleet, resource_class):
     # In the order of the labels' names: group, class, shard, state.
     assert found('nodes') == {
         ('', resource_class, '', 'free'): 2,
-        ('', resource_class, '', 'reserved'): 3,
-        ('', resource_class, 's', 'maintenance'): 1}
+        ('', resource_class, '', 'reserved'): 2,
+        ('', resource_class, '', 'taken'): 1,
+        ('', resource_class, 's', 'out_of_service'): 1}
     assert samples['ironic_reservations_nodes', ('conductor_group', ''),
                    ('resource_class', resource_class), ('shard', 's'),
                    ('state', 'free')] == 0
@@ -428,6 +429,6 @@ def test_no_database_and_nothing_counted(tmp_path, monkeypatch):
                 'ironic_reservations_up',
                 'ironic_reservations_scrape_seconds'}
             assert samples['ironic_reservations_up',] == 0
-        assert 'The fleet cannot be counted' in exporter.log.read_text()
+        assert 'Cannot count the fleet' in exporter.log.read_text()
         exporter.process.send_signal(signal.SIGTERM)
         assert exporter.process.wait(10) == 0

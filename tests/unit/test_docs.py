@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from ironic_reservations import conf
+from ironic_reservations import constants
 from ironic_reservations import exception
 from ironic_reservations import matching
 from ironic_reservations import policy
@@ -474,7 +475,7 @@ def test_commands_of_the_api_hosts(program, names):
     assert re.findall(r'^``(.*)``$', section, re.MULTILINE) == [*names]
 
 
-@pytest.mark.parametrize('word', [*exporter.NODE_STATES,
+@pytest.mark.parametrize('word', [*constants.NODE_STATES,
                                   *explanation.CAUSES])
 def test_words_of_the_metrics(word):
     assert f'``{word}``' in ' '.join(PAGES['metrics'].split())
