@@ -188,7 +188,7 @@ def warn_of_ignored(request, ignored):
 
 
 # Each build repeats what the one before it has said of its flavor.
-@functools.cache
+@functools.lru_cache(maxsize=1024)
 def _warn_of_ignored(flavor, key):
     similar = spelling.closest_key(key)
     if similar:
