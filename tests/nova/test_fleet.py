@@ -3,13 +3,20 @@
 
 import collections
 
+import fixtures
+from hypothesis import HealthCheck
 from hypothesis import given
+from hypothesis import settings
 from hypothesis import strategies as st
 from nova import objects
 from nova.scheduler import utils
 from nova.virt.ironic_reservations import client
 from nova.virt.ironic_reservations import fleet
 import testtools
+
+# On a busy machine anything may be slow.
+unhurried = settings(deadline=None,
+                     suppress_health_check=[HealthCheck.too_slow])
 
 MAX_INT = 2 ** 31 - 1
 SIZES = ('memory_mb', 'vcpus', 'local_gb')
@@ -45,6 +52,11 @@ counters = st.builds(collections.Counter, st.dictionaries(
 
 
 class TestFleet(testtools.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        # Nova warns of each amount that it skips.
+        self.useFixture(fixtures.FakeLogger())
 
     def test_offers_what_is_free_and_what_the_host_holds(self):
         known = fleet.Fleet([row(total=10, free=3, held=2),
@@ -118,6 +130,7 @@ class TestFleet(testtools.TestCase):
                           'DISK_GB': 200},
                          offered(known.inventory(collections.Counter())))
 
+    @unhurried
     @given(st.dictionaries(
         st.builds(''.join, st.tuples(
             st.sampled_from(['resources', 'resources1', 'resources_NET',
@@ -155,6 +168,7 @@ class TestFleet(testtools.TestCase):
                          known.traits())
         self.assertEqual(set(), fleet.Fleet([]).traits())
 
+    @unhurried
     @given(rows, st.none() | counters, counters)
     def test_placement_and_nova_take_it(self, rows, taken, released):
         known = fleet.Fleet(rows, taken)
