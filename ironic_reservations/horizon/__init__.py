@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Panels for Horizon, under Admin and under Project.
 
-They stand on the library, and import nothing of the server. To enable them,
-copy the files in ``enabled`` into ``openstack_dashboard/local/enabled``.
+They use the SDK, and import nothing of the server. To enable them, copy the
+files in ``enabled`` into ``openstack_dashboard/local/enabled``.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests to Ironic and Keystone, for whom is logged in."""
+"""Requests to Ironic and Keystone on behalf of the logged-in user."""
 
 import urllib.parse
 
@@ -16,79 +16,99 @@ from openstack_dashboard.api import keystone
 
 from ironic_reservations import sdk
 
-#: What a request may raise.
+#: Exceptions of requests to Ironic.
 ERRORS = (sdk_exc.SDKException, ksa_exc.ClientException)
 
-#: Seconds after which a service that does not answer is given up.
+#: Timeout of a request, in seconds.
 TIMEOUT = 60
 
-#: Seconds for which the name of a project is kept.
+#: Time for which the name of a project is cached, in seconds.
 NAMES_FOR = 300
 
-#: Names of so many projects are asked for while a page is made.
+#: Maximum number of names that are looked up for a page.
 LOOKED_UP = 20
+
+#: Version of Ironic's API in which nodes have names and ``fields`` exists.
+_NAMES_OF_NODES = {'X-OpenStack-Ironic-API-Version': '1.8'}
 
 
 def reservations(request):
-    """Return the library, with the token of the user."""
+    """Return the SDK's proxy with the token of the user."""
     verify = (not settings.OPENSTACK_SSL_NO_VERIFY
               and (settings.OPENSTACK_SSL_CACERT or True))
-    # Catalogs have it with or without the version. With a given endpoint
-    # nothing is discovered, which would be a request more for each page.
+    # Catalogs have the endpoint with or without the version. A fixed endpoint
+    # avoids discovery, which would be one more request per page.
     url = base.url_for(request, 'baremetal').rstrip('/').removesuffix('/v1')
-    made = connection.Connection(
+    conn = connection.Connection(
         session=session.Session(
             auth=token_endpoint.Token(f'{url}/v1', request.user.token.id),
             original_ip=auth_utils.get_client_ip(request), verify=verify,
             timeout=TIMEOUT),
         region_name=request.user.services_region, app_name='horizon')
-    made.add_service(sdk.SERVICE)
-    return made.baremetal_reservations
+    conn.add_service(sdk.SERVICE)
+    return conn.baremetal_reservations
 
 
 def page(service, collection='', **query):
     """Read one page of a list.
 
     :param collection: such as ``/capacity``; empty for the reservations.
-    :param query: parameters; those that are None or empty are left out.
+    :param query: parameters; None and empty ones are left out.
     :returns: list of dicts, and the marker of the next page or None.
     """
     response = service.get(f'/reservations{collection}', params={
         name: value for name, value in query.items()
         if value not in (None, '', [])})
     sdk_exc.raise_from_response(response)
-    answer = response.json()
-    following = urllib.parse.urlsplit(answer.get('next') or '').query
-    return (answer[collection.removeprefix('/') or 'reservations'],
+    body = response.json()
+    following = urllib.parse.urlsplit(body.get('next') or '').query
+    return (body[collection.removeprefix('/') or 'reservations'],
             urllib.parse.parse_qs(following).get('marker', [None])[0])
 
 
-def sentence(error):
-    """Return what an error tells the user."""
+def missing_nodes(service, nodes):
+    """Return the nodes that the user cannot see or that do not exist.
+
+    :param nodes: names and UUIDs; the first ``LOOKED_UP`` are looked up.
+    """
+    return [node for node in nodes[:LOOKED_UP] if service.get(
+        f'/nodes/{urllib.parse.quote(node, safe="")}',
+        params={'fields': 'uuid'}, headers=_NAMES_OF_NODES,
+    ).status_code == 404]
+
+
+def node_names(service):
+    """Return the names of nodes on the first page of Ironic's list."""
+    response = service.get('/nodes', params={'fields': 'name'},
+                           headers=_NAMES_OF_NODES)
+    sdk_exc.raise_from_response(response)
+    return {node['name'] for node in response.json()['nodes'] if node['name']}
+
+
+def error_text(error):
+    """Return the text of an error for the user."""
     if isinstance(error, sdk_exc.HttpException) and error.details:
         return error.details
     return str(error)
 
 
-def project_names(request, idents):
-    """Return the names of projects by ID; the ID where there is no name.
+def project_names(request, project_ids):
+    """Return the names of projects by ID, or the ID if there is no name.
 
-    :param idents: IDs; None is ignored. Of those whose names are not known
-        yet, only the first ``LOOKED_UP`` are asked for, because Keystone
-        tells one at a time.
+    :param project_ids: None is ignored. At most ``LOOKED_UP`` names are
+        looked up, because Keystone returns one per request.
     """
-    names, asked = {request.user.project_id: request.user.project_name}, 0
-    for ident in dict.fromkeys(each for each in idents if each):
-        # Whether somebody may know a name is for Keystone to say, so that
-        # users do not share what it has told.
-        key = f'ironic_reservations.{request.user.id}.{ident}'
-        name = names.get(ident) or cache.get(key)
-        if name is None and asked < LOOKED_UP:
-            asked += 1
+    names, lookups = {request.user.project_id: request.user.project_name}, 0
+    for project_id in dict.fromkeys(filter(None, project_ids)):
+        # Cached per user, because Keystone decides who may see a name.
+        key = f'ironic_reservations.{request.user.id}.{project_id}'
+        name = names.get(project_id) or cache.get(key)
+        if name is None and lookups < LOOKED_UP:
+            lookups += 1
             try:
-                name = keystone.tenant_get(request, ident).name
-            except Exception:  # Of several clients; the ID says enough.
-                name = ident
+                name = keystone.tenant_get(request, project_id).name
+            except Exception:  # of several clients; the ID will do
+                name = project_id
             cache.set(key, name, NAMES_FOR)
-        names[ident] = name or ident
+        names[project_id] = name or project_id
     return names

@@ -5,7 +5,7 @@ from django import apps
 
 
 class Config(apps.AppConfig):
-    """Has a label of its own, because "horizon" is Horizon itself."""
+    """Sets a label, because "horizon" is that of Horizon itself."""
 
     name = 'ironic_reservations.horizon'
     label = 'ironic_reservations'

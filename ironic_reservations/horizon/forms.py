@@ -5,20 +5,19 @@ from django import forms
 from django.core import validators
 from django.utils.translation import gettext_lazy as _
 
-#: A reservation's states: the server's words, and what they mean.
+#: States of a reservation in the API, with their translations.
 STATES = {
     'reserved': _('reserved'), 'deploying': _('deploying'),
-    'active': _('in use'), 'releasing': _('being torn down'),
-    'error': _('failed'), 'unavailable': _('taken out by an operator'),
+    'active': _('active'), 'releasing': _('releasing'),
+    'error': _('error'), 'unavailable': _('unavailable'),
 }
 
 
 class _Form(forms.Form):
-    """A form in the look of Horizon."""
+    """A form in the style of Horizon."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        # Pages of a list have several forms.
         self.label_suffix = ''
         for field in self.fields.values():
             if not isinstance(field.widget, forms.HiddenInput):
@@ -26,8 +25,11 @@ class _Form(forms.Form):
 
 
 def _text(label, suggestions=None, **kwargs):
-    """A field of text, with the ID of a list of suggestions."""
-    attrs = {'list': suggestions} if suggestions else {}
+    """Return a text field.
+
+    :param suggestions: name of a list of suggestions, see ``_fields.html``.
+    """
+    attrs = {'list': f'ir-{suggestions}'} if suggestions else {}
     return forms.CharField(label=label, required=False, max_length=255,
                            widget=forms.TextInput(attrs), **kwargs)
 
@@ -38,10 +40,10 @@ def _number(label):
 
 
 class Capacity(_Form):
-    """What the rows of the capacity are, and of which nodes."""
+    """Filters and grouping of the capacity."""
 
-    by = forms.ChoiceField(label=_('One row for each'), required=False)
-    resource_class = _text(_('Only of resource class'), 'ir-classes')
+    by = forms.ChoiceField(label=_('Group by'), required=False)
+    resource_class = _text(_('Resource class'), 'resource_class')
 
     def __init__(self, *args, capabilities=(), **kwargs):
         super().__init__(*args, **kwargs)
@@ -54,7 +56,7 @@ class Capacity(_Form):
 
 
 class Reservations(_Form):
-    """Which reservations a list has, and in which order."""
+    """Filters and order of the list of reservations."""
 
     state = forms.ChoiceField(
         label=_('State'), required=False,
@@ -73,22 +75,27 @@ class Reservations(_Form):
 
 
 class Ask(_Form):
-    """What a machine must be, for a question that holds nothing."""
+    """A request that is only compared with the machines."""
 
     asked = forms.CharField(widget=forms.HiddenInput, initial='yes')
-    resource_class = _text(_('Resource class'), 'ir-classes')
+    resource_class = _text(_('Resource class'), 'resource_class')
     memory_mb = _number(_('Memory (MiB)'))
     vcpus = _number(_('CPUs'))
     root_gb = _number(_('Disk (GiB)'))
-    traits = _text(_('Traits it must have'), 'ir-traits',
-                   help_text=_('Several are separated by commas.'))
-    forbidden = _text(_('Traits it must not have'), 'ir-traits')
+    traits = _text(_('Required traits'), 'trait',
+                   help_text=_('Separate several with commas.'))
+    forbidden = _text(_('Forbidden traits'), 'trait')
     capabilities = _text(
         _('Capabilities'),
-        help_text=_('Such as boot_mode=uefi, gpus=>= 4 or rack=r1.'))
-    conductor_group = _text(_('Conductor group'))
-    shard = _text(_('Shard'))
+        help_text=_('For example boot_mode=uefi, gpus=>= 4 or rack=r1.'))
+    conductor_group = _text(_('Conductor group'), 'conductor_group')
+    shard = _text(_('Shard'), 'shard')
     candidate_nodes = _text(_('Only these nodes (names or UUIDs)'))
+    extra_specs = forms.CharField(
+        label=_('Other extra specs'), required=False, max_length=4096,
+        widget=forms.Textarea({'rows': 1}),
+        help_text=_('Of a flavor, one per line, for example '
+                    'resources:VCPU=0.'))
     project_id = _text(
         _('Only what this project owns or leases (ID)'))
 
@@ -98,44 +105,56 @@ class Ask(_Form):
             del self.fields['project_id']
 
     def clean(self):
-        """See that something is asked for, before Ironic says so."""
-        given = super().clean()
-        if not any(given.get(name) not in (None, '') for name in (
+        """Require a constraint, as Ironic does."""
+        data = super().clean()
+        if not any(data.get(name) not in (None, '') for name in (
                 'resource_class', 'memory_mb', 'vcpus', 'root_gb', 'traits',
-                'forbidden', 'capabilities', 'candidate_nodes')):
+                'forbidden', 'capabilities', 'candidate_nodes',
+                'extra_specs')):
             raise validators.ValidationError(
-                _('Say what the machine must be: a resource class, a size, a '
-                  'trait, a capability or a node.'))
-        return given
+                _('Enter a resource class, a size, a trait, a capability, a '
+                  'node or an extra spec.'))
+        return data
 
     def request(self):
-        """Return the request spec that the form asks for."""
-        given = self.cleaned_data
-        specs = {f'trait:{name}': word
-                 for key, word in (('traits', 'required'),
-                                   ('forbidden', 'forbidden'))
-                 for name in _words(given[key])}
-        for each in _words(given['capabilities']):
-            name, _equals, value = each.partition('=')
-            specs[f'capabilities:{name.strip()}'] = value.strip()
-        bare = [name for name, value in specs.items() if not value]
-        for name in bare:
-            del specs[name]
-        if bare:
-            specs['capabilities'] = ','.join(
-                name.removeprefix('capabilities:') for name in bare)
-        found = {name: given[name] for name in (
+        """Return the request spec, a dict."""
+        data = self.cleaned_data
+        spec = {name: data[name] for name in (
             'resource_class', 'memory_mb', 'vcpus', 'root_gb',
-            'conductor_group', 'shard') if given[name] not in (None, '')}
-        if specs:
-            found['extra_specs'] = specs
-        if given['candidate_nodes']:
-            found['candidate_nodes'] = _words(given['candidate_nodes'])
-        if given.get('project_id'):
-            found |= {'project_id': given['project_id'],
-                      'ownership': 'project'}
-        return found
+            'conductor_group', 'shard') if data[name] not in (None, '')}
+        if specs := self._extra_specs():
+            spec['extra_specs'] = specs
+        if data['candidate_nodes']:
+            spec['candidate_nodes'] = _split(data['candidate_nodes'])
+        if data.get('project_id'):
+            spec |= {'project_id': data['project_id'],
+                     'ownership': 'project'}
+        return spec
+
+    def _extra_specs(self):
+        data = self.cleaned_data
+        specs = dict(map(_pair, filter(str.strip, data[
+            'extra_specs'].splitlines())))
+        specs |= {f'trait:{name}': word
+                  for key, word in (('traits', 'required'),
+                                    ('forbidden', 'forbidden'))
+                  for name in _split(data[key])}
+        capabilities = dict(map(_pair, _split(data['capabilities'])))
+        specs |= {f'capabilities:{name}': value
+                  for name, value in capabilities.items() if value}
+        # Those without a value need only be present.
+        if bare := [name for name, value in capabilities.items()
+                    if not value]:
+            specs['capabilities'] = ','.join(filter(None, (
+                specs.get('capabilities'), *bare)))
+        return specs
 
 
-def _words(text):
+def _pair(text):
+    """Return the name and the value of ``NAME=VALUE``."""
+    name, _equals, value = text.partition('=')
+    return name.strip(), value.strip()
+
+
+def _split(text):
     return [word.strip() for word in text.split(',') if word.strip()]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages, which both panels have."""
+"""The pages of both panels."""
 
 from django import shortcuts
 from django.urls import path
@@ -10,25 +10,27 @@ from horizon import messages
 from horizon import views
 from horizon.utils import functions
 
+from ironic_reservations import spelling
 from ironic_reservations.horizon import api
 from ironic_reservations.horizon import bars
 from ironic_reservations.horizon import forms
+from ironic_reservations.horizon import hints
 
-#: So many rows of the capacity are on a page.
+#: Maximum number of capacity rows on a page.
 _ROWS = 100
 
-#: In these states the API may let go of a node.
+#: States in which the API releases a reservation.
 _RELEASABLE = ('reserved', 'unavailable')
 
-#: The columns of the list: a key to sort by or None, and its header.
+#: Columns of the list: a sort key or None, and the header.
 _COLUMNS = ((None, _('Node')), (None, _('State')),
             ('project_id', _('Project')), ('host', _('Compute host')),
-            ('expires_at', _('Lease ends')), ('created_at', _('Since')),
+            ('expires_at', _('Lease expires')), ('created_at', _('Since')),
             (None, _('Action')))
 
 
 def _namespace(is_admin):
-    """How the pages of a panel are named."""
+    """Return the namespace of a panel's URLs."""
     return (f'horizon:{"admin" if is_admin else "project"}:'
             f'baremetal_reservations')
 
@@ -36,7 +38,7 @@ def _namespace(is_admin):
 class Page(views.HorizonTemplateView):
     """A page of either panel.
 
-    :ivar is_admin: whether it is of the panel under Admin.
+    :ivar is_admin: whether it belongs to the panel under Admin.
     """
 
     is_admin = False
@@ -44,12 +46,12 @@ class Page(views.HorizonTemplateView):
 
     @property
     def template_name(self):
-        """The template has the name of the page."""
+        """Return the template, which is named after the page."""
         return f'baremetal_reservations/{self.name}.html'
 
     def get_context_data(self, **kwargs):
-        """Read what the page shows; what cannot be read is said instead."""
-        # Under Admin only whoever is in system scope sees all.
+        """Read the data of the page; an error is shown instead."""
+        # Only system scope shows the whole fleet.
         context = super().get_context_data(
             here=_namespace(self.is_admin), is_admin=self.is_admin,
             is_part=self.is_admin and not self.request.user.system_scoped,
@@ -59,15 +61,15 @@ class Page(views.HorizonTemplateView):
         try:
             self.read(api.reservations(self.request), context)
         except api.ERRORS as error:
-            context['error'] = api.sentence(error)
+            context['error'] = api.error_text(error)
         return context
 
     def read(self, service, context):
-        """Put into the context what the page shows."""
+        """Add the data of the page to the context."""
         raise NotImplementedError
 
     def query(self, **changes):
-        """Return the query of this page, with other values, for a link."""
+        """Return the query of this page with other values, for a link."""
         query = self.request.GET.copy()
         for name in ('marker', 'before', *changes):
             query.pop(name, None)
@@ -76,22 +78,20 @@ class Page(views.HorizonTemplateView):
                 query[name] = value
         return f'?{query.urlencode()}'
 
-    def named(self, rows, by=None):
-        """Put names of projects into rows of the capacity.
+    def name_projects(self, rows, by=None):
+        """Replace project IDs in capacity rows by names.
 
-        :param by: what the rows are sums by, whose value is then ``named``.
+        :param by: key of the sums, whose value becomes ``heading``.
         """
         names = api.project_names(self.request, (
             row.get(key) for row in rows for key in ('owner', 'lessee')))
-        found = []
-        for row in rows:
-            row = {**row, **{key: names.get(row[key], row[key])
-                             for key in ('owner', 'lessee') if key in row}}
-            found.append({**row, 'named': row[by]} if by else row)
-        return found
+        rows = [{**row, **{key: names.get(row[key], row[key])
+                           for key in ('owner', 'lessee') if key in row}}
+                for row in rows]
+        return [{**row, 'heading': row[by]} for row in rows] if by else rows
 
-    def turn(self, context, following):
-        """Put the links to other pages of a list into the context."""
+    def link_pages(self, context, following):
+        """Add the links to other pages of a list."""
         if following:
             context['next_page'] = self.query(marker=following)
         if self.request.GET.get('marker'):
@@ -99,59 +99,58 @@ class Page(views.HorizonTemplateView):
 
 
 class Capacity(Page):
-    """What the fleet can give, at a glance."""
+    """Numbers of free and other machines."""
 
     name = 'index'
     page_title = _('Bare Metal Reservations')
     title = _('Capacity')
 
     def read(self, service, context):
-        """Count the whole fleet, and then the rows that are asked for."""
-        classes, _none = api.page(service, '/capacity', by='resource_class')
-        known = _known(service, classes)
+        """Count the whole fleet, and read the rows that match the form."""
+        classes, _following = api.page(service, '/capacity',
+                                       by='resource_class')
+        known, _is_complete = hints.known_names(service)
         form = forms.Capacity(self.request.GET or None,
-                              capabilities=known['capabilities'])
-        given = form.cleaned_data if form.is_valid() else {}
+                              capabilities=sorted(known['capability']))
+        data = form.cleaned_data if form.is_valid() else {}
+        by, wanted = data.get('by'), data.get('resource_class')
         rows, following = api.page(
-            service, '/capacity', by=given.get('by'), limit=_ROWS,
-            marker=self.request.GET.get('marker'),
-            resource_class=given.get('resource_class'))
+            service, '/capacity', by=by, limit=_ROWS, resource_class=wanted,
+            marker=self.request.GET.get('marker'))
         keys = [key for key, _word in bars.PARTS]
-        whole = {key: sum(each[key] for each in classes)
+        whole = {key: sum(row[key] for row in classes)
                  for key in (*keys, 'total')}
         context.update(
-            form=form, by=given.get('by'), whole=whole,
-            whole_bar=bars.of_counts(whole), suggestions=known,
-            rows=self.named(bars.of_rows(rows), given.get('by')))
-        self.turn(context, following)
+            form=form, by=by, wanted=wanted, whole=whole,
+            whole_bar=bars.draw_counts(whole), known=_suggestions(known),
+            rows=self.name_projects(bars.draw_rows(rows), by))
+        if wanted and not rows:
+            similar = spelling.closest(wanted, known['resource class'])
+            context['similar'] = similar and {
+                'name': similar, 'link': self.query(resource_class=similar)}
+        self.link_pages(context, following)
 
 
-def _known(service, classes):
-    """What is suggested to who fills in a form, from part of the fleet."""
-    profiles, _none = api.page(service, '/capacity', limit=_ROWS)
-    return {
-        'classes': sorted(each['resource_class'] for each in classes
-                          if each['resource_class']),
-        'traits': sorted({trait for each in profiles
-                          for trait in each['traits']}),
-        'capabilities': sorted({name for each in profiles
-                                for name in each['capabilities']})}
+def _suggestions(known):
+    """Return sorted names by the key of a form's field."""
+    return {kind.replace(' ', '_'): sorted(known[kind]) for kind in (
+        'resource class', 'trait', 'shard', 'conductor group')}
 
 
 class Reservations(Page):
-    """Who holds what, and until when."""
+    """The list of reservations."""
 
     name = 'reservations'
     page_title = title = _('Reservations')
 
     def read(self, service, context):
-        """Read one page; the server filters, sorts and cuts."""
+        """Read one page; the server filters, sorts and paginates."""
         form = forms.Reservations(self.request.GET, is_admin=self.is_admin)
         context['form'] = form
         if not form.is_valid():
             return
         query = dict(form.cleaned_data)
-        # To go back, the list is read the other way round from where we are.
+        # The previous page is read in reverse order, from the first row on.
         before = self.request.GET.get('before')
         key, direction = query['sort_key'], query['sort_dir'] or 'asc'
         if before:
@@ -160,19 +159,32 @@ class Reservations(Page):
         rows, following = api.page(
             service, limit=functions.get_page_size(self.request),
             marker=marker, **query)
-        more = following is not None
         if before:
             rows.reverse()
         context.update(
-            columns=[{'title': title, 'key': each, 'is_sorted': key == each,
-                      'direction': direction, 'link': each and self.query(
-                          sort_key=each, sort_dir=(
-                              'desc' if key == each and direction == 'asc'
-                              else 'asc'))} for each, title in _COLUMNS
-                     if self.is_admin or each != 'project_id'],
-            rows=shown(self.request, rows),
+            columns=self._columns(key, direction),
+            rows=present_reservations(self.request, rows),
             is_filtered=any(value for name, value in query.items()
                             if not name.startswith('sort_')))
+        if not rows:
+            context['similar_names'] = [
+                {'kind': kind, 'name': similar, 'link': self.query(
+                    **{kind.replace(' ', '_'): similar})}
+                for kind, _name, similar in hints.in_filters(service, query)
+                if similar]
+        self._link_pages(context, rows, before, marker, following is not None)
+
+    def _columns(self, key, direction):
+        """Return the headers; each links to the list sorted by it."""
+        return [{'title': title, 'key': column, 'is_sorted': key == column,
+                 'direction': direction, 'link': column and self.query(
+                     sort_key=column, sort_dir=(
+                         'desc' if key == column and direction == 'asc'
+                         else 'asc'))}
+                for column, title in _COLUMNS
+                if self.is_admin or column != 'project_id']
+
+    def _link_pages(self, context, rows, before, marker, more):
         if rows and (before or more):
             context['next_page'] = self.query(
                 marker=rows[-1]['instance_uuid'])
@@ -183,36 +195,37 @@ class Reservations(Page):
             context['first_page'] = self.query()
 
 
-def shown(request, rows):
-    """Return reservations with what is told of them in words."""
+def present_reservations(request, rows):
+    """Return reservations with the values that templates show."""
     names = api.project_names(request, (row['project_id'] for row in rows))
-    return [_shown(row, names) for row in rows]
+    return [_present_reservation(row, names) for row in rows]
 
 
-def _shown(row, names):
-    ends = row['expires_at'] and dateparse.parse_datetime(row['expires_at'])
+def _present_reservation(row, names):
+    expires = row['expires_at'] and dateparse.parse_datetime(
+        row['expires_at'])
     return {
-        **row, 'said': forms.STATES.get(row['state'], row['state']),
-        'project': names.get(row['project_id']), 'ends': ends,
+        **row, 'state_word': forms.STATES.get(row['state'], row['state']),
+        'project': names.get(row['project_id']), 'expires': expires,
         'since': dateparse.parse_datetime(row['created_at']),
-        'is_overdue': bool(ends and ends < timezone.now()),
+        'is_overdue': bool(expires and expires < timezone.now()),
         'is_releasable': row['state'] in _RELEASABLE}
 
 
 class Reservation(Page):
-    """All of one reservation."""
+    """One reservation."""
 
     name = 'reservation'
     page_title = _('Reservation')
 
     def read(self, service, context):
-        """Read it whole, with what was asked for."""
+        """Read it with its request."""
         row = service.show(str(context['instance_uuid'])).to_dict()
-        context['row'], = shown(self.request, [row])
+        context['row'], = present_reservations(self.request, [row])
 
 
 class Groups(Page):
-    """What is held together, by domain."""
+    """The list of groups, with their members by domain."""
 
     name = 'groups'
     page_title = title = _('Groups')
@@ -226,14 +239,14 @@ class Groups(Page):
                                                  for row in rows))
         context['rows'] = [
             {**row, 'project': names.get(row['project_id']),
-             'domains': bars.of_domains(row['domains']),
+             'domains': bars.draw_domains(row['domains']),
              'since': dateparse.parse_datetime(row['created_at'])}
             for row in rows]
-        self.turn(context, following)
+        self.link_pages(context, following)
 
 
 class Hosts(Page):
-    """Which processes are compute hosts."""
+    """The compute hosts that have a host lease."""
 
     name = 'hosts'
     page_title = title = _('Compute hosts')
@@ -248,57 +261,65 @@ class Hosts(Page):
                 row[name]) for name in ('since', 'created_at', 'expires_at')}}
             for row in rows]
         context['has_standbys'] = any('standbys' in row for row in rows)
-        self.turn(context, following)
+        self.link_pages(context, following)
 
 
 class Ask(Page):
-    """What would match, and why the rest does not."""
+    """Which machines a request matches, and why the others do not."""
 
     name = 'ask'
     page_title = title = _('What would match?')
 
     def read(self, service, context):
-        """Ask a dry run, which holds nothing."""
-        classes, _none = api.page(service, '/capacity', by='resource_class')
+        """Make a dry run, which reserves nothing."""
+        known, is_complete = hints.known_names(service)
         form = forms.Ask(self.request.GET or None, is_admin=self.is_admin)
-        context.update(form=form, suggestions=_known(service, classes))
+        context.update(form=form, known=_suggestions(known))
         if form.is_valid():
-            found = service.dry_run(**form.request())
-            why = found['explanation']
+            spec = form.request()
+            result = service.dry_run(**spec)
+            explanation = result['explanation']
             context.update(
-                found=found, considered=why['considered'],
-                steps=bars.steps(why), nearest=bars.nearest(why),
-                rows=self.named(bars.of_rows(found['profiles'][:_ROWS])))
+                result=result, considered=explanation['considered'],
+                steps=bars.steps(explanation),
+                nearest=bars.nearest(explanation),
+                ignored=[spelling.with_hint(key)
+                         for key in result.get('ignored', ())],
+                rows=self.name_projects(
+                    bars.draw_rows(result['profiles'][:_ROWS])))
+            # Where the user sees no node, no name is known.
+            context['unknown'] = explanation['considered'] and (
+                hints.in_request(service, spec, known, is_complete))
 
 
 class Release(Reservation):
-    """Ask before a node is let go."""
+    """Confirms that a node is to be released."""
 
     name = 'release'
     page_title = _('Release this node?')
 
     def post(self, request, instance_uuid, **_kwargs):
-        """Let go of it, and return to the list; a refusal is told there."""
+        """Release it, and return to the list with the outcome."""
         try:
             api.reservations(request).release(str(instance_uuid),
                                               ignore_missing=False)
         except api.ERRORS as error:
-            messages.error(request, api.sentence(error))
+            messages.error(request, api.error_text(error))
         else:
             messages.success(request, _(
-                'The node of instance %s is free again.') % instance_uuid)
+                'The node of instance %s was released.') % instance_uuid)
         return shortcuts.redirect(f'{_namespace(self.is_admin)}:reservations')
 
 
-#: What the tabs show, in this order.
+#: The tabs in order.
 PAGES = (Capacity, Reservations, Groups, Hosts, Ask)
 
 
 def urls(is_admin):
     """Return the URLs of a panel.
 
-    Each panel needs patterns of its own, because Horizon decorates them with
-    what the panel demands.
+    Each panel needs its own patterns, because Horizon decorates them with
+    what the panel requires.
     """
     return [
         *(path('' if page is Capacity else f'{page.name}/',

@@ -27,6 +27,11 @@ def held(cloud):
     cloud.admin.baremetal_reservations.release(made)
 
 
+def memory(row):
+    """Return the GiB of memory in the text of a row."""
+    return int(re.search(r'(\d+) GiB', row)[1])
+
+
 # To look
 
 def test_capacity_at_a_glance(admin, cloud):
@@ -38,10 +43,16 @@ def test_capacity_at_a_glance(admin, cloud):
     assert whole['total'] == 16 and whole['taken'] and whole['out_of_service']
     assert page.get_by_role('heading', level=2).inner_text() == (
         f'{whole["free"]} of 16 machines are free')
-    said = ('{free} free, {reserved} held, {taken} taken, '
-            '{out_of_service} out of service').format(**whole)
-    assert page.get_by_role('img', name=said, exact=True).is_visible()
-    assert admin.main.locator('tbody tr').count() == len(counts)
+    label = ('{free} free, {reserved} reserved, {taken} taken, '
+             '{out_of_service} out of service').format(**whole)
+    assert page.get_by_role('img', name=label, exact=True).is_visible()
+    assert admin.main.locator('thead th').all_inner_texts()[2:] == [
+        'Free', 'Reserved', 'Taken', 'Out of service', 'Total']
+    # In the order of the API: by class, then by numbers.
+    sizes = [(re.match(r'\S+', row)[0], memory(row))
+             for row in admin.main.locator('tbody tr').all_inner_texts()]
+    assert sizes == sorted(sizes) == [
+        (row['resource_class'], row['memory_mb'] // 1024) for row in counts]
     gold = admin.main.get_by_role('row').filter(has_text='256 GiB').filter(
         has_text='baremetal.gold')
     assert '96 CPUs' in gold.inner_text() and 'rack: r2' in gold.inner_text()
@@ -56,7 +67,7 @@ def test_capacity_at_a_glance(admin, cloud):
     ('Owner', 'none')])
 def test_capacity_is_summed(admin, by, named):
     page = admin.open()
-    page.get_by_label('One row for each').select_option(by)
+    page.get_by_label('Group by').select_option(by)
     admin.follow('button', 'Show')
     total = admin.main.locator('tbody tr td:last-child').all_inner_texts()
     assert sum(map(int, total)) == 16
@@ -82,7 +93,7 @@ def test_reservations_are_filtered_and_sorted(admin, held):
     page.get_by_label('State').select_option('active')
     admin.follow('button', 'Filter')
     active, = admin.rows().values()
-    assert 'in use' in active and 'ends with its server' in active
+    assert ' active ' in active and 'ends with its server' in active
     admin.follow('link', 'Show all')
     page.get_by_label('Node (name or UUID)').fill('gold-1')
     admin.follow('button', 'Filter')
@@ -110,7 +121,7 @@ def test_groups_and_hosts(admin):
     assert 'pack capability:rack team-b 2' in group and 'r1' in group
     assert admin.page.get_by_role('img', name='2 members').is_visible()
     admin.open('hosts/')
-    assert 'yes' in admin.rows()['compute-1']
+    assert ' active ' in admin.rows()['compute-1']
     admin.follow('link', 'compute-1')
     assert len(admin.rows()) == 1
 
@@ -133,7 +144,7 @@ def test_release_is_confirmed(ada, held, cloud):
     assert cloud.admin.baremetal_reservations.show(held.instance_uuid)
     ada.follow('link', 'Release gold-1')
     ada.follow('button', 'Release')
-    assert page.get_by_text('is free again').is_visible()
+    assert page.get_by_text('was released').is_visible()
     assert 'gold-1' not in ada.rows()
     assert cloud.admin.baremetal.get_node('gold-1').instance_id is None
 
@@ -192,14 +203,15 @@ def test_what_is_not_there(ada, cloud):
 def test_why_nothing_matches(admin):
     page = admin.open('ask/')
     page.get_by_label('Resource class').fill('baremetal.gold')
-    page.get_by_label('Traits it must have').fill('CUSTOM_FPGA')
+    page.get_by_label('Required traits').fill('CUSTOM_FPGA')
     admin.follow('button', 'Ask')
     text = admin.main.inner_text()
-    assert '0 of 16 machines could be held now' in text
+    assert '0 of 16 machines could be reserved now' in text
     assert '12 not of resource class CUSTOM_BAREMETAL_GOLD' in text
     assert 'without the trait CUSTOM_FPGA' in text
-    assert 'Without trait:CUSTOM_FPGA=required it would be 2' in text
-    assert page.get_by_role('img', name='4 left, 12 fall away'
+    assert ('If machines without the trait CUSTOM_FPGA were allowed, '
+            '2 machines could be reserved') in text
+    assert page.get_by_role('img', name='4 left, 12 eliminated'
                             ).is_visible()
 
 
@@ -208,17 +220,83 @@ def test_what_matches(admin, cloud):
     page = admin.open('ask/')
     page.get_by_label('Memory (MiB)').fill('65536')
     page.get_by_label('Capabilities').fill('gpus=>= 8, boot_mode')
-    page.get_by_label('Traits it must not have').fill('CUSTOM_NVME')
+    page.get_by_label('Forbidden traits').fill('CUSTOM_NVME')
     admin.follow('button', 'Ask')
     assert '1 of 16 machines' in admin.main.inner_text()
     assert [*admin.rows()] == ['baremetal.gpu']
     assert len([*cloud.admin.baremetal_reservations.list()]) == before
 
 
+def test_best_fit_comes_first(admin):
+    admin.open('ask/?asked=yes&memory_mb=65536&capabilities=boot_mode')
+    assert 'Matching machines, best fit first' in admin.main.inner_text()
+    sizes = [memory(row) for row in
+             admin.main.locator('tbody tr').all_inner_texts()]
+    assert sizes == sorted(sizes) and 128 in sizes and 256 in sizes
+
+
+@pytest.mark.parametrize(('label', 'entry', 'hint'), [
+    ('Resource class', 'baremetal.golf',
+     'No machine has the resource class baremetal.golf. '
+     'Did you mean baremetal.gold?'),
+    ('Required traits', 'CUSTOM_NVMEE',
+     'No machine has the trait CUSTOM_NVMEE. Did you mean CUSTOM_NVME?'),
+    ('Capabilities', 'bootmode=uefi',
+     'No machine has the capability bootmode. Did you mean boot_mode?'),
+    ('Shard', 'eastt', 'No machine has the shard eastt. Did you mean east?'),
+    ('Only these nodes (names or UUIDs)', 'gold-1, gold-44',
+     'No node gold-44 was found. Did you mean gold-4?'),
+    ('Other extra specs', 'capabilites:rack=r1\nhw:x=1',
+     'Not compared with machines: capabilites:rack '
+     '(did you mean capabilities:rack?), hw:x'),
+], ids=str)
+def test_names_that_nothing_has(admin, label, entry, hint):
+    page = admin.open('ask/')
+    page.get_by_label('CPUs').fill('1')
+    page.get_by_label(label, exact=True).fill(entry)
+    admin.follow('button', 'Ask')
+    text = page.locator('.alert-warning').inner_text()
+    assert re.sub(r'\s+', ' ', text).strip() == hint
+
+
+def test_known_names_need_no_hint(admin):
+    for query in ('resource_class=CUSTOM_BAREMETAL_GOLD&traits=CUSTOM_GPU',
+                  'shard=west&candidate_nodes=gold-1',
+                  'capabilities=rack=r2,hypervisor_type=ironic&vcpus=999'):
+        page = admin.open(f'ask/?asked=yes&{query}')
+        assert '0 of 16 machines' in admin.main.inner_text()
+        assert page.locator('.alert-warning').count() == 0
+
+
+def test_filters_that_nothing_matches(admin):
+    page = admin.open('?resource_class=baremetal.golf')
+    text = re.sub(r'\s+', ' ', admin.main.inner_text())
+    assert ('No machine has the resource class baremetal.golf. '
+            'Did you mean baremetal.gold?') in text
+    admin.follow('link', 'baremetal.gold')
+    assert page.locator('tbody tr').count() and {
+        *page.locator('tbody th strong').all_inner_texts()} == {
+            'baremetal.gold'}
+    admin.follow('link', 'Show all')
+    for label, entry, hint, similar in (
+            ('Compute host', 'compute1', 'host compute-1', 'compute-1'),
+            ('Node (name or UUID)', 'gpu1', 'node gpu-1', 'gpu-1'),
+            ('Resource class', 'baremetal.gpus',
+             'resource class baremetal.gpu', 'baremetal.gpu')):
+        page = admin.open('reservations/')
+        page.get_by_label(label).fill(entry)
+        admin.follow('button', 'Filter')
+        text = re.sub(r'\s+', ' ', admin.main.inner_text())
+        assert ('No reservations match these filters. '
+                f'Did you mean {hint}?') in text
+        admin.follow('link', similar)
+        assert admin.rows()
+
+
 def test_nothing_is_asked_for(ada):
     page = ada.open('ask/')
     ada.follow('button', 'Ask')
-    assert 'Say what the machine must be' in page.get_by_role(
+    assert 'Enter a resource class' in page.get_by_role(
         'alert').inner_text()
     page.get_by_label('CPUs').fill('64')
     ada.follow('button', 'Ask')
@@ -295,7 +373,9 @@ def test_names_are_texts(admin, ironic, held):
                      f'reservations/?host={evil}',
                      f'reservations/{held.instance_uuid}/',
                      f'reservations/{held.instance_uuid}/release/',
-                     f'ask/?asked=yes&resource_class={evil}&traits={evil}',
+                     f'ask/?asked=yes&resource_class={evil}',
+                     f'ask/?asked=yes&vcpus=1&extra_specs={evil}%0Aa{evil}=b',
+                     f'ask/?asked=yes&candidate_nodes={evil}',
                      f'reservations/?marker={evil}&sort_key={evil}'):
             page = admin.open(path)
             assert page.title() not in ('owned', '1')

@@ -7,14 +7,14 @@ import horizon
 
 
 class BaremetalReservations(horizon.Panel):
-    """What the fleet can give, who holds what, and why."""
+    """Shows the capacity and the reservations of the whole fleet."""
 
     name = _('Bare Metal Reservations')
     slug = 'baremetal_reservations'
     permissions = ('openstack.services.baremetal',)
 
     def allowed(self, context):
-        """As Horizon's own panels of services that have system scope."""
-        wanted = 'baremetal' in settings.SYSTEM_SCOPE_SERVICES
-        return (wanted == bool(context['request'].user.system_scoped)
+        """Apply Horizon's rule for services that have system scope."""
+        is_system = 'baremetal' in settings.SYSTEM_SCOPE_SERVICES
+        return (is_system == bool(context['request'].user.system_scoped)
                 and super().allowed(context))

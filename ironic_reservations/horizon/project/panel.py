@@ -6,7 +6,7 @@ import horizon
 
 
 class BaremetalReservations(horizon.Panel):
-    """What a project may hold, what it holds, and why not."""
+    """Shows the capacity and the reservations of a project."""
 
     name = _('Bare Metal Reservations')
     slug = 'baremetal_reservations'
