@@ -42,8 +42,10 @@ def closest(name, known):
         return None
     # Sorted, so that of equally similar names always the same is returned.
     by_spelling = {_simplify(each): each for each in sorted(known, key=str)}
-    similar = difflib.get_close_matches(_simplify(name), by_spelling, 1,
-                                        _SIMILAR)
+    simple = _simplify(name)
+    similar = difflib.get_close_matches(simple, by_spelling, 1, _SIMILAR) or [
+        # In a short name, two letters that are swapped are a quarter of it.
+        each for each in by_spelling if sorted(each) == sorted(simple)]
     return by_spelling[similar[0]] if similar else None
 
 
@@ -63,9 +65,8 @@ def closest_key(key, known=EXTRA_SPECS):
             namespace if namespace in _NAMESPACES else None)
     if namespace is None or not name:
         return None
-    if namespace == 'reservations':
-        return _closest_of_ours(name, known)
-    similar = f'{namespace}:{name}'
+    similar = (_closest_of_ours(name, known) if namespace == 'reservations'
+               else f'{namespace}:{name}')
     return None if similar == key else similar
 
 

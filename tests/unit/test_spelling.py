@@ -17,6 +17,8 @@ from ironic_reservations import spelling
     ('reservation:claim', None, 'reservations:claim'),
     ('reservations:macth', 'reservations:match', None),
     # Known keys, and keys of other services.
+    ('reservations:candidate_nodes', None, None),
+    ('reservations:trait:CUSTOM_X', None, None),
     ('capabilities:rack', None, None),
     ('trait1:CUSTOM_X', None, None),
     ('resources_NET:CUSTOM_X', None, None),
@@ -34,6 +36,7 @@ def test_closest_key(key, in_flavor, in_metadata):
 @pytest.mark.parametrize('name, known, expected', [
     ('GPU', ['CUSTOM_GPU', 'CUSTOM_NVME'], 'CUSTOM_GPU'),
     ('nvme', ['CUSTOM_GPU', 'CUSTOM_NVME'], 'CUSTOM_NVME'),
+    ('CUSTOM_NVEM', ['CUSTOM_GPU', 'CUSTOM_NVME'], 'CUSTOM_NVME'),
     ('gold-99', ['gold-9', 'silver-9'], 'gold-9'),
     ('rak', ['rack', 'gpus'], 'rack'),
     ('rack', ['rack', 'racks'], None),
