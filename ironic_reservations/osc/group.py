@@ -6,7 +6,6 @@ import contextlib
 
 from ironicclient import exc
 from keystoneauth1 import exceptions as ksa_exc
-from osc_lib.command import command
 from oslo_utils import uuidutils
 
 from ironic_reservations.osc import client
@@ -116,7 +115,7 @@ class ShowGroup(output.ShowOne):
             self, 'GET', client.path(PATH, parsed_args.uuid))))
 
 
-class DeleteGroup(command.Command):
+class DeleteGroup(output.Command):
     """Release all members of groups on which nothing is deployed."""
 
     def get_parser(self, prog_name):

@@ -3,8 +3,6 @@
 
 import urllib.parse
 
-from osc_lib.command import command
-
 from ironic_reservations.osc import client
 from ironic_reservations.osc import output
 from ironic_reservations.osc import scope
@@ -42,7 +40,7 @@ class ListHost(output.Lister):
                 parsed_args.limit, auth=auth))
 
 
-class DeleteHost(command.Command):
+class DeleteHost(output.Command):
     """Forget compute hosts that no process is any more.
 
     Only the lease is forgotten, which must be over. What the host holds it

@@ -80,10 +80,11 @@ def _add_machine(parser):
         '--resource-class', metavar='<class>',
         help='Resource class of the node')
     parser.add_argument(
-        '--trait', action='append', default=[], metavar='<trait>',
+        '--trait', action='append', default=[], type=units.name,
+        metavar='<trait>',
         help='Trait that the node must have (repeat for several)')
     parser.add_argument(
-        '--forbidden-trait', action='append', default=[],
+        '--forbidden-trait', action='append', default=[], type=units.name,
         metavar='<trait>',
         help='Trait that the node must not have (repeat for several)')
     parser.add_argument(
@@ -107,7 +108,7 @@ def _add_choice(parser):
         '--shard', metavar='<shard>', help='Shard of the node')
     parser.add_argument(
         '--candidate-node', action='append', dest='candidate_nodes',
-        metavar='<node>',
+        type=units.name, metavar='<node>',
         help='Node (name or UUID) to choose from (repeat for several)')
     parser.add_argument(
         '--match', choices=('at_least', 'exact'),

@@ -2,6 +2,7 @@
 """How the commands show results: as text to people, as data to programs."""
 
 import collections
+import functools
 
 from cliff import columns
 from ironicclient import exc
@@ -20,7 +21,21 @@ _DOMAINS = 20
 _TEXTS = ('csv', 'value')
 
 
-class Lister(command.Lister):
+class Command(command.Command):
+    """A command whose argument errors are shown without its usage."""
+
+    def get_parser(self, prog_name):
+        parser = super().get_parser(prog_name)
+        parser.error = functools.partial(_refuse, parser)
+        return parser
+
+
+def _refuse(parser, message):
+    parser.exit(2, f'{parser.prog}: error: {message}\n'
+                   f'See "{parser.prog} --help".\n')
+
+
+class Lister(Command, command.Lister):
     """A command that shows a table.
 
     :ivar status: the exit status of the process.
@@ -38,7 +53,7 @@ class Lister(command.Lister):
         return super().produce_output(parsed_args, column_names, data)
 
 
-class ShowOne(command.ShowOne):
+class ShowOne(Command, command.ShowOne):
     """A command that shows one thing.
 
     :ivar status: the exit status of the process.

@@ -5,7 +5,6 @@ import urllib.parse
 
 from ironicclient import exc
 from osc_lib import exceptions
-from osc_lib.command import command
 
 from ironic_reservations.osc import client
 from ironic_reservations.osc import output
@@ -137,7 +136,7 @@ class ShowReservation(output.ShowOne):
         return display(_find(self, parsed_args.reservation, DETAILS, auth))
 
 
-class DeleteReservation(command.Command):
+class DeleteReservation(output.Command):
     """Release the nodes of reservations on which nothing is deployed."""
 
     def get_parser(self, prog_name):

@@ -4,16 +4,16 @@
 import urllib.parse
 
 from osc_lib import exceptions
-from osc_lib.command import command
 
 from ironic_reservations.osc import client
 from ironic_reservations.osc import move
+from ironic_reservations.osc import output
 from ironic_reservations.osc import reservation
 from ironic_reservations.osc import scope
 from ironic_reservations.osc import units
 
 
-class SetReservation(command.Command):
+class SetReservation(output.Command):
     """Give a reservation to another host, or its lease another end.
 
     A server whose machine is deployed or being deployed is given to another

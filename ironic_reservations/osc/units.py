@@ -1,66 +1,80 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes and times as people write them: types of arguments for argparse."""
+"""Argument types of argparse: sizes, times and names as people write them."""
 
 import argparse
 import re
-
-from oslo_utils import strutils
 
 #: The API's own limit.
 _LARGEST = 2**31 - 1
 
 _SECONDS = {'s': 1, 'm': 60, 'h': 3600, 'd': 86400, 'w': 7 * 86400}
 
+# Powers of 1024, as everywhere in OpenStack. "b" would be bits.
+_SIZE = re.compile('([0-9]+)([KMGTkmgt])[Ii]?B?')
+
 
 def mib(text):
-    """Return how many MiB a text says, such as 65536 or 64GiB."""
-    return _size(text, 'MiB', 2**20)
+    """Return a size in MiB, such as of 65536 or 64GiB."""
+    return _size(text, 'MiB', 2, '512M or 64GiB')
 
 
 def gib(text):
-    """Return how many GiB a text says, such as 2048 or 2TiB."""
-    return _size(text, 'GiB', 2**30)
+    """Return a size in GiB, such as of 2048 or 2TiB."""
+    return _size(text, 'GiB', 3, '500G or 2TiB')
 
 
 def number(text):
     """Return a whole number that the API takes."""
-    if not re.fullmatch(r'\d+', text, re.ASCII):
+    if not re.fullmatch('[0-9]+', text):
         raise argparse.ArgumentTypeError(f'"{text}" is not a whole number')
     return _bounded(text, int(text))
 
 
 def seconds(text):
-    """Return how many seconds a text says, such as 600, 10m or 1h30m."""
-    if re.fullmatch(r'\d+', text, re.ASCII):
-        return _bounded(text, int(text), 1)
-    units = ''.join(rf'(?:(\d+){unit})?' for unit in 'wdhms')
-    found = re.fullmatch(units, text, re.ASCII)
-    if not text or not found:
+    """Return a time in seconds, such as of 600, 10m or 1h30m.
+
+    The upper limit is the API's: it depends on the configuration.
+    """
+    units = ''.join(f'(?:([0-9]+){unit})?' for unit in 'wdhms')
+    match = re.fullmatch(units, f'{text}s' if text.isdigit() else text)
+    if not text or not match:
         raise argparse.ArgumentTypeError(
-            f'"{text}" is no time: give seconds, or a time such as 10m, 12h, '
-            f'7d or 1h30m')
-    return _bounded(text, sum(
-        int(amount) * _SECONDS[unit] for unit, amount in
-        zip('wdhms', found.groups(), strict=True) if amount), 1)
+            f'"{text}" is not a valid time: give seconds, or a time such as '
+            f'10m, 12h, 7d or 1h30m')
+    value = sum(int(amount) * _SECONDS[unit] for unit, amount in
+                zip('wdhms', match.groups(), strict=True) if amount)
+    if not value:
+        raise argparse.ArgumentTypeError(f'"{text}" must be at least 1 second')
+    return value
 
 
-def _size(text, unit, in_bytes):
-    if re.fullmatch(r'\d+', text, re.ASCII):
+def name(text):
+    """Return one name, of an option that is repeated for several."""
+    if ',' in text:
+        raise argparse.ArgumentTypeError(
+            f'"{text}" is one name: commas do not separate values; repeat '
+            f'the option for several')
+    return text
+
+
+def _size(text, unit, power, examples):
+    if re.fullmatch('[0-9]+', text):
         return _bounded(text, int(text))
-    example = {'MiB': '512MiB or 64GiB', 'GiB': '500GiB or 2TiB'}[unit]
-    try:
-        size = strutils.string_to_bytes(text, unit_system='mixed')
-    except ValueError:
-        size = -1
-    if size < 0 or size % in_bytes:
+    match = _SIZE.fullmatch(text)
+    if not match:
         raise argparse.ArgumentTypeError(
-            f'"{text}" is no size in whole {unit}: give a number of {unit}, '
-            f'or a size such as {example}')
-    return _bounded(text, int(size // in_bytes))
+            f'"{text}" is not a valid size: give a number of {unit}, or a '
+            f'size such as {examples}')
+    size = int(match[1]) * 1024**('KMGT'.index(match[2].upper()) + 1)
+    if size % 1024**power:
+        raise argparse.ArgumentTypeError(
+            f'"{text}" is not a whole number of {unit}: give a size such as '
+            f'{examples}')
+    return _bounded(text, size // 1024**power)
 
 
-def _bounded(text, value, least=0):
-    if not least <= value <= _LARGEST:
+def _bounded(text, value):
+    if value > _LARGEST:
         raise argparse.ArgumentTypeError(
-            f'"{text}" must be {least} to {_LARGEST}')
+            f'"{text}" must be at most {_LARGEST}')
     return value

@@ -321,7 +321,8 @@ def test_what_is_wrong_with_my_command(cloud):
     assert ('No node has the resource class baremetal.glod. Did you mean '
             'baremetal.gold?\n') in why
     why = told(cloud, 'create', '--ram', 'much', status=2)
-    assert 'argument --ram: "much" is no size in whole MiB' in why
+    assert 'argument --ram: "much" is not a valid size' in why
+    assert why.count('\n') == 2
     url = f'http://127.0.0.1:{services.free_port()}'
     done = reservation(cloud, 'list', check=False, environment={
         'OS_BAREMETAL_ENDPOINT_OVERRIDE': url})
