@@ -3,19 +3,22 @@
 
 import urllib.parse
 
+from ironicclient import exc
+
 from ironic_reservations.osc import client
 from ironic_reservations.osc import fleet_map
 from ironic_reservations.osc import output
 from ironic_reservations.osc import scope
+from ironic_reservations.osc import suggestions
 
 #: What a profile is, in every table.
 PROFILE = ('resource_class', 'memory_mb', 'vcpus', 'local_gb', 'cpu_arch',
            'traits')
 #: What else profiles may differ in.
 DETAILS = ('capabilities', 'conductor_group', 'shard', 'owner', 'lessee')
-COUNTS = ('total', 'free', 'held', 'claimable')
-#: With "free" these add up to "total".
-OTHERS = ('reserved', 'taken', 'out_of_service')
+#: The others of these counts add up to the first.
+COUNTS = ('total', 'free', 'reserved', 'taken', 'out_of_service')
+FILTERS = ('resource_class', 'trait', 'conductor_group', 'shard')
 
 #: What a profile does not have is not said on a map.
 _NOTHING = (None, '', {}, [])
@@ -27,12 +30,14 @@ _UNITS = {'memory_mb': '{} MiB', 'vcpus': '{} CPUs', 'local_gb': '{} GB',
 
 
 class ListCapacity(output.Lister):
-    """Show what the fleet can still give, by hardware profile.
+    """Show the remaining capacity of the fleet, by hardware profile.
 
-    Of each profile: how many nodes there are in total, how many are free,
-    how many the asked host holds, and how many are held for no host and may
-    be claimed. Rows that would look the same are told apart by those columns
-    of --long in which they differ.
+    For each profile: the number of its nodes (Total) and of those that are
+    free, reserved, taken (being deployed, in use, or being torn down) and out
+    of service, which add up; with --host, how many that host holds; with
+    --long, how many reservations without a host can be claimed. Rows that
+    would look the same have those columns of --long in which they differ. A
+    table of several rows ends with their sum.
     """
 
     def get_parser(self, prog_name):
@@ -47,10 +52,10 @@ class ListCapacity(output.Lister):
         parser.add_argument('--shard', metavar='<shard>',
                             help='Only nodes in this shard')
         parser.add_argument('--host', metavar='<host>',
-                            help='Count as held what this compute service '
-                                 'holds')
+                            help='Also count the nodes that this compute '
+                                 'service holds')
         parser.add_argument('--no-cache', action='store_true',
-                            help='Have the nodes counted anew')
+                            help='Bypass the cache')
         parser.add_argument(
             '--by', action='append', default=[], metavar='<key>',
             help='Sum the nodes that have the same "resource_class", '
@@ -58,42 +63,65 @@ class ListCapacity(output.Lister):
                  '"capability:<name>" (repeat for several)')
         parser.add_argument(
             '--map', action='store_true',
-            help='Draw a bar for each row: free, held by reservations or '
-                 'allocations, taken by servers, out of service')
+            help='Draw a bar for each row: free, reserved, taken, out of '
+                 'service')
         scope.add_option(parser)
         parser.add_argument('--long', action='store_true',
                             help='Show all columns')
         return parser
 
     def take_action(self, parsed_args):
-        query = {name: getattr(parsed_args, name) for name in
-                 ('resource_class', 'trait', 'conductor_group', 'shard',
-                  'host', 'by') if getattr(parsed_args, name) is not None}
-        headers = ({'Cache-Control': 'no-cache'} if parsed_args.no_cache
-                   else {})
-        self._rows = client.request(
-            self, 'GET', f'{client.PATH}/capacity?'
-                         + urllib.parse.urlencode(query, doseq=True),
-            headers=headers,
-            auth=scope.auth(self, parsed_args, 'nodes'))['capacity']
+        query = {name: getattr(parsed_args, name)
+                 for name in (*FILTERS, 'host', 'by')
+                 if getattr(parsed_args, name) is not None}
+        auth = scope.auth(self, parsed_args, 'nodes')
+        filters = {name: query.get(name) for name in FILTERS}
+        self._rows = list(suggestions.report_empty(
+            self, self._read(query, parsed_args, auth), 'nodes', filters,
+            auth=auth))
         names = (*self._labels(parsed_args), *COUNTS,
-                 *OTHERS * (parsed_args.long or parsed_args.map))
+                 *['held'] * (parsed_args.host is not None),
+                 *['claimable'] * parsed_args.long)
         return output.headers(names), (
             [output.value(row[name]) for name in names]
             for row in self._rows)
 
+    def _read(self, query, args, auth):
+        """Return the capacity rows; name what was probably meant by them."""
+        headers = {'Cache-Control': 'no-cache'} if args.no_cache else {}
+        try:
+            rows = client.request(
+                self, 'GET', f'{client.PATH}/capacity?'
+                             + urllib.parse.urlencode(query, doseq=True),
+                headers=headers, auth=auth)['capacity']
+        except exc.BadRequest:
+            for key in args.by:
+                suggestions.suggest_key(self, key, auth=auth)
+            suggestions.suggest_filters(self, {name: query.get(name)
+                                       for name in FILTERS}, auth=auth)
+            raise
+        suggestions.suggest_filters(self, {'capability': [
+            key.removeprefix('capability:') for key in args.by
+            if key.startswith('capability:') and rows
+            and all(row[key] is None for row in rows)]}, auth=auth)
+        return rows
+
     def produce_output(self, parsed_args, column_names, data):
-        if not (parsed_args.map and parsed_args.formatter == 'table'):
-            return super().produce_output(parsed_args, column_names, data)
-        names = self._labels(parsed_args)
-        fleet_map.draw(self.app.stdout, [
-            (', '.join(_said(name, row[name]) for name in names
-                       if parsed_args.by or row[name] not in _NOTHING), row)
-            for row in self._rows])
-        return 0
+        if parsed_args.formatter == 'table' and parsed_args.map:
+            names = self._labels(parsed_args)
+            fleet_map.draw(self.app.stdout, [
+                (', '.join(_said(name, row[name]) for name in names
+                           if parsed_args.by or row[name] not in _NOTHING),
+                 row)
+                for row in self._rows])
+            return 0
+        if parsed_args.formatter == 'table':
+            self.formatter = _WithSum(self.formatter, output.headers(
+                [*COUNTS, 'held', 'claimable']))
+        return super().produce_output(parsed_args, column_names, data)
 
     def _labels(self, args):
-        """The columns that say which nodes a row is of."""
+        """Return the columns that say which nodes a row is of."""
         if args.by:
             return [*dict.fromkeys(args.by)]
         if args.long:
@@ -107,6 +135,26 @@ class ListCapacity(output.Lister):
         return [*PROFILE, *(name for name in DETAILS if any(
             row[name] != rows[0][name]
             for rows in alike.values() for row in rows))]
+
+
+class _WithSum:
+    """A formatter that adds the sum of the rows, after they are sorted.
+
+    :param formatter: of a table.
+    :param counts: headers of the columns that are summed.
+    """
+
+    def __init__(self, formatter, counts):
+        self._formatter, self._counts = formatter, counts
+
+    def emit_list(self, column_names, data, stdout, parsed_args):
+        rows = [list(row) for row in data]
+        if len(rows) > 1 and column_names[0] not in self._counts:
+            rows.append(['Sum', *(
+                sum(column) if name in self._counts else ''
+                for name, *column in zip(column_names[1:], *(
+                    row[1:] for row in rows), strict=True))])
+        self._formatter.emit_list(column_names, rows, stdout, parsed_args)
 
 
 def _said(name, value):

@@ -33,9 +33,6 @@ ATTEMPTS = 3
 #: allocations may be empty.
 PLACEMENT = '1.28'
 
-#: No project has this ID.
-_NOBODY = '0' * 32
-
 #: How often in a row a list is read again from its beginning without anything
 #: new in it.
 RESTARTS = 10
@@ -193,7 +190,7 @@ def path(collection, text):
         raise exceptions.CommandError(f'"{text}" is not a UUID')
 
 
-def whole(cmd, group):
+def whole(cmd, group, **kwargs):
     """Return a group with all of its members.
 
     The last member of an answer is the marker of the next one. Where that
@@ -202,17 +199,18 @@ def whole(cmd, group):
 
     :param group: what the API has answered. Where it has no room for all of
         them, it has a link to the next.
+    :param kwargs: arguments of the requests, such as another ``auth``.
     """
     url, page, restarts = path(f'{PATH}/groups', group['uuid']), group, 0
     while 'next' in page:
         query = urllib.parse.urlsplit(page['next']).query
         try:
-            page = request(cmd, 'GET', f'{url}?{query}')
+            page = request(cmd, 'GET', f'{url}?{query}', **kwargs)
         except exc.BadRequest:
             if restarts == RESTARTS:
                 raise
             time.sleep(PAUSE)
-            group = page = request(cmd, 'GET', url)
+            group = page = request(cmd, 'GET', url, **kwargs)
             restarts += 1
         else:
             group = {**page, 'reservations': [*group['reservations'],
@@ -314,47 +312,6 @@ def look_up(cmd, service, kind, ident, **more):
             ) from error
 
 
-def look_up_id(cmd, kind, ident, domain=None):
-    """Return the ID of something that Keystone knows by name or ID.
-
-    Without a Keystone, or if Keystone does not let the user look, the argument
-    is taken as the ID, as other commands do.
-
-    :param kind: ``project``, ``user`` or ``domain``.
-    :param domain: name or ID of the domain that it belongs to, or None.
-    """
-    if not cmd.app.client_manager.is_service_available('identity'):
-        return ident
-    more = {'domain_id': look_up_id(cmd, 'domain', domain)} if domain else {}
-    try:
-        return look_up(cmd, 'identity', kind, ident, **more).id
-    except exceptions.CommandError as error:
-        if isinstance(error.__cause__, sdk_exc.ForbiddenException):
-            return ident
-        raise
-
-
-def add_identity(parser, kind, text):
-    """Add an option for a project or a user, and one for its domain.
-
-    :param kind: ``project`` or ``user``, which is the option's name, too.
-    """
-    parser.add_argument(f'--{kind}', metavar=f'<{kind}>', help=text)
-    parser.add_argument(f'--{kind}-domain', metavar='<domain>',
-                        help=f'Domain of the {kind} (name or ID), where '
-                             f'several have one of that name')
-
-
-def identity(cmd, args, *kinds):
-    """Return what the options of ``add_identity`` name, by its ID.
-
-    :returns: dict of ``project_id`` and ``user_id``, as far as they are given.
-    """
-    return {f'{kind}_id': look_up_id(cmd, kind, getattr(args, kind),
-                                     getattr(args, f'{kind}_domain'))
-            for kind in kinds if getattr(args, kind) is not None}
-
-
 def add_paging(parser, marker):
     """Add the options ``--limit`` and ``--marker`` to a parser.
 
@@ -362,7 +319,6 @@ def add_paging(parser, marker):
     """
     parser.add_argument('--limit', type=int, metavar='<number>',
                         action=parseractions.NonNegativeAction,
-                        help='Show at most so many (default: all)')
+                        help='Maximum number of entries (default: all)')
     parser.add_argument('--marker', metavar=f'<{marker}>',
-                        help='Show those behind this one, which was the '
-                             'last of an earlier list')
+                        help='Show entries after this one')

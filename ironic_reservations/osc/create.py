@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command ``openstack baremetal reservation create``."""
 
-import difflib
 import json
-import re
 
 from ironicclient import exc
 from osc_lib import exceptions
@@ -14,14 +12,16 @@ from ironic_reservations.osc import client
 from ironic_reservations.osc import options
 from ironic_reservations.osc import output
 from ironic_reservations.osc import reservation
+from ironic_reservations.osc import suggestions
 
 
 class CreateReservation(output.ShowOne):
     """Reserve a node that matches a request.
 
-    The request needs at least a size, a resource class, a candidate node or
-    an extra spec, or a flavor that has them. Of the nodes that match, the
-    one that fits best is held for the instance.
+    The request must constrain the node, at least by a size, a resource class,
+    a trait, a capability, a candidate node or an image, or take a flavor that
+    does. Of the nodes that match, the one that fits best is held for the
+    instance.
     """
 
     def get_parser(self, prog_name):
@@ -29,16 +29,16 @@ class CreateReservation(output.ShowOne):
         options.add_options(parser)
         parser.add_argument(
             '--instance-uuid', metavar='<uuid>',
-            help='UUID of the instance (default: a new one); asked again '
-                 'for the same, the answer is the same')
+            help='Instance UUID (default: generated). Repeating a request '
+                 'with the same UUID returns the same reservation')
         parser.add_argument(
             '--claim', metavar='<uuid>',
             help='Take over the node of the reservation of this instance, or '
                  'one of this group, which no compute service holds')
         parser.add_argument(
             '--group', metavar='<uuid>',
-            help='Make it a member of this group; give the policy that its '
-                 'first member was given, too')
+            help='Group to join; requires the same policy option as the first '
+                 'member')
         options.add_policies(parser)
         return parser
 
@@ -50,7 +50,7 @@ class CreateReservation(output.ShowOne):
                 f'--{group["policy"]} is the policy of a group: name it with '
                 f'--group')
         body = {'instance_uuid': instance,
-                **options.spec(self, parsed_args),
+                **options.request_spec(self, parsed_args),
                 **options.envelope(self, parsed_args)}
         if parsed_args.claim is not None:
             body['claim'] = parsed_args.claim
@@ -67,57 +67,36 @@ def hold(cmd, url, body):
 
     If no node matches, the reason is printed as a table.
 
-    :returns: the answer's data.
+    :returns: the response's data.
     :raises: exc.ClientException.
     """
     try:
-        return _post(cmd, url, body)
+        answer = _post(cmd, url, body)
+    except exc.BadRequest:
+        suggestions.suggest_key(cmd, suggestions.group_key(body))
+        raise
     except exc.ClientException as error:
         if getattr(error, 'http_status', None) == 422:
-            why = json.loads(error.response.content).get('explanation')
-            if why:
-                print(output.explanation(why).human_readable(),
-                      file=cmd.app.stderr)
-                _say_what_was_meant(cmd, body)
+            _explain(cmd, body, json.loads(error.response.content))
         raise
+    suggestions.report_ignored(cmd, answer)
+    # A single candidate exists, because it was held.
+    if len(body.get('request', body).get('candidate_nodes', ())) > 1:
+        suggestions.report_candidates(cmd, body)
+    return answer
 
 
-def _say_what_was_meant(cmd, body, **kwargs):
-    """Say which class or trait has a name like one that no node has."""
-    spec = body.get('request', body)
-    specs = [key.partition(':')[::2] for key, word in spec.get(
-        'extra_specs', {}).items() if str(word) not in ('0', 'forbidden')]
-    classes = {name for kind, name in specs if kind.startswith('resources')
-               and name.startswith('CUSTOM_')}
-    if spec.get('resource_class'):
-        classes.add(spec['resource_class'])
-    traits = {name.removeprefix('trait:') for kind, name in specs
-              if kind.startswith('trait') or name.startswith('trait:')}
-    if not classes | traits:
-        return
-    try:
-        found = client.request(cmd, 'GET', f'{client.PATH}/capacity',
-                               **kwargs)['capacity']
-    except exc.ClientException:
-        return  # The user may not see it.
-    for kind, asked, known in (
-            ('resource class', classes, {each['resource_class'] or ''
-                                         for each in found}),
-            ('trait', traits, {trait for each in found
-                               for trait in each['traits']})):
-        alike = {_normalized(name): name for name in known}
-        for name in sorted(asked):
-            near = difflib.get_close_matches(_normalized(name), alike, 1, 0.8)
-            if near and _normalized(name) not in alike:
-                print(f'No node has the {kind} {name}. Did you mean '
-                      f'{alike[near[0]]}?', file=cmd.app.stderr)
+def _explain(cmd, body, refusal):
+    """Print why no node matches.
 
-
-def _normalized(name):
-    """Return a resource class or a trait as Placement names it."""
-    name = re.sub('[^A-Z0-9]', '_', name.upper())
-    return name if name.startswith(('CUSTOM_', 'HW_', 'COMPUTE_')
-                                   ) else f'CUSTOM_{name}'
+    :param refusal: data of the response with status 422.
+    """
+    if refusal.get('explanation'):
+        print(output.explanation(refusal['explanation']).human_readable(),
+              file=cmd.app.stderr)
+        suggestions.report_unknown(cmd, body)
+        suggestions.report_candidates(cmd, body)
+    suggestions.report_ignored(cmd, refusal)
 
 
 def _is_locked(error):
@@ -137,15 +116,27 @@ def _post(cmd, url, body):
 
 
 def dry_run(cmd, url, body, **kwargs):
-    """Return columns and values that say what a request would find.
+    """Return columns and values that show what a request would find.
+
+    The exit status of the command is set to 1 if nothing matches, or not all
+    members of a group.
 
     :param kwargs: arguments of the request, such as another ``auth``.
     """
-    found = client.request(cmd, 'POST', f'{url}?dry_run=true', body=body,
-                           **kwargs)
-    if not found['matching_nodes']:
-        _say_what_was_meant(cmd, body, **kwargs)
-    shown = {
+    try:
+        answer = client.request(cmd, 'POST', f'{url}?dry_run=true', body=body,
+                                **kwargs)
+    except exc.BadRequest:
+        suggestions.suggest_key(cmd, suggestions.group_key(body), **kwargs)
+        raise
+    members = answer.get('members', {'wanted': 1, 'available':
+                                     answer['matching_nodes']})
+    if members['available'] < members['wanted']:
+        cmd.status = 1
+        suggestions.report_unknown(cmd, body, **kwargs)
+    suggestions.report_candidates(cmd, body, **kwargs)
+    suggestions.report_ignored(cmd, answer)
+    columns = {
         'matching_nodes': lambda number: number,
         'members': lambda members: output.Text(
             members, '{wanted} wanted, {available} can be held'.format(
@@ -154,5 +145,5 @@ def dry_run(cmd, url, body, **kwargs):
         'profiles': output.profiles,
         'explanation': output.explanation}
     # Only a group has members and domains.
-    names = [name for name in shown if name in found]
-    return names, [shown[name](found[name]) for name in names]
+    names = [name for name in columns if name in answer]
+    return names, [columns[name](answer[name]) for name in names]

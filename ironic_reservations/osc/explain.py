@@ -8,6 +8,7 @@ from osc_lib import exceptions
 
 from ironic_reservations.osc import client
 from ironic_reservations.osc import create
+from ironic_reservations.osc import identity
 from ironic_reservations.osc import options
 from ironic_reservations.osc import output
 from ironic_reservations.osc import placement
@@ -30,7 +31,7 @@ class ExplainReservation(output.ShowOne):
         parser.add_argument('server', nargs='?', metavar='<server>',
                             help='Server (name or ID)')
         options.add_request(parser)
-        client.add_identity(
+        identity.add_options(
             parser, 'project', 'Project (name or ID) for which the server '
                                'would be, if not your own (admins only)')
         parser.add_argument(
@@ -48,8 +49,8 @@ class ExplainReservation(output.ShowOne):
                     self, server.id, reservation.DETAILS, auth=auth))
             except (exc.NotFound, exceptions.CommandError):
                 pass  # It is to be explained.
-        spec = options.spec(self, parsed_args, _spec_of(self, server)
-                            if server else None)
+        spec = options.request_spec(
+            self, parsed_args, _spec_of(self, server) if server else None)
         body = spec | self._for_whom(parsed_args, server)
         names, values = create.dry_run(self, client.PATH, body, auth=auth)
         shown = dict(zip(names, values, strict=True))
@@ -89,7 +90,7 @@ class ExplainReservation(output.ShowOne):
             reference = self.app.client_manager.auth_ref
             if reference is not None and reference.project_id:
                 found['project_id'] = reference.project_id
-        return found | client.identity(self, args, 'project')
+        return found | identity.find_ids(self, args, 'project')
 
     def _placement(self, spec, zone):
         """Why Placement would refuse; None where it would not, or is mute."""

@@ -9,7 +9,7 @@ from rich import text
 #: character that draws it, another one for terminals without Unicode, and the
 #: colour, which tells nothing that the character does not.
 PARTS = (('free', 'free', '█', '#', 'green'),
-         ('reserved', 'held', '▓', '+', 'yellow'),
+         ('reserved', 'reserved', '▓', '+', 'yellow'),
          ('taken', 'taken', '▒', '=', 'blue'),
          ('out_of_service', 'out of service', '░', '.', 'bright_black'))
 

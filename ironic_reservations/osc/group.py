@@ -14,6 +14,7 @@ from ironic_reservations.osc import options
 from ironic_reservations.osc import output
 from ironic_reservations.osc import progress
 from ironic_reservations.osc import scope
+from ironic_reservations.osc import suggestions
 
 PATH = f'{client.PATH}/groups'
 
@@ -22,21 +23,26 @@ COLUMNS = ('uuid', 'policy', 'by', 'members', 'domains', 'project_id',
 MEMBER = ('instance_uuid', 'node', 'domain', 'host', 'state', 'expires_at')
 
 
+def domains(group):
+    """Return the Text of the domains that a group's members are in."""
+    members = collections.Counter(
+        member['group']['domain'] for member in group['reservations']
+    ) if group['by'] else {}
+    return output.domains([
+        {'value': value, 'nodes': nodes} for value, nodes in
+        sorted(members.items(), key=lambda item: (-item[1], str(item[0])))])
+
+
 def _display(group):
     """Return the columns and values of a group for ShowOne."""
     members = group['reservations']
-    domains = collections.Counter(
-        each['group']['domain'] for each in members) if group['by'] else {}
-    rows = [{**each, **each['group'],
-             'node': each['node_name'] or each['node_uuid']}
-            for each in members]
+    rows = [{**member, **member['group'],
+             'node': member['node_name'] or member['node_uuid']}
+            for member in members]
     return zip(*{
         **{name: group[name] for name in (
             'uuid', 'policy', 'by', 'project_id', 'created_at')},
-        'domains': output.domains([
-            {'value': value, 'nodes': nodes} for value, nodes in
-            sorted(domains.items(), key=lambda item: (-item[1],
-                                                      str(item[0])))]),
+        'domains': domains(group),
         'reservations': output.Text(members, output.table(
             output.headers(MEMBER),
             ([row[name] for name in MEMBER] for row in rows))),
@@ -74,7 +80,7 @@ class CreateGroup(output.ShowOne):
         body = {'uuid': uuid,
                 'members': parsed_args.instances or parsed_args.members,
                 **options.policy(parsed_args),
-                'request': options.spec(self, parsed_args),
+                'request': options.request_spec(self, parsed_args),
                 **options.envelope(self, parsed_args)}
         if parsed_args.dry_run:
             return create.dry_run(self, PATH, body)
@@ -93,12 +99,14 @@ class ListGroup(output.Lister):
 
     def take_action(self, parsed_args):
         auth = scope.auth(self, parsed_args, 'groups')
+        filters = {'marker': parsed_args.marker}
+        groups = suggestions.report_empty(self, client.listed(
+            self, 'reservations/groups', filters, parsed_args.limit,
+            auth=auth), 'groups', filters, auth=auth)
         return output.headers(COLUMNS), (
             [output.domains(group[name]) if name == 'domains' else group[name]
              for name in COLUMNS]
-            for group in client.listed(
-                self, 'reservations/groups', {'marker': parsed_args.marker},
-                parsed_args.limit, auth=auth))
+            for group in groups)
 
 
 class ShowGroup(output.ShowOne):

@@ -3,20 +3,25 @@
 
 import urllib.parse
 
+from ironicclient import exc
+from osc_lib import exceptions
+
 from ironic_reservations.osc import client
 from ironic_reservations.osc import output
 from ironic_reservations.osc import scope
+from ironic_reservations.osc import suggestions
 
 COLUMNS = ('host', 'live', 'since', 'standbys', 'reservations', 'expires_at')
 DETAILS = (*COLUMNS, 'holder', 'created_at', 'updated_at')
 
 
 class ListHost(output.Lister):
-    """List the compute hosts that several processes may be.
+    """List compute host leases.
 
-    Of each: whether a process is it now (Live), and since when that one is,
-    how many others wait to take its place (Standbys), how many reservations
-    the host holds, and when its lease ends unless it is renewed.
+    A host lease records which process serves a compute host: whether there is
+    one (Live), since when, how many others wait to replace it (Standbys), how
+    many reservations the host holds, and when the lease expires unless it is
+    renewed.
     """
 
     def get_parser(self, prog_name):
@@ -31,20 +36,29 @@ class ListHost(output.Lister):
 
     def take_action(self, parsed_args):
         names = DETAILS if parsed_args.long else COLUMNS
-        auth = scope.auth(self, parsed_args, 'compute hosts')
+        auth = scope.of_ironic(self) if parsed_args.all_projects else None
+        filters = {'host': parsed_args.host, 'marker': parsed_args.marker}
+        try:
+            leases = list(client.listed(self, 'reservations/hosts', filters,
+                                        parsed_args.limit, auth=auth))
+        except exc.Forbidden:
+            project = auth is None and scope.of_a_part(self)
+            if not project:
+                raise
+            raise exceptions.CommandError(
+                f'Project {project} may not list compute hosts; '
+                f'--all-projects asks in system scope.')
+        leases = suggestions.report_empty(self, leases, 'compute hosts',
+                                          filters, auth=auth)
         return output.headers(names), (
-            # An Ironic with an older plugin does not say all of it.
-            [lease.get(name) for name in names] for lease in client.listed(
-                self, 'reservations/hosts', {
-                    'host': parsed_args.host, 'marker': parsed_args.marker},
-                parsed_args.limit, auth=auth))
+            # An Ironic with an older plugin lacks some columns.
+            [lease.get(name) for name in names] for lease in leases)
 
 
 class DeleteHost(output.Command):
-    """Forget compute hosts that no process is any more.
+    """Delete expired compute host leases.
 
-    Only the lease is forgotten, which must be over. What the host holds it
-    goes on to hold: see "move".
+    Reservations of the host are not changed: see "move".
     """
 
     def get_parser(self, prog_name):

@@ -19,6 +19,7 @@ from ironic_reservations.osc import client
 from ironic_reservations.osc import output
 from ironic_reservations.osc import progress
 from ironic_reservations.osc import scope
+from ironic_reservations.osc import suggestions
 
 #: A compute service that runs reports to Nova at least once in so many
 #: seconds. It is more than the default of [DEFAULT] report_interval.
@@ -134,10 +135,13 @@ class MoveReservation(output.Lister):
                 results |= self._wait(given, target)
         self.status = 1 if any(result.startswith('stays')
                                for result in results.values()) else 0
-        return (('Instance', 'Node', 'Result'), [
+        rows = suggestions.report_empty(
+            self, sorted(results.items()), 'servers', {'host': source},
+            auth=auth)
+        return (('Instance', 'Node', 'Result'), (
             (each, held[each]['node_name'] or held[each]['node_uuid']
              if each in held else None, result)
-            for each, result in sorted(results.items())])
+            for each, result in rows))
 
     def _held(self, host, auth):
         """A host's reservations, by the UUID of the instance."""

@@ -7,6 +7,7 @@ from osc_lib import exceptions
 from osc_lib.cli import parseractions
 
 from ironic_reservations.osc import client
+from ironic_reservations.osc import identity
 from ironic_reservations.osc import units
 
 # The options for sizes: the key of the request spec, the placeholder, what it
@@ -20,9 +21,8 @@ _SIZES = {'ram': ('memory_mb', '<MiB>', units.mib,
                         'Ephemeral disk of the instance'),
           'swap': ('swap', '<MiB>', units.mib, 'Swap disk of the instance')}
 
-#: One of these keys of a request spec says what is wanted.
-_WANTED = ('memory_mb', 'vcpus', 'root_gb', 'resource_class',
-           'candidate_nodes', 'extra_specs')
+#: A request spec with nothing but these keys does not constrain the node.
+_NO_CONSTRAINT = {'conductor_group', 'shard', 'ownership'}
 
 # The policies of a group, and the help text of the option for each.
 _POLICIES = {'spread': 'No two members of the group in one domain',
@@ -131,10 +131,10 @@ def _add_holder(parser):
     parser.add_argument(
         '--host', metavar='<host>',
         help='Compute service that holds the reservation (admins only)')
-    client.add_identity(
+    identity.add_options(
         parser, 'project', 'Project (name or ID) that has the reservation, '
                            'if not your own (admins only)')
-    client.add_identity(
+    identity.add_options(
         parser, 'user', 'User (name or ID) who has the reservation, if not '
                         'you (admins only)')
 
@@ -161,32 +161,33 @@ def policy(args):
     return {}
 
 
-def spec(cmd, args, of_server=None):
+def request_spec(cmd, args, server=None):
     """Return the request spec.
 
     It is that of the flavor and the image, overridden by the options.
 
-    :param of_server: the request spec of a server, which they override, too.
+    :param server: the request spec of a server, which all of them override.
     :raises: CommandError.
     """
-    found = dict(of_server or {})
+    spec = dict(server or {})
     if args.flavor:
-        found.update(_flavor(cmd, args.flavor))
+        spec.update(_flavor(cmd, args.flavor))
     if args.image:
-        found['image'] = image(cmd, args.image)
-    found |= _given(args, 'memory_mb', 'vcpus', 'root_gb', 'ephemeral_gb',
+        spec['image'] = image(cmd, args.image)
+    spec |= _values(args, 'memory_mb', 'vcpus', 'root_gb', 'ephemeral_gb',
                     'swap', 'resource_class', 'conductor_group', 'shard',
                     'candidate_nodes', 'ownership')
-    specs = _extra_specs(args, found.get('extra_specs', {}))
+    specs = _extra_specs(args, spec.get('extra_specs', {}))
     if specs:
-        found['extra_specs'] = specs
-    if not any(found.get(key) is not None for key in _WANTED):
+        spec['extra_specs'] = specs
+    # The API decides whether the others are enough. A claim needs none.
+    if not (spec.keys() - _NO_CONSTRAINT or getattr(args, 'claim', None)):
         server = 'a server, ' if 'server' in args else ''
         raise exceptions.CommandError(
             f'Say what is wanted: {server}--flavor, --resource-class, --ram, '
-            f'--vcpus, --disk, --trait, --capability, --candidate-node or '
-            f'--property')
-    return found
+            f'--vcpus, --disk, --trait, --capability, --candidate-node, '
+            f'--image or --property')
+    return spec
 
 
 def envelope(cmd, args):
@@ -194,11 +195,12 @@ def envelope(cmd, args):
 
     :raises: CommandError.
     """
-    return {**_given(args, 'host', 'expires_in'),
-            **client.identity(cmd, args, 'project', 'user')}
+    return {**_values(args, 'host', 'expires_in'),
+            **identity.find_ids(cmd, args, 'project', 'user')}
 
 
-def _given(args, *names):
+def _values(args, *names):
+    """Return the options of these names that have a value, as a dict."""
     return {name: getattr(args, name) for name in names
             if getattr(args, name) is not None}
 

@@ -7,8 +7,10 @@ from ironicclient import exc
 from osc_lib import exceptions
 
 from ironic_reservations.osc import client
+from ironic_reservations.osc import identity
 from ironic_reservations.osc import output
 from ironic_reservations.osc import scope
+from ironic_reservations.osc import suggestions
 from ironic_reservations.osc import usage
 
 COLUMNS = ('instance_uuid', 'node', 'host', 'state', 'resource_class',
@@ -53,8 +55,8 @@ class ListReservation(output.Lister):
         parser.add_argument('--resource-class', metavar='<class>',
                             help='Of nodes of this resource class')
         parser.add_argument('--state', choices=STATES, help='In this state')
-        client.add_identity(parser, 'project',
-                            'Of this project (name or ID)')
+        identity.add_options(parser, 'project',
+                             'Of this project (name or ID)')
         scope.add_option(parser)
         client.add_paging(parser, 'instance-uuid')
         parser.add_argument('--sort', metavar='<key>[:<direction>][,...]',
@@ -78,19 +80,22 @@ class ListReservation(output.Lister):
         auth = scope.auth(self, parsed_args, 'reservations')
         if parsed_args.usage:
             names = 'project_id', 'resource_class'
-        found = client.listed(self, 'reservations', {
-            **{name: getattr(parsed_args, name) for name in (
-                'host', 'node', 'resource_class', 'state', 'marker')},
-            **client.identity(self, parsed_args, 'project'),
+        filters = {name: getattr(parsed_args, name) for name in (
+            'host', 'node', 'resource_class', 'state', 'marker')}
+        rows = client.listed(self, 'reservations', {
+            **filters, **identity.find_ids(self, parsed_args, 'project'),
             'fields': ','.join(['instance_uuid', *(
                 'node_uuid,node_name' if name == 'node' else name
                 for name in names)]),
             **_order(parsed_args.sort)}, parsed_args.limit, auth=auth)
         if parsed_args.usage:
             return (output.headers(usage.COLUMNS),
-                    usage.rows(self, found, auth))
+                    usage.rows(self, rows, auth))
+        rows = suggestions.report_empty(
+            self, rows, 'reservations',
+            {**filters, 'project': parsed_args.project}, auth=auth)
         return output.headers(names), (
-            [self._value(each, name) for name in names] for each in found)
+            [self._value(row, name) for name in names] for row in rows)
 
     @staticmethod
     def _value(reservation, name):

@@ -20,8 +20,7 @@ _NOBODY = '0' * 32
 def add_option(parser):
     parser.add_argument(
         '--all-projects', action='store_true',
-        help='Ask in system scope, by the same login, and so for all '
-             'projects (admins only)')
+        help='Show all projects (system scope, admin only)')
 
 
 def auth(cmd, args, what):
@@ -43,13 +42,18 @@ def auth(cmd, args, what):
     return None
 
 
-def of_a_part(cmd):
-    """The project of an admin who is shown a part; None for anybody else."""
-    found = cmd.app.client_manager.auth_ref
-    if found is None or not found.project_name or (
-            'admin' not in (found.role_names or ())) or sees_all(cmd):
+def of_a_part(cmd, admin=True):
+    """Return the project of a user who is shown only what that project sees.
+
+    :param admin: whether the user is one with an admin role; None is returned
+        for others.
+    """
+    reference = cmd.app.client_manager.auth_ref
+    if reference is None or not reference.project_name:
         return None
-    return found.project_name
+    if ('admin' in (reference.role_names or ())) != admin or sees_all(cmd):
+        return None
+    return reference.project_name
 
 
 def sees_all(cmd, **kwargs):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What projects hold, beside what they may: ``reservation list --usage``."""
+"""Reservations and limits of projects: ``reservation list --usage``."""
 
 import collections
 import re
@@ -16,43 +16,43 @@ TOTAL = 'baremetal_reservations'
 
 
 def rows(cmd, reservations, auth):
-    """Return rows of COLUMNS, of each project first that of all classes.
+    """Yield rows of COLUMNS; the first of a project is for all classes.
 
-    A project that holds nothing has rows only if it is the user's own.
+    A project without reservations has rows only if it is the user's own.
 
     :param reservations: dicts of ``project_id`` and ``resource_class``.
     :param auth: how to log in; None for the user's own.
     """
-    held = collections.Counter()
-    for each in reservations:
-        held[each['project_id'], TOTAL] += 1
-        held[each['project_id'], _named(each['resource_class'])] += 1
+    numbers = collections.Counter()
+    for row in reservations:
+        numbers[row['project_id'], TOTAL] += 1
+        numbers[row['project_id'], _limit_of(row['resource_class'])] += 1
     defaults, limits = _limits(cmd, auth)
     own = cmd.app.client_manager.auth_ref
     if own is not None and own.project_id:
         for name in (TOTAL, *defaults, *(
                 name for project, name in limits if project
                 == own.project_id)):
-            held[own.project_id, name] += 0
-    for project, name in sorted(held, key=str):
+            numbers[own.project_id, name] += 0
+    for project, name in sorted(numbers, key=str):
         yield (project, output.Text(*(
             (None, 'all') if name == TOTAL
             else [name.removeprefix(f'{TOTAL}:')] * 2)),
-            held[project, name],
+            numbers[project, name],
             limits.get((project, name), defaults.get(name)))
 
 
-def _named(resource_class):
+def _limit_of(resource_class):
     """Return the name of the limit of a resource class."""
     name = re.sub('[^A-Z0-9]', '_', (resource_class or '').upper())
     return f'{TOTAL}:CUSTOM_{name.removeprefix("CUSTOM_")}'
 
 
 def _limits(cmd, auth):
-    """Read the limits of Keystone; none of them where it has none, or is not.
+    """Read Keystone's limits.
 
-    :returns: the limits of every project by name, and those of single
-        projects by project and name.
+    :returns: the default limits by name, and those of single projects by
+        project and name; both are empty where they cannot be read.
     """
     if not cmd.app.client_manager.is_service_available('identity'):
         return {}, {}

@@ -108,6 +108,7 @@ def test_nothing_matches(ironic, fleet, cli):
 | trait:CUSTOM_GPU=required |     5 |
 +---------------------------+-------+
 5 could be held without trait:CUSTOM_GPU=required
+No node has the trait CUSTOM_GPU. Known: CUSTOM_NVME.
 No free node matches the request: of 5 nodes, trait:CUSTOM_GPU=required \
 eliminates 5. (HTTP 422)
 '''
@@ -137,7 +138,15 @@ def test_wrong_input(ironic, cli):
     rows = [
         (['create'], 'Say what is wanted: --flavor, --resource-class, '),
         (['group', 'create', '--members', '2'], 'Say what is wanted: '),
-        ([*wanted, '--trait', 'gpu'], 'extra_specs.trait:gpu: must name a '),
+        (['create', '--shard', 'a'], 'Say what is wanted: '),
+        # Whether these are enough, the API knows.
+        (['create', '--ram', '0'], 'body: must constrain '),
+        (['group', 'create', '--members', '2', '--ram', '0'],
+         'request.body: must constrain '),
+        (['create', '--match', 'exact'], 'body: must constrain '),
+        ([*wanted, '--trait', 'gpu'],
+         'extra_specs.trait:gpu: must name a trait: A-Z, 0-9 and _; did you '
+         'mean CUSTOM_GPU?'),
         ([*wanted, '--trait', 'CUSTOM_A', '--forbidden-trait', 'CUSTOM_A'],
          'trait CUSTOM_A cannot be required and forbidden'),
         ([*wanted, '--capability', 'gpus>=4'],
@@ -251,23 +260,75 @@ def test_units(fleet, cli):
                ) < datetime.timedelta(seconds=5)
 
 
-def test_what_was_meant(fleet, cli):
-    words = 'No node has the {} {}. Did you mean {}?\n'.format
-    for args, meant in (
-            (['--resource-class', 'baremetal.ctl'],
-             words('resource class', 'baremetal.ctl', CLASS)),
-            (['--property', 'resources:CUSTOM_BAREMETAL_CIL=1'],
-             words('resource class', 'CUSTOM_BAREMETAL_CIL', CLASS)),
-            (['--trait', 'CUSTOM_NVEM'],
-             words('trait', 'CUSTOM_NVEM', 'CUSTOM_NVME'))):
-        assert meant in refused(cli('create', *args))
-        assert cli('create', '--dry-run', *args).stderr == meant
-    # What is there, and what is like nothing, is no slip.
-    for args in (['--resource-class', CLASS, '--ram', '9999999'],
-                 ['--trait', 'CUSTOM_SOMETHING_ELSE'],
-                 ['--resource-class', CLASS, '--forbidden-trait',
-                  'CUSTOM_NVME']):
-        assert 'Did you mean' not in refused(cli('create', *args))
+@pytest.mark.parametrize(('option', 'value', 'hint'), [
+    ('resource-class', 'baremetal.ctl',
+     f'resource class baremetal.ctl. Did you mean {CLASS}?'),
+    ('property', 'resources:CUSTOM_BAREMETAL_CIL=1',
+     f'resource class CUSTOM_BAREMETAL_CIL. Did you mean {CLASS}?'),
+    ('trait', 'CUSTOM_NVEM',
+     'trait CUSTOM_NVEM. Did you mean CUSTOM_NVME?'),
+    ('trait', 'NVME', 'trait NVME. Did you mean CUSTOM_NVME?'),
+    ('trait', 'CUSTOM_OTHER', 'trait CUSTOM_OTHER. Known: CUSTOM_NVME.'),
+    ('capability', 'gpu=4', 'capability gpu. Did you mean gpus?'),
+    ('capability', 'gpu', 'capability gpu. Did you mean gpus?'),
+    ('capability', 'gpus=5', 'capability gpus with the value 5. Known: 4.'),
+    ('shard', 'cli-shart', 'shard cli-shart. Did you mean cli-shard?'),
+    ('conductor-group', 'rack-7', 'conductor group rack-7.'),
+])
+def test_what_was_meant(fleet, cli, option, value, hint):
+    args = ['--ram', '1024', f'--{option}', value]
+    hint = f'No node has the {hint}\n'
+    assert hint in refused(cli('create', *args))
+    assert hint in refused(cli('group', 'create', '--members', '1', *args))
+    assert cli('create', '--dry-run', *args).stderr == hint
+
+
+def test_what_was_meant_by_a_malformed_request(served, fleet, cli):
+    served.capacity()
+    for args, hint in (
+            (['group', 'create', '--resource-class', CLASS, '--members', '2',
+              '--pack', 'gpus'],
+             'There is no key gpus. Did you mean capability:gpus?'),
+            (['create', '--resource-class', CLASS, '--group', UNKNOWN,
+              '--pack', 'boot-mode', '--dry-run'],
+             'There is no key boot-mode. Did you mean capability:boot_mode?'),
+            (['capacity', '--by', 'gpus'],
+             'There is no key gpus. Did you mean capability:gpus?'),
+            (['capacity', '--by', 'class', '--by', 'resource-class'],
+             'There is no key resource-class. Did you mean '
+             'resource_class?'),
+            (['capacity', '--trait', 'nvme'],
+             'No node has the trait nvme. Did you mean CUSTOM_NVME?')):
+        first, error = refused(cli(*args)).splitlines()
+        assert first == hint
+        assert error.endswith('(HTTP 400)')
+
+
+def test_nothing_is_misspelt(fleet, cli):
+    for args in (['--ram', '9999999'], ['--forbidden-trait', 'CUSTOM_NVME'],
+                 ['--capability', 'gpus=>= 5'],
+                 ['--resource-class', 'BAREMETAL_CLI', '--ram', '9999999'],
+                 ['--property', 'resources:CUSTOM_OTHER=0', '--ram',
+                  '9999999']):
+        assert 'No node has' not in refused(cli(
+            'create', '--resource-class', CLASS, *args))
+
+
+IGNORED = ('--property', 'capabilites:rack=r1', '--property', 'hw:a=b',
+           '--property', 'foo=bar')
+
+
+@pytest.mark.parametrize('args', [
+    ['create'], ['create', '--dry-run'], ['create', '--ram', '999999'],
+    ['group', 'create', '--members', '1'],
+    ['group', 'create', '--members', '1', '--dry-run'],
+    ['group', 'create', '--members', '9'],
+    ['explain']])
+def test_what_is_not_compared(fleet, cli, args):
+    told = cli(*args, '--resource-class', CLASS, *IGNORED).stderr
+    assert told.splitlines().count(
+        'Not compared with nodes: capabilites:rack (did you mean '
+        'capabilities:rack?), foo, hw:a') == 1
 
 
 # create --dry-run
@@ -303,8 +364,9 @@ def test_dry_run(ironic, fleet, cli):
     assert profile['traits'] == ['CUSTOM_NVME']
     assert profile['capabilities'] == {
         'gpus': '4', 'boot_mode': 'uefi', 'fast': 'true'}
-    # That nothing matches is what was asked, and no error.
-    assert '| memory_mb>=4097 ' in output(nothing)
+    assert nothing.returncode == 1
+    assert '| memory_mb>=4097 ' in nothing.stdout
+    assert not nothing.stderr
     assert not instances(ironic)
 
 
@@ -342,6 +404,10 @@ def test_group_as_people_see_it(racks, cli):
 def test_group_has_no_room(ironic, racks, cli):
     group = ('group', 'create', '--resource-class', RACKED, '--members', '3',
              '--pack', 'capability:rack')
+    fewer = output(cli(*group, '--members', '2', '--dry-run'))
+    assert '| members        | 2 wanted, 2 can be held ' in fewer
+    assert 'No node has the capability rak. Did you mean rack?\n' in refused(
+        cli(*group, '--pack', 'capability:rak'))
     told = refused(cli(*group))
     assert told == '''\
 8 nodes considered
@@ -364,12 +430,14 @@ group:pack=capability:rack eliminates 3. (HTTP 422)
                  '| domains        | a: 2 ', '|                | b: 1 ',
                  '| profiles       | 3 free of 3: baremetal.racked, 4096 ',
                  '| 2 could be held in capability:rack a '):
-        assert line in output(table)
-    assert output(as_text) == 'a: 2\nb: 1\n'
-    found = data(as_json)
-    assert found['members'] == {'wanted': 3, 'available': 2}
-    assert found['domains'] == [{'value': 'a', 'nodes': 2},
-                                {'value': 'b', 'nodes': 1}]
+        assert line in table.stdout
+    for result in table, as_text, as_json:
+        assert (result.returncode, result.stderr) == (1, '')
+    assert as_text.stdout == 'a: 2\nb: 1\n'
+    answer = json.loads(as_json.stdout)
+    assert answer['members'] == {'wanted': 3, 'available': 2}
+    assert answer['domains'] == [{'value': 'a', 'nodes': 2},
+                                 {'value': 'b', 'nodes': 1}]
     assert not instances(ironic)
 
 
@@ -483,11 +551,52 @@ def test_list_formats(held, cli):
                for node, host in rows)
 
 
-@pytest.mark.parametrize('what', [['list'], ['host', 'list']])
-def test_nothing_to_list(cli, what):
+@pytest.mark.parametrize(('what', 'said'), [
+    (['list'], 'No reservations found.'),
+    (['host', 'list'], 'No compute hosts found.'),
+    (['group', 'list'], 'No groups found.')])
+def test_nothing_to_list(cli, what, said):
     table, as_json = each(cli, [what, [*what, '-f', 'json']])
-    assert not output(table).strip()
-    assert data(as_json) == []
+    assert not table.stdout.strip()
+    assert json.loads(as_json.stdout) == []
+    for result in table, as_json:
+        assert (result.returncode, result.stderr) == (0, said + '\n')
+
+
+@pytest.mark.parametrize(('args', 'said'), [
+    ('list --host hots-1 --state active',
+     'No reservations found with host hots-1 (did you mean host-1?), state '
+     'active.'),
+    ('list --resource-class baremetal.clii',
+     f'No reservations found with resource class baremetal.clii (did you '
+     f'mean {CLASS}?).'),
+    # It is there, and another spelling of it is none.
+    ('list --resource-class CUSTOM_BAREMETAL_CLI --state error',
+     'No reservations found with resource class CUSTOM_BAREMETAL_CLI, state '
+     'error.'),
+    ('capacity --resource-class baremetal.clii --trait CUSTOM_NVEM',
+     f'No nodes found with resource class baremetal.clii (did you mean '
+     f'{CLASS}?), trait CUSTOM_NVEM (did you mean CUSTOM_NVME?).'),
+    ('capacity --shard cli-sard --conductor-group x --map',
+     'No nodes found with conductor group x, shard cli-sard (did you mean '
+     'cli-shard?).'),
+    ('host list --host hots-3',
+     'No compute hosts found with host hots-3 (did you mean host-3?).'),
+])
+def test_what_was_looked_for(served, held, leases, cli, args, said):
+    served.capacity()  # Hints may be as old as the counts.
+    result = cli(*args.split())
+    assert (result.returncode, result.stderr) == (0, said + '\n')
+
+
+def test_capability_that_no_node_states(served, fleet, cli):
+    served.capacity()
+    result = cli('capacity', '--resource-class', CLASS, '--by',
+                 'capability:gpu', '--by', 'capability:gpus', '-f', 'value',
+                 '-c', 'Total')
+    assert (result.returncode, result.stdout) == (0, '5\n')
+    assert result.stderr == (
+        'No node has the capability gpu. Did you mean gpus?\n')
 
 
 @pytest.fixture
@@ -606,21 +715,22 @@ def test_capacity(ironic, served, fleet, cli):
         (*args, '--long', '-f', 'csv', '-c', 'Traits', '-c', 'Capabilities',
          '-c', 'Shard', '-c', 'Owner')])
     assert re.search(r'\| baremetal\.cli +\| +4096 \| +8 \| +100 \| x86_64 '
-                     r' +\| CUSTOM_NVME \| +5 \| +4 \| +0 \|',
-                     output(table))
+                     r' +\| CUSTOM_NVME \| +5 \| +4 \| +1 \| +0 \| +0 \|\n'
+                     r'\+', output(table))
     short, = data(short)
     assert short == {
         'Resource Class': CLASS, 'Memory MB': 4096, 'VCPUs': 8,
         'Local GB': 100, 'CPU Arch': 'x86_64', 'Traits': ['CUSTOM_NVME'],
-        'Total': 5, 'Free': 4, 'Held': 1, 'Claimable': 0}
+        'Total': 5, 'Free': 4, 'Reserved': 1, 'Taken': 0,
+        'Out Of Service': 0, 'Held': 1}
     answer, = served.http.get(
         f'{OURS}/capacity?host=host-0').json()['capacity']
     long, = data(long)
     assert list(long.values()) == [answer[name] for name in (
         'resource_class', 'memory_mb', 'vcpus', 'local_gb', 'cpu_arch',
         'traits', 'capabilities', 'conductor_group', 'shard', 'owner',
-        'lessee', 'total', 'free', 'held', 'claimable', 'reserved', 'taken',
-        'out_of_service')]
+        'lessee', 'total', 'free', 'reserved', 'taken', 'out_of_service',
+        'held', 'claimable')]
     assert output(as_csv).splitlines()[1] == (
         '"CUSTOM_NVME","boot_mode=\'uefi\', fast=\'true\', gpus=\'4\'",'
         '"cli-shard",""')
@@ -646,10 +756,26 @@ def test_rows_that_look_the_same_are_told_apart(split, cli):
     assert header[5:8] == ['Traits', 'Capabilities', 'Total']
     assert [row[6:8] for row in rows if '\x1b' not in row[6]] == [
         ["boot_mode='uefi', rack='r1'", '3'],
-        ["boot_mode='uefi', rack='r2'", '1']]
+        ["boot_mode='uefi', rack='r2'", '1'], ['', '5']]
+    assert rows[-1] == ['Sum', *[''] * 6, '5', '5', '0', '0', '0']
     # A program gets the same columns whatever the fleet is.
     assert output(short).splitlines()[0].endswith(
-        'CPU Arch,Traits,Total,Free,Held,Claimable')
+        'CPU Arch,Traits,Total,Free,Reserved,Taken,Out Of Service')
+    assert len(output(short).splitlines()) == 4
+
+
+def test_sum_of_the_capacity(split, cli):
+    """It is the last row, however the others are sorted, of tables alone."""
+    by = 'capacity', '--no-cache', '--by', 'capability:rack'
+    table, counts, one, as_json = each(cli, [
+        [*by, '--sort-column', 'Total', '-c', 'capability:rack', '-c', 'Free'],
+        [*by, '-c', 'Free'],
+        ['capacity', '--no-cache', '--by', 'resource_class'],
+        [*by, '-f', 'json']])
+    lines = re.sub('[^\n0-9a-zA-Z]+', ' ', output(table)).split('\n')
+    assert lines[-4:-2] == [' r1 3 ', ' Sum 5 ']
+    assert 'Sum' not in output(counts) + output(one)
+    assert [row['Total'] for row in data(as_json)] == [1, 3, 1]
 
 
 @pytest.mark.parametrize('columns', [40, 100, 200])
@@ -682,6 +808,7 @@ def test_map_of_profiles(split, cli):
 
 
 def test_map_of_nothing(cli):
-    assert output(cli('capacity', '--map', '--resource-class', 'none',
-                      COLUMNS='80')).split() == (
-        '██ 0 free ▓▓ 0 held ▒▒ 0 taken ░░ 0 out of service'.split())
+    result = cli('capacity', '--map', '--resource-class', 'none',
+                 COLUMNS='80')
+    assert result.stdout.split() == (
+        '██ 0 free ▓▓ 0 reserved ▒▒ 0 taken ░░ 0 out of service'.split())

@@ -125,7 +125,7 @@ def test_lost_connection_names_what_may_be_held(broken):
 def test_lost_connection_of_a_get(broken):
     done = run(broken.url, 'capacity', '-f', 'json')
     assert (done.returncode, done.stdout.strip(), done.stderr) == (
-        0, '[]', '')
+        0, '[]', 'No nodes found.\n')
     assert broken.requests == ['GET', 'GET']
 
 

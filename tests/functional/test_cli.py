@@ -124,6 +124,39 @@ def each(cli, commands):
     return [cli(*args) for args in commands]
 
 
+# Names of nodes
+
+
+@pytest.mark.parametrize(('args', 'status'), [
+    (['create', '--candidate-node', 'cli-1'], 0),
+    (['create', '--candidate-node', 'cli-1', '--dry-run'], 0),
+    (['group', 'create', '--members', '1', '--candidate-node', 'cli-1'], 0),
+    (['group', 'create', '--members', '2', '--candidate-node', 'cli-1'], 1),
+    (['create', '--trait', 'CUSTOM_NVME'], 1),
+    (['create', '--dry-run'], 1),
+    (['explain'], 1)])
+def test_candidates_that_do_not_exist(cli, fleet, args, status):
+    done = cli(*args, '--candidate-node', 'cly-3', '--candidate-node',
+               'elsewhere')
+    assert done.returncode == status
+    lines = done.stderr.splitlines()
+    assert 'No node cly-3 was found. Did you mean cli-3?' in lines
+    assert 'No node elsewhere was found. Known: ' in done.stderr
+
+
+def test_names_that_have_no_reservation(cli, fleet):
+    missing = 'No reservation of node {} could be found.'.format
+    for args, said in (
+            (['show', 'cly-3'], missing('cly-3') + ' Did you mean cli-3?\n'),
+            (['delete', 'cly-3'],
+             f'cly-3: {missing("cly-3")} Did you mean cli-3?\n'),
+            (['set', 'cli-3', '--no-expiry'], missing('cli-3') + '\n')):
+        assert refused(cli(*args)) == said
+    done = cli('list', '--node', 'cly-3')
+    assert (done.returncode, done.stderr) == (
+        0, 'No reservations found with node cly-3 (did you mean cli-3?).\n')
+
+
 # create --flavor --image
 
 
@@ -208,9 +241,10 @@ def test_flavor_and_image(fleet, cloud, flavors, images):
              '--image', 'debian'],
             ['create', '-f', 'json', '--flavor', flavor.id,
              '--image', image['id']]]):
-        reservation = data(result)
+        reservation = json.loads(result.stdout)
         assert reservation['node_name'] in NAMES
         assert reservation['request_spec'] == expected
+        assert result.stderr == 'Not compared with nodes: hw:boot_menu\n'
 
 
 def test_flavor_and_images_of_few_words(fleet, cloud, flavors, images):

@@ -354,6 +354,34 @@ def test_audit_sees_all_of_ironic(openstack, user, project, told):
     assert done.stderr.startswith(told)
 
 
+@pytest.mark.parametrize(('args', 'user', 'status', 'said'), [
+    # What a project does not see is not said to be missing.
+    ('list --state active', 'a-reader', 0,
+     'No reservations found with state active. Project a is shown only its '
+     'own reservations and those on its nodes.'),
+    ('capacity --shard x', 'a-reader', 0,
+     'No nodes found with shard x. Project a is shown only nodes that it owns '
+     'or leases.'),
+    ('list --state active', 'a-admin', 0,
+     'These are the reservations that project a sees; --all-projects shows '
+     'all.\nNo reservations found with state active.'),
+    ('list --host x', 'system-reader', 0,
+     'No reservations found with host x.'),
+    ('host list', 'a-admin', 1,
+     'Project a may not list compute hosts; --all-projects asks in system '
+     'scope.'),
+    ('host list', 'a-reader', 1,
+     'Access was denied to the following resource: '
+     'baremetal:reservation:hosts (HTTP 403)'),
+])
+def test_what_a_part_is_of(cloud, openstack, args, user, status, said):
+    where = ({'OS_SYSTEM_SCOPE': 'all'} if user.startswith('system') else
+             {'OS_PROJECT_ID': cloud.projects['a']})
+    done = openstack(*args.split(), username=user, **where)
+    assert (done.returncode, done.stdout.strip()) == (status, '')
+    assert re.sub(r' \(Request-ID: [^)]*\)', '', done.stderr) == said + '\n'
+
+
 @pytest.fixture(scope='module')
 def names(keystone):
     """Ids of a project and a user of the same name in two domains."""
@@ -395,6 +423,8 @@ def test_list_of_a_project_by_name(cloud, openstack, names):
 @pytest.mark.parametrize(('args', 'told'), [
     ('list --project demo', 'Cannot look up project "demo": More than one '),
     ('list --project nobody', 'Cannot look up project "nobody": No '),
+    ('list --project serviec', 'Cannot look up project "serviec": No Project '
+                               'found for serviec (did you mean service?)\n'),
     ('list --project demo --project-domain none',
      'Cannot look up domain "none": No '),
     ('create --ram 1 --user none', 'Cannot look up user "none": No ')])
