@@ -19,7 +19,6 @@ from keystoneauth1 import exceptions as ksa_exc
 from openstack import exceptions as sdk_exc
 from osc_lib import exceptions
 from osc_lib.cli import parseractions
-from oslo_utils import uuidutils
 import tenacity
 
 from ironic_reservations.osc import progress
@@ -216,29 +215,6 @@ def whole(cmd, group, **kwargs):
             group = {**page, 'reservations': [*group['reservations'],
                                               *page['reservations']]}
     return group
-
-
-def find(cmd, ident, fields, **kwargs):
-    """Return the reservation of an instance or a node.
-
-    :param ident: UUID of the instance, or UUID or name of the node.
-    :param fields: what to return of it, a list.
-    :param kwargs: arguments of the requests, such as another ``auth``.
-    :raises: exc.NotFound or CommandError when there is none.
-    """
-    fields = ','.join(fields)
-    missing = exceptions.CommandError(
-        f'No reservation of node {ident} could be found.')
-    if uuidutils.is_uuid_like(ident):
-        try:
-            return request(cmd, 'GET',
-                           f'{path(PATH, ident)}?fields={fields}', **kwargs)
-        except exc.NotFound as error:
-            missing = error
-    for found in listed(cmd, 'reservations', {
-            'node': ident, 'fields': fields}, **kwargs):
-        return found
-    raise missing
 
 
 @contextlib.contextmanager

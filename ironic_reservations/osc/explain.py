@@ -6,24 +6,27 @@ from keystoneauth1 import exceptions as ksa_exc
 from openstack import exceptions as sdk_exc
 from osc_lib import exceptions
 
+from ironic_reservations.osc import claims
 from ironic_reservations.osc import client
 from ironic_reservations.osc import create
+from ironic_reservations.osc import group
 from ironic_reservations.osc import identity
 from ironic_reservations.osc import options
 from ironic_reservations.osc import output
 from ironic_reservations.osc import placement
 from ironic_reservations.osc import reservation
 from ironic_reservations.osc import scope
+from ironic_reservations.osc import servers
 
 
 class ExplainReservation(output.ShowOne):
-    """Say why a server has no machine, or which one it would get.
+    """Show why a server has no machine, or which one it would get.
 
-    Nothing is held. Of a server that has a machine, its reservation is shown.
-    Else Ironic is asked, for the server's project, what its flavor and image
-    would find, and Placement, whether it would offer a host at all; with the
-    request as options, the same is asked for a server that there is not. The
-    exit status is 1 if there is no machine for it.
+    Nothing is held. For a server that has a machine, its reservation is shown.
+    Otherwise this shows what its flavor, image, server group and metadata
+    would find in Ironic for its project, and whether Placement would offer a
+    host at all. With the request as options, it shows the same for a server
+    that does not exist. The exit status is 1 if there is no machine.
     """
 
     def get_parser(self, prog_name):
@@ -42,26 +45,60 @@ class ExplainReservation(output.ShowOne):
 
     def take_action(self, parsed_args):
         auth = self._auth(parsed_args)
-        server = parsed_args.server and _find_server(self, parsed_args.server)
+        server = parsed_args.server and servers.find(self, parsed_args.server)
         if server:
             try:
-                return reservation.display(client.find(
-                    self, server.id, reservation.DETAILS, auth=auth))
-            except (exc.NotFound, exceptions.CommandError):
-                pass  # It is to be explained.
+                return reservation.display(reservation.get(
+                    self, server.id,
+                    {'fields': ','.join(reservation.DETAILS)}, auth))
+            except exc.NotFound:
+                pass
         spec = options.request_spec(
-            self, parsed_args, _spec_of(self, server) if server else None)
-        body = spec | self._for_whom(parsed_args, server)
-        names, values = create.dry_run(self, client.PATH, body, auth=auth)
-        shown = dict(zip(names, values, strict=True))
+            self, parsed_args,
+            server and servers.request_spec(self, server))
+        body = spec | self._owner(parsed_args, server)
+        matches = self._matches(body, server, auth)
         refusal = self._placement(
             spec, parsed_args.availability_zone
             or server and server.availability_zone or None)
-        self.status = 1 if refusal or not shown['matching_nodes'] else 0
+        self.status = 1 if refusal or not matches['matching_nodes'] else 0
         fault = server and (server.fault or {}).get('message')
-        shown = {**({'fault': fault} if fault else {}),
-                 **({'placement': refusal} if refusal else {}), **shown}
-        return zip(*shown.items(), strict=True)
+        columns = {**({'fault': fault} if fault else {}),
+                   **({'placement': refusal} if refusal else {}), **matches}
+        return zip(*columns.items(), strict=True)
+
+    def _matches(self, body, server, auth):
+        """Return columns that show what a request would find in Ironic."""
+        claim = server and (server.metadata or {}).get(claims.METADATA)
+        if claim:
+            # A server that claims a reservation stays in the group of that.
+            return claims.explain(self, claim, body, auth=auth)
+        columns = self._add_group(body, server, auth) if server else {}
+        return columns | dict(zip(*create.dry_run(
+            self, client.PATH, body, auth=auth), strict=True))
+
+    def _add_group(self, body, server, auth):
+        """Add the server's group to a request.
+
+        :returns: dict of a column that shows it; empty without a group.
+        """
+        uuid, policy = servers.find_group(self, server)
+        if uuid is None:
+            return {}
+        try:
+            details = client.whole(self, client.request(
+                self, 'GET', client.path(group.PATH, uuid), auth=auth),
+                auth=auth)
+        except exc.NotFound:
+            return {'group': (
+                f'{policy}, not considered: no member has a machine, and only '
+                f'the compute hosts know the domain ([reservations] '
+                f'server_group_by)')}
+        body['group'] = {name: details[name] for name in (
+            'uuid', 'policy', 'by') if details[name] is not None}
+        domains = group.domains(details).human_readable()
+        return {'group': f'{details["policy"]} by {details["by"]}, members in '
+                         + domains.replace('\n', ', ')}
 
     def _auth(self, args):
         """How to log in to Ironic; a user sees what the project sees."""
@@ -77,20 +114,19 @@ class ExplainReservation(output.ShowOne):
                   flush=True)
             return None
 
-    def _for_whom(self, args, server):
-        """The keys that only somebody may give who sees all of Ironic."""
+    def _owner(self, args, server):
+        """Return the keys of a request that say for which project it is."""
         if not self._sees_all:
             # Ironic may want a lease of somebody who is bound to a project
             # ([reservations] require_lease), and takes any that is short.
             return {'expires_in': 1}
-        found = {'ownership': args.ownership or 'any'}
+        keys = {'ownership': args.ownership or 'any'}
+        reference = self.app.client_manager.auth_ref
         if server:
-            found['project_id'] = server.project_id
-        else:
-            reference = self.app.client_manager.auth_ref
-            if reference is not None and reference.project_id:
-                found['project_id'] = reference.project_id
-        return found | identity.find_ids(self, args, 'project')
+            keys['project_id'] = server.project_id
+        elif reference is not None and reference.project_id:
+            keys['project_id'] = reference.project_id
+        return keys | identity.find_ids(self, args, 'project')
 
     def _placement(self, spec, zone):
         """Why Placement would refuse; None where it would not, or is mute."""
@@ -99,32 +135,3 @@ class ExplainReservation(output.ShowOne):
         except (sdk_exc.SDKException, ksa_exc.ClientException) as error:
             self.log.info('Placement is not asked: %s', error)
             return None
-
-
-def _find_server(cmd, ident):
-    """Return a server with its fault, also another project's for an admin."""
-    try:
-        found = client.look_up(cmd, 'compute', 'server', ident,
-                               all_projects=True)
-    except exceptions.CommandError as error:
-        if not isinstance(error.__cause__, sdk_exc.ForbiddenException):
-            raise
-        found = client.look_up(cmd, 'compute', 'server', ident)
-    return cmd.app.client_manager.sdk_connection.compute.get_server(found.id)
-
-
-def _spec_of(cmd, server):
-    """Return the request spec of a server, by its embedded flavor."""
-    flavor = server.flavor
-    spec = {'memory_mb': flavor.ram, 'vcpus': flavor.vcpus,
-            'root_gb': flavor.disk if server.image else 0,
-            'ephemeral_gb': flavor.ephemeral or 0, 'swap': flavor.swap or 0,
-            'name': flavor.original_name,
-            'extra_specs': dict(flavor.extra_specs or {})}
-    if server.image and server.image.id:
-        try:
-            spec['image'] = options.image(cmd, server.image.id)
-        except exceptions.CommandError:
-            # The image may be gone, or another project's.
-            spec['image'] = {'id': server.image.id}
-    return spec

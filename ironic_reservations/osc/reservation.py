@@ -5,11 +5,13 @@ import urllib.parse
 
 from ironicclient import exc
 from osc_lib import exceptions
+from oslo_utils import uuidutils
 
 from ironic_reservations.osc import client
 from ironic_reservations.osc import identity
 from ironic_reservations.osc import output
 from ironic_reservations.osc import scope
+from ironic_reservations.osc import servers
 from ironic_reservations.osc import suggestions
 from ironic_reservations.osc import usage
 
@@ -35,7 +37,8 @@ def add_which(parser, **kwargs):
     """Add the argument that names a reservation to a parser."""
     parser.add_argument(
         'reservation', metavar='<instance-or-node>',
-        help='UUID of the instance, or name or UUID of its node', **kwargs)
+        help='UUID of the instance, name or UUID of its node, or name of the '
+             'server', **kwargs)
 
 
 def path(reservation):
@@ -114,10 +117,20 @@ def _order(text):
                                  for _, colon, direction in keys)}
 
 
-def _find(cmd, ident, fields, auth):
-    """As client.find; an admin who sees a part is told how to see more."""
+def find(cmd, ident, fields, auth=None, unique=True):
+    """Return the reservation of an instance, a node or a server.
+
+    :param ident: UUID of the instance, UUID or name of the node, or name of
+        the server.
+    :param fields: list of its fields to return, with those of WHICH.
+    :param auth: how to log in to Ironic; None for the user's own.
+    :param unique: whether a node's name is refused if a server has it, too.
+    :raises: exc.NotFound or CommandError.
+    """
     try:
-        return client.find(cmd, ident, fields, auth=auth)
+        return _find(cmd, ident, {'fields': ','.join(fields)}, auth, unique)
+    except servers.Ambiguous:
+        raise
     except (exc.NotFound, exceptions.CommandError):
         project = auth is None and scope.of_a_part(cmd)
         if not project:
@@ -125,6 +138,41 @@ def _find(cmd, ident, fields, auth):
     raise exceptions.CommandError(
         f'Project {project} sees no reservation of {ident}; --all-projects '
         f'looks at those of all projects.')
+
+
+def _find(cmd, ident, query, auth, unique):
+    missing = None
+    if uuidutils.is_uuid_like(ident):
+        try:
+            return get(cmd, ident, query, auth)
+        except exc.NotFound as error:
+            missing = error
+    rows = list(client.listed(cmd, 'reservations', {'node': ident, **query},
+                              auth=auth))
+    instances = [] if missing or rows and not unique else [
+        server.id for server in servers.find_by_name(cmd, ident)]
+    instances = sorted({*instances} - {row['instance_uuid'] for row in rows})
+    if len(rows) + len(instances) > 1:
+        raise servers.ambiguous_error(ident, [
+            *(f'instance {row["instance_uuid"]}' for row in rows),
+            *(f'server {uuid}' for uuid in instances)])
+    if rows:
+        return rows[0]
+    if instances:
+        return get(cmd, instances[0], query, auth)
+    raise missing or exceptions.CommandError(
+        f'No reservation of node {ident} could be found.'
+        + suggestions.suggest_node(cmd, ident, auth=auth))
+
+
+def get(cmd, instance, query, auth=None):
+    """Return the reservation of an instance.
+
+    :raises: exc.NotFound.
+    """
+    return client.request(
+        cmd, 'GET', f'{client.path(client.PATH, instance)}?'
+                    + urllib.parse.urlencode(query), auth=auth)
 
 
 class ShowReservation(output.ShowOne):
@@ -138,7 +186,8 @@ class ShowReservation(output.ShowOne):
 
     def take_action(self, parsed_args):
         auth = scope.of_ironic(self) if parsed_args.all_projects else None
-        return display(_find(self, parsed_args.reservation, DETAILS, auth))
+        return display(find(self, parsed_args.reservation, DETAILS, auth,
+                            unique=False))
 
 
 class DeleteReservation(output.Command):
@@ -158,9 +207,9 @@ class DeleteReservation(output.Command):
                  if parsed_args.host else '')
 
         def delete(ident):
-            found = _find(self, ident, WHICH, auth)
-            client.request(self, 'DELETE', path(found) + query, auth=auth)
-            return (f'reservation of instance {found["instance_uuid"]}, node '
-                    f'{found["node_name"] or found["node_uuid"]}')
+            row = find(self, ident, WHICH, auth)
+            client.request(self, 'DELETE', path(row) + query, auth=auth)
+            return (f'reservation of instance {row["instance_uuid"]}, node '
+                    f'{row["node_name"] or row["node_uuid"]}')
 
         output.delete_each(self, parsed_args.reservation, delete)

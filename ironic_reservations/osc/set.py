@@ -55,17 +55,17 @@ class SetReservation(output.Command):
             raise exceptions.CommandError(
                 'Nothing to set: give --host, --expires-in or --no-expiry')
         auth = parsed_args.host and scope.of_ironic(self)
-        found = client.find(self, parsed_args.reservation,
-                            (*reservation.WHICH, 'host', 'state'), auth=auth)
-        path = reservation.path(found)
-        if (parsed_args.host not in (None, found['host'])
+        row = reservation.find(self, parsed_args.reservation,
+                               (*reservation.WHICH, 'host', 'state'), auth)
+        path = reservation.path(row)
+        if (parsed_args.host not in (None, row['host'])
                 and not parsed_args.force):
-            if found['state'] != 'reserved':
+            if row['state'] != 'reserved':
                 with client.errors_of_nova():
                     move.check(self,
                                self.app.client_manager.sdk_connection.compute,
-                               found['host'], parsed_args.host)
-            if found['host'] is not None:
+                               row['host'], parsed_args.host)
+            if row['host'] is not None:
                 # The API gives it away only if that host still holds it.
-                path += '?' + urllib.parse.urlencode({'host': found['host']})
+                path += '?' + urllib.parse.urlencode({'host': row['host']})
         client.request(self, 'PATCH', path, body=changes, auth=auth)
