@@ -94,8 +94,7 @@ class Reservation(_Resource):
     #: UUID of the reservation or the group of which this takes one over.
     claim = resource.Body('claim')
 
-    #: Extra specs of the request that are not compared with nodes, a list;
-    #: None where there are none, and in all answers but that to ``create``.
+    #: After ``create``: extra specs that are not compared with nodes, or None.
     ignored = resource.Body('ignored', type=list)
 
     def update(self, session, operations, **params):
@@ -138,8 +137,6 @@ class Group(_Resource):
     host = resource.Body('host')
     user_id = resource.Body('user_id')
     expires_in = resource.Body('expires_in', type=int)
-
-    #: As in a Reservation.
     ignored = resource.Body('ignored', type=list)
 
 
@@ -233,8 +230,7 @@ class Proxy(proxy.Proxy):
         """Find out what a request would find, and hold nothing.
 
         :param attrs: as in ``create``.
-        :returns: dict of ``matching_nodes``, ``profiles``, ``explanation``
-            and maybe ``ignored``, as the API reference has them.
+        :returns: the response as the API reference has it, a dict.
         """
         response = self.post('/reservations', params={'dry_run': 'true'},
                              json=attrs)
