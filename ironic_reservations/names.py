@@ -43,6 +43,13 @@ def in_request(spec):
     return list(dict.fromkeys(pairs))
 
 
+def candidates(spec):
+    """Return the candidate nodes in a request, a list of names and UUIDs."""
+    nodes = spec.get('candidate_nodes') or spec.get('extra_specs', {}).get(
+        'reservations:candidate_nodes', '').split(',')
+    return [node for node in map(str.strip, nodes) if node]
+
+
 def _capability(name, value):
     if name and name not in _IMPLICIT:
         yield 'capability', name
@@ -81,11 +88,11 @@ def unknown(pairs, names):
     """
     return [(kind, name, spelling.closest(name, names[kind]))
             for kind, name in pairs
-            if kind in names and _fold(kind, name) not in {
-                _fold(kind, other) for other in names[kind]}]
+            if kind in names and fold(kind, name) not in {
+                fold(kind, other) for other in names[kind]}]
 
 
-def _fold(kind, name):
+def fold(kind, name):
     """Return a name without the differences that the API disregards."""
     if kind == 'resource class':
         name = re.sub('[^A-Z0-9]', '_', name.upper())

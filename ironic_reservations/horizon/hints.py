@@ -42,7 +42,7 @@ def in_request(service, spec, known, is_complete):
         if unknown and not is_complete:
             rows, _following = api.page(service, '/capacity')
             unknown = names.unknown(pairs, names.in_capacity(rows))
-        return unknown + _missing(service, spec.get('candidate_nodes', ()))
+        return unknown + _missing(service, names.candidates(spec))
     except api.ERRORS:
         return []
 

@@ -246,6 +246,8 @@ def test_best_fit_comes_first(admin):
     ('Shard', 'eastt', 'No machine has the shard eastt. Did you mean east?'),
     ('Only these nodes (names or UUIDs)', 'gold-1, gold-44',
      'No node gold-44 was found. Did you mean gold-4?'),
+    ('Other extra specs', 'reservations:candidate_nodes=gold-1,gold-44',
+     'No node gold-44 was found. Did you mean gold-4?'),
     ('Other extra specs', 'capabilites:rack=r1\nhw:x=1',
      'Not compared with machines: capabilites:rack '
      '(did you mean capabilities:rack?), hw:x'),
