@@ -5,7 +5,6 @@ A look-up that fails is silent, because a hint is never the result.
 """
 
 import contextlib
-import re
 import urllib.parse
 
 from ironicclient import exc
@@ -13,6 +12,7 @@ from keystoneauth1 import exceptions as ksa_exc
 from openstack import exceptions as sdk_exc
 from osc_lib import exceptions
 
+from ironic_reservations import names
 from ironic_reservations import spelling
 from ironic_reservations.osc import client
 from ironic_reservations.osc import scope
@@ -23,19 +23,8 @@ _FEW = 8
 #: Number of nodes or reservations that are read for their names.
 _SAMPLE = 10000
 
-#: Columns of the capacity with one name per row.
-_COLUMNS = {'resource class': 'resource_class', 'shard': 'shard',
-            'conductor group': 'conductor_group'}
-
-#: Capabilities that Nova and the API know without a node that states them.
-_IMPLICIT = {'cpu_arch', 'hypervisor_type', 'hypervisor_version',
-             'memory_mb', 'vcpus', 'local_gb'}
-
 #: Keys by which capacity is summed, besides capabilities.
 _KEYS = ('resource_class', 'owner', 'lessee', 'conductor_group', 'shard')
-
-# A value that is an expression, see oslo_utils.specs_matcher.
-_OPERATOR = re.compile(r'\s*(?:<|>|=|!=|s[!=<>])')
 
 #: What a caller bound to a project sees.
 _SEEN = {'nodes': 'nodes that it owns or leases',
@@ -70,15 +59,13 @@ def report_unknown(cmd, body, **kwargs):
 
 def report_candidates(cmd, body, **kwargs):
     """Name the candidate nodes of a request that do not exist."""
-    spec = body.get('request', body)
-    names = spec.get('candidate_nodes') or spec.get('extra_specs', {}).get(
-        'reservations:candidate_nodes', '').split(',')
     with _silent():
-        missing = [name for name in map(str.strip, names)
-                   if name and not _exists(cmd, name, **kwargs)]
+        missing = [node for node in names.candidates(body.get('request', body))
+                   if not _exists(cmd, node, **kwargs)]
         known = _nodes(cmd, **kwargs) if missing else ()
-        for name in missing:
-            say(cmd, f'No node {name} was found.{_closest(name, known)}')
+        for node in missing:
+            hint = _question(spelling.closest(node, known), known)
+            say(cmd, f'No node {node} was found.{hint}')
 
 
 def suggest_key(cmd, by, **kwargs):
@@ -89,8 +76,8 @@ def suggest_key(cmd, by, **kwargs):
     if not by or by in _KEYS or by.startswith(('capability:', 'trait:')):
         return
     with _silent():
-        names = _names(cmd, 'capability', **kwargs)
-        name = by if by in names else spelling.closest(by, names)
+        known = _names(cmd, 'capability', **kwargs)
+        name = by if by in known else spelling.closest(by, known)
         key = f'capability:{name}' if name else spelling.closest(by, _KEYS)
         if key:
             say(cmd, f'There is no key {by}. Did you mean {key}?')
@@ -107,9 +94,9 @@ def suggest_filters(cmd, filters, **kwargs):
 
 def _pairs(filters):
     """Return pairs of a kind, such as "resource class", and a name."""
-    return [(key.replace('_', ' '), name) for key, names in filters.items()
-            if names is not None
-            for name in (names if isinstance(names, list) else [names])]
+    return [(key.replace('_', ' '), name) for key, value in filters.items()
+            if value is not None
+            for name in (value if isinstance(value, list) else [value])]
 
 
 def suggest_node(cmd, name, **kwargs):
@@ -149,7 +136,7 @@ def report_empty(cmd, rows, what, filters, **kwargs):
 def _hint(cmd, kind, name, **kwargs):
     with _silent():
         similar = spelling.closest(name, _names(cmd, kind, **kwargs))
-        if similar and _fold(kind, similar) != _fold(kind, name):
+        if similar and names.fold(kind, similar) != names.fold(kind, name):
             return f' (did you mean {similar}?)'
     return ''
 
@@ -160,7 +147,7 @@ def _names(cmd, kind, **kwargs):
         return _nodes(cmd, **kwargs)
     if kind == 'host':
         return _hosts(cmd, **kwargs)
-    if kind in (*_COLUMNS, 'trait', 'capability'):
+    if kind in (*names.KEYS, 'trait', 'capability'):
         return _fleet(cmd, **kwargs).get(kind, ())
     return ()
 
@@ -180,26 +167,14 @@ def _report(cmd, pairs, few=_FEW, **kwargs):
         so many. With 0, nothing is said then.
     """
     fleet = _fleet(cmd, **kwargs) if pairs else {}
-    for kind, name in pairs:
-        known = fleet.get(kind)
-        if known is not None and _fold(kind, name) not in {
-                _fold(kind, other) for other in known}:
-            hint = _closest(name, known, few)
-            if hint or few:
-                say(cmd, f'No node has the {kind} {name}.{hint}')
+    for kind, name, similar in names.unknown(pairs, fleet):
+        hint = _question(similar, fleet[kind], few)
+        if hint or few:
+            say(cmd, f'No node has the {kind} {name}.{hint}')
 
 
-def _fold(kind, name):
-    """Return a name without the differences that the API disregards."""
-    if kind == 'resource class':
-        name = re.sub('[^A-Z0-9]', '_', name.upper())
-        return f'CUSTOM_{name.removeprefix("CUSTOM_")}'
-    return name.lower() if kind == 'conductor group' else name
-
-
-def _closest(name, known, few=_FEW):
+def _question(similar, known, few=_FEW):
     """Return a sentence on what was probably meant; empty if unclear."""
-    similar = spelling.closest(name, known)
     if similar:
         return f' Did you mean {similar}?'
     return (f' Known: {", ".join(sorted(known))}.'
@@ -213,37 +188,10 @@ def group_key(body):
 
 def _names_in(body):
     """Return the names in a request, a list of pairs of kind and name."""
-    spec = body.get('request', body)
-    pairs = [(kind, spec[key]) for kind, key in _COLUMNS.items()
-             if spec.get(key)]
-    if group_key(body).startswith('capability:'):
-        pairs += [('capability', group_key(body).removeprefix('capability:'))]
-    specs = {**spec.get('image', {}).get('properties', {}),
-             **spec.get('extra_specs', {})}
-    for key, value in specs.items():
-        group, _, name = key.removeprefix('reservations:').partition(':')
-        if group.startswith('resources') and name.startswith('CUSTOM_'):
-            pairs += [('resource class', name)] * (str(value) != '0')
-        elif group.startswith('trait'):
-            pairs += [('trait', name)] * (value != 'forbidden')
-        elif group == 'capabilities':
-            texts = ([f'{name}:{value}'] if name
-                     else map(str.strip, str(value).split(',')))
-            for text in texts:
-                pairs += _capability(*text.partition(':')[::2])
-    return list(dict.fromkeys(pairs))
-
-
-def _capability(name, value):
-    if name and name not in _IMPLICIT:
-        yield 'capability', name
-        if value and not _OPERATOR.match(value):
-            yield _value_of(name), value
-
-
-def _value_of(name):
-    """Return the kind of the values of a capability."""
-    return f'capability {name} with the value'
+    pairs = names.in_request(body.get('request', body))
+    kind, _, name = group_key(body).partition(':')
+    return pairs + [(kind, name)] * (
+        kind == 'capability' and (kind, name) not in pairs)
 
 
 def _fleet(cmd, **kwargs):
@@ -253,17 +201,7 @@ def _fleet(cmd, **kwargs):
     """
     rows = client.request(cmd, 'GET', f'{client.PATH}/capacity',
                           **kwargs)['capacity']
-    if not rows:
-        return {}
-    fleet = {kind: {row[key] for row in rows if row[key]}
-             for kind, key in _COLUMNS.items()}
-    fleet['trait'] = {trait for row in rows for trait in row['traits']}
-    fleet['capability'] = set()
-    for row in rows:
-        for name, value in row['capabilities'].items():
-            fleet['capability'].add(name)
-            fleet.setdefault(_value_of(name), set()).add(str(value))
-    return fleet
+    return names.in_capacity(rows) if rows else {}
 
 
 def _exists(cmd, node, **kwargs):
