@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import socket
-import socketserver
 import sys
 import threading
 import time
@@ -16,6 +15,7 @@ from oslo_config import cfg
 from oslo_log import log
 import prometheus_client
 from prometheus_client import core
+from prometheus_client import exposition
 from prometheus_client import multiprocess
 import sqlalchemy as sa
 
@@ -37,19 +37,17 @@ LOG = log.getLogger(__name__)
 OPTIONS = (
     cfg.HostAddressOpt(
         'listen-address', default='127.0.0.1',
-        help='The address to listen on. A client that reaches it may read how '
-             'many nodes there are, and the names of hosts.'),
+        help='The address to listen on. Every client that can reach it may '
+             'read the metrics.'),
     cfg.PortOpt('port', default=6387, help='The TCP port to listen on.'),
 )
-
-#: So many clients are served at once; more are cut off.
-CLIENTS = 16
 
 #: Seconds for which a scrape waits for another one.
 PATIENCE = 5
 
-#: Seconds after which a client is cut off that does nothing, and any client.
-STALLED, LONGEST = 10, 120
+#: Seconds after which a connection is closed on which nothing is transferred.
+STALLED = 10
+
 
 class Collector:
     """Collects the metrics of a scrape; counts the fleet every time."""
@@ -136,93 +134,51 @@ def _worker_metrics():
 
 
 def one_at_a_time(app, patience=PATIENCE):
-    """Wrap a WSGI application in which each request is a scrape.
+    """Wrap a WSGI application, so that one request at a time counts the fleet.
 
-    Each counts the fleet: several at once would only slow each other down.
+    Concurrent counts would only slow each other down.
 
-    :param patience: seconds that one waits for another; then it gets 503.
+    :param patience: seconds for which a request waits for another one, before
+        the response is 503.
     """
-    scraping = threading.Lock()
+    lock = threading.Lock()
 
     def scrape(environ, start_response):
-        if not scraping.acquire(timeout=patience):
+        if not lock.acquire(timeout=patience):
             start_response('503 Service Unavailable', [
                 ('Content-Type', 'text/plain'), ('Retry-After', '5')])
-            return [b'Another scrape is under way.\n']
+            return [b'Another scrape is in progress.\n']
         try:
-            # The answer is whole then; to send it may take the client long.
+            # The response is complete when this returns, so that a client
+            # that reads it slowly does not hold the lock.
             return app(environ, start_response)
         finally:
-            scraping.release()
+            lock.release()
     return scrape
 
 
 class _Handler(simple_server.WSGIRequestHandler):
 
-    def setup(self):
-        # For each time that it waits for the client.
-        self.timeout = self.server.stalled
-        super().setup()
+    def handle(self):
+        with contextlib.suppress(TimeoutError):
+            super().handle()
 
     def log_message(self, format, *args):
-        """Leave no line for each scrape."""
+        """Log no line for each scrape."""
 
 
-class Server(socketserver.ThreadingMixIn, simple_server.WSGIServer):
-    """Serves a few clients at once, and none of them for long.
+def make_server(address, port, app, stalled=STALLED):
+    """Return a WSGI server with a thread for each client.
 
-    :param address: and ``port`` to listen on.
-    :param app: WSGI application.
-    :param stalled: seconds after which a client is cut off that sends
-        nothing, or takes nothing of the answer.
-    :param longest: seconds after which a client is cut off anyway.
+    :param address: IPv4 or IPv6 address to listen on.
+    :param stalled: timeout of each read and write, in seconds.
     """
-
-    daemon_threads = True
-
-    def __init__(self, address, port, app, stalled=STALLED, longest=LONGEST):
-        self.address_family, *_, found = socket.getaddrinfo(
-            address, port, type=socket.SOCK_STREAM,
-            flags=socket.AI_PASSIVE)[0]
-        self.stalled, self._longest = stalled, longest
-        self._room = threading.BoundedSemaphore(CLIENTS)
-        super().__init__(found[:2], _Handler)
-        self.set_app(app)
-
-    def process_request(self, request, client_address):
-        if not self._room.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        try:
-            super().process_request(request, client_address)
-        except BaseException:
-            # There is no thread for it, which would do so in the end.
-            self._room.release()
-            raise
-
-    def process_request_thread(self, request, client_address):
-        # Who sends a byte now and then is never stalled.
-        end = threading.Timer(self._longest, _cut_off, [request])
-        end.daemon = True
-        try:
-            end.start()
-        except RuntimeError:
-            # There is no thread for it, and none is served without an end.
-            self.handle_error(request, client_address)
-            self.shutdown_request(request)
-        else:
-            super().process_request_thread(request, client_address)
-        finally:
-            end.cancel()
-            self._room.release()
-
-    def handle_error(self, request, client_address):
-        LOG.info('Client %s is gone, or was cut off', client_address[0])
-
-
-def _cut_off(request):
-    with contextlib.suppress(OSError):
-        request.shutdown(socket.SHUT_RDWR)
+    family, *_ = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM,
+                                    flags=socket.AI_PASSIVE)[0]
+    server = type('Server', (exposition.ThreadingWSGIServer,),
+                  {'address_family': family})
+    handler = type('Handler', (_Handler,), {'timeout': stalled})
+    return simple_server.make_server(address, port, app, server, handler)
 
 
 @cmd.command
@@ -232,18 +188,18 @@ def main():
     address, port = conf.CONF.listen_address, conf.CONF.port
     registry = prometheus_client.CollectorRegistry()
     registry.register(Collector())
-    ends = {signal.SIGTERM, signal.SIGINT}
-    # The threads that serve are not to take them.
-    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+    signals = {signal.SIGTERM, signal.SIGINT}
+    # Threads inherit the mask, so that only sigwait() receives them.
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
-        server = Server(address, port, one_at_a_time(
+        server = make_server(address, port, one_at_a_time(
             prometheus_client.make_wsgi_app(registry)))
     except OSError as error:
         raise exception.ReservationsError(
-            f'{address}:{port} cannot be listened on: {error.strerror}')
+            f'Cannot listen on {address}:{port}: {error.strerror}')
     threading.Thread(target=server.serve_forever, daemon=True).start()
     LOG.info('Serving metrics at http://%s:%d/metrics', address, port)
-    signal.sigwait(ends)
+    signal.sigwait(signals)
 
 
 if __name__ == '__main__':

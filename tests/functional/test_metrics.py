@@ -410,7 +410,7 @@ def test_port_is_taken(tmp_path):
              '--config-file', conf_file, '--port', str(port)],
             capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
-    assert f'127.0.0.1:{port} cannot be listened on: ' in done.stderr
+    assert f'Cannot listen on 127.0.0.1:{port}: ' in done.stderr
     assert 'Traceback' not in done.stderr
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients of the exporter that are many, or slow."""
+"""Clients of the exporter that are slow, or several at a time."""
 
 import contextlib
 import socket
@@ -17,8 +17,8 @@ def hello(environ, start_response):
 
 
 @contextlib.contextmanager
-def serving(app, **options):
-    with exporter.Server('127.0.0.1', 0, app, **options) as server:
+def serving(app, address='127.0.0.1', **options):
+    with exporter.make_server(address, 0, app, **options) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             yield server.server_port
@@ -26,58 +26,34 @@ def serving(app, **options):
             server.shutdown()
 
 
-def get(port):
-    return requests.get(f'http://127.0.0.1:{port}/metrics', timeout=60)
+def get(port, host='127.0.0.1'):
+    return requests.get(f'http://{host}:{port}/metrics', timeout=60)
 
 
-def connect(port):
-    return socket.create_connection(('127.0.0.1', port), timeout=60)
-
-
-def ended(client):
-    """Wait until the server ends a connection, and say whether it does."""
-    with contextlib.suppress(ConnectionResetError):
-        return client.recv(1) == b''
-    return True
-
-
-def test_clients_are_bounded():
-    with serving(hello) as port, contextlib.ExitStack() as stack:
-        for _ in range(exporter.CLIENTS):
-            stack.enter_context(connect(port)).sendall(b'GET')
-        assert ended(stack.enter_context(connect(port)))
-        threads = [thread for thread in threading.enumerate()
-                   if 'process_request' in thread.name]
-        assert len(threads) == exporter.CLIENTS
-
-
-@pytest.mark.parametrize('of_what', ['process_request', 'Timer'])
-def test_client_for_whom_there_is_no_thread(monkeypatch, of_what):
-    """It takes no other's place."""
-    begin, refused = threading.Thread.start, []
-
-    def start(thread):
-        name = f'{thread.name} {type(thread).__name__}'
-        if of_what in name and len(refused) < exporter.CLIENTS:
-            refused.append(name)
-            raise RuntimeError("can't start new thread")
-        begin(thread)
-
-    monkeypatch.setattr(threading.Thread, 'start', start)
-    with serving(hello) as port:
-        for _ in range(exporter.CLIENTS):
-            with connect(port) as client:
-                assert ended(client)
-        assert get(port).text == 'hello'
-
-
-@pytest.mark.parametrize('options', [{'stalled': 0.1}, {'longest': 0.1}],
-                         ids=str)
-def test_slow_client_is_cut_off(options):
-    with serving(hello, **options) as port, connect(port) as client:
+def test_stalled_client_is_disconnected(capfd):
+    with serving(hello, stalled=0.1) as port, socket.create_connection(
+            ('127.0.0.1', port), timeout=60) as client:
         client.sendall(b'GET')
-        assert ended(client)
+        assert client.recv(1) == b''
         assert get(port).text == 'hello'
+    assert capfd.readouterr() == ('', '')
+
+
+def test_stalled_clients_delay_no_other():
+    with serving(hello) as port, contextlib.ExitStack() as stack:
+        for _ in range(100):
+            stack.enter_context(socket.create_connection(
+                ('127.0.0.1', port), timeout=60)).sendall(b'GET')
+        assert get(port).text == 'hello'
+
+
+def test_ipv6():
+    try:
+        socket.create_server(('::1', 0), family=socket.AF_INET6).close()
+    except OSError as error:
+        pytest.skip(f'no IPv6: {error}')
+    with serving(hello, '::1') as port:
+        assert get(port, '[::1]').text == 'hello'
 
 
 def test_one_scrape_at_a_time():
@@ -88,9 +64,9 @@ def test_one_scrape_at_a_time():
         go_on.wait(60)
         return hello(environ, start_response)
 
-    found = []
+    responses = []
     with serving(exporter.one_at_a_time(slow, patience=0.1)) as port:
-        first = threading.Thread(target=lambda: found.append(get(port)))
+        first = threading.Thread(target=lambda: responses.append(get(port)))
         first.start()
         scraping.wait(60)
         second = get(port)
@@ -98,4 +74,4 @@ def test_one_scrape_at_a_time():
             503, '5')
         go_on.set()
         first.join()
-        assert get(port).text == found[0].text == 'hello'
+        assert get(port).text == responses[0].text == 'hello'
