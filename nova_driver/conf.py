@@ -77,8 +77,9 @@ reservations_opts = [
              'group of their project that becomes the server\'s; '
              'candidate_nodes is reservations:candidate_nodes, names or '
              'UUIDs of nodes separated by commas; trait is '
-             'reservations:trait:NAME, required or forbidden. A server that '
-             'has one of these keys without being allowed to is not built.'),
+             'reservations:trait:NAME, required or forbidden. A server whose '
+             'metadata has one of these keys that is not listed here is not '
+             'built.'),
     cfg.BoolOpt(
         'report_standard_resources', default=False,
         help='Report VCPU, MEMORY_MB and DISK_GB to Placement beside the '

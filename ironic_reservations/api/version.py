@@ -26,7 +26,7 @@ MIN_HEADER = 'X-OpenStack-Ironic-API-Minimum-Version'
 MAX_HEADER = 'X-OpenStack-Ironic-API-Maximum-Version'
 
 #: What we can do: the API reference says what has come with which version.
-#: The second number grows with what can be asked for.
+#: The second number grows with each addition or change.
 OWN_HEADER = 'X-OpenStack-Ironic-Reservations-Version'
 OWN_VERSION = '1.3'
 
