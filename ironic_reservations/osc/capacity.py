@@ -35,9 +35,9 @@ class ListCapacity(output.Lister):
     For each profile: the number of its nodes (Total) and of those that are
     free, reserved, taken (being deployed, in use, or being torn down) and out
     of service, which add up; with --host, how many that host holds; with
-    --long, how many reservations without a host can be claimed. Rows that
-    would look the same have those columns of --long in which they differ. A
-    table of several rows ends with their sum.
+    --long, how many reservations without a host can be claimed. Without
+    --long, columns of --long are added where rows would otherwise look the
+    same. A table of several rows ends with their sum.
     """
 
     def get_parser(self, prog_name):

@@ -17,7 +17,7 @@ from ironic_reservations import spelling
 from ironic_reservations.osc import client
 from ironic_reservations.osc import scope
 
-#: Names are all listed, if there are at most so many and none is similar.
+#: Names are all listed, if there are at most this many and none is similar.
 _FEW = 8
 
 #: Number of nodes or reservations that are read for their names.
@@ -164,7 +164,7 @@ def _report(cmd, pairs, few=_FEW, **kwargs):
 
     :param pairs: list of pairs of a kind and a name.
     :param few: without a similar name, names are listed if there are at most
-        so many. With 0, nothing is said then.
+        this many. With 0, nothing is said then.
     """
     fleet = _fleet(cmd, **kwargs) if pairs else {}
     for kind, name, similar in names.unknown(pairs, fleet):

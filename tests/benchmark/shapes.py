@@ -6,7 +6,7 @@
 
 Fleets of many hardware profiles, because a capability names each node's rack:
 2,500 racks of 40 nodes that are alike, enrolled one rack after the other or in
-any order, or of many kinds; racks of 5 nodes that are alike; and with
+any order, or of mixed hardware; racks of 5 nodes that are alike; and with
 ``--large`` one of a million nodes, too, whose 40 profiles are those of all
 other benchmarks. Our application has one worker. Of each call the median is
 told of some in a row, and in brackets the milliseconds of the worker's
@@ -39,7 +39,7 @@ from tools import services
 SHAPES = {'40 profiles': (100_000, None, None),
           '2,500 racks': (100_000, fleet.ORDERED, None),
           'in any order': (100_000, fleet.SCATTERED, None),
-          'of many kinds': (100_000, fleet.ORDERED, 'id MOD 2500'),
+          'mixed hardware': (100_000, fleet.ORDERED, 'id MOD 2500'),
           '4,000 profiles': (20_000, fleet.ORDERED, '(id - 1) DIV 5'),
           '20,000 profiles': (100_000, fleet.ORDERED, '(id - 1) DIV 5')}
 LARGE = {'a million nodes': (1_000_000, None, None)}
