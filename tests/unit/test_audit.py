@@ -5,7 +5,6 @@ import types
 
 import pytest
 
-from ironic_reservations.osc.audit import advice
 from ironic_reservations.osc.audit import kinds
 from ironic_reservations.osc.audit import repairs
 from ironic_reservations.osc.audit.cloud import Cloud
@@ -255,9 +254,9 @@ ADVICE = [
      changed(None, {'state': 'unavailable'}, {'state': 'clean failed'})),
     ('wait: node one is cleaning',
      changed(None, {'state': 'unavailable'}, {'state': 'cleaning'})),
-    (advice.REPAIR, NO_RESERVATION),
-    (advice.REPAIR, NO_ALLOCATION),
-    (advice.REPAIR, changed(None, {'state': 'reserved'},
+    (kinds.REPAIR, NO_RESERVATION),
+    (kinds.REPAIR, NO_ALLOCATION),
+    (kinds.REPAIR, changed(None, {'state': 'reserved'},
                             {'state': 'available'}, **NO_SERVER)),
     ('unless host compute-9 is of another Nova: openstack baremetal '
      'reservation delete --all-projects server-1',
@@ -291,15 +290,15 @@ ADVICE = [
 @pytest.mark.parametrize(('what', 'changes'), ADVICE)
 def test_advice(what, changes):
     read = cloud(**changes)
-    assert advice.of(read, kinds.find(read)[0]) == what
+    assert kinds.action(read, kinds.find(read)[0]) == what
 
 
 @pytest.mark.parametrize(('kind', 'instance', 'node', 'host', 'changes'),
                          DISAGREEING)
 def test_there_is_advice_for_each(kind, instance, node, host, changes):
-    found = advice.of(cloud(**changes),
-                      kinds.Finding(kind, instance, node, host))
-    assert found and 'None' not in found
+    action = kinds.action(cloud(**changes),
+                          kinds.Finding(kind, instance, node, host))
+    assert action and 'None' not in action
 
 
 def test_build_that_was_ended():
@@ -372,11 +371,12 @@ def test_repairs(kind, repaired, changes):
     read = cloud(**changes)
     finding, = [each for each in kinds.find_all(read)
                 if each.kind == kind]
-    assert repairs.REPAIRS[kind].may(read, finding) == repaired
+    assert kinds.KINDS[kind].may_repair(read, finding) == repaired
 
 
 def test_every_repair_is_in_the_table():
-    assert {each[0] for each in REPAIRS} == set(repairs.REPAIRS)
+    assert {each[0] for each in REPAIRS} == {
+        name for name, kind in kinds.KINDS.items() if kind.repair}
 
 
 @pytest.mark.parametrize(('extra_specs', 'image', 'resources'), [
@@ -403,5 +403,5 @@ def test_row_in_a_cell_that_does_not_answer():
     command = types.SimpleNamespace(app=types.SimpleNamespace(
         client_manager=types.SimpleNamespace(sdk_connection=sdk)))
     with pytest.raises(repairs.Refusal, match='a cell does not answer'):
-        repairs.delete_provider(command, None, kinds.Finding(
+        kinds.KINDS['stale-row'].repair(command, None, kinds.Finding(
             'stale-row', None, 'free', None))

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit of what Nova, Placement, the reservations and Ironic say.
+"""The audit, which compares Nova, Placement, the reservations and Ironic.
 
-* ``cloud``: the values, as the four services say them.
-* ``kinds``: the disagreements that there may be; pure functions of a Cloud.
+* ``cloud``: values that were read from the four services.
+* ``base``, ``machines``, ``allocations``: one class per kind of disagreement:
+  how it is found, explained and repaired.
+* ``kinds``: the list of these classes, and the search with them.
+* ``repairs``: what several repairs share.
 * ``reader``: reads a Cloud over the public APIs.
-* ``advice``: the sentence on what to do about each.
-* ``repairs``: what ``--repair`` mends.
 * ``command``: the command.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Nova, Placement, the reservations and Ironic say of one cloud."""
+"""Values that Nova, Placement, the reservations and Ironic report."""
 
 import dataclasses
 import functools
@@ -28,8 +28,7 @@ class Server(typing.NamedTuple):
 
     @property
     def at_rest(self):
-        """Whether Nova does nothing with it that may explain a disagreement.
-        """
+        """Return whether no operation of Nova can explain a disagreement."""
         return self.task is None and self.status not in ('BUILD', 'UNKNOWN')
 
 
@@ -38,8 +37,8 @@ class Reservation(typing.NamedTuple):
 
     :param node: UUID of the node.
     :param host: the compute host that holds it, or None.
-    :param state: as the API has it.
-    :param lapsed: whether its lease is over.
+    :param state: its state in the API.
+    :param lapsed: whether its lease has expired.
     """
 
     node: str
@@ -53,7 +52,7 @@ class Node(typing.NamedTuple):
 
     :param instance: its ``instance_uuid``, or None.
     :param state: its provision state.
-    :param allocated: whether it has an allocation of Ironic's.
+    :param allocated: whether it has an allocation in Ironic.
     """
 
     name: str | None
@@ -82,7 +81,7 @@ class Row(typing.NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Cloud:
-    """What the four services have said.
+    """All values of one cloud.
 
     :param servers: Servers by UUID.
     :param reservations: Reservations by the UUID of the instance.
@@ -92,8 +91,8 @@ class Cloud:
     :param providers: set of the UUIDs of all resource providers.
     :param allocations: sets of UUIDs of resource providers by the UUID of
         the consumer, at least for the providers of the hosts' own rows.
-    :param has_nova: False for a plain Ironic, of which nothing but the
-        reservations and the nodes is known.
+    :param has_nova: False for an Ironic without Nova, which has only
+        reservations and nodes.
     """
 
     servers: dict = dataclasses.field(default_factory=dict)
@@ -106,34 +105,33 @@ class Cloud:
 
     @functools.cached_property
     def hosts(self):
-        """The names of the compute hosts of bare metal."""
+        """Names of the compute hosts of bare metal."""
         return {row.host for row in self.rows.values()}
 
     def knows(self, host):
-        """Whether anything of a compute host is seen."""
+        """Return whether anything names a compute host."""
         return host in self.hosts or any(
-            each.host == host for each in (*self.servers.values(),
-                                           *self.reservations.values()))
+            value.host == host for value in (*self.servers.values(),
+                                             *self.reservations.values()))
 
     @functools.cached_property
     def own_rows(self):
-        """The UUID of a host's one row, by the name of the host."""
+        """UUIDs of the hosts' single rows, by the name of the host."""
         return {row.host: uuid for uuid, row in self.rows.items()
                 if row.name == row.host}
 
     @functools.cached_property
     def up(self):
-        """The names of those of them whose service is up."""
+        """Names of the compute hosts whose service is up."""
         return {row.host for row in self.rows.values()
                 if not row.is_down}
 
     @functools.cached_property
     def switched_back(self):
-        """The hosts that have been one row, and are rows of nodes again.
+        """Hosts that migrated to one row, and back to a row per node.
 
-        The reservations that they had made stay until the servers are
-        deleted, and are all that tells them from a host that was never
-        switched.
+        Only the reservations that they had made distinguish them from a host
+        that never migrated. These stay until the servers are deleted.
         """
         rows = {row[:2] for row in self.rows.values()}
         return {server.host for instance, server in self.servers.items()
@@ -144,16 +142,33 @@ class Cloud:
 
     @functools.cached_property
     def machines(self):
-        """The UUID of the node that carries an instance, by the instance."""
+        """UUIDs of the nodes that carry an instance, by the instance."""
         return {node.instance: uuid for uuid, node in self.nodes.items()
                 if node.instance}
 
     def busy(self, instance):
-        """Whether Nova is at work with the server of an instance."""
+        """Return whether Nova is working on the server of an instance."""
         return (instance in self.servers
                 and not self.servers[instance].at_rest)
 
+    def is_on_own_row(self, instance):
+        """Return whether a server is at rest on its host's single row."""
+        server = self.servers.get(instance)
+        return (server is not None and server.at_rest
+                and server.row == server.host
+                and server.host in self.own_rows)
+
     def holder(self, instance):
-        """The host that has the reservation of an instance, or None."""
-        held = self.reservations.get(instance)
-        return held.host if held else None
+        """Return the host of the reservation of an instance, or None."""
+        reservation = self.reservations.get(instance)
+        return reservation.host if reservation else None
+
+    def node_name(self, uuid):
+        """Return the name of a node, or its UUID if it has no name."""
+        node = self.nodes.get(uuid)
+        return node and node.name or uuid
+
+    def node_state(self, uuid):
+        """Return the provision state of a node, or None."""
+        node = self.nodes.get(uuid)
+        return node.state if node else None

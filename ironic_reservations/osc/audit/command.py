@@ -11,13 +11,12 @@ from ironic_reservations.osc import client
 from ironic_reservations.osc import output
 from ironic_reservations.osc import progress
 from ironic_reservations.osc import scope
-from ironic_reservations.osc.audit import advice
 from ironic_reservations.osc.audit import kinds
 from ironic_reservations.osc.audit import reader
 from ironic_reservations.osc.audit import repairs
 
-#: Seconds between the two readings. Nova needs a moment to finish what it had
-#: begun: for example, it deletes a server first and then its allocation.
+#: Seconds between the two readings. Nova needs a moment to complete an
+#: operation: for example, it deletes a server before its allocation.
 PAUSE = 2
 
 COLUMNS = ('Kind', 'Instance', 'Node', 'Host', 'What to Do')
@@ -52,45 +51,53 @@ class AuditReservation(output.Lister):
                 self.log.warning(
                     'There is no Nova here: the reservations are compared '
                     'with the nodes of Ironic alone.')
-            cloud, found = self._audit(host)
+            cloud, findings = self._audit(host)
             if host is not None and not cloud.knows(host):
                 # No error: one with a row per node may have no nodes.
                 self.log.warning('No server, reservation or row of Nova '
                                  'names host %s.', host)
             if not parsed_args.repair:
-                self.status = 1 if found else 0
-                return COLUMNS, [_shown(cloud, each) for each in found]
-            results, after, left = self._repair_all(cloud, found, host)
-        self.status = 1 if left else 0
+                self.status = 1 if findings else 0
+                return COLUMNS, [
+                    (*_fields(cloud, finding), kinds.action(cloud, finding))
+                    for finding in findings]
+            results, after, remaining = self._repair_all(
+                cloud, findings, host)
+        self.status = 1 if remaining else 0
         return (*COLUMNS, 'Repair'), [
-            (*_named(cloud, each),
-             advice.of(after, each) if each in left else 'nothing',
-             results.get(each, 'new'))
-            for each in dict.fromkeys([*results, *left])]
+            (*_fields(cloud, finding),
+             kinds.action(after, finding) if finding in remaining
+             else 'nothing',
+             results.get(finding, 'new'))
+            for finding in dict.fromkeys([*results, *remaining])]
 
-    def _repair_all(self, cloud, found, host):
-        """Repair, and look again what is left.
+    def _repair_all(self, cloud, findings, host):
+        """Repair Findings, and audit again.
 
-        :returns: what was done, by Finding; the Cloud as it is then; and the
-            Findings that are left.
+        :returns: results by Finding, the Cloud after the repairs, and its
+            Findings.
         """
-        results, left, after = {}, found, cloud
-        # Of each server one thing is found at a time: what was behind one
-        # that has been mended is mended in another round.
-        while todo := [each for each in found if each not in results]:
-            results |= {each: self._repair(after, each) for each in todo}
+        results, remaining, after = {}, findings, cloud
+        # The audit shows one Finding per instance: the next one of a repaired
+        # instance is repaired in another round.
+        while todo := [finding for finding in findings
+                       if finding not in results]:
+            results |= {finding: self._repair(after, finding)
+                        for finding in todo}
             try:
-                after, left = self._audit(host)
+                after, remaining = self._audit(host)
             except Exception:
                 # There will be no table, so the log has to say what was done.
-                for each, result in results.items():
+                for finding, result in results.items():
                     self.log.warning('%s, instance %s, node %s: %s',
-                                     *each[:3], result)
+                                     *finding[:3], result)
                 raise
-            mended = {each.instance for each in results if each.instance
-                      and results[each].startswith('done')}
-            found = [each for each in left if each.instance in mended]
-        return results, after, left
+            instances = {finding.instance
+                         for finding, result in results.items()
+                         if finding.instance and result.startswith('done')}
+            findings = [finding for finding in remaining
+                        if finding.instance in instances]
+        return results, after, remaining
 
     def produce_output(self, parsed_args, column_names, data):
         if parsed_args.formatter == 'table' and not data:
@@ -100,18 +107,18 @@ class AuditReservation(output.Lister):
         return super().produce_output(parsed_args, column_names, data)
 
     def _audit(self, host):
-        """Return a Cloud, and a list of the Findings that are certain."""
+        """Return a Cloud, and the list of its Findings that are certain."""
         cloud = self._read(host)
         findings = kinds.find(cloud, host)
         if findings:
-            # The lists were read at different moments, so something may only
-            # seem to disagree. Only what disagrees twice is certain.
+            # The lists were read at different moments, so a concurrent change
+            # looks like a disagreement. Only what disagrees twice is certain.
             progress.say(self, '%d may disagree, and are read again',
                          len(findings))
             time.sleep(PAUSE)
             cloud, before = self._read(host), set(findings)
-            findings = [each for each in kinds.find(cloud, host)
-                        if each in before]
+            findings = [finding for finding in kinds.find(cloud, host)
+                        if finding in before]
         servers = f'{len(cloud.servers)} servers, ' if cloud.has_nova else ''
         self._looked_at = (f'{servers}{len(cloud.reservations)} reservations, '
                            f'{len(cloud.nodes)} nodes')
@@ -122,20 +129,20 @@ class AuditReservation(output.Lister):
                 else self._reader.read_ironic())
 
     def _repair(self, cloud, finding):
-        """Repair what a Finding names, if that needs no judgement.
+        """Repair a Finding, if that needs no judgement.
 
-        :returns: what was done, or why nothing was, in a few words.
+        :returns: what was done, or why nothing was done, in a few words.
         """
-        repair = repairs.REPAIRS.get(finding.kind)
-        if repair is None:
+        kind = kinds.KINDS[finding.kind]
+        if kind.repair is None:
             return 'left'
         try:
             now = self._reader.read_again(cloud, finding)
-            if finding[1:] not in kinds.KINDS[finding.kind](now.cloud):
+            if finding[1:] not in kind.find(now.cloud):
                 return 'gone'
-            if not repair.may(now.cloud, finding):
+            if not kind.may_repair(now.cloud, finding):
                 return 'left'
-            result = f'done: {repair.do(self, now, finding)}'
+            result = f'done: {kind.repair(self, now, finding)}'
         except (exc.ClientException, sdk_exc.SDKException,
                 ksa_exc.ClientException, repairs.Refusal) as error:
             result = f'failed: {error}'
@@ -143,12 +150,6 @@ class AuditReservation(output.Lister):
         return result
 
 
-def _shown(cloud, finding):
-    """Return the COLUMNS of a Finding."""
-    return *_named(cloud, finding), advice.of(cloud, finding)
-
-
-def _named(cloud, finding):
-    """Return the same without the last; a node is shown by its name."""
-    node = cloud.nodes.get(finding.node)
-    return finding._replace(node=node and node.name or finding.node)
+def _fields(cloud, finding):
+    """Return the COLUMNS of a Finding but the last, with the node's name."""
+    return finding._replace(node=cloud.node_name(finding.node))
