@@ -456,9 +456,14 @@ def test_commands_that_are_printed_for_who_has_the_source(program, arguments):
         assert (ROOT / path).exists()
 
 
-def test_kinds_of_the_audit():
-    assert re.findall(r'^   \* - ``(.*)``$', PAGES['audit'],
-                      re.MULTILINE) == [*kinds.KINDS]
+@pytest.mark.parametrize('kind', kinds.KINDS.values(),
+                         ids=lambda kind: kind.name)
+def test_kinds_of_the_audit(kind):
+    """The tables are generated from what the classes say."""
+    assert kind.__doc__ and kind.instructions
+    assert kind.repair is None or kind.repair.__doc__ and kind.exclusions
+    for directive in 'kinds', 'repairs':
+        assert f'.. audit-{directive}::\n' in PAGES['audit']
 
 
 @pytest.mark.parametrize(('program', 'names'), [
