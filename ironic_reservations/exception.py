@@ -100,5 +100,15 @@ class DeadlineExceeded(ReservationsError):
     """Others were faster for as long as the request may take."""
 
 
+class OutcomeUnknown(ReservationsError):
+    """The response to a COMMIT was lost, and then the host lease."""
+
+    def __init__(self):
+        super().__init__(
+            'The host lease was lost after the response of the database was; '
+            'whether the request was carried out is not known. Read the '
+            'reservation.')
+
+
 class DatabaseNotReady(ReservationsError):
     """A table or column that we stand on is missing in the database."""

@@ -30,6 +30,7 @@ STATUS = (
     (exception.NoMatchingNode, 422),
     (exception.LimitsNotKnown, 503),
     (exception.DeadlineExceeded, 503),
+    (exception.OutcomeUnknown, 503),
     (exception.DatabaseNotReady, 503),
     (db_exc.DBConnectionError, 503),
     (db_exc.DBDeadlock, 503),

@@ -16,6 +16,7 @@ from ironic_reservations.api import types
 from ironic_reservations.reservations import dry_runs
 from ironic_reservations.reservations import group_releases
 from ironic_reservations.reservations import groups
+from ironic_reservations.reservations import obtain
 from ironic_reservations.reservations import quota
 
 
@@ -27,7 +28,7 @@ def create():
     matcher, request = _wanted(caller, body)
     if checks.is_true(query, 'dry_run'):
         return answers.dry_run(dry_runs.dry_run(
-            matcher, request.quota, request.named, len(request.instances)))
+            matcher, request.quota, request.group, len(request.instances)))
     group, created = groups.create(matcher, request)
     answers.say_created(created, answers.url(f'/groups/{group.uuid}'))
     return _present(group, more=answers.ignored(matcher.spec))
@@ -37,7 +38,7 @@ def _wanted(caller, body):
     """Read out of a body which nodes are wanted, and for whom.
 
     :returns: matching.Matcher, which decides whether a node will do, and
-        groups.Request.
+        obtain.Request.
     """
     owner = requests.owner(caller, body)
     restricted_to = caller.restricted_to('create_restricted')
@@ -50,9 +51,9 @@ def _wanted(caller, body):
     wanted = requests.group(body, uuid, owner)
     instances = (members if isinstance(members, list) else
                  [uuidutils.generate_uuid() for _ in range(members)])
-    return matcher, groups.Request(
-        wanted, tuple(instances), _digest(members, matcher.spec), owner,
-        lease, quota.of(restricted_to))
+    return matcher, obtain.Request(
+        tuple(instances), owner, lease, group=wanted,
+        digest=_digest(members, matcher.spec), quota=quota.of(restricted_to))
 
 
 def _digest(members, spec):

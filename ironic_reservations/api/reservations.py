@@ -15,8 +15,10 @@ from ironic_reservations.matching import request_spec
 from ironic_reservations.reservations import adoption
 from ironic_reservations.reservations import claims
 from ironic_reservations.reservations import dry_runs
+from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import holds
 from ironic_reservations.reservations import lookup
+from ironic_reservations.reservations import obtain
 from ironic_reservations.reservations import quota
 from ironic_reservations.reservations import releases
 from ironic_reservations.reservations import updates
@@ -49,7 +51,7 @@ def _wanted(caller, body):
     """Read out of a body which node is wanted, and for whom.
 
     :returns: matching.Matcher, which decides whether a node will do, and
-        holds.Request.
+        obtain.Request.
     """
     owner, holder = requests.owner(caller, body), checks.holder(body)
     group = requests.membership_of(body, owner)
@@ -57,11 +59,12 @@ def _wanted(caller, body):
     lease = requests.lease(restricted_to, body)
     matcher = requests.matcher(caller, restricted_to, owner, body,
                                required=body.get('claim') is None)
-    return matcher, holds.Request(
-        (body.get('instance_uuid') or uuidutils.generate_uuid()).lower(),
-        owner, lease, body.get('project_id'), holder, group,
+    instance_uuid = body.get('instance_uuid') or uuidutils.generate_uuid()
+    return matcher, obtain.Request(
+        (instance_uuid.lower(),), owner, lease, body.get('project_id'),
+        holder, group,
         # What is claimed is counted already.
-        quota.of(restricted_to if body.get('claim') is None else None))
+        quota=quota.of(restricted_to if body.get('claim') is None else None))
 
 
 def _adopt(caller):
@@ -112,7 +115,7 @@ def find():
 def show(instance_uuid):
     """GET /v1/reservations/{instance_uuid}"""
     fields = checks.fields(requests.query(queries.show).get('fields'))
-    return answers.reservation(lookup.get(
+    return answers.reservation(expiry.get_or_purge(
         instance_uuid, _authorizer(requests.caller(), 'get')), fields)
 
 

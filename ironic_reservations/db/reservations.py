@@ -194,12 +194,6 @@ def of_group(group_id):
             reservations.c.group_id == group_id)
 
 
-def with_ids(reservation_ids):
-    """The rows with these ids, those that count no more among them."""
-    return sa.select(reservations.c.id).where(
-        reservations.c.id.in_(reservation_ids))
-
-
 def request_specs(reservation_ids):
     """The request specs of some reservations, with their ids."""
     return sa.select(reservations.c.id, reservations.c.request_spec).where(

@@ -40,10 +40,6 @@ def adopt(instance_uuid, spec, owner, holder=None, group=None):
 
     def attempt(run):
         for carried in lookup.carried(instance_uuid):
-            emitted = run.settle_written(carried)
-            if emitted:
-                # The COMMIT went through unnoticed.
-                return carried, events.ADOPTED in emitted
             if carried.lapsed:
                 expiry.forget(instance_uuid)
                 raise lookup.not_found(instance_uuid)
@@ -107,11 +103,9 @@ def _write(run, instance_uuid, carried, columns, place):
                 tx.one(reservation_rows.update(
                     carried.id, values.AT_REST, {**named, 'lease': None},
                     carried.host))
-            adopted = tx.read(instance_uuid=instance_uuid)
-            if carried.id is None:
-                tx.emits(adopted.id, events.ADOPTED, adopted)
-            else:
-                tx.emits(adopted.id, events.REFRESHED, adopted, named)
+            adopted = tx.read('instance_uuid', instance_uuid)
+            tx.emits(events.ADOPTED if carried.id is None
+                     else events.REFRESHED, adopted)
         return adopted
     except db_exc.DBDuplicateEntry:
         # Another request has begun the group, or a row whose node has moved

@@ -16,7 +16,6 @@ from ironic_reservations.fleet import explanation
 from ironic_reservations.fleet import search
 from ironic_reservations.reservations import holds
 from ironic_reservations.reservations import lookup
-from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import obtain
 
 
@@ -25,8 +24,8 @@ def claim(uuid, matcher, request, authorize):
 
     :param uuid: of the reservation's instance, or of a group.
     :param matcher: matching.Matcher that the node must satisfy.
-    :param request: holds.Request, whose owner's project must be the
-        reservation's.
+    :param request: obtain.Request of one instance. Its owner's project must
+        be the reservation's.
     :param authorize: called with the Reservation before it is taken over; it
         raises when the caller may not release it.
     :returns: the new Reservation, and True when this call has made it.
@@ -36,32 +35,31 @@ def claim(uuid, matcher, request, authorize):
         does not match; PreconditionFailed when the host is not the holder's;
         DeadlineExceeded.
     """
-    return obtain.obtain(_Claim(uuid, matcher, request, authorize),
-                         request.actor)
+    return obtain.obtain(_Claim(uuid, matcher, request, authorize))
 
 
 class _Claim(holds.OneNode):
-    """An ask for a node that is reserved already: see ``obtain``."""
+    """An ask for a node that is reserved already.
+
+    The group of the claimed reservation has as many members as before, and in
+    the same domains, so that no place in it is looked for.
+    """
 
     # A claimed reservation is gone when the request is repeated.
     asks_first = True
-
-    # The group of the claimed reservation has as many members as before, and
-    # in the same domains.
-    place = membership.Place()
 
     def __init__(self, uuid, matcher, request, authorize):
         super().__init__(matcher, request)
         self._uuid, self._authorize = uuid, authorize
 
     def sets(self):
-        """See ``obtain``.
+        """See obtain.Ask.
 
         :raises: NotFound, Conflict, NoMatchingNode.
         """
         for node, claimed in self._fitting():
             self._authorize(claimed)
-            yield [obtain.Pick(self._instance_uuid, node, claimed)]
+            yield [obtain.Pick(self.instance_uuid, node, claimed)]
 
     def _fitting(self):
         """What can be claimed and satisfies the request, the best fit first.
@@ -91,7 +89,7 @@ class _Claim(holds.OneNode):
 
     def _candidates(self):
         """The Reservations that the UUID names and an instance may claim."""
-        named = lookup.named(self._uuid, self.owner.project_id)
+        named = lookup.named(self._uuid, self.request.owner.project_id)
         if not named:
             raise exception.NotFound(
                 f'No reservation and no group {self._uuid} could be found.')

@@ -9,10 +9,12 @@ node, which therefore is kept.
 """
 
 from ironic_reservations import events
+from ironic_reservations import exception
 from ironic_reservations.db import engine
 from ironic_reservations.db import groups as group_rows
 from ironic_reservations.db import nodes as node_rows
 from ironic_reservations.db import reservations as reservation_rows
+from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import transaction
 from ironic_reservations.reservations import values
 
@@ -65,6 +67,26 @@ def purge(*instance_uuids, node_ids=()):
     stale = _read(reservation_rows.stale(instance_uuids, node_ids))
     return sum(_end(each, events.LOST, reservation_rows.delete_stale)
                for each in stale)
+
+
+def get_or_purge(instance_uuid, authorize=lambda reservation: None, end=purge):
+    """Return the reservation of an instance, or delete its stale row.
+
+    After a response of 404 a reservation must not reappear, as it would when
+    somebody gave the instance back to the node by hand. The row is also
+    looked for where the caller may not see the reservation, because otherwise
+    the time that the response takes would reveal that there is one.
+
+    :param authorize: see lookup.get.
+    :param end: function of the instance's UUID, called before NotFound is
+        raised.
+    :raises: NotFound; what ``authorize`` raises.
+    """
+    try:
+        return lookup.get(instance_uuid, authorize)
+    except exception.NotFound:
+        end(instance_uuid)
+        raise
 
 
 def forget(*instance_uuids, node_ids=()):
@@ -121,14 +143,12 @@ def _end(held, event, delete, free=None):
         read.
     """
     def attempt(run):
-        if settle_ended(run):
-            return True
         try:
             with transaction.write(run) as tx:
                 if free:
                     tx.one(*free(held), error=transaction.NodeLost)
                 delete_rows(tx, delete(held), [held], transaction.NodeLost)
-                tx.emits(held.id, event, held)
+                tx.emits(event, held)
         except transaction.NodeLost:
             return False
         return True
@@ -159,27 +179,6 @@ def delete_rows(tx, statement, held, error=transaction.Again):
         raise error()
     if grouped:
         tx.execute(group_rows.END_GROUP, of_group)
-
-
-def settle_ended(run):
-    """Settle a transaction that has ended reservations, if it has done so.
-
-    All of their rows went, or none. A row that is there may be one whose
-    reservation does not count any more, and a row that is gone may have been
-    deleted by another request.
-
-    :param run: transaction.Run, whose pending events have the keys of rows.
-    :returns: the ids of the rows that are gone; empty where none was pending,
-        or where they are there.
-    """
-    ids = list(run.pending)
-    if not ids:
-        return []
-    if engine.rows(reservation_rows.with_ids(ids)):
-        run.pending.clear()
-        return []
-    run.settle(*ids)
-    return ids
 
 
 @engine.retry

@@ -7,7 +7,6 @@ import sqlalchemy as sa
 
 from ironic_reservations import exception
 from ironic_reservations.db import engine
-from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import groups
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import releases
@@ -83,7 +82,10 @@ class _Progress:
         if self._group is None:
             self._group = groups.get(self._uuid, self._authorize)
             self._meet(self._group.members)
-        self.left.difference_update(expiry.settle_ended(run))
+        if run.unsure:
+            # What was released is not among the members any more.
+            self.left.intersection_update(
+                each.id for each in lookup.of_group(self._group.id))
         while self._round(run):
             engine.check_deadline()
 

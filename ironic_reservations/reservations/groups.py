@@ -16,7 +16,6 @@ from ironic_reservations import events
 from ironic_reservations import exception
 from ironic_reservations.db import engine
 from ironic_reservations.db import groups as group_rows
-from ironic_reservations.fleet import count
 from ironic_reservations.fleet import explanation
 from ironic_reservations.fleet import search
 from ironic_reservations.matching import counted_as
@@ -24,34 +23,12 @@ from ironic_reservations.matching import group_policy
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import obtain
-from ironic_reservations.reservations import quota as quotas
 from ironic_reservations.reservations import searching
 from ironic_reservations.reservations import transaction
 from ironic_reservations.reservations import updates
-from ironic_reservations.reservations import values
 
 #: Of how many groups the members are counted at once.
 MEMBERS_AT_ONCE = 100
-
-
-@dataclasses.dataclass(frozen=True)
-class Request:
-    """A new group.
-
-    :param named: membership.Named.
-    :param instances: canonical UUIDs, one for each member.
-    :param request_digest: of what is asked for, to tell a repeated request.
-    :param owner: values.Owner.
-    :param lease: seconds, or None for no end.
-    :param quota: quota.Quota, by which its members are limited.
-    """
-
-    named: membership.Named
-    instances: tuple[str, ...]
-    request_digest: str
-    owner: values.Owner
-    lease: int | None
-    quota: 'quotas.Quota' = dataclasses.field(default_factory=quotas.Quota)
 
 
 def create(matcher, request):
@@ -60,7 +37,7 @@ def create(matcher, request):
     Asking again for the same begins the leases of its members anew.
 
     :param matcher: matching.Matcher that each node must satisfy.
-    :param request: Request.
+    :param request: obtain.Request with the group and its digest.
     :returns: the Group with its members, and True when this call has made it.
     :raises: NoMatchingNode; QuotaExceeded when there were enough nodes;
         Conflict when there is another group of this UUID, or a member holds
@@ -70,18 +47,15 @@ def create(matcher, request):
     return obtain.obtain(_New(matcher, request))
 
 
-class _New(searching.Searched):
-    """An ask for all nodes of a new group: see ``obtain``."""
+class _New(obtain.Ask):
+    """An ask for all nodes of a new group."""
 
     # The nodes that are left do not tell whether the group is there already.
     asks_first = True
 
     def __init__(self, matcher, request):
-        super().__init__()
-        self.matcher, self.quota = matcher, request.quota
-        self.owner, self.lease = request.owner, request.lease
-        self.request_digest = request.request_digest
-        self._named, self._instances = request.named, request.instances
+        super().__init__(matcher, request)
+        self._finder = searching.Finder(matcher, request.quota)
 
     def known(self, run):
         """The answer where the group has members already.
@@ -91,28 +65,27 @@ class _New(searching.Searched):
             use the node of one no longer, or an instance has a node already;
             Again when the last of them has just gone.
         """
-        before = membership.load(self._named.uuid)
+        request = self.request
+        before = membership.load(request.group.uuid)
         if before is not None and before.domains:
             return self._repeat(run, before)
-        self.place = membership.Place(self._named, before)
+        self.place = membership.Place(request.group, before)
         if run.tries:
-            for carried in lookup.carried(*self._instances):
+            for carried in lookup.carried(*request.instances):
                 if not carried.lapsed:
                     raise lookup.in_use(carried.instance_uuid)
         return None
 
     def _repeat(self, run, before):
-        own = _key(before.id) in run.pending
-        if not own and not (
-                before.is_named(self._named)
-                and before.request_digest == self.request_digest
-                and before.domains.total() >= len(self._instances)
+        request = self.request
+        if not (before.is_named(request.group)
+                and before.request_digest == request.digest
+                and before.domains.total() >= len(request.instances)
                 and self.matcher.restricted_to in (None, before.project_id)):
             raise membership.in_use(before.uuid)
         group = _again(before)
-        if own:
-            run.settle(_key(before.id))
-            return group, True
+        if run.unsure:
+            return group, False
         restricted = self.matcher.restricted_to is not None
         if restricted:
             # All are judged before the first is renewed, because a refused
@@ -121,80 +94,75 @@ class _New(searching.Searched):
                 updates.check_usable(member, self.matcher.holds_unowned)
         for member in group.members:
             # What a compute host has claimed has a lease of that host's own.
-            if member.host in (None, self.owner.host) and updates.is_renewable(
-                    member, self.lease, restricted):
+            if member.host in (None, request.owner.host) and (
+                    updates.is_renewable(member, request.lease, restricted)):
                 with contextlib.suppress(transaction.Again):
-                    updates.change(run, member, {'lease': self.lease},
+                    updates.change(run, member, {'lease': request.lease},
                                    events.RENEWED, member.host)
         return _again(before), False
 
     def sets(self):
-        """See ``obtain``."""
-        named = self.matcher.spec.candidate_nodes
-        if named and self.counted is None:
-            self.counted, self.fresh = count.fresh(named), True
-        self.prepare()
+        """See obtain.Ask."""
+        finder, instances = self._finder, self.request.instances
+        finder.count_candidates()
+        finder.prepare(self._judge)
         nodes = self._choose()
-        self.in_vain = not nodes
+        finder.in_vain = not nodes
         if nodes:
             yield [obtain.Pick(instance_uuid, node) for instance_uuid, node
-                   in zip(self._instances, nodes, strict=True)]
+                   in zip(instances, nodes, strict=True)]
 
     def _choose(self):
-        """The nodes to hold, in the order of their ids.
+        """Return the nodes to hold, in the order of their ids.
 
         :returns: list of matching.Node; empty where there are not enough.
         """
-        by, policy = self._named.by, self._named.policy
-        matcher = self.quota.narrow(self.matcher)
-        remaining = self.quota.remaining
+        quota, group = self.request.quota, self.request.group
+        by, remaining = group.by, quota.remaining
+        matcher = quota.narrow(self.matcher)
         by_domain, taken = collections.defaultdict(list), collections.Counter()
-        matches = matcher.matching(self.counted, by)
+        matches = matcher.matching(self._finder.counted, by)
         plan = group_policy.plan(
-            policy,
+            group.policy,
             group_policy.capacities(matches, by, matcher.fit, remaining),
-            len(self._instances)) or {}
+            len(self.request.instances)) or {}
         for kind, profiles in matches:
             for profile in profiles:
                 if (where := profile.domain(by)) in plan:
                     by_domain[where].append((kind, [profile]))
         chosen = []
         for where, members in plan.items():
-            found = {}
-            for node in search.among(matcher, by_domain[where], self.fresh):
+            nodes = {}
+            for node in search.among(matcher, by_domain[where],
+                                     self._finder.fresh):
                 # A statement that reads many profiles also finds nodes of
                 # other domains.
                 counts_as = counted_as(node.resource_class)
                 if (group_policy.domain(node, by) == where
-                        and node.id not in found
+                        and node.id not in nodes
                         and taken[counts_as] < remaining(node.resource_class)):
-                    found[node.id] = node
+                    nodes[node.id] = node
                     taken[counts_as] += 1
-                if len(found) == members:
+                if len(nodes) == members:
                     break
             else:
                 return []
-            chosen += found.values()
+            chosen += nodes.values()
         return sorted(chosen, key=lambda node: node.id)
 
-    def verdict(self):
-        """See searching.Searched."""
-        found = explanation.verdict_on_group(
-            self.matcher, self.counted, self._named, len(self._instances))
-        members = found['members']
-        return found, members['available'] >= members['wanted']
+    def _judge(self):
+        verdict = explanation.verdict_on_group(
+            self.matcher, self._finder.counted, self.request.group,
+            len(self.request.instances))
+        members = verdict['members']
+        return verdict, members['available'] >= members['wanted']
 
-    def record_events(self, tx, group_id, reservations, picks):
-        """See ``obtain``."""
-        row = tx.execute(group_rows.group(self._named.uuid)).one()
+    def answer(self, tx, reservations, picks):
+        """See obtain.Ask."""
+        row = tx.execute(group_rows.group(self.request.group.uuid)).one()
         for member in reservations:
-            tx.emits(_key(group_id), events.HELD, member)
+            tx.emits(events.HELD, member)
         return membership.Group(**row._mapping, members=tuple(reservations))
-
-
-def _key(group_id):
-    """The key of the events of a group in Run.pending."""
-    return 'group', group_id
 
 
 def _again(before):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One node for one instance, the best fit that there is."""
+"""Holds one node for one instance, the best fit there is."""
 
-import dataclasses
 import time
 
 from ironic_reservations import events
@@ -13,38 +12,8 @@ from ironic_reservations.matching import visible
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import obtain
-from ironic_reservations.reservations import quota as quotas
 from ironic_reservations.reservations import searching
 from ironic_reservations.reservations import updates
-from ironic_reservations.reservations import values
-
-
-@dataclasses.dataclass(frozen=True)
-class Request:
-    """A hold request: for whom a node is to be held, and for how long.
-
-    :param instance_uuid: canonical UUID of the instance.
-    :param lease: seconds after which the reservation is over if nothing has
-        begun on the node; None for no end.
-    :param project_id: the project that the caller has named. A reservation
-        that the instance has already must be that project's.
-    :param holder: when given, only while the owner's host is this holder's.
-    :param group: membership.Named of which the reservation is to be a
-        member, or None.
-    :param quota: quota.Quota, by which a new reservation is limited.
-    """
-
-    instance_uuid: str
-    owner: values.Owner
-    lease: int | None = None
-    project_id: str | None = None
-    holder: str | None = None
-    group: membership.Named | None = None
-    quota: 'quotas.Quota' = dataclasses.field(default_factory=quotas.Quota)
-
-    @property
-    def actor(self):
-        return values.Actor(self.owner.host, self.holder)
 
 
 def hold(matcher, request):
@@ -57,7 +26,7 @@ def hold(matcher, request):
     :param matcher: matching.Matcher of the request. A caller who is bound to
         a project is given only that project's reservation again, and only on
         a node that the project may still use.
-    :param request: Request.
+    :param request: obtain.Request of one instance.
     :returns: the Reservation, and True when this call has made it.
     :raises: NoMatchingNode when the fleet, counted after the request came,
         has none; Conflict when the instance holds a node for something else,
@@ -67,27 +36,18 @@ def hold(matcher, request):
         DeadlineExceeded.
     """
     began = time.monotonic()
-    reservation, created = obtain.obtain(_Hold(matcher, request),
-                                         request.actor)
+    reservation, created = obtain.obtain(_Hold(matcher, request))
     if created:
         metrics.held(time.monotonic() - began)
     return reservation, created
 
 
-class OneNode:
-    """What a hold and a claim have in common: see ``obtain``.
-
-    :param matcher: matching.Matcher.
-    :param request: Request.
-    """
-
-    request_digest = None
+class OneNode(obtain.Ask):
+    """What a hold and a claim have in common."""
 
     def __init__(self, matcher, request):
-        self.matcher, self.quota = matcher, request.quota
-        self.owner, self.lease = request.owner, request.lease
-        self._instance_uuid = request.instance_uuid
-        self._project_id = request.project_id
+        super().__init__(matcher, request)
+        self.instance_uuid, = request.instances
 
     def known(self, run):
         """The answer to a request whose instance holds a node already.
@@ -99,7 +59,7 @@ class OneNode:
         :raises: Conflict when it holds one that this request may not have;
             Again when it has just lost it.
         """
-        for held in lookup.carried(self._instance_uuid):
+        for held in lookup.carried(self.instance_uuid):
             if held.lapsed:
                 return None
             self._check(held)
@@ -112,64 +72,62 @@ class OneNode:
         if (held.id is None
                 or held.request_spec != matcher.spec.canonical
                 or matcher.restricted_to not in (None, held.project_id)
-                or self._project_id not in (None, held.project_id)
+                or self.request.project_id not in (None, held.project_id)
                 or not visible(held.node_owner, held.node_lessee,
                                matcher.restricted_to, matcher.holds_unowned)
                 or held.state not in ('reserved', 'deploying', 'active')
                 or not (self._is_host_of(held) or held.state == 'reserved')):
-            raise lookup.in_use(self._instance_uuid)
+            raise lookup.in_use(self.instance_uuid)
 
     def _is_host_of(self, held):
-        return self.owner.host in (None, held.host)
+        return self.request.owner.host in (None, held.host)
 
     def _repeat(self, run, held):
-        emitted = run.settle_written(held)
-        if emitted and self._is_host_of(held):
-            # A COMMIT of this request went through unnoticed.
-            return held, events.HELD in emitted
+        request, moves = self.request, not self._is_host_of(held)
         restricted = self.matcher.restricted_to is not None
-        moves = not self._is_host_of(held)
-        if not moves and not updates.is_renewable(
-                held, self.lease, restricted):
+        if not moves and (run.unsure or not updates.is_renewable(
+                held, request.lease, restricted)):
             return held, False
-        changes = {'lease': self.lease}
-        if self.owner.host is not None:
-            changes['host'] = self.owner.host
+        changes = {'lease': request.lease}
+        if request.owner.host is not None:
+            changes['host'] = request.owner.host
         return updates.change(
             run, held, changes, events.MOVED if moves else events.RENEWED,
             None if restricted else reservation_rows.ANY_HOST), False
 
-    def record_events(self, tx, group_id, reservations, picks):
-        """See ``obtain``."""
+    def answer(self, tx, reservations, picks):
+        """See obtain.Ask."""
         [reservation], [pick] = reservations, picks
         if pick.claimed:
-            tx.emits(reservation.id, events.CLAIMED, pick.claimed)
-        tx.emits(reservation.id, events.HELD, reservation)
+            tx.emits(events.CLAIMED, pick.claimed)
+        tx.emits(events.HELD, reservation)
         return reservation
 
 
-class _Hold(searching.Searched, OneNode):
-    """An ask for one node, found by a search: see ``obtain``."""
-
-    asks_first = False
+class _Hold(OneNode):
+    """An ask for one node, found by a search."""
 
     def __init__(self, matcher, request):
-        OneNode.__init__(self, matcher, request)
-        searching.Searched.__init__(self)
-        self._group = request.group
+        super().__init__(matcher, request)
+        self._finder = searching.Finder(matcher, request.quota)
 
     def sets(self):
-        """See ``obtain``."""
-        self.place = membership.Place.find(self._group)
-        self.prepare()
-        found = False
-        for node in search.search(self.narrowed(), self.counted,
-                                  thorough=self.fresh):
-            found = True
-            yield [obtain.Pick(self._instance_uuid, node)]
-        self.in_vain = not found
+        """See obtain.Ask."""
+        finder = self._finder
+        self.place = membership.Place.find(self.request.group)
+        finder.prepare(self._judge)
+        in_vain = True
+        for node in search.search(self._narrowed(), finder.counted,
+                                  thorough=finder.fresh):
+            in_vain = False
+            yield [obtain.Pick(self.instance_uuid, node)]
+        finder.in_vain = in_vain
 
-    def verdict(self):
-        """See searching.Searched."""
-        found = explanation.verdict(self.narrowed(), self.counted)
-        return found, found['matching_nodes'] > 0
+    def _narrowed(self):
+        """Return the Matcher of nodes that quota and policy allow."""
+        return self.place.narrow(self.request.quota.narrow(self.matcher),
+                                 self._finder.counted)
+
+    def _judge(self):
+        verdict = explanation.verdict(self._narrowed(), self._finder.counted)
+        return verdict, verdict['matching_nodes'] > 0

@@ -129,22 +129,18 @@ def forget(host):
 
     :raises: NotFound where it is not known; Conflict while its lease is live.
     """
-    deleted = False
-
     def attempt(run):
-        nonlocal deleted
         lease = _get(host)
-        if lease is None and not deleted:
-            raise exception.NotFound(f'Nobody holds host {host}.')
         if lease is None:
-            return  # Our own COMMIT went through unnoticed.
+            if run.unsure:
+                return  # It is deleted.
+            raise exception.NotFound(f'Nobody holds host {host}.')
         if lease.live:
             raise exception.Conflict(
                 f'Host {host} is held by a process until {lease.expires_at} '
                 f'UTC; only a host whose lease is over can be forgotten.')
         with transaction.write(run) as tx:
             tx.one(host_rows.forget_host(host, lease.holder, MAX_TTL))
-            deleted = True
 
     transaction.attempts(attempt)
     LOG.info('Host %s, whose lease was over, is forgotten', host)
@@ -155,20 +151,16 @@ def give_up(host, holder):
 
     :raises: NotFound when no process is; PreconditionFailed when another is.
     """
-    deleted = False
-
     def attempt(run):
-        nonlocal deleted
         lease = _get(host)
         if lease is None or lease.holder != holder:
-            if deleted:
-                return  # Our own COMMIT went through unnoticed.
+            if run.unsure:
+                return  # It is given up.
             if lease is None:
                 raise exception.NotFound(f'Nobody holds host {host}.')
             raise transaction.not_held(values.Actor(host, holder))
         with transaction.write(run) as tx:
             tx.one(host_rows.delete_host(host, holder))
-            deleted = True
 
     transaction.attempts(attempt)
     LOG.info('Host %(host)s is given up by %(holder)s',

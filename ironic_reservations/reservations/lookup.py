@@ -7,34 +7,21 @@ from ironic_reservations import exception
 from ironic_reservations.db import engine
 from ironic_reservations.db import hosts as host_rows
 from ironic_reservations.db import reservations as reservation_rows
-from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import transaction
 from ironic_reservations.reservations import values
 
 
 @engine.retry
-def get(instance_uuid, authorize=lambda reservation: None, end=expiry.purge):
-    """The reservation of an instance.
-
-    After an answer of 404 a reservation must not reappear, as it would when
-    somebody gave the instance back to the node by hand. So its stale row is
-    deleted, which is all that a read writes. The row is looked for, too,
-    where the caller may not see the reservation, because otherwise the time
-    that the answer takes would tell that there is one.
+def get(instance_uuid, authorize=lambda reservation: None):
+    """Return the reservation of an instance.
 
     :param authorize: called with the Reservation; it raises when the caller
         may not do this to it, NotFound when the caller may not see it.
-    :param end: function of the instance's UUID that ends what is left of its
-        reservation.
     :raises: NotFound; what ``authorize`` raises.
     """
-    try:
-        held = live(instance_uuid)
-        authorize(held)
-        return held
-    except exception.NotFound:
-        end(instance_uuid)
-        raise
+    held = live(instance_uuid)
+    authorize(held)
+    return held
 
 
 def live(instance_uuid, restricted_to=None):

@@ -1,27 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How nodes are held: for a hold, for all members of a group, for a claim.
-
-The three differ in what they ask. An *ask* has these attributes:
-
-``matcher``, ``owner``, ``lease``, ``quota``
-    What is wanted, and for whom.
-``asks_first``
-    True: ``known`` is asked before the first search. False: only after an
-    attempt has failed, because a duplicate key shows that the instance holds
-    a node.
-``known(run)``
-    The answer to a request that is repeated, or None.
-``sets()``
-    Yields alternatives, the best first. Each is a list of Picks, which are
-    held together or not at all. It reads, and decides nothing.
-``place``
-    membership.Place of the new reservations, once ``sets`` has yielded.
-``request_digest``
-    See models.Group; None where no group is begun.
-``record_events(tx, group_id, reservations, picks)``
-    Notes the events of what was made in the transaction, and returns the
-    answer.
-"""
+"""Holds nodes: for an instance, for all members of a group, or by a claim."""
 
 import dataclasses
 import datetime
@@ -34,6 +12,8 @@ from ironic_reservations.db import nodes as node_rows
 from ironic_reservations.db import reservations as reservation_rows
 from ironic_reservations.matching import Node
 from ironic_reservations.reservations import expiry
+from ironic_reservations.reservations import membership
+from ironic_reservations.reservations import quota as quotas
 from ironic_reservations.reservations import transaction
 from ironic_reservations.reservations import values
 
@@ -54,10 +34,84 @@ class Pick:
     claimed: values.Reservation | None = None
 
 
-def obtain(ask, actor=values.NOBODY):
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """For whom nodes are to be held, and for how long.
+
+    :param instances: canonical UUIDs, one for each node.
+    :param owner: values.Owner.
+    :param lease: seconds after which the reservations expire if nothing has
+        begun on their nodes; None for no expiry.
+    :param project_id: the project that the caller has named. A reservation
+        that the instance has already must belong to it.
+    :param holder: when given, only while this process holds the lease of the
+        owner's host.
+    :param group: membership.Named that the reservations join, or None.
+    :param digest: see models.Group; None unless a whole group is requested.
+    :param quota: quota.Quota, by which new reservations are limited.
+    """
+
+    instances: tuple[str, ...]
+    owner: values.Owner
+    lease: int | None = None
+    project_id: str | None = None
+    holder: str | None = None
+    group: membership.Named | None = None
+    digest: str | None = None
+    quota: quotas.Quota = dataclasses.field(default_factory=quotas.Quota)
+
+    @property
+    def actor(self):
+        return values.Actor(self.owner.host, self.holder)
+
+
+class Ask:
+    """What a hold, a group and a claim do differently.
+
+    :param matcher: matching.Matcher that each node must satisfy.
+    :param request: Request.
+    :cvar asks_first: True: ``known`` is asked before the first search. False:
+        only after an attempt has failed, because a duplicate key shows that
+        the instance holds a node.
+    :ivar place: membership.Place of the new reservations, once ``sets`` has
+        yielded.
+    """
+
+    asks_first = False
+
+    def __init__(self, matcher, request):
+        self.matcher, self.request = matcher, request
+        self.place = membership.Place()
+
+    def known(self, run):
+        """Return the answer to a repeated request, or None.
+
+        :param run: transaction.Run.
+        """
+        raise NotImplementedError()
+
+    def sets(self):
+        """Yield alternatives, the best first.
+
+        Each is a list of Picks, which are held together or not at all. It
+        reads, and decides nothing.
+        """
+        raise NotImplementedError()
+
+    def answer(self, tx, reservations, picks):
+        """Return the answer to a request that has made reservations.
+
+        :param tx: transaction.Transaction, whose events it adds.
+        :param reservations: list of values.Reservation.
+        :param picks: the Pick of each.
+        """
+        raise NotImplementedError()
+
+
+def obtain(ask):
     """Hold nodes, or find those that a repeated request holds already.
 
-    :param actor: values.Actor.
+    :param ask: Ask.
     :returns: the answer, and True when this call has made it.
     :raises: what the ask raises; PreconditionFailed when the actor is not the
         host; DeadlineExceeded.
@@ -74,7 +128,7 @@ def obtain(ask, actor=values.NOBODY):
                 engine.check_deadline()
         raise transaction.Again()
 
-    return transaction.attempts(attempt, actor)
+    return transaction.attempts(attempt, ask.request.actor)
 
 
 def _take(run, ask, picks):
@@ -85,7 +139,7 @@ def _take(run, ask, picks):
     """
     try:
         with transaction.write(run) as tx:
-            ask.quota.lock(tx)
+            ask.request.quota.lock(tx)
             for number, pick in enumerate(picks):
                 if number:
                     # Each of them may be waited for.
@@ -95,14 +149,14 @@ def _take(run, ask, picks):
                     pick.claimed and pick.claimed.id),
                     error=transaction.NodeLost)
             now = functions.time_of(tx.connection, updated)
-            group_id = ask.place.join(tx, ask.request_digest)
+            group_id = ask.place.join(tx, ask.request.digest)
             for pick in picks:
                 if pick.claimed:
                     tx.one(reservation_rows.delete_of_hosts(pick.claimed))
             reservations = _insert(tx, [
                 _new_reservation(ask, pick, now, group_id) for pick in picks])
-            ask.quota.verify(tx, [pick.node for pick in picks])
-            return ask.record_events(tx, group_id, reservations, picks)
+            ask.request.quota.verify(tx, [pick.node for pick in picks])
+            return ask.answer(tx, reservations, picks)
     except db_exc.DBDuplicateEntry:
         # An instance holds a node already, another request has just begun the
         # group, or a lapsed or stale row stands in the way.
@@ -113,15 +167,15 @@ def _take(run, ask, picks):
 
 def _new_reservation(ask, pick, now, group_id):
     """The Reservation of a pick, as the guard has seen its node."""
-    node, claimed = pick.node, pick.claimed
+    node, claimed, lease = pick.node, pick.claimed, ask.request.lease
     group = ({name: getattr(claimed, name) for name in _OF_GROUP} if claimed
              else {**ask.place.columns(group_id, node), **ask.place.shown()})
     return values.Reservation(
         instance_uuid=pick.instance_uuid, node_id=node.id,
         node_uuid=node.uuid, request_spec=ask.matcher.spec.canonical,
         created_at=now,
-        expires_at=ask.lease and now + datetime.timedelta(0, ask.lease),
-        **vars(ask.owner), **group,
+        expires_at=lease and now + datetime.timedelta(0, lease),
+        **vars(ask.request.owner), **group,
         node_name=node.name, resource_class=node.resource_class,
         node_owner=node.owner, node_lessee=node.lessee,
         provision_state='available', maintenance=False, allocated=False,

@@ -28,9 +28,13 @@ def release(instance_uuid, authorize=lambda reservation: None,
         ``authorize`` raises.
     """
     def attempt(run):
-        if expiry.settle_ended(run):
-            return
-        held = lookup.get(instance_uuid, authorize, expiry.forget)
+        try:
+            held = expiry.get_or_purge(instance_uuid, authorize,
+                                       expiry.forget)
+        except exception.NotFound:
+            if run.unsure:
+                return  # It is released.
+            raise
         if actor.host not in (None, held.host):
             raise lookup.not_found(instance_uuid)
         check(held, restricted)
@@ -83,4 +87,4 @@ def let_go(run, held, restricted):
             tx.one(statement, each)
         expiry.delete_rows(tx, reservation_rows.delete_of_hosts(*held), held)
         for each in held:
-            tx.emits(each.id, events.RELEASED, each)
+            tx.emits(events.RELEASED, each)

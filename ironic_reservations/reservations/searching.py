@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is searched is counted anew before a request is told of no node.
+"""The fleet is recounted before a request is refused for lack of a node.
 
 Only a count that is younger than the request may say that there is none, and
 only after all that has lapsed was given back. Where such a count has a node
@@ -22,60 +22,58 @@ IN_VAIN = 3
 LAPSED_AT_ONCE = 20
 
 
-class Searched:
-    """An ask whose nodes are found by a search: see ``obtain``.
+class Finder:
+    """Has the fleet counted for a search, and judges a search in vain.
 
+    :param matcher: matching.Matcher of the request.
+    :param quota: quota.Quota of the request.
     :ivar counted: profiles.Fleet by which to search; None where the request
         names its nodes, and they were not counted yet.
     :ivar fresh: whether it was counted for this request.
-    :ivar in_vain: whether the last search came to its end and has found
-        nothing.
+    :ivar in_vain: whether the last search came to its end without a node.
     """
 
-    def __init__(self):
+    def __init__(self, matcher, quota):
+        self._matcher, self._quota = matcher, quota
         self.counted, self.fresh, self.in_vain = None, False, False
         self._began = time.monotonic()
         self._counted_before, self._times = None, 0
 
-    def narrowed(self):
-        """The Matcher of nodes that quota and policy allow."""
-        return self.place.narrow(self.quota.narrow(self.matcher),
-                                 self.counted)
-
-    def verdict(self):
-        """What matches in what was counted.
-
-        :returns: the verdict of ``explanation``, and whether it is enough.
-        """
-        raise NotImplementedError()
-
-    def prepare(self):
+    def prepare(self, judge):
         """Have a count to search by; after a search in vain, a fresh one.
 
+        :param judge: function that returns the verdict of ``explanation`` on
+            what was counted, and whether there are enough nodes.
         :raises: NoMatchingNode; QuotaExceeded where nodes were passed over.
         """
-        self.quota.check_choice(self.matcher.spec)
+        self._quota.check_choice(self._matcher.spec)
         if self.in_vain:
-            self._recount()
+            self._recount(judge)
             # A search that something ends early is not in vain.
             self.in_vain = False
-        elif self.counted is None and not self.matcher.spec.candidate_nodes:
+        elif self.counted is None and not self._matcher.spec.candidate_nodes:
             self.counted, just_now = count.recent()
             if just_now:
                 expiry.give_back_lapsed(LAPSED_AT_ONCE)
 
-    def _recount(self):
+    def count_candidates(self):
+        """Count the nodes that the request names, if it names any."""
+        named = self._matcher.spec.candidate_nodes
+        if named and self.counted is None:
+            self.counted, self.fresh = count.fresh(named), True
+
+    def _recount(self, judge):
         expiry.give_back_lapsed()
-        self.counted = count.fresh(self.matcher.spec.candidate_nodes,
+        self.counted = count.fresh(self._matcher.spec.candidate_nodes,
                                    None if self.fresh else self._began)
         self.fresh = True
-        found, enough = self.verdict()
-        counted = found['matching_nodes'], found.get('domains')
+        verdict, enough = judge()
+        counts = verdict['matching_nodes'], verdict.get('domains')
         # Another request that takes and gives back nodes while they are
         # searched for is no reason to say that there are none.
-        alike = counted == self._counted_before or self.quota.refusal
+        alike = counts == self._counted_before or self._quota.refusal
         self._times = self._times + 1 if alike else 0
-        self._counted_before = counted
+        self._counted_before = counts
         if not enough or self._times >= IN_VAIN:
-            raise self.quota.refusal or explanation.refusal(
-                found, self.matcher)
+            raise self._quota.refusal or explanation.refusal(
+                verdict, self._matcher)

@@ -19,7 +19,6 @@ because a request that names a holder names a host, and one that names a host
 is not counted against a quota.
 """
 
-import collections
 import contextlib
 
 from oslo_db import exception as db_exc
@@ -51,38 +50,14 @@ class Run:
 
     :ivar actor: values.Actor.
     :ivar tries: how many attempts have ended without an answer.
-    :ivar pending: the events of a transaction that was perhaps committed,
-        because the connection was lost before the answer to its COMMIT came:
-        dict of the keys with which they were noted, and lists of what
-        ``Transaction.emits`` was given.
+    :ivar unsure: whether the response to a COMMIT was lost, so that what this
+        request writes may be committed already.
     """
 
     def __init__(self, actor):
         self.actor = actor
         self.tries = 0
-        self.pending = {}
-
-    def settle_written(self, held):
-        """Settle a transaction that has made a reservation what it is now.
-
-        :param held: values.Reservation, all of it read.
-        :returns: the events that were emitted; an empty list where none was
-            pending, or where the COMMIT has failed.
-        """
-        noted = self.pending.get(held.id, [])
-        for _, reservation, columns in noted:
-            for name in columns:
-                if getattr(held, name) != getattr(reservation, name):
-                    return []
-        if noted:
-            self.settle(held.id)
-        return [event for event, *_ in noted]
-
-    def settle(self, *keys):
-        """Emit the events of a transaction that was committed."""
-        for key in keys:
-            for event, reservation, _ in self.pending.pop(key):
-                events.emit(event, reservation)
+        self.unsure = False
 
 
 def attempts(attempt, actor=values.NOBODY):
@@ -93,21 +68,25 @@ def attempts(attempt, actor=values.NOBODY):
     :param actor: values.Actor.
     :returns: what the attempt returns.
     :raises: PreconditionFailed when the actor is not the host; what the
-        attempt raises; DeadlineExceeded.
+        attempt raises; DeadlineExceeded; OutcomeUnknown when the actor is no
+        longer the host and the response to a COMMIT was lost before.
     """
     run = Run(actor)
 
     @engine.retry
     def go_on():
-        if not run.pending:
-            # An attempt that was perhaps committed before a takeover is
-            # looked for first: it must not be refused with 412.
+        if not run.unsure:
             _check_holder(actor)
         while True:
             try:
                 return attempt(run)
             except Again:
                 engine.check_deadline()
+            except exception.PreconditionFailed as error:
+                if run.unsure:
+                    # Refused with 412 it would mean that nothing has changed.
+                    raise exception.OutcomeUnknown() from error
+                raise
             finally:
                 run.tries += 1
 
@@ -117,12 +96,13 @@ def attempts(attempt, actor=values.NOBODY):
 class Transaction:
     """A transaction that writes: see ``write``.
 
-    :ivar events: see Run.pending.
+    :ivar events: pairs of an event and its Reservation, to emit after the
+        COMMIT.
     """
 
     def __init__(self, connection, actor):
         self.connection = connection
-        self.events = collections.defaultdict(list)
+        self.events = []
         self._actor, self._fenced = actor, False
 
     def execute(self, statement, parameters=None):
@@ -141,7 +121,7 @@ class Transaction:
             raise error()
         return result
 
-    def read(self, **column):
+    def read(self, column, value):
         """The Reservation whose column is this, as it is in the transaction.
 
         Nothing is written afterwards: the snapshot that this read begins is
@@ -151,23 +131,15 @@ class Transaction:
         :raises: Again when none counts.
         """
         self.fence()
-        [[name, value]] = column.items()
         query = reservation_rows.live(names=reservation_rows.VIEW)
         for row in self.execute(query.where(
-                reservation_rows.column_is(name, value))):
+                reservation_rows.column_is(column, value))):
             return values.Reservation(**row._mapping)
         raise Again()
 
-    def emits(self, key, event, reservation, columns=()):
-        """Emit an event once the transaction is committed.
-
-        :param key: by which the request finds out, after a lost connection,
-            whether it was: the id of a reservation's row, for example.
-        :param columns: names of what an update has written, which tells then
-            whether it was committed. A row that was inserted tells it by
-            being there.
-        """
-        self.events[key].append((event, reservation, columns))
+    def emits(self, event, reservation):
+        """Emit an event once the transaction is committed."""
+        self.events.append((event, reservation))
 
     def fence(self):
         """Let the transaction go through only while the actor is the host.
@@ -199,19 +171,24 @@ def write(run):
     :param run: Run.
     :returns: context manager of a Transaction.
     """
+    committing = False
     try:
         with engine.transaction() as connection:
             transaction = Transaction(connection, run.actor)
             yield transaction
             transaction.fence()
-            run.pending |= transaction.events
+            committing = True
     except db_exc.DBConnectionError:
-        # Only here nobody knows whether the COMMIT has succeeded.
+        if committing:
+            run.unsure = True
+            LOG.warning(
+                'The response to a COMMIT was lost; trying again, which finds '
+                'what was committed for instance %s', ', '.join({
+                    held.instance_uuid: None
+                    for _, held in transaction.events}))
         raise
-    except BaseException:
-        run.pending.clear()
-        raise
-    run.settle(*transaction.events)
+    for event, reservation in transaction.events:
+        events.emit(event, reservation)
 
 
 def read(query, parameters=None):

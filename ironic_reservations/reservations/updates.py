@@ -7,6 +7,7 @@ from ironic_reservations import events
 from ironic_reservations import exception
 from ironic_reservations.db import reservations as reservation_rows
 from ironic_reservations.matching import Ownership
+from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import transaction
 from ironic_reservations.reservations import values
@@ -32,10 +33,11 @@ def update(instance_uuid, changes, authorize=lambda reservation: None,
         raises.
     """
     def attempt(run):
-        held = lookup.get(instance_uuid, authorize)
-        if run.settle_written(held):
-            return held  # The COMMIT went through unnoticed.
-        if actor.host not in (None, held.host):
+        held = expiry.get_or_purge(instance_uuid, authorize)
+        if run.unsure and changes == {'host': held.host}:
+            return held
+        if actor.host not in (None, held.host) and not (
+                run.unsure and changes.get('host') == held.host):
             raise lookup.not_found(instance_uuid)
         if 'lease' in changes:
             _check_lease(held, restricted)
@@ -58,9 +60,8 @@ def change(run, held, changes, event, host=reservation_rows.ANY_HOST):
         tx.one(reservation_rows.update(
             held.id, values.PROVISION_STATES['reserved']
             if 'lease' in changes else None, changes, host))
-        changed = tx.read(id=held.id)
-        tx.emits(held.id, event, changed,
-                 ['host' if 'host' in changes else 'expires_at'])
+        changed = tx.read('id', held.id)
+        tx.emits(event, changed)
     return changed
 
 

@@ -27,6 +27,7 @@ from ironic_reservations.reservations import claims
 from ironic_reservations.reservations import groups
 from ironic_reservations.reservations import holds
 from ironic_reservations.reservations import membership
+from ironic_reservations.reservations import obtain
 from ironic_reservations.reservations import values
 from tests.common import databases
 from tools import services
@@ -386,18 +387,18 @@ class Fleet:
         """What a POST does: the reservation, and whether it is new."""
         return holds.hold(
             matcher(restricted_to, **body or {'resource_class': 'gold'}),
-            holds.Request(
-                instance_uuid or str(uuid.uuid4()),
+            obtain.Request(
+                (instance_uuid or str(uuid.uuid4()),),
                 owner or values.Owner('compute-1', restricted_to),
                 lease, group=group))
 
     def group(self, members, lease=None):
         """Hold so many nodes for a group without a policy; the group."""
         return groups.create(
-            matcher(resource_class='gold'), groups.Request(
-                membership.Named(GROUP, None, None, None),
-                tuple(str(uuid.uuid4()) for _ in range(members)), 'digest',
-                values.Owner(), lease))[0]
+            matcher(resource_class='gold'), obtain.Request(
+                tuple(str(uuid.uuid4()) for _ in range(members)),
+                values.Owner(), lease, digest='digest',
+                group=membership.Named(GROUP, None, None, None)))[0]
 
     @property
     def groups(self):
@@ -408,7 +409,7 @@ class Fleet:
         """Have compute-1 claim a reservation, or a group's member."""
         return claims.claim(
             ident, matcher(resource_class='gold'),
-            holds.Request(instance_uuid, values.Owner('compute-1')),
+            obtain.Request((instance_uuid,), values.Owner('compute-1')),
             lambda reservation: None)
 
     @staticmethod

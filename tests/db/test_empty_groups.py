@@ -8,9 +8,9 @@ import sqlalchemy as sa
 
 from ironic_reservations import exception
 from ironic_reservations.db import models
+from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import group_releases
 from ironic_reservations.reservations import groups
-from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import releases
 from tests.db import conftest
 
@@ -52,7 +52,7 @@ def tear_down(fleet, group):
     fleet.execute(sa.update(models.nodes).values(instance_uuid=None))
     for member in group.members:
         with pytest.raises(exception.NotFound):
-            lookup.get(member.instance_uuid)
+            expiry.get_or_purge(member.instance_uuid)
 
 
 def hold_again(fleet, group):

@@ -20,8 +20,8 @@ from ironic_reservations.reservations import claims
 from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import group_releases
 from ironic_reservations.reservations import groups
-from ironic_reservations.reservations import holds
 from ironic_reservations.reservations import membership
+from ironic_reservations.reservations import obtain
 from ironic_reservations.reservations import releases
 from ironic_reservations.reservations import updates
 from ironic_reservations.reservations import values
@@ -44,11 +44,11 @@ def wanted(policy, uuid=GROUP, project=None, by='capability:rack'):
     return membership.Named(uuid, policy, policy and by, project)
 
 
-def join(fleet, policy, **more):
+def join(fleet, policy, lost=False, **more):
     """Hold one node for the group; its rack."""
     reservation, created = fleet.hold(
         group=wanted(policy), owner=values.Owner(**more))
-    assert created
+    assert created == (not lost)
     return reservation.domain
 
 
@@ -59,10 +59,10 @@ def create(fleet, members, policy, uuid=GROUP, by='capability:rack',
         members = [str(uuid_.uuid4()) for _ in range(members)]
     return groups.create(
         conftest.matcher(**body or {'resource_class': 'gold'}),
-        groups.Request(
-            wanted(policy, uuid, project, by), tuple(members),
-            json.dumps([asked or len(members), body]),
-            values.Owner(project_id=project), lease))
+        obtain.Request(
+            tuple(members), values.Owner(project_id=project), lease,
+            group=wanted(policy, uuid, project, by),
+            digest=json.dumps([asked or len(members), body])))
 
 
 def of(group):
@@ -241,7 +241,7 @@ def test_group_ends_while_it_is_joined(fleet):
     def end():
         releases.release(first.instance_uuid)
     with fleet.before('UPDATE nodes', end):
-        join(fleet, 'spread')
+        join(fleet, 'spread', lost=after)
     assert len(groups.get(GROUP).members) == 1
 
 
@@ -250,7 +250,7 @@ def test_group_ends_while_it_is_joined(fleet):
 def test_commit_whose_answer_is_lost(fleet, after):
     racks(fleet, r1=2, r2=2)
     with fleet.commit_fails(db_exc.DBConnectionError(), after):
-        join(fleet, 'spread')
+        join(fleet, 'spread', lost=after)
     assert len(groups.get(GROUP).members) == 1
 
 
@@ -402,7 +402,8 @@ def test_commit_of_all_whose_answer_is_lost(fleet, after):
     racks(fleet, r1=2)
     with fleet.commit_fails(db_exc.DBConnectionError(), after):
         group, created = create(fleet, 2, 'pack')
-    assert created and len(group.members) == len(fleet.held) == 2
+    assert created == (not after)
+    assert len(group.members) == len(fleet.held) == 2
 
 
 @pytest.mark.on('sqlite', 'server')
@@ -516,8 +517,8 @@ def claim(uuid, instance=None, project=None, host='compute-1', lease=None,
           authorize=lambda held: None, **body):
     return claims.claim(
         uuid, conftest.matcher(**body or {'resource_class': 'gold'}),
-        holds.Request(
-            instance or str(uuid_.uuid4()),
+        obtain.Request(
+            (instance or str(uuid_.uuid4()),),
             values.Owner(host, project), lease), authorize)
 
 

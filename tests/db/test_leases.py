@@ -11,6 +11,7 @@ from ironic_reservations.fleet import count as counts
 from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import holds
 from ironic_reservations.reservations import lookup
+from ironic_reservations.reservations import obtain
 from ironic_reservations.reservations import releases
 from ironic_reservations.reservations import searching
 from ironic_reservations.reservations import values
@@ -105,8 +106,7 @@ def test_renewal_that_is_faster_than_the_give_back(fleet, again):
 def hold_of_another():
     holds.hold(
         conftest.matcher(resource_class='gold'),
-        holds.Request(str(uuid.uuid4()),
-                             values.Owner('compute-2')))
+        obtain.Request((str(uuid.uuid4()),), values.Owner('compute-2')))
 
 
 @pytest.mark.on('server')

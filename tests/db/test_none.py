@@ -12,6 +12,7 @@ from ironic_reservations.fleet import profiles
 from ironic_reservations.fleet import shelf
 from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import holds
+from ironic_reservations.reservations import obtain
 from ironic_reservations.reservations import values
 from tests.db import conftest
 
@@ -96,8 +97,8 @@ def test_malformed_properties_are_told_of(fleet):
     matcher = conftest.matcher(extra_specs={'capabilities:cpu_arch': '64'})
     began = time.monotonic()
     with pytest.raises(exception.NoMatchingNode) as caught:
-        holds.hold(matcher, holds.Request(
-            '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e', values.Owner()))
+        holds.hold(matcher, obtain.Request(
+            ('5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e',), values.Owner()))
     assert time.monotonic() - began < 5
     assert caught.value.explanation['considered'] == sum(
         each['nodes'] for each in caught.value.explanation['eliminated'])

@@ -48,7 +48,7 @@ def test_commit_of_a_hold_fails(fleet, error, after):
             fleet.statements('SET instance_uuid') as tried:
         held, created = fleet.hold(INSTANCE, **GOLD)
     # The retry reads before it writes.
-    assert created and len(tried) == (1 if after else 2)
+    assert created == (not after) and len(tried) == (1 if after else 2)
     assert fleet.held == {held.node_id: INSTANCE}
 
 
@@ -239,9 +239,9 @@ def test_commit_of_an_adoption_is_lost(fleet, caplog, after):
     spec = request_spec.RequestSpec.adopted({})
     with fleet.commit_fails(LOST, after=after), caplog.at_level('INFO'):
         adopted, created = adoption.adopt(INSTANCE, spec, values.Owner())
-    assert created and adopted.node_id == node_id
+    assert created == (not after) and adopted.node_id == node_id
     [line] = lines(caplog)
-    assert 'is adopted' in line
+    assert ('is stored anew' if after else 'is adopted') in line
 
 
 @pytest.mark.parametrize('after', [True, False])
@@ -261,10 +261,11 @@ def test_commit_of_a_claim_is_lost(fleet, caplog, after):
     free, _ = fleet.hold(owner=values.Owner(), lease=600)
     with fleet.commit_fails(LOST, after=after), caplog.at_level('INFO'):
         claimed, created = fleet.claim(free.instance_uuid)
-    assert created and claimed.node_id == free.node_id
+    assert created == (not after) and claimed.node_id == free.node_id
     assert fleet.held == {free.node_id: claimed.instance_uuid}
-    assert [free.instance_uuid in line for line in lines(caplog)] == [
-        True, False]
+    assert [free.instance_uuid in line for line in lines(caplog)] == (
+        [] if after else [True, False])
+    assert tells_of(claimed.instance_uuid, caplog)
 
 
 @pytest.mark.parametrize('after', [True, False])
@@ -279,11 +280,18 @@ def test_commit_of_a_lease_is_lost(held, caplog, after):
 
 def test_commit_of_a_hold_is_lost_and_another_renews(fleet, caplog):
     """The row is this request's own, whatever others have written into it."""
-    fleet.node()
+    node_id = fleet.node()
     with caplog.at_level('INFO'), fleet.commit_fails(
             LOST, after=True, then=lambda: fleet.renew()):
         held, created = fleet.hold(INSTANCE, **GOLD)
-    assert created and 'is held for' in lines(caplog)[-1]
+    assert not created and held.node_id == node_id
+    assert tells_of(INSTANCE, caplog)
+
+
+def tells_of(instance_uuid, caplog):
+    """Whether one line of the retry names an instance."""
+    return [instance_uuid in record.getMessage() for record in caplog.records
+            if 'COMMIT' in record.getMessage()] == [True]
 
 
 def test_commit_of_a_move_is_lost_and_another_renews(held):

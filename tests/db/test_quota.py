@@ -21,6 +21,7 @@ from ironic_reservations.reservations import dry_runs
 from ironic_reservations.reservations import groups
 from ironic_reservations.reservations import holds
 from ironic_reservations.reservations import membership
+from ironic_reservations.reservations import obtain
 from ironic_reservations.reservations import quota
 from ironic_reservations.reservations import releases
 from ironic_reservations.reservations import values
@@ -35,25 +36,25 @@ def matcher(**body):
     return conftest.matcher(A, **body or {'memory_mb': 1})
 
 
-def hold(limits, instance_uuid=None, **body):
+def hold(limits, instance_uuid=None, lost=False, **body):
     """What a POST of a member of project A does; the class of its node."""
     reservation, created = holds.hold(
-        matcher(**body), holds.Request(
-            instance_uuid or str(uuid.uuid4()),
+        matcher(**body), obtain.Request(
+            (instance_uuid or str(uuid.uuid4()),),
             values.Owner(project_id=A), quota=quota.Quota(A, limits)))
-    assert created == (instance_uuid is None)
+    assert created == (instance_uuid is None and not lost)
     return reservation.resource_class
 
 
-def create(limits, members, policy=None, uuid_=None, **body):
+def create(limits, members, policy=None, uuid_=None, lost=False, **body):
     """The same for a group; the classes of its nodes, sorted."""
-    group, created = groups.create(matcher(**body), groups.Request(
-        membership.Named(uuid_ or str(uuid.uuid4()), policy,
-                          policy and 'capability:rack', A),
+    group, created = groups.create(matcher(**body), obtain.Request(
         tuple(str(uuid.uuid4()) for _ in range(members)),
-        json.dumps([members, body]), values.Owner(project_id=A), None,
-        quota.Quota(A, limits)))
-    assert created == (uuid_ is None)
+        values.Owner(project_id=A),
+        group=membership.Named(uuid_ or str(uuid.uuid4()), policy,
+                               policy and 'capability:rack', A),
+        digest=json.dumps([members, body]), quota=quota.Quota(A, limits)))
+    assert created == (uuid_ is None and not lost)
     return sorted(each.resource_class for each in group.members), group.uuid
 
 
@@ -175,7 +176,7 @@ def test_lost_commit_is_not_counted_twice(fleet, nodes):
     for call in hold, create_one:
         number = len(fleet.held) + 1
         with fleet.commit_fails(db_exc.DBConnectionError(), after=True):
-            call({TOTAL: number})
+            call({TOTAL: number}, lost=True)
         assert len(fleet.held) == number
 
 
@@ -215,8 +216,8 @@ def test_one_at_a_time(fleet, nodes):
                                A)
 
     def join(limits):
-        reservation, _ = holds.hold(matcher(), holds.Request(
-            str(uuid.uuid4()), values.Owner(project_id=A),
+        reservation, _ = holds.hold(matcher(), obtain.Request(
+            (str(uuid.uuid4()),), values.Owner(project_id=A),
             group=wanted, quota=quota.Quota(A, limits)))
         return reservation.resource_class
 
