@@ -147,7 +147,10 @@ def test_cut_at_every_statement(api, proxy, fleet, prepare, how):
             number = 0
             continue
         seen.add(cuts.statements[0].split()[0])
-        assert answer.status_code == (503 if on else 201), cuts.statements
+        # What was committed unnoticed is found by the retry.
+        assert answer.status_code in (
+            {503} if on else {200, 201} if b'COMMIT' in cuts.statements
+            else {201}), cuts.statements
         if on:
             assert int(answer.headers['Retry-After'])
         made = {name for name, in fleet.execute(
