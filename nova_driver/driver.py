@@ -162,9 +162,11 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         self.worker.stop()
         if self.unfinished is not None:
             self.unfinished.stop()
-        super().cleanup_host(host)
-        self.stopping.give_up_lease()
-        self.fence.cleaned_up.set()
+        try:
+            super().cleanup_host(host)
+            self.stopping.give_up_lease()
+        finally:
+            self.fence.cleaned_up.set()
 
     def _carriers(self):
         """Return the UUIDs of the nodes with a row, by their instances."""

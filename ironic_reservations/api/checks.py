@@ -16,7 +16,9 @@ def inside(field):
     try:
         yield
     except exception.InvalidInput as e:
-        raise exception.InvalidInput(f'{field}.{e.field}', e.reason) from e
+        raise exception.InvalidInput(
+            field if e.field == 'body' else f'{field}.{e.field}', e.reason
+        ) from e
 
 
 def is_true(query, name):

@@ -7,6 +7,7 @@ import itertools
 import operator
 import typing
 
+from ironic_reservations import constants
 from ironic_reservations import exception
 from ironic_reservations import matching
 from ironic_reservations.fleet import count as fleet
@@ -78,10 +79,14 @@ class Filter:
 
     def counts(self, profile):
         """The numbers of a profile, by ``_COUNTS``; None where it has none."""
-        held = () if self.host is None else (profile.held.get(self.host, 0),)
+        held = () if self.host is None else (sum(
+            profile.held.get((self.host, state), 0)
+            for state in constants.NODE_STATES),)
         if not self.is_inside(profile.kind.node):
-            # They are all held, but it is not known how.
-            return (*held, 0, 0, *held, 0, 0, *held) if any(held) else None
+            # Of such nodes only those that the host holds are counted.
+            return (*held, *(profile.held.get((self.host, state), 0)
+                             for state in constants.NODE_STATES), 0, *held
+                    ) if any(held) else None
         total, free, reserved = profile.total, profile.free, profile.reserved
         return (total, free, reserved, profile.taken,
                 total - free - reserved - profile.taken, profile.claimable,
@@ -172,10 +177,10 @@ def _rows(kinds, counts, among=None, order=_order):
 
 
 def _key(node):
-    """All that a request can tell of a node but its capabilities."""
+    """All that a request can tell of a node but capabilities' values."""
     return (node.resource_class, *node.sizes.values(), node.cpu_arch,
             tuple(sorted(node.traits)), node.conductor_group, node.shard,
-            node.owner, node.lessee)
+            node.owner, node.lessee, tuple(sorted(node.capabilities)))
 
 
 def _summed(kinds, by, counts):

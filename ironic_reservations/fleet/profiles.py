@@ -53,8 +53,8 @@ class Profile:
     :param first: the least id of these nodes. Nodes that were enrolled
         together are near each other.
     :param last: the greatest id.
-    :param held: numbers of nodes by the host that holds them, where that was
-        asked for.
+    :param held: numbers of nodes by the host that holds them and by ``state``,
+        where that was asked for.
     """
 
     kind: 'Kind'
@@ -225,7 +225,8 @@ def _profile(kind, text, capabilities, rows):
         states[state(row.reason, row.taken)] += row.nodes
         counts[row.reason] = counts.get(row.reason, 0) + row.nodes
         if row.host is not None:
-            held[row.host] = held.get(row.host, 0) + row.nodes
+            key = row.host, state(row.reason, row.taken)
+            held[key] = held.get(key, 0) + row.nodes
     return Profile(kind, text, capabilities, counts,
                    states['reserved'], states['taken'],
                    min(row.first for row in rows),

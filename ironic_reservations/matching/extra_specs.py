@@ -19,7 +19,7 @@ MATCH_WORDS = ('exact', 'at_least')
 _OURS = 'reservations:'
 
 #: Keys without a variable part that are compared with nodes.
-_COMPARED = ('capabilities', 'cpu_arch', 'reservations:candidate_nodes',
+_COMPARED = ('cpu_arch', 'reservations:candidate_nodes',
              'reservations:match')
 
 # Nova's syntax: "resources", "resources1", "resources_NET" ... A bare metal
@@ -29,6 +29,8 @@ RESOURCES = re.compile(rf'resources{_GROUP}:(.*)', re.DOTALL)
 _TRAIT = re.compile(rf'(?:trait{_GROUP}|reservations:trait):(.*)', re.DOTALL)
 _CAPABILITY = re.compile('capabilities:.+', re.DOTALL)
 _TRAIT_NAME = re.compile(r'[A-Z0-9_]{1,255}')
+# How custom and standard traits begin.
+_TRAIT_PREFIXES = ('CUSTOM_', 'COMPUTE_', 'HW_', 'MISC_', 'OWNER_', 'STORAGE_')
 _CUSTOM_CLASS = re.compile(rf'{orc.CUSTOM_NAMESPACE}[A-Z0-9_]{{1,248}}')
 
 #: Sizes of a node by the resource class that overrides them.
@@ -70,8 +72,10 @@ def read_resources(specs):
         if amount and not _is_class(name):
             raise exception.InvalidInput(
                 fields[name], 'must name a standard resource class, or a '
-                'custom one in upper case that begins with CUSTOM_; did you '
-                f'mean resources:{_closest_class(name)}?')
+                'custom one in upper case that begins with CUSTOM_' + _hint(
+                    name.removeprefix(orc.CUSTOM_NAMESPACE), 'resources:' + (
+                        spelling.closest(name, orc.STANDARDS)
+                        or _normalized(name))))
         if amount > 1 and orc.is_custom(name):
             raise exception.InvalidInput(
                 fields[name], 'must be 0 or 1: a node is one unit of its '
@@ -102,10 +106,17 @@ def _is_class(name):
     return name in orc.STANDARDS or bool(_CUSTOM_CLASS.fullmatch(name))
 
 
-def _closest_class(name):
-    simple = name.upper().removeprefix(orc.CUSTOM_NAMESPACE)
-    return (spelling.closest(name, orc.STANDARDS)
-            or orc.normalize_name(simple or 'CLASS'))
+def _normalized(name, prefixes=(orc.CUSTOM_NAMESPACE,)):
+    """Return the name that a malformed class or trait probably means."""
+    name = re.sub('[^A-Z0-9]', '_', name.upper())
+    return name if name.startswith(prefixes) else orc.CUSTOM_NAMESPACE + name
+
+
+def _hint(name, proposal):
+    """Return the end of a message that proposes a name, if it can be one."""
+    if not re.search('[a-zA-Z0-9]', name):
+        return ''
+    return f'; did you mean {proposal}?'
 
 
 def read_traits(where, specs):
@@ -122,10 +133,9 @@ def read_traits(where, specs):
             continue
         name = match[1]
         if not _TRAIT_NAME.fullmatch(name):
-            reason = 'must name a trait: A-Z, 0-9 and _'
-            if name.strip():
-                reason += f'; did you mean {orc.normalize_name(name)}?'
-            raise exception.InvalidInput(f'{where}.{key}', reason)
+            raise exception.InvalidInput(
+                f'{where}.{key}', 'must name a trait: A-Z, 0-9 and _'
+                + _hint(name, _normalized(name, _TRAIT_PREFIXES)))
         if word not in ('required', 'forbidden'):
             raise exception.InvalidInput(
                 f'{where}.{key}', 'must be required or forbidden')
@@ -153,14 +163,17 @@ def ignored(specs):
     :raises: InvalidInput for an unknown key below ``reservations:``, which
         nobody else could mean anything by.
     """
-    return tuple(sorted(key for key in specs if not _is_compared(key)))
+    return tuple(sorted(key for key, text in specs.items()
+                        if not _is_compared(key, text)))
 
 
-def _is_compared(key):
+def _is_compared(key, text):
     match = RESOURCES.fullmatch(key)
     if match:
         # Of another class the amount is 0, or the request was refused.
         return _is_class(match[1])
+    if key == 'capabilities':
+        return bool(text.strip(', '))
     if (key in _COMPARED or _TRAIT.fullmatch(key)
             or _CAPABILITY.fullmatch(key)):
         return True

@@ -177,9 +177,11 @@ class RequestSpec:
                 'extra_specs': {key: specs[key] for key in accepted}}):
             refused |= {key for key in accepted
                         if extra_specs.RESOURCES.fullmatch(key)}
-            if not cls._is_accepted({'extra_specs': {
-                    key: specs[key] for key in specs.keys() - refused}}):
-                refused = specs.keys()
+        if not cls._is_accepted({
+                'image': body.get('image'),
+                'extra_specs': {key: specs[key]
+                                for key in specs.keys() - refused}}):
+            refused = specs.keys()
         spec = cls.from_dict({**body, 'extra_specs': {
             key: value for key, value in specs.items() if key not in refused}},
             required=False)

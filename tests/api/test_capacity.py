@@ -215,6 +215,8 @@ def test_held_wherever_the_node_is_now(ironic, pool, node_class):
         assert counts([row for row in rows
                        if row['memory_mb'] == 131072], 'shard') == {
             'a': (1, 1, 0), 'b': (1, 0, 1)}
+        [row] = [row for row in rows if row['shard'] == 'b']
+        assert (row['reserved'], row['taken']) == (1, 0)
         rows = ironic.capacity(resource_class=node_class,
                                host='compute-2', **query)
         assert {row['shard'] for row in rows} == {'a'}

@@ -95,6 +95,12 @@ def test_profiles_come_by_fit(ironic, node_class):
         profiles = dry_run(ironic, resource_class=own_class,
                            memory_mb=8000)['profiles']
     assert [each['memory_mb'] for each in profiles] == sorted(sizes)
+    # Of equal sizes, the fewest capabilities that were not asked for.
+    texts = ['a:1,b:1', 'z:1', 'a:1,b:1,c:1']
+    with ironic.fleet(*({'resource_class': own_class, 'properties': {
+            'memory_mb': 9000, 'capabilities': text}} for text in texts)):
+        profiles = dry_run(ironic, resource_class=own_class)['profiles']
+    assert [len(each['capabilities']) for each in profiles] == [1, 2, 3]
 
 
 IGNORED = {'capabilites:rack': 'r1', 'foo': 'bar', 'resources:GOLD': '0',

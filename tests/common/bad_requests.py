@@ -382,7 +382,7 @@ GROUPS = [
         ('no-request', {'members': 1}, 'request'),
         ('null-request', group(request=None), 'request'),
         ('nothing-wanted', group(request={}), 'constrain'),
-        ('sizes-of-0', group(request={'vcpus': 0}), 'request.body'),
+        ('sizes-of-0', group(request={'vcpus': 0}), 'request: must constrain'),
         ('unknown-spec', group(request=spec('reservations:x', 'y')),
          'request.extra_specs.reservations:x'),
         ('unknown', group(foo=1), 'foo'),
@@ -612,8 +612,11 @@ WORDS = [
          properties(f'trait:{name}', 'forbidden'), f'properties.trait:{name}')
     for id, name in {'none': '', 'lower-case': 'x'}.items()
 ] + [
-    post('trait-name-proposed', spec('trait:nvme', 'required'),
-         'did you mean CUSTOM_NVME?'),
+    post(f'trait-name-proposed-{name}', spec(f'trait:{name}', 'required'),
+         f'did you mean {proposal}?')
+    for name, proposal in (
+        ('nvme', 'CUSTOM_NVME'), ('custom_gpu', 'CUSTOM_GPU'),
+        ('CUSTOM_gpu', 'CUSTOM_GPU'), ('hw_cpu_x86_vmx', 'HW_CPU_X86_VMX'))
 ]
 
 EXPRESSIONS = [
@@ -670,8 +673,8 @@ RESOURCES = [
     for name, closest in (
         ('vgpu', 'VGPU'), ('MEMORY_MBS', 'MEMORY_MB'),
         ('BAREMETAL_GPU', 'CUSTOM_BAREMETAL_GPU'),
-        ('custom_x', 'CUSTOM_X'), ('baremetal.gold',
-                                   'CUSTOM_BAREMETAL_GOLD'))
+        ('custom_x', 'CUSTOM_X'), ('custom-gold', 'CUSTOM_GOLD'),
+        ('baremetal.gold', 'CUSTOM_BAREMETAL_GOLD'))
 ] + [
     post('amounts-of-a-class', {'extra_specs': {
         'resources1:CUSTOM_TEST_INPUT': '1',

@@ -582,6 +582,12 @@ def test_keys_with_a_meaning_are_not_ignored(key, value):
     assert make_spec({'extra_specs': {key: value}}).ignored == ()
 
 
+@pytest.mark.parametrize('text', ['', ' ', ',', ' , '])
+def test_no_capability_is_ignored(text):
+    assert make_spec({'extra_specs': {'capabilities': text}}).ignored == (
+        'capabilities',)
+
+
 @pytest.mark.parametrize('name', ['GOLD', 'custom_gold', 'CUSTOM_gold', '',
                                   'CUSTOM_', 'vgpu'])
 def test_unknown_class_of_amount_0_is_ignored(name):

@@ -144,7 +144,11 @@ def test_adopted_request_keeps_what_a_hold_would_refuse():
     {'resource_class': 'b', 'extra_specs': {'resources:CUSTOM_A': '1'}},
     {'extra_specs': {f'trait:T{number}': 'required'
                      for number in range(request_spec.MAX_WORDS + 1)}},
-], ids=['two-classes', 'amount-2', 'class-and-class', 'many-traits'])
+    {'extra_specs': {f'trait:T{number}': 'required'
+                     for number in range(request_spec.MAX_WORDS)},
+     'image': {'properties': {'trait:A': 'required'}}},
+], ids=['two-classes', 'amount-2', 'class-and-class', 'many-traits',
+        'traits-of-the-image'])
 def test_adopted_request_keeps_what_a_hold_would_refuse_together(body):
     spec = request_spec.RequestSpec.adopted(body)
     assert spec.ignored == tuple(sorted(body['extra_specs']))
