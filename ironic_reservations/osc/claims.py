@@ -65,13 +65,26 @@ def _find(cmd, uuid, **kwargs):
 
 def _match(cmd, claimable, body, **kwargs):
     """Return the columns for reservations that can be claimed."""
-    candidates = body.get('candidate_nodes')
-    nodes = [row['node_uuid'] for row in claimable if candidates is None
-             or {row['node_uuid'], row['node_name']} & {*candidates}]
+    specs = body.get('extra_specs', {})
+    named = [body.get('candidate_nodes'), _split(
+        specs.get('reservations:candidate_nodes'))]
+    candidates = [row for row in claimable
+                  if all(names is None or _is_among(row, names)
+                         for names in named)]
     text = 'Can be claimed: ' + _join(claimable, _node)
-    if not nodes:
+    if not candidates:
         return {'claim': f'{text}; none is one of the candidate nodes',
                 'matching_nodes': 0}
+    usable = [row for row in candidates if _is_usable(cmd, row, **kwargs)]
+    if len(usable) < len(candidates):
+        text += '; in maintenance or retired: ' + _join(
+            [row for row in candidates if row not in usable], _node)
+    if not usable:
+        return {'claim': text, 'matching_nodes': 0}
+    nodes = [row['node_uuid'] for row in usable]
+    body = {**body, 'extra_specs': {
+        key: value for key, value in specs.items()
+        if key != 'reservations:candidate_nodes'}}
     answer = client.request(
         cmd, 'POST', f'{client.PATH}?dry_run=true',
         body={**body, 'candidate_nodes': nodes}, **kwargs)
@@ -85,6 +98,31 @@ def _match(cmd, claimable, body, **kwargs):
         columns['explanation'] = output.explanation({
             'considered': len(nodes), 'eliminated': obstacles})
     return columns
+
+
+def _split(text):
+    return None if text is None else [name.strip() for name in
+                                      text.split(',')]
+
+
+def _is_among(row, names):
+    return row['node_name'] in names or row['node_uuid'] in {
+        name.lower() for name in names}
+
+
+def _is_usable(cmd, row, **kwargs):
+    """Whether a held node is neither in maintenance nor retired.
+
+    The dry run of a claim would say so; that of a hold counts such a node as
+    reserved. A node that the user may not see is not judged.
+    """
+    try:
+        node = client.request(
+            cmd, 'GET', f'/v1/nodes/{row["node_uuid"]}?fields='
+                        'maintenance,retired', **kwargs)
+    except exc.ClientException:
+        return True
+    return not (node.get('maintenance') or node.get('retired'))
 
 
 def _join(rows, text):

@@ -255,9 +255,12 @@ def _extra_specs(args, flavor):
         *(f'capabilities:{re.escape(name)}' for name in capabilities),
         *(['cpu_arch'] if 'cpu_arch' in capabilities else []),
     ])
-    specs = {key: value for key, value in flavor.items()
-             if not re.fullmatch(overridden, key)}
-    # A flavor may also name several capabilities in one key: "a,b:c".
+    # A flavor is overridden by both; of the others nothing may be dropped.
+    for key, value in args.property.items():
+        _check_property(key, value, traits, capabilities, args.match)
+    specs = {**{key: value for key, value in flavor.items()
+                if not re.fullmatch(overridden, key)}, **args.property}
+    # One key may also name several capabilities: "a,b:c".
     together = [item for item in specs.pop('capabilities', '').split(',')
                 if item and item.partition(':')[0].strip()
                 not in capabilities]
@@ -271,7 +274,32 @@ def _extra_specs(args, flavor):
     specs.update({f'trait:{name}': word for name, word in traits.items()})
     if args.match:
         specs['reservations:match'] = args.match
-    return {**specs, **args.property}
+    return specs
+
+
+def _check_property(key, value, traits, capabilities, match):
+    """Refuse a ``--property`` that contradicts another option.
+
+    :param traits: ``required`` or ``forbidden`` by trait, of the options.
+    :param capabilities: values by name, of the options.
+    """
+    trait = re.fullmatch(r'(?:trait[\w-]*|reservations:trait):(.+)', key)
+    given = {f'capabilities:{name}': text
+             for name, text in capabilities.items()}
+    if match:
+        given['reservations:match'] = match
+    if 'cpu_arch' in capabilities:
+        given['cpu_arch'] = capabilities['cpu_arch']
+    expected = traits.get(trait[1]) if trait else given.get(key, value)
+    conflict = expected not in (None, value)
+    if key == 'capabilities':
+        conflict = any(
+            capabilities.get(name.strip(), text) not in (None, text)
+            for name, colon, text in (
+                item.partition(':') for item in value.split(',')) if colon)
+    if conflict:
+        raise exceptions.CommandError(
+            f'--property {key}={value} contradicts another option')
 
 
 def _capability(text):

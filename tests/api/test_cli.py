@@ -142,7 +142,7 @@ def test_wrong_input(ironic, cli):
         # Whether these are enough, the API knows.
         (['create', '--ram', '0'], 'body: must constrain '),
         (['group', 'create', '--members', '2', '--ram', '0'],
-         'request.body: must constrain '),
+         'request: must constrain '),
         (['create', '--match', 'exact'], 'body: must constrain '),
         ([*wanted, '--trait', 'gpu'],
          'extra_specs.trait:gpu: must name a trait: A-Z, 0-9 and _; did you '
@@ -152,6 +152,17 @@ def test_wrong_input(ironic, cli):
         ([*wanted, '--capability', 'gpus>=4'],
          'capability "gpus>=4" must be <name> or <name>=<value>'),
         ([*wanted, '--capability', ''], 'capability "" must be <name> or '),
+        *(([*wanted, *options, '--property', text],
+           f'--property {text} contradicts another option')
+          for options, text in (
+              (['--capability', 'gpus=4'], 'capabilities:gpus=8'),
+              (['--capability', 'gpus=4'], 'capabilities=rack,gpus:8'),
+              (['--trait', 'CUSTOM_A'], 'trait:CUSTOM_A=forbidden'),
+              (['--trait', 'CUSTOM_A'],
+               'reservations:trait:CUSTOM_A=forbidden'),
+              (['--forbidden-trait', 'CUSTOM_A'],
+               'trait1:CUSTOM_A=required'),
+              (['--match', 'exact'], 'reservations:match=at_least'))),
         ([*wanted, '--capability', 'a=1', '--capability', 'a=2'],
          'a capability can be asked for only once'),
         ([*wanted, '--instance-uuid', 'x'],

@@ -204,6 +204,8 @@ HOLD = [
               'capabilities': 'rack', 'capabilities:gpus': '>= 2'})),
     ("--property 'capabilities:gpus=s== 4' --property cpu_arch=x86_64",
      extra(**{'capabilities:gpus': 's== 4', 'cpu_arch': 'x86_64'})),
+    ('--capability rack --property capabilities=gpus',
+     extra(capabilities='gpus,rack')),
     ("--conductor-group '' --shard rack-7 --candidate-node node-6 "
      '--candidate-node elsewhere',
      spec(conductor_group='', shard='rack-7',

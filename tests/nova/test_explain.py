@@ -105,6 +105,10 @@ class TestExplain(TestCase):
             'request': {'resource_class': 'gold'}}).raise_for_status()
         columns = self.explain(server, status=0)
         self.assertRegex(columns['claim'], 'Can be claimed: .*; 1 of 3 match')
+        self.ironic.execute('UPDATE nodes SET maintenance = 1')
+        columns = self.explain(server, status=1)
+        self.assertIn('in maintenance or retired', columns['claim'])
+        self.ironic.execute('UPDATE nodes SET maintenance = 0')
 
     def test_metadata(self):
         server = self.boot(self.gold, 'ERROR', metadata={
