@@ -230,7 +230,7 @@ class TestRestore(test_audit.Command, networking.Networks, faults.TestCase):
         self.restore(leased)
         self.assertIn('| matching_nodes | 0 ', ''.join(self.do(
             'openstack baremetal reservation create --resource-class CLASS '
-            '--dry-run', CLASS='gold')))
+            '--dry-run', status=1, CLASS='gold')))
         self.ironic.create(422, resource_class='gold')
         wrong = {('node-5', newer['id']), ('node-3', successor['id'])}
         self.assertEqual(wrong, self.elsewhere())
