@@ -258,12 +258,18 @@ def _extra_specs(args, flavor):
     # A flavor is overridden by both; of the others nothing may be dropped.
     for key, value in args.property.items():
         _check_property(key, value, traits, capabilities, args.match)
+        if any(getattr(args, size) is not None
+               and re.fullmatch(_OVERRIDDEN[size], key)
+               for size, *_ in _SIZES.values()):
+            raise exceptions.CommandError(
+                f'--property {key}={value} contradicts another option')
     specs = {**{key: value for key, value in flavor.items()
                 if not re.fullmatch(overridden, key)}, **args.property}
     # One key may also name several capabilities: "a,b:c".
     together = [item for item in specs.pop('capabilities', '').split(',')
-                if item and item.partition(':')[0].strip()
-                not in capabilities]
+                if item and ('capabilities' in args.property
+                             or item.partition(':')[0].strip()
+                             not in capabilities)]
     for name, value in capabilities.items():
         if value is None:
             together.append(name)

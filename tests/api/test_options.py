@@ -206,6 +206,8 @@ HOLD = [
      extra(**{'capabilities:gpus': 's== 4', 'cpu_arch': 'x86_64'})),
     ('--capability rack --property capabilities=gpus',
      extra(capabilities='gpus,rack')),
+    ('--capability gpus --property capabilities=gpus:4',
+     extra(capabilities='gpus:4,gpus')),
     ("--conductor-group '' --shard rack-7 --candidate-node node-6 "
      '--candidate-node elsewhere',
      spec(conductor_group='', shard='rack-7',
