@@ -16,3 +16,8 @@ PROVISION_STATES = {
     'releasing': ('deleting', 'deleted', 'undeploy'),
     'error': ('deploy failed', 'error', 'adopt failed'),
 }
+
+#: The policies of Nova's server groups, as groups of reservations have them.
+SERVER_GROUP_POLICIES = {
+    'anti-affinity': 'spread', 'affinity': 'pack',
+    'soft-anti-affinity': 'soft-spread', 'soft-affinity': 'soft-pack'}

@@ -12,17 +12,13 @@ from nova.compute import utils as compute_utils
 from nova.compute import vm_states
 from oslo_log import log as logging
 
+from ironic_reservations import constants
 from ironic_reservations import spelling
 
 from . import conf
 
 CONF = conf.CONF
 LOG = logging.getLogger(__name__)
-
-#: The policies of Nova's server groups, as groups of reservations have them.
-POLICIES = {'anti-affinity': 'spread', 'affinity': 'pack',
-            'soft-anti-affinity': 'soft-spread',
-            'soft-affinity': 'soft-pack'}
 
 #: How our keys of a server's metadata begin.
 _OURS = 'reservations:'
@@ -219,10 +215,11 @@ def _group(instance):
         raise unacceptable(
             instance,
             'whether it is in a server group could not be looked up')
-    if group.policy not in POLICIES:
+    policy = constants.SERVER_GROUP_POLICIES.get(group.policy)
+    if policy is None:
         return {}
     return {'group': {'uuid': group.uuid, 'by': by,
-                      'policy': POLICIES[group.policy]}}
+                      'policy': policy}}
 
 
 def check_traits(has, image_meta):

@@ -222,11 +222,11 @@ def _profile(kind, text, capabilities, rows):
     """A Profile of rows that differ in their reason and host alone."""
     counts, states, held = {}, collections.Counter(), {}
     for row in rows:
-        states[state(row.reason, row.taken)] += row.nodes
+        name = state(row.reason, row.taken)
+        states[name] += row.nodes
         counts[row.reason] = counts.get(row.reason, 0) + row.nodes
         if row.host is not None:
-            key = row.host, state(row.reason, row.taken)
-            held[key] = held.get(key, 0) + row.nodes
+            held[row.host, name] = held.get((row.host, name), 0) + row.nodes
     return Profile(kind, text, capabilities, counts,
                    states['reserved'], states['taken'],
                    min(row.first for row in rows),

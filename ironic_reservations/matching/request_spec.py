@@ -110,8 +110,7 @@ class RequestSpec:
         :param required: whether the request must constrain the node.
         :raises: InvalidInput, naming the field.
         """
-        wanted = _canonical({key: value for key, value in body.items()
-                             if key not in ENVELOPE})
+        wanted = _identity(body)
         specs = wanted.get('extra_specs', {})
         image = wanted.get('image', {})
         properties = image.get('properties', {})
@@ -185,10 +184,8 @@ class RequestSpec:
         spec = cls.from_dict({**body, 'extra_specs': {
             key: value for key, value in specs.items() if key not in refused}},
             required=False)
-        canonical = _canonical({key: value for key, value in body.items()
-                                if key not in ENVELOPE})
         return dataclasses.replace(
-            spec, canonical=json.dumps(canonical, sort_keys=True),
+            spec, canonical=json.dumps(_identity(body), sort_keys=True),
             ignored=tuple(sorted({*spec.ignored, *refused})))
 
     @classmethod
@@ -198,6 +195,12 @@ class RequestSpec:
         except exception.InvalidInput:
             return False
         return True
+
+
+def _identity(body):
+    """Return what makes a request the same as another one, a dict."""
+    return _canonical({key: value for key, value in body.items()
+                       if key not in ENVELOPE})
 
 
 def _canonical(value):

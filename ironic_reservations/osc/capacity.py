@@ -77,8 +77,8 @@ class ListCapacity(output.Lister):
         auth = scope.auth(self, parsed_args, 'nodes')
         filters = {name: query.get(name) for name in FILTERS}
         self._rows = list(suggestions.report_empty(
-            self, self._read(query, parsed_args, auth), 'nodes', filters,
-            auth=auth))
+            self, self._read(query, filters, parsed_args, auth), 'nodes',
+            filters, auth=auth))
         names = (*self._labels(parsed_args), *COUNTS,
                  *['held'] * (parsed_args.host is not None),
                  *['claimable'] * parsed_args.long)
@@ -86,7 +86,7 @@ class ListCapacity(output.Lister):
             [output.value(row[name]) for name in names]
             for row in self._rows)
 
-    def _read(self, query, args, auth):
+    def _read(self, query, filters, args, auth):
         """Return the capacity rows; name what was probably meant by them."""
         headers = {'Cache-Control': 'no-cache'} if args.no_cache else {}
         try:
@@ -97,8 +97,7 @@ class ListCapacity(output.Lister):
         except exc.BadRequest:
             for key in args.by:
                 suggestions.suggest_key(self, key, auth=auth)
-            suggestions.suggest_filters(self, {name: query.get(name)
-                                       for name in FILTERS}, auth=auth)
+            suggestions.suggest_filters(self, filters, auth=auth)
             raise
         suggestions.suggest_filters(self, {'capability': [
             key.removeprefix('capability:') for key in args.by

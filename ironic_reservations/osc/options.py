@@ -257,10 +257,7 @@ def _extra_specs(args, flavor):
     ])
     # A flavor is overridden by both; of the others nothing may be dropped.
     for key, value in args.property.items():
-        _check_property(key, value, traits, capabilities, args.match)
-        if any(getattr(args, size) is not None
-               and re.fullmatch(_OVERRIDDEN[size], key)
-               for size, *_ in _SIZES.values()):
+        if _is_contradiction(key, value, args, traits, capabilities):
             raise exceptions.CommandError(
                 f'--property {key}={value} contradicts another option')
     specs = {**{key: value for key, value in flavor.items()
@@ -283,29 +280,28 @@ def _extra_specs(args, flavor):
     return specs
 
 
-def _check_property(key, value, traits, capabilities, match):
-    """Refuse a ``--property`` that contradicts another option.
+def _is_contradiction(key, value, args, traits, capabilities):
+    """Whether a ``--property`` contradicts another option.
 
     :param traits: ``required`` or ``forbidden`` by trait, of the options.
     :param capabilities: values by name, of the options.
     """
-    trait = re.fullmatch(r'(?:trait[\w-]*|reservations:trait):(.+)', key)
-    given = {f'capabilities:{name}': text
-             for name, text in capabilities.items()}
-    if match:
-        given['reservations:match'] = match
-    if 'cpu_arch' in capabilities:
-        given['cpu_arch'] = capabilities['cpu_arch']
-    expected = traits.get(trait[1]) if trait else given.get(key, value)
-    conflict = expected not in (None, value)
+    if any(getattr(args, size) is not None
+           and re.fullmatch(_OVERRIDDEN[size], key)
+           for size, *_ in _SIZES.values()):
+        return True
     if key == 'capabilities':
-        conflict = any(
+        return any(
             capabilities.get(name.strip(), text) not in (None, text)
             for name, colon, text in (
                 item.partition(':') for item in value.split(',')) if colon)
-    if conflict:
-        raise exceptions.CommandError(
-            f'--property {key}={value} contradicts another option')
+    trait = re.fullmatch(r'(?:trait[\w-]*|reservations:trait):(.+)', key)
+    expected = traits.get(trait[1]) if trait else {
+        'reservations:match': args.match,
+        'cpu_arch': capabilities.get('cpu_arch'),
+        **{f'capabilities:{name}': text
+           for name, text in capabilities.items()}}.get(key)
+    return expected not in (None, value)
 
 
 def _capability(text):

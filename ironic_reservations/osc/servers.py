@@ -8,15 +8,11 @@ from openstack import exceptions as sdk_exc
 from osc_lib import exceptions
 from oslo_utils import uuidutils
 
+from ironic_reservations import constants
 from ironic_reservations import spelling
 from ironic_reservations.osc import client
 from ironic_reservations.osc import options
 from ironic_reservations.osc import suggestions
-
-#: The policies of Nova's server groups, as groups of reservations have them.
-POLICIES = {'anti-affinity': 'spread', 'affinity': 'pack',
-            'soft-anti-affinity': 'soft-spread',
-            'soft-affinity': 'soft-pack'}
 
 
 class Ambiguous(exceptions.CommandError):
@@ -107,7 +103,8 @@ def find_group(cmd, server):
     compute = cmd.app.client_manager.sdk_connection.compute
     for uuid in server.server_groups or ():
         try:
-            policy = POLICIES.get(compute.get_server_group(uuid).policy)
+            policy = constants.SERVER_GROUP_POLICIES.get(
+                compute.get_server_group(uuid).policy)
         except (sdk_exc.SDKException, ksa_exc.ClientException) as error:
             cmd.log.info('The server group is not known: %s', error)
         else:

@@ -2,11 +2,11 @@
 """Reservations and limits of projects: ``reservation list --usage``."""
 
 import collections
-import re
 
 from keystoneauth1 import exceptions as ksa_exc
 from openstack import exceptions as sdk_exc
 
+from ironic_reservations import names
 from ironic_reservations.osc import output
 
 COLUMNS = ('project_id', 'resource_class', 'reservations', 'limit')
@@ -44,8 +44,7 @@ def rows(cmd, reservations, auth):
 
 def _limit_of(resource_class):
     """Return the name of the limit of a resource class."""
-    name = re.sub('[^A-Z0-9]', '_', (resource_class or '').upper())
-    return f'{TOTAL}:CUSTOM_{name.removeprefix("CUSTOM_")}'
+    return f'{TOTAL}:{names.fold("resource class", resource_class or "")}'
 
 
 def _limits(cmd, auth):
