@@ -6,18 +6,13 @@ Ironic answers /healthcheck itself, in front of its authentication. With
 """
 
 from oslo_log import log
-from oslo_middleware import healthcheck
 from oslo_middleware.healthcheck import pluginbase
-import webob.dec
 
 from ironic_reservations import conf
-from ironic_reservations.api import errors
 from ironic_reservations.db import engine
 from ironic_reservations.db import reservations
 
 LOG = log.getLogger(__name__)
-
-PATH = '/healthcheck'
 
 
 class Backend(pluginbase.HealthcheckBaseExtension):
@@ -50,19 +45,3 @@ def _write_nothing():
     """
     with engine.transaction() as connection:
         connection.execute(reservations.DELETE_NOTHING)
-
-
-def make_app():
-    """The application for all paths that are not ours, where no Ironic is."""
-    nothing = errors.envelope(404, 'Not Found')
-    if not conf.CONF.healthcheck.enabled:
-        return nothing
-    check = healthcheck.Healthcheck(nothing, conf.CONF)
-
-    @webob.dec.wsgify
-    def app(request):
-        # The path may be no text: webob's path_info would decode it.
-        path = request.environ.get('PATH_INFO', '').rstrip('/')
-        return check if path == PATH else nothing
-
-    return app
