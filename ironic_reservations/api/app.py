@@ -20,7 +20,7 @@ from ironic_reservations.api import fence
 from ironic_reservations.api import limits
 from ironic_reservations.api import routes
 from ironic_reservations.api import version
-from ironic_reservations.fleet import explanation
+from ironic_reservations.matching import explanation
 from ironic_reservations.reservations import quota
 
 _VERSION_HEADERS = [version.HEADER, version.MIN_HEADER, version.MAX_HEADER]

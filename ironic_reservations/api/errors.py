@@ -11,7 +11,7 @@ import webob.exc
 
 from ironic_reservations import exception
 from ironic_reservations import metrics
-from ironic_reservations.fleet import explanation
+from ironic_reservations.matching import explanation
 
 LOG = log.getLogger(__name__)
 

@@ -12,8 +12,8 @@ import random
 from ironic_reservations import exception
 from ironic_reservations.db import counting
 from ironic_reservations.db import engine
-from ironic_reservations.fleet import explanation
 from ironic_reservations.fleet import search
+from ironic_reservations.matching import explanation
 from ironic_reservations.reservations import holds
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import obtain

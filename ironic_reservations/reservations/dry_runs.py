@@ -4,7 +4,7 @@
 from ironic_reservations.db import engine
 from ironic_reservations.fleet import capacity
 from ironic_reservations.fleet import count
-from ironic_reservations.fleet import explanation
+from ironic_reservations.matching import explanation
 from ironic_reservations.matching import group_policy
 from ironic_reservations.reservations import membership
 

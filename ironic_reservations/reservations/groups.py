@@ -16,9 +16,9 @@ from ironic_reservations import events
 from ironic_reservations import exception
 from ironic_reservations.db import engine
 from ironic_reservations.db import groups as group_rows
-from ironic_reservations.fleet import explanation
 from ironic_reservations.fleet import search
 from ironic_reservations.matching import counted_as
+from ironic_reservations.matching import explanation
 from ironic_reservations.matching import group_policy
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import membership

@@ -10,7 +10,7 @@ in between, and the fleet is counted again.
 import time
 
 from ironic_reservations.fleet import count
-from ironic_reservations.fleet import explanation
+from ironic_reservations.matching import explanation
 from ironic_reservations.reservations import expiry
 
 #: After so many searches in vain, all by fresh counts of the same nodes, it is

@@ -34,7 +34,7 @@ from ironic_reservations.cmd import dbsync
 from ironic_reservations.cmd import exporter
 from ironic_reservations.cmd import manage
 from ironic_reservations.cmd import status
-from ironic_reservations.fleet import explanation
+from ironic_reservations.matching import explanation
 from ironic_reservations.matching import request_spec
 from ironic_reservations.osc.audit import kinds
 from ironic_reservations.reservations import values

@@ -9,7 +9,7 @@ from prometheus_client import multiprocess
 import pytest
 
 from ironic_reservations import matching
-from ironic_reservations.fleet import explanation
+from ironic_reservations.matching import explanation
 from ironic_reservations.matching import group_policy
 from tests.unit import tables
 from tests.unit import test_explain

@@ -4,8 +4,8 @@
 import re
 
 from ironic_reservations import exception
-from ironic_reservations import matching
 from ironic_reservations.matching import group_policy
+from ironic_reservations.matching import node as nodes
 
 #: What somebody is told who sees no node at all. It is as a rule a compute
 #: service whose user was given a project instead of the system.
@@ -28,7 +28,7 @@ CAUSES = (
     'candidate_nodes', 'conductor_group', 'shard', 'resource_class',
     'hypervisor_type', 'resources', 'memory_mb', 'vcpus', 'local_gb', 'image',
     'trait', 'capabilities', 'ownership', 'group', 'members', QUOTA,
-    *(reason for reason in matching.REASONS if reason != matching.CLAIMABLE),
+    *(reason for reason in nodes.REASONS if reason != nodes.CLAIMABLE),
     MALFORMED, NO_NODES)
 
 
@@ -132,7 +132,7 @@ def refusal(found, matcher):
         {**why, 'eliminated': eliminated},
         # A lock is the last reason of all: a node that it eliminates would
         # match otherwise, and locks are over in a moment.
-        retry=any(each['by'] == matching.LOCKED for each in eliminated),
+        retry=any(each['by'] == nodes.LOCKED for each in eliminated),
         members=members, ignored=matcher.spec.ignored)
 
 
@@ -145,13 +145,13 @@ def cause(why):
 
     :param why: the explanation of a refusal.
     :returns: one of ``CAUSES``: a constraint without what was asked for, or
-        one of matching.REASONS.
+        one of node.REASONS.
     """
     if not why['eliminated']:
         return NO_NODES
     *_, last = why['eliminated']
-    if last['by'] in matching.REASONS:
+    if last['by'] in nodes.REASONS:
         last = max((each for each in why['eliminated']
-                    if each['by'] in matching.REASONS),
+                    if each['by'] in nodes.REASONS),
                    key=lambda each: each['nodes'])
     return re.match('[a-z_ ]+', last['by'])[0]
