@@ -17,7 +17,23 @@ PROVISION_STATES = {
     'error': ('deploy failed', 'error', 'adopt failed'),
 }
 
+#: The states of a reservation. The last is for the provision states that are
+#: not listed above, to which an operator has moved the node.
+STATES = (*PROVISION_STATES, 'unavailable')
+
+#: Keys by which lists of reservations are sorted.
+SORT_KEYS = ('id', 'instance_uuid', 'node_uuid', 'host', 'project_id',
+             'user_id', 'expires_at', 'created_at', 'updated_at')
+
+#: No two members of a group in one domain; all in one; as even as possible; in
+#: as few domains as possible.
+POLICIES = ('spread', 'pack', 'soft-spread', 'soft-pack')
+
 #: The policies of Nova's server groups, as groups of reservations have them.
 SERVER_GROUP_POLICIES = {
     'anti-affinity': 'spread', 'affinity': 'pack',
     'soft-anti-affinity': 'soft-spread', 'soft-affinity': 'soft-pack'}
+
+#: Keystone's limit on all reservations of a project. The name of a resource
+#: class follows after a colon in the limit on that class.
+TOTAL_LIMIT = 'baremetal_reservations'

@@ -7,6 +7,7 @@ theirs.
 
 import re
 
+from ironic_reservations import resources
 from ironic_reservations import spelling
 
 #: Kinds of names, and the keys that requests and capacity rows have for them.
@@ -95,6 +96,5 @@ def unknown(pairs, names):
 def fold(kind, name):
     """Return a name without the differences that the API disregards."""
     if kind == 'resource class':
-        name = re.sub('[^A-Z0-9]', '_', name.upper())
-        return f'CUSTOM_{name.removeprefix("CUSTOM_")}'
+        return resources.normalize_class(name)
     return name.lower() if kind == 'conductor group' else name

@@ -4,25 +4,18 @@
 import collections
 import contextlib
 import dataclasses
-import math
 import re
 
 from nova import exception
-from nova import utils
 from nova.objects import fields
 import os_resource_classes as orc
 import os_traits
 
+from ironic_reservations import resources
+
 #: The largest number that fits in Nova's compute_nodes and in Placement's
 #: inventories.
 MAX_INT = 2 ** 31 - 1
-
-#: The size in a hardware profile of each standard resource class of Placement.
-STANDARD = {orc.VCPU: 'vcpus', orc.MEMORY_MB: 'memory_mb',
-            orc.DISK_GB: 'local_gb'}
-
-# Nova's syntax: "resources", "resources1", "resources_NET" ...
-_RESOURCES = re.compile('resources(?:[a-zA-Z0-9_-]{1,64})?:([A-Z0-9_]+)')
 
 
 def normalize(resource_class):
@@ -34,36 +27,8 @@ def normalize(resource_class):
     """
     if not resource_class or resource_class in orc.STANDARDS:
         return None
-    name = (resource_class
-            if resource_class.startswith(orc.CUSTOM_NAMESPACE)
-            else utils.normalize_rc_name(resource_class))
+    name = resources.normalize_class(resource_class)
     return name if re.fullmatch('CUSTOM_[A-Z0-9_]+', name) else None
-
-
-def allocated(request):
-    """Return what Nova has allocated in Placement for a request.
-
-    The rules are those of ``ResourceRequest`` in nova/scheduler/utils.py:
-    amounts of one class are summed over all groups, and replace that size of
-    the flavor; a malformed amount is skipped, because the flavor of a server
-    that was adopted may have one.
-
-    :param request: the request spec that a node is held for, a dict.
-    :returns: Counter of amounts by resource class.
-    """
-    sizes = {
-        orc.VCPU: request.get('vcpus', 0),
-        orc.MEMORY_MB: request.get('memory_mb', 0),
-        orc.DISK_GB: (request.get('root_gb', 0)
-                      + request.get('ephemeral_gb', 0)
-                      + math.ceil(request.get('swap', 0) / 1024))}
-    amounts = collections.Counter()
-    for key, text in request.get('extra_specs', {}).items():
-        match = _RESOURCES.fullmatch(key)
-        with contextlib.suppress(ValueError):
-            if match and int(text) >= 0:
-                amounts[match[1]] += int(text)
-    return collections.Counter({**sizes, **amounts})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +57,7 @@ class Fleet:
         """
         sums = {size: _clamp(sum(row['total'] * row[size]
                                  for row in self.rows))
-                for size in STANDARD.values()}
+                for size in resources.SIZES.values()}
         return {**sums, **{f'{size}_used': 0 for size in sums},
                 # If this is more than is left of the host's disks, the
                 # scheduler logs a warning for each request.
@@ -142,7 +107,7 @@ class Fleet:
                 usable[name] += row['held']
         largest = dict.fromkeys(total, 1)
         if self.taken is not None:
-            for name, size in STANDARD.items():
+            for name, size in resources.SIZES.items():
                 total[name] = sum(row['total'] * row[size]
                                   for row in self.rows)
                 usable[name] = sum(_to_be_had(row) * row[size]

@@ -13,6 +13,8 @@ import time
 from nova import exception
 from oslo_log import log as logging
 
+from ironic_reservations import resources
+
 from . import client
 from . import conf
 from . import fleet
@@ -96,7 +98,7 @@ class Report:
                 self._host, *('any' if each is None else repr(each)
                               for each in part.values()))
         if CONF.reservations.report_standard_resources:
-            taken = sum((fleet.allocated(each['request_spec'])
+            taken = sum((resources.sum_amounts(each['request_spec'])
                          for each in self._client.held_by(
                              self._host, ['request_spec'])),
                         collections.Counter())
@@ -172,7 +174,7 @@ class Report:
 
         :param held: the reservation, a dict.
         """
-        amounts = fleet.allocated(held['request_spec'])
+        amounts = resources.sum_amounts(held['request_spec'])
         if not CONF.reservations.report_standard_resources:
             amounts = collections.Counter(
                 {fleet.normalize(held['resource_class']): 1})

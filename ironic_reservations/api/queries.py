@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the queries of requests may contain: a JSON schema for each call."""
 
+from ironic_reservations import constants
 from ironic_reservations.api import schema
-from ironic_reservations.reservations import values
 
 
 def _query(**properties):
@@ -15,7 +15,7 @@ find = _query(
     node=schema.name,
     project_id=schema.name,
     resource_class=schema.name,
-    state={'enum': list(values.STATES)},
+    state={'enum': list(constants.STATES)},
     fields=schema.name,
     limit=schema.positive,
     marker=schema.uuid,

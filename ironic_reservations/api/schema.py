@@ -6,11 +6,11 @@ The schemas themselves are in ``bodies`` and ``queries``.
 
 import jsonschema
 
+from ironic_reservations import constants
 from ironic_reservations import exception
 from ironic_reservations.fleet import capacity
 from ironic_reservations.matching import group_policy
 from ironic_reservations.matching import request_spec
-from ironic_reservations.reservations import values
 
 #: A UUID anywhere in a text.
 UUID = r'[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}'
@@ -39,7 +39,7 @@ _UUID = rf'^{UUID}\Z'
 # Words separated by commas.
 _DIRECTIONS, _KEYS = (
     rf'^(?:{"|".join(words)})(?:,(?:{"|".join(words)}))*\Z'
-    for words in (('asc', 'desc'), values.SORT_KEYS))
+    for words in (('asc', 'desc'), constants.SORT_KEYS))
 
 #: The most extra specs, and the most properties of an image.
 MAX_KEYS = 1024
@@ -53,7 +53,7 @@ number = {'type': ['number', 'null'], 'minimum': 0,
 integer = {**number, 'type': ['integer', 'null']}
 uuid = {'type': 'string', 'pattern': _UUID}
 uuid_or_null = {**uuid, 'type': ['string', 'null']}
-policy = {'enum': [*group_policy.POLICIES, None]}
+policy = {'enum': [*constants.POLICIES, None]}
 by = {'type': ['string', 'null'], 'pattern': _BY}
 row_key = {'type': 'string', 'pattern': _ROW_KEY}
 boolean = {'type': 'string', 'pattern': _BOOLEAN}
@@ -91,7 +91,7 @@ _PATTERNS = {
     _BOOLEAN: 'true or false',
     _POSITIVE: 'a positive number',
     _DIRECTIONS: 'one of asc, desc, or several, separated by commas',
-    _KEYS: f'one of {", ".join(values.SORT_KEYS)}, or several, '
+    _KEYS: f'one of {", ".join(constants.SORT_KEYS)}, or several, '
            f'separated by commas',
     **{pattern: f'one of {", ".join(columns)}, or capability: and the name of '
                 f'one' for pattern, columns in (

@@ -79,7 +79,7 @@ def _count():
                       for name in constants.NODE_STATES})
         nodes[*partition, profiles.state(reason, taken)] += number
     for host, provision_state, number in counting.by_host():
-        reservations.update({(host, name): 0 for name in values.STATES})
+        reservations.update({(host, name): 0 for name in constants.STATES})
         reservations[host, values.state_of(provision_state)] += number
     leases = hosts.find(limit=None)
     [[now]] = engine.rows(sa.select(functions.utcnow()))

@@ -157,7 +157,7 @@ class Group(Base):
 
     id = sa.Column(sa.Integer, primary_key=True)
     uuid = sa.Column(sa.String(36), nullable=False)
-    # One of group_policy.POLICIES, and what the domains are; NULL and NULL for
+    # One of constants.POLICIES, and what the domains are; NULL and NULL for
     # members that have nothing in common.
     policy = sa.Column(sa.String(16))
     by = sa.Column(sa.String(300))

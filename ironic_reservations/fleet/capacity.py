@@ -10,9 +10,9 @@ import typing
 from ironic_reservations import constants
 from ironic_reservations import exception
 from ironic_reservations import matching
+from ironic_reservations import resources
 from ironic_reservations.fleet import count as fleet
 from ironic_reservations.matching import group_policy
-from ironic_reservations.matching import request_spec
 
 #: What rows can be summed by, beside ``capability:NAME``.
 COLUMNS = ('resource_class', 'owner', 'lessee', 'conductor_group', 'shard')
@@ -68,7 +68,7 @@ class Filter:
                 and node.traits.issuperset(self.traits)
                 and (self.resource_class is None or matching.has_class(
                     node.resource_class,
-                    request_spec.normalize_resource_class(
+                    resources.normalize_class(
                         self.resource_class))))
 
     def is_inside(self, node):

@@ -5,12 +5,10 @@ from django import forms
 from django.core import validators
 from django.utils.translation import gettext_lazy as _
 
+from ironic_reservations import constants
+
 #: States of a reservation in the API, with their translations.
-STATES = {
-    'reserved': _('reserved'), 'deploying': _('deploying'),
-    'active': _('active'), 'releasing': _('releasing'),
-    'error': _('error'), 'unavailable': _('unavailable'),
-}
+STATES = {name: _(name) for name in constants.STATES}
 
 
 class _Form(forms.Form):

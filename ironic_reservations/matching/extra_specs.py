@@ -8,6 +8,7 @@ import re
 import os_resource_classes as orc
 
 from ironic_reservations import exception
+from ironic_reservations import resources
 from ironic_reservations import spelling
 
 #: The largest number that a request may give, as large as Ironic's ids get.
@@ -32,10 +33,6 @@ _TRAIT_NAME = re.compile(r'[A-Z0-9_]{1,255}')
 # How custom and standard traits begin.
 _TRAIT_PREFIXES = ('CUSTOM_', 'COMPUTE_', 'HW_', 'MISC_', 'OWNER_', 'STORAGE_')
 _CUSTOM_CLASS = re.compile(rf'{orc.CUSTOM_NAMESPACE}[A-Z0-9_]{{1,248}}')
-
-#: Sizes of a node by the resource class that overrides them.
-SIZES = {orc.MEMORY_MB: 'memory_mb', orc.VCPU: 'vcpus',
-         orc.DISK_GB: 'local_gb'}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,10 +80,10 @@ def read_resources(specs):
     return Resources(
         frozenset(name for name, amount in amounts.items()
                   if amount and orc.is_custom(name)),
-        {SIZES[name]: amount for name, amount in amounts.items()
-         if name in SIZES},
+        {resources.SIZES[name]: amount for name, amount in amounts.items()
+         if name in resources.SIZES},
         tuple(sorted((name, amount) for name, amount in amounts.items()
-                     if amount and name not in SIZES
+                     if amount and name not in resources.SIZES
                      and not orc.is_custom(name))))
 
 

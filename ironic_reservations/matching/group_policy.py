@@ -13,14 +13,12 @@ import heapq
 import math
 import random
 
+from ironic_reservations import constants
 from ironic_reservations import text
 from ironic_reservations.matching import constraints
 from ironic_reservations.matching import node as nodes
 
-#: No two members in one domain; all of them in one; as even as possible; in
-#: as few domains as possible.
-POLICIES = (SPREAD, PACK, SOFT_SPREAD, SOFT_PACK) = (
-    'spread', 'pack', 'soft-spread', 'soft-pack')
+SPREAD, PACK, SOFT_SPREAD, SOFT_PACK = constants.POLICIES
 
 #: A node without a domain cannot be a member under these.
 HARD = (SPREAD, PACK)
@@ -67,7 +65,7 @@ def domain(node, by):
 class Policy:
     """Where the next member of a group goes.
 
-    :param policy: one of ``POLICIES``.
+    :param policy: one of ``constants.POLICIES``.
     :param by: see ``domain``.
     :param members: pairs of a domain and how many members are there.
     :param room: how many nodes match and are free, by domain.
@@ -174,7 +172,7 @@ def capacities(matches, by, fit, left=lambda resource_class: math.inf):
 def available(policy, by_domain):
     """How many members a group may have that begins now.
 
-    :param policy: one of ``POLICIES``, or None.
+    :param policy: one of ``constants.POLICIES``, or None.
     :param by_domain: what ``capacities`` returns.
     """
     stated = [room.free for where, room in by_domain.items()
@@ -189,7 +187,7 @@ def available(policy, by_domain):
 def plan(policy, by_domain, members):
     """How many members go to which domain, when all of them are held at once.
 
-    :param policy: one of ``POLICIES``, or None.
+    :param policy: one of ``constants.POLICIES``, or None.
     :param by_domain: what ``capacities`` returns.
     :param members: how many there are, at least 1.
     :returns: dict of domains and numbers; None where there is no room.

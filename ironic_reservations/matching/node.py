@@ -6,6 +6,7 @@ import functools
 import json
 import re
 
+from ironic_reservations import resources
 from ironic_reservations.matching import request_spec
 
 #: Why a node that satisfies a request cannot be held. An explanation tells
@@ -142,12 +143,11 @@ def counted_as(resource_class):
     """
     if resource_class is None:
         return (TOTAL,)
-    normalized = request_spec.normalize_resource_class(resource_class)
+    normalized = resources.normalize_class(resource_class)
     return (TOTAL, f'{TOTAL}:{normalized}')
 
 
 def has_class(resource_class, normalized):
     """Whether a node's class is the normalized one."""
-    return (resource_class is not None and
-            request_spec.normalize_resource_class(resource_class)
-            == normalized)
+    return (resource_class is not None
+            and resources.normalize_class(resource_class) == normalized)

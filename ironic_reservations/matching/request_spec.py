@@ -2,14 +2,12 @@
 """Parses a request once into a frozen value, the request spec."""
 
 import dataclasses
-import functools
 import json
-import math
 
-import os_resource_classes as orc
 from oslo_utils import uuidutils
 
 from ironic_reservations import exception
+from ironic_reservations import resources
 from ironic_reservations.matching import expression
 from ironic_reservations.matching import extra_specs
 
@@ -45,18 +43,6 @@ def canonical_architecture(name):
     """The name Nova uses for an architecture: ``amd64`` is ``x86_64``."""
     name = name.strip().lower()
     return _ARCHITECTURES.get(name, name)
-
-
-@functools.lru_cache(maxsize=1024)
-def normalize_resource_class(name):
-    """A node's resource class as Placement knows it.
-
-    ``baremetal.gold`` is ``CUSTOM_BAREMETAL_GOLD``, as in Nova's Ironic
-    driver; a name that is already normal stays itself.
-    """
-    if name in orc.STANDARDS or name.startswith(orc.CUSTOM_NAMESPACE):
-        return name
-    return orc.normalize_name(name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,17 +102,17 @@ class RequestSpec:
         properties = image.get('properties', {})
         ignored = extra_specs.ignored(specs)
         exact = extra_specs.is_exact(specs, match)
-        resources = extra_specs.read_resources(specs)
+        overrides = extra_specs.read_resources(specs)
         traits = _all_traits(specs, properties)
         spec = cls(
-            sizes=tuple(_compared_sizes(wanted, resources.sizes, exact)),
+            sizes=tuple(_compared_sizes(wanted, overrides.sizes, exact)),
             minimums=tuple(
                 (name, image[key]) for name, key in
                 (('memory_mb', 'min_ram'), ('local_gb', 'min_disk'))
-                if key in image and resources.sizes.get(name) != 0),
+                if key in image and overrides.sizes.get(name) != 0),
             exact=exact,
-            resource_class=_resource_class(wanted, resources.classes),
-            resources=resources.others,
+            resource_class=_resource_class(wanted, overrides.classes),
+            resources=overrides.others,
             required_traits=traits['required'],
             forbidden_traits=traits['forbidden'],
             capabilities=_capabilities(specs, properties),
@@ -225,12 +211,7 @@ def _compared_sizes(wanted, overrides, exact):
 
     :param overrides: see extra_specs.Resources.
     """
-    requested = {
-        'memory_mb': wanted.get('memory_mb', 0),
-        'vcpus': wanted.get('vcpus', 0),
-        'local_gb': (wanted.get('root_gb', 0) + wanted.get('ephemeral_gb', 0)
-                     + math.ceil(wanted.get('swap', 0) / 1024))}
-    for name, size in requested.items():
+    for name, size in resources.read_sizes(wanted).items():
         override = overrides.get(name)
         # With "exact" an override of 0 does not count.
         if override or override == 0 and not exact:
@@ -242,7 +223,7 @@ def _compared_sizes(wanted, overrides, exact):
 def _resource_class(wanted, classes):
     """Return the one resource class that is requested, or None for any."""
     if 'resource_class' in wanted:
-        classes = classes | {normalize_resource_class(
+        classes = classes | {resources.normalize_class(
             wanted['resource_class'])}
     if len(classes) > 1:
         raise exception.InvalidInput(

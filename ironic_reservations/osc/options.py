@@ -6,6 +6,7 @@ import re
 from osc_lib import exceptions
 from osc_lib.cli import parseractions
 
+from ironic_reservations import constants
 from ironic_reservations.osc import client
 from ironic_reservations.osc import identity
 from ironic_reservations.osc import units
@@ -25,12 +26,11 @@ _SIZES = {'ram': ('memory_mb', '<MiB>', units.mib,
 _NO_CONSTRAINT = {'conductor_group', 'shard', 'ownership'}
 
 # The policies of a group, and the help text of the option for each.
-_POLICIES = {'spread': 'No two members of the group in one domain',
-             'pack': 'All members of the group in one domain',
-             'soft-spread': 'The members of the group over the domains as '
-                            'evenly as possible',
-             'soft-pack': 'The members of the group in as few domains as '
-                          'possible'}
+_POLICIES = dict(zip(constants.POLICIES, (
+    'No two members of the group in one domain',
+    'All members of the group in one domain',
+    'The members of the group over the domains as evenly as possible',
+    'The members of the group in as few domains as possible'), strict=True))
 
 # An option overrides extra specs of a flavor: patterns of their keys, by the
 # key of the request spec that the option sets.
@@ -174,8 +174,8 @@ def request_spec(cmd, args, server=None):
         spec.update(_flavor(cmd, args.flavor))
     if args.image:
         spec['image'] = image(cmd, args.image)
-    spec |= _values(args, 'memory_mb', 'vcpus', 'root_gb', 'ephemeral_gb',
-                    'swap', 'resource_class', 'conductor_group', 'shard',
+    spec |= _values(args, *(key for key, *_ in _SIZES.values()),
+                    'resource_class', 'conductor_group', 'shard',
                     'candidate_nodes', 'ownership')
     specs = _extra_specs(args, spec.get('extra_specs', {}))
     if specs:
@@ -209,11 +209,21 @@ def _flavor(cmd, ident):
     """Return what a flavor asks for, as keys of the request spec."""
     flavor = client.look_up(cmd, 'compute', 'flavor', ident,
                             get_extra_specs=True)
-    return {'memory_mb': flavor.ram, 'vcpus': flavor.vcpus,
-            'root_gb': flavor.disk, 'ephemeral_gb': flavor.ephemeral,
-            'swap': flavor.swap or 0, 'rxtx_factor': flavor.rxtx_factor,
-            'name': flavor.name, 'flavorid': flavor.id,
-            'extra_specs': dict(flavor.extra_specs or {})}
+    return {**flavor_spec(flavor), 'rxtx_factor': flavor.rxtx_factor,
+            'name': flavor.name, 'flavorid': flavor.id}
+
+
+def flavor_spec(flavor, root_disk=True):
+    """Return the sizes and extra specs of a flavor, as keys of a request.
+
+    :param flavor: Flavor of the SDK, or a dict of a server of Nova's API.
+    :param root_disk: False for a server that was booted from a volume.
+    """
+    return {'memory_mb': flavor['ram'], 'vcpus': flavor['vcpus'],
+            'root_gb': flavor['disk'] if root_disk else 0,
+            'ephemeral_gb': flavor['ephemeral'] or 0,
+            'swap': flavor['swap'] or 0,
+            'extra_specs': dict(flavor.get('extra_specs') or {})}
 
 
 def image(cmd, ident):

@@ -1,39 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What Placement says to a request, before Nova asks any compute host."""
 
-import collections
 import re
 import urllib.parse
 
 from openstack import exceptions as sdk_exc
 
+from ironic_reservations import resources
 from ironic_reservations.osc import client
 
 #: Nova leaves out hosts whose service is disabled by this trait.
 DISABLED = 'COMPUTE_STATUS_DISABLED'
-
-STANDARD = ('VCPU', 'MEMORY_MB', 'DISK_GB')
-
-
-def resources_of(spec):
-    """Return what a server with this request spec asks of Placement.
-
-    The rules are those of ``resources_from_flavor`` in
-    https://opendev.org/openstack/nova/src/branch/master/nova/scheduler/utils.py
-
-    :param spec: dict with the keys of a flavor, as the API has them; the root
-        disk is 0 for a server that is booted from a volume.
-    :returns: dict of amounts by resource class.
-    """
-    asked = collections.Counter()
-    for key, amount in spec.get('extra_specs', {}).items():
-        if match := re.fullmatch(r'resources[\w-]*:(\w+)', key):
-            asked[match[1]] += int(amount)
-    disk = sum(spec.get(key) or 0 for key in ('root_gb', 'ephemeral_gb'))
-    sizes = {'VCPU': spec.get('vcpus'), 'MEMORY_MB': spec.get('memory_mb'),
-             'DISK_GB': disk + -(-(spec.get('swap') or 0) // 1024)}
-    return {name: amount for name, amount in {**sizes, **asked}.items()
-            if amount}
 
 
 def traits_of(spec):
@@ -53,24 +30,24 @@ def why_not(cmd, spec, zone=None):
     :returns: a sentence.
     :raises: SDKException, for example where the user is no admin.
     """
-    resources, traits = resources_of(spec), traits_of(spec)
+    amounts, traits = resources.sum_amounts(spec), traits_of(spec)
     aggregates = _aggregates(cmd, zone) if zone else []
     if aggregates is None:
         return f'there is no availability zone {zone}'
-    if _offers(cmd, resources, [*traits, f'!{DISABLED}'], aggregates):
+    if _offers(cmd, amounts, [*traits, f'!{DISABLED}'], aggregates):
         return None
-    for name, amount in resources.items():
+    for name, amount in amounts.items():
         if not _offers(cmd, {name: amount}):
             return _why_not_of(cmd, name, amount)
-    if not _offers(cmd, resources):
-        return (f'no compute host offers {", ".join(sorted(resources))} '
+    if not _offers(cmd, amounts):
+        return (f'no compute host offers {", ".join(sorted(amounts))} '
                 f'together')
     for trait in traits:
-        if not _offers(cmd, resources, [trait]):
+        if not _offers(cmd, amounts, [trait]):
             return f'no compute host that has room has the trait {trait}'
-    if not _offers(cmd, resources, traits):
+    if not _offers(cmd, amounts, traits):
         return f'no compute host has all of {", ".join(traits)}'
-    if not _offers(cmd, resources, traits, aggregates):
+    if not _offers(cmd, amounts, traits, aggregates):
         return (f'no compute host that has room is in the availability zone '
                 f'{zone}')
     return 'the compute service of each host that has room is disabled'
@@ -81,7 +58,7 @@ def _why_not_of(cmd, name, amount):
     if known:
         return (f'all of {name} is in use or reserved, on each of '
                 f'{len(known)} compute hosts')
-    if name in STANDARD:
+    if name in resources.SIZES:
         return (f'no compute host offers {name}, of which the flavor wants '
                 f'{amount}: a flavor for bare metal says '
                 f'resources:{name}=0 and names a resource class')
@@ -102,18 +79,18 @@ def _aggregates(cmd, zone):
         each.name for each in compute.availability_zones()} else None
 
 
-def _offers(cmd, resources, required=(), aggregates=()):
+def _offers(cmd, amounts, required=(), aggregates=()):
     """Whether a provider has room for resources, and what is required.
 
     :param aggregates: UUIDs; it must be in one of them, if there are any.
     """
     query = {'resources': ','.join(f'{name}:{amount}' for name, amount
-                                   in resources.items()), 'limit': 1}
+                                   in amounts.items()), 'limit': 1}
     if required:
         query['required'] = ','.join(required)
     if aggregates:
         query['member_of'] = f'in:{",".join(aggregates)}'
-    if not resources:
+    if not amounts:
         return True
     try:
         found = client.placement(

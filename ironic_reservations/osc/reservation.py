@@ -7,6 +7,7 @@ from ironicclient import exc
 from osc_lib import exceptions
 from oslo_utils import uuidutils
 
+from ironic_reservations import constants
 from ironic_reservations.osc import client
 from ironic_reservations.osc import identity
 from ironic_reservations.osc import output
@@ -22,10 +23,6 @@ DETAILS = ('instance_uuid', 'node_uuid', 'node_name', 'host', 'state',
            'request_spec', 'group', 'expires_at', 'created_at', 'updated_at')
 #: The fields by which a reservation is named to people and to the API.
 WHICH = ('instance_uuid', 'node_uuid', 'node_name')
-SORT_KEYS = ('id', 'instance_uuid', 'node_uuid', 'host', 'project_id',
-             'user_id', 'expires_at', 'created_at', 'updated_at')
-STATES = ('reserved', 'deploying', 'active', 'releasing', 'error',
-          'unavailable')
 
 
 def display(reservation):
@@ -57,7 +54,8 @@ class ListReservation(output.Lister):
                             help='Of this node (name or UUID)')
         parser.add_argument('--resource-class', metavar='<class>',
                             help='Of nodes of this resource class')
-        parser.add_argument('--state', choices=STATES, help='In this state')
+        parser.add_argument('--state', choices=constants.STATES,
+                            help='In this state')
         identity.add_options(parser, 'project',
                              'Of this project (name or ID)')
         scope.add_option(parser)
@@ -65,7 +63,8 @@ class ListReservation(output.Lister):
         parser.add_argument('--sort', metavar='<key>[:<direction>][,...]',
                             help='Keys to sort by, separated by commas, each '
                                  'in the direction asc (the default) or '
-                                 'desc; keys: ' + ', '.join(SORT_KEYS))
+                                 'desc; keys: '
+                                 + ', '.join(constants.SORT_KEYS))
         columns = parser.add_mutually_exclusive_group()
         columns.add_argument('--long', action='store_true',
                              help='Show all columns')

@@ -69,11 +69,8 @@ def request_spec(cmd, server):
     it refuses the build.
     """
     flavor = server.flavor
-    spec = {'memory_mb': flavor.ram, 'vcpus': flavor.vcpus,
-            'root_gb': flavor.disk if server.image else 0,
-            'ephemeral_gb': flavor.ephemeral or 0, 'swap': flavor.swap or 0,
-            'name': flavor.original_name,
-            'extra_specs': dict(flavor.extra_specs or {})}
+    spec = {**options.flavor_spec(flavor, root_disk=bool(server.image)),
+            'name': flavor.original_name}
     if server.image and server.image.id:
         try:
             spec['image'] = options.image(cmd, server.image.id)

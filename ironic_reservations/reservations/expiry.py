@@ -8,6 +8,7 @@ deleted. It is *overdue* when its lease is over and something has begun on its
 node, which therefore is kept.
 """
 
+from ironic_reservations import constants
 from ironic_reservations import events
 from ironic_reservations import exception
 from ironic_reservations.db import engine
@@ -16,7 +17,6 @@ from ironic_reservations.db import nodes as node_rows
 from ironic_reservations.db import reservations as reservation_rows
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import transaction
-from ironic_reservations.reservations import values
 
 
 def sweep():
@@ -48,7 +48,7 @@ def give_back_lapsed(limit=None, check=engine.check_deadline):
         # What is deployed needs its lease no more. Without this, a search for
         # lapsed leases would read every instance that there is.
         _execute(
-            reservation_rows.end_leases(values.PROVISION_STATES['active']))
+            reservation_rows.end_leases(constants.PROVISION_STATES['active']))
     given_back = 0
     for each in expired:
         if each.lapsed:
@@ -119,7 +119,7 @@ def overdue():
     """
     return _read(reservation_rows.overdue(
         [each for state in ('deploying', 'active', 'releasing')
-         for each in values.PROVISION_STATES[state]]))
+         for each in constants.PROVISION_STATES[state]]))
 
 
 def _give_back(held):

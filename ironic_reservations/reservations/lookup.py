@@ -3,6 +3,7 @@
 
 import math
 
+from ironic_reservations import constants
 from ironic_reservations import exception
 from ironic_reservations.db import engine
 from ironic_reservations.db import hosts as host_rows
@@ -123,7 +124,7 @@ def find(restricted_to=None, state=None, node=None, limit=None, marker=None,
 
     :param restricted_to: when given, only reservations of this project and
         those on nodes that it owns.
-    :param state: one of ``values.STATES``.
+    :param state: one of ``constants.STATES``.
     :param node: UUID or name of a node.
     :param limit: how many at most.
     :param marker: instance UUID of the last one of the page before.
@@ -142,7 +143,7 @@ def find(restricted_to=None, state=None, node=None, limit=None, marker=None,
         if name in ({'id', 'instance_uuid'} | names) - {'request_spec'}])
     if state is not None:
         query = query.where(reservation_rows.in_states(
-            values.PROVISION_STATES.get(state), values.PROVISION_STATES))
+            constants.PROVISION_STATES.get(state), constants.PROVISION_STATES))
     if node is not None:
         query = query.where(reservation_rows.is_node(node))
     for name, value in equal.items():

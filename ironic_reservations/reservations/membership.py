@@ -25,7 +25,7 @@ class Named:
     """The group that a request names.
 
     :param uuid: canonical UUID.
-    :param policy: one of group_policy.POLICIES, or None.
+    :param policy: one of constants.POLICIES, or None.
     :param by: what its domains are (see group_policy.domain); None where the
         group has no policy.
     :param project_id: whose it is to be, or None.

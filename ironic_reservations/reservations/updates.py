@@ -3,6 +3,7 @@
 
 import json
 
+from ironic_reservations import constants
 from ironic_reservations import events
 from ironic_reservations import exception
 from ironic_reservations.db import reservations as reservation_rows
@@ -58,7 +59,7 @@ def change(run, held, changes, event, host=reservation_rows.ANY_HOST):
     """
     with transaction.write(run) as tx:
         tx.one(reservation_rows.update(
-            held.id, values.PROVISION_STATES['reserved']
+            held.id, constants.PROVISION_STATES['reserved']
             if 'lease' in changes else None, changes, host))
         changed = tx.read('id', held.id)
         tx.emits(event, changed)

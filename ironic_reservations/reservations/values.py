@@ -5,17 +5,7 @@ import dataclasses
 import datetime
 import typing
 
-from ironic_reservations.constants import PROVISION_STATES
-
-#: A provision state that is none of these is one in which the operator has
-#: moved the node elsewhere.
-UNAVAILABLE = 'unavailable'
-
-STATES = (*PROVISION_STATES, UNAVAILABLE)
-
-#: What a list may be sorted by.
-SORT_KEYS = ('id', 'instance_uuid', 'node_uuid', 'host', 'project_id',
-             'user_id', 'expires_at', 'created_at', 'updated_at')
+from ironic_reservations import constants
 
 #: In these a node is at rest and bears no instance: it may be let go.
 RELEASABLE = ('available', 'manageable', 'enroll', 'clean failed',
@@ -78,7 +68,7 @@ class Reservation:
 
     @property
     def state(self):
-        """One of ``STATES``."""
+        """One of ``constants.STATES``."""
         return state_of(self.provision_state)
 
     @property
@@ -93,11 +83,11 @@ class Reservation:
 
 
 def state_of(provision_state):
-    """The state of a reservation whose node is there: one of ``STATES``."""
-    for state, provision_states in PROVISION_STATES.items():
+    """Return the state, one of ``constants.STATES``, of a reservation."""
+    for state, provision_states in constants.PROVISION_STATES.items():
         if provision_state in provision_states:
             return state
-    return UNAVAILABLE
+    return constants.STATES[-1]
 
 
 @dataclasses.dataclass(frozen=True)

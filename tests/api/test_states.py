@@ -3,7 +3,7 @@
 
 import pytest
 
-from ironic_reservations.reservations import values
+from ironic_reservations import constants
 from tests.common import states
 
 POOL = [{}]
@@ -23,7 +23,7 @@ def test_state(ironic, pool, node_class, state):
     assert found['state'] == state
     assert found['provision_state'] == provision_state
     del found['request_spec']
-    for other in values.STATES:
+    for other in constants.STATES:
         assert ironic.listed(state=other, resource_class=node_class) == (
             [found] if other == state else [])
 

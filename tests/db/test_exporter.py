@@ -29,7 +29,7 @@ def test_series_at_0_are_exported(fleet):
     for state in constants.NODE_STATES:
         assert metrics['ironic_reservations_nodes', *labels, (
             'state', state)] == (state in ('free', 'reserved'))
-    for state in values.STATES:
+    for state in constants.STATES:
         assert metrics['ironic_reservations_reservations', (
             'host', 'compute-1'), ('state', state)] == (state == 'reserved')
     assert metrics['ironic_reservations_overdue',] == 0

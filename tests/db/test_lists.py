@@ -8,6 +8,7 @@ import uuid
 import pytest
 import sqlalchemy as sa
 
+from ironic_reservations import constants
 from ironic_reservations.db import models
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import releases
@@ -49,7 +50,7 @@ def pages(limit, **query):
 
 
 @pytest.mark.parametrize('sort_dir', ['asc', 'desc'])
-@pytest.mark.parametrize('sort_key', values.SORT_KEYS)
+@pytest.mark.parametrize('sort_key', constants.SORT_KEYS)
 def test_sorted(listed, sort_key, sort_dir):
     """NULL is the least; equals by id."""
     def order(found):

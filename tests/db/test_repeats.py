@@ -4,6 +4,7 @@
 from ironic.common import states as ironic_states
 import pytest
 
+from ironic_reservations import constants
 from ironic_reservations import exception
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import values
@@ -19,14 +20,14 @@ HOLD = 'UPDATE nodes SET instance_uuid'
 
 def test_every_state_of_ironics_is_in_the_tables():
     assert states.STATES.keys() == ironic_states.ALL_STATES
-    assert set(states.STATES.values()) == set(values.STATES)
+    assert set(states.STATES.values()) == set(constants.STATES)
 
 
 @pytest.mark.parametrize('provision_state', states.STATES)
 def test_state(held, provision_state):
     held.edit(held.node_id, provision_state=provision_state)
     assert lookup.get(INSTANCE).state == states.STATES[provision_state]
-    for state in values.STATES:
+    for state in constants.STATES:
         assert len(lookup.find(state=state)) == (
             state == states.STATES[provision_state])
 

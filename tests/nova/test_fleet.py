@@ -14,6 +14,8 @@ from nova.virt.ironic_reservations import client
 from nova.virt.ironic_reservations import fleet
 import testtools
 
+from ironic_reservations import resources
+
 # On a busy machine anything may be slow.
 unhurried = settings(deadline=None,
                      suppress_health_check=[HealthCheck.too_slow])
@@ -152,7 +154,7 @@ class TestFleet(testtools.TestCase):
             request = {**sizes, 'root_gb': 0} if is_bfv else sizes
             self.assertEqual(allocated, {
                 name: amount for name, amount
-                in fleet.allocated(request).items() if amount})
+                in resources.sum_amounts(request).items() if amount})
 
     def test_architectures(self):
         known = fleet.Fleet([row(cpu_arch=name) for name in

@@ -37,7 +37,6 @@ from ironic_reservations.cmd import status
 from ironic_reservations.matching import explanation
 from ironic_reservations.matching import request_spec
 from ironic_reservations.osc.audit import kinds
-from ironic_reservations.reservations import values
 
 ROOT = pathlib.Path(__file__).parents[2]
 API_REF = ROOT / 'api-ref' / 'source'
@@ -199,12 +198,12 @@ def test_fence():
         assert name in text and name in PAGES['security']
 
 
-@pytest.mark.parametrize('word', values.STATES)
+@pytest.mark.parametrize('word', constants.STATES)
 def test_states(word):
     assert f'``{word}``' in PARAMETERS['state']['description']
 
 
-@pytest.mark.parametrize('word', values.SORT_KEYS)
+@pytest.mark.parametrize('word', constants.SORT_KEYS)
 def test_sort_keys(word):
     assert f'``{word}``' in PARAMETERS['sort_key']['description']
 

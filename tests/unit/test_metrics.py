@@ -8,6 +8,7 @@ import sys
 from prometheus_client import multiprocess
 import pytest
 
+from ironic_reservations import constants
 from ironic_reservations import matching
 from ironic_reservations.matching import explanation
 from ironic_reservations.matching import group_policy
@@ -51,7 +52,7 @@ def test_causes_are_few():
     asked |= {matching.Ownership('a', or_none).constraint.name
               for or_none in (False, True)}
     asked |= {group_policy.name_of(policy, 'resource_class')
-              for policy in group_policy.POLICIES}
+              for policy in constants.POLICIES}
     asked |= {'members=3', 'resources:VGPU=1', explanation.MALFORMED}
     asked |= {*matching.REASONS} - {matching.CLAIMABLE}
     assert {cause((name, 1)) for name in asked} | {cause()} == {

@@ -9,8 +9,9 @@ nothing is deployed, an allocation is changed only in the generation of its
 consumer that was read, and a provider that has allocations is not deleted.
 """
 
+from ironic_reservations import resources
 from ironic_reservations.osc import client
-from ironic_reservations.osc import placement
+from ironic_reservations.osc import options
 
 
 class Refusal(Exception):
@@ -24,18 +25,13 @@ def build_spec(server):
     next step that compares the node with an image is a rebuild, which stores
     them.
     """
-    flavor = server['flavor']
-    return {'memory_mb': flavor['ram'], 'vcpus': flavor['vcpus'],
-            # Nova shows the empty string for a server that was booted from a
-            # volume.
-            'root_gb': flavor['disk'] if server['image'] else 0,
-            'ephemeral_gb': flavor['ephemeral'], 'swap': flavor['swap'],
-            'extra_specs': flavor.get('extra_specs', {})}
+    # Nova shows the empty string for a server that was booted from a volume.
+    return options.flavor_spec(server['flavor'], bool(server['image']))
 
 
 def resources_of(server):
     """Return what the flavor of a server requests from Placement, a dict."""
-    return placement.resources_of(build_spec(server))
+    return resources.sum_amounts(build_spec(server))
 
 
 def put_allocations(cmd, now, instance, allocations, project_id, user_id):

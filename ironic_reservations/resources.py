@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a request needs, as sizes of a node and as resources of Placement.
+
+The API, the commands and the virt driver share this module, so it imports
+nothing of theirs.
+"""
+
+import collections
+import contextlib
+import functools
+import math
+import re
+
+import os_resource_classes as orc
+
+#: Sizes of a node by the resource class that overrides them.
+SIZES = {orc.MEMORY_MB: 'memory_mb', orc.VCPU: 'vcpus',
+         orc.DISK_GB: 'local_gb'}
+
+# Nova's syntax: "resources", "resources1", "resources_NET" ...
+_KEY = re.compile('resources(?:[a-zA-Z0-9_-]{1,64})?:([A-Z0-9_]+)')
+
+
+@functools.lru_cache(maxsize=1024)
+def normalize_class(name):
+    """Return a node's resource class as Placement spells it.
+
+    ``baremetal.gold`` is ``CUSTOM_BAREMETAL_GOLD``, as in Nova's Ironic
+    driver; a name that is already normal stays itself.
+    """
+    if name in orc.STANDARDS or orc.is_custom(name):
+        return name
+    return orc.normalize_name(name)
+
+
+def read_sizes(spec):
+    """Return the sizes of a request spec without its extra specs, a dict.
+
+    :param spec: dict with the keys of the API; memory and swap in MiB, disks
+        in GiB. An absent size and None are 0.
+    """
+    memory, vcpus, root, ephemeral, swap = (spec.get(key) or 0 for key in (
+        'memory_mb', 'vcpus', 'root_gb', 'ephemeral_gb', 'swap'))
+    return {'memory_mb': memory, 'vcpus': vcpus,
+            'local_gb': root + ephemeral + math.ceil(swap / 1024)}
+
+
+def sum_amounts(spec):
+    """Return what Nova requests from Placement for a request spec.
+
+    The rules are those of ``ResourceRequest`` in
+    https://opendev.org/openstack/nova/src/branch/master/nova/scheduler/utils.py
+    Amounts of one class are summed over all groups, and replace that size of
+    the flavor. A malformed amount is skipped, because the flavor of a running
+    server may have one.
+
+    :param spec: see ``read_sizes``.
+    :returns: Counter of amounts above 0 by resource class.
+    """
+    amounts = collections.Counter()
+    for key, text in spec.get('extra_specs', {}).items():
+        match = _KEY.fullmatch(key)
+        with contextlib.suppress(ValueError):
+            if match and int(text) >= 0:
+                amounts[match[1]] += int(text)
+    sizes = read_sizes(spec)
+    return +collections.Counter(
+        {**{name: sizes[size] for name, size in SIZES.items()}, **amounts})
