@@ -13,6 +13,8 @@ import re
 
 import os_resource_classes as orc
 
+from ironic_reservations import constants
+
 #: Sizes of a node by the resource class that overrides them.
 SIZES = {orc.MEMORY_MB: 'memory_mb', orc.VCPU: 'vcpus',
          orc.DISK_GB: 'local_gb'}
@@ -31,6 +33,19 @@ def normalize_class(name):
     if name in orc.STANDARDS or orc.is_custom(name):
         return name
     return orc.normalize_name(name)
+
+
+def limit_names(resource_class):
+    """Return the names of Keystone's limits on a node for a project.
+
+    :param resource_class: of the node, in any spelling, or None.
+    :returns: tuple, such as ``baremetal_reservations`` and
+        ``baremetal_reservations:CUSTOM_BAREMETAL_GOLD``.
+    """
+    total = constants.TOTAL_LIMIT
+    if resource_class is None:
+        return (total,)
+    return total, f'{total}:{normalize_class(resource_class)}'
 
 
 def read_sizes(spec):

@@ -14,9 +14,9 @@ import sqlalchemy as sa
 
 from ironic_reservations import cmd
 from ironic_reservations import conf
+from ironic_reservations import constants
 from ironic_reservations import context
 from ironic_reservations import exception
-from ironic_reservations import matching
 from ironic_reservations import policy
 from ironic_reservations.cmd import dbsync
 from ironic_reservations.db import cluster
@@ -147,10 +147,10 @@ class Checks(upgradecheck.UpgradeCommands):
             return _failure(
                 f'{error.__cause__ or error}; nobody who is bound to a '
                 f'project can reserve a node: see [oslo_limit]')
-        if matching.TOTAL in registered:
+        if constants.TOTAL_LIMIT in registered:
             return _SUCCESS
         return _warning(
-            f'Keystone has no registered limit {matching.TOTAL} of our '
+            f'Keystone has no registered limit {constants.TOTAL_LIMIT} of our '
             f'service and region: nobody who is bound to a project can '
             f'reserve a node')
 

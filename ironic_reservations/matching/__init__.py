@@ -11,13 +11,10 @@ from ironic_reservations.matching.node import CLAIMABLE
 from ironic_reservations.matching.node import LOCKED
 from ironic_reservations.matching.node import REASONS
 from ironic_reservations.matching.node import RESERVED
-from ironic_reservations.matching.node import TOTAL
 from ironic_reservations.matching.node import Node
 from ironic_reservations.matching.node import capabilities
-from ironic_reservations.matching.node import counted_as
 from ironic_reservations.matching.node import has_class
 from ironic_reservations.matching.node import visible
 
 __all__ = ('ALLOCATED', 'CLAIMABLE', 'LOCKED', 'Matcher', 'Node', 'Ownership',
-           'REASONS', 'RESERVED', 'TOTAL', 'capabilities', 'counted_as',
-           'has_class', 'visible')
+           'REASONS', 'RESERVED', 'capabilities', 'has_class', 'visible')

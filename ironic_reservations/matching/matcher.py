@@ -25,8 +25,8 @@ class Matcher:
         too, that nobody owns or leases.
     :param ownership: constraints.Ownership, for a caller who wants only some
         of the nodes that it may use; else None.
-    :param used_up: names of what the caller's project may have no more of:
-        see ``counted_as``.
+    :param used_up: set of quota.UsedUp, the limits that the caller's project
+        has reached.
     :param policy: group_policy.Policy where the node is to be one of a group
         that has a policy; else None.
     """
@@ -35,7 +35,7 @@ class Matcher:
     restricted_to: str | None = None
     unowned: bool = False
     ownership: constraints.Ownership | None = None
-    used_up: frozenset[str] = frozenset()
+    used_up: frozenset = frozenset()
     policy: group_policy.Policy | None = None
 
     @functools.cached_property
@@ -46,10 +46,7 @@ class Matcher:
             asked.append(self.ownership.constraint)
         if self.policy is not None:
             asked.append(self.policy.constraint)
-        return asked + [constraints.Constraint(
-            f'quota:{name}', lambda node, name=name:
-            name not in nodes.counted_as(node.resource_class))
-            for name in sorted(self.used_up)]
+        return asked + [limit.constraint for limit in sorted(self.used_up)]
 
     @functools.cached_property
     def _of_kinds(self):

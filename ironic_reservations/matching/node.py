@@ -20,10 +20,6 @@ REASONS = (ALLOCATED, CLAIMABLE, RESERVED, 'maintenance', 'not available',
 #: The names of a node's sizes: memory in MiB, CPUs, disk in GiB.
 SIZES = ('memory_mb', 'vcpus', 'local_gb')
 
-#: What the unified limits of Keystone call the reservations of a project.
-TOTAL = 'baremetal_reservations'
-
-
 #: The most characters of a capability's value that is read, as many as a
 #: request may ask for. A node's owner may state any number.
 LONGEST_VALUE = 1024
@@ -132,19 +128,6 @@ def visible(owner, lessee, restricted_to, unowned=False):
     """
     return (restricted_to is None or restricted_to in (owner, lessee)
             or unowned and owner is None and lessee is None)
-
-
-def counted_as(resource_class):
-    """What limits of a project a reservation of a node counts against.
-
-    :param resource_class: of the node, in any spelling, or None.
-    :returns: tuple of names, such as ``baremetal_reservations`` and
-        ``baremetal_reservations:CUSTOM_BAREMETAL_GOLD``.
-    """
-    if resource_class is None:
-        return (TOTAL,)
-    normalized = resources.normalize_class(resource_class)
-    return (TOTAL, f'{TOTAL}:{normalized}')
 
 
 def has_class(resource_class, normalized):

@@ -6,13 +6,11 @@ import collections
 from keystoneauth1 import exceptions as ksa_exc
 from openstack import exceptions as sdk_exc
 
-from ironic_reservations import names
+from ironic_reservations import resources
+from ironic_reservations.constants import TOTAL_LIMIT as TOTAL
 from ironic_reservations.osc import output
 
 COLUMNS = ('project_id', 'resource_class', 'reservations', 'limit')
-
-#: The names of the limits in Keystone: of all, and of a class.
-TOTAL = 'baremetal_reservations'
 
 
 def rows(cmd, reservations, auth):
@@ -25,8 +23,8 @@ def rows(cmd, reservations, auth):
     """
     numbers = collections.Counter()
     for row in reservations:
-        numbers[row['project_id'], TOTAL] += 1
-        numbers[row['project_id'], _limit_of(row['resource_class'])] += 1
+        for name in resources.limit_names(row['resource_class']):
+            numbers[row['project_id'], name] += 1
     defaults, limits = _limits(cmd, auth)
     own = cmd.app.client_manager.auth_ref
     if own is not None and own.project_id:
@@ -40,11 +38,6 @@ def rows(cmd, reservations, auth):
             else [name.removeprefix(f'{TOTAL}:')] * 2)),
             numbers[project, name],
             limits.get((project, name), defaults.get(name)))
-
-
-def _limit_of(resource_class):
-    """Return the name of the limit of a resource class."""
-    return f'{TOTAL}:{names.fold("resource class", resource_class or "")}'
 
 
 def _limits(cmd, auth):

@@ -5,7 +5,6 @@ from ironic_reservations.db import engine
 from ironic_reservations.fleet import capacity
 from ironic_reservations.fleet import count
 from ironic_reservations.matching import explanation
-from ironic_reservations.matching import group_policy
 from ironic_reservations.reservations import membership
 
 
@@ -34,7 +33,10 @@ def dry_run(matcher, quota, group=None, members=None):
         refused = not found['matching_nodes']
     else:
         found = explanation.verdict_on_group(matcher, counted, group, members)
-        refused = _limit_members(found, matcher, counted, quota, group)
+        before = found['members']['available']
+        available = min(before, quota.available(matcher, counted, group))
+        found['members']['available'] = available
+        refused = available < members <= before
     if refused:
         quota.refuse(matcher.matching(counted), members or 1)
     found['profiles'] = capacity.rows(matcher.matching(counted),
@@ -44,18 +46,3 @@ def dry_run(matcher, quota, group=None, members=None):
     if matcher.spec.ignored:
         found['ignored'] = matcher.spec.ignored
     return found
-
-
-def _limit_members(found, matcher, counted, quota, group):
-    """Put into the verdict on a group how many members the quota allows.
-
-    :returns: whether these are too few where there are nodes enough.
-    """
-    members = found['members']
-    before = members['available']
-    members['available'] = min(
-        before, quota.remaining(), group_policy.available(
-            group.policy, group_policy.capacities(
-                quota.narrow(matcher).matching(counted, group.by), group.by,
-                matcher.fit, quota.remaining)))
-    return members['available'] < members['wanted'] <= before

@@ -14,10 +14,10 @@ import math
 
 from ironic_reservations import events
 from ironic_reservations import exception
+from ironic_reservations import resources
 from ironic_reservations.db import engine
 from ironic_reservations.db import groups as group_rows
 from ironic_reservations.fleet import search
-from ironic_reservations.matching import counted_as
 from ironic_reservations.matching import explanation
 from ironic_reservations.matching import group_policy
 from ironic_reservations.reservations import lookup
@@ -137,7 +137,7 @@ class _New(obtain.Ask):
                                      self._finder.fresh):
                 # A statement that reads many profiles also finds nodes of
                 # other domains.
-                counts_as = counted_as(node.resource_class)
+                counts_as = resources.limit_names(node.resource_class)
                 if (group_policy.domain(node, by) == where
                         and node.id not in nodes
                         and taken[counts_as] < remaining(node.resource_class)):

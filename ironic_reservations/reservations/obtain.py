@@ -155,7 +155,8 @@ def _take(run, ask, picks):
                     tx.one(reservation_rows.delete_of_hosts(pick.claimed))
             reservations = _insert(tx, [
                 _new_reservation(ask, pick, now, group_id) for pick in picks])
-            ask.request.quota.verify(tx, [pick.node for pick in picks])
+            ask.request.quota.verify(tx, [pick.node for pick in picks],
+                                     ask.matcher.spec)
             return ask.answer(tx, reservations, picks)
     except db_exc.DBDuplicateEntry:
         # An instance holds a node already, another request has just begun the

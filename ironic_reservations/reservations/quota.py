@@ -17,10 +17,13 @@ import math
 from oslo_log import log
 
 from ironic_reservations import conf
+from ironic_reservations import constants
 from ironic_reservations import exception
-from ironic_reservations import matching
+from ironic_reservations import resources
 from ironic_reservations.db import engine
 from ironic_reservations.db import projects as project_rows
+from ironic_reservations.matching import constraints
+from ironic_reservations.matching import group_policy
 from ironic_reservations.reservations import transaction
 
 LOG = log.getLogger(__name__)
@@ -38,34 +41,49 @@ _NOT_INSTALLED = (
 _TIMEOUT = 10
 
 
+@dataclasses.dataclass(frozen=True, order=True)
+class UsedUp:
+    """A limit that the caller's project has reached.
+
+    :param name: see resources.limit_names.
+    """
+
+    name: str
+
+    @property
+    def constraint(self):
+        return constraints.Constraint(
+            f'quota:{self.name}', lambda node:
+            self.name not in resources.limit_names(node.resource_class))
+
+
 class Quota:
     """The limits of a project, and how far one request has come to them.
 
-    :param project_id: None where the request is not limited. Nothing then
-        costs anything.
-    :param limits: dict of the names of resources (see matching.counted_as)
-        and of how many the project may have, less than 0 for any number. Of
-        a class that is not named only the total is limited; if that is not
-        named, it is 0, as for every user of oslo.limit.
+    :param project_id: None where the request is not limited.
+    :param limits: dict of numbers by the name of the limit (see
+        resources.limit_names); a number below 0 is no limit. A class that has
+        no limit is limited by the total alone. Without a total, that is 0, as
+        for every user of oslo.limit.
+    :ivar refusal: the QuotaExceeded to raise if the quota is the only
+        obstacle; None until it has been an obstacle.
     """
 
     def __init__(self, project_id=None, limits=None):
         self._project_id = project_id
         self._limits = ({} if project_id is None
-                        else {matching.TOTAL: 0, **limits})
-        # What the project had when it was counted last; None before. A
+                        else {constants.TOTAL_LIMIT: 0, **limits})
+        # Reservations of the project by limit; None until they are counted. A
         # request that succeeds at once needs no other count than its own.
         self._used = None
         self._used_up = frozenset()
-        #: The exception.QuotaExceeded to raise if the quota is the only
-        #: obstacle; None until it has been one.
         self.refusal = None
 
     def lock(self, tx):
-        """Wait for others who hold nodes for the project.
+        """Wait for concurrent requests that hold nodes for the project.
 
         It is the first statement of a transaction, so that nobody waits for
-        a node meanwhile.
+        a node in the meantime.
         """
         if self._project_id is None:
             return
@@ -73,106 +91,106 @@ class Quota:
         if not tx.execute(project_rows.WRITE_PROJECT, project).rowcount:
             tx.execute(project_rows.NEW_PROJECT, project)
 
-    def verify(self, tx, nodes):
-        """Let a transaction go through only within the limits.
+    def verify(self, tx, nodes, spec):
+        """Let a transaction through only within the limits.
 
         It runs after all writes, so that it counts every reservation that
         was committed so far, and no later write of this transaction makes
         the count wrong.
 
         :param nodes: list of matching.Node, which the transaction has held.
-        :raises: Again.
+        :param spec: RequestSpec.
+        :raises: QuotaExceeded if nodes of no other class are allowed instead;
+            otherwise Again.
+        """
+        requested = collections.Counter(
+            name for node in nodes
+            for name in resources.limit_names(node.resource_class))
+        self.refresh(tx.execute, requested)
+        if self._refuse(requested):
+            LOG.debug('%s', self.refusal)
+            if self.refusal.resource in resources.limit_names(
+                    spec.resource_class):
+                raise self.refusal
+            raise transaction.Again()
+
+    def refresh(self, execute=engine.rows, requested=()):
+        """Count what the project has besides what the request holds.
+
+        :param execute: function that runs a statement and returns its rows.
+        :param requested: Counter of what the request holds already.
         """
         if self._project_id is None:
             return
-        requested = collections.Counter(
-            resource for node in nodes
-            for resource in matching.counted_as(node.resource_class))
-        used = self._count(tx.execute(project_rows.USED, {
-            'of_project': self._project_id}))
-        used.subtract(requested)
-        self._see(used)
-        if self._judge(requested):
-            LOG.debug('%s', self.refusal)
-            raise transaction.Again()
+        self._used = collections.Counter()
+        for resource_class, number in execute(project_rows.USED, {
+                'of_project': self._project_id}):
+            for name in resources.limit_names(resource_class):
+                self._used[name] += number
+        self._used.subtract(requested)
+        # A limit that was reached stays reached for this request. Otherwise
+        # it could go on for ever.
+        self._used_up |= {UsedUp(name) for name in self._limits
+                          if self._room(name) <= 0}
 
-    def refresh(self):
-        """Count what the project has, for a dry run."""
-        if self._project_id is not None:
-            self._see(self._count(engine.rows(project_rows.USED, {
-                'of_project': self._project_id})))
+    def _room(self, name):
+        limit = self._limits.get(name, -1)
+        return limit - self._used[name] if limit >= 0 else math.inf
 
-    def refuse(self, matches, wanted):
-        """Say why there is too little room for free nodes that match.
+    def _refuse(self, requested):
+        """Set the refusal if a request exceeds a limit, and return it.
+
+        :param requested: dict of numbers by the name of the limit.
+        """
+        for name, number in sorted(requested.items()):
+            if number > self._room(name):
+                self.refusal = exception.QuotaExceeded(
+                    name, self._limits[name], self._used[name], number)
+                return self.refusal
+        return None
+
+    def refuse(self, matches, members):
+        """Set the refusal if there is too little room for matching nodes.
 
         :param matches: what Matcher.matching returns.
-        :param wanted: how many nodes are wanted.
+        :param members: how many nodes are wanted.
         """
         free = collections.Counter()
         for kind, profiles in matches:
             free[kind.node.resource_class] += sum(
                 profile.available for profile in profiles)
         for resource_class, number in (+free).most_common():
-            total, *of_class = matching.counted_as(resource_class)
-            if self._judge({total: wanted, **dict.fromkeys(
-                    of_class, min(wanted, number))}):
+            total, *others = resources.limit_names(resource_class)
+            if self._refuse({total: members, **dict.fromkeys(
+                    others, min(members, number))}):
                 break
 
-    @staticmethod
-    def _count(rows):
-        used = collections.Counter()
-        for resource_class, number in rows:
-            for resource in matching.counted_as(resource_class):
-                used[resource] += number
-        return used
-
-    def _see(self, used):
-        self._used = used
-        # What was used up stays so for this request, lest it try for ever.
-        self._used_up |= {resource for resource in self._limits
-                          if self._remaining(resource) <= 0}
-
-    def _remaining(self, resource):
-        """How many more the project may have of a resource."""
-        limit = self._limits.get(resource, -1)
-        return limit - self._used[resource] if limit >= 0 else math.inf
-
-    def _judge(self, requested):
-        """Whether so much more would exceed a limit, the total or another.
-
-        :param requested: dict of resources and numbers.
-        """
-        for resource, number in sorted(requested.items()):
-            if number > self._remaining(resource):
-                self.refusal = exception.QuotaExceeded(
-                    resource, self._limits[resource], self._used[resource],
-                    number)
-                return True
-        return False
-
     def narrow(self, matcher):
-        """The Matcher that passes over what there is no room for."""
+        """Return the Matcher that passes over what there is no room for."""
         if not self._used_up:
             return matcher
         return dataclasses.replace(matcher, used_up=self._used_up)
 
     def remaining(self, resource_class=None):
-        """How many more nodes of a class the project may have, or of any.
+        """Return how many more nodes of a class the project may have.
 
-        It is infinite until the project's reservations have been counted.
+        :param resource_class: None for a node of any class.
+        :returns: infinity until the project's reservations have been counted.
         """
         if self._used is None:
             return math.inf
-        return min(map(self._remaining, matching.counted_as(resource_class)))
+        return min(map(self._room, resources.limit_names(resource_class)))
 
-    def check_choice(self, spec):
-        """Raise if nodes of other classes cannot be taken instead.
+    def available(self, matcher, fleet, group):
+        """Return how many members of a new group the limits leave room for.
 
-        :raises: QuotaExceeded.
+        :param fleet: profiles.Fleet.
+        :param group: what has its ``policy`` and ``by``.
         """
-        if self.refusal and self.refusal.resource in (
-                matching.counted_as(spec.resource_class)):
-            raise self.refusal
+        matches = self.narrow(matcher).matching(fleet, group.by)
+        return min(self.remaining(), group_policy.available(
+            group.policy, group_policy.capacities(
+                matches, group.by, matcher.fit, self.remaining)))
 
 
 def of(project_id):

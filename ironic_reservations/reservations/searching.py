@@ -46,7 +46,6 @@ class Finder:
             what was counted, and whether there are enough nodes.
         :raises: NoMatchingNode; QuotaExceeded where nodes were passed over.
         """
-        self._quota.check_choice(self._matcher.spec)
         if self.in_vain:
             self._recount(judge)
             # A search that something ends early is not in vain.
