@@ -8,10 +8,9 @@ one after the other, and what it cannot send for long is dropped.
 """
 
 import atexit
-import collections
 import contextlib
 import datetime
-import math
+import itertools
 import queue
 import threading
 
@@ -55,8 +54,7 @@ def send(action, reservation):
             # A reader of the bus must not be able to act as the caller.
             {**caller.to_dict(), 'auth_token': None}  # nosec B105
             if caller else {},
-            f'baremetal.reservation.{action}.end', _payload(reservation),
-            project=reservation.project_id)
+            f'baremetal.reservation.{action}.end', _payload(reservation))
     except Exception:
         # What it tells of is done, whether or not anybody is told.
         LOG.exception('A notification could not be made')
@@ -112,44 +110,27 @@ class Outbox:
 
     def __init__(self, make_notifier=_make_notifier):
         self._make_notifier = make_notifier
-        self._waiting = queue.Queue()
-        self._bounded = True
+        self._waiting = queue.Queue(WAITING)
         self._lock = threading.Lock()
         self._started = False
-        # How many wait of each project.
-        self._of_projects = collections.Counter()
-        self._counting = threading.Lock()
+        self._dropped = itertools.count(1)
 
-    def put(self, *notification, project=None):
+    def put(self, *notification):
         """Send a notification soon; drop it if too many are waiting.
 
-        A project may have as many waiting as there is room left for: half of
-        all while it is alone, less where others wait. So one that reserves
-        and releases without end leaves room for what others do.
-
         :param notification: context, event type and payload.
-        :param project: the ID of the project of which it tells, or None.
         """
         self._start_once()
-        with self._counting:
-            number, room = self._of_projects[project], self._room()
-            if room > (0 if project is None else number):
-                self._waiting.put((project, notification))
-                self._of_projects[project] += 1
-                return
-        LOG.warning('%(event)s is dropped: %(waiting)d notifications wait to '
-                    'be sent, %(number)d of them of project %(project)s', {
-                        'event': notification[1], 'waiting': WAITING - room,
-                        'number': number, 'project': project})
-
-    def _room(self):
-        """How many more notifications may wait."""
-        return (WAITING - self._waiting.qsize() if self._bounded
-                else math.inf)
+        try:
+            self._waiting.put_nowait(notification)
+        except queue.Full:
+            LOG.warning('%s is dropped: %d notifications wait to be sent, %d '
+                        'were dropped so far', notification[1], WAITING,
+                        next(self._dropped))
 
     def keep_all(self):
         """Drop nothing from now on."""
-        self._bounded = False
+        self._waiting.maxsize = 0
 
     def wait(self, seconds):
         """Wait until all is sent, for so many seconds at most."""
@@ -167,11 +148,7 @@ class Outbox:
     def _send_all(self):
         notifier = None
         while True:
-            project, notification = self._waiting.get()
-            with self._counting:
-                self._of_projects[project] -= 1
-                if not self._of_projects[project]:
-                    del self._of_projects[project]
+            notification = self._waiting.get()
             try:
                 notifier = notifier or self._make_notifier()
                 notifier.info(*notification)
