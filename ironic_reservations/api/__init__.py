@@ -5,7 +5,7 @@
 * ``routes``: the table of all calls.
 * ``reservations``, ``groups``, ``hosts``, ``capacity``: the calls. Each
   parses, authorizes, calls and presents.
-* ``requests`` and ``answers``: what the calls share.
+* ``requests``, ``answers`` and ``markers``: what the calls share.
 * ``bodies`` and ``queries``: what requests may contain, by a JSON schema for
   each call. The schemas are made of the parts in ``schema``. ``checks`` has
   the rules that a schema cannot say.

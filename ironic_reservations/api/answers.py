@@ -86,7 +86,7 @@ def limit(query):
                conf.CONF.api.max_limit)
 
 
-def page(name, found, limit, present, marker, path=''):
+def page(name, found, limit, present, make_marker, path=''):
     """Return a page of a list as JSON, a dict.
 
     :param name: of the list.
@@ -94,15 +94,14 @@ def page(name, found, limit, present, marker, path=''):
         there is a next one.
     :param limit: how many the page shows at most.
     :param present: makes the JSON of one.
-    :param marker: the name of the attribute that tells the next page where
-        this one ends.
+    :param make_marker: makes the marker of one.
     :param path: of the list: see ``url``.
     """
     shown = fitting(found[:limit], present)
     more = {}
     if len(found) > len(shown):
         query = {**pecan.request.GET.mixed(), 'limit': limit,
-                 'marker': getattr(found[len(shown) - 1], marker)}
+                 'marker': make_marker(found[len(shown) - 1])}
         # A parameter that was repeated is a list.
         told = urllib.parse.urlencode(query, doseq=True)
         more['next'] = f'{url(path)}?{told}'

@@ -159,6 +159,7 @@ def order(query):
     :param query: dict, validated. A key without a direction is sorted as the
         key before.
     :returns: dict of directions by key, the key that decides first first.
+        ``id`` is one of them, so that no two rows are equal.
     :raises: InvalidInput for a key twice, or a direction without a key.
     """
     keys = query.pop('sort_key', 'id').split(',')
@@ -169,4 +170,6 @@ def order(query):
         raise exception.InvalidInput('sort_dir',
                                      'must be at most one for each sort_key')
     directions += directions[-1:] * (len(keys) - len(directions))
-    return dict(zip(keys, directions, strict=True))
+    order = dict(zip(keys, directions, strict=True))
+    order.setdefault('id', directions[-1])
+    return order

@@ -10,6 +10,7 @@ from ironic_reservations import exception
 from ironic_reservations.api import answers
 from ironic_reservations.api import bodies
 from ironic_reservations.api import checks
+from ironic_reservations.api import markers
 from ironic_reservations.api import queries
 from ironic_reservations.api import requests
 from ironic_reservations.api import types
@@ -70,10 +71,15 @@ def find():
     """GET /v1/reservations/groups"""
     query, caller = requests.query(queries.find_groups), requests.caller()
     caller.authorize('list')
-    marker, limit = query.get('marker'), answers.limit(query)
-    found = groups.find(limit + 1, caller.restricted_to('list_all'),
-                        marker and marker.lower(), answers.MAX_PAGE)
-    return answers.page('groups', found, limit, _present_listed, 'uuid',
+    limit = answers.limit(query)
+    restricted_to = caller.restricted_to('list_all')
+    after = markers.decode(
+        query.get('marker'), 'groups', [int],
+        lambda uuid: [groups.find_marker(uuid, restricted_to)])
+    found = groups.find(limit + 1, restricted_to, after and after[0],
+                        answers.MAX_PAGE)
+    return answers.page('groups', found, limit, _present_listed,
+                        lambda last: markers.encode('groups', [last.id]),
                         '/groups')
 
 
@@ -81,7 +87,7 @@ def show(uuid):
     """GET /v1/reservations/groups/{uuid}"""
     marker = requests.query(queries.show_group).get('marker')
     group = groups.get(uuid, _authorizer(requests.caller(), 'get'))
-    return _present(group, marker and marker.lower())
+    return _present(group, marker)
 
 
 def delete(uuid):
@@ -101,23 +107,26 @@ def _authorizer(caller, rule):
 def _present(group, marker=None, more=None):
     """A group with its members as JSON, a dict.
 
-    :param marker: instance UUID of the last member of the page before.
+    :param marker: where the page before ended: see ``markers``.
     :param more: what the answer has as well, a dict.
     :raises: InvalidInput when there is no such member.
     """
-    members = group.members
-    if marker is not None:
-        names = [member.instance_uuid for member in members]
-        if marker not in names:
-            raise exception.InvalidInput(
-                'marker', 'must be the instance UUID of a member')
-        members = members[names.index(marker) + 1:]
+    def look_up(uuid):
+        for member in group.members:
+            if member.instance_uuid == uuid:
+                return [member.node_id]
+        raise exception.InvalidInput(
+            'marker', 'must be the instance UUID of a member')
+
+    after = markers.decode(marker, group.uuid, [int], look_up)
+    members = [member for member in group.members
+               if after is None or member.node_id > after[0]]
     page = types.present(types.Group, group) | (more or {})
     page['reservations'] = shown = answers.fitting(
         members, lambda each: answers.reservation(each, types.LISTED),
         answers.MAX_PAGE - answers.length(more or {}))
     if len(members) > len(shown):
-        last = members[len(shown) - 1].instance_uuid
+        last = markers.encode(group.uuid, [members[len(shown) - 1].node_id])
         page['next'] = answers.url(f'/groups/{group.uuid}?marker={last}')
     return page
 

@@ -2,6 +2,7 @@
 """The calls below /v1/reservations/hosts."""
 
 import functools
+import operator
 
 from ironic_reservations.api import answers
 from ironic_reservations.api import bodies
@@ -17,8 +18,8 @@ def find():
     requests.caller().authorize('hosts')
     limit = answers.limit(query)
     return answers.page('hosts', hosts.find(limit + 1, **query), limit,
-                        functools.partial(types.present, types.Host), 'host',
-                        '/hosts')
+                        functools.partial(types.present, types.Host),
+                        operator.attrgetter('host'), '/hosts')
 
 
 def hold(host):

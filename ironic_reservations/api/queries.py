@@ -18,7 +18,7 @@ find = _query(
     state={'enum': list(constants.STATES)},
     fields=schema.name,
     limit=schema.positive,
-    marker=schema.uuid,
+    marker=schema.marker,
     sort_key=schema.sort_key,
     sort_dir=schema.sort_dir,
 )
@@ -43,15 +43,15 @@ capacity = _query(
     by={**schema.row_key, 'type': ['string', 'array'],
         'items': schema.row_key},
     limit=schema.positive,
-    marker=schema.name,
+    marker=schema.marker,
 )
 
-find_groups = _query(limit=schema.positive, marker=schema.uuid)
+find_groups = _query(limit=schema.positive, marker=schema.marker)
 
 #: The query of POST /groups.
 dry_run = _query(dry_run=schema.boolean)
 
-show_group = _query(marker=schema.uuid)
+show_group = _query(marker=schema.marker)
 
 find_hosts = _query(host=schema.name, limit=schema.positive,
                     marker=schema.name)

@@ -8,6 +8,7 @@ from ironic_reservations import exception
 from ironic_reservations.api import answers
 from ironic_reservations.api import bodies
 from ironic_reservations.api import checks
+from ironic_reservations.api import markers
 from ironic_reservations.api import queries
 from ironic_reservations.api import requests
 from ironic_reservations.api import types
@@ -99,17 +100,20 @@ def find():
         raise exception.NotAuthorized(
             'The reservations of another project cannot be listed.')
     fields = checks.fields(query.pop('fields', None)) or types.LISTED
-    if 'marker' in query:
-        query['marker'] = query['marker'].lower()
     limit, order = answers.limit(query), checks.order(query)
+    after = markers.decode(
+        query.pop('marker', None), order,
+        [type(lookup.LEAST[name]) for name in order],
+        lambda uuid: lookup.find_marker(uuid, order, restricted_to))
     # One row more than the page has shows whether there is a next page.
     # Stored, a request spec is at most twice as long as in an answer.
     found = lookup.find(
-        restricted_to, limit=limit + 1, order=order,
-        names=types.made_of(fields), room=2 * answers.MAX_PAGE, **query)
+        lookup.Filters(restricted_to, **query), order, after, limit + 1,
+        types.made_of(fields), room=2 * answers.MAX_PAGE)
     return answers.page(
         'reservations', found, limit,
-        lambda each: answers.reservation(each, fields), 'instance_uuid')
+        lambda each: answers.reservation(each, fields),
+        lambda last: markers.encode(order, lookup.position(last, order)))
 
 
 def show(instance_uuid):

@@ -35,6 +35,8 @@ _CAPABILITY = (
 _BY, _ROW_KEY = (rf'^(?:{"|".join((*columns, _CAPABILITY))})\Z'
                  for columns in (group_policy.COLUMNS, capacity.COLUMNS))
 _UUID = rf'^{UUID}\Z'
+# URL-safe base64, in which a UUID is, too.
+_MARKER = r'^[A-Za-z0-9_-]+\Z'
 
 # Words separated by commas.
 _DIRECTIONS, _KEYS = (
@@ -52,6 +54,7 @@ number = {'type': ['number', 'null'], 'minimum': 0,
           'maximum': request_spec.MAX_INT}
 integer = {**number, 'type': ['integer', 'null']}
 uuid = {'type': 'string', 'pattern': _UUID}
+marker = {'type': 'string', 'maxLength': 8192, 'pattern': _MARKER}
 uuid_or_null = {**uuid, 'type': ['string', 'null']}
 policy = {'enum': [*constants.POLICIES, None]}
 by = {'type': ['string', 'null'], 'pattern': _BY}
@@ -87,6 +90,7 @@ _PATTERNS = {
     _NAME: 'text without control characters',
     _HOST: 'text without control characters and without a space at its end',
     _UUID: 'a UUID such as 5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e',
+    _MARKER: 'A-Z, a-z, 0-9, _ and -',
     _TRAIT: 'a trait: A-Z, 0-9 and _',
     _BOOLEAN: 'true or false',
     _POSITIVE: 'a positive number',

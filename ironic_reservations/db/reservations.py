@@ -202,10 +202,7 @@ def request_specs(reservation_ids):
 
 def column_is(name, value):
     """Reservations whose column is this, or their node's or their group's."""
-    others = {'resource_class': nodes.c.resource_class,
-              'group_uuid': groups.c.uuid}
-    return expr.equal(
-        others[name] if name in others else reservations.c[name], value)
+    return expr.equal(VIEW[name], value)
 
 
 def of_project(project_id):
@@ -233,31 +230,32 @@ _ENDS_AT = sa.case((nodes.c.provision_state == 'available',
                     reservations.c.expires_at))
 
 
+#: What NULL sorts as, by column, on every database and across pages.
+LEAST = {column.name: {sa.DateTime: datetime.datetime.min, sa.Integer: 0}.get(
+    type(column.type), '') for column in reservations.c}
+
+
 def ordered(query, order, after):
-    """Order by columns and then by id, from behind a row.
+    """Order by columns, from behind a row.
 
-    NULL sorts as the least value, on every database and across pages.
-
-    :param order: see lookup.find. Rows that are equal in all of it are
-        in the order of their ids, in the direction of the last.
-    :param after: the row, or None.
+    :param order: see lookup.find.
+    :param after: values of the row, in the same order, or None.
     """
+    columns = [sa.func.coalesce(
+        _ENDS_AT if name == 'expires_at' else reservations.c[name],
+        LEAST[name], type_=reservations.c[name].type) for name in order]
+    query = query.order_by(*(
+        getattr(column, direction)()
+        for column, direction in zip(columns, order.values(), strict=True)))
+    if after is None:
+        return query
     same, behind = [], []
-    for name, direction in {
-            **order, 'id': order.get('id', [*order.values()][-1])}.items():
-        column = _ENDS_AT if name == 'expires_at' else reservations.c[name]
-        least = {sa.DateTime: datetime.datetime.min, sa.Integer: 0}.get(
-            type(column.type), '')
-        column = sa.func.coalesce(column, least, type_=column.type)
-        query = query.order_by(getattr(column, direction)())
-        if after is not None:
-            value = getattr(
-                after, 'ends_at' if name == 'expires_at' else name)
-            value = least if value is None else value
-            behind.append(sa.and_(*same, column > value if direction == 'asc'
-                                  else column < value))
-            same.append(column == value)
-    return query.where(sa.or_(*behind)) if behind else query
+    for column, direction, value in zip(
+            columns, order.values(), after, strict=True):
+        behind.append(sa.and_(*same, column > value if direction == 'asc'
+                              else column < value))
+        same.append(column == value)
+    return query.where(sa.or_(*behind))
 
 
 # The node no longer carries the instance.

@@ -8,7 +8,6 @@ import operator
 import typing
 
 from ironic_reservations import constants
-from ironic_reservations import exception
 from ironic_reservations import matching
 from ironic_reservations import resources
 from ironic_reservations.fleet import count as fleet
@@ -25,17 +24,12 @@ _COUNTS = ('total', 'free', 'reserved', 'taken', 'out_of_service',
 class Row(typing.NamedTuple):
     """A row of the capacity.
 
-    :param key: by which rows are sorted.
+    :param position: texts by which rows are sorted.
     :param shown: the row itself, a dict.
     """
 
-    key: tuple
+    position: list
     shown: dict
-
-    @property
-    def marker(self):
-        """By which the next page begins; a key may be longer than a URL."""
-        return hashlib.sha256(repr(self.key).encode()).hexdigest()[:32]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,34 +87,25 @@ class Filter:
                 *held)
 
 
-def capacity(max_age, asked, limit=None, marker=None, by=()):
+def capacity(max_age, asked, limit=None, after=None, by=()):
     """What the fleet can give, profile by profile.
 
     :param max_age: seconds that the counts may be old.
     :param asked: Filter.
     :param limit: how many rows at most; None for all.
-    :param marker: after which row, as an earlier call has returned it.
+    :param after: position of the last row of the page before.
     :param by: sum the rows that are equal in these, each one of ``COLUMNS``
         or ``capability:NAME``.
     :returns: list of Row, and the age of the counts in seconds.
-    :raises: InvalidInput where there is no such row.
     """
     counted, age = fleet.at_most(max_age, with_hosts=asked.host is not None)
     kinds = [kind for kind in counted.kinds
              if asked.is_of_interest(kind.node)]
     found = (_summed(kinds, by, asked.counts) if by
              else _rows(kinds, asked.counts))
-    if marker is not None:
-        found = _after(marker, found)
+    if after is not None:
+        found = (row for row in found if row.position > after)
     return list(itertools.islice(found, limit)), age
-
-
-def _after(marker, found):
-    for row in found:
-        if row.marker == marker:
-            return found
-    raise exception.InvalidInput(
-        'marker', 'must be of the "next" of an answer, and its row has gone')
 
 
 def rows(matches, fit):
@@ -137,12 +122,45 @@ def rows(matches, fit):
         order=lambda key: (fits[key], _order(key)))]
 
 
-def _order(key):
-    """By what keys are sorted: text by text, numbers by their size.
+# The end of a value in a text by which rows are sorted, and of one of its
+# parts. They are less than all that can be in a value.
+_END, _END_OF_PART = '\1', '\2'
 
-    What a node does not state comes first.
+# The most characters of such a text, which stands in a URL.
+_LONGEST = 256
+
+
+def _order(key):
+    """Return a text that sorts as a key: numbers by their size, None first."""
+    return _bounded(_END.join(map(_text, key)))
+
+
+def _text(value):
+    match value:
+        case None:
+            return ''
+        case str():
+            return f'!{value}'
+        case tuple():
+            return _END_OF_PART.join(value)
+    return f'{int(value):018}' + f'{value % 1:.17f}'[1:].rstrip('.0')
+
+
+def _bounded(text):
+    """Return a text if a marker can carry it, otherwise its start and digest.
+
+    Rows are sorted by it, and two different texts stay different.
     """
-    return [(value is not None, value) for value in key]
+    start = text[:_LONGEST].encode(errors='replace').decode().replace(
+        '\0', '?')
+    return text if start == text else start + hashlib.sha256(
+        text.encode(errors='surrogatepass')).hexdigest()[:32]
+
+
+def _sorted(keys, order):
+    """Return pairs of ``order(key)`` and the key, sorted by the former."""
+    return sorted(((order(key), key) for key in keys),
+                  key=operator.itemgetter(0))
 
 
 def _rows(kinds, counts, among=None, order=_order):
@@ -157,7 +175,7 @@ def _rows(kinds, counts, among=None, order=_order):
     alike = {}
     for kind in kinds:
         alike.setdefault(_key(kind.node), []).append(kind)
-    for of_kind in sorted(alike, key=order):
+    for position, of_kind in _sorted(alike, order):
         found = {}
         for kind in alike[of_kind]:
             for profile in (kind.profiles if among is None
@@ -165,8 +183,9 @@ def _rows(kinds, counts, among=None, order=_order):
                 _add(found, tuple(sorted(profile.capabilities.items())),
                      counts(profile))
         node = alike[of_kind][0].node
-        for capabilities in sorted(found):
-            yield Row((of_kind, capabilities), {
+        for text, capabilities in _sorted(found, lambda pairs: _bounded(
+                _END_OF_PART.join(itertools.chain.from_iterable(pairs)))):
+            yield Row([position, text], {
                 'resource_class': node.resource_class, **node.sizes,
                 'cpu_arch': node.cpu_arch,
                 'capabilities': dict(capabilities),
@@ -194,8 +213,8 @@ def _summed(kinds, by, counts):
                 value if name is None else profile.capabilities.get(name)
                 for name, value in zip(named, values, strict=True)),
                 counts(profile))
-    for key in sorted(found, key=_order):
-        yield Row(key, {**dict(zip(by, key, strict=True)),
+    for position, key in _sorted(found, _order):
+        yield Row([position], {**dict(zip(by, key, strict=True)),
                         **dict(zip(_COUNTS, found[key], strict=False))})
 
 

@@ -203,24 +203,28 @@ def not_found(uuid):
 
 
 @engine.retry
-def find(limit, restricted_to=None, marker=None, room=math.inf):
+def find_marker(uuid, restricted_to=None):
+    """Return the id of a group that is a marker.
+
+    :raises: InvalidInput when there is no such group.
+    """
+    for row in engine.rows(group_rows.group(uuid)):
+        if restricted_to in (None, row.project_id):
+            return row.id
+    raise exception.InvalidInput('marker', 'must be the UUID of a group')
+
+
+@engine.retry
+def find(limit, restricted_to=None, after=None, room=math.inf):
     """Groups that have members, in the order in which they were begun.
 
     :param limit: how many at most.
     :param restricted_to: when given, only this project's.
-    :param marker: UUID of the last group of the page before.
+    :param after: only those behind the group of this id; None for all.
     :param room: how many characters of the names of domains are of use; no
         more are read once there are as many.
     :returns: list of membership.Group with their ``domains``.
-    :raises: InvalidInput when there is no such marker.
     """
-    after = None
-    if marker is not None:
-        found = engine.rows(group_rows.group(marker))
-        if not found or restricted_to not in (None, found[0].project_id):
-            raise exception.InvalidInput('marker',
-                                         'must be the UUID of a group')
-        after = found[0].id
     found, length = [], 0
     while True:
         wanted = min(limit - len(found), MEMBERS_AT_ONCE)

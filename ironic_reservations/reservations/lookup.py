@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reservations are found here: one, those of a group, and lists."""
 
+import dataclasses
 import math
 
 from ironic_reservations import constants
@@ -10,6 +11,9 @@ from ironic_reservations.db import hosts as host_rows
 from ironic_reservations.db import reservations as reservation_rows
 from ironic_reservations.reservations import transaction
 from ironic_reservations.reservations import values
+
+#: What NULL sorts as, by column.
+LEAST = reservation_rows.LEAST
 
 
 @engine.retry
@@ -116,49 +120,82 @@ def of_group(group_id, behind=-1, limit=None):
     return transaction.read(reservation_rows.members(group_id, behind, limit))
 
 
-@engine.retry
-def find(restricted_to=None, state=None, node=None, limit=None, marker=None,
-         order=None, names=frozenset(reservation_rows.VIEW), room=math.inf,
-         **equal):
-    """Reservations, in order.
+@dataclasses.dataclass(frozen=True)
+class Filters:
+    """Which reservations to list; None for any.
 
-    :param restricted_to: when given, only reservations of this project and
-        those on nodes that it owns.
+    :param restricted_to: only reservations of this project and those on nodes
+        that it owns.
     :param state: one of ``constants.STATES``.
     :param node: UUID or name of a node.
-    :param limit: how many at most.
-    :param marker: instance UUID of the last one of the page before.
+    """
+
+    restricted_to: str | None = None
+    state: str | None = None
+    node: str | None = None
+    host: str | None = None
+    project_id: str | None = None
+    resource_class: str | None = None
+
+
+@engine.retry
+def find(filters=Filters(), order=None, after=None, limit=None,
+         names=frozenset(reservation_rows.VIEW), room=math.inf):
+    """Reservations, in order.
+
     :param order: dict from stored columns to ``asc`` or ``desc``; the first
-        entry is the primary sort key. None for the order in which they were
-        made.
-    :param names: the attributes of a Reservation to read, a set.
+        entry is the primary sort key, and ``id`` is one of them. None for the
+        order in which they were made.
+    :param after: ``position`` of the last one of the page before.
+    :param limit: how many at most.
+    :param names: the attributes of a Reservation to read, a set, besides those
+        that ``position`` needs.
     :param room: how many bytes of request specs are of use; no more are read
         once there are as many.
-    :param equal: columns, ``resource_class`` among them, and their values.
     :returns: list of Reservation.
-    :raises: InvalidInput when there is no such marker.
     """
-    query = reservation_rows.live(restricted_to, [
+    order = order or {'id': 'asc'}
+    names = {'id', 'instance_uuid', 'provision_state'} | names | order.keys()
+    query = reservation_rows.live(filters.restricted_to, [
         name for name in reservation_rows.VIEW
-        if name in ({'id', 'instance_uuid'} | names) - {'request_spec'}])
-    if state is not None:
+        if name in names - {'request_spec'}])
+    if filters.state is not None:
         query = query.where(reservation_rows.in_states(
-            constants.PROVISION_STATES.get(state), constants.PROVISION_STATES))
-    if node is not None:
-        query = query.where(reservation_rows.is_node(node))
-    for name, value in equal.items():
-        query = query.where(reservation_rows.column_is(name, value))
-    after = None
-    if marker is not None:
-        try:
-            after = live(marker, restricted_to)
-        except exception.NotFound:
-            raise exception.InvalidInput(
-                'marker', 'must be the instance UUID of a reservation')
-    query = reservation_rows.ordered(
-        query, order or {'id': 'asc'}, after).limit(limit)
+            constants.PROVISION_STATES.get(filters.state),
+            constants.PROVISION_STATES))
+    if filters.node is not None:
+        query = query.where(reservation_rows.is_node(filters.node))
+    for name in ('host', 'project_id', 'resource_class'):
+        if (value := getattr(filters, name)) is not None:
+            query = query.where(reservation_rows.column_is(name, value))
+    query = reservation_rows.ordered(query, order, after).limit(limit)
     return (_with_request_specs(query, room) if 'request_spec' in names
             else transaction.read(query))
+
+
+def position(reservation, order):
+    """Return the values by which a list is sorted, of one of its rows.
+
+    :param order: see ``find``.
+    """
+    row = {name: getattr(reservation, name) for name in order}
+    if 'expires_at' in row:
+        row['expires_at'] = reservation.ends_at
+    return [LEAST[name] if value is None else value
+            for name, value in row.items()]
+
+
+@engine.retry
+def find_marker(instance_uuid, order, restricted_to=None):
+    """Return the ``position`` of the reservation of an instance.
+
+    :raises: InvalidInput when there is no such reservation.
+    """
+    try:
+        return position(live(instance_uuid, restricted_to), order)
+    except exception.NotFound:
+        raise exception.InvalidInput(
+            'marker', 'must be the instance UUID of a reservation')
 
 
 def _with_request_specs(query, room):

@@ -200,6 +200,29 @@ def test_pages(ironic, node_class, query):
             assert len(pages) == -(-len(whole) // limit)
 
 
+@pytest.mark.parametrize('query', [{}, {'by': 'capability:rack'}], ids=str)
+@pytest.mark.parametrize('rack', [
+    'r', 'x' * 1000, '\U0001F600' * 1000, '\ud800', '\0'],
+    ids=['short', 'long', 'longest', 'surrogate', 'NUL'])
+def test_pages_while_rows_are_deleted(ironic, node_class, rack, query):
+    """Each row is listed once; the marker's own row may be gone."""
+    own_class = f'{node_class}.gone'
+    names = [f'{rack}{number}' for number in '32154']
+    with ironic.fleet(*(
+            {'resource_class': own_class, 'properties': {
+                'capabilities': f'rack:{name}', 'memory_mb': 1024}}
+            for name in names)) as nodes:
+        query = {**query, 'resource_class': own_class}
+        whole, rows = ironic.capacity(**query), []
+        for page in ironic.pages(CAPACITY, 'capacity', limit=2, **query):
+            rows += page
+            last = names.index(page[-1].get('capability:rack')
+                               or page[-1]['capabilities']['rack'])
+            ironic.set_node(nodes[last].id,
+                            resource_class=f'{node_class}.other')
+    assert rows == whole and len(rows) == 5
+
+
 @pytest.mark.on('sqlite', 'server')
 def test_held_wherever_the_node_is_now(ironic, pool, node_class):
     """A node with an instance stays its host's when its group changes."""

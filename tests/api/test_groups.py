@@ -322,10 +322,9 @@ def test_list(ironic, pool, node_class):
     assert page() == {'groups': listed}
     first = page(limit=2)
     assert first['groups'] == listed[:2]
-    assert first['next'] == (f'{ironic.url}{GROUPS}?limit=2&marker='
-                             f'{made[1]["uuid"]}')
-    assert page(limit=2, marker=made[1]['uuid'].upper()) == {
-        'groups': listed[2:]}
+    assert first['next'].startswith(f'{ironic.url}{GROUPS}?limit=2&marker=')
+    assert ironic.http.get(first['next']).json() == page(
+        limit=2, marker=made[1]['uuid'].upper()) == {'groups': listed[2:]}
     ironic.delete(made[0]['reservations'][0]['instance_uuid'])
     assert page() == {'groups': listed[1:]}
 

@@ -12,6 +12,8 @@ HELD = '11111111-2222-4333-8444-555555555555'
 HOST = f'{OURS}/hosts/compute-1'
 ITEM = f'{OURS}/{HELD}'
 UNKNOWN = '99999999-2222-4333-8444-555555555555'
+#: A marker of reservations in the default order.
+MARKER = 'WzEsIjg3MTZkN2RmNWQzZDBiNDgiLDFd'
 LETTERS = 'aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee'
 MAX_INT = 2 ** 31 - 1
 LIMIT = 64 * 1024
@@ -180,7 +182,8 @@ CAPACITY = [
         400, field)
     for query, field in (
         ('foo=1', 'foo'), ('limit=0', 'limit'), ('limit=1&limit=2', 'limit'),
-        ('marker=a', 'marker'), ('fields=total', 'fields'),
+        ('marker=a', 'marker'), (f'marker={UNKNOWN}', 'marker'),
+        ('fields=total', 'fields'),
         ('project_id=p', 'project_id'), ('Host=a', 'Host'), ('host=', 'host'),
         ('host=%00', 'host'), ('host=' + 'x' * 256, 'host'),
         ('host=a&host=b', 'host'), ('host=a&host=a', 'host'),
@@ -453,6 +456,7 @@ GROUPS = [
         ('GET', f'{OURS}/groups', 'limit=0', 'limit'),
         ('GET', f'{OURS}/groups', 'limit=1&limit=1', 'limit'),
         ('GET', f'{OURS}/groups', 'marker=x', 'marker'),
+        ('GET', f'{OURS}/groups', f'marker={MARKER}', 'marker'),
         ('GET', f'{OURS}/groups', f'marker={UNKNOWN}', 'marker'),
         ('GET', f'{OURS}/groups', 'project_id=a', 'project_id'),
         ('GET', f'{OURS}/groups', '%ff', 'URL'),
@@ -770,7 +774,10 @@ QUERIES = [
                   'limit=1&limit=1', 'limit=true', 'limit=None'),
         'marker': ('marker', 'marker=', 'marker=x', f'marker={UNKNOWN}',
                    f'marker={HELD}%0a', f'marker={HELD}&marker={HELD}',
-                   'marker=1'),
+                   'marker=1', f'marker={MARKER}&sort_key=host',
+                   f'marker={MARKER}&sort_dir=desc', f'marker={MARKER[:-1]}',
+                   f'marker={MARKER}A', f'marker={MARKER}=',
+                   f'marker={MARKER.swapcase()}', 'marker=' + 'A' * 8193),
         'state': ('state', 'state=', 'state=gone', 'state=available',
                   'state=RESERVED', 'state=reserved,active',
                   'state=reserved&state=active', 'state=%00'),

@@ -440,11 +440,11 @@ def test_find(fleet):
     assert [group.domains for group in found] == [{'r1': 2}] * 3
     assert [group.uuid[-1] for group in groups.find(1)] == ['0']
     assert [group.uuid[-1] for group in groups.find(
-        9, marker=found[0].uuid)] == ['1', '2']
+        9, after=groups.find_marker(found[0].uuid))] == ['1', '2']
     assert [group.uuid[-1] for group in groups.find(
         9, restricted_to=A)] == ['1', '2']
     with pytest.raises(exception.InvalidInput):
-        groups.find(9, restricted_to=A, marker=found[0].uuid)
+        groups.find_marker(found[0].uuid, restricted_to=A)
 
 
 @pytest.mark.on('server')

@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from ironic_reservations import constants
+from ironic_reservations.api import markers
 from ironic_reservations.db import models
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import releases
@@ -37,16 +38,17 @@ def listed(fleet):
     return fleet
 
 
-def pages(limit, **query):
-    """All pages, one after the other."""
-    found, marker = [], None
+def pages(limit, order):
+    """Yield all pages, one after the other."""
+    after, kinds = None, [type(lookup.LEAST[name]) for name in order]
     while True:
-        page = lookup.find(limit=limit, marker=marker, **query)
+        page = lookup.find(order=order, after=after, limit=limit)
         assert len(page) <= limit
-        found += page
+        yield page
         if len(page) < limit:
-            return found
-        marker = page[-1].instance_uuid
+            return
+        after = markers.decode(markers.encode(
+            order, lookup.position(page[-1], order)), order, kinds)
 
 
 @pytest.mark.parametrize('sort_dir', ['asc', 'desc'])
@@ -59,38 +61,60 @@ def test_sorted(listed, sort_key, sort_dir):
 
     everything = lookup.find()
     expected = sorted(everything, key=order, reverse=sort_dir == 'desc')
-    query = {sort_key: sort_dir}
+    query = {sort_key: sort_dir, 'id': sort_dir}
     assert len(expected) == 7
     assert lookup.find(order=query) == expected
     for limit in (1, 3, 7):
-        assert pages(limit, order=query) == expected
+        assert sum(pages(limit, query), []) == expected
 
 
 @pytest.mark.parametrize('order', [
-    {'project_id': 'desc', 'host': 'asc'},
-    {'host': 'asc', 'project_id': 'desc'},
+    {'project_id': 'desc', 'host': 'asc', 'id': 'asc'},
+    {'host': 'asc', 'project_id': 'desc', 'id': 'desc'},
     {'project_id': 'asc', 'host': 'desc', 'id': 'desc'},
     {'host': 'desc', 'id': 'asc'}], ids=str)
 def test_sorted_by_several(listed, order):
     expected = lookup.find()
-    for name, direction in reversed(
-            [*order.items(), ('id', [*order.values()][-1])]):
+    for name, direction in reversed(order.items()):
         expected.sort(key=lambda found: (getattr(found, name) or '')
                       if name != 'id' else found.id,
                       reverse=direction == 'desc')
     assert lookup.find(order=order) == expected
     for limit in (1, 2, 3):
-        assert pages(limit, order=order) == expected
+        assert sum(pages(limit, order), []) == expected
 
 
 def test_pages_while_rows_come_and_go(listed):
-    """What was there all the time is seen once."""
-    first = lookup.find(limit=3, order={'host': 'asc'})
+    """A row that is there all the time is listed once."""
+    order = {'host': 'asc', 'id': 'asc'}
+    first = lookup.find(limit=3, order=order)
     releases.release(first[0].instance_uuid)
     listed.node(resource_class='bronze')
     new, _ = listed.hold(resource_class='bronze',
                          owner=values.Owner('zz'))
-    rest = lookup.find(marker=first[-1].instance_uuid,
-                             order={'host': 'asc'})
+    rest = lookup.find(after=lookup.position(first[-1], order), order=order)
     assert len(rest) == 5 and rest[-1].id == new.id
-    assert not {each.id for each in first} & {each.id for each in rest}
+    assert not {row.id for row in first} & {row.id for row in rest}
+
+
+@pytest.mark.parametrize('seed', range(20))
+def test_pages_while_rows_are_deleted(listed, seed):
+    """In any order, each row is listed once unless it was deleted before.
+
+    The marker's own row may be deleted, too.
+    """
+    chance = random.Random(seed)
+    names = chance.sample(constants.SORT_KEYS, chance.randint(1, 3))
+    order = {name: chance.choice(('asc', 'desc')) for name in names}
+    order.setdefault('id', order[names[-1]])
+    rows, rest = [], [row.id for row in lookup.find(order=order)]
+    for page in pages(chance.randint(1, 3), order):
+        rows += (page_ids := [row.id for row in page])
+        assert page_ids == rest[:len(page)]
+        rest = rest[len(page):]
+        victims = chance.sample(rows + rest, min(1, len(rest)))
+        victims += rows[-1:] * chance.randint(0, 1)
+        listed.execute(sa.delete(models.reservations).where(
+            models.reservations.c.id.in_(victims)))
+        rest = [row_id for row_id in rest if row_id not in victims]
+    assert not rest

@@ -28,7 +28,7 @@ def test_state(held, provision_state):
     held.edit(held.node_id, provision_state=provision_state)
     assert lookup.get(INSTANCE).state == states.STATES[provision_state]
     for state in constants.STATES:
-        assert len(lookup.find(state=state)) == (
+        assert len(lookup.find(lookup.Filters(state=state))) == (
             state == states.STATES[provision_state])
 
 
