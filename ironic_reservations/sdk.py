@@ -13,8 +13,7 @@ Errors are openstacksdk's own. The one of a request for which there is no node
 is an ``HttpException`` whose ``response.json()['explanation']`` says why.
 """
 
-import itertools
-import time
+import urllib.parse
 import uuid
 
 from openstack import exceptions
@@ -22,11 +21,6 @@ from openstack import proxy
 from openstack import resource
 from openstack import service_description
 from openstack.baremetal import baremetal_service
-
-#: How often in a row what has several pages is read from its beginning again
-#: and brings nothing new, and how many seconds later. The last of a page is
-#: the marker of the next; the server refuses it where it is gone meanwhile.
-RESTARTS, PAUSE = 10, 1
 
 
 class _Resource(resource.Resource):
@@ -39,6 +33,12 @@ class _Resource(resource.Resource):
     # Let the server refuse what it does not know, or a typing error would
     # have any node held.
     _allow_unknown_attrs_in_body = True
+
+    @classmethod
+    def _get_next_link(cls, uri, response, data, marker, limit, *args):
+        # With a limit openstacksdk would send one more request where there is
+        # no link, with the UUID of the last row, which may be gone by then.
+        return super()._get_next_link(uri, response, data, marker, None, *args)
 
 
 class Reservation(_Resource):
@@ -252,7 +252,7 @@ class Proxy(proxy.Proxy):
             ``limit``, the length of a page.
         :returns: generator of Reservations.
         """
-        return self._pages(Reservation, **query)
+        return self._list(Reservation, **query)
 
     def show(self, reservation):
         """The Reservation as it is now.
@@ -322,33 +322,7 @@ class Proxy(proxy.Proxy):
 
     def groups(self, **query):
         """Groups, with how many members each has: a generator."""
-        return self._pages(Group, **query)
-
-    def _pages(self, kind, **query):
-        """What a list has, each once, however often it is begun again."""
-        return itertools.islice(self._restarted(kind, query),
-                                query.get('max_items') or None)
-
-    def _restarted(self, kind, query):
-        seen, restarts = set(), 0
-        while True:
-            begun = False
-            try:
-                for each in self._list(kind, **query):
-                    begun = True
-                    # Without its UUID among the fields, the link has it.
-                    key = each.id or each.links[0]['href']
-                    if key not in seen:
-                        seen.add(key)
-                        restarts = 0
-                        yield each
-                return
-            except (exceptions.BadRequestException,
-                    exceptions.NotFoundException):
-                if not begun or restarts == RESTARTS:
-                    raise
-                time.sleep(PAUSE)
-                restarts += 1
+        return self._list(Group, **query)
 
     def show_group(self, group):
         """The Group as it is now.
@@ -359,21 +333,12 @@ class Proxy(proxy.Proxy):
 
     def _whole(self, group):
         """A Group with those members, too, for which it had no room."""
-        page, restarts = group, 0
-        while page.next:
-            try:
-                page = self._get_resource(Group, group.id).fetch(
-                    self, marker=page.reservations[-1].instance_uuid)
-            except exceptions.BadRequestException:
-                if restarts == RESTARTS:
-                    raise
-                time.sleep(PAUSE)
-                group = page = self._get(Group, group.id)
-                restarts += 1
-            else:
-                group.reservations = [*group.reservations,
-                                      *page.reservations]
-        group.next = None
+        while group.next:
+            query = urllib.parse.urlsplit(group.next).query
+            page = self._get_resource(Group, group.id).fetch(
+                self, **dict(urllib.parse.parse_qsl(query)))
+            group.reservations = [*group.reservations, *page.reservations]
+            group.next = page.next
         return group
 
     def release_group(self, group, ignore_missing=True):

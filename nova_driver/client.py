@@ -23,9 +23,6 @@ PATIENCE, PAUSE = 10, 1
 #: yet.
 DENIALS = 3
 
-#: How often in a row a list is begun again that brings nothing new.
-RESTARTS = 10
-
 #: How those constraints begin that the host has added to the user's.
 _PARTITION = ('conductor_group=', 'shard=')
 
@@ -232,39 +229,15 @@ class Client:
             lambda each: since is None or each[1] >= since, times))
 
     def _listed(self, query):
-        """Yield the reservations of a list, page after page, each once.
-
-        The last instance of a page is the marker of the next one. Ironic
-        refuses a marker whose reservation was released since, which happens
-        at any time on a busy host; the list is then read from its beginning
-        again.
+        """Yield the reservations of a list, page after page.
 
         :param query: dict of the parameters of the list.
-        :raises: Unavailable when RESTARTS beginnings have brought nothing
-            new, one after the other.
         """
-        seen, marker, restarts = set(), {}, 0
-        while True:
-            try:
-                page = self._call('GET', params={**query, **marker})
-            except (NotFound, Refused) as e:
-                if not marker:
-                    raise
-                if restarts == RESTARTS:
-                    raise Unavailable(
-                        f'the list of reservations changes faster than it can '
-                        f'be read: {e}', busy=True)
-                time.sleep(PAUSE)
-                marker, restarts = {}, restarts + 1
-                continue
-            for each in page['reservations']:
-                if each['instance_uuid'] not in seen:
-                    seen.add(each['instance_uuid'])
-                    restarts = 0
-                    yield each
-            if not page.get('next'):
-                return
-            marker = {'marker': page['reservations'][-1]['instance_uuid']}
+        while query:
+            page = self._call('GET', params=query)
+            yield from page['reservations']
+            query = dict(urllib.parse.parse_qsl(
+                urllib.parse.urlsplit(page.get('next', '')).query))
 
     def capacity(self, host, fresh=False, **partition):
         """Return what the fleet can give, by hardware profile.

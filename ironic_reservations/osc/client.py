@@ -9,7 +9,6 @@ other services go through openstacksdk.
 import contextlib
 import copy
 import itertools
-import time
 import urllib.parse
 import uuid
 
@@ -32,11 +31,7 @@ ATTEMPTS = 3
 #: allocations may be empty.
 PLACEMENT = '1.28'
 
-#: How often in a row a list is read again from its beginning without anything
-#: new in it.
-RESTARTS = 10
-
-#: Seconds before a request is sent again, or a list is read again.
+#: Seconds before a request is sent again.
 PAUSE = 1
 
 
@@ -148,33 +143,24 @@ def listed(cmd, collection, query, limit=None, **kwargs):
 
 def _pages(cmd, collection, query, **kwargs):
     name = collection.rpartition('/')[2]
-    key = {'reservations': 'instance_uuid', 'hosts': 'host'}.get(name, 'uuid')
-    query = first = urllib.parse.urlencode({
-        name: value for name, value in query.items() if value is not None})
-    seen, restarts = set(), 0
+    query, number = urllib.parse.urlencode({
+        name: value for name, value in query.items() if value is not None}), 0
     while query is not None:
-        try:
-            page = request(cmd, 'GET', f'/v1/{collection}?{query}', **kwargs)
-        except (exc.BadRequest, exc.NotFound):
-            if query is first or restarts == RESTARTS:
-                raise
-            # The marker is refused, because the last element of the page
-            # before is gone by now. Read the list again from its beginning;
-            # elements that were yielded already are skipped below.
-            time.sleep(PAUSE)
-            query, restarts = first, restarts + 1
-            continue
-        for each in page[name]:
-            if each[key] not in seen:
-                seen.add(each[key])
-                restarts = 0
-                yield each
-        if seen:
-            progress.say(cmd, '%d %s read', len(seen), name)
-        # Only the query of the link is used, because behind a proxy the host
-        # in it may be one that clients cannot reach.
-        query = page.get('next') and urllib.parse.urlsplit(
-            page['next']).query
+        page = request(cmd, 'GET', f'/v1/{collection}?{query}', **kwargs)
+        yield from page[name]
+        number += len(page[name])
+        if number:
+            progress.say(cmd, '%d %s read', number, name)
+        query = _next(page)
+
+
+def _next(page):
+    """Return the query of the link to the next page, or None.
+
+    The rest of the link is not used, because behind a proxy the host in it may
+    be one that clients cannot reach.
+    """
+    return page.get('next') and urllib.parse.urlsplit(page['next']).query
 
 
 def path(collection, text):
@@ -192,28 +178,15 @@ def path(collection, text):
 def whole(cmd, group, **kwargs):
     """Return a group with all of its members.
 
-    The last member of an answer is the marker of the next one. Where that
-    member is released or claimed meanwhile, the API refuses it, and the group
-    is read from its beginning again.
-
     :param group: what the API has answered. Where it has no room for all of
         them, it has a link to the next.
     :param kwargs: arguments of the requests, such as another ``auth``.
     """
-    url, page, restarts = path(f'{PATH}/groups', group['uuid']), group, 0
-    while 'next' in page:
-        query = urllib.parse.urlsplit(page['next']).query
-        try:
-            page = request(cmd, 'GET', f'{url}?{query}', **kwargs)
-        except exc.BadRequest:
-            if restarts == RESTARTS:
-                raise
-            time.sleep(PAUSE)
-            group = page = request(cmd, 'GET', url, **kwargs)
-            restarts += 1
-        else:
-            group = {**page, 'reservations': [*group['reservations'],
-                                              *page['reservations']]}
+    url = path(f'{PATH}/groups', group['uuid'])
+    while query := _next(group):
+        page = request(cmd, 'GET', f'{url}?{query}', **kwargs)
+        group = {**page, 'reservations': [*group['reservations'],
+                                          *page['reservations']]}
     return group
 
 

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients read what has several pages to its end, whatever goes meanwhile."""
+"""Clients read all pages of a list while rows are deleted."""
 
 import json
 
 import openstack
-from openstack import exceptions
 import pytest
 
 from ironic_reservations import sdk
@@ -24,70 +23,63 @@ UNKNOWN = '99999999-2222-4333-8444-555555555555'
 def short_pages(monkeypatch):
     """An answer has room for two or three members of a group, or groups."""
     monkeypatch.setattr(answers, 'MAX_PAGE', 1500)
-    monkeypatch.setattr(client, 'PAUSE', 0)
-    monkeypatch.setattr(sdk, 'PAUSE', 0)
 
 
-class Meanwhile:
-    """Does something before each request that names a marker.
+class Client:
+    """Releases reservations between the pages that it reads.
 
-    :ivar act: called with the marker; returns the one to send.
+    :ivar between: called with the answer before each further page, once.
     """
 
     requests = 0
 
-    def act(self, marker):
-        return marker
+    def __init__(self):
+        self.between = lambda page: None
+
+    def read(self, page):
+        self.requests += 1
+        between, self.between = self.between, lambda page: None
+        between(page)
 
     def release(self, ironic):
-        """Release the first marker, once, and with it a group's member."""
-        def act(marker):
-            ironic.http.delete(f'{OURS}/{marker}')
-            ironic.http.delete(f'{OURS}/groups/{marker}')
-            self.act = lambda marker: marker
-            self.released = marker
-            return marker
-        self.act = act
-
-    def refuse(self):
-        self.act = lambda marker: UNKNOWN
+        """Release the last row of the first page."""
+        def release(page):
+            name, = {'reservations', 'groups'} & page.keys()
+            row = page[name][-1]
+            self.victim = row.get('instance_uuid') or row['uuid']
+            ironic.http.delete(f'{OURS}/{self.victim}')
+            ironic.http.delete(f'{OURS}/groups/{self.victim}')
+        self.between = release
 
 
 @pytest.fixture
 def cli(ironic, monkeypatch):
     """Shows and makes groups, and lists, with the openstack command."""
-    meanwhile, request = Meanwhile(), client.request
+    user, request = Client(), client.request
 
-    def ask(cmd, method, url, **kwargs):
-        meanwhile.requests += 1
-        before, word, marker = url.partition('marker=')
-        return request(cmd, method, before + word + (
-            word and meanwhile.act(marker)), **kwargs)
+    def send(cmd, method, url, **kwargs):
+        page = request(cmd, method, url, **kwargs)
+        user.read(page)
+        return page
 
     def run(*args):
         done = command.run(ironic.url, 'baremetal', 'reservation', *args,
                            '-f', 'json')
-        if done.returncode:
-            assert 'marker: must be' in done.stderr
-            raise Refused
+        assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
     def group(*args):
-        return {each['instance_uuid']
-                for each in run('group', *args)['reservations']}
+        return [row['instance_uuid']
+                for row in run('group', *args)['reservations']]
 
-    monkeypatch.setattr(client, 'request', ask)
-    meanwhile.show = lambda uuid: group('show', uuid)
-    meanwhile.create = lambda node_class: group(
+    monkeypatch.setattr(client, 'request', send)
+    user.show = lambda uuid: group('show', uuid)
+    user.create = lambda node_class: group(
         'create', '--members', '7', '--resource-class', node_class)
-    meanwhile.list = lambda node_class: [
-        each['Instance UUID']
-        for each in run('list', '--long', '--resource-class', node_class)]
-    return meanwhile
-
-
-class Refused(Exception):
-    """The command has failed because of a marker."""
+    user.list = lambda node_class: [
+        row['Instance UUID']
+        for row in run('list', '--long', '--resource-class', node_class)]
+    return user
 
 
 @pytest.fixture
@@ -96,34 +88,32 @@ def library(ironic, monkeypatch):
     conn = openstack.connect(load_envvars=False, load_yaml_config=False,
                              auth_type='none', endpoint=ironic.url)
     # conn would ask for the versions of Ironic, which is not there.
-    proxy, meanwhile = sdk.Proxy(
+    proxy, user = sdk.Proxy(
         conn.session, service_type='baremetal',
-        endpoint_override=f'{ironic.url}/v1'), Meanwhile()
-    get = proxy.get
+        endpoint_override=f'{ironic.url}/v1'), Client()
 
-    def ask(url, params=None, **kwargs):
-        meanwhile.requests += 1
-        params = dict(params or {})
-        if params.get('marker'):
-            marker = params['marker']
-            params['marker'] = meanwhile.act(
-                marker[0] if isinstance(marker, list) else marker)
-        return get(url, params=params, **kwargs)
+    def send(method):
+        def send(*args, **kwargs):
+            response = method(*args, **kwargs)
+            user.read(response.json())
+            return response
+        return send
 
-    monkeypatch.setattr(proxy, 'get', ask)
-    meanwhile.proxy = proxy
-    meanwhile.show = lambda uuid: members(proxy.show_group(uuid))
-    meanwhile.create = lambda node_class: members(
+    for name in 'get', 'post':
+        monkeypatch.setattr(proxy, name, send(getattr(proxy, name)))
+    user.proxy = proxy
+    user.show = lambda uuid: members(proxy.show_group(uuid))
+    user.create = lambda node_class: members(
         proxy.create_group(7, {'resource_class': node_class}))
-    meanwhile.list = lambda node_class: [
-        each.id for each in proxy.list(resource_class=node_class)]
-    yield meanwhile
+    user.list = lambda node_class: [
+        row.id for row in proxy.list(resource_class=node_class)]
+    yield user
     conn.close()
 
 
 def members(group):
     assert group.next is None
-    return {each.instance_uuid for each in group.reservations}
+    return [row.instance_uuid for row in group.reservations]
 
 
 @pytest.fixture(params=['cli', 'library'])
@@ -137,75 +127,63 @@ def group(ironic, pool, node_class):
 
 
 def create(ironic, node_class, number):
-    """The UUID of a group."""
+    """Return the UUID of a new group."""
     return ironic.http.post(f'{OURS}/groups', json={
         'members': number, 'request': {'resource_class': node_class}}
     ).json()['uuid']
 
 
 def held(ironic, node_class):
-    return {each.id for each in ironic.execute(
+    return [row.id for row in ironic.execute(
         'SELECT instance_uuid AS id FROM nodes WHERE resource_class = :c '
-        'AND instance_uuid IS NOT NULL', c=node_class)}
+        'AND instance_uuid IS NOT NULL ORDER BY id', c=node_class)]
 
 
 def test_group_too_large_for_an_answer(ironic, user, group, node_class):
-    assert user.show(group) == held(ironic, node_class)
+    assert sorted(user.show(group)) == sorted(held(ironic, node_class))
     assert user.requests > 2
+
+
+def check_deleted(ironic, user, rows, node_class):
+    """All rows but one are there at the end, and each is listed once."""
+    assert len(rows) == 7
+    assert sorted(rows) == sorted([user.victim, *held(ironic, node_class)])
 
 
 def test_group_whose_member_goes(ironic, user, group, node_class):
     user.release(ironic)
-    assert user.show(group) == held(ironic, node_class)
-    assert len(held(ironic, node_class)) == 6
+    check_deleted(ironic, user, user.show(group), node_class)
 
 
 def test_new_group_whose_member_goes(ironic, user, pool, node_class):
     user.release(ironic)
-    assert user.create(node_class) == held(ironic, node_class)
-    assert len(held(ironic, node_class)) == 6
-
-
-def test_group_whose_markers_are_refused(ironic, user, group):
-    user.refuse()
-    with pytest.raises((Refused, exceptions.BadRequestException)):
-        user.show(group)
-    assert user.requests == 2 * (sdk.RESTARTS + 1)
+    check_deleted(ironic, user, user.create(node_class), node_class)
 
 
 def test_list_whose_marker_goes(ironic, user, group, node_class):
-    """What it had said before stays said."""
     user.release(ironic)
-    listed = user.list(node_class)
-    assert len(listed) == 7
-    assert {*listed} == {user.released, *held(ironic, node_class)}
-
-
-def test_list_of_a_field_whose_marker_goes(ironic, library, group,
-                                           node_class):
-    library.release(ironic)
-    assert len(list(library.proxy.list(
-        resource_class=node_class, fields='host'))) == 7
+    check_deleted(ironic, user, user.list(node_class), node_class)
 
 
 def test_list_of_groups_whose_marker_goes(ironic, library, pool, node_class):
-    made = [create(ironic, node_class, 1) for _ in range(7)]
+    uuids = [create(ironic, node_class, 1) for _ in range(7)]
     library.release(ironic)
-    assert [each.uuid for each in library.proxy.groups(limit=3)] == made
-    assert library.released in made
-    assert [each.uuid for each in library.proxy.groups(max_items=4)] == [
-        each for each in made if each != library.released][:4]
+    assert [row.uuid for row in library.proxy.groups(limit=3)] == uuids
+    assert library.victim in uuids
+    assert [row.uuid for row in library.proxy.groups(max_items=4)] == [
+        uuid for uuid in uuids if uuid != library.victim][:4]
 
 
-def test_list_whose_markers_are_refused(user, group, node_class):
-    user.refuse()
-    with pytest.raises((Refused, exceptions.BadRequestException)):
-        user.list(node_class)
-    assert user.requests == 2 * (sdk.RESTARTS + 1)
+def test_last_page_with_a_limit(ironic, library, group, node_class):
+    """No request follows the last page: its last row may be gone."""
+    rows = library.proxy.list(resource_class=node_class, limit=7,
+                              fields='instance_uuid')
+    for row in rows:
+        ironic.http.delete(f'{OURS}/{row.id}')
+    assert held(ironic, node_class) == []
 
 
 def test_marker_of_the_caller(library, group):
-    """It is the caller's error, and nothing to try again."""
-    with pytest.raises(exceptions.BadRequestException):
+    with pytest.raises(openstack.exceptions.BadRequestException):
         list(library.proxy.list(marker=UNKNOWN))
     assert library.requests == 1
