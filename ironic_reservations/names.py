@@ -7,6 +7,8 @@ theirs.
 
 import re
 
+import os_resource_classes as orc
+
 from ironic_reservations import resources
 from ironic_reservations import spelling
 
@@ -87,10 +89,20 @@ def unknown(pairs, names):
     :returns: list of tuples of a kind, a name, and the closest name of that
         kind that nodes have, or None.
     """
-    return [(kind, name, spelling.closest(name, names[kind]))
+    return [(kind, name, closest(kind, name, names[kind]))
             for kind, name in pairs
             if kind in names and fold(kind, name) not in {
                 fold(kind, other) for other in names[kind]}]
+
+
+def closest(kind, name, known):
+    """Return the closest name of a kind, or None: see ``spelling.closest``."""
+    similar = spelling.closest(name, known)
+    if similar and kind == 'resource class' and orc.is_custom(name):
+        # The name may be of a key such as "resources:CUSTOM_GOLD", which
+        # takes no other spelling.
+        return resources.normalize_class(similar)
+    return similar
 
 
 def fold(kind, name):

@@ -160,8 +160,8 @@ def _find(cmd, ident, query, auth, unique):
     if instances:
         return get(cmd, instances[0], query, auth)
     raise missing or exceptions.CommandError(
-        f'No reservation of node {ident} could be found.'
-        + suggestions.suggest_node(cmd, ident, auth=auth))
+        suggestions.describe_missing_node(cmd, ident, auth=auth)
+        or f'No reservation of node {ident} could be found.')
 
 
 def get(cmd, instance, query, auth=None):

@@ -99,12 +99,16 @@ def _pairs(filters):
             for name in (value if isinstance(value, list) else [value])]
 
 
-def suggest_node(cmd, name, **kwargs):
-    """Return a question after the node that was probably meant, or ''."""
+def describe_missing_node(cmd, name, **kwargs):
+    """Return a sentence if there is no such node, with the closest name.
+
+    :returns: '' if there is one, or Ironic cannot be asked.
+    """
     with _silent():
-        similar = spelling.closest(name, _nodes(cmd, **kwargs))
-        if similar:
-            return f' Did you mean {similar}?'
+        if not _exists(cmd, name, **kwargs):
+            known = _nodes(cmd, **kwargs)
+            similar = spelling.closest(name, known)
+            return f'There is no node {name}.' + _question(similar, known, 0)
     return ''
 
 
@@ -120,22 +124,28 @@ def report_empty(cmd, rows, what, filters, **kwargs):
     for row in rows:
         yield row
     if row is None:
-        text = ', '.join(
-            f'{kind} {name or repr(name)}{_hint(cmd, kind, name, **kwargs)}'
-            for kind, name in _pairs(filters))
+        pairs = _pairs(filters)
+        sentence = ' '.join(
+            describe_missing_node(cmd, name, **kwargs)
+            for kind, name in pairs if kind == 'node')
+        if not sentence:
+            text = ', '.join(f'{kind} {name or repr(name)}'
+                             f'{_hint(cmd, kind, name, **kwargs)}'
+                             for kind, name in pairs)
+            sentence = f'No {what} found{" with " * bool(text)}{text}.'
         project = None
         if not kwargs.get('auth'):
             with _silent():
                 # scope.auth has informed an admin that this is a part.
                 project = scope.of_a_part(cmd, admin=False)
-        say(cmd, f'No {what} found{" with " * bool(text)}{text}.' + (
+        say(cmd, sentence + (
             f' Project {project} is shown only {_SEEN.get(what, what)}.'
             if project else ''))
 
 
 def _hint(cmd, kind, name, **kwargs):
     with _silent():
-        similar = spelling.closest(name, _names(cmd, kind, **kwargs))
+        similar = names.closest(kind, name, _names(cmd, kind, **kwargs))
         if similar and names.fold(kind, similar) != names.fold(kind, name):
             return f' (did you mean {similar}?)'
     return ''

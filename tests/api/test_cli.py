@@ -277,7 +277,8 @@ def test_units(fleet, cli):
     ('resource-class', 'baremetal.ctl',
      f'resource class baremetal.ctl. Did you mean {CLASS}?'),
     ('property', 'resources:CUSTOM_BAREMETAL_CIL=1',
-     f'resource class CUSTOM_BAREMETAL_CIL. Did you mean {CLASS}?'),
+     'resource class CUSTOM_BAREMETAL_CIL. Did you mean '
+     'CUSTOM_BAREMETAL_CLI?'),
     ('trait', 'CUSTOM_NVEM',
      'trait CUSTOM_NVEM. Did you mean CUSTOM_NVME?'),
     ('trait', 'NVME', 'trait NVME. Did you mean CUSTOM_NVME?'),

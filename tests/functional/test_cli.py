@@ -145,16 +145,19 @@ def test_candidates_that_do_not_exist(cli, fleet, args, status):
 
 
 def test_names_that_have_no_reservation(cli, fleet):
-    missing = 'No reservation of node {} could be found.'.format
-    for args, said in (
-            (['show', 'cly-3'], missing('cly-3') + ' Did you mean cli-3?\n'),
-            (['delete', 'cly-3'],
-             f'cly-3: {missing("cly-3")} Did you mean cli-3?\n'),
-            (['set', 'cli-3', '--no-expiry'], missing('cli-3') + '\n')):
-        assert refused(cli(*args)) == said
-    done = cli('list', '--node', 'cly-3')
-    assert (done.returncode, done.stderr) == (
-        0, 'No reservations found with node cly-3 (did you mean cli-3?).\n')
+    missing = 'There is no node cly-3. Did you mean cli-3?\n'
+    for args, message in (
+            (['show', 'cly-3'], missing),
+            (['delete', 'cly-3'], f'cly-3: {missing}'),
+            (['show', 'elsewhere'], 'There is no node elsewhere.\n'),
+            (['set', 'cli-3', '--no-expiry'],
+             'No reservation of node cli-3 could be found.\n')):
+        assert refused(cli(*args)) == message
+    for node, message in (
+            ('cly-3', missing),
+            ('cli-3', 'No reservations found with node cli-3.\n')):
+        done = cli('list', '--node', node)
+        assert (done.returncode, done.stderr) == (0, message)
 
 
 # create --flavor --image

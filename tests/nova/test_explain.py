@@ -141,11 +141,10 @@ class TestNames(TestCase):
         self.assertEqual(0, self.command('show', 'web.1').returncode)
         self.user = admin
         # No regular expression.
-        self.assertEqual('No reservation of node web-1 could be found.\n',
+        self.assertEqual('There is no node web-1.\n',
                          self.refused('show', 'web-1'))
-        self.assertEqual(
-            'No reservation of node newerr could be found. Did you mean '
-            'newer?\n', self.refused('show', 'newerr'))
+        self.assertEqual('There is no node newerr. Did you mean newer?\n',
+                         self.refused('show', 'newerr'))
         self.assertIn('HTTP 409', self.refused('set', 'web.1', '--no-expiry'))
         self.assertIn('HTTP 409', self.refused('delete', 'web.1'))
         lost = self.boot(self.flavor('none'), 'ERROR', name='lost')
