@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of our own group, and those of Ironic's that we read."""
+"""The options in our own group, and the options of Ironic that we read."""
 
+from collections.abc import Sequence
 import os
 import socket
 
@@ -15,86 +16,84 @@ CONF = cfg.CONF
 RESERVATIONS = cfg.OptGroup(
     'reservations', title='Reservations of bare metal nodes')
 
-#: What [reservations] max_members may be at most: all members are held in one
-#: transaction.
+#: Limit of [reservations] max_members, because one transaction holds all
+#: members.
 MOST_MEMBERS = 1024
 
 reservations_opts = [
     cfg.StrOpt(
         'match', default='at_least',
-        choices=[('at_least', 'A node is at least as large as asked for.'),
-                 ('exact', 'The sizes that a request gives are equal to the '
-                           "node's.")],
+        choices=[('at_least', 'A node is at least as large as requested.'),
+                 ('exact', 'The sizes in a request are equal to those of the '
+                           'node.')],
         mutable=True,
-        help='How sizes are compared in a request whose flavor does not say '
-             'it with the extra spec reservations:match.'),
+        help='How sizes are compared, unless a flavor overrides this with '
+             'the extra spec reservations:match.'),
     cfg.IntOpt(
         'default_lease', default=0, min=0, mutable=True,
-        help='Seconds after which a reservation that says nothing else is '
-             'over, if nothing has begun on its node. 0 means that it has no '
-             'end. At most max_lease.'),
+        help='Default lease in seconds. A reservation expires only while '
+             'deployment has not started. 0: no expiry. Capped at max_lease.'),
     cfg.IntOpt(
         'max_lease', default=2592000, min=1, mutable=True,
-        help='Longest lease in seconds that a request may ask for with '
-             'expires_in. The default is 30 days.'),
+        help='Maximum lease in seconds, for expires_in in a request. The '
+             'default is 30 days.'),
     cfg.BoolOpt(
         'require_lease', default=False, mutable=True,
-        help='Whether callers who are bound to their project must say with '
-             'expires_in how long they reserve a node, unless default_lease '
-             'says it. If not, a project may hold its nodes for good.'),
+        help='Require project-scoped callers to set expires_in unless '
+             'default_lease is set. If false, a project can hold nodes '
+             'indefinitely.'),
     cfg.IntOpt(
         'deadline', default=10, min=1, mutable=True,
-        help='Seconds for which a request tries again when others take or '
-             'change what it needs. Past that it is answered with 503 and '
-             'Retry-After.'),
+        help='Time limit in seconds for retries after conflicts with '
+             'concurrent requests. When it is exceeded, the API returns 503 '
+             'with Retry-After.'),
     cfg.IntOpt(
         'avoid_failed', default=3600, min=0, mutable=True,
-        help='Seconds for which a node in whose history Ironic has noted an '
-             'error is held after the others that fit as well. Where the '
-             'history says in which state the node was (from Ironic 39 on), '
-             'errors of deployments count alone. 0 means that the history '
-             'makes no difference. Where Ironic keeps none ([conductor] '
-             'node_history), neither does it.'),
+        help='Seconds for which a node with an error in its history is held '
+             'only after the other nodes that fit equally well. From Ironic '
+             '39 on, the history shows the state of the node, and only '
+             'errors of deployments count. 0: ignore the history. Requires '
+             'that Ironic keeps one ([conductor] node_history).'),
     cfg.ListOpt(
         'refuse_health', default=['Critical'],
         item_type=types.String(choices=['Warning', 'Critical']), mutable=True,
-        help='A node is not held while the health of its hardware, as the '
-             'BMC tells Ironic from 34.0 on, is one of these: Warning, '
-             'Critical. Empty means that it makes no difference. A node that '
-             'is not refused and whose health is not OK is held after the '
-             'others that fit as well.'),
+        help='Do not hold nodes whose health is one of these: Warning, '
+             'Critical. Ironic reads it from the BMC from 34.0 on. Empty: '
+             'refuse no node because of its health. Nodes that are not OK, '
+             'but not refused, are held only after the other nodes that fit '
+             'equally well.'),
     cfg.IntOpt(
         'max_members', default=256, min=1, max=MOST_MEMBERS, mutable=True,
-        help='The most reservations that a group may be given at once.'),
+        help='Maximum number of members that one request may create in a '
+             'group.'),
     cfg.StrOpt(
         'quota', default='none',
         choices=[('none', 'A project may reserve all nodes that it owns or '
                           'leases.'),
-                 ('unified_limits', 'It may reserve as many as the limits '
-                                    'baremetal_reservations and '
+                 ('unified_limits', 'The limits baremetal_reservations and '
                                     'baremetal_reservations:<class> in '
-                                    'Keystone say, which are read as '
-                                    '[oslo_limit] says.')],
+                                    'Keystone apply, which are read with the '
+                                    'options in [oslo_limit].')],
         mutable=True,
-        help='How many nodes callers may reserve who are bound to their '
-             'project. What others reserve for a project, such as compute '
-             'services, is counted, and not limited.'),
+        help='How many nodes project-scoped callers may reserve. Nodes that '
+             'others, such as compute services, reserve for a project count '
+             'towards its limit, but are not refused.'),
     cfg.IntOpt(
         'capacity_ttl', default=5, min=0, mutable=True,
-        help='Seconds for which a process answers GET '
-             '/v1/reservations/capacity with the same counts. A request with '
-             'the header "Cache-Control: no-cache" is always counted anew.'),
+        help='Seconds for which a process caches the counts for GET '
+             '/v1/reservations/capacity. A request with the header '
+             '"Cache-Control: no-cache" bypasses the cache.'),
     cfg.StrOpt(
         'max_api_version', default='1.115', regex=r'^1\.[0-9]+$',
-        help='The newest API version of the Ironic beside the application '
-             'alone, as "GET /v1" of it says: the application tells clients '
-             'that it supports the same. The plugin asks its Ironic instead.'),
+        help='Newest API version of Ironic, as its "GET /v1" shows it. The '
+             'application announces it to clients when it runs on its own. '
+             'The plugin ignores this option and asks Ironic.'),
 ]
 
-# Ironic registers these options itself. In a process without Ironic, the
-# application alone or a command, they are registered here, with Ironic's
-# names and defaults.
-ironic_opts = {
+# Ironic registers these options itself. In a process without Ironic, that is
+# the application on its own or a command, they are registered here, with
+# Ironic's names and defaults.
+ironic_opts: dict[str | None, list[cfg.Opt]] = {
     None: [
         cfg.StrOpt('auth_strategy', default='keystone',
                    choices=['noauth', 'keystone', 'http_basic']),
@@ -120,18 +119,18 @@ ironic_opts = {
         cfg.IntOpt('max_limit', default=1000, mutable=True),
         cfg.StrOpt('public_endpoint', mutable=True),
         cfg.ListOpt('middleware', default=[]),
-        # In KiB. Older releases have no such option.
+        # In KiB. Older releases do not have this option.
         cfg.IntOpt('max_json_body_size_provision', default=65536,
                    mutable=True),
     ],
 }
 
 #: The environment variable that names the configuration files of the
-#: application alone, separated by ";" as in Nova's OS_NOVA_CONFIG_FILES.
+#: application on its own, separated by ";" as in Nova's OS_NOVA_CONFIG_FILES.
 FILES_VARIABLE = 'OS_IRONIC_RESERVATIONS_CONFIG_FILES'
 
 
-def register_opts(conf=CONF):
+def register_opts(conf: cfg.ConfigOpts = CONF) -> None:
     """Register every option that we read, unless Ironic has done so."""
     conf.register_group(RESERVATIONS)
     conf.register_opts(reservations_opts, group=RESERVATIONS)
@@ -140,41 +139,41 @@ def register_opts(conf=CONF):
             try:
                 conf.register_opt(opt, group=group)
             except cfg.DuplicateOptError:
-                pass  # Ironic's own differs from ours: it has a help text.
+                pass  # Ironic's has a help text, and therefore differs.
     conf.register_opts(db_options.database_opts, group='database')
 
 
-def load(args, prog='ironic-reservations', files=None):
-    """Read ironic.conf, and log as it says, in a process of our own.
+def load(args: Sequence[str], prog: str = 'ironic-reservations',
+         files: Sequence[str] | None = None) -> None:
+    """Read ironic.conf and set up logging, in a process without Ironic.
 
-    Where it names no file and no journal to log to, lines go to standard
-    error: oslo.log would take standard output, which is for the result of a
-    command.
+    If it configures neither a file nor the journal, log to standard error.
+    oslo.log would use standard output, where commands print their result.
 
     :param args: command line, without the program's name.
-    :param files: paths, or None to look where Ironic does.
+    :param files: paths, or None to search where Ironic does.
     """
     log.register_options(CONF)
     register_opts()
     CONF(args, project='ironic', prog=prog, default_config_files=files,
          version=version.VersionInfo(
              'ironic-reservations').version_string())
-    # A second destination would cost the formatting of each line again.
+    # Each destination formats every line again, so do not add a second one.
     CONF.set_default('use_stderr', not (
         CONF.log_file or CONF.log_dir or CONF.use_journal))
     if CONF.log_dir:
-        # By itself oslo.log takes the name of the file that Python has begun
-        # with, which below uWSGI is "<frozen importlib._bootstrap>".
+        # oslo.log defaults to the name of the file that Python runs, which in
+        # uWSGI is "<frozen importlib._bootstrap>".
         CONF.set_default('log_file', f'{prog}.log')
     log.setup(CONF, 'ironic_reservations')
 
 
-def load_from_environment():
-    """Load the files that FILES_VARIABLE names, else Ironic's usual one."""
+def load_from_environment() -> None:
+    """Load the files that FILES_VARIABLE names, or /etc/ironic/ironic.conf."""
     files = os.environ.get(FILES_VARIABLE, '/etc/ironic/ironic.conf')
     load([], files=[name for name in files.split(';') if name])
 
 
-def list_opts():
-    """For oslo-config-generator."""
+def list_opts() -> list[tuple[cfg.OptGroup, list[cfg.Opt]]]:
+    """Return the options for oslo-config-generator."""
     return [(RESERVATIONS, reservations_opts)]

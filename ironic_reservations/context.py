@@ -2,6 +2,8 @@
 """The caller of the API, and what the policy allows it."""
 
 import functools
+import typing
+from typing import Any
 
 from oslo_context import context
 from oslo_log import log
@@ -10,25 +12,29 @@ from ironic_reservations import conf
 from ironic_reservations import exception
 from ironic_reservations import policy
 
+if typing.TYPE_CHECKING:
+    from ironic_reservations.reservations import values
+
 LOG = log.getLogger(__name__)
 
 
 class RequestContext(context.RequestContext):
-    """The identity that the authentication has put into the request.
+    """The identity of the caller, which the authentication has checked.
 
-    There is a new one for each request, so what it remembers is never old.
+    Each request creates one, so cached values are never out of date.
     """
 
     @functools.cached_property
-    def _logged(self):
+    def _logging_values(self) -> dict[str, Any]:
         return super().get_logging_values()
 
-    def get_logging_values(self):
-        # oslo.log asks twice for each line of a request.
-        return self._logged
+    def get_logging_values(self) -> dict[str, Any]:
+        """Return the values for lines of the log."""
+        # oslo.log calls this twice for each line of a request.
+        return self._logging_values
 
-    def to_policy_values(self):
-        """Return the credentials that Ironic's default policies look at.
+    def to_policy_values(self) -> dict[str, Any]:
+        """Return the credentials that Ironic's default policies read.
 
         Ironic's rule ``service_role`` compares the caller's
         ``project_name`` with ``config.service_project_name``.
@@ -41,13 +47,13 @@ class RequestContext(context.RequestContext):
                 conf.CONF.rbac_service_project_name)
         return values
 
-    def authorize(self, rule, reservation=None):
-        """Raise an exception unless the policy allows a call.
+    def authorize(self, rule: str,
+                  reservation: 'values.Reservation | None' = None) -> None:
+        """Check that the policy allows a call.
 
-        :param rule: the last part of the rule's name, such as ``create`` of
+        :param rule: last part of the rule's name, such as ``create`` in
             ``baremetal:reservation:create``.
-        :param reservation: the values.Reservation that the call is
-            about, if it is about one.
+        :param reservation: the one that the call reads or changes, if any.
         :raises: NotAuthorized.
         """
         if not self.may(rule, reservation):
@@ -62,54 +68,56 @@ class RequestContext(context.RequestContext):
                 f'Access was denied to the following resource: '
                 f'baremetal:reservation:{rule}')
 
-    def may(self, rule, reservation=None):
-        """Say whether the policy allows a call; see ``authorize``."""
+    def may(self, rule: str,
+            reservation: 'values.Reservation | None' = None) -> bool:
+        """Return whether the policy allows a call; see ``authorize``."""
         # Without Keystone every caller is an administrator, as in Ironic.
         if conf.CONF.auth_strategy != 'keystone':
             return True
-        asked = rule, *((None, None) if reservation is None else (
+        question = rule, *((None, None) if reservation is None else (
             reservation.project_id, reservation.node_owner))
-        if asked not in self._answers:
-            self._answers[asked] = self._ask(*asked)
-        return self._answers[asked]
+        if question not in self._answers:
+            self._answers[question] = self._ask(*question)
+        return self._answers[question]
 
-    # oslo.policy takes 0.2 ms for an answer, and a hold wants some twice.
+    # oslo.policy takes 0.2 ms for an answer, and a hold needs some twice.
     @functools.cached_property
-    def _answers(self):
+    def _answers(self) -> dict[tuple[str, str | None, str | None], bool]:
         return {}
 
-    def _ask(self, rule, project_id, node_owner):
-        """The answer of oslo.policy.
+    def _ask(self, rule: str, project_id: str | None,
+             node_owner: str | None) -> bool:
+        """Return the answer of oslo.policy.
 
-        :param project_id: whose the reservation is, if it is about one.
-        :param node_owner: whose that one's node is.
+        :param project_id: project of the reservation, if the call has one.
+        :param node_owner: project that owns its node.
         """
         values = self.to_policy_values()
-        # The credentials are part of the target too, because Ironic's rule
-        # service_role looks the name of the service project up there.
+        # The target includes the credentials, because Ironic's rule
+        # service_role reads the name of the service project from it.
         target = dict(values)
-        whose = {'reservation.project_id': project_id,
-                 'node.owner': node_owner}
-        # oslo.policy compares None as the text "None", with which a caller
-        # without a project would match. What is missing matches nobody.
-        target |= {key: project for key, project in whose.items()
+        projects = {'reservation.project_id': project_id,
+                    'node.owner': node_owner}
+        # oslo.policy turns None into the text "None", and would match it with
+        # a caller without a project. A missing key matches nobody.
+        target |= {key: project for key, project in projects.items()
                    if project is not None}
         return policy.get_enforcer().authorize(
             f'baremetal:reservation:{rule}', target, values)
 
-    def restricted_to(self, rule):
-        """The project to which the caller's view of the fleet is restricted.
+    def restricted_to(self, rule: str) -> str | None:
+        """Return the project to which the caller's view is restricted.
 
         :param rule: the policy that lifts the restriction.
-        :returns: the caller's project, ``""`` when the caller has none (and
-            so sees nothing), or None for a caller without restriction.
+        :returns: the caller's project; ``""`` for a caller without a project,
+            who sees nothing; None for a caller without restriction.
         """
         return None if self.may(rule) else self.project_id or ''
 
-    def may_use_unowned(self, restricted_to):
-        """Whether a caller may hold nodes that nobody owns or leases.
+    def may_use_unowned(self, restricted_to: str | None) -> bool:
+        """Return whether a caller may hold nodes that nobody owns or leases.
 
-        :param restricted_to: what the method above returns. Who is not
-            restricted may hold all nodes, and need not be asked.
+        :param restricted_to: see the method ``restricted_to``. None gives
+            false, because such a caller may hold all nodes anyway.
         """
         return bool(restricted_to) and self.may('create_unowned')

@@ -1,58 +1,62 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What has happened to reservations: told to the log and to the message bus.
+"""Reports changes of reservations to the log and to the message bus.
 
-Each event is told once, after its transaction has been committed, by the
-process that has committed it. A process that is killed between the two has
-told nobody: the database, not the trail, says what is held.
+The process that commits a transaction reports each of its events once, after
+the commit. If it is killed in between, the event is lost, so only the
+database shows for certain which nodes are held.
 """
+
+import typing
 
 from oslo_log import log
 
 from ironic_reservations import notifications
 from ironic_reservations import text
 
+if typing.TYPE_CHECKING:
+    from ironic_reservations.reservations import values
+
 LOG = log.getLogger(__name__)
 
+#: An action, and a line of the log.
+Event = tuple[str, str]
 
-def _event(action, words):
+
+def _event(action: str, words: str) -> Event:
     return action, (words + ' (host %(host)s, project %(project)s, expires at '
                     '%(expires_at)s)')
 
 
-#: What can happen: the action in the name of the notification, and the line
-#: of the log.
+#: The events. The action is part of the name of the notification.
 HELD = _event('create', 'Node %(node)s is held for instance %(instance)s')
-ADOPTED = _event('create', 'Node %(node)s, which carries instance '
-                           '%(instance)s, is adopted')
+ADOPTED = _event('create', 'Node %(node)s is adopted with instance '
+                           '%(instance)s')
 REFRESHED = _event('update', 'The request spec of instance %(instance)s on '
-                             'node %(node)s is stored anew')
+                             'node %(node)s is replaced')
 RENEWED = _event('update', 'The lease of instance %(instance)s on node '
                            '%(node)s is renewed')
 MOVED = _event('update', 'Instance %(instance)s moves to another host and '
                          'keeps node %(node)s')
-RELEASED = _event('delete', 'Instance %(instance)s has released node '
-                            '%(node)s')
-CLAIMED = _event('delete', 'Instance %(instance)s gives node %(node)s to the '
-                           'instance that has claimed it')
-EXPIRED = _event('expire', 'The lease of instance %(instance)s is over; node '
-                           '%(node)s is free again')
-LOST = _event('delete', 'Instance %(instance)s is no longer on node %(node)s; '
-                        'its reservation is deleted')
+RELEASED = _event('delete', 'Node %(node)s of instance %(instance)s is '
+                            'released')
+CLAIMED = _event('delete', 'Node %(node)s of instance %(instance)s is '
+                           'claimed by another instance')
+EXPIRED = _event('expire', 'The lease of instance %(instance)s has expired; '
+                           'node %(node)s is free')
+PURGED = _event('delete', 'The stale reservation of instance %(instance)s on '
+                          'node %(node)s is purged')
 
 
-def emit(event, reservation):
-    """Tell the log and the message bus of an event.
+def emit(event: Event, reservation: 'values.Reservation') -> None:
+    """Report an event to the log and to the message bus.
 
-    The log's line has the request's id, as every line of a request has.
-
-    :param event: one of the above.
-    :param reservation: values.Reservation, after the event; before it
-        where the event has ended the reservation.
+    :param reservation: as it is after the event, or as it was before an event
+        that ended it.
     """
     action, line = event
     LOG.info(line, {
         'instance': reservation.instance_uuid, 'node': reservation.node_uuid,
-        'host': text.printable(str(reservation.host)),
-        'project': text.printable(str(reservation.project_id)),
+        'host': text.escape_controls(str(reservation.host)),
+        'project': text.escape_controls(str(reservation.project_id)),
         'expires_at': reservation.ends_at})
     notifications.send(action, reservation)

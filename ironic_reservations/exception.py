@@ -1,53 +1,57 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong, by name; ``api.errors`` gives each its status code."""
+"""The exceptions; ``api.errors`` gives each its HTTP status."""
+
+from collections.abc import Sequence
+from typing import Any
 
 from ironic_reservations import text
 
 
 class ReservationsError(Exception):
-    """Base of the errors whose message is meant for the caller.
+    """Base of the errors whose message is shown to the caller.
 
-    A message may quote the request; in a log it stays one line.
+    The message may quote the request. It is escaped, so that it remains one
+    line in a log.
     """
 
-    def __init__(self, message):
-        super().__init__(text.printable(message))
+    def __init__(self, message: str) -> None:
+        super().__init__(text.escape_controls(message))
 
 
 class InvalidInput(ReservationsError):
-    """A request says something that cannot be understood.
+    """A field of the request is invalid.
 
-    :param field: the field at fault, dotted (``image.min_ram``).
-    :param reason: what it must be.
+    :param field: path of the field, with dots (``image.min_ram``).
+    :param reason: text that follows the field, such as "must be a list".
     """
 
-    def __init__(self, field, reason):
+    def __init__(self, field: str, reason: str) -> None:
         super().__init__(f'{field}: {reason}')
-        self.field, self.reason = text.printable(field), reason
+        self.field, self.reason = text.escape_controls(field), reason
 
 
 class NotAcceptable(ReservationsError):
-    """The API version asked for is malformed or not to be had."""
+    """The requested API version is malformed or unsupported."""
 
 
 class NotAuthorized(ReservationsError):
-    """Policy does not allow the call to this caller."""
+    """The policy forbids the call to this caller."""
 
 
 class NotFound(ReservationsError):
-    """No such reservation, or none that the caller may see."""
+    """The reservation does not exist, or the caller may not see it."""
 
 
 class Conflict(ReservationsError):
-    """The reservation or its node is in a state that forbids the call."""
+    """The state of the reservation or of its node forbids the call."""
 
 
 class PreconditionFailed(ReservationsError):
-    """The caller is not, or is no longer, the host that it says it is."""
+    """The caller does not have the host lease that it names."""
 
 
 class BodyTooLarge(ReservationsError):
-    """The request body is over the limit."""
+    """The request body exceeds the limit."""
 
 
 class UnsupportedMediaType(ReservationsError):
@@ -57,16 +61,17 @@ class UnsupportedMediaType(ReservationsError):
 class NoMatchingNode(ReservationsError):
     """No free node satisfies the request.
 
-    :param explanation: why, as data (see ``matching.Matcher.explain``).
-    :param retry: True when nodes matched but were locked or taken at that
+    :param explanation: see ``matching.Matcher.explain``.
+    :param retry: whether nodes matched, but were locked or taken at that
         moment, so that the same request may succeed a second later.
-    :param members: dict of how many members a group was to have (``wanted``)
-        and could have (``available``); None for a single node.
+    :param members: number of members that a group was to have (``wanted``)
+        and that it could have (``available``); None for a single node.
     :param ignored: keys of extra specs that were not compared with nodes.
     """
 
-    def __init__(self, message, explanation, retry=False, members=None,
-                 ignored=()):
+    def __init__(self, message: str, explanation: dict[str, Any],
+                 retry: bool = False, members: dict[str, int] | None = None,
+                 ignored: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.explanation = explanation
         self.retry = retry
@@ -75,15 +80,16 @@ class NoMatchingNode(ReservationsError):
 
 
 class QuotaExceeded(ReservationsError):
-    """The project has as many reservations as it may have.
+    """The request exceeds the quota of the project.
 
-    :param resource: what is limited, as Keystone calls it.
-    :param limit: how many of it the project may have.
-    :param used: how many it has.
-    :param requested: how many more the request needs.
+    :param resource: name of the limit in Keystone.
+    :param limit: number of nodes that the project may reserve.
+    :param used: number of nodes that it has reserved.
+    :param requested: number of nodes that the request adds.
     """
 
-    def __init__(self, resource, limit, used, requested):
+    def __init__(self, resource: str, limit: int, used: int,
+                 requested: int) -> None:
         super().__init__(
             f'The quota of the project does not allow it: {resource} is '
             f'limited to {limit}, {used} in use, {requested} requested.')
@@ -93,22 +99,22 @@ class QuotaExceeded(ReservationsError):
 
 
 class LimitsNotKnown(ReservationsError):
-    """Keystone does not say how many nodes a project may reserve."""
+    """The limits of a project cannot be read from Keystone."""
 
 
 class DeadlineExceeded(ReservationsError):
-    """Others were faster for as long as the request may take."""
+    """Retries after conflicts with other requests exceeded the deadline."""
 
 
 class OutcomeUnknown(ReservationsError):
     """The response to a COMMIT was lost, and then the host lease."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(
-            'The host lease was lost after the response of the database was; '
-            'whether the request was carried out is not known. Read the '
+            'The database did not respond, and then the host lease was lost; '
+            'the request may or may not have been carried out. Read the '
             'reservation.')
 
 
 class DatabaseNotReady(ReservationsError):
-    """A table or column that we stand on is missing in the database."""
+    """A table or column that we need is missing in the database."""

@@ -3,10 +3,13 @@
 
 Each worker of the API writes files into the directory that the environment
 variable PROMETHEUS_MULTIPROC_DIR names, and ``ironic-reservations-exporter``
-adds them up. Without the variable, nothing is counted or imported.
+adds them up. Without the variable, nothing is counted.
 """
 
+from collections.abc import Callable
+from collections.abc import Iterable
 import os
+from typing import Any
 
 from oslo_log import log
 
@@ -21,17 +24,13 @@ METHODS = ('GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS')
 #: Seconds, from the usual duration of a hold to beyond its deadline.
 BUCKETS = (.0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30)
 
-#: The _Book of this process; None if nothing is counted.
-book = None
-
-
 class _Book:
     """The counters of this process.
 
     After a fork, prometheus_client creates new files on the first count.
     """
 
-    def __init__(self, causes):
+    def __init__(self, causes: Iterable[str]) -> None:
         # Imported here, because most processes count nothing.
         import prometheus_client as client
 
@@ -57,7 +56,11 @@ class _Book:
             registry=None)
 
 
-def begin(causes):
+#: The counters of this process; None if nothing is counted.
+book: _Book | None = None
+
+
+def start_counting(causes: Iterable[str]) -> None:
     """Start counting, if the environment names a directory.
 
     :param causes: all causes of refusals.
@@ -72,11 +75,8 @@ def begin(causes):
             _give_up(error)
 
 
-def _count(event):
-    """Count an event.
-
-    :param event: function that writes the event to a _Book.
-    """
+def _count(event: Callable[[_Book], Any]) -> None:
+    """Count an event, by a function that writes it to the counters."""
     if counters := book:
         try:
             event(counters)
@@ -85,37 +85,37 @@ def _count(event):
             _give_up(error)
 
 
-def _give_up(error):
+def _give_up(error: Exception) -> None:
     """Stop counting; requests must not fail because of that."""
     global book
     book = None
-    LOG.error('Nothing is counted for Prometheus by process %(pid)s: '
-              '%(error)s', {'pid': os.getpid(), 'error': error})
+    LOG.error('Process %(pid)s stopped counting for Prometheus: %(error)s',
+              {'pid': os.getpid(), 'error': error})
 
 
-def request(method, status):
+def count_request(method: str, status: str | None) -> None:
     """Count a response.
 
     :param method: as the client sent it.
-    :param status: text; None if the connection broke first.
+    :param status: HTTP status; None if the connection broke first.
     """
     _count(lambda book: book.requests.labels(
         method if method in METHODS else 'other', status or 'none').inc())
 
 
-def refusal(cause):
+def count_refusal(cause: str) -> None:
     """Count a refusal for lack of a node.
 
-    :param cause: one of the ``causes`` of ``begin``.
+    :param cause: one of the ``causes`` of ``start_counting``.
     """
     _count(lambda book: book.refusals.labels(cause).inc())
 
 
-def conflict():
+def count_conflict() -> None:
     """Count a retry after a conflict with a concurrent request."""
     _count(lambda book: book.conflicts.inc())
 
 
-def held(seconds):
+def record_hold(seconds: float) -> None:
     """Record how long it took to hold a node."""
     _count(lambda book: book.holds.observe(seconds))

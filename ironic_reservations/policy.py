@@ -11,7 +11,7 @@ from oslo_policy import policy
 
 from ironic_reservations import conf
 
-# rule:service_role is Ironic's. It holds for the service role in the service
+# rule:service_role is Ironic's. It allows the service role in the service
 # project if [DEFAULT] rbac_service_role_elevated_access is set.
 SERVICE = '(role:service and system_scope:all) or rule:service_role'
 SYSTEM_MEMBER = f'(role:member and system_scope:all) or {SERVICE}'
@@ -30,7 +30,8 @@ _GROUPS = '/v1/reservations/groups'
 _GROUP = '/v1/reservations/groups/{uuid}'
 
 
-def _rule(name, check, description, method, path, *operations):
+def _rule(name: str, check: str, description: str, method: str, path: str,
+          *operations: dict[str, str]) -> policy.DocumentedRuleDefault:
     return policy.DocumentedRuleDefault(
         name=f'baremetal:reservation:{name}', check_str=check,
         scope_types=['system', 'project'], description=description,
@@ -38,55 +39,54 @@ def _rule(name, check, description, method, path, *operations):
 
 
 rules = [
-    # This is Ironic's rule under Ironic's name, so that an operator who
-    # overrides it in the policy file changes it for both.
+    # Ironic's rule under Ironic's name, so that an override in the policy
+    # file changes both.
     policy.RuleDefault(
         'service_role',
         'role:service and project_name:%(config.service_project_name)s',
         description='Rule to match service role usage with a service '
                     'project.'),
     _rule('create', f'{SYSTEM_MEMBER} or role:member',
-          'Reserve a node; a project may reserve those that it owns or '
-          'leases.',
+          'Reserve a node that the project owns or leases.',
           'POST', _COLLECTION, {'method': 'POST', 'path': _GROUPS}),
     _rule('create_restricted', SYSTEM_MEMBER,
           'Reserve any node, for any host, project and user; release a node '
-          'in maintenance whatever its state, and one on which a build may '
-          'be on its way.',
+          'in maintenance in any state, and one on which a build may be '
+          'starting.',
           'POST', _COLLECTION),
     _rule('create_unowned', '!',
           'Reserve a node that nobody owns or leases, with the ownership '
-          'project_or_none, and count such nodes; for callers who are bound '
-          'to their project. Set a quota before you allow it.',
+          'project_or_none, and count such nodes; applies to project-scoped '
+          'callers. Set a quota before you allow it.',
           'POST', _COLLECTION, {'method': 'POST', 'path': _GROUPS},
           {'method': 'GET', 'path': f'{_COLLECTION}/capacity'}),
     _rule('adopt', SYSTEM_MEMBER,
-          'Make a reservation of a node that carries an instance already.',
+          'Adopt a node that carries an instance already.',
           'POST', f'{_COLLECTION}?adopt=true'),
     _rule('update', f'{SYSTEM_MEMBER} or ({OWNER_MEMBER})',
-          'Change how long a node is reserved; with create_restricted, also '
-          'the host that holds it.',
+          'Renew the lease of a reservation; with create_restricted, also '
+          'change its host.',
           'PATCH', _ONE),
     _rule('get', f'{SYSTEM_READER} or ({OWNER_READER}) or '
                  f'({NODE_OWNER_READER})',
-          'Show a reservation, or a group.',
+          'Show a reservation or a group.',
           'GET', _ONE, {'method': 'GET', 'path': _GROUP}),
     _rule('list', ANY_READER,
-          "List the reservations of the caller's own project, and those on "
-          'nodes that it owns; and the groups of that project.',
+          "List the reservations and groups of the caller's project, and the "
+          'reservations on nodes that it owns.',
           'GET', _COLLECTION, {'method': 'GET', 'path': _GROUPS}),
     _rule('list_all', SYSTEM_READER,
-          'List the reservations and the groups of all projects.',
+          'List the reservations and groups of all projects.',
           'GET', _COLLECTION, {'method': 'GET', 'path': _GROUPS}),
     _rule('delete', f'{SYSTEM_MEMBER} or ({OWNER_MEMBER}) or '
                     f'({NODE_OWNER_MEMBER})',
-          'Release a reserved node, or those of a group; claim one.',
+          'Release a reservation or a group; claim a reservation.',
           'DELETE', _ONE, {'method': 'DELETE', 'path': _GROUP}),
     _rule('capacity', ANY_READER,
-          'Show what those nodes can still give that the caller may see.',
+          'Show the capacity of the nodes that the caller may see.',
           'GET', f'{_COLLECTION}/capacity'),
     _rule('hosts', SYSTEM_MEMBER,
-          'Be a compute host, give it up, and list who is one.',
+          'Acquire, give up and list host leases.',
           'GET', _HOSTS,
           *({'method': method, 'path': f'{_HOSTS}/{{host}}'}
             for method in ('PUT', 'DELETE'))),
@@ -94,13 +94,13 @@ rules = [
 
 
 @functools.cache
-def get_enforcer():
-    """The enforcer of these rules; it reads the policy file on first use."""
+def get_enforcer() -> policy.Enforcer:
+    """Return the enforcer, which reads the policy file on first use."""
     enforcer = policy.Enforcer(conf.CONF)
     enforcer.register_defaults(rules)
     return enforcer
 
 
-def list_rules():
-    """For oslopolicy-sample-generator."""
+def list_rules() -> list[policy.RuleDefault]:
+    """Return the rules for oslopolicy-sample-generator."""
     return rules

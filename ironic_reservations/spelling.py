@@ -1,22 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the known name that is closest to a misspelt one.
+"""Finds the existing name that is closest to a misspelt one.
 
 The API, the commands, the panels and the virt driver share this module, so it
 imports nothing of theirs.
 """
 
+from collections.abc import Iterable
 import difflib
 import re
 
-#: Keys below ``reservations:`` that an extra spec may have; T is a trait.
+#: Extra specs of our own. T is a trait.
 EXTRA_SPECS = ('reservations:candidate_nodes', 'reservations:match',
                'reservations:trait:T')
 
-#: The same for the metadata of a server.
+#: Keys of our own in the metadata of a server.
 METADATA = ('reservations:candidate_nodes', 'reservations:claim',
             'reservations:trait:T')
 
-#: Extra specs that are compared with nodes: the part before the colon.
+#: The part before the colon, in extra specs that are compared with nodes.
 _NAMESPACES = ('capabilities', 'reservations', 'resources', 'trait')
 
 #: Extra specs without a colon that are compared with nodes.
@@ -29,60 +30,63 @@ _GROUP = re.compile(r'(?:resources|trait)[\w-]*', re.ASCII)
 _SIMILAR = 0.8
 
 
-def closest(name, known):
-    """Return the known name that a misspelt name most probably means.
+def find_closest(name: str, candidates: Iterable[str]) -> str | None:
+    """Return the candidate that a misspelt name most probably means.
 
     Case, punctuation and the prefix ``CUSTOM_`` make no difference.
 
-    :param known: iterable of names.
-    :returns: None if the name is known, or resembles no known one.
+    :returns: None if the name is a candidate, or resembles none.
     """
-    known = set(known)
-    if name in known:
+    candidates = set(candidates)
+    if name in candidates:
         return None
-    # Sorted, so that of equally similar names always the same is returned.
-    by_spelling = {_simplify(each): each for each in sorted(known, key=str)}
+    # Sorted, so that the choice between equally similar names is stable.
+    by_spelling = {_simplify(candidate): candidate
+                   for candidate in sorted(candidates, key=str)}
     simple = _simplify(name)
     similar = difflib.get_close_matches(simple, by_spelling, 1, _SIMILAR) or [
         # In a short name, two letters that are swapped are a quarter of it.
-        each for each in by_spelling if sorted(each) == sorted(simple)]
+        candidate for candidate in by_spelling
+        if sorted(candidate) == sorted(simple)]
     return by_spelling[similar[0]] if similar else None
 
 
-def closest_key(key, known=EXTRA_SPECS):
-    """Return the known extra spec that a misspelt one most probably means.
+def find_closest_key(key: str,
+                     our_keys: Iterable[str] = EXTRA_SPECS) -> str | None:
+    """Return the extra spec that a misspelt one most probably means.
 
-    :param known: ``EXTRA_SPECS``, or ``METADATA`` for a key of a server's
+    :param our_keys: ``EXTRA_SPECS``, or ``METADATA`` for a key of a server's
         metadata.
     :returns: ``capabilities:rack`` for ``capabilites:rack``; None if the key
-        resembles no known one.
+        resembles none that we read.
     """
     namespace, colon, name = key.partition(':')
     if not colon:
-        return closest(key, _PLAIN)
+        return find_closest(key, _PLAIN)
     if not _GROUP.fullmatch(namespace):
-        namespace = closest(namespace, _NAMESPACES) or (
-            namespace if namespace in _NAMESPACES else None)
-    if namespace is None or not name:
+        namespace = find_closest(namespace, _NAMESPACES) or (
+            namespace if namespace in _NAMESPACES else '')
+    if not namespace or not name:
         return None
-    similar = (_closest_of_ours(name, known) if namespace == 'reservations'
+    similar = (_find_our_key(name, our_keys) if namespace == 'reservations'
                else f'{namespace}:{name}')
     return None if similar == key else similar
 
 
-def with_hint(key, known=EXTRA_SPECS):
-    """Return a key, followed by the closest known one if there is one.
+def add_hint(key: str, our_keys: Iterable[str] = EXTRA_SPECS) -> str:
+    """Return a key, followed by the closest one if there is one.
 
-    :param known: see ``closest_key``.
+    :param our_keys: see ``find_closest_key``.
     """
-    similar = closest_key(key, known)
+    similar = find_closest_key(key, our_keys)
     return f'{key} (did you mean {similar}?)' if similar else key
 
 
-def _closest_of_ours(name, known):
-    kind, colon, rest = name.partition(':')
-    names = {each.split(':')[1] for each in known}
-    kind = kind if kind in names else closest(kind, names)
+def _find_our_key(name: str, our_keys: Iterable[str]) -> str | None:
+    """Return the key below ``reservations:`` that a name probably means."""
+    word, _colon, rest = name.partition(':')
+    kinds = {key.split(':')[1] for key in our_keys}
+    kind = word if word in kinds else find_closest(word, kinds)
     if kind is None:
         return None
     if kind == 'trait':
@@ -90,5 +94,5 @@ def _closest_of_ours(name, known):
     return f'reservations:{kind}'
 
 
-def _simplify(name):
+def _simplify(name: str) -> str:
     return re.sub('[^A-Z0-9]', '_', name.upper()).removeprefix('CUSTOM_')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Formats text for a line of a log or a terminal, and durations."""
+"""Formats durations, and text for a line of a log or a terminal."""
 
 # Control characters, the line and paragraph separators of Unicode, and lone
 # surrogates, which cannot be encoded. Some of them begin a new line in a log,
@@ -9,12 +9,12 @@ _ESCAPES = {code: chr(code).encode('unicode_escape').decode() for code in (
     *range(0xd800, 0xe000))}
 
 
-def printable(text):
-    r"""A text in which characters such as a newline are escapes (``\n``)."""
+def escape_controls(text: str) -> str:
+    r"""Replace characters such as a newline by escapes (``\n``)."""
     return text.translate(_ESCAPES)
 
 
-def duration(seconds):
+def format_duration(seconds: int) -> str:
     """Format seconds, 1 or more, as ``30d`` or ``1h30m``."""
     parts = []
     for unit, length in (('d', 86400), ('h', 3600), ('m', 60), ('s', 1)):

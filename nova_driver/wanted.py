@@ -167,11 +167,12 @@ def unknown_metadata(instance):
     :returns: list of texts: each key, with the closest known one.
     """
     return [] if _is_unshelved(instance) else [
-        spelling.with_hint(key, spelling.METADATA)
+        spelling.add_hint(key, spelling.METADATA)
         for key in sorted(instance.metadata)
         if not _METADATA.fullmatch(key) and _OURS in (
             key[:len(_OURS)],
-            (spelling.closest_key(key, spelling.METADATA) or '')[:len(_OURS)])]
+            (spelling.find_closest_key(key, spelling.METADATA)
+             or '')[:len(_OURS)])]
 
 
 def warn_of_ignored(request, ignored):
@@ -186,7 +187,7 @@ def warn_of_ignored(request, ignored):
 # Each build repeats what the one before it has said of its flavor.
 @functools.lru_cache(maxsize=1024)
 def _warn_of_ignored(flavor, key):
-    similar = spelling.closest_key(key)
+    similar = spelling.find_closest_key(key)
     if similar:
         LOG.warning('Extra spec %s of flavor %s is not compared with nodes; '
                     'did you mean %s?', key, flavor, similar)

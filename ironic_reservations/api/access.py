@@ -76,14 +76,14 @@ class AccessLog:
 
     @staticmethod
     def _note(environ, status, seconds):
-        metrics.request(environ['REQUEST_METHOD'], status)
+        metrics.count_request(environ['REQUEST_METHOD'], status)
         LOG.info('%(address)s - %(method)s %(path)s - %(status)s '
                  '(%(duration).2fms)', {
                      # What a proxy says only where it is believed:
                      # HTTPProxyToWSGI has put it there then.
-                     'address': text.printable(
+                     'address': text.escape_controls(
                          environ.get('REMOTE_ADDR') or 'unknown'),
-                     'method': text.printable(environ['REQUEST_METHOD']),
+                     'method': text.escape_controls(environ['REQUEST_METHOD']),
                      'path': _path(environ), 'status': status,
                      'duration': 1000 * seconds})
 
@@ -93,4 +93,4 @@ def _path(environ):
     path = urllib.parse.quote(environ.get('PATH_INFO', ''),
                               encoding='latin-1')
     query = environ.get('QUERY_STRING')
-    return f'{path}?{text.printable(query)}' if query else path
+    return f'{path}?{text.escape_controls(query)}' if query else path

@@ -79,7 +79,7 @@ def make_app(ironic=None):
     :param ironic: Ironic's WSGI application, which is asked for its range of
         API versions; None when there is none.
     """
-    metrics.begin(explanation.CAUSES)
+    metrics.start_counting(explanation.CAUSES)
     quota.check_installed()
     app = _audit(routes.Application())
     # Inside of the authentication, so that the body of a request without a

@@ -105,7 +105,7 @@ def _lease(seconds):
 
 
 def _most(longest):
-    return (f'at most {longest} ({text.duration(longest)}), see '
+    return (f'at most {longest} ({text.format_duration(longest)}), see '
             f'[reservations] max_lease')
 
 

@@ -69,14 +69,14 @@ def present(error):
                  '%(message)s', {'status': status, 'message': message})
     more = {}
     if isinstance(error, exception.NoMatchingNode):
-        metrics.refusal(explanation.cause(error.explanation))
+        metrics.count_refusal(explanation.cause(error.explanation))
         more['explanation'] = error.explanation
         if error.members:
             more['members'] = error.members
         if error.ignored:
             more['ignored'] = error.ignored
     if isinstance(error, exception.QuotaExceeded):
-        metrics.refusal(explanation.QUOTA)
+        metrics.count_refusal(explanation.QUOTA)
         more['quota'] = error.quota
     response = envelope(status, message, **more)
     if status == 503 or getattr(error, 'retry', False):

@@ -28,7 +28,7 @@ def audit():
     overdue = expiry.overdue()
     for each in overdue:
         print(f'instance {each.instance_uuid} of host '
-              f'{text.printable(str(each.host))} on node '
+              f'{text.escape_controls(str(each.host))} on node '
               f'{each.node_uuid}: lease over since {each.expires_at} UTC, '
               + _why(each))
     print(f'{len(overdue)} reservations past their lease')

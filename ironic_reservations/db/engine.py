@@ -102,7 +102,7 @@ class _Judge:
                 and _number(error.inner_exception) not in _READ_ONLY)
         if not _is_conflict(error):
             return False
-        metrics.conflict()
+        metrics.count_conflict()
         return not _is_over()
 
 

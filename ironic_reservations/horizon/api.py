@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests to Ironic and Keystone on behalf of the logged-in user."""
 
+from collections.abc import Iterable
+from typing import Any
 import urllib.parse
 
+from django import http
 from django.conf import settings
 from django.core.cache import cache
 from keystoneauth1 import exceptions as ksa_exc
@@ -23,16 +26,19 @@ ERRORS = (sdk_exc.SDKException, ksa_exc.ClientException)
 TIMEOUT = 60
 
 #: Time for which the name of a project is cached, in seconds.
-NAMES_FOR = 300
+NAME_TTL = 300
 
 #: Maximum number of names that are looked up for a page.
-LOOKED_UP = 20
+MAX_LOOKUPS = 20
+
+#: A row of a list, as the API returns it.
+Row = dict[str, Any]
 
 #: Version of Ironic's API in which nodes have names and ``fields`` exists.
-_NAMES_OF_NODES = {'X-OpenStack-Ironic-API-Version': '1.8'}
+_NODE_HEADERS = {'X-OpenStack-Ironic-API-Version': '1.8'}
 
 
-def reservations(request):
+def connect(request: http.HttpRequest) -> sdk.Proxy:
     """Return the SDK's proxy with the token of the user."""
     verify = (not settings.OPENSTACK_SSL_NO_VERIFY
               and (settings.OPENSTACK_SSL_CACERT or True))
@@ -49,12 +55,13 @@ def reservations(request):
     return conn.baremetal_reservations
 
 
-def page(service, collection='', **query):
+def read_page(service: sdk.Proxy, collection: str = '',
+              **query: Any) -> tuple[list[Row], str | None]:
     """Read one page of a list.
 
     :param collection: such as ``/capacity``; empty for the reservations.
     :param query: parameters; None and empty ones are left out.
-    :returns: list of dicts, and the marker of the next page or None.
+    :returns: the rows, and the marker of the next page if there is one.
     """
     response = service.get(f'/reservations{collection}', params={
         name: value for name, value in query.items()
@@ -66,36 +73,37 @@ def page(service, collection='', **query):
             urllib.parse.parse_qs(following).get('marker', [None])[0])
 
 
-def missing_nodes(service, nodes):
+def find_missing_nodes(service: sdk.Proxy, nodes: list[str]) -> list[str]:
     """Return the nodes that the user cannot see or that do not exist.
 
-    :param nodes: names and UUIDs; the first ``LOOKED_UP`` are looked up.
+    :param nodes: names and UUIDs; the first ``MAX_LOOKUPS`` are looked up.
     """
-    return [node for node in nodes[:LOOKED_UP] if service.get(
+    return [node for node in nodes[:MAX_LOOKUPS] if service.get(
         f'/nodes/{urllib.parse.quote(node, safe="")}',
-        params={'fields': 'uuid'}, headers=_NAMES_OF_NODES,
+        params={'fields': 'uuid'}, headers=_NODE_HEADERS,
     ).status_code == 404]
 
 
-def node_names(service):
+def read_node_names(service: sdk.Proxy) -> set[str]:
     """Return the names of nodes on the first page of Ironic's list."""
     response = service.get('/nodes', params={'fields': 'name'},
-                           headers=_NAMES_OF_NODES)
+                           headers=_NODE_HEADERS)
     sdk_exc.raise_from_response(response)
     return {node['name'] for node in response.json()['nodes'] if node['name']}
 
 
-def error_text(error):
+def format_error(error: Exception) -> str:
     """Return the text of an error for the user."""
     if isinstance(error, sdk_exc.HttpException) and error.details:
-        return error.details
+        return str(error.details)
     return str(error)
 
 
-def project_names(request, project_ids):
+def read_project_names(request: http.HttpRequest,
+                       project_ids: Iterable[str | None]) -> dict[str, str]:
     """Return the names of projects by ID, or the ID if there is no name.
 
-    :param project_ids: None is ignored. At most ``LOOKED_UP`` names are
+    :param project_ids: None is ignored. At most ``MAX_LOOKUPS`` names are
         looked up, because Keystone returns one per request.
     """
     names, lookups = {request.user.project_id: request.user.project_name}, 0
@@ -103,12 +111,12 @@ def project_names(request, project_ids):
         # Cached per user, because Keystone decides who may see a name.
         key = f'ironic_reservations.{request.user.id}.{project_id}'
         name = names.get(project_id) or cache.get(key)
-        if name is None and lookups < LOOKED_UP:
+        if name is None and lookups < MAX_LOOKUPS:
             lookups += 1
             try:
                 name = keystone.tenant_get(request, project_id).name
-            except Exception:  # of several clients; the ID will do
+            except Exception:  # several clients raise different ones
                 name = project_id
-            cache.set(key, name, NAMES_FOR)
+            cache.set(key, name, NAME_TTL)
         names[project_id] = name or project_id
     return names

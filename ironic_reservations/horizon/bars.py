@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws counts as bars, and puts explanations into words."""
 
+from collections.abc import Sequence
 import dataclasses
 import re
+from typing import Any
 
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.utils.translation import ngettext
+
+from ironic_reservations.horizon.api import Row
 
 #: The parts of a bar in order: a count of a capacity row, and its word.
 PARTS = (('free', gettext_lazy('free')),
@@ -55,17 +59,17 @@ _CONSTRAINTS = (
 )
 
 
-def describe(by):
-    """Return a constraint or a reason of an explanation in words.
+def describe_cause(by: str) -> str:
+    """Return text, to follow a number of machines, for why they are unfit.
 
-    :returns: text that follows a number of machines.
+    :param by: constraint or reason in an explanation of the API.
     """
     if by in _REASONS:
         return str(_REASONS[by])
     for pattern, words in _CONSTRAINTS:
         if match := re.fullmatch(pattern, by, re.DOTALL):
             return str(words) % match.groups() if match.groups() else words
-    return _('not matching %s') % by
+    return str(_('not matching %s') % by)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,18 +85,18 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Bar:
-    """A list of Parts."""
+    """A bar, with its parts from left to right."""
 
-    parts: list
+    parts: list[Part]
 
     @property
-    def label(self):
+    def label(self) -> str:
         """Return the numbers as text, for screen readers."""
         return ', '.join(f'{part.count} {part.word}' for part in self.parts)
 
 
-def draw_counts(counts, longest=None):
-    """Return the Bar of a capacity row.
+def draw_counts(counts: Row, longest: int | None = None) -> Bar:
+    """Draw the bar of a capacity row.
 
     :param longest: number that fills the width (default: the total).
     """
@@ -100,14 +104,14 @@ def draw_counts(counts, longest=None):
                  longest or counts['total'])
 
 
-def draw_rows(rows):
+def draw_rows(rows: list[Row]) -> list[Row]:
     """Add a ``bar`` to each capacity row, all on one scale."""
     longest = max((row['total'] for row in rows), default=0)
     return [{**row, 'bar': draw_counts(row, longest),
              'memory_gb': row.get('memory_mb', 0) / 1024} for row in rows]
 
 
-def draw_domains(domains):
+def draw_domains(domains: list[Row]) -> list[Row]:
     """Add a ``bar`` to each domain of a group, all on one scale."""
     longest = max((domain['nodes'] for domain in domains), default=0)
     return [{**domain, 'bar': _draw(
@@ -115,7 +119,12 @@ def draw_domains(domains):
           domain['nodes'])], longest)} for domain in domains]
 
 
-def _draw(counts, longest):
+def _draw(counts: Sequence[tuple[str, str, int]], longest: int) -> Bar:
+    """Draw a bar.
+
+    :param counts: key, word and number of each part.
+    :param longest: number that fills the width.
+    """
     parts, start = [], 0
     for key, word, count in counts:
         parts.append(Part(key, word, count, *(
@@ -125,29 +134,31 @@ def _draw(counts, longest):
     return Bar(parts)
 
 
-def steps(explanation):
-    """Return an explanation as a list of steps.
+def list_steps(explanation: dict[str, Any]) -> list[Row]:
+    """Return the steps of an explanation.
 
     :param explanation: ``explanation`` of a dry run.
-    :returns: list of dicts of ``nodes`` (number of nodes that this step
-        eliminates), ``reason`` (text), and ``bar``.
+    :returns: for each step ``nodes`` (number of nodes that it eliminates),
+        ``reason`` (text), and ``bar``.
     """
-    left, rows = explanation['considered'], []
+    remaining, rows = explanation['considered'], []
     for step in explanation['eliminated']:
-        left -= step['nodes']
-        rows.append({'nodes': step['nodes'], 'reason': describe(step['by']),
+        remaining -= step['nodes']
+        rows.append({'nodes': step['nodes'],
+                     'reason': describe_cause(step['by']),
                      'bar': _draw([
-                         ('free', _('left'), left),
+                         ('free', _('left'), remaining),
                          ('gone', _('eliminated'), step['nodes'])],
                          explanation['considered'])})
     return rows
 
 
-def nearest(explanation):
-    """Return the constraint whose removal would help most, or None.
+def describe_nearest(explanation: dict[str, Any]) -> Row | None:
+    """Return the constraint whose removal would help most, if there is one.
 
-    :returns: dict of ``nodes`` (number of nodes that could be reserved
-        without it) and ``reason`` (text).
+    :returns: ``nodes`` (number of nodes that could be reserved without it)
+        and ``reason`` (text).
     """
     best = explanation.get('nearest')
-    return best and {'nodes': best['nodes'], 'reason': describe(best['by'])}
+    return best and {'nodes': best['nodes'],
+                     'reason': describe_cause(best['by'])}

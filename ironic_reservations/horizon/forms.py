@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The forms of the pages."""
 
+from collections.abc import Iterable
+from typing import Any
+
 from django import forms
 from django.core import validators
 from django.utils.translation import gettext_lazy as _
@@ -14,7 +17,7 @@ STATES = {name: _(name) for name in constants.STATES}
 class _Form(forms.Form):
     """A form in the style of Horizon."""
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.label_suffix = ''
         for field in self.fields.values():
@@ -22,7 +25,8 @@ class _Form(forms.Form):
                 field.widget.attrs.setdefault('class', 'form-control')
 
 
-def _text(label, suggestions=None, **kwargs):
+def _text(label: str, suggestions: str | None = None,
+          **kwargs: Any) -> forms.CharField:
     """Return a text field.
 
     :param suggestions: name of a list of suggestions, see ``_fields.html``.
@@ -32,7 +36,7 @@ def _text(label, suggestions=None, **kwargs):
                            widget=forms.TextInput(attrs), **kwargs)
 
 
-def _number(label):
+def _number(label: str) -> forms.IntegerField:
     return forms.IntegerField(
         label=label, required=False, min_value=0, max_value=2 ** 31 - 1)
 
@@ -43,7 +47,8 @@ class Capacity(_Form):
     by = forms.ChoiceField(label=_('Group by'), required=False)
     resource_class = _text(_('Resource class'), 'resource_class')
 
-    def __init__(self, *args, capabilities=(), **kwargs):
+    def __init__(self, *args: Any, capabilities: Iterable[str] = (),
+                 **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields['by'].choices = [
             ('', _('Hardware profile')),
@@ -66,7 +71,7 @@ class Reservations(_Form):
     sort_key = forms.CharField(required=False, widget=forms.HiddenInput)
     sort_dir = forms.CharField(required=False, widget=forms.HiddenInput)
 
-    def __init__(self, *args, is_admin, **kwargs):
+    def __init__(self, *args: Any, is_admin: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if not is_admin:
             del self.fields['project_id']
@@ -92,17 +97,17 @@ class Ask(_Form):
     extra_specs = forms.CharField(
         label=_('Other extra specs'), required=False, max_length=4096,
         widget=forms.Textarea({'rows': 1}),
-        help_text=_('Of a flavor, one per line, for example '
+        help_text=_('One per line, as in a flavor, for example '
                     'resources:VCPU=0.'))
     project_id = _text(
         _('Only what this project owns or leases (ID)'))
 
-    def __init__(self, *args, is_admin, **kwargs):
+    def __init__(self, *args: Any, is_admin: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if not is_admin:
             del self.fields['project_id']
 
-    def clean(self):
+    def clean(self) -> dict[str, Any]:
         """Require a constraint, as Ironic does."""
         data = super().clean()
         if not any(data.get(name) not in (None, '') for name in (
@@ -114,30 +119,31 @@ class Ask(_Form):
                   'node or an extra spec.'))
         return data
 
-    def request(self):
-        """Return the request spec, a dict."""
+    def make_request_spec(self) -> dict[str, Any]:
+        """Return the request spec."""
         data = self.cleaned_data
         spec = {name: data[name] for name in (
             'resource_class', 'memory_mb', 'vcpus', 'root_gb',
             'conductor_group', 'shard') if data[name] not in (None, '')}
-        if specs := self._extra_specs():
+        if specs := self._make_extra_specs():
             spec['extra_specs'] = specs
         if data['candidate_nodes']:
-            spec['candidate_nodes'] = _split(data['candidate_nodes'])
+            spec['candidate_nodes'] = _split_list(data['candidate_nodes'])
         if data.get('project_id'):
             spec |= {'project_id': data['project_id'],
                      'ownership': 'project'}
         return spec
 
-    def _extra_specs(self):
+    def _make_extra_specs(self) -> dict[str, str]:
         data = self.cleaned_data
-        specs = dict(map(_pair, filter(str.strip, data[
+        specs = dict(map(_split_pair, filter(str.strip, data[
             'extra_specs'].splitlines())))
         specs |= {f'trait:{name}': word
                   for key, word in (('traits', 'required'),
                                     ('forbidden', 'forbidden'))
-                  for name in _split(data[key])}
-        capabilities = dict(map(_pair, _split(data['capabilities'])))
+                  for name in _split_list(data[key])}
+        capabilities = dict(map(_split_pair,
+                                _split_list(data['capabilities'])))
         specs |= {f'capabilities:{name}': value
                   for name, value in capabilities.items() if value}
         # Those without a value need only be present.
@@ -148,11 +154,12 @@ class Ask(_Form):
         return specs
 
 
-def _pair(text):
+def _split_pair(text: str) -> tuple[str, str]:
     """Return the name and the value of ``NAME=VALUE``."""
     name, _equals, value = text.partition('=')
     return name.strip(), value.strip()
 
 
-def _split(text):
+def _split_list(text: str) -> list[str]:
+    """Return the words between commas."""
     return [word.strip() for word in text.split(',') if word.strip()]

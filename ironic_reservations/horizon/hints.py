@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the names that were probably meant by unknown ones in a form.
+"""Suggests names for the unknown ones in a form.
 
-A hint that cannot be looked up is left out: it is never the result.
+An error while looking up a hint is ignored, because the page works without.
 """
 
+from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import Any
+
 from ironic_reservations import names
+from ironic_reservations import sdk
 from ironic_reservations import spelling
 from ironic_reservations.horizon import api
 
@@ -16,67 +21,71 @@ _PROFILES = 100
 _RESERVATIONS = 1000
 
 
-def known_names(service):
-    """Return the names that nodes have.
+def read_fleet_names(service: sdk.Proxy) -> tuple[names.Names, bool]:
+    """Return the names that nodes have, and whether they are complete.
 
-    :returns: dict of sets, see ``names.in_capacity``, and whether they are
-        complete. Resource classes always are.
+    Resource classes are always complete.
     """
-    rows, following = api.page(service, '/capacity', limit=_PROFILES)
-    known = names.in_capacity(rows)
+    rows, following = api.read_page(service, '/capacity', limit=_PROFILES)
+    fleet_names = names.collect_names(rows)
     if following:
-        known['resource class'] = _classes(service)
-    return known, following is None
+        fleet_names['resource class'] = _read_classes(service)
+    return fleet_names, following is None
 
 
-def in_request(service, spec, known, is_complete):
+def check_request(service: sdk.Proxy, spec: dict[str, Any],
+                  fleet_names: names.Names,
+                  is_complete: bool) -> list[names.Unknown]:
     """Return the names in a request that no node has.
 
-    :param spec: dict, a request spec.
-    :param known: as ``known_names`` returns it, with ``is_complete``.
-    :returns: see ``names.unknown``.
+    :param spec: request spec.
+    :param fleet_names: see ``read_fleet_names``, with ``is_complete``.
     """
     try:
-        pairs = names.in_request(spec)
-        unknown = names.unknown(pairs, known)
+        pairs = names.list_requirements(spec)
+        unknown = names.find_unknown(pairs, fleet_names)
         if unknown and not is_complete:
-            rows, _following = api.page(service, '/capacity')
-            unknown = names.unknown(pairs, names.in_capacity(rows))
-        return unknown + _missing(service, names.candidates(spec))
+            rows, _following = api.read_page(service, '/capacity')
+            unknown = names.find_unknown(pairs, names.collect_names(rows))
+        return unknown + _check_nodes(service, names.list_candidates(spec))
     except api.ERRORS:
         return []
 
 
-def _missing(service, nodes):
-    missing = api.missing_nodes(service, nodes)
-    known = api.node_names(service) if missing else ()
-    return [('node', node, spelling.closest(node, known)) for node in missing]
+def _check_nodes(service: sdk.Proxy, nodes: list[str]) -> list[names.Unknown]:
+    missing = api.find_missing_nodes(service, nodes)
+    node_names: Iterable[str] = (
+        api.read_node_names(service) if missing else ())
+    return [('node', node, spelling.find_closest(node, node_names))
+            for node in missing]
 
 
-def in_filters(service, filters):
+def check_filters(service: sdk.Proxy,
+                  filters: Mapping[str, str]) -> list[names.Unknown]:
     """Return the names in filters that no node and no reservation has.
 
-    :param filters: dict; ``resource_class``, ``node`` and ``host`` are looked
-        at.
-    :returns: see ``names.unknown``.
+    :param filters: the names by key. Only ``resource_class``, ``node`` and
+        ``host`` are checked.
     """
-    readers = {'resource_class': _classes, 'node': api.node_names,
-               'host': _hosts}
+    readers = {'resource_class': _read_classes, 'node': api.read_node_names,
+               'host': _read_hosts}
     pairs = [(key.replace('_', ' '), filters[key]) for key in readers
              if filters.get(key)]
     try:
-        return names.unknown(pairs, {
+        return names.find_unknown(pairs, {
             kind: readers[kind.replace(' ', '_')](service)
             for kind, _name in pairs})
     except api.ERRORS:
         return []
 
 
-def _classes(service):
-    rows, _following = api.page(service, '/capacity', by='resource_class')
+def _read_classes(service: sdk.Proxy) -> set[str]:
+    rows, _following = api.read_page(service, '/capacity',
+                                     by='resource_class')
     return {row['resource_class'] for row in rows if row['resource_class']}
 
 
-def _hosts(service):
-    rows, _following = api.page(service, limit=_RESERVATIONS, fields='host')
+def _read_hosts(service: sdk.Proxy) -> set[str]:
+    rows, _following = api.read_page(service, limit=_RESERVATIONS,
+                                     fields='host')
     return {row['host'] for row in rows if row['host']}

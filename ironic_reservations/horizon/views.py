@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pages of both panels."""
 
+from typing import Any
+
+from django import http
 from django import shortcuts
 from django.urls import path
 from django.utils import dateparse
@@ -10,6 +13,8 @@ from horizon import messages
 from horizon import views
 from horizon.utils import functions
 
+from ironic_reservations import names
+from ironic_reservations import sdk
 from ironic_reservations import spelling
 from ironic_reservations.horizon import api
 from ironic_reservations.horizon import bars
@@ -29,7 +34,7 @@ _COLUMNS = ((None, _('Node')), (None, _('State')),
             (None, _('Action')))
 
 
-def _namespace(is_admin):
+def _namespace(is_admin: bool) -> str:
     """Return the namespace of a panel's URLs."""
     return (f'horizon:{"admin" if is_admin else "project"}:'
             f'baremetal_reservations')
@@ -42,14 +47,14 @@ class Page(views.HorizonTemplateView):
     """
 
     is_admin = False
-    name = None
+    name = ''
 
     @property
-    def template_name(self):
+    def template_name(self) -> str:
         """Return the template, which is named after the page."""
         return f'baremetal_reservations/{self.name}.html'
 
-    def get_context_data(self, **kwargs):
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         """Read the data of the page; an error is shown instead."""
         # Only system scope shows the whole fleet.
         context = super().get_context_data(
@@ -59,17 +64,17 @@ class Page(views.HorizonTemplateView):
                    if self.is_admin or page is not Hosts],
             page=self, **kwargs)
         try:
-            self.read(api.reservations(self.request), context)
+            self.read(api.connect(self.request), context)
         except api.ERRORS as error:
-            context['error'] = api.error_text(error)
+            context['error'] = api.format_error(error)
         return context
 
-    def read(self, service, context):
+    def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
         """Add the data of the page to the context."""
         raise NotImplementedError
 
-    def query(self, **changes):
-        """Return the query of this page with other values, for a link."""
+    def make_link(self, **changes: Any) -> str:
+        """Return a link to this page with other values in its query."""
         query = self.request.GET.copy()
         for name in ('marker', 'before', *changes):
             query.pop(name, None)
@@ -78,24 +83,27 @@ class Page(views.HorizonTemplateView):
                 query[name] = value
         return f'?{query.urlencode()}'
 
-    def name_projects(self, rows, by=None):
+    def name_projects(self, rows: list[api.Row],
+                      by: str | None = None) -> list[api.Row]:
         """Replace project IDs in capacity rows by names.
 
-        :param by: key of the sums, whose value becomes ``heading``.
+        :param by: key that the rows are grouped by. Its value becomes
+            ``heading``.
         """
-        names = api.project_names(self.request, (
+        projects = api.read_project_names(self.request, (
             row.get(key) for row in rows for key in ('owner', 'lessee')))
-        rows = [{**row, **{key: names.get(row[key], row[key])
+        rows = [{**row, **{key: projects.get(row[key], row[key])
                            for key in ('owner', 'lessee') if key in row}}
                 for row in rows]
         return [{**row, 'heading': row[by]} for row in rows] if by else rows
 
-    def link_pages(self, context, following):
+    def link_pages(self, context: dict[str, Any],
+                   following: str | None) -> None:
         """Add the links to other pages of a list."""
         if following:
-            context['next_page'] = self.query(marker=following)
+            context['next_page'] = self.make_link(marker=following)
         if self.request.GET.get('marker'):
-            context['first_page'] = self.query()
+            context['first_page'] = self.make_link()
 
 
 class Capacity(Page):
@@ -105,35 +113,39 @@ class Capacity(Page):
     page_title = _('Bare Metal Reservations')
     title = _('Capacity')
 
-    def read(self, service, context):
+    def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
         """Count the whole fleet, and read the rows that match the form."""
-        classes, _following = api.page(service, '/capacity',
-                                       by='resource_class')
-        known, _is_complete = hints.known_names(service)
+        classes, _following = api.read_page(service, '/capacity',
+                                            by='resource_class')
+        fleet_names, _is_complete = hints.read_fleet_names(service)
         form = forms.Capacity(self.request.GET or None,
-                              capabilities=sorted(known['capability']))
+                              capabilities=sorted(fleet_names['capability']))
         data = form.cleaned_data if form.is_valid() else {}
-        by, wanted = data.get('by'), data.get('resource_class')
-        rows, following = api.page(
-            service, '/capacity', by=by, limit=_ROWS, resource_class=wanted,
+        by, resource_class = data.get('by'), data.get('resource_class')
+        rows, following = api.read_page(
+            service, '/capacity', by=by, limit=_ROWS,
+            resource_class=resource_class,
             marker=self.request.GET.get('marker'))
         keys = [key for key, _word in bars.PARTS]
         whole = {key: sum(row[key] for row in classes)
                  for key in (*keys, 'total')}
         context.update(
-            form=form, by=by, wanted=wanted, whole=whole,
-            whole_bar=bars.draw_counts(whole), known=_suggestions(known),
+            form=form, by=by, resource_class=resource_class, whole=whole,
+            whole_bar=bars.draw_counts(whole),
+            suggestions=_list_suggestions(fleet_names),
             rows=self.name_projects(bars.draw_rows(rows), by))
-        if wanted and not rows:
-            similar = spelling.closest(wanted, known['resource class'])
+        if resource_class and not rows:
+            similar = spelling.find_closest(resource_class,
+                                            fleet_names['resource class'])
             context['similar'] = similar and {
-                'name': similar, 'link': self.query(resource_class=similar)}
+                'name': similar,
+                'link': self.make_link(resource_class=similar)}
         self.link_pages(context, following)
 
 
-def _suggestions(known):
+def _list_suggestions(fleet_names: names.Names) -> dict[str, list[str]]:
     """Return sorted names by the key of a form's field."""
-    return {kind.replace(' ', '_'): sorted(known[kind]) for kind in (
+    return {kind.replace(' ', '_'): sorted(fleet_names[kind]) for kind in (
         'resource class', 'trait', 'shard', 'conductor group')}
 
 
@@ -143,20 +155,21 @@ class Reservations(Page):
     name = 'reservations'
     page_title = title = _('Reservations')
 
-    def read(self, service, context):
+    def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
         """Read one page; the server filters, sorts and paginates."""
         form = forms.Reservations(self.request.GET, is_admin=self.is_admin)
         context['form'] = form
         if not form.is_valid():
             return
         query = dict(form.cleaned_data)
-        # The previous page is read in reverse order, from the first row on.
+        # Read the previous page backwards, starting at the first row of the
+        # page after it.
         before = self.request.GET.get('before')
         key, direction = query['sort_key'], query['sort_dir'] or 'asc'
         if before:
             query['sort_dir'] = {'asc': 'desc'}.get(direction, 'asc')
         marker = before or self.request.GET.get('marker')
-        rows, following = api.page(
+        rows, following = api.read_page(
             service, limit=functions.get_page_size(self.request),
             marker=marker, **query)
         if before:
@@ -168,45 +181,49 @@ class Reservations(Page):
                             if not name.startswith('sort_')))
         if not rows:
             context['similar_names'] = [
-                {'kind': kind, 'name': similar, 'link': self.query(
+                {'kind': kind, 'name': similar, 'link': self.make_link(
                     **{kind.replace(' ', '_'): similar})}
-                for kind, _name, similar in hints.in_filters(service, query)
+                for kind, _name, similar in hints.check_filters(service, query)
                 if similar]
         self._link_pages(context, rows, before, marker, following is not None)
 
-    def _columns(self, key, direction):
+    def _columns(self, key: str, direction: str) -> list[dict[str, Any]]:
         """Return the headers; each links to the list sorted by it."""
         return [{'title': title, 'key': column, 'is_sorted': key == column,
-                 'direction': direction, 'link': column and self.query(
+                 'direction': direction, 'link': column and self.make_link(
                      sort_key=column, sort_dir=(
                          'desc' if key == column and direction == 'asc'
                          else 'asc'))}
                 for column, title in _COLUMNS
                 if self.is_admin or column != 'project_id']
 
-    def _link_pages(self, context, rows, before, marker, more):
+    def _link_pages(self, context: dict[str, Any], rows: list[api.Row],
+                    before: str | None, marker: str | None,
+                    more: bool) -> None:
         if rows and (before or more):
-            context['next_page'] = self.query(
+            context['next_page'] = self.make_link(
                 marker=rows[-1]['instance_uuid'])
         if rows and (more if before else marker):
-            context['previous_page'] = self.query(
+            context['previous_page'] = self.make_link(
                 before=rows[0]['instance_uuid'])
         if marker:
-            context['first_page'] = self.query()
+            context['first_page'] = self.make_link()
 
 
-def present_reservations(request, rows):
+def present_reservations(request: http.HttpRequest,
+                         rows: list[api.Row]) -> list[api.Row]:
     """Return reservations with the values that templates show."""
-    names = api.project_names(request, (row['project_id'] for row in rows))
-    return [_present_reservation(row, names) for row in rows]
+    projects = api.read_project_names(
+        request, (row['project_id'] for row in rows))
+    return [_present_reservation(row, projects) for row in rows]
 
 
-def _present_reservation(row, names):
+def _present_reservation(row: api.Row, projects: dict[str, str]) -> api.Row:
     expires = row['expires_at'] and dateparse.parse_datetime(
         row['expires_at'])
     return {
         **row, 'state_word': forms.STATES.get(row['state'], row['state']),
-        'project': names.get(row['project_id']), 'expires': expires,
+        'project': projects.get(row['project_id']), 'expires': expires,
         'since': dateparse.parse_datetime(row['created_at']),
         'is_overdue': bool(expires and expires < timezone.now()),
         'is_releasable': row['state'] in _RELEASABLE}
@@ -218,8 +235,8 @@ class Reservation(Page):
     name = 'reservation'
     page_title = _('Reservation')
 
-    def read(self, service, context):
-        """Read it with its request."""
+    def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
+        """Read the reservation with its request."""
         row = service.show(str(context['instance_uuid'])).to_dict()
         context['row'], = present_reservations(self.request, [row])
 
@@ -230,15 +247,15 @@ class Groups(Page):
     name = 'groups'
     page_title = title = _('Groups')
 
-    def read(self, service, context):
+    def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
         """Read one page."""
-        rows, following = api.page(
+        rows, following = api.read_page(
             service, '/groups', limit=functions.get_page_size(self.request),
             marker=self.request.GET.get('marker'))
-        names = api.project_names(self.request, (row['project_id']
-                                                 for row in rows))
+        projects = api.read_project_names(
+            self.request, (row['project_id'] for row in rows))
         context['rows'] = [
-            {**row, 'project': names.get(row['project_id']),
+            {**row, 'project': projects.get(row['project_id']),
              'domains': bars.draw_domains(row['domains']),
              'since': dateparse.parse_datetime(row['created_at'])}
             for row in rows]
@@ -251,9 +268,9 @@ class Hosts(Page):
     name = 'hosts'
     page_title = title = _('Compute hosts')
 
-    def read(self, service, context):
+    def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
         """Read one page."""
-        rows, following = api.page(
+        rows, following = api.read_page(
             service, '/hosts', limit=functions.get_page_size(self.request),
             marker=self.request.GET.get('marker'))
         context['rows'] = [
@@ -265,46 +282,47 @@ class Hosts(Page):
 
 
 class Ask(Page):
-    """Which machines a request matches, and why the others do not."""
+    """The machines that a request matches, and why the others do not."""
 
     name = 'ask'
     page_title = title = _('What would match?')
 
-    def read(self, service, context):
+    def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
         """Make a dry run, which reserves nothing."""
-        known, is_complete = hints.known_names(service)
+        fleet_names, is_complete = hints.read_fleet_names(service)
         form = forms.Ask(self.request.GET or None, is_admin=self.is_admin)
-        context.update(form=form, known=_suggestions(known))
+        context.update(form=form, suggestions=_list_suggestions(fleet_names))
         if form.is_valid():
-            spec = form.request()
+            spec = form.make_request_spec()
             result = service.dry_run(**spec)
             explanation = result['explanation']
             context.update(
                 result=result, considered=explanation['considered'],
-                steps=bars.steps(explanation),
-                nearest=bars.nearest(explanation),
-                ignored=[spelling.with_hint(key)
+                steps=bars.list_steps(explanation),
+                nearest=bars.describe_nearest(explanation),
+                ignored=[spelling.add_hint(key)
                          for key in result.get('ignored', ())],
                 rows=self.name_projects(
                     bars.draw_rows(result['profiles'][:_ROWS])))
-            # Where the user sees no node, no name is known.
+            # A user who sees no node would get a hint for every name.
             context['unknown'] = explanation['considered'] and (
-                hints.in_request(service, spec, known, is_complete))
+                hints.check_request(service, spec, fleet_names, is_complete))
 
 
 class Release(Reservation):
-    """Confirms that a node is to be released."""
+    """The question whether to release a node."""
 
     name = 'release'
     page_title = _('Release this node?')
 
-    def post(self, request, instance_uuid, **_kwargs):
-        """Release it, and return to the list with the outcome."""
+    def post(self, request: http.HttpRequest, instance_uuid: str,
+             **_kwargs: Any) -> http.HttpResponse:
+        """Release the node, and return to the list with the outcome."""
         try:
-            api.reservations(request).release(str(instance_uuid),
+            api.connect(request).release(str(instance_uuid),
                                               ignore_missing=False)
         except api.ERRORS as error:
-            messages.error(request, api.error_text(error))
+            messages.error(request, api.format_error(error))
         else:
             messages.success(request, _(
                 'The node of instance %s was released.') % instance_uuid)
@@ -315,7 +333,7 @@ class Release(Reservation):
 PAGES = (Capacity, Reservations, Groups, Hosts, Ask)
 
 
-def urls(is_admin):
+def make_urls(is_admin: bool) -> list[Any]:
     """Return the URLs of a panel.
 
     Each panel needs its own patterns, because Horizon decorates them with

@@ -86,7 +86,7 @@ def of_request(spec):
     questions = []
 
     def ask(name, allows):
-        questions.append(Constraint(text.printable(name), allows))
+        questions.append(Constraint(text.escape_controls(name), allows))
 
     for candidates in spec.candidate_nodes:
         ask('candidate_nodes',
@@ -135,7 +135,7 @@ def _of_sizes(spec):
 def _of_capabilities(spec):
     questions = []
     for name, wanted in spec.capabilities:
-        label = text.printable(f'capabilities:{name}{wanted or ""}')
+        label = text.escape_controls(f'capabilities:{name}{wanted or ""}')
         if name == 'cpu_arch':
             # It is a property of its own.
             questions.append(Constraint(label, lambda node, wanted=wanted:
@@ -150,7 +150,7 @@ def _of_capabilities(spec):
                           else nodes.readable(value)), name))
     if spec.boot_mode is not None:
         questions.append(Constraint(
-            text.printable(f'capabilities:boot_mode={spec.boot_mode}'),
+            text.escape_controls(f'capabilities:boot_mode={spec.boot_mode}'),
             lambda value: value is None or value.lower() == spec.boot_mode,
             'boot_mode'))
     return questions

@@ -71,7 +71,7 @@ def read_resources(specs):
                 fields[name], 'must name a standard resource class, or a '
                 'custom one in upper case that begins with CUSTOM_' + _hint(
                     name.removeprefix(orc.CUSTOM_NAMESPACE), 'resources:' + (
-                        spelling.closest(name, orc.STANDARDS)
+                        spelling.find_closest(name, orc.STANDARDS)
                         or _normalized(name))))
         if amount > 1 and orc.is_custom(name):
             raise exception.InvalidInput(
@@ -175,7 +175,7 @@ def _is_compared(key, text):
             or _CAPABILITY.fullmatch(key)):
         return True
     if key.startswith(_OURS):
-        similar = spelling.closest_key(key)
+        similar = spelling.find_closest_key(key)
         raise exception.InvalidInput(
             f'extra_specs.{key}',
             'is not allowed; allowed: ' + ', '.join(spelling.EXTRA_SPECS)

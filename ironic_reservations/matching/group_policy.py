@@ -124,7 +124,7 @@ class Policy:
 def name_of(policy, by):
     """What an explanation calls a policy, such as group:pack=capability:rack.
     """
-    return text.printable(f'group:{policy}={by}')
+    return text.escape_controls(f'group:{policy}={by}')
 
 
 @dataclasses.dataclass(frozen=True)

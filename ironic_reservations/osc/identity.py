@@ -60,7 +60,7 @@ def _hint(cmd, kind, ident, **scope):
         return ''
     with contextlib.suppress(sdk_exc.SDKException, ksa_exc.ClientException):
         identity = cmd.app.client_manager.sdk_connection.identity
-        similar = spelling.closest(ident, {
+        similar = spelling.find_closest(ident, {
             project.name for project in identity.projects(**scope)})
         if similar:
             return f' (did you mean {similar}?)'

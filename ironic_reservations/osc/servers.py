@@ -78,7 +78,7 @@ def request_spec(cmd, server):
             # The image may be gone, or another project's.
             spec['image'] = {'id': server.image.id}
     for key, value in (server.metadata or {}).items():
-        similar = spelling.closest_key(key, spelling.METADATA) or ''
+        similar = spelling.find_closest_key(key, spelling.METADATA) or ''
         if similar.startswith('reservations:'):
             suggestions.say(cmd, f'Metadata {key} is ignored (did you mean '
                                  f'{similar}?)')

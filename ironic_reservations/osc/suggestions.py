@@ -44,7 +44,7 @@ def report_ignored(cmd, answer):
     """
     if answer.get('ignored'):
         say(cmd, 'Not compared with nodes: '
-                 + ', '.join(map(spelling.with_hint, answer['ignored'])))
+                 + ', '.join(map(spelling.add_hint, answer['ignored'])))
 
 
 def report_unknown(cmd, body, **kwargs):
@@ -60,11 +60,12 @@ def report_unknown(cmd, body, **kwargs):
 def report_candidates(cmd, body, **kwargs):
     """Name the candidate nodes of a request that do not exist."""
     with _silent():
-        missing = [node for node in names.candidates(body.get('request', body))
+        nodes = names.list_candidates(body.get('request', body))
+        missing = [node for node in nodes
                    if not _exists(cmd, node, **kwargs)]
         known = _nodes(cmd, **kwargs) if missing else ()
         for node in missing:
-            hint = _question(spelling.closest(node, known), known)
+            hint = _question(spelling.find_closest(node, known), known)
             say(cmd, f'No node {node} was found.{hint}')
 
 
@@ -77,8 +78,9 @@ def suggest_key(cmd, by, **kwargs):
         return
     with _silent():
         known = _names(cmd, 'capability', **kwargs)
-        name = by if by in known else spelling.closest(by, known)
-        key = f'capability:{name}' if name else spelling.closest(by, _KEYS)
+        name = by if by in known else spelling.find_closest(by, known)
+        key = (f'capability:{name}' if name
+               else spelling.find_closest(by, _KEYS))
         if key:
             say(cmd, f'There is no key {by}. Did you mean {key}?')
 
@@ -107,7 +109,7 @@ def describe_missing_node(cmd, name, **kwargs):
     with _silent():
         if not _exists(cmd, name, **kwargs):
             known = _nodes(cmd, **kwargs)
-            similar = spelling.closest(name, known)
+            similar = spelling.find_closest(name, known)
             return f'There is no node {name}.' + _question(similar, known, 0)
     return ''
 
@@ -145,8 +147,9 @@ def report_empty(cmd, rows, what, filters, **kwargs):
 
 def _hint(cmd, kind, name, **kwargs):
     with _silent():
-        similar = names.closest(kind, name, _names(cmd, kind, **kwargs))
-        if similar and names.fold(kind, similar) != names.fold(kind, name):
+        similar = names.find_closest(kind, name, _names(cmd, kind, **kwargs))
+        if similar and names.fold_name(
+                kind, similar) != names.fold_name(kind, name):
             return f' (did you mean {similar}?)'
     return ''
 
@@ -177,7 +180,7 @@ def _report(cmd, pairs, few=_FEW, **kwargs):
         this many. With 0, nothing is said then.
     """
     fleet = _fleet(cmd, **kwargs) if pairs else {}
-    for kind, name, similar in names.unknown(pairs, fleet):
+    for kind, name, similar in names.find_unknown(pairs, fleet):
         hint = _question(similar, fleet[kind], few)
         if hint or few:
             say(cmd, f'No node has the {kind} {name}.{hint}')
@@ -198,7 +201,7 @@ def group_key(body):
 
 def _names_in(body):
     """Return the names in a request, a list of pairs of kind and name."""
-    pairs = names.in_request(body.get('request', body))
+    pairs = names.list_requirements(body.get('request', body))
     kind, _, name = group_key(body).partition(':')
     return pairs + [(kind, name)] * (
         kind == 'capability' and (kind, name) not in pairs)
@@ -211,7 +214,7 @@ def _fleet(cmd, **kwargs):
     """
     rows = client.request(cmd, 'GET', f'{client.PATH}/capacity',
                           **kwargs)['capacity']
-    return names.in_capacity(rows) if rows else {}
+    return names.collect_names(rows) if rows else {}
 
 
 def _exists(cmd, node, **kwargs):

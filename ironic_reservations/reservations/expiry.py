@@ -65,7 +65,7 @@ def purge(*instance_uuids, node_ids=()):
     :returns: how many were deleted.
     """
     stale = _read(reservation_rows.stale(instance_uuids, node_ids))
-    return sum(_end(each, events.LOST, reservation_rows.delete_stale)
+    return sum(_end(each, events.PURGED, reservation_rows.delete_stale)
                for each in stale)
 
 

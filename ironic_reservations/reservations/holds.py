@@ -38,7 +38,7 @@ def hold(matcher, request):
     began = time.monotonic()
     reservation, created = obtain.obtain(_Hold(matcher, request))
     if created:
-        metrics.held(time.monotonic() - began)
+        metrics.record_hold(time.monotonic() - began)
     return reservation, created
 
 

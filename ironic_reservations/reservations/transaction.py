@@ -116,7 +116,7 @@ class Transaction:
         """
         result = self.execute(statement, parameters)
         if not result.rowcount:
-            metrics.conflict()
+            metrics.count_conflict()
             LOG.debug('Another request was faster: %s', error.__doc__)
             raise error()
         return result

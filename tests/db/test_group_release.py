@@ -33,7 +33,7 @@ def release(restricted=False):
 
 def told(caplog):
     """How many releases the log has told of."""
-    return sum('has released node' in each.message for each in caplog.records)
+    return sum('is released (' in each.message for each in caplog.records)
 
 
 def test_release(fleet, group, caplog):

@@ -241,7 +241,7 @@ def test_commit_of_an_adoption_is_lost(fleet, caplog, after):
         adopted, created = adoption.adopt(INSTANCE, spec, values.Owner())
     assert created == (not after) and adopted.node_id == node_id
     [line] = lines(caplog)
-    assert ('is stored anew' if after else 'is adopted') in line
+    assert ('is replaced' if after else 'is adopted') in line
 
 
 @pytest.mark.parametrize('after', [True, False])

@@ -114,7 +114,7 @@ def test_folder_cannot_be_made(tmp_path):
     said, log = run('ask()', tmp_path,
                     PROMETHEUS_MULTIPROC_DIR=str(tmp_path / 'ironic.conf'))
     assert said == ['400']
-    assert log.count('Nothing is counted for Prometheus') == 1
+    assert log.count('stopped counting for Prometheus') == 1
 
 
 def test_folder_is_gone_before_a_worker_begins(tmp_path):
@@ -127,4 +127,4 @@ ask()
 ask()
 ''', tmp_path, PROMETHEUS_MULTIPROC_DIR=str(tmp_path / 'counters'))
     assert said == ['400', '400']
-    assert log.count('Nothing is counted for Prometheus') == 1
+    assert log.count('stopped counting for Prometheus') == 1

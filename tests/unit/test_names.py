@@ -35,5 +35,5 @@ ROWS = [{'resource_class': 'baremetal.gold', 'shard': 'east',
      [('capability rack with the value', 'r-1', 'r1')]),
 ], ids=str)
 def test_unknown_names(spec, unknown):
-    assert names.unknown(names.in_request(spec),
-                         names.in_capacity(ROWS)) == unknown
+    assert names.find_unknown(names.list_requirements(spec),
+                         names.collect_names(ROWS)) == unknown

@@ -29,8 +29,8 @@ from ironic_reservations import spelling
     ('foo', None, None),
 ])
 def test_closest_key(key, in_flavor, in_metadata):
-    assert spelling.closest_key(key) == in_flavor
-    assert spelling.closest_key(key, spelling.METADATA) == in_metadata
+    assert spelling.find_closest_key(key) == in_flavor
+    assert spelling.find_closest_key(key, spelling.METADATA) == in_metadata
 
 
 @pytest.mark.parametrize('name, known, expected', [
@@ -44,10 +44,10 @@ def test_closest_key(key, in_flavor, in_metadata):
     ('rack', [], None),
 ])
 def test_closest(name, known, expected):
-    assert spelling.closest(name, known) == expected
+    assert spelling.find_closest(name, known) == expected
 
 
 def test_hint():
-    assert spelling.with_hint('foo') == 'foo'
-    assert spelling.with_hint('capabilites:rack') == (
+    assert spelling.add_hint('foo') == 'foo'
+    assert spelling.add_hint('capabilites:rack') == (
         'capabilites:rack (did you mean capabilities:rack?)')

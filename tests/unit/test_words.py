@@ -50,7 +50,7 @@ def test_participles():
             lambda gone: gone
             match rows:
                 case [Node() as chosen, *unseen]: pass
-        is_held = nodes = expected = token = 1
+        is_held = nodes = expected = token = HELD = 1
         ''')
     _phrases, participles, _total = words.check_file('node.py', code)
     assert sorted(participles) == [

@@ -251,7 +251,7 @@ LINES = {
 
 
 def _print(line):
-    return lambda: text.printable(line)
+    return lambda: text.escape_controls(line)
 
 
 # Requests as a whole

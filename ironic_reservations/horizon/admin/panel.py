@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The panel of the whole fleet."""
 
+from typing import Any
+
 from django.conf import settings
 from django.utils.translation import gettext_lazy as _
 import horizon
@@ -13,7 +15,7 @@ class BaremetalReservations(horizon.Panel):
     slug = 'baremetal_reservations'
     permissions = ('openstack.services.baremetal',)
 
-    def allowed(self, context):
+    def allowed(self, context: dict[str, Any]) -> bool:
         """Apply Horizon's rule for services that have system scope."""
         is_system = 'baremetal' in settings.SYSTEM_SCOPE_SERVICES
         return (is_system == bool(context['request'].user.system_scoped)

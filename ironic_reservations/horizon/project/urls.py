@@ -3,4 +3,4 @@
 
 from ironic_reservations.horizon import views
 
-urlpatterns = views.urls(is_admin=False)
+urlpatterns = views.make_urls(is_admin=False)
