@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a request needs, as sizes of a node and as resources of Placement.
+"""Converts a request into sizes of a node and resources of Placement.
 
 The API, the commands and the virt driver share this module, so it imports
 nothing of theirs.
 """
 
 import collections
+from collections.abc import Mapping
 import contextlib
 import functools
 import math
 import re
+from typing import Any
 
 import os_resource_classes as orc
 
@@ -24,22 +26,22 @@ _KEY = re.compile('resources(?:[a-zA-Z0-9_-]{1,64})?:([A-Z0-9_]+)')
 
 
 @functools.lru_cache(maxsize=1024)
-def normalize_class(name):
+def normalize_class(name: str) -> str:
     """Return a node's resource class as Placement spells it.
 
-    ``baremetal.gold`` is ``CUSTOM_BAREMETAL_GOLD``, as in Nova's Ironic
-    driver; a name that is already normal stays itself.
+    As in Nova's Ironic driver, ``baremetal.gold`` becomes
+    ``CUSTOM_BAREMETAL_GOLD``. Names that Placement accepts are not changed.
     """
     if name in orc.STANDARDS or orc.is_custom(name):
         return name
     return orc.normalize_name(name)
 
 
-def limit_names(resource_class):
-    """Return the names of Keystone's limits on a node for a project.
+def limit_names(resource_class: str | None) -> tuple[str, ...]:
+    """Return the names of Keystone's limits that a node counts towards.
 
-    :param resource_class: of the node, in any spelling, or None.
-    :returns: tuple, such as ``baremetal_reservations`` and
+    :param resource_class: resource class of the node, in any spelling.
+    :returns: for example ``baremetal_reservations`` and
         ``baremetal_reservations:CUSTOM_BAREMETAL_GOLD``.
     """
     total = constants.TOTAL_LIMIT
@@ -48,11 +50,11 @@ def limit_names(resource_class):
     return total, f'{total}:{normalize_class(resource_class)}'
 
 
-def read_sizes(spec):
-    """Return the sizes of a request spec without its extra specs, a dict.
+def read_sizes(spec: Mapping[str, Any]) -> dict[str, int]:
+    """Return the sizes in a request spec, without those in its extra specs.
 
-    :param spec: dict with the keys of the API; memory and swap in MiB, disks
-        in GiB. An absent size and None are 0.
+    :param spec: request spec of the API; memory and swap in MiB, disks in
+        GiB. An absent size and None count as 0.
     """
     memory, vcpus, root, ephemeral, swap = (spec.get(key) or 0 for key in (
         'memory_mb', 'vcpus', 'root_gb', 'ephemeral_gb', 'swap'))
@@ -60,7 +62,7 @@ def read_sizes(spec):
             'local_gb': root + ephemeral + math.ceil(swap / 1024)}
 
 
-def sum_amounts(spec):
+def sum_amounts(spec: Mapping[str, Any]) -> collections.Counter[str]:
     """Return what Nova requests from Placement for a request spec.
 
     The rules are those of ``ResourceRequest`` in
@@ -70,9 +72,9 @@ def sum_amounts(spec):
     server may have one.
 
     :param spec: see ``read_sizes``.
-    :returns: Counter of amounts above 0 by resource class.
+    :returns: amounts above 0 by resource class.
     """
-    amounts = collections.Counter()
+    amounts: collections.Counter[str] = collections.Counter()
     for key, text in spec.get('extra_specs', {}).items():
         match = _KEY.fullmatch(key)
         with contextlib.suppress(ValueError):

@@ -19,8 +19,8 @@ CLEAN = (
     'ironic_reservations/context.py', 'ironic_reservations/events.py',
     'ironic_reservations/exception.py', 'ironic_reservations/horizon/',
     'ironic_reservations/metrics.py', 'ironic_reservations/names.py',
-    'ironic_reservations/policy.py', 'ironic_reservations/spelling.py',
-    'ironic_reservations/text.py')
+    'ironic_reservations/policy.py', 'ironic_reservations/resources.py',
+    'ironic_reservations/spelling.py', 'ironic_reservations/text.py')
 
 #: These two have to name what the check looks for.
 EXEMPT = ('tools/words.py', 'tests/unit/test_words.py')
