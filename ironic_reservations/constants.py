@@ -25,6 +25,12 @@ STATES = (*PROVISION_STATES, 'unavailable')
 SORT_KEYS = ('id', 'instance_uuid', 'node_uuid', 'host', 'project_id',
              'user_id', 'expires_at', 'created_at', 'updated_at')
 
+#: How the sizes of a node compare with those of a request.
+MATCHES = ('exact', 'at_least')
+
+#: Nodes of which owners and lessees a request may have.
+OWNERSHIPS = ('any', 'project', 'project_or_none')
+
 #: No two members of a group in one domain; all in one; as even as possible; in
 #: as few domains as possible.
 POLICIES = ('spread', 'pack', 'soft-spread', 'soft-pack')

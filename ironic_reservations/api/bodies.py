@@ -4,6 +4,7 @@
 import json
 
 from ironic_reservations import conf
+from ironic_reservations import constants
 from ironic_reservations import exception
 from ironic_reservations.api import schema
 from ironic_reservations.matching import request_spec
@@ -11,9 +12,6 @@ from ironic_reservations.reservations import hosts
 
 #: The most operations of a JSON Patch.
 MAX_OPERATIONS = 64
-
-#: Whose a node must be: see matching.Ownership.
-OWNERSHIPS = ('any', 'project', 'project_or_none')
 
 REQUEST_SPEC = {
     'type': 'object',
@@ -53,7 +51,7 @@ REQUEST_SPEC = {
         'project_id': schema.string(minLength=1),
         'user_id': schema.string(minLength=1),
         'holder': schema.uuid_or_null,
-        'ownership': {'enum': [*OWNERSHIPS, None]},
+        'ownership': {'enum': [*constants.OWNERSHIPS, None]},
         'group': {
             'type': ['object', 'null'],
             'additionalProperties': False,

@@ -17,8 +17,7 @@ from ironic_reservations.matching import group_policy
 COLUMNS = ('resource_class', 'owner', 'lessee', 'conductor_group', 'shard')
 
 #: The counts of a row; the last only where a host was asked for.
-_COUNTS = ('total', 'free', 'reserved', 'taken', 'out_of_service',
-           'claimable', 'held')
+_COUNTS = ('total', *constants.NODE_STATES, 'claimable', 'held')
 
 
 class Row(typing.NamedTuple):

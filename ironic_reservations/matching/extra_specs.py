@@ -7,14 +7,13 @@ import re
 
 import os_resource_classes as orc
 
+from ironic_reservations import constants
 from ironic_reservations import exception
 from ironic_reservations import resources
 from ironic_reservations import spelling
 
 #: The largest number that a request may give, as large as Ironic's ids get.
 MAX_INT = 2 ** 31 - 1
-
-MATCH_WORDS = ('exact', 'at_least')
 
 #: The prefix of our own keys.
 _OURS = 'reservations:'
@@ -147,10 +146,10 @@ def is_exact(specs, default):
     :raises: InvalidInput.
     """
     match = specs.get('reservations:match', default)
-    if match not in MATCH_WORDS:
+    if match not in constants.MATCHES:
         raise exception.InvalidInput(
             'extra_specs.reservations:match',
-            f'must be one of {", ".join(MATCH_WORDS)}')
+            f'must be one of {", ".join(constants.MATCHES)}')
     return match == 'exact'
 
 

@@ -5,6 +5,7 @@ import urllib.parse
 
 from ironicclient import exc
 
+from ironic_reservations import constants
 from ironic_reservations.osc import client
 from ironic_reservations.osc import fleet_map
 from ironic_reservations.osc import output
@@ -17,7 +18,7 @@ PROFILE = ('resource_class', 'memory_mb', 'vcpus', 'local_gb', 'cpu_arch',
 #: What else profiles may differ in.
 DETAILS = ('capabilities', 'conductor_group', 'shard', 'owner', 'lessee')
 #: The others of these counts add up to the first.
-COUNTS = ('total', 'free', 'reserved', 'taken', 'out_of_service')
+COUNTS = ('total', *constants.NODE_STATES)
 FILTERS = ('resource_class', 'trait', 'conductor_group', 'shard')
 
 #: What a profile does not have is not said on a map.

@@ -111,12 +111,12 @@ def _add_choice(parser):
         type=units.name, metavar='<node>',
         help='Node (name or UUID) to choose from (repeat for several)')
     parser.add_argument(
-        '--match', choices=('at_least', 'exact'),
+        '--match', choices=constants.MATCHES,
         help='How the sizes of a node compare with those asked for '
              '(default: as Ironic is configured, where at_least is the '
              'default)')
     parser.add_argument(
-        '--ownership', choices=('any', 'project', 'project_or_none'),
+        '--ownership', choices=constants.OWNERSHIPS,
         help='Whose the node must be: anybody\'s, one that the project owns '
              'or leases, or one of these or of nobody (default: any for '
              'admins, else project)')
