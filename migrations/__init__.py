@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Alembic's tree for our tables, inside Ironic's database."""
+"""The Alembic migrations of our tables in Ironic's database."""

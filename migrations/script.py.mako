@@ -13,9 +13,9 @@ revision = ${repr(up_revision)}
 down_revision = ${repr(down_revision)}
 
 
-def upgrade():
+def upgrade() -> None:
     ${upgrades if upgrades else "pass"}
 
 
-def downgrade():
+def downgrade() -> None:
     ${downgrades if downgrades else "pass"}

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps of migrations. Each goes on where it finds its work done.
+"""Steps of migrations, which skip work that is already done.
 
-MariaDB and MySQL commit every statement that changes a schema at once, so
-that a migration which was interrupted has done a part of its work. Tables may
-also be left where an operator has dropped some of ours by hand. An upgrade
-goes on from both, because an "already exists" would leave the operator with
-tables that no command can bring up to date.
+MariaDB and MySQL commit every statement that changes a schema, so an
+interrupted migration is partly done. Operators may also have dropped some of
+our tables by hand. An upgrade continues in both cases, because "already
+exists" would leave tables that no command can upgrade.
 """
+
+from typing import Any
 
 from alembic import op
 import sqlalchemy as sa
@@ -14,28 +15,29 @@ import sqlalchemy as sa
 from ironic_reservations import exception
 
 
-def create_table(name, *items, **options):
-    """Create a table with its indexes: see alembic's op.create_table.
+def create_table(name: str, *items: sa.schema.SchemaItem,
+                 **options: Any) -> None:
+    """Create a table with its indexes; see Alembic's op.create_table.
 
-    :raises: DatabaseNotReady when there is a table of this name that lacks
-        columns, which no interrupted upgrade leaves.
+    :raises: DatabaseNotReady if the table exists, but lacks columns. An
+        interrupted upgrade does not leave such a table.
     """
     inspector = sa.inspect(op.get_bind())
     if not inspector.has_table(name):
         op.create_table(name, *items, **options)
         return
-    wanted = sa.Table(name, sa.MetaData(), *items)
-    present = {each['name'] for each in inspector.get_columns(name)}
-    missing = [each.name for each in wanted.columns
-               if each.name not in present]
+    table = sa.Table(name, sa.MetaData(), *items)
+    present = {column['name'] for column in inspector.get_columns(name)}
+    missing = [column.name for column in table.columns
+               if column.name not in present]
     if missing:
         raise exception.DatabaseNotReady(
-            f'The table {name} lacks {", ".join(missing)}: it is not what an '
-            f'upgrade has left. "ironic-reservations-dbsync drop" drops it '
-            f'with all others of ours; then run "upgrade" again.')
-    # The indexes come after the table, by statements of their own.
-    indexes = {each['name'] for each in inspector.get_indexes(name)}
-    for index in wanted.indexes:
+            f'The table {name} lacks {", ".join(missing)}, so it was not '
+            f'created by an upgrade. Run "ironic-reservations-dbsync drop", '
+            f'which drops all our tables, and then "upgrade" again.')
+    # Separate statements create the indexes, after the table.
+    indexes = {index['name'] for index in inspector.get_indexes(name)}
+    for index in table.indexes:
         if index.name not in indexes:
             op.create_index(index.name, name,
-                            [each.name for each in index.columns])
+                            [column.name for column in index.columns])

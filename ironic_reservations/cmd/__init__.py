@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands for the hosts that run Ironic's API; all read ironic.conf."""
 
+from collections.abc import Callable
 import functools
 import sys
 
@@ -12,14 +13,14 @@ import sqlalchemy.exc
 from ironic_reservations import exception
 
 
-def command(main):
-    """Decorate a command's ``main``.
+def command(main: Callable[[], int | None]) -> Callable[[], int | None]:
+    """Decorate the ``main`` of a command.
 
-    When the command cannot do its work, it ends with exit status 2 and one
-    line on standard error instead of a traceback.
+    If the command fails, it prints one line to standard error instead of a
+    traceback, and its exit status is 2.
     """
     @functools.wraps(main)
-    def wrapped():
+    def run() -> int | None:
         try:
             return main()
         except (exception.ReservationsError, alembic.util.CommandError,
@@ -29,4 +30,4 @@ def command(main):
                 sqlalchemy.exc.SQLAlchemyError) as error:
             print(f'The database cannot be used: {error}', file=sys.stderr)
         return 2
-    return wrapped
+    return run

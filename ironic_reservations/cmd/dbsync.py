@@ -3,6 +3,7 @@
 
 import importlib.resources
 import sys
+from typing import Any
 
 from alembic import command
 from alembic import config as alembic_config
@@ -19,9 +20,9 @@ from ironic_reservations.db import models
 from ironic_reservations.db import reservations
 
 
-def alembic(connection):
+def make_config(connection: sa.Connection | None) -> alembic_config.Config:
     """Return Alembic's configuration for our migrations on a connection."""
-    # Alembic's default is what stdout was when Alembic was imported.
+    # Alembic's default is the stdout at the time when it was imported.
     config = alembic_config.Config(stdout=sys.stdout)
     config.set_main_option('script_location', str(
         importlib.resources.files('ironic_reservations.db.migrations')))
@@ -29,46 +30,49 @@ def alembic(connection):
     return config
 
 
-_IN_ORDER = (sa.Table(models.VERSION_TABLE, sa.MetaData()),
+#: All tables, in the order in which they are dropped.
+_TABLES = (sa.Table(models.VERSION_TABLE, sa.MetaData()),
              models.reservations,
              *(table for table in models.Base.metadata.sorted_tables
                if table is not models.reservations))
 
 
-def drop(connection, options):
-    """Drop our tables, and forget the revision that they were at.
+def drop(connection: sa.Connection, options: Any) -> int:
+    """Drop our tables and their revision.
 
-    The revision goes first. Should the command be interrupted, whether it is
-    run again or ``upgrade`` is, no table is missed: a revision without the
-    tables would tell ``upgrade`` that there is nothing to do. Next go the
-    reservations, without whose table nothing can be held.
+    The table of the revision is dropped first. If the command is interrupted,
+    both ``drop`` and ``upgrade`` can then continue, whereas a revision
+    without tables would make ``upgrade`` do nothing. The table of
+    reservations is next, because without it no node can be held.
 
+    :param options: see ``_add_commands``.
     :returns: the exit status.
-    :raises: Conflict when nodes are held.
+    :raises: Conflict if nodes are held.
     """
     inspector = sa.inspect(connection)
     present = set(inspector.get_table_names())
-    tables = [table for table in _IN_ORDER if table.name in present]
-    held = 0
-    # One without these columns is no table of ours, and holds nothing.
+    tables = [table for table in _TABLES if table.name in present]
+    number = 0
+    # A table without these columns is not ours, and holds no nodes.
     if models.reservations in tables and {'node_id', 'instance_uuid'} <= {
-            each['name'] for each in inspector.get_columns('reservations')}:
-        held = connection.scalar(reservations.COUNT_CARRIED)
-    # Nobody is to wait for this transaction while the operator thinks.
+            column['name']
+            for column in inspector.get_columns('reservations')}:
+        number = connection.scalar(reservations.COUNT_CARRIED) or 0
+    # Requests must not wait for this transaction while the operator thinks.
     connection.rollback()
-    if held and not options.force:
+    if number and not options.force:
         raise exception.Conflict(
-            f'{held} reservations are live. Release them, and give back with '
-            f'"ironic-reservations-manage sweep" those whose lease is over. '
-            f'With --force the tables are dropped all the same, and the nodes '
-            f'keep their instance_uuid until they are torn down.')
+            f'{number} reservations are live. Release them; for those whose '
+            f'lease has expired, run "ironic-reservations-manage sweep". '
+            f'--force drops the tables anyway; the nodes then keep their '
+            f'instance_uuid until they are torn down.')
     if not tables:
         print('There is nothing to drop.')
         return 0
-    if not options.yes and not _is_sure(
-            f'Drop the tables {", ".join(each.name for each in tables)}'
-            + (f' with {held} live reservations' if held else '')):
-        print('Nothing is dropped.')
+    if not options.yes and not _confirm(
+            f'Drop the tables {", ".join(table.name for table in tables)}'
+            + (f' with {number} live reservations' if number else '')):
+        print('Nothing was dropped.')
         return 1
     for table in tables:
         connection.execute(schema.DropTable(table, if_exists=True))
@@ -77,65 +81,66 @@ def drop(connection, options):
     return 0
 
 
-def _tell(step, **kwargs):
-    """Say which revision was reached on the way: Alembic calls it."""
+def _report_step(step: Any, **_kwargs: Any) -> None:
+    """Print the revision that a migration has reached."""
     print(f'{step.up_revision.revision}: {step.up_revision.doc}',
           file=sys.stderr, flush=True)
 
 
-def upgrade(connection, options):
-    """Bring the tables to a revision, and say at which one they are."""
-    config = alembic(connection)
-    # The tables of a large fleet take a while.
+def upgrade(connection: sa.Connection, options: Any) -> None:
+    """Upgrade the tables to a revision, and print the one they are at."""
+    config = make_config(connection)
+    # Show progress, because the tables of a large fleet take a while.
     if sys.stderr.isatty():
-        config.attributes['tell'] = _tell
+        config.attributes['on_version_apply'] = _report_step
     command.upgrade(config, options.revision or 'head')
-    reached = runtime.migration.MigrationContext.configure(
+    revision = runtime.migration.MigrationContext.configure(
         connection, opts={'version_table': models.VERSION_TABLE}
     ).get_current_revision()
-    print(f'done, at {reached}')
+    print(f'done, at {revision}')
 
 
-def _is_sure(question):
+def _confirm(question: str) -> bool:
     try:
         return input(f'{question}? [y/N] ').strip().lower() in ('y', 'yes')
     except EOFError:
-        # There is nobody to ask.
-        return False
+        return False  # standard input is closed
 
 
 COMMANDS = {
-    'upgrade': ('Upgrade our tables to the newest or the given revision.',
+    'upgrade': ('Upgrade our tables to the newest or another revision.',
                 upgrade),
     'version': ('Show the revision of the database.',
                 lambda connection, options: command.current(
-                    alembic(connection))),
+                    make_config(connection))),
     'current': ('Show the revision of the database with its description.',
                 lambda connection, options: command.current(
-                    alembic(connection), verbose=True)),
+                    make_config(connection), verbose=True)),
     'history': ('Show all revisions.',
                 lambda connection, options: command.history(
-                    alembic(connection))),
-    'drop': ('Drop all our tables, so that the plugin can be taken out.',
+                    make_config(connection))),
+    'drop': ('Drop all our tables before the plugin is uninstalled.',
              drop),
 }
 
 
-def _add_commands(subparsers):
+def _add_commands(subparsers: Any) -> None:
     for name, (description, _) in COMMANDS.items():
         parser = subparsers.add_parser(name, help=description,
                                        description=description)
         if name == 'upgrade':
-            parser.add_argument('--revision', help='the revision to reach')
+            parser.add_argument('--revision',
+                                help='the revision to upgrade to')
         if name == 'drop':
             parser.add_argument('--yes', action='store_true',
-                                help='do not ask')
+                                help='do not ask for confirmation')
             parser.add_argument('--force', action='store_true',
-                                help='even while reservations are live')
+                                help='drop them even if reservations are '
+                                     'live')
 
 
 @cmd.command
-def main():
+def main() -> int | None:
     conf.CONF.register_cli_opt(cfg.SubCommandOpt(
         'command', title='Commands', handler=_add_commands))
     conf.load(sys.argv[1:], prog='ironic-reservations-dbsync')
@@ -143,8 +148,8 @@ def main():
     database = engine.connect()
     if not sa.inspect(database).has_table('nodes'):
         raise exception.DatabaseNotReady(
-            "[database] connection does not lead to Ironic's database: it "
-            'has no table nodes.')
+            "[database] connection is not Ironic's database: it has no table "
+            'nodes.')
     with database.connect() as connection:
         return run(connection, conf.CONF.command)
 

@@ -2,6 +2,9 @@
 """ironic-reservations-exporter: exports node counts to Prometheus."""
 
 import collections
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
 import contextlib
 import os
 import signal
@@ -9,6 +12,8 @@ import socket
 import sys
 import threading
 import time
+import typing
+from typing import Any
 from wsgiref import simple_server
 
 from oslo_config import cfg
@@ -32,6 +37,9 @@ from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import hosts
 from ironic_reservations.reservations import values
 
+if typing.TYPE_CHECKING:
+    from _typeshed import wsgi
+
 LOG = log.getLogger(__name__)
 
 OPTIONS = (
@@ -45,19 +53,20 @@ OPTIONS = (
 #: Seconds for which a scrape waits for another one.
 PATIENCE = 5
 
-#: Seconds after which a connection is closed on which nothing is transferred.
-STALLED = 10
+#: Seconds after which an idle connection is closed.
+IDLE_TIMEOUT = 10
 
 
 class Collector:
     """Collects the metrics of a scrape; counts the fleet every time."""
 
-    def collect(self):
+    def collect(self) -> Iterator[core.Metric]:
+        """Yield all metrics."""
         start = time.monotonic()
         try:
             gauges = _count()
         except Exception as error:
-            # No numbers are better than those of the last scrape.
+            # No numbers are better than old ones.
             LOG.error('Cannot count the fleet: %s', error)
             gauges = ()
         yield from gauges
@@ -69,15 +78,16 @@ class Collector:
 
 
 @engine.retry
-def _count():
-    """Return the gauges of the fleet, a list."""
-    nodes, reservations = collections.Counter(), collections.Counter()
-    # Series at 0 are exported as well: one that is missing would keep its
-    # last value in a graph.
-    for *partition, reason, taken, number in counting.by_partition():
+def _count() -> list[core.Metric]:
+    """Return the gauges of the fleet."""
+    nodes: collections.Counter[tuple[Any, ...]] = collections.Counter()
+    reservations: collections.Counter[tuple[Any, ...]] = collections.Counter()
+    # Series at 0 are exported as well, because a series that vanishes keeps
+    # its last value in a graph.
+    for *partition, reason, is_taken, number in counting.by_partition():
         nodes.update({(*partition, name): 0
                       for name in constants.NODE_STATES})
-        nodes[*partition, profiles.state(reason, taken)] += number
+        nodes[*partition, profiles.state(reason, is_taken)] += number
     for host, provision_state, number in counting.by_host():
         reservations.update({(host, name): 0 for name in constants.STATES})
         reservations[host, values.state_of(provision_state)] += number
@@ -89,7 +99,8 @@ def _count():
                'resource_class', 'conductor_group', 'shard', 'state'),
         _gauge('reservations', 'Reservations by compute host and state',
                reservations, 'host', 'state'),
-        _gauge('overdue', 'Reservations that are kept past their lease',
+        _gauge('overdue', 'Reservations whose lease has expired, but whose '
+               'node is in use',
                {(): len(expiry.overdue())}),
         _gauge('host_lease_seconds', "Seconds until the host's lease expires; "
                'negative once expired',
@@ -104,10 +115,12 @@ def _count():
     ]
 
 
-def _gauge(name, description, samples, *labels):
+def _gauge(name: str, description: str,
+           samples: Mapping[tuple[Any, ...], float],
+           *labels: str) -> core.Metric:
     """Return a gauge.
 
-    :param samples: values by tuples of labels. None becomes an empty label.
+    :param samples: values by labels. None becomes an empty label.
     """
     gauge = core.GaugeMetricFamily(f'ironic_reservations_{name}', description,
                                    labels=labels)
@@ -116,10 +129,10 @@ def _gauge(name, description, samples, *labels):
     return gauge
 
 
-def _worker_metrics():
-    """Return the sums of what the API's workers on this host have counted.
+def _worker_metrics() -> Iterable[core.Metric]:
+    """Return the sums of the counters of the API's workers on this host.
 
-    They include dead workers, so that no counter falls.
+    They include workers that have exited, so that no counter decreases.
     """
     folder = os.environ.get(metrics.VARIABLE, '')
     if not os.path.isdir(folder):
@@ -129,28 +142,30 @@ def _worker_metrics():
         return multiprocess.MultiProcessCollector(None, folder).collect()
     except (OSError, ValueError, RuntimeError) as error:
         # Files vanish while we read them when the API restarts.
-        LOG.error('Cannot read what the API counts: %s', error)
+        LOG.error("Cannot read the API's counters: %s", error)
         return ()
 
 
-def one_at_a_time(app, patience=PATIENCE):
-    """Wrap a WSGI application, so that one request at a time counts the fleet.
+def serialize_scrapes(app: 'wsgi.WSGIApplication',
+                      patience: float = PATIENCE) -> 'wsgi.WSGIApplication':
+    """Wrap a WSGI application, so that it handles one request at a time.
 
-    Concurrent counts would only slow each other down.
+    Concurrent counts of the fleet would only slow each other down.
 
     :param patience: seconds for which a request waits for another one, before
         the response is 503.
     """
     lock = threading.Lock()
 
-    def scrape(environ, start_response):
+    def scrape(environ: 'wsgi.WSGIEnvironment',
+               start_response: 'wsgi.StartResponse') -> Iterable[bytes]:
         if not lock.acquire(timeout=patience):
             start_response('503 Service Unavailable', [
                 ('Content-Type', 'text/plain'), ('Retry-After', '5')])
             return [b'Another scrape is in progress.\n']
         try:
-            # The response is complete when this returns, so that a client
-            # that reads it slowly does not hold the lock.
+            # The response is complete when this returns, so a slow client
+            # does not hold the lock.
             return app(environ, start_response)
         finally:
             lock.release()
@@ -159,30 +174,31 @@ def one_at_a_time(app, patience=PATIENCE):
 
 class _Handler(simple_server.WSGIRequestHandler):
 
-    def handle(self):
+    def handle(self) -> None:
         with contextlib.suppress(TimeoutError):
             super().handle()
 
-    def log_message(self, format, *args):
-        """Log no line for each scrape."""
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log nothing, as there would be a line for each scrape."""
 
 
-def make_server(address, port, app, stalled=STALLED):
+def make_server(address: str, port: int, app: 'wsgi.WSGIApplication',
+                timeout: float = IDLE_TIMEOUT) -> simple_server.WSGIServer:
     """Return a WSGI server with a thread for each client.
 
     :param address: IPv4 or IPv6 address to listen on.
-    :param stalled: timeout of each read and write, in seconds.
+    :param timeout: timeout of each read and write, in seconds.
     """
     family, *_ = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM,
                                     flags=socket.AI_PASSIVE)[0]
     server = type('Server', (exposition.ThreadingWSGIServer,),
                   {'address_family': family})
-    handler = type('Handler', (_Handler,), {'timeout': stalled})
+    handler = type('Handler', (_Handler,), {'timeout': timeout})
     return simple_server.make_server(address, port, app, server, handler)
 
 
 @cmd.command
-def main():
+def main() -> None:
     conf.CONF.register_cli_opts(OPTIONS)
     conf.load(sys.argv[1:], prog='ironic-reservations-exporter')
     address, port = conf.CONF.listen_address, conf.CONF.port
@@ -192,7 +208,7 @@ def main():
     # Threads inherit the mask, so that only sigwait() receives them.
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
-        server = make_server(address, port, one_at_a_time(
+        server = make_server(address, port, serialize_scrapes(
             prometheus_client.make_wsgi_app(registry)))
     except OSError as error:
         raise exception.ReservationsError(

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ironic-reservations-manage: give back nodes whose lease is over."""
+"""ironic-reservations-manage: expire, purge and audit reservations."""
 
+from collections.abc import Callable
 import sys
+import typing
+from typing import Any
 
 from oslo_config import cfg
 
@@ -11,32 +14,35 @@ from ironic_reservations import notifications
 from ironic_reservations import text
 from ironic_reservations.reservations import expiry
 
+if typing.TYPE_CHECKING:
+    from ironic_reservations.reservations import values
 
-def sweep():
-    """Give back nodes whose lease is over, and purge finished rows."""
+
+def sweep() -> None:
+    """Release nodes whose lease has expired, and purge stale reservations."""
     with notifications.unhurried():
-        given_back, purged = expiry.sweep()
-    print(f'{given_back} nodes given back, {purged} finished reservations '
+        expirations, purges = expiry.sweep()
+    print(f'{expirations} reservations expired, {purges} stale reservations '
           f'purged')
 
 
-def audit():
-    """List reservations that are past their lease but cannot be given back.
+def audit() -> int:
+    """List reservations whose lease has expired, but whose node is in use.
 
-    Something has begun on their nodes. Exits with 1 when there are any.
+    The exit status is 1 if there are any.
     """
     overdue = expiry.overdue()
-    for each in overdue:
-        print(f'instance {each.instance_uuid} of host '
-              f'{text.escape_controls(str(each.host))} on node '
-              f'{each.node_uuid}: lease over since {each.expires_at} UTC, '
-              + _why(each))
-    print(f'{len(overdue)} reservations past their lease')
+    for reservation in overdue:
+        print(f'instance {reservation.instance_uuid} of host '
+              f'{text.escape_controls(str(reservation.host))} on node '
+              f'{reservation.node_uuid}: lease expired at '
+              f'{reservation.expires_at} UTC, {_find_use(reservation)}')
+    print(f'{len(overdue)} reservations are overdue')
     return 1 if overdue else 0
 
 
-def _why(reservation):
-    """Why the node is not given back."""
+def _find_use(reservation: 'values.Reservation') -> str:
+    """Return why the node is not released."""
     if reservation.lock:
         return f'node locked by {reservation.lock}'
     if reservation.provision_state != 'available':
@@ -44,17 +50,18 @@ def _why(reservation):
     return 'node has instance_info, a VIF or a volume target'
 
 
-COMMANDS = {'sweep': sweep, 'audit': audit}
+COMMANDS: dict[str, Callable[[], int | None]] = {
+    'sweep': sweep, 'audit': audit}
 
 
-def _add_commands(subparsers):
+def _add_commands(subparsers: Any) -> None:
     for name, run in COMMANDS.items():
-        subparsers.add_parser(name, help=run.__doc__.split('\n')[0],
+        subparsers.add_parser(name, help=(run.__doc__ or '').split('\n')[0],
                               description=run.__doc__)
 
 
 @cmd.command
-def main():
+def main() -> int | None:
     conf.CONF.register_cli_opt(cfg.SubCommandOpt(
         'command', title='Commands', handler=_add_commands))
     conf.load(sys.argv[1:], prog='ironic-reservations-manage')

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ironic-reservations-status: check that an installation is ready."""
 
+from collections.abc import Callable
 import datetime
 import functools
 import sys
@@ -26,52 +27,56 @@ from ironic_reservations.db import models
 from ironic_reservations.db import tables
 from ironic_reservations.reservations import quota
 
-# Seconds by which the clocks of this host and of the database may differ.
+#: Maximum difference, in seconds, between the clocks of this host and of the
+#: database.
 _CLOCKS = 5
 
 _SUCCESS = upgradecheck.Result(upgradecheck.Code.SUCCESS)
 
+#: A method that checks something.
+_Check = Callable[['Checks'], upgradecheck.Result]
 
-def _warning(details):
+
+def _warning(details: str) -> upgradecheck.Result:
     return upgradecheck.Result(upgradecheck.Code.WARNING, details)
 
 
-def _failure(details):
+def _failure(details: str) -> upgradecheck.Result:
     return upgradecheck.Result(upgradecheck.Code.FAILURE, details)
 
 
-def _check(check):
-    """Decorate a check: a database that cannot be used is a failure."""
+def _use_database(check: _Check) -> _Check:
+    """Decorate a check, so that it fails if the database cannot be used."""
     @functools.wraps(check)
-    def wrapped(self):
+    def run(self: 'Checks') -> upgradecheck.Result:
         try:
             return check(self)
         except (exception.ReservationsError, db_exc.DBError, ImportError,
                 sa.exc.SQLAlchemyError) as error:
             return _failure(f'the database cannot be used: {error}')
-    return wrapped
+    return run
 
 
 class Checks(upgradecheck.UpgradeCommands):
-    """The checks to pass before Ironic's API is started or restarted."""
+    """The checks that must pass before Ironic's API is started."""
 
-    @_check
-    def _schema(self):
-        """Check that the tables and columns that we read and write exist."""
+    @_use_database
+    def _schema(self) -> upgradecheck.Result:
+        """Check that the tables and columns that we use exist."""
         name = sa.make_url(conf.CONF.database.connection).get_backend_name()
         if name not in ('mariadb', 'mysql', 'sqlite'):
             return _failure(
                 f'{name} is not supported, because Ironic has dropped it: use '
                 f'MariaDB, MySQL or SQLite')
-        found = list(tables.problems(engine.connect()))
-        return _failure('; '.join(found)) if found else _SUCCESS
+        problems = list(tables.problems(engine.connect()))
+        return _failure('; '.join(problems)) if problems else _SUCCESS
 
-    @_check
-    def _revision(self):
+    @_use_database
+    def _revision(self) -> upgradecheck.Result:
         """Check that our tables are at the newest revision."""
         with engine.connect().connect() as connection:
             newest = script.ScriptDirectory.from_config(
-                dbsync.alembic(connection)).get_current_head()
+                dbsync.make_config(connection)).get_current_head()
             current = runtime.migration.MigrationContext.configure(
                 connection, opts={'version_table': models.VERSION_TABLE}
             ).get_current_revision()
@@ -81,90 +86,94 @@ class Checks(upgradecheck.UpgradeCommands):
             f'revision is {current}, newest is {newest}: run '
             f'"ironic-reservations-dbsync upgrade"')
 
-    def _middleware(self):
-        """Check that ironic.conf tells Ironic to load the plugin."""
+    def _middleware(self) -> upgradecheck.Result:
+        """Check that ironic.conf makes Ironic load the plugin."""
         if 'reservations' in conf.CONF.api.middleware:
             return _SUCCESS
         return _warning(
-            '"[api] middleware" does not name "reservations": Ironic will '
-            'not serve /v1/reservations by itself')
+            '"[api] middleware" does not include "reservations": Ironic will '
+            'not serve /v1/reservations')
 
-    @_check
-    def _stale_reads(self):
-        """Check that a Galera member reads what the others have written."""
+    @_use_database
+    def _stale_reads(self) -> upgradecheck.Result:
+        """Check that reads see the writes of other members of a cluster."""
         with engine.connect().connect() as connection:
-            found = {} if connection.dialect.name != 'mysql' else dict(
+            variables = {} if connection.dialect.name != 'mysql' else dict(
                 connection.exec_driver_sql(
                     'SHOW SESSION VARIABLES WHERE Variable_name IN '
                     "('wsrep_on', 'wsrep_provider', 'wsrep_sync_wait')"
                 ).all())
-        if (found.get('wsrep_on') != 'ON'
-                or found['wsrep_provider'] in ('', 'none')
-                or int(found['wsrep_sync_wait']) & cluster.WAIT_FOR_READS):
+        if (variables.get('wsrep_on') != 'ON'
+                or variables['wsrep_provider'] in ('', 'none')
+                or int(variables['wsrep_sync_wait'])
+                & cluster.WAIT_FOR_READS):
             return _SUCCESS
         return _warning(
-            'a Galera cluster without "[database] mysql_wsrep_sync_wait = 1": '
-            'a request through one member may miss what was just written '
-            'through another; all API hosts must use the same one')
+            'the database is a Galera cluster, and "[database] '
+            'mysql_wsrep_sync_wait = 1" is not set: a read on one member may '
+            'miss a recent write on another. Set it, or let all API hosts use '
+            'the same member')
 
-    @_check
-    def _clocks(self):
+    @_use_database
+    def _clocks(self) -> upgradecheck.Result:
         """Check that the clocks of this host and of the database agree.
 
-        Leases go by the database's, logs and tokens by the host's.
+        Leases use the database's clock, logs and tokens the host's.
         """
         with engine.connect().connect() as connection:
-            theirs = connection.scalar(sa.select(functions.utcnow()))
-        apart = abs(timeutils.utcnow() - theirs)
-        if apart <= datetime.timedelta(seconds=_CLOCKS):
+            database_now = connection.execute(
+                sa.select(functions.utcnow())).scalar_one()
+        difference = abs(timeutils.utcnow() - database_now)
+        if difference <= datetime.timedelta(seconds=_CLOCKS):
             return _SUCCESS
         return _warning(
-            f'the clocks of this host and of the database are {apart} apart')
+            f'the clocks of this host and of the database differ by '
+            f'{difference}')
 
-    def _policy_names(self):
-        """Check that the policy file names no rule of ours that is unknown."""
+    def _policy_names(self) -> upgradecheck.Result:
+        """Check that each rule of ours in the policy file exists."""
         enforcer = policy.get_enforcer()
         try:
             enforcer.load_rules()
         except Exception as error:
             return _failure(f'the policy file cannot be read: {error}')
-        known = {rule.name for rule in policy.list_rules()}
+        names = {rule.name for rule in policy.list_rules()}
         unknown = sorted(name for name in enforcer.file_rules
                          if name.startswith('baremetal:reservation:')
-                         and name not in known)
+                         and name not in names)
         if not unknown:
             return _SUCCESS
         return _warning('the policy file names rules that do not exist: '
                         + ', '.join(unknown))
 
-    def _quota(self):
-        """Check that the limits of projects can be read, if there are any."""
+    def _quota(self) -> upgradecheck.Result:
+        """Check that the limits of projects can be read, if they apply."""
         if conf.CONF.reservations.quota != quota.UNIFIED_LIMITS:
             return _SUCCESS
         try:
-            registered = quota.registered()
+            limits = quota.registered()
         except exception.LimitsNotKnown as error:
             return _failure(
-                f'{error.__cause__ or error}; nobody who is bound to a '
-                f'project can reserve a node: see [oslo_limit]')
-        if constants.TOTAL_LIMIT in registered:
+                f'{error.__cause__ or error}; until this works, no '
+                f'project-scoped caller can reserve a node: see [oslo_limit]')
+        if constants.TOTAL_LIMIT in limits:
             return _SUCCESS
         return _warning(
-            f'Keystone has no registered limit {constants.TOTAL_LIMIT} of our '
-            f'service and region: nobody who is bound to a project can '
-            f'reserve a node')
+            f'Keystone has no registered limit {constants.TOTAL_LIMIT} for '
+            f'our service and region: no project-scoped caller can reserve a '
+            f'node')
 
-    def _projects(self):
-        """Check that one project cannot hold all nodes for good."""
+    def _projects(self) -> upgradecheck.Result:
+        """Check that a project cannot hold all its nodes indefinitely."""
         ours = conf.CONF.reservations
         if ours.quota != 'none' or ours.require_lease:
             return _SUCCESS
         return _warning(
             'neither "[reservations] quota" nor "require_lease" is set: a '
-            'project may hold all nodes that it owns or leases, without end')
+            'project can hold all nodes that it owns or leases indefinitely')
 
-    def _unowned(self):
-        """Check that a project cannot hold all nodes that nobody owns."""
+    def _unowned(self) -> upgradecheck.Result:
+        """Check that a project cannot hold all unowned nodes."""
         rule = 'baremetal:reservation:create_unowned'
         enforcer = policy.get_enforcer()
         enforcer.load_rules()
@@ -172,10 +181,11 @@ class Checks(upgradecheck.UpgradeCommands):
                 or conf.CONF.reservations.quota != 'none'):
             return _SUCCESS
         return _warning(
-            f'the policy {rule} is open, and "[reservations] quota" is not '
-            f'set: a project may hold all nodes that nobody owns or leases')
+            f'the policy {rule} allows some callers, and "[reservations] '
+            f'quota" is not set: a project can hold all nodes that nobody '
+            f'owns or leases')
 
-    def _service_role(self):
+    def _service_role(self) -> upgradecheck.Result:
         """Check that compute services may hold a node for a server."""
         service = context.RequestContext(
             roles=['service'], project_id='service', overwrite=False,
@@ -191,8 +201,8 @@ class Checks(upgradecheck.UpgradeCommands):
                  'in the service project, because [DEFAULT] '
                  'rbac_service_role_elevated_access is not set')
         return _warning(
-            f'the role "service" may hold no node {where}: this is right '
-            f'where nova-compute has another role or scope')
+            f'the role "service" may not hold nodes {where}: ignore this if '
+            f'nova-compute has another role or scope')
 
     _upgrade_checks = (('Database schema', _schema),
                        ('Database revision', _revision),
@@ -202,12 +212,12 @@ class Checks(upgradecheck.UpgradeCommands):
                        ('Service role', _service_role),
                        ('Quota', _quota),
                        ('Projects', _projects),
-                       ('Nodes of nobody', _unowned),
+                       ('Unowned nodes', _unowned),
                        ('API plugin', _middleware))
 
 
 @cmd.command
-def main():
+def main() -> int:
     conf.register_opts()
     return upgradecheck.main(conf.CONF, project='ironic',
                              upgrade_command=Checks())

@@ -218,11 +218,9 @@ class Standby(Base):
     expires_at = sa.Column(sa.DateTime, nullable=False)
 
 
-reservations = Reservation.__table__
-groups = Group.__table__
-projects = Project.__table__
-host_leases = HostLease.__table__
-standbys = Standby.__table__
+reservations, groups, projects, host_leases, standbys = (
+    Base.metadata.tables[model.__tablename__]
+    for model in (Reservation, Group, Project, HostLease, Standby))
 
 #: Where alembic keeps our revision; Ironic's stays in alembic_version.
 VERSION_TABLE = 'reservations_alembic_version'

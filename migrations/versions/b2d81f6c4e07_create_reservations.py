@@ -18,9 +18,9 @@ _MYSQL = {'mysql_engine': 'InnoDB', 'mysql_charset': 'utf8mb4',
           'mysql_collate': 'utf8mb4_bin'}
 
 
-def upgrade():
-    _reservations()
-    _groups()
+def upgrade() -> None:
+    _create_reservations()
+    _create_groups()
     steps.create_table(
         'reservations_projects',
         sa.Column('project_id', sa.String(255), primary_key=True),
@@ -40,7 +40,7 @@ def upgrade():
         sa.Column('expires_at', sa.DateTime, nullable=False), **_MYSQL)
 
 
-def _reservations():
+def _create_reservations() -> None:
     steps.create_table(
         'reservations',
         sa.Column('id', sa.Integer, primary_key=True),
@@ -70,7 +70,7 @@ def _reservations():
         sqlite_autoincrement=True, **_MYSQL)
 
 
-def _groups():
+def _create_groups() -> None:
     steps.create_table(
         'reservations_groups',
         sa.Column('id', sa.Integer, primary_key=True),
@@ -86,7 +86,7 @@ def _groups():
         sqlite_autoincrement=True, **_MYSQL)
 
 
-def downgrade():
+def downgrade() -> None:
     for name in ('reservations_standbys', 'reservations_hosts',
                  'reservations_projects',
                  'reservations_groups', 'reservations'):

@@ -61,7 +61,7 @@ def test_one_project_may_hold_everything(check, options, expected):
 def test_nodes_of_nobody_without_a_quota(check, policy, rule, changes,
                                          expected):
     policy({f'{RULE}create_unowned': rule})
-    result, details = check(changes)[1]['Nodes of nobody']
+    result, details = check(changes)[1]['Unowned nodes']
     assert result == expected
     assert ('create_unowned' in details) == (expected == 'Warning')
 

@@ -31,7 +31,7 @@ def installed(database):
 
 def upgrade(database):
     with database.engine.connect() as connection:
-        command.upgrade(dbsync.alembic(connection), 'head')
+        command.upgrade(dbsync.make_config(connection), 'head')
 
 
 def drop(database, yes=True, force=False):
@@ -86,7 +86,7 @@ def test_commands(installed):
 
 def newest():
     return script.ScriptDirectory.from_config(
-        dbsync.alembic(None)).get_current_head()
+        dbsync.make_config(None)).get_current_head()
 
 
 def test_steps_are_told_on_a_terminal(installed, monkeypatch, capsys):

@@ -33,12 +33,12 @@ def test_sweep(fleet, capsys):
         fleet.edit(each.node_id, provision_state=state)
     manage.sweep()
     assert last_line(capsys) == (
-        '1 nodes given back, 1 finished reservations purged')
+        '1 reservations expired, 1 stale reservations purged')
     assert fleet.held == {
         each.node_id: each.instance_uuid for each in held
         if each not in (over, finished)}
     manage.sweep()
-    assert last_line(capsys).startswith('0 nodes')
+    assert last_line(capsys).startswith('0 reservations expired')
 
 
 @pytest.mark.parametrize('fields, said', [
@@ -57,11 +57,11 @@ def test_audit(held, capsys, fields, said):
     held.lapse()
     assert bool(manage.audit()) == bool(said)
     *lines, last = capsys.readouterr().out.splitlines()
-    assert last == f'{len(lines)} reservations past their lease'
+    assert last == f'{len(lines)} reservations are overdue'
     assert len(lines) == bool(said)
     for line in lines:
         for word in (conftest.INSTANCE, held[held.node_id].uuid, 'compute-1',
-                     f'lease over since {held.rows[0].expires_at}', said):
+                     f'lease expired at {held.rows[0].expires_at}', said):
             assert word in line
     assert held.held == {held.node_id: conftest.INSTANCE}
 
@@ -70,7 +70,7 @@ def test_audit_of_a_valid_lease(held, capsys):
     held.renew()
     held.edit(held.node_id, reservation='conductor-1')
     assert not manage.audit()
-    assert last_line(capsys) == '0 reservations past their lease'
+    assert last_line(capsys) == '0 reservations are overdue'
 
 
 def run(tmp_path, connection, *args):

@@ -45,12 +45,12 @@ def remove(database):
 
 def migrate(database, revision, how=command.upgrade):
     with database.engine.connect() as connection:
-        how(dbsync.alembic(connection), revision)
+        how(dbsync.make_config(connection), revision)
 
 
 def revisions():
     """From the first to the last."""
-    tree = script.ScriptDirectory.from_config(dbsync.alembic(None))
+    tree = script.ScriptDirectory.from_config(dbsync.make_config(None))
     return [found.revision for found in tree.walk_revisions()][::-1]
 
 
@@ -200,7 +200,7 @@ def test_upgrade_check(stock):
              'Stale reads': 'Success', 'Clocks': 'Success',
              'Policy rules': 'Success', 'Service role': 'Warning',
              'Quota': 'Success', 'Projects': 'Warning',
-             'Nodes of nobody': 'Success', 'API plugin': 'Warning'}
+             'Unowned nodes': 'Success', 'API plugin': 'Warning'}
     assert check(2) == {**ready, 'Database schema': 'Failure',
                         'Database revision': 'Failure'}
     migrate(stock, 'head')

@@ -47,11 +47,11 @@ def migrate(fleet, tmp_path):
     """Brings the tables to the next release, and back to this one."""
     (tmp_path / 'next.py').write_text(NEXT.replace('HEAD', (
         script.ScriptDirectory.from_config(
-            dbsync.alembic(None)).get_current_head())))
+            dbsync.make_config(None)).get_current_head())))
 
     def run(direction, revision):
         with fleet.engine.begin() as connection:
-            config = dbsync.alembic(connection)
+            config = dbsync.make_config(connection)
             ours = config.get_main_option('script_location')
             config.set_main_option('path_separator', 'os')
             config.set_main_option('version_locations', os.pathsep.join(

@@ -31,7 +31,7 @@ def get(port, host='127.0.0.1'):
 
 
 def test_stalled_client_is_disconnected(capfd):
-    with serving(hello, stalled=0.1) as port, socket.create_connection(
+    with serving(hello, timeout=0.1) as port, socket.create_connection(
             ('127.0.0.1', port), timeout=60) as client:
         client.sendall(b'GET')
         assert client.recv(1) == b''
@@ -65,7 +65,7 @@ def test_one_scrape_at_a_time():
         return hello(environ, start_response)
 
     responses = []
-    with serving(exporter.one_at_a_time(slow, patience=0.1)) as port:
+    with serving(exporter.serialize_scrapes(slow, patience=0.1)) as port:
         first = threading.Thread(target=lambda: responses.append(get(port)))
         first.start()
         scraping.wait(60)
