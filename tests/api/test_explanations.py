@@ -154,106 +154,6 @@ def test_matching_nodes_can_be_held(ironic, pool, node_class):
     refused(ironic, **body)
 
 
-def test_first_constraint_that_is_not_satisfied(ironic, pool, node_class,
-                                                of_class):
-    explanation = refused(
-        ironic, resource_class=node_class, memory_mb=2048,
-        extra_specs={'trait:CUSTOM_GPU': 'required'})
-    assert eliminated(explanation, of_class) == {
-        'memory_mb>=2048': 4, 'trait:CUSTOM_GPU=required': 4}
-    assert explanation['nearest'] == {'by': 'trait:CUSTOM_GPU=required',
-                                      'nodes': 4}
-
-
-def test_nearest_is_of_the_free_ones(ironic, pool, node_class):
-    body = {'resource_class': node_class, 'memory_mb': 2048,
-            'extra_specs': {'trait:CUSTOM_GPU': 'required'}}
-    for node in pool[4:7]:
-        ironic.set_node(node.id, maintenance=True)
-    # Without the trait one node could be held, without the size two.
-    assert refused(ironic, **body)['nearest'] == {
-        'by': 'memory_mb>=2048', 'nodes': 2}
-    for node in pool[:2]:
-        ironic.set_node(node.id, retired=True)
-    assert refused(ironic, **body)['nearest'] == {
-        'by': 'trait:CUSTOM_GPU=required', 'nodes': 1}
-    ironic.set_node(pool[7].id, maintenance=True)
-    assert 'nearest' not in refused(ironic, **body)
-
-
-@pytest.mark.parametrize('body, by', [
-    ({'vcpus': 9}, 'vcpus>=9'),
-    ({'root_gb': 50, 'ephemeral_gb': 51}, 'local_gb>=101'),
-    ({'root_gb': 99, 'extra_specs': {'reservations:match': 'exact'}},
-     'local_gb=99'),
-    ({'image': {'min_ram': 4096}}, 'image:memory_mb>=4096'),
-    ({'image': {'min_disk': 200}}, 'image:local_gb>=200'),
-    ({'conductor_group': 'Rack'}, 'conductor_group=rack'),
-    ({'shard': 'S'}, 'shard=S'),
-    ({'extra_specs': {'trait:CUSTOM_X': 'required'}},
-     'trait:CUSTOM_X=required'),
-    ({'extra_specs': {'capabilities': 'uefi:false'}},
-     'capabilities:uefi=false'),
-    ({'extra_specs': {'capabilities': 'gpu'}}, 'capabilities:gpu'),
-    ({'extra_specs': {'capabilities:gpus': '>= 4'}},
-     'capabilities:gpus >= 4'),
-    ({'extra_specs': {'cpu_arch': 'amd64'}}, 'capabilities:cpu_arch=x86_64'),
-    ({'image': {'properties': {'img_hv_type': 'qemu'}}},
-     'hypervisor_type=qemu'),
-], ids=str)
-def test_each_constraint_by_its_name(ironic, pool, node_class, of_class,
-                                     body, by):
-    explanation = refused(ironic, resource_class=node_class, **body)
-    assert sum(eliminated(explanation, of_class).values()) + sum(
-        each['nodes'] for each in explanation['eliminated']
-        if each['by'] == of_class) == explanation['considered']
-    others = explanation['considered'] - len(pool)
-    if by.partition('=')[0] in ('conductor_group', 'shard'):
-        # These come before the class, and eliminate the others as well.
-        assert eliminated(explanation, of_class) == {by: len(pool) + others}
-    else:
-        assert eliminated(explanation, of_class) == {by: len(pool)}
-    assert explanation['nearest'] == {'by': by, 'nodes': len(pool)}
-
-
-CONDITIONS = [
-    ('reserved', {'instance_uuid': 'an instance'}),
-    ('maintenance', {'maintenance': True}),
-    ('not available', {'provision_state': 'cleaning'}),
-    ('retired', {'retired': True}),
-    ('power state unknown', {'power_state': None}),
-    ('child node', {'parent_node': 'a node'}),
-    ('locked', {'reservation': 'conductor-1'}),
-]
-
-
-def apply(ironic, node, columns):
-    ironic.set_node(node.id, **{
-        name: str(uuid.uuid4()) if name in ('instance_uuid', 'parent_node')
-        else value for name, value in columns.items()})
-
-
-@pytest.mark.parametrize('reason, columns', CONDITIONS,
-                         ids=[reason for reason, _ in CONDITIONS])
-def test_each_reason_by_its_name(ironic, pool, node_class, of_class, reason,
-                                 columns):
-    for node in pool:
-        apply(ironic, node, columns)
-    explanation = refused(ironic, resource_class=node_class,
-                          retry=reason == 'locked')
-    assert eliminated(explanation, of_class) == {reason: 8}
-    assert 'nearest' not in explanation
-
-
-def test_allocated(ironic, pool, node_class, of_class):
-    ironic.allocate(pool[0])
-    verdict = dry_run(ironic, resource_class=node_class)
-    assert eliminated(verdict['explanation'], of_class) == {'allocated': 1}
-    ironic.set_node(pool[0].id, instance_uuid=None)
-    verdict = dry_run(ironic, resource_class=node_class)
-    assert eliminated(verdict['explanation'], of_class) == {'allocated': 1}
-
-
 def test_locks_are_the_last_obstacle(ironic, pool, node_class, of_class):
     for node in pool:
         ironic.set_node(node.id, reservation='conductor-1')
@@ -306,14 +206,6 @@ def test_no_such_candidate(ironic, pool):
         {'by': 'candidate_nodes', 'nodes': explanation['considered']}]
     # Without the candidates the four of that size could be held.
     assert explanation['nearest'] == {'by': 'candidate_nodes', 'nodes': 4}
-
-
-def test_class_that_nobody_has(ironic, pool):
-    explanation = refused(ironic, resource_class='nobodys')
-    assert explanation['eliminated'] == [
-        {'by': 'resource_class=CUSTOM_NOBODYS',
-         'nodes': explanation['considered']}]
-    assert explanation['nearest']['by'] == 'resource_class=CUSTOM_NOBODYS'
 
 
 @pytest.mark.on('sqlite', 'server')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes that are hardly HTTP, and bad requests, one of each kind."""
+"""Bytes that are hardly HTTP, with a real web server."""
 
 import socket
 
@@ -26,34 +26,6 @@ def untouched(ironic, fleet):
     assert ironic.state() == before
     answers.check(ironic.http.get(f'{OURS}?limit=1'), 200)
     assert ironic.workers() == workers
-
-
-#: Of each kind of bad request one; all of them are sent in tests/api.
-KINDS = (
-    'unfinished', 'nothing-wanted-empty', 'unknown-key-surrogate',
-    'expires_in-zero', 'memory-5000-digits', 'memory_mb-nan',
-    'host-too-long', 'image.properties-nul', 'instance_uuid-undashed',
-    'expression->= x', 'two-classes', 'depth-50000', 'depth-objects',
-    'open-string', 'one-byte-too-long', 'brackets-too-long',
-    'encoding-utf-16', 'encoding-raw-nul', 'type-none', 'type-\xff',
-    'query-host=%ff', 'query-delete-host=', 'capacity-host=%00',
-    'path-not-utf-8', 'path-below-far', 'path-quoted-slash',
-    'method-FOO-all', 'method-PUT-one', 'hosts-path-a%00b',
-    'hosts-type', 'hosts-too-long', 'group-members-5000-digits',
-    'group-inside-claim', 'group-by-3', 'claim-of-a-host',
-    'holder-of-nothing', 'version-1.\xb2')
-
-
-@pytest.mark.parametrize('row', [
-    pytest.param(row, id=ascii(row.id)[1:-1])
-    for row in bad_requests.ROWS if row.id in KINDS])
-def test_refused(ironic, untouched, row):
-    fault = answers.check(bad_requests.send(ironic.http, row), row.status)
-    assert row.field is None or row.field in fault
-
-
-def test_each_kind_is_there():
-    assert set(KINDS) <= {row.id for row in bad_requests.ROWS}
 
 
 def chunks(*parts):

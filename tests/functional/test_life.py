@@ -141,19 +141,6 @@ def test_preflight_of_a_dashboard(ironic):
             == 'http://dashboard.example')
 
 
-def test_urls_behind_a_proxy(ironic, resource_class):
-    with ironic.fleet({'resource_class': resource_class}):
-        response = ironic.http.post(
-            OURS, json={'resource_class': resource_class}, headers={
-                'X-Forwarded-Proto': 'https',
-                'X-Forwarded-Host': 'baremetal.example',
-                'X-Forwarded-Prefix': '/baremetal'})
-        answers.check(response, 201)
-        assert response.headers['Location'] == (
-            'https://baremetal.example/baremetal/v1/reservations/'
-            + response.json()['instance_uuid'])
-
-
 @pytest.mark.long
 def test_http_basic(start_ironic, resource_class, tmp_path):
     users = tmp_path / 'htpasswd'
