@@ -1,26 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What belongs to another project is seen by none but those who may."""
+"""What a project sees and gets of others' reservations and nodes.
+
+The nodes are those of tests.common.personas. Two are nobody's, one of which is
+held for no project; two are leased to A by a lessor.
+"""
 
 import json
 import uuid
 
 import pytest
 
+from tests.api import conftest
 from tests.common import answers
 from tests.common import personas
 
 OURS, ANY = personas.OURS, personas.ANY
+GROUPS = f'{OURS}/groups'
+RENEW = [{'op': 'replace', 'path': '/expires_in', 'value': 60}]
 
-@pytest.mark.parametrize('persona, whose', [
+
+@pytest.mark.parametrize('persona, projects', [
     ('system-reader', {'a', 'b', 'none'}), ('system-service',
                                             {'a', 'b', 'none'}),
     ('elevated-service', {'a', 'b', 'none'}), ('a-admin', {'a'}),
     ('a-reader', {'a'}), ('b-member', {'b'}), ('service', set())])
-def test_list(cloud, persona, whose):
+def test_list(cloud, persona, projects):
     def listed(**query):
-        return {each['instance_uuid']
-                for each in cloud.get(persona, OURS, **query)['reservations']}
-    uuids = {cloud.names[each] for each in whose}
+        return {row['instance_uuid']
+                for row in cloud.get(persona, OURS, **query)['reservations']}
+    uuids = {cloud.names[name] for name in projects}
     assert listed() == uuids
     for query in ({'host': 'h'}, {'state': 'reserved'},
                   {'resource_class': 'gold'}, {'sort_key': 'project_id'}):
@@ -29,41 +37,68 @@ def test_list(cloud, persona, whose):
         assert listed(node=node) == {cloud.names[name]} & uuids
 
 
-@pytest.mark.parametrize('persona', ['a-admin', 'a-reader', 'service'])
-def test_list_of_another_project(cloud, persona):
-    for project in '{project_b}', 'unknown':
-        cloud.refused(persona, 403, 'GET', f'{OURS}?project_id={project}')
-    own = personas.PERSONAS[persona][1]
-    cloud.get(persona, OURS, project_id=cloud.projects[own])
+# Neither an answer nor the time that it takes tells whether a UUID exists.
+# The statements decide the time, and are the same each time.
+
+INSTANCES = {
+    'show': ('GET', '/{}', None),
+    'show a field': ('GET', '/{}?fields=host', None),
+    'renew': ('PATCH', '/{}', RENEW),
+    'renew of a host': ('PATCH', '/{}?host=h', RENEW),
+    'release': ('DELETE', '/{}', None),
+    'release of a host': ('DELETE', '/{}?host=h', None),
+    'list': ('GET', '?marker={}', None),
+    'claim': ('POST', '', {**ANY, 'claim': '{}'}),
+}
+GROUP = {
+    'show group': ('GET', '/groups/{}', None),
+    'release group': ('DELETE', '/groups/{}', None),
+    'list groups': ('GET', '/groups?marker={}', None),
+    'claim': INSTANCES['claim'],
+}
 
 
-def same(cloud, persona, status, method, path, **kwargs):
-    """The texts for others' instances, and for one that is unknown."""
-    unknown = str(uuid.uuid4())
-    others = {'a-member': ('b', 'none'), 'b-member': ('a', 'none'),
-              'domain-admin': ('a', 'b', 'none'),
-              'service': ('a', 'b', 'none'),
-              'unscoped': ('a', 'b', 'none')}[persona]
-    return {cloud.refused(persona, status, method,
-                          path.format(instance=each), **kwargs
-                          ).replace(each, 'UUID')
-            for each in (unknown, *(cloud.names[name] for name in others))}
+def work(cloud, persona, call, ident):
+    """Status, error and statements of a request, without the UUID."""
+    method, path, body = call
+    if isinstance(body, dict):
+        body = {**body, 'claim': ident}
+    with conftest.statements() as statements:
+        response = cloud.request(persona, method, OURS + path.format(ident),
+                                 json=body)
+    status = response.status_code
+    assert status in (400, 404) and statements or status == 403
+    return status, answers.check(response, status).replace(
+        ident, 'UUID'), statements
 
 
-@pytest.mark.parametrize('persona', [
-    'a-member', 'b-member', 'service', 'domain-admin', 'unscoped'])
-@pytest.mark.parametrize('method, query', [
-    ('GET', ''), ('GET', '?fields=host'), ('DELETE', ''),
-    ('DELETE', '?host=h')])
-def test_anothers_is_like_none(cloud, persona, method, query):
+@pytest.mark.parametrize('persona, others', [
+    ('a-member', ['b', 'none']), ('b-member', ['a', 'none']),
+    ('service', ['a', 'b', 'none']), ('domain-admin', ['a', 'b', 'none']),
+    ('unscoped', ['a', 'b', 'none'])])
+@pytest.mark.parametrize('call', INSTANCES.values(), ids=INSTANCES)
+def test_others_instance_is_like_none(cloud, persona, others, call):
+    idents = [cloud.names[name] for name in others]
+    if 'a' in others:
+        idents.append(cloud.hold('a-member', expires_in=600)['instance_uuid'])
     before = cloud.ironic.state()
-    assert len(same(cloud, persona, 404, method,
-                    f'{OURS}/{{instance}}{query}')) == 1
+    expected = work(cloud, persona, call, str(uuid.uuid4()))
+    for ident in idents:
+        assert work(cloud, persona, call, ident) == expected
     assert cloud.ironic.state() == before
 
 
-def test_post_says_the_same_whoever_holds_it(cloud):
-    of_b = cloud.hold('b-member')
+@pytest.mark.parametrize('call', GROUP.values(), ids=GROUP)
+def test_others_group_is_like_none(cloud, call):
+    ident = str(uuid.uuid4())
+    cloud.refused('a-member', 201, 'POST', GROUPS, json={
+        'uuid': ident, 'members': 2, 'request': ANY})
+    before = cloud.ironic.state()
+    assert (work(cloud, 'b-member', call, ident)
+            == work(cloud, 'b-member', call, str(uuid.uuid4())))
+    assert cloud.ironic.state() == before
+def test_conflict_says_the_same_for_all(cloud):
+    reservation = cloud.hold('b-member')
     carried = str(uuid.uuid4())
     cloud.set_node('free-2', instance_uuid=carried)
     before = cloud.ironic.state()
@@ -73,7 +108,8 @@ def test_post_says_the_same_whoever_holds_it(cloud):
         for instance, body in [
             (cloud.names['a'], {'memory_mb': 2}),
             (cloud.names['b'], {'memory_mb': 2}),
-            (of_b['instance_uuid'], of_b['request_spec']),
+            (reservation['instance_uuid'],
+             reservation['request_spec']),
             (cloud.names['none'], ANY), (carried, ANY)]}
     assert cloud.ironic.state() == before
     fault, = faults
@@ -82,13 +118,13 @@ def test_post_says_the_same_whoever_holds_it(cloud):
         assert hint not in fault
 
 
-def test_anothers_node_is_like_none(cloud):
+def test_others_node_is_like_none(cloud):
     """Neither a refusal nor a dry run tells that there is such a node."""
     def verdict(query, node):
         response = cloud.callers['a-member'].post(
             f'{OURS}{query}', json={'candidate_nodes': [node]})
         return response.status_code, response.text.replace(node, 'NODE')
-    b_uuid = next(each for each, name in cloud.nodes.items()
+    b_uuid = next(ident for ident, name in cloud.nodes.items()
                   if name == 'of-b-2')
     for query in '', '?dry_run=true':
         verdicts = {verdict(query, node) for node in (
@@ -109,27 +145,134 @@ def test_explanation_counts_what_the_caller_may_see(cloud, persona,
     explanation = fault.json()['explanation']
     assert explanation == dry_run.json()['explanation']
     assert explanation['considered'] == considered
-    assert sum(each['nodes'] for each in explanation['eliminated']) == (
-        considered)
+    assert sum(row['nodes'] for row in explanation['eliminated']) == considered
     assert explanation['nearest']['nodes'] == free
     assert f'of {considered} nodes' in json.loads(
         fault.json()['error_message'])['faultstring']
 
 
-@pytest.mark.parametrize('persona, held', [
+@pytest.mark.parametrize('persona, nodes', [
     ('system-reader', 3), ('a-reader', 1), ('b-member', 1), ('service', 0)])
 def test_capacity_counts_a_hosts_nodes_that_the_caller_may_see(
-        cloud, persona, held):
+        cloud, persona, nodes):
     response = cloud.request(persona, 'GET', f'{OURS}/capacity?host=h',
                              headers={'Cache-Control': 'no-cache'})
     answers.check(response, 200)
-    assert sum(each['held']
-               for each in response.json()['capacity']) == held
+    assert sum(row['held'] for row in response.json()['capacity']) == nodes
 
 
 def test_dry_run_shows_own_profiles(cloud):
     dry_run = cloud.request('a-member', 'POST', f'{OURS}?dry_run=true',
                             json=ANY).json()
     a = cloud.projects['a']
-    assert {(each['owner'], each['lessee'])
-            for each in dry_run['profiles']} == {(a, None), ('lessor', a)}
+    assert {(row['owner'], row['lessee'])
+            for row in dry_run['profiles']} == {(a, None), ('lessor', a)}
+
+
+# Projects that may hold nodes without an owner
+
+UNOWNED = {**ANY, 'ownership': 'project_or_none'}
+
+
+@pytest.fixture
+def open_rule(cloud, policy):
+    policy({'baremetal:reservation:create_unowned': 'role:member'})
+
+
+def post(cloud, persona, status, body, path=OURS):
+    response = cloud.request(persona, 'POST', path, json=body)
+    answers.check(response, status)
+    return response.json()
+
+
+@pytest.mark.parametrize('persona', ['a-admin', 'a-member', 'b-member',
+                                     'service-admin'])
+def test_unowned_is_closed_by_default(cloud, persona):
+    before = cloud.ironic.state()
+    for path, body in ((OURS, UNOWNED), (f'{OURS}?dry_run=true', UNOWNED),
+                       (GROUPS, {'members': 1, 'request': UNOWNED})):
+        fault = cloud.refused(persona, 403, 'POST', path, json=body)
+        assert 'create_unowned' in fault
+    assert cloud.ironic.state() == before
+
+
+@pytest.mark.parametrize('persona, body', [
+    ('a-reader', UNOWNED), ('a-member', {**ANY, 'ownership': 'any'}),
+    # Its role is not enough.
+    ('service', UNOWNED), ('domain-member', UNOWNED), ('unscoped', UNOWNED),
+])
+def test_unowned_rule_allows_nothing_else(cloud, open_rule, persona, body):
+    before = cloud.ironic.state()
+    cloud.refused(persona, 403, 'POST', OURS, json=body)
+    assert cloud.ironic.state() == before
+
+
+def test_unowned_nodes_are_visible(cloud, open_rule):
+    capacity = cloud.request('a-member', 'GET', f'{OURS}/capacity', headers={
+        'Cache-Control': 'no-cache'}).json()['capacity']
+    assert {(row['owner'], row['lessee']) for row in capacity} == {
+        (None, None), (cloud.projects['a'], None),
+        ('lessor', cloud.projects['a'])}
+    # A reader does not have the role that the rule requires.
+    assert len(cloud.get('a-reader', f'{OURS}/capacity')['capacity']) == 2
+    dry_run = post(cloud, 'a-member', 200, ANY, f'{OURS}?dry_run=true')
+    assert dry_run['explanation']['considered'] == 6
+    assert {'by': 'ownership=project', 'nodes': 2} in (
+        dry_run['explanation']['eliminated'])
+    assert dry_run['matching_nodes'] == 3
+    dry_run = post(cloud, 'a-member', 200, UNOWNED, f'{OURS}?dry_run=true')
+    assert dry_run['matching_nodes'] == 4
+    # Their reservations are not.
+    cloud.refused('a-member', 404, 'GET', f'{OURS}/{{none}}')
+
+
+@pytest.mark.parametrize('persona, body, kinds', [
+    ('a-member', UNOWNED, {'free', 'of-a', 'leased-to-a'}),
+    ('a-member', ANY, {'of-a', 'leased-to-a'}),
+    ('a-member', {**ANY, 'ownership': 'project'}, {'of-a', 'leased-to-a'}),
+    ('b-member', UNOWNED, {'free', 'of-b'}),
+    ('service-member', UNOWNED, {'free'}),
+    ('service-member', ANY, set()),
+])
+def test_unowned_until_there_is_none(cloud, open_rule, persona, body, kinds):
+    nodes = []
+    while (response := cloud.request(persona, 'POST', OURS, json=body)
+           ).status_code == 201:
+        nodes.append(response.json()['node_uuid'])
+    answers.check(response, 422)
+    assert cloud.kinds(nodes) == kinds
+
+
+@pytest.fixture
+def set_free(cloud):
+    yield lambda **columns: cloud.set_node('free-2', **columns)
+    cloud.set_node('free-2', owner=None, lessee=None)
+
+
+@pytest.mark.parametrize('column', ['owner', 'lessee'])
+@pytest.mark.parametrize('project', ['b', ''])
+def test_node_with_an_owner_or_a_lessee_is_not_unowned(
+        cloud, open_rule, set_free, column, project):
+    set_free(**{column: project})
+    post(cloud, 'a-member', 422, {**UNOWNED, 'candidate_nodes': ['free-2']})
+
+
+def test_reservation_outlasts_the_unowned_rule(cloud, policy, open_rule):
+    body = {**UNOWNED, 'candidate_nodes': ['free-2'],
+            'instance_uuid': str(uuid.uuid4())}
+    post(cloud, 'a-member', 201, body)
+    # The ownership is a part of the request.
+    post(cloud, 'a-member', 409, {**body, 'ownership': 'project'})
+    policy({})
+    post(cloud, 'a-member', 403, body)
+    cloud.refused('a-member', 204, 'DELETE',
+                  f'{OURS}/{body["instance_uuid"]}')
+
+
+def test_unowned_group_and_claim(cloud, open_rule):
+    group = {'uuid': str(uuid.uuid4()), 'members': 2,
+             'request': {**UNOWNED, 'candidate_nodes': ['free-2', 'of-a-2']}}
+    post(cloud, 'a-member', 201, group, GROUPS)
+    post(cloud, 'b-member', 404, {**UNOWNED, 'claim': group['uuid']})
+    for _ in range(2):
+        post(cloud, 'a-member', 201, {**UNOWNED, 'claim': group['uuid']})
