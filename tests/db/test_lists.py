@@ -118,3 +118,15 @@ def test_pages_while_rows_are_deleted(listed, seed):
             models.reservations.c.id.in_(victims)))
         rest = [row_id for row_id in rest if row_id not in victims]
     assert not rest
+
+
+@pytest.mark.parametrize('text, time, number', [
+    ('', datetime.datetime.min, 0),
+    ('\U0001F600\n%\\\'"' * 200, datetime.datetime.max, 2 ** 63 - 1)])
+def test_any_position(listed, text, time, number):
+    """The database accepts every position that a marker may carry."""
+    values_by_type = {str: text, datetime.datetime: time, int: number}
+    for name in constants.SORT_KEYS:
+        order = {name: 'asc', 'id': 'asc'}
+        after = [values_by_type[type(lookup.LEAST[key])] for key in order]
+        assert len(lookup.find(order=order, after=after)) in (0, 7)
