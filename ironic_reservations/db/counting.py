@@ -88,11 +88,6 @@ _TAKEN = sa.case((sa.or_(
 #: The facts in which all nodes of a profile group are equal.
 FACTS = tuple(name for name in expr.PROFILE if name != 'capabilities')
 
-# Each row of a count begins with so many facts; with the capabilities, the
-# reason, whether it is taken, and three numbers it has so many columns.
-_FACTS = len(FACTS)
-_ALL = _FACTS + 6
-
 
 class Counted(typing.NamedTuple):
     """Nodes that are equal in all that follows.
@@ -140,19 +135,17 @@ def pages(candidates=(), with_hosts=False):
     facts, as_text = functools.cache(_facts), functools.cache(fn.as_text)
     begin = 1
     while begin is not None:
-        found = engine.rows(statement, {'begin': begin,
-                                        'end': begin + PAGE - 1})
+        rows = engine.rows(statement, {'begin': begin,
+                                       'end': begin + PAGE - 1})
         # Ids may have wide gaps.
         [(begin,)] = engine.rows(sa.select(sa.func.min(nodes.c.id)).where(
             nodes.c.id >= begin + PAGE))
-        # The UUID and the name of a candidate, and then the host, are there
-        # only if they were asked for.
+        # Attributes of the rows would take three times as long.
         yield [Counted(
-            facts(*row[:_FACTS]), as_text(row[_FACTS]),
-            tuple(row[_ALL:_ALL + 2]) if candidates and row[_ALL] else None,
-            *row[_FACTS + 1:_FACTS + 3],
-            as_text(row[-1]) if with_hosts else None, *row[_FACTS + 3:_ALL],
-        ) for row in found], begin is not None
+            facts(*values), as_text(capabilities), uuid and (uuid, name),
+            reason, taken, as_text(host), number, first, last,
+        ) for (*values, capabilities, reason, taken, number, first, last,
+               uuid, name, host) in rows], begin is not None
 
 
 def _facts(*values):
@@ -263,9 +256,9 @@ def count(candidates, with_hosts, by_text):
                for name in (*FACTS, 'capabilities')]
     columns += [_REASON, _TAKEN, groups.c.nodes, groups.c.first, groups.c.last]
     columns += [sa.case((_among(candidates), nodes.c[name]), else_=sa.null())
-                for name in ('uuid', 'name') if candidates]
+                if candidates else sa.null() for name in ('uuid', 'name')]
+    columns.append(fn.exact(reservations.c.host) if with_hosts else sa.null())
     if with_hosts:
-        columns.append(fn.exact(reservations.c.host))
         source = _with_reservations(source)
     return sa.select(*(
         column.label(f'column_{number}')
