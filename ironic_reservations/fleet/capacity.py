@@ -2,6 +2,7 @@
 """What the fleet can still give: the answer of /v1/reservations/capacity."""
 
 import dataclasses
+import functools
 import hashlib
 import itertools
 import operator
@@ -129,6 +130,7 @@ _END, _END_OF_PART = '\1', '\2'
 _LONGEST = 256
 
 
+@functools.lru_cache(4096)
 def _order(key):
     """Return a text that sorts as a key: numbers by their size, None first."""
     return _bounded(_END.join(map(_text, key)))
@@ -150,6 +152,8 @@ def _bounded(text):
 
     Rows are sorted by it, and two different texts stay different.
     """
+    if len(text) <= _LONGEST and text.isascii() and '\0' not in text:
+        return text  # Nearly all texts: each profile has one.
     start = text[:_LONGEST].encode(errors='replace').decode().replace(
         '\0', '?')
     return text if start == text else start + hashlib.sha256(
