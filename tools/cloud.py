@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole OpenStack on this machine, whose servers land on fake bare metal.
+"""Run a whole OpenStack on this machine, with fake bare metal nodes.
 
     python -m tools.cloud up
     python -m tools.cloud down
 
 MariaDB, RabbitMQ, Keystone, Glance, Placement, Neutron, Ironic with the
-plugin, and Nova with several compute services: each a process of its own on
-127.0.0.1, under supervisord. One folder has everything: configuration,
-databases, logs, and openrc files to source.
+plugin, and Nova with several compute services run as processes on 127.0.0.1,
+controlled by supervisord. One folder contains the configuration, the
+databases, the logs, and openrc files to source.
 
-``Cloud.up`` says what is started, in which order; ``Cloud.configure`` what
-each service is told.
+``Cloud.up`` starts the services in order; ``Cloud.configure`` writes their
+configuration.
 """
 
 import argparse
+from collections.abc import Callable
+from collections.abc import Iterator
 import concurrent.futures
 import contextlib
 import functools
@@ -26,6 +28,7 @@ import socket
 import subprocess
 import sys
 import time
+from typing import Any
 
 import openstack
 import requests
@@ -56,33 +59,34 @@ USERS = {
     'demo': {'OS_USERNAME': 'demo', 'OS_PROJECT_NAME': 'demo',
              'OS_PROJECT_DOMAIN_NAME': 'Default'},
 }
-#: The configuration that the documentation recommends is this cloud's, too.
+#: Where the configuration is that the documentation recommends.
 DOCUMENTED = pathlib.Path(__file__).parents[1] / 'doc' / 'source'
 
 
 class Cloud:
-    """Where everything is.
+    """A cloud, its files and its processes.
 
-    :param folder: for all files; a short path, as it holds sockets.
+    :param folder: for all files; a short path, because it contains sockets.
     :param port: the first of nine.
-    :param lease: seconds; None is the driver's default.
-    :param deploy_delay: seconds that a node takes to deploy, or two of them,
-        as in "20,40", between which it does.
-    :ivar mode, adopt: of the driver; None is its default.
-    :ivar quick: whether what Nova does periodically, and finds dead, it does
-        and finds within seconds, while one watches; else within a minute, as
-        is its default.
-    :ivar standby: whether hosts have a standby; the first host's is a
-        process of its own then, ``compute-1b``, started after the others.
+    :param lease: option of the driver, in seconds; None is its default.
+    :param deploy_delay: seconds that a node takes to deploy, or a range such
+        as "20,40".
+    :ivar mode, adopt: options of the driver; None is their default.
+    :ivar quick: whether Nova runs periodic tasks and detects dead hosts within
+        seconds instead of its default, a minute.
+    :ivar standby: whether hosts have a standby. For the first host, it is the
+        process ``compute-1b``, which is started after the others.
     :ivar compute: more options of ``[DEFAULT]`` in nova.conf of the hosts.
-    :param scheduler: options of Nova's scheduler, ``{section: {option:
-        value}}``; None for those of the documentation.
+    :param scheduler: options of Nova's scheduler by section; None for those
+        in the documentation.
     """
 
-    def __init__(self, folder, port=6400, computes=3, nodes=12,
-                 driver=DRIVER, lease=None, deploy_delay='0', scheduler=None):
+    def __init__(self, folder: services.Path, port: int = 6400,
+                 computes: int = 3, nodes: int = 12, driver: str = DRIVER,
+                 lease: int | None = None, deploy_delay: str = '0',
+                 scheduler: services.Config | None = None) -> None:
         self.folder = pathlib.Path(folder).absolute()
-        # Nobody else's folder has it.
+        # Identifies the folder of a cloud, which may be emptied.
         self.marker = self.folder / 'ironic-reservations-cloud'
         self.port = dict(zip(
             (*APIS, 'amqp', 'amqp_dist', 'epmd'),
@@ -90,51 +94,54 @@ class Cloud:
         self.hosts = [f'compute-{number + 1}' for number in range(computes)]
         self.nodes, self.driver = nodes, driver
         self.lease, self.deploy_delay = lease, deploy_delay
-        self.mode = self.adopt = self.standby = None
-        self.compute = {}
+        self.mode: str | None = None
+        self.adopt: str | None = None
+        self.standby: bool | None = None
+        self.compute: dict[str, Any] = {}
         self.quick = True
         self.scheduler = scheduler
         self.auth_url = self.url('keystone', '/v3')
 
     @property
-    def computes(self):
-        """Which host each nova-compute is."""
+    def computes(self) -> dict[str, str]:
+        """Return the host of each nova-compute by the name of its process."""
         hosts = {host: host for host in self.hosts}
         if self.standby:
             hosts[f'{self.hosts[0]}b'] = self.hosts[0]
         return hosts
 
-    def url(self, service, path=''):
+    def url(self, service: str, path: str = '') -> str:
+        """Return a URL of a service."""
         return f'http://127.0.0.1:{self.port[service]}{path}'
 
     # Configuration
 
-    def configure(self):
-        """Write every file that a process reads."""
+    def configure(self) -> None:
+        """Write the configuration of every process."""
         port, folder = self.port, self.folder
         for name in ('keystone', 'glance', 'placement', 'neutron', 'nova',
                      'ironic', 'rabbitmq', 'logs', *self.computes):
             (folder / name).mkdir(parents=True, exist_ok=True)
         bus = f'rabbit://guest:guest@127.0.0.1:{port["amqp"]}/'
 
-        def user(name, **scope):
+        def user(name: str, **scope: str) -> dict[str, str]:
             return {'auth_type': 'password', 'auth_url': self.auth_url,
                     'username': name, 'password': PASSWORD,
                     'user_domain_name': 'Default', **(scope or {
                         'project_name': 'service',
                         'project_domain_name': 'Default'})}
 
-        def database(name):
+        def database(name: str) -> dict[str, str]:
             return {'connection': self.database_url(name)}
 
-        def write(path, config):
+        def write(path: str, config: dict[str, Any]) -> None:
             name = path.partition('/')[0]
             services.write_conf(folder / path, {
                 'DEFAULT': config.pop('DEFAULT', {}),
                 'oslo_concurrency': {'lock_path': folder / name / 'lock'},
                 **config})
 
-        def tokens(name):
+        def tokens(name: str) -> dict[str, Any]:
             return {'keystone_authtoken': {
                 **user(name), 'www_authenticate_uri': self.auth_url,
                 'service_token_roles_required': 'true'}}
@@ -149,7 +156,7 @@ class Cloud:
             'database': database('glance'),
             'paste_deploy': {
                 'flavor': 'keystone',
-                'config_file': _installed('glance/glance-api-paste.ini')},
+                'config_file': _find_etc('glance/glance-api-paste.ini')},
             **tokens('glance')})
         write('placement/placement.conf', {
             'placement_database': database('placement'),
@@ -160,11 +167,11 @@ class Cloud:
             'DEFAULT': {'core_plugin': 'ml2',
                         'service_plugins': 'router,port_forwarding',
                         'transport_url': bus,
-                        'api_paste_config': _installed(
+                        'api_paste_config': _find_etc(
                             'neutron/api-paste.ini'),
                         'notify_nova_on_port_status_changes': 'false',
                         'notify_nova_on_port_data_changes': 'false'},
-            # Ports stay unbound: fake machines need no switch.
+            # Ports remain unbound, because fake machines need no switch.
             'ml2': {'type_drivers': 'flat', 'tenant_network_types': '',
                     'mechanism_drivers': 'logger'},
             'ml2_type_flat': {'flat_networks': 'physical'},
@@ -178,10 +185,10 @@ class Cloud:
             'reservations': {'require_lease': 'true'},
             'conductor': {'automated_clean': 'false'},
             'fake': {'deploy_delay': self.deploy_delay},
-            # Whether an image is that of a whole disk.
+            # To read whether an image is a whole disk.
             'glance': user('ironic'),
             'database': database('ironic'), **tokens('ironic')})
-        nova = {
+        nova: dict[str, Any] = {
             'DEFAULT': {'transport_url': bus, 'my_ip': '127.0.0.1',
                         **(QUICK if self.quick else {})},
             'api': {'auth_strategy': 'keystone'},
@@ -192,8 +199,8 @@ class Cloud:
             'service_user': {'send_service_user_token': 'true',
                              **user('nova')},
         }
-        # It looks for this one beside its configuration only.
-        shutil.copy(_installed('nova/api-paste.ini'), folder / 'nova')
+        # Nova searches this file only next to its configuration.
+        shutil.copy(_find_etc('nova/api-paste.ini'), folder / 'nova')
         compute = services.read_conf(DOCUMENTED / 'nova-compute.conf')
         groups = services.read_conf(DOCUMENTED / 'nova-server-groups.conf')
         scheduler = self.scheduler
@@ -206,15 +213,15 @@ class Cloud:
             'scheduler': {**scheduler.get('scheduler', {}),
                           'discover_hosts_in_cells_interval': 5}})
         for name, host in self.computes.items():
-            # A compute service must not know the databases.
+            # A compute service must not have access to the databases.
             write(f'{name}/nova.conf', {
                 **nova, **compute, 'DEFAULT': {
                     **nova['DEFAULT'], **compute['DEFAULT'], 'host': host,
                     'compute_driver': self.driver,
                     'state_path': folder / name,
-                    # Not every machine has that of the distribution.
+                    # The default, genisoimage, may not be installed.
                     'mkisofs_cmd': services.program('pycdlib-genisoimage'),
-                    # Fake deploys never power a machine on.
+                    # Fake deployments do not power machines on.
                     'sync_power_state_interval': -1, **self.compute},
                 'ironic': {**compute['ironic'],
                            **user('nova', system_scope='all')},
@@ -223,38 +230,45 @@ class Cloud:
                         ('lease', self.lease), ('mode', self.mode),
                         ('adopt', self.adopt), ('standby', self.standby))
                     if value is not None}}})
-        (folder / 'supervisord.conf').write_text(self._supervisord())
+        (folder / 'supervisord.conf').write_text(self._make_supervisord_conf())
 
-    def database_url(self, name):
+    def database_url(self, name: str) -> str:
+        """Return the URL of a database."""
         return (f'mysql+pymysql://root@localhost/{name}?unix_socket='
                 f'{self.folder}/mariadb.sock')
 
     # Processes
 
-    def programs(self):
-        """Command and environment of each process, in the order of start."""
+    def programs(self) -> Iterator[tuple[str, list[Any], dict[str, Any]]]:
+        """Yield name, command and environment of each process.
+
+        They are in the order in which they are started.
+        """
         rabbitmq = self.folder / 'rabbitmq'
 
-        def uwsgi(service, application, *more, processes=2, **environment):
+        def uwsgi(service: str, application: str, *more: str,
+                  processes: int = 2, **environment: str
+                  ) -> tuple[list[str], dict[str, pathlib.Path]]:
             return services.uwsgi_command(
                 application, self.port[service], processes, *more), {
                     name: self.folder / value
                     for name, value in environment.items()}
 
-        def daemon(program, conf):
+        def daemon(program: str,
+                   conf: str) -> tuple[list[Any], dict[str, Any]]:
             return [services.program(program), '--config-file',
                     self.folder / conf], {}
 
         yield 'mariadb', [
-            _system('mariadbd'), '--no-defaults',
+            _find_system_program('mariadbd'), '--no-defaults',
             f'--datadir={self.folder}/mariadb', f'--tmpdir={self.folder}',
             '--skip-networking',
-            f'--socket={self.folder}/mariadb.sock', f'--user={_user()}',
+            f'--socket={self.folder}/mariadb.sock', f'--user={_find_user()}',
             '--max-connections=1000', '--character-set-server=utf8mb4'], {}
-        # RabbitMQ would start one that stays.
-        yield 'epmd', [_system('epmd'), '-address', '127.0.0.1',
+        # Otherwise RabbitMQ would start an epmd that keeps running.
+        yield 'epmd', [_find_system_program('epmd'), '-address', '127.0.0.1',
                        '-port', self.port['epmd']], {}
-        yield 'rabbitmq', [_system('rabbitmq-server')], {
+        yield 'rabbitmq', [_find_system_program('rabbitmq-server')], {
             'HOME': rabbitmq,
             'RABBITMQ_NODENAME': f'cloud{self.port["amqp"]}@localhost',
             'RABBITMQ_MNESIA_BASE': rabbitmq, 'RABBITMQ_LOG_BASE': rabbitmq,
@@ -263,7 +277,7 @@ class Cloud:
             'RABBITMQ_DIST_PORT': self.port['amqp_dist'],
             'RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS':
                 '-kernel inet_dist_use_interface {127,0,0,1}',
-            # Not the machine's own.
+            # Ignore the configuration of the machine's RabbitMQ.
             'RABBITMQ_ENABLED_PLUGINS_FILE': rabbitmq / 'none',
             'RABBITMQ_CONFIG_FILE': rabbitmq / 'none',
             'RABBITMQ_CONFIG_FILES': rabbitmq / 'none',
@@ -279,8 +293,8 @@ class Cloud:
         yield 'placement', *uwsgi('placement',
                                   'placement.wsgi.api:application',
                                   OS_PLACEMENT_CONFIG_DIR='placement')
-        # A process of Neutron 29 fails if the first that it is asked for is a
-        # list of ports; this one has been asked to create a network by then.
+        # Neutron 29 fails if the first request to a process lists ports. The
+        # first request to this single process creates a network.
         yield 'neutron', *uwsgi(
             'neutron', 'neutron.wsgi.api:application', '--pyargv',
             f'--config-file {self.folder}/neutron/neutron.conf', processes=1)
@@ -296,9 +310,9 @@ class Cloud:
         for name in self.computes:
             yield name, *daemon('nova-compute', f'{name}/nova.conf')
 
-    def _supervisord(self):
+    def _make_supervisord_conf(self) -> str:
         folder = self.folder
-        sections = {
+        sections: dict[str, dict[str, Any]] = {
             'supervisord': {'logfile': folder / 'supervisord.log',
                             'pidfile': folder / 'supervisord.pid',
                             'childlogdir': folder / 'logs'},
@@ -311,20 +325,20 @@ class Cloud:
         }
         for name, command, environment in self.programs():
             sections[f'program:{name}'] = {
-                # Not to outlive supervisord, should that be killed. Some
-                # ignore SIGTERM; RabbitMQ's is a shell that hands it on.
-                'command': ' '.join(_quoted(word) for word in (
+                # Stop when supervisord is killed. Some processes ignore
+                # SIGTERM; RabbitMQ's is a shell that forwards it.
+                'command': ' '.join(_quote(word) for word in (
                     'setpriv', '--pdeathsig',
                     'TERM' if name == 'rabbitmq' else 'KILL', *command)),
-                # For what it leaves behind when it crashes.
+                # Core dumps go here.
                 'directory': folder,
                 'environment': ','.join(
-                    f'{key}={_quoted(value)}'
+                    f'{key}={_quote(value)}'
                     for key, value in environment.items()),
                 'stdout_logfile': self.log(name),
                 'redirect_stderr': 'true', 'stdout_logfile_maxbytes': 0,
                 'autostart': 'false', 'autorestart': 'false',
-                # Its workers too.
+                # Stop the workers, too.
                 'stopasgroup': 'true', 'killasgroup': 'true',
                 'startsecs': 0, 'stopwaitsecs': 10}
         return '\n'.join(
@@ -333,10 +347,12 @@ class Cloud:
                 for key, value in options.items())
             for section, options in sections.items())
 
-    def log(self, name):
+    def log(self, name: str) -> pathlib.Path:
+        """Return the log of a process."""
         return self.folder / 'logs' / f'{name}.log'
 
-    def control(self, *command):
+    def control(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of supervisorctl."""
         return subprocess.run(
             [services.program('supervisorctl'), '-c',
              self.folder / 'supervisord.conf', *command],
@@ -344,14 +360,17 @@ class Cloud:
 
     # Up and down
 
-    def up(self):
-        """Start everything, anew; or nothing, when something fails."""
+    def up(self) -> None:
+        """Create and start a cloud; stop all of it if anything fails.
+
+        :raises: StartError.
+        """
         if len(str(self.folder)) > 80 or ' ' in str(self.folder):
             raise services.StartError(
-                f'{self.folder} is too long for a socket in it, or has a '
+                f'{self.folder} is too long for a socket, or contains a '
                 f'space; choose another folder with DIR')
         if self.runs():
-            with step('end of the last cloud'):
+            with step('stop of the previous cloud'):
                 self.down()
         for port in self.port.values():
             services.check_port(port)
@@ -362,13 +381,15 @@ class Cloud:
             self.down()
             raise
 
-    def _up(self):
+    def _up(self) -> None:
         self.configure()
         with step('supervisord'):
             self.run('supervisord', '-c', self.folder / 'supervisord.conf')
         with step('MariaDB and RabbitMQ'):
-            self.run(_system('mariadb-install-db'), '--no-defaults',
-                     f'--datadir={self.folder}/mariadb', f'--user={_user()}',
+            self.run(_find_system_program('mariadb-install-db'),
+                     '--no-defaults',
+                     f'--datadir={self.folder}/mariadb',
+                     f'--user={_find_user()}',
                      f'--tmpdir={self.folder}', '--skip-test-db',
                      '--auth-root-authentication-method=normal')
             self.start('mariadb', 'epmd', 'rabbitmq')
@@ -396,23 +417,27 @@ class Cloud:
             self._create_resources()
         self._write_openrc()
 
-    def _empty(self):
-        """Away with a cloud that was here; with nothing else."""
-        # Root of its database needs no password.
+    def _empty(self) -> None:
+        """Delete the files of a previous cloud, but no other files.
+
+        :raises: StartError if the folder contains something else.
+        """
+        # Others must not enter it, because the database has no password.
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not self.marker.exists() and any(self.folder.iterdir()):
             raise services.StartError(
-                f'{self.folder} is neither empty nor a cloud; choose another '
-                f'folder with DIR')
+                f'{self.folder} is neither empty nor the folder of a cloud; '
+                f'choose another folder with DIR')
         self.marker.touch()
         for path in set(self.folder.iterdir()) - {self.marker}:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
-    def runs(self):
+    def runs(self) -> bool:
+        """Return whether the cloud is running."""
         return self.marker.exists() and not self.control('pid').returncode
 
-    def down(self):
-        """End what runs; the files stay."""
+    def down(self) -> None:
+        """Stop all processes, and keep the files."""
         if not self.runs():
             return
         self.control('stop', 'all')
@@ -424,83 +449,92 @@ class Cloud:
                 stop=tenacity.stop_after_delay(TIMEOUT))(
                     (self.folder / 'supervisord.pid').exists)
         except tenacity.RetryError:
-            raise services.StartError(f'supervisord does not end; see '
+            raise services.StartError(f'supervisord does not stop; see '
                                       f'{self.folder}/supervisord.log')
 
-    def run(self, program, *arguments):
-        """Run one of the services' commands to its end."""
+    def run(self, program: str, *arguments: Any) -> None:
+        """Run a command of a service, and wait for it."""
         services.run([services.program(program), *map(str, arguments)],
                      self.log('setup'))
 
-    def start(self, *names):
-        """Start processes; those that listen are waited for."""
+    def start(self, *names: str) -> None:
+        """Start processes, and wait until servers respond."""
         self.control('start', *names)
         for name in names:
-            self.wait(functools.partial(self._answers, name), name)
+            self.wait(functools.partial(self._responds, name), name)
 
-    def _answers(self, name):
+    def _responds(self, name: str) -> bool:
         if name == 'rabbitmq':
             with socket.create_connection(('127.0.0.1', self.port['amqp'])):
                 return True
         return (name not in APIS
                 or requests.get(self.url(name), timeout=10).status_code < 500)
 
-    def stop(self, *names):
+    def stop(self, *names: str) -> None:
+        """Stop processes."""
         self.control('stop', *names)
 
-    def start_computes(self):
+    def start_computes(self) -> None:
+        """Start the compute services, and wait for their compute nodes."""
         self.start(*self.hosts)
         compute = self.connect().compute
-        # Nova's own driver has a row per node.
-        rows = len(self.hosts) if self.driver == DRIVER else self.nodes
-        self.wait(lambda: len(list(compute.hypervisors())) == rows,
+        # Nova's own driver has a compute node for each node of Ironic.
+        number = len(self.hosts) if self.driver == DRIVER else self.nodes
+        self.wait(lambda: len(list(compute.hypervisors())) == number,
                   *self.hosts)
 
-    def signal(self, name, number):
+    def signal(self, name: str, number: int) -> None:
         """Send a signal to a process and its workers."""
         os.killpg(self.pid(name), number)
 
-    def pid(self, name):
+    def pid(self, name: str) -> int:
+        """Return the ID of a process.
+
+        :raises: StartError if it does not run.
+        """
         pid = int(self.control('pid', name).stdout)
         if not pid:
-            raise services.StartError(f'{name} does not run')
+            raise services.StartError(f'{name} is not running')
         return pid
 
-    def wait(self, ready, *names):
-        """Wait for a true value, and no error, while processes run.
+    def wait(self, is_ready: Callable[[], Any], *names: str) -> Any:
+        """Wait until a function returns a true value, and return it.
 
-        :raises: StartError when one ends, or it is not ready in time.
+        The function is called again after a false value or an exception.
+
+        :param names: processes that must keep running.
+        :raises: StartError if one exits, or after a timeout.
         """
-        def look():
+        def attempt() -> Any:
             for name in names:
                 if 'RUNNING' not in self.control('status', name).stdout:
-                    raise services.StartError(f'{name} has ended; '
-                                              + self._end_of_log(name))
-            return ready()
+                    raise services.StartError(f'{name} has exited; '
+                                              + self._quote_log(name))
+            return is_ready()
 
-        def goes_on(error):
+        def is_temporary(error: BaseException) -> bool:
             return (isinstance(error, Exception)
                     and not isinstance(error, services.StartError))
 
         try:
             return tenacity.Retrying(
                 retry=tenacity.retry_if_result(lambda result: not result)
-                | tenacity.retry_if_exception(goes_on),
+                | tenacity.retry_if_exception(is_temporary),
                 wait=tenacity.wait_fixed(0.5),
-                stop=tenacity.stop_after_delay(TIMEOUT))(look)
+                stop=tenacity.stop_after_delay(TIMEOUT))(attempt)
         except tenacity.RetryError as e:
             raise services.StartError(
                 f'{", ".join(names)}: not ready after {TIMEOUT} s '
-                f'({e.last_attempt.exception() or "not seen"}); '
-                + self._end_of_log(names[0]))
+                f'({e.last_attempt.exception() or "no result"}); '
+                + self._quote_log(names[0]))
 
-    def _end_of_log(self, name):
+    def _quote_log(self, name: str) -> str:
         return (f'the end of {self.log(name)}:\n'
                 f'{services.tail(self.log(name))}')
 
-    # What is in it
+    # Content
 
-    def _create_databases(self):
+    def _create_databases(self) -> None:
         server = sqlalchemy.create_engine(
             self.database_url(''), isolation_level='AUTOCOMMIT',
             poolclass=sqlalchemy.NullPool)
@@ -509,13 +543,13 @@ class Cloud:
             for name in DATABASES:
                 connection.exec_driver_sql(f'CREATE DATABASE {name}')
 
-    def _create_schemas(self):
+    def _create_schemas(self) -> None:
         conf = {name: ('--config-file', self.folder / name / file)
                 for name, file in (
                     ('glance', 'glance-api.conf'), ('nova', 'nova.conf'),
                     ('neutron', 'neutron.conf'), ('ironic', 'ironic.conf'))}
 
-        def nova():
+        def nova() -> None:
             manage = ('nova-manage', *conf['nova'])
             self.run(*manage, 'api_db', 'sync')
             self.run(*manage, 'cell_v2', 'map_cell0',
@@ -524,14 +558,15 @@ class Cloud:
             self.run(*manage, 'cell_v2', 'create_cell', '--name', 'cell1')
             self.run(*manage, 'db', 'sync')
 
-        def ironic():
+        def ironic() -> None:
             self.run('ironic-dbsync', *conf['ironic'], 'create_schema')
             self.run('ironic-reservations-dbsync', *conf['ironic'],
                      'upgrade')
 
         pool = concurrent.futures.ThreadPoolExecutor(2)
         try:
-            tasks = [pool.submit(*task) for task in (
+            tasks: list[concurrent.futures.Future[Any]] = [
+                pool.submit(*task) for task in (
                 (services.set_up_keystone, self.folder / 'keystone',
                  self.database_url('keystone'), self.auth_url, PASSWORD),
                 (nova,), (ironic,),
@@ -545,8 +580,8 @@ class Cloud:
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def connect(self, **scope):
-        """The SDK's connection of the administrator."""
+    def connect(self, **scope: str) -> Any:
+        """Return the SDK's connection of the administrator."""
         return openstack.connect(
             load_envvars=False, load_yaml_config=False,
             auth={'auth_url': self.auth_url, 'username': 'admin',
@@ -555,12 +590,12 @@ class Cloud:
                                'project_domain_name': 'Default'})},
             region_name='RegionOne')
 
-    def _create_users(self):
+    def _create_users(self) -> None:
         identity = self.connect(system_scope='all').identity
         roles = {role.name: role for role in identity.roles()}
         project = identity.create_project(name='service',
                                           domain_id='default')
-        for name, kind, path in (
+        for name, service_type, path in (
                 ('glance', 'image', ''), ('placement', 'placement', ''),
                 ('neutron', 'network', ''), ('ironic', 'baremetal', ''),
                 ('nova', 'compute', '/v2.1')):
@@ -569,7 +604,8 @@ class Cloud:
             for role in ('admin', 'service'):
                 identity.assign_project_role_to_user(project, user,
                                                      roles[role])
-            service = identity.create_service(name=name, type=kind)
+            service = identity.create_service(name=name,
+                                              type=service_type)
             identity.create_endpoint(
                 service_id=service.id, interface='public',
                 region_id='RegionOne', url=self.url(name, path))
@@ -582,7 +618,7 @@ class Cloud:
             demo, identity.create_user(name='demo', password=PASSWORD,
                                        domain_id='default'), roles['member'])
 
-    def _enrol(self):
+    def _enrol(self) -> None:
         services.enrol(self.connect(system_scope='all').baremetal, [
             {'name': f'node-{number + 1}', 'resource_class': 'baremetal.gold',
              'properties': {'memory_mb': 65536, 'cpus': 32, 'local_gb': 1000,
@@ -590,7 +626,7 @@ class Cloud:
                             'capabilities': f'rack:r{number % RACKS + 1}'}}
             for number in range(self.nodes)])
 
-    def _create_resources(self):
+    def _create_resources(self) -> None:
         cloud = self.connect()
         cloud.image.create_image(
             IMAGE, data=b'nothing', disk_format='raw',
@@ -607,13 +643,16 @@ class Cloud:
             network_id=network.id, ip_version=4, cidr='198.51.100.0/24',
             is_dhcp_enabled=False)
 
-    def environment(self, name):
-        """What the openstack command needs to be one of USERS."""
+    def environment(self, name: str) -> dict[str, str]:
+        """Return the variables with which the openstack command is a user.
+
+        :param name: key of USERS.
+        """
         return {'OS_AUTH_URL': self.auth_url, 'OS_PASSWORD': PASSWORD,
                 'OS_USER_DOMAIN_NAME': 'Default',
                 'OS_IDENTITY_API_VERSION': '3', **USERS[name]}
 
-    def _write_openrc(self):
+    def _write_openrc(self) -> None:
         others = {'OS_CLOUD', 'OS_TOKEN', *(
             variable for name in USERS for variable in USERS[name])}
         for name in USERS:
@@ -625,15 +664,19 @@ class Cloud:
 
 
 @contextlib.contextmanager
-def step(what):
-    began = time.monotonic()
-    with SCREEN.status(f'{what} ...'):
+def step(name: str) -> Iterator[None]:
+    """Show the name of a step while it lasts, and then its duration."""
+    start = time.monotonic()
+    with SCREEN.status(f'{name} ...'):
         yield
-    SCREEN.print(f'{what}: {time.monotonic() - began:.0f} s')
+    SCREEN.print(f'{name}: {time.monotonic() - start:.0f} s')
 
 
-def _system(name):
-    """Path of a program that Debian's packages bring."""
+def _find_system_program(name: str) -> str:
+    """Return the path of a program in Debian's packages.
+
+    :raises: NotInstalled.
+    """
     path = services.find(name)
     if path is None:
         raise services.NotInstalled(
@@ -643,19 +686,20 @@ def _system(name):
     return path
 
 
-def _installed(path):
+def _find_etc(path: str) -> pathlib.Path:
+    """Return a configuration file that a Python package installs."""
     return pathlib.Path(sys.prefix, 'etc', path)
 
 
-def _user():
+def _find_user() -> str:
     return pwd.getpwuid(os.geteuid()).pw_name
 
 
-def _quoted(value):
+def _quote(value: object) -> str:
     return '"' + str(value).replace('"', '\\"') + '"'
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -676,11 +720,10 @@ def main():
                         help='[reservations] lease of nova.conf, in seconds '
                              '(default: an hour)')
     parser.add_argument('--deploy-delay', default='0',
-                        help='seconds that a node takes to deploy, or '
-                             '"FROM,TO" (default: %(default)s)')
+                        help='seconds that a node takes to deploy, or a '
+                             'range "FROM,TO" (default: %(default)s)')
     parser.add_argument('--standby', action='store_true', default=None,
-                        help='have another process wait until it can be the '
-                             'first host')
+                        help='run a standby process for the first host')
     args = parser.parse_args()
     if args.standby and args.driver != DRIVER:
         parser.error('Only the driver of ironic-reservations has standbys')
@@ -695,7 +738,7 @@ def main():
             cloud.down()
             return
         else:
-            raise SystemExit(f'No cloud runs in {cloud.folder}')
+            raise SystemExit(f'No cloud is running in {cloud.folder}')
     except KeyboardInterrupt:
         raise SystemExit('Interrupted')
     except Exception as e:
@@ -710,7 +753,7 @@ openstack server create --flavor {FLAVOR} --image {IMAGE} \\
 . {cloud.folder}/system-openrc
 openstack baremetal reservation list
 
-It stays until you run: make cloud-down{folder}''', soft_wrap=True)
+It runs until you stop it: make cloud-down{folder}''', soft_wrap=True)
 
 
 if __name__ == '__main__':

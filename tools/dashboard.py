@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Horizon with our panels, before a real Keystone and a real Ironic.
+"""Starts Horizon with our panels, a real Keystone and a real Ironic.
 
-"make dashboard" starts them on the quickstart's fleet, some of it held, and
-says where to log in. Horizon has an environment of its own, below .tox.
+"make dashboard" starts them with the fleet of the quickstart, holds some
+nodes, and prints where to log in. Horizon has its own environment in .tox.
 """
 
 import argparse
+from collections.abc import Iterator
+from collections.abc import Sequence
 import contextlib
 import dataclasses
 import os
 import pathlib
 import sys
 import tempfile
+from typing import Any
 import uuid
 
 import openstack
@@ -23,24 +26,24 @@ from tools import quickstart
 from tools import services
 
 ROOT = pathlib.Path(__file__).parents[1]
-#: Beside the environment that this runs in.
+#: Next to the environment that this runs in.
 ENVIRONMENT = pathlib.Path(sys.prefix).with_name('dashboard')
 ENABLED = ROOT / 'ironic_reservations' / 'horizon' / 'enabled'
 
-#: Projects by name; whose nodes of the quickstart's fleet are theirs.
+#: The owner or lessee of a project's nodes in the fleet of the quickstart.
 PROJECTS = {'team-a': quickstart.TEAM_A, 'team-b': quickstart.TEAM_B}
 
-#: What a URL to log in at ends with, to lead to a panel. Horizon's own first
-#: page refuses everybody where there is no Nova.
+#: The end of a URL for logging in, which opens a panel. Horizon's own first
+#: page needs Nova.
 TO_PROJECT = '?next=/project/baremetal_reservations/'
 TO_FLEET = ('?next=/auth/switch_system_scope/%3Fnext='
             '/admin/baremetal_reservations/')
 
 console = rich_console.Console(highlight=False, markup=False, soft_wrap=True)
 
-#: What Horizon reads. An operator copies the files of "enabled" instead.
+#: Settings of Horizon. Operators copy the files in "enabled" instead.
 SETTINGS = '''
-# Under a name that is not a setting: all others become some.
+# Every name without an underscore becomes a setting.
 from openstack_dashboard.local import enabled as _enabled
 
 _enabled.__path__.append({enabled!r})
@@ -62,13 +65,14 @@ TIME_ZONE = 'UTC'
 
 
 @contextlib.contextmanager
-def horizon(directory, port, keystone_url, system_scope=('baremetal',)):
-    """Horizon's development server; yields the URL to log in at.
+def horizon(directory: str | os.PathLike[str], port: int, keystone_url: str,
+            system_scope: Sequence[str] = ('baremetal',)) -> Iterator[str]:
+    """Run Horizon's development server; yield the URL for logging in.
 
     :param system_scope: ``SYSTEM_SCOPE_SERVICES``.
     """
     services.check_port(port)
-    # It imports local.local_settings, and finds this one first.
+    # Horizon imports local.local_settings, and this one is first on the path.
     settings = pathlib.Path(directory, 'local', 'local_settings.py')
     settings.parent.mkdir()
     settings.with_name('__init__.py').touch()
@@ -77,18 +81,18 @@ def horizon(directory, port, keystone_url, system_scope=('baremetal',)):
         static=str(ENVIRONMENT / 'static'), system_scope=list(system_scope)))
     django = [str(ENVIRONMENT / 'bin' / 'python'), '-m', 'django']
     env = {'DJANGO_SETTINGS_MODULE': 'openstack_dashboard.settings',
-           # The panels are those of this tree.
+           # Take the panels from this tree.
            'PYTHONPATH': f'{directory}{os.pathsep}{ROOT}'}
     log = os.path.join(directory, 'horizon.log')
-    # As operators do, once for each version of Horizon: it would take seconds
-    # for each page.
+    # Operators do this once for each version of Horizon. Without it, each page
+    # takes seconds.
     if not (ENVIRONMENT / 'static' / 'dashboard' / 'manifest.json').exists():
         for command in ['collectstatic', '--noinput'], ['compress']:
             services.run(['env', *(f'{name}={value}' for name, value
                                    in env.items()), *django, *command], log)
     url = f'http://127.0.0.1:{port}'
-    # Insecure is to serve static files itself. One of them is asked for,
-    # because the first page takes long on a busy machine.
+    # "--insecure" serves static files. One of them is requested to see whether
+    # Horizon is ready, because the first page takes long on a busy machine.
     with services.running(
             [*django, 'runserver', '--noreload', '--insecure',
              f'127.0.0.1:{port}'], log,
@@ -98,26 +102,26 @@ def horizon(directory, port, keystone_url, system_scope=('baremetal',)):
 
 @dataclasses.dataclass(frozen=True)
 class Cloud:
-    """A Keystone, and an Ironic that believes it.
+    """A Keystone and an Ironic that uses it.
 
-    :param ironic: services.Service.
-    :param auth: what ``admin`` logs in with, without a scope. The others have
-        the same password.
-    :param projects: the IDs by name.
-    :param admin: a Connection in system scope.
+    :param auth: credentials of ``admin``, without a scope. All users have the
+        same password.
+    :param projects: IDs of projects by name.
+    :param admin: connection in system scope.
     """
 
     ironic: services.Service
-    auth: dict
-    projects: dict
+    auth: dict[str, Any]
+    projects: dict[str, str]
     admin: connection.Connection
 
 
 @contextlib.contextmanager
-def cloud(directory, port, keystone_port):
-    """A Cloud whose Ironic has no nodes yet.
+def cloud(directory: str | os.PathLike[str], port: int,
+          keystone_port: int) -> Iterator[Cloud]:
+    """Run Keystone and an Ironic without nodes.
 
-    Its users are ``admin``, of the system and of the project admin, and
+    The users are ``admin``, in the system and in the project admin, and
     ``ada``, a member of team-a.
     """
     directory = pathlib.Path(directory)
@@ -134,20 +138,23 @@ def cloud(directory, port, keystone_port):
                         'auth_type': 'password', 'project_name': 'admin',
                         'project_domain_id': 'default',
                         'www_authenticate_uri': auth['auth_url'], **auth}}))
-        projects = _projects(auth, ironic.url)
-        # It logs in now, and so has a catalog with Ironic in it.
+        projects = _create_projects(auth, ironic.url)
+        # Log in only now, so that Ironic is in the catalog.
         admin = _connect(auth)
         admin.add_service(sdk.SERVICE)
         yield Cloud(ironic, auth, projects, admin)
 
 
-def _connect(auth):
+def _connect(auth: dict[str, Any]) -> connection.Connection:
     return openstack.connect(load_envvars=False, load_yaml_config=False,
                              auth={**auth, 'system_scope': 'all'})
 
 
-def _projects(auth, url):
-    """Make what is in the catalog, and who uses it; returns the projects."""
+def _create_projects(auth: dict[str, Any], url: str) -> dict[str, str]:
+    """Create the catalog, the projects and the user ada.
+
+    :returns: the IDs of the projects by name.
+    """
     identity = _connect(auth).identity
     service = identity.create_service(type='baremetal', name='ironic').id
     identity.create_endpoint(service_id=service, url=url, interface='public',
@@ -161,15 +168,15 @@ def _projects(auth, url):
     return projects
 
 
-def enrol(made):
-    """Enrol the quickstart's fleet, and hold some of it."""
-    owners = {given: made.projects[name] for name, given in PROJECTS.items()}
-    services.enrol(made.admin.baremetal, [
+def enrol_fleet(cloud: Cloud) -> None:
+    """Enrol the fleet of the quickstart, and hold some nodes."""
+    owners = {owner: cloud.projects[name] for name, owner in PROJECTS.items()}
+    services.enrol(cloud.admin.baremetal, [
         {name: owners.get(value, value) if name in ('owner', 'lessee')
          else value for name, value in node.items()}
         for node in quickstart.FLEET])
-    reservations = made.admin.baremetal_reservations
-    team_a, team_b = (made.projects[name] for name in PROJECTS)
+    reservations = cloud.admin.baremetal_reservations
+    team_a, team_b = (cloud.projects[name] for name in PROJECTS)
     reservations.create_group(
         2, {'resource_class': 'baremetal.gold'}, policy='pack',
         by='capability:rack', project_id=team_b, expires_in=86400)
@@ -182,7 +189,7 @@ def enrol(made):
                         expires_in=7200)
     reservations.put('/reservations/hosts/compute-1', json={
         'holder': str(uuid.uuid4()), 'ttl': 600})
-    baremetal = made.admin.baremetal
+    baremetal = cloud.admin.baremetal
     baremetal.set_node_provision_state(active.node_uuid, 'active')
     bronze = baremetal.get_node('bronze-3')
     baremetal.set_node_maintenance(bronze, 'its fan is broken')
@@ -190,7 +197,7 @@ def enrol(made):
                     provision_state='active')
 
 
-def main(argv=None):
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog='python -m tools.dashboard', description=__doc__)
     parser.add_argument(
@@ -204,30 +211,30 @@ def main(argv=None):
             directory = stack.enter_context(tempfile.TemporaryDirectory())
             console.print('Starting Keystone and Ironic, and enrolling '
                           f'{len(quickstart.FLEET)} nodes of fake hardware')
-            made = stack.enter_context(cloud(
+            trial = stack.enter_context(cloud(
                 directory, services.free_port(), services.free_port()))
-            enrol(made)
+            enrol_fleet(trial)
             console.print('Starting Horizon')
             url = stack.enter_context(horizon(directory, port,
-                                              made.auth['auth_url']))
+                                              trial.auth['auth_url']))
             console.print(f'''
-Horizon answers. The whole fleet, as user admin:
+Horizon is running. The whole fleet, as user admin:
   {url}{TO_FLEET}
-What a project has, as user ada:
+The machines of a project, as user ada:
   {url}{TO_PROJECT}
-Password of both: {made.auth["password"]}
+Password of both: {trial.auth["password"]}
 
 Ctrl-C stops it.''')
-            made.ironic.process.wait()
+            trial.ironic.process.wait()
             raise services.StartError('Ironic ended:\n'
-                                      + services.tail(made.ironic.log))
+                                      + services.tail(trial.ironic.log))
     except KeyboardInterrupt:
         console.print('Stopped')
         return 0
     except services.PortTaken as e:
-        return quickstart.fail(f'{e}. Choose another: PORT=8001')
+        return quickstart.print_error(f'{e}. Choose another: PORT=8001')
     except services.StartError as e:
-        return quickstart.fail(e)
+        return quickstart.print_error(e)
 
 
 if __name__ == '__main__':

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MySQL's server, which Debian's releases do not have: only its suite "sid".
+"""Unpacks the MySQL server, which only Debian's suite "sid" contains.
 
-It is unpacked beside its own C library into ``.tox/mysql``, once for all runs
-of the tests. Nothing of it is installed, and nothing else on the machine
-changes.
+It is unpacked with its own C library into ``.tox/mysql``, once for all runs of
+the tests. Nothing is installed, and nothing else on the machine changes.
 """
 
+from collections.abc import Iterator
 import contextlib
 import fcntl
 import os
@@ -18,8 +18,8 @@ _TREE = pathlib.Path(__file__).parent.parent / '.tox' / 'mysql'
 
 _PACKAGE = 'mysql-server-core'
 
-# What apt reads, writes and keeps stays in a directory of its own. An empty
-# status lets it fetch the C library, too.
+# Keeps all files of apt in a directory. The empty status makes apt download
+# the C library, too.
 _APT = '''
 Dir::Etc::sourcelist "{directory}/sources.list";
 Dir::Etc::sourceparts "/dev/null";
@@ -33,20 +33,21 @@ Debug::NoLocking "true";
 '''
 
 
-class NotToBeHad(Exception):
+class Unavailable(Exception):
     """MySQL is not installed, and cannot be unpacked here."""
 
 
-def command():
-    """What starts MySQL's server, as two lists of words.
+def make_command() -> tuple[list[str], list[str]]:
+    """Return the command that starts MySQL's server.
 
-    :returns: the program, and options that it needs behind all others.
-    :raises: NotToBeHad.
+    :returns: the program with its arguments, and options that must follow all
+        others.
+    :raises: Unavailable.
     """
-    installed = shutil.which('mysqld', path=f'{os.environ["PATH"]}:/usr/sbin')
-    # MariaDB's program has this name, too.
-    if installed and 'MariaDB' not in _output(installed, '--version'):
-        return [installed], []
+    program = shutil.which('mysqld', path=f'{os.environ["PATH"]}:/usr/sbin')
+    # MariaDB's program may have this name, too.
+    if program and 'MariaDB' not in _run(program, '--version'):
+        return [program], []
     _TREE.parent.mkdir(exist_ok=True)
     with open(f'{_TREE}.lock', 'w') as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -61,47 +62,51 @@ def command():
         f'--plugin-dir={_TREE}/usr/lib/mysql/plugin', '--secure-file-priv=']
 
 
-def _unpack():
+def _unpack() -> None:
     with tempfile.TemporaryDirectory(dir=_TREE.parent) as directory:
-        made = pathlib.Path(directory)
+        folder = pathlib.Path(directory)
         for name in 'lists', 'cache/archives':
-            (made / name / 'partial').mkdir(parents=True)
-        (made / 'status').touch()
-        (made / 'sources.list').write_text(f'deb {_mirror()} sid main\n')
-        (made / 'apt.conf').write_text(_APT.format(directory=made))
-        with _told():
+            (folder / name / 'partial').mkdir(parents=True)
+        (folder / 'status').touch()
+        (folder / 'sources.list').write_text(
+            f'deb {_find_mirror()} sid main\n')
+        (folder / 'apt.conf').write_text(_APT.format(directory=folder))
+        with _convert_errors():
             for words in ['update'], ['--download-only', 'install', _PACKAGE]:
-                _output('apt-get', '-q', '-y', *words,
-                        APT_CONFIG=f'{made}/apt.conf')
-            for package in made.glob('cache/archives/*.deb'):
-                _output('dpkg-deb', '-x', str(package), f'{made}/tree')
-        (made / 'tree').rename(_TREE)
+                _run('apt-get', '-q', '-y', *words,
+                     APT_CONFIG=f'{folder}/apt.conf')
+            for package in folder.glob('cache/archives/*.deb'):
+                _run('dpkg-deb', '-x', str(package), f'{folder}/tree')
+        (folder / 'tree').rename(_TREE)
 
 
-def _mirror():
-    """The URL of the mirror that this Debian is configured to use."""
-    with _told():
-        urls = _output('apt-get', 'indextargets', '--format', '$(REPO_URI)',
-                       'Created-By: Packages').split()
+def _find_mirror() -> str:
+    """Return the URL of the Debian mirror in the configuration of apt."""
+    with _convert_errors():
+        urls = _run('apt-get', 'indextargets', '--format', '$(REPO_URI)',
+                    'Created-By: Packages').split()
     for url in urls:
         if url.rstrip('/').endswith('/debian'):
             return url
-    raise NotToBeHad('MySQL is not installed, and apt knows no Debian mirror '
-                     'from which it could be unpacked')
+    raise Unavailable('MySQL is not installed, and the configuration of apt '
+                      'has no Debian mirror to download it from')
 
 
 @contextlib.contextmanager
-def _told():
+def _convert_errors() -> Iterator[None]:
+    """Raise Unavailable instead of the errors of subprocess."""
     try:
         yield
     except OSError as e:
-        raise NotToBeHad(f'MySQL is not installed, and this is no Debian: {e}')
+        raise Unavailable(
+            f'MySQL is not installed, and this is not Debian: {e}')
     except subprocess.CalledProcessError as e:
-        raise NotToBeHad(f'MySQL cannot be unpacked: {" ".join(e.cmd)}: '
-                         f'{e.stdout.strip()[-500:]}')
+        raise Unavailable(f'MySQL cannot be unpacked: {" ".join(e.cmd)}: '
+                          f'{e.stdout.strip()[-500:]}')
 
 
-def _output(*words, **env):
+def _run(*words: str, **env: str) -> str:
+    """Run a command, and return what it prints."""
     return subprocess.run(
         words, check=True, text=True, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of Debian's packages the tests need that this machine lacks.
+"""Print the Debian packages that the tests need and this machine lacks.
 
-Printed as one line of names, empty where none is missing. With ``--hint`` it
-is a sentence for a person instead. It needs Python's standard library alone,
-because it runs before anything is installed.
+The output is one line of names, which may be empty. With ``--hint`` it is a
+sentence for people. Uses the standard library only, because it runs before
+anything is installed.
 """
 
 import argparse
@@ -12,12 +12,12 @@ import importlib.util
 import os
 import shutil
 
-#: Without these packages "make test" leaves tests out.
-OF_EVERY_DAY = ('mariadb-server-core', 'mariadb-client-core', 'prometheus')
+#: Packages without which "make test" skips tests.
+MAKE_TEST = ('mariadb-server-core', 'mariadb-client-core', 'prometheus')
 
-#: What each package brings: a program on the PATH of servers, or a pattern of
-#: a file. A member of a Galera cluster needs all of MariaDB's server package.
-BROUGHT = {
+#: A program or the pattern of a file in each package. A member of a Galera
+#: cluster needs the whole server package of MariaDB.
+CONTENTS = {
     'mariadb-server': 'wsrep_sst_rsync',
     'mariadb-server-core': 'mariadbd',
     'mariadb-client-core': 'mariadb',
@@ -31,29 +31,29 @@ BROUGHT = {
 }
 
 
-def missing():
-    """The packages whose program or file is not here, in order."""
+def find_missing() -> list[str]:
+    """Return the packages whose program or file does not exist."""
     path = f'{os.environ["PATH"]}:/usr/sbin:/usr/libexec'
-    packages = [package for package, what in BROUGHT.items()
-                if not (glob.glob(what) if what.startswith('/')
-                        else shutil.which(what, path=path))]
-    # Debian's Python comes without what venv needs.
+    packages = [package for package, name in CONTENTS.items()
+                if not (glob.glob(name) if name.startswith('/')
+                        else shutil.which(name, path=path))]
+    # The module venv needs this, and Debian's Python lacks it.
     if importlib.util.find_spec('ensurepip') is None:
         packages.append('python3-venv')
     return packages
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('--hint', action='store_true',
-                        help='say it to a person, or nothing')
-    packages = missing()
-    left_out = [each for each in packages if each in OF_EVERY_DAY]
+                        help='print a sentence for people if "make test" '
+                             'skipped tests')
+    packages = find_missing()
     if not parser.parse_args().hint:
         print(*packages)
-    elif left_out:
-        print('Tests were left out. All of them, those of the other suites '
-              f'too, run after: apt-get install {" ".join(packages)}')
+    elif set(packages) & set(MAKE_TEST):
+        print('Some tests were skipped. To run all tests of all suites: '
+              f'apt-get install {" ".join(packages)}')
 
 
 if __name__ == '__main__':

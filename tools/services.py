@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real parts as processes of our own, for quickstart, tests, benchmarks.
+"""Starts real services, for the quickstart, the tests and the benchmarks.
 
-Every service is a context manager: started when entered, answering when the
-body runs, stopped and waited for when left, however it is left. All listen
-on 127.0.0.1 or on a socket in a temporary directory.
+Each service is a context manager. It responds when the body runs, and it has
+stopped when the context manager exits. All services listen on 127.0.0.1 or on
+a socket in a temporary directory.
 """
 
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
 import configparser
 import contextlib
 import dataclasses
@@ -21,6 +26,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from typing import Any
 import uuid
 
 import fixtures
@@ -32,63 +38,69 @@ import tenacity
 
 from tools import mysql as unpacked_mysql
 
+#: A path, as text or as an object.
+Path = str | os.PathLike[str]
+
+#: Options by section. Values become text.
+Config = Mapping[str, Mapping[str, Any]]
+
 START_TIMEOUT = 60
 STOP_TIMEOUT = 30
 
-# Everything here is on loopback: a proxy of the environment would refuse it.
+# Services listen on loopback, which a proxy of the environment would refuse.
 os.environ['no_proxy'] = '127.0.0.1,localhost'
 
 
 class NotInstalled(Exception):
-    """A program that a service needs is not on this machine."""
+    """A program that a service needs is not installed."""
 
 
 class PortTaken(Exception):
-    """Something else listens on the port."""
+    """Another process uses the port."""
 
 
 class NotSettled(Exception):
-    """Nodes did not reach the state waited for."""
+    """Nodes did not reach the expected state in time."""
 
 
 class StartError(Exception):
-    """A service ended, or did not answer in time, while it was started."""
+    """A service exited or did not respond in time while it was started."""
 
 
-def program(name):
-    """Path of a console script of this Python environment."""
+def program(name: str) -> str:
+    """Return the path of a console script of this Python environment."""
     return os.path.join(sysconfig.get_path('scripts'), name)
 
 
-def system_path(first):
-    """A PATH with a folder in front, and with those of servers.
+def system_path(first: str) -> str:
+    """Return a PATH that begins with a folder and includes servers.
 
-    Debian keeps these where only root's PATH looks.
+    Debian installs servers in folders that only root's PATH contains.
     """
     return f'{first}:{os.environ["PATH"]}:/usr/sbin:/usr/libexec'
 
 
-def find(name):
-    """Path of a program of the system, or None."""
-    # RabbitMQ's own programs stand behind wrappers that change the user.
+def find(name: str) -> str | None:
+    """Return the path of a program of the system, or None."""
+    # RabbitMQ's wrappers in /usr/sbin change the user; the programs do not.
     return shutil.which(name, path=system_path('/usr/lib/rabbitmq/bin'))
 
 
-_claims = []
+#: The claims of this process; they end when the process ends.
+_claims: list[contextlib.ExitStack] = []
 
 
-def free_port():
-    """A port that nobody uses, and that nobody else who asks here is given."""
+def free_port() -> int:
+    """Claim a free port; see ``free_ports``."""
     return free_ports(1)
 
 
-def free_ports(count):
-    """The first of so many ports in a row, which are free_port's each.
+def free_ports(count: int) -> int:
+    """Claim consecutive free ports, and return the first.
 
-    Below those that the system gives to connections: they are to stay free
-    for a while. A server takes seconds until it listens, and a cloud's last
-    one is started minutes after its first, in which another process that
-    starts servers would find its port free.
+    A server takes seconds until it listens, and the last server of a cloud
+    starts minutes after the first. Therefore no other process can claim the
+    ports, and they are below those that the system uses for connections.
     """
     while True:
         first = random.randrange(20000, 32000)
@@ -100,8 +112,11 @@ def free_ports(count):
             return first
 
 
-def _claim(port):
-    """A name in Linux' abstract namespace, which ends with this process."""
+def _claim(port: int) -> socket.socket:
+    """Bind a name in Linux' abstract namespace, which ends with the process.
+
+    :raises: PortTaken.
+    """
     claim = socket.socket(socket.AF_UNIX)
     try:
         claim.bind(f'\0ironic-reservations.port.{port}')
@@ -109,14 +124,17 @@ def _claim(port):
         claim.close()
         if e.errno != errno.EADDRINUSE:
             raise
-        raise PortTaken(f'port {port} is promised to another process') from e
+        raise PortTaken(f'port {port} is claimed by another process') from e
     return claim
 
 
-def check_port(port):
-    """Raise PortTaken now, not after half of the services are started."""
+def check_port(port: int) -> None:
+    """Check that a port is free, before other services are started.
+
+    :raises: PortTaken.
+    """
     with socket.socket() as sock:
-        # As the servers do: connections in TIME_WAIT do not count.
+        # Ignore connections in TIME_WAIT, as the servers do.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             sock.bind(('127.0.0.1', port))
@@ -126,32 +144,36 @@ def check_port(port):
                 f'choose another, such as PORT={port + 10}')
 
 
-def stop_on_signal():
-    """Let SIGTERM unwind the stack as Ctrl-C does, and unwind it once.
+def stop_on_signal() -> None:
+    """Make SIGTERM unwind the stack as Ctrl-C does, and unwind it once.
 
-    What runs us (make, tox) hands on a Ctrl-C that the terminal has sent us
-    already; the second one must not end the stopping.
+    The terminal sends Ctrl-C to us and to our parent (make, tox), which
+    forwards it to us. The second signal must not interrupt the cleanup.
     """
-    def interrupt(signum, frame):
-        for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, signal.SIG_IGN)
+    def interrupt(signum: int, frame: Any) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt)
 
 
 # Processes
 
-def tail(log, lines=30):
+def tail(log: Path, lines: int = 30) -> str:
+    """Return the last lines of a log."""
     return '\n'.join(
         pathlib.Path(log).read_text(errors='replace').splitlines()[-lines:])
 
 
-def run(command, log):
-    """Run a command to its end, or raise StartError with what it said."""
+def run(command: Sequence[str], log: Path) -> None:
+    """Run a command, and append its output to a log.
+
+    :raises: StartError with the end of the log if the command fails.
+    """
     with open(log, 'ab') as out:
-        # It must not work on what the next run sets up, should we be killed.
+        # If we are killed, it must not interfere with the next run.
         status = subprocess.run(
             ['setpriv', '--pdeathsig', 'KILL', *command],
             stdin=subprocess.DEVNULL, stdout=out, stderr=out).returncode
@@ -161,19 +183,21 @@ def run(command, log):
 
 
 @contextlib.contextmanager
-def running(command, log, url, env=None, kill=False):
-    """A server process in its own session, once it answers at the URL.
+def running(command: Sequence[str], log: Path, url: str,
+            env: Mapping[str, str] | None = None,
+            kill: bool = False) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a server; yield its process when it responds at the URL.
 
-    :param kill: let it not take its leave when it is stopped.
+    :param kill: stop it with SIGKILL, without a clean shutdown.
     """
-    # A session of its own, because Ironic signals its whole process group,
-    # and because Ctrl-C must reach us alone: we stop things in order.
+    # In its own session, because Ironic signals its whole process group, and
+    # because Ctrl-C must reach only us, who stop services in order.
     with open(log, 'ab') as out:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
             env={**os.environ, **(env or {})}, start_new_session=True)
     try:
-        _wait_until_answering(process, log, url)
+        _wait_for_response(process, log, url)
         yield process
     finally:
         try:
@@ -183,14 +207,15 @@ def running(command, log, url, env=None, kill=False):
         except subprocess.TimeoutExpired:
             pass
         finally:
-            # Workers too, should they have outlived their master.
+            # The workers, too, in case they have outlived their master.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 
-def _wait_until_answering(process, log, url):
-    name = os.path.basename(process.args[0])
+def _wait_for_response(process: subprocess.Popen[bytes], log: Path,
+                       url: str) -> None:
+    name = os.path.basename(process.args[0])  # type: ignore[index,arg-type]
     try:
         for attempt in tenacity.Retrying(
                 retry=tenacity.retry_if_exception_type(
@@ -204,50 +229,52 @@ def _wait_until_answering(process, log, url):
                         f'the end of {log}:\n{tail(log)}')
                 requests.get(url, timeout=5)
     except tenacity.RetryError:
-        raise StartError(f'{name} does not answer at {url} after '
+        raise StartError(f'{name} did not respond at {url} within '
                          f'{START_TIMEOUT} s; the end of {log}:\n{tail(log)}')
 
 
 # Databases
 
 @contextlib.contextmanager
-def mariadb(*options):
-    """A private MariaDB server; yields its URL, for database().
+def mariadb(*options: str) -> Iterator[str]:
+    """Run a private MariaDB server; yield its URL for ``database``.
 
-    :param options: more of the server's own.
+    :param options: additional options of the server.
     """
     names = 'mariadbd', 'mariadb', 'mariadb-install-db'
     if missing := [name for name in names if not find(name)]:
         raise NotInstalled('MariaDB is not installed: no '
                            + ', '.join(missing))
-    # Without its configuration files its default is latin1.
-    with _database_server([find('mariadbd')], (
+    # The server's default without configuration files is latin1.
+    with _database_server([find('mariadbd') or ''], (
             '--character-set-server=utf8mb4', *options)) as url:
         yield url
 
 
 @contextlib.contextmanager
-def mysql(*options):
-    """The same of MySQL."""
+def mysql(*options: str) -> Iterator[str]:
+    """Run a private MySQL server; see ``mariadb``."""
     try:
-        program, needed = unpacked_mysql.command()
-    except unpacked_mysql.NotToBeHad as e:
+        program, last_options = unpacked_mysql.make_command()
+    except unpacked_mysql.Unavailable as e:
         raise NotInstalled(str(e))
-    # Without a binary log, as MariaDB, and without the X protocol's port.
-    with _database_server(program, (*needed, '--disable-log-bin',
+    # Without a binary log, like MariaDB, and without the X protocol's port.
+    with _database_server(program, (*last_options, '--disable-log-bin',
                                     '--mysqlx=0', *options)) as url:
         yield url
 
 
 @contextlib.contextmanager
-def _database_server(program, options):
+def _database_server(program: Sequence[str],
+                     options: Sequence[str]) -> Iterator[str]:
     # pifpaf calls the programs by names that MariaDB 11 no longer installs,
-    # waits for a line that begins with such a name, and knows no options.
+    # waits for a line that begins with such a name, and takes no options.
+    client, install_db = find('mariadb'), find('mariadb-install-db')
     with tempfile.TemporaryDirectory() as directory:
         for name, words in {
                 'mysqld': (*program, '"$@"', *options),
-                'mysql': (find('mariadb'), '"$@"'),
-                'mysql_install_db': (find('mariadb-install-db'), '"$@"')
+                'mysql': (client, '"$@"'),
+                'mysql_install_db': (install_db, '"$@"')
         }.items():
             script = pathlib.Path(directory, name)
             script.write_text(f'#!/bin/bash\nexec -a {name} ' + ' '.join(
@@ -261,14 +288,14 @@ def _database_server(program, options):
 
 
 @contextlib.contextmanager
-def database(server_url, name=None):
-    """A new database on the server; yields its URL, drops it at the end."""
+def database(server_url: str, name: str | None = None) -> Iterator[str]:
+    """Create a database, yield its URL, and drop it at the end."""
     name = name or f'test_{uuid.uuid4().hex}'
     engine = sqlalchemy.create_engine(
         server_url, isolation_level='AUTOCOMMIT',
         poolclass=sqlalchemy.NullPool)
 
-    def execute(statement):
+    def execute(statement: str) -> None:
         with engine.connect() as connection:
             connection.exec_driver_sql(statement)
 
@@ -289,24 +316,26 @@ class Service:
     conf_file: str
     database_url: str
     log: str
-    process: subprocess.Popen = dataclasses.field(repr=False)
+    process: subprocess.Popen[bytes] = dataclasses.field(repr=False)
 
     @property
-    def url(self):
+    def url(self) -> str:
+        """Return the URL of the API."""
         return f'http://127.0.0.1:{self.port}'
 
 
 @contextlib.contextmanager
-def ironic(directory, database_url, port, config=None, plugin=True,
-           kill=False, empty=True):
-    """The all-in-one Ironic, API and conductor, on a database.
+def ironic(directory: Path, database_url: str, port: int,
+           config: Config | None = None, plugin: bool = True,
+           kill: bool = False, empty: bool = True) -> Iterator[Service]:
+    """Run Ironic's API and conductor in one process.
 
-    :param directory: for ironic.conf, ironic.log and locks
-    :param config: options over our own, ``{section: {option: value}}``
-    :param plugin: False is a stock Ironic, without our table and middleware
-    :param kill: its database is not needed afterwards: to stop takes it six
-        seconds otherwise
-    :param empty: the database has no schema yet: to make it takes ten seconds
+    :param directory: for ironic.conf, ironic.log and locks.
+    :param config: options that override ours.
+    :param plugin: false for an Ironic without our tables and middleware.
+    :param kill: stop it with SIGKILL if the database is not needed
+        afterwards, because a clean shutdown takes six seconds.
+    :param empty: whether the database needs a schema, which takes ten seconds.
     """
     check_port(port)
     directory = pathlib.Path(directory)
@@ -320,8 +349,8 @@ def ironic(directory, database_url, port, config=None, plugin=True,
         yield Service(port, conf_file, database_url, log, process)
 
 
-def create_schema(conf_file, log, plugin=True):
-    """Ironic's own schema in an empty database, and our table."""
+def create_schema(conf_file: str, log: Path, plugin: bool = True) -> None:
+    """Create Ironic's schema in an empty database, and our tables."""
     run([program('ironic-dbsync'), '--config-file', conf_file,
          'create_schema'], log)
     if plugin:
@@ -329,7 +358,7 @@ def create_schema(conf_file, log, plugin=True):
              conf_file, 'upgrade'], log)
 
 
-#: ``[DEFAULT]`` of an Ironic whose nodes do all that they are told at once.
+#: ``[DEFAULT]`` of an Ironic whose nodes complete each operation at once.
 FAKE_HARDWARE = {
     'enabled_hardware_types': 'fake-hardware',
     'enabled_bios_interfaces': 'no-bios',
@@ -349,7 +378,8 @@ FAKE_HARDWARE = {
 }
 
 
-def _write_conf(directory, database_url, port, config, plugin):
+def _write_conf(directory: pathlib.Path, database_url: str, port: int,
+                config: Config, plugin: bool) -> str:
     conf = configparser.RawConfigParser()
     conf.read_dict({
         'DEFAULT': {**FAKE_HARDWARE, 'auth_strategy': 'noauth',
@@ -365,15 +395,16 @@ def _write_conf(directory, database_url, port, config, plugin):
     return write_conf(directory / 'ironic.conf', conf)
 
 
-def read_conf(path):
-    """The sections and options of a file, a dict of dicts of text."""
+def read_conf(path: Path) -> dict[str, dict[str, str]]:
+    """Read the sections and options of a configuration file."""
     conf = configparser.RawConfigParser(default_section='')
     with open(path) as f:
         conf.read_file(f)
     return {section: dict(conf[section]) for section in conf.sections()}
 
 
-def write_conf(path, config):
+def write_conf(path: Path, config: Config) -> str:
+    """Write a configuration file; return its path."""
     conf = configparser.RawConfigParser()
     conf.read_dict(config)
     with open(path, 'w') as f:
@@ -382,17 +413,17 @@ def write_conf(path, config):
 
 
 @contextlib.contextmanager
-def uwsgi(application, conf_file, port, processes=4, keepalive=False,
-          buffer=True):
-    """A WSGI application in processes of its own, beside an ironic().
+def uwsgi(application: str, conf_file: str, port: int, processes: int = 4,
+          keepalive: bool = False, buffer: bool = True) -> Iterator[Service]:
+    """Run a WSGI application in uWSGI, in addition to an ``ironic``.
 
-    :param application: ``ironic_reservations.wsgi:application``, ours alone,
-        or ``ironic.wsgi:application``, Ironic's API with us in it, if that
-        ironic() has ``rpc_transport = json-rpc``
-    :param keepalive: let clients keep their connections, which uWSGI's router
-        holds in front of the workers
-    :param buffer: let uWSGI read a body before the application does; else it
-        resets the connection when a body was not read
+    :param application: ``ironic_reservations.wsgi:application`` for our
+        application on its own, or ``ironic.wsgi:application`` for Ironic's API
+        with our plugin, if the ``ironic`` has ``rpc_transport = json-rpc``.
+    :param keepalive: keep the connections of clients open, by means of uWSGI's
+        router in front of the workers.
+    :param buffer: let uWSGI read bodies before the application. Otherwise it
+        resets a connection if the application has not read the body.
     """
     check_port(port)
     log = os.path.join(os.path.dirname(conf_file), f'uwsgi-{port}.log')
@@ -406,23 +437,31 @@ def uwsgi(application, conf_file, port, processes=4, keepalive=False,
                       process)
 
 
-def _uwsgi(application, log, port, path, processes, env, *more, **kwargs):
+def _uwsgi(application: str, log: Path, port: int, path: str, processes: int,
+           env: Mapping[str, str], *more: str, **kwargs: Any
+           ) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
     return running(uwsgi_command(application, port, processes, *more,
                                  **kwargs),
                    log, f'http://127.0.0.1:{port}{path}', env)
 
 
-def uwsgi_command(application, port, processes, *more, keepalive=False):
+def uwsgi_command(application: str, port: int, processes: int, *more: str,
+                  keepalive: bool = False) -> list[str]:
+    """Return the command that runs an application in uWSGI.
+
+    :param more: additional options.
+    """
     address = f'127.0.0.1:{port}'
-    # An answer that is longer than the router's buffer, a page by default,
+    # A response that exceeds the router's buffer, which is 4 KiB by default,
     # waits 40 ms for the client to acknowledge the first part.
-    listen = (['--http', address, '--http-keepalive=60',
-               '--http-buffer-size', '65536'] if keepalive else
-              # It closes every connection, and clients must know.
-              ['--http-socket', address, '--add-header', 'Connection: close'])
-    # Nova asks Neutron for the ports of all servers of a list in one URL, for
-    # which a page, the default, is too short.
-    return [program('uwsgi'), *listen, '--buffer-size', '65535',
+    options = (['--http', address, '--http-keepalive=60',
+                '--http-buffer-size', '65536'] if keepalive else
+               # uWSGI closes every connection, and must say so to clients.
+               ['--http-socket', address,
+                '--add-header', 'Connection: close'])
+    # Nova requests the ports of all servers in a list with one URL, which may
+    # exceed the default of 4 KiB.
+    return [program('uwsgi'), *options, '--buffer-size', '65535',
             '--module', application, '--need-app', *more,
             '--master', '--processes', str(processes), '--enable-threads',
             '--die-on-term', '--no-orphans', '--disable-logging']
@@ -431,8 +470,11 @@ def uwsgi_command(application, port, processes, *more, keepalive=False):
 # Nova and Glance, for flavors and images
 
 @contextlib.contextmanager
-def nova(directory, port):
-    """Nova's API alone: everyone is an admin, and there are flavors."""
+def nova(directory: Path, port: int) -> Iterator[str]:
+    """Run Nova's API, for flavors; yield its URL.
+
+    Every caller is an admin.
+    """
     directory = pathlib.Path(directory)
     conf_file = write_conf(directory / 'nova.conf', {
         'DEFAULT': {'transport_url': 'fake://', 'state_path': directory},
@@ -450,8 +492,11 @@ def nova(directory, port):
 
 
 @contextlib.contextmanager
-def glance(directory, port):
-    """Glance's API, where everyone is an admin; images are files."""
+def glance(directory: Path, port: int) -> Iterator[str]:
+    """Run Glance's API; yield its URL.
+
+    Every caller is an admin, and images are files.
+    """
     directory = pathlib.Path(directory)
     conf_file = write_conf(directory / 'glance-api.conf', {
         'DEFAULT': {'enabled_backends': 'file:file',
@@ -474,34 +519,41 @@ def glance(directory, port):
         yield f'http://127.0.0.1:{port}'
 
 
-# Neither knows a "noauth" any more that may do anything: instead of
-# keystonemiddleware, uWSGI says who calls.
+# Nova and Glance no longer have a "noauth" that allows everything. Instead of
+# keystonemiddleware, uWSGI sets the headers that identify the caller.
 _ADMIN = [word for name, value in (
               ('IDENTITY_STATUS', 'Confirmed'), ('USER_ID', 'admin'),
               ('PROJECT_ID', 'admin'), ('ROLES', 'admin'))
           for word in ('--route-run', f'addvar:HTTP_X_{name}={value}')]
 
 
-def _write_paste(directory, installed):
-    """The service's own paste file, without the check of tokens."""
-    installed = pathlib.Path(sys.prefix, 'etc', installed)
-    paste = pathlib.Path(directory, installed.name)
-    paste.write_text(installed.read_text().replace(' authtoken ', ' '))
+def _write_paste(directory: Path, name: str) -> str:
+    """Write a service's paste file without the check of tokens.
+
+    :returns: its path.
+    """
+    original = pathlib.Path(sys.prefix, 'etc', name)
+    paste = pathlib.Path(directory, original.name)
+    paste.write_text(original.read_text().replace(' authtoken ', ' '))
     return str(paste)
 
 
 # Keystone
 
-def set_up_keystone(directory, database_url, url, password):
-    """Configuration, schema, keys, administrator; returns the log's path."""
+def set_up_keystone(directory: pathlib.Path, database_url: str, url: str,
+                    password: str) -> str:
+    """Create Keystone's configuration, schema, keys and administrator.
+
+    :returns: the path of the log.
+    """
     conf_file = write_conf(directory / 'keystone.conf', {
         'database': {'connection': database_url},
         **{kind: {'key_repository': directory / 'fernet-keys'}
            for kind in ('fernet_tokens', 'fernet_receipts')},
-        # Nobody has the time for good hashes here.
+        # Good hashes would take long, and protect nothing here.
         'identity': {'password_hash_rounds': 4},
-        # Each service asks about each token. Whoever starts Keystone starts
-        # one process alone, as it does not notice what another one changes.
+        # Cached, because each service validates each token. Run only one
+        # process, because it does not see changes by another one.
         'cache': {'enabled': 'true', 'backend': 'dogpile.cache.memory'},
     })
     log = str(directory / 'keystone.log')
@@ -518,11 +570,11 @@ def set_up_keystone(directory, database_url, url, password):
 
 
 @contextlib.contextmanager
-def keystone(directory, port):
-    """Keystone's API; yields what its administrator logs in with.
+def keystone(directory: Path, port: int) -> Iterator[dict[str, str]]:
+    """Run Keystone's API; yield the credentials of its administrator.
 
-    A dict for ``openstack.connect(auth=...)``, without a scope; ``admin`` has
-    the role of that name on the project ``admin`` and on the system.
+    They are for ``openstack.connect(auth=...)``, and have no scope. ``admin``
+    has the role of that name in the project ``admin`` and in the system.
     """
     check_port(port)
     directory = pathlib.Path(directory)
@@ -538,11 +590,11 @@ def keystone(directory, port):
 
 # Clients
 
-def connect(url, service='baremetal'):
-    """The SDK's proxy for a service without authentication.
+def connect(url: str, service: str = 'baremetal') -> Any:
+    """Return the SDK's proxy for a service without authentication.
 
-    It keeps no connection: Ironic's server closes one after ten idle seconds,
-    and a request that goes out in that moment has no answer.
+    It closes each connection. Ironic's server closes idle connections after
+    ten seconds, and a request at that moment would get no response.
     """
     connection = openstack.connect(
         load_envvars=False, load_yaml_config=False, auth_type='none',
@@ -551,8 +603,11 @@ def connect(url, service='baremetal'):
     return getattr(connection, service)
 
 
-def cli_environment(url):
-    """What the openstack command needs, and nothing of the caller's cloud."""
+def cli_environment(url: str) -> dict[str, str]:
+    """Return an environment for the openstack command.
+
+    It contains no variables of the caller's cloud.
+    """
     return {
         **{k: v for k, v in os.environ.items() if not k.startswith('OS_')},
         'PATH': os.pathsep.join([sysconfig.get_path('scripts'),
@@ -564,26 +619,29 @@ def cli_environment(url):
 
 # Fleets
 
-def enrol(baremetal, nodes, progress=iter):
+def enrol(baremetal: Any, specs: Sequence[dict[str, Any]],
+          progress: Callable[[Any], Iterable[Any]] = iter) -> list[Any]:
     """Create nodes that are available, unlocked, and powered off.
 
-    One after the other: Ironic's API is the bottleneck, and on SQLite it
-    answers 500 when traits are set while a conductor writes.
+    The nodes are created one after the other, because Ironic's API is the
+    bottleneck, and because on SQLite it returns 500 when traits are set while
+    a conductor writes.
 
-    :param nodes: dicts of Ironic's node fields, and ``traits``
-    :param progress: wraps the nodes while they are created
-    :returns: the nodes, in the order given
+    :param specs: Ironic's fields of each node, and ``traits``.
+    :param progress: wraps the specs while nodes are created.
+    :returns: the nodes, in the order of the specs.
     """
-    created = [_create(baremetal, **fields) for fields in progress(nodes)]
-    # Ironic knows no power state of fake hardware until it is told one.
-    for node in created:
+    nodes = [_create_node(baremetal, **spec) for spec in progress(specs)]
+    # The power state of fake hardware is unknown until it is set.
+    for node in nodes:
         baremetal.set_node_power_state(node, 'power off')
-    return settle(baremetal, created, power_state='power off')
+    return settle(baremetal, nodes, power_state='power off')
 
 
-def _create(baremetal, traits=None, **fields):
-    # The first API versions create nodes as available: no waiting for
-    # manage and provide, but all newer fields are a matter of an update.
+def _create_node(baremetal: Any, traits: Sequence[str] | None = None,
+                 **fields: Any) -> Any:
+    # The first API versions create nodes as available, which saves "manage"
+    # and "provide". Newer fields have to be set by an update.
     node = baremetal.create_node(driver='fake-hardware',
                                  provision_state='available')
     baremetal.update_node(node, **fields)
@@ -596,28 +654,28 @@ def _create(baremetal, traits=None, **fields):
                 stop=tenacity.stop_after_delay(60),
                 retry=tenacity.retry_if_exception_type(NotSettled),
                 reraise=True)
-def settle(baremetal, nodes, **wanted):
-    """Wait until the nodes are as wanted and no conductor has them locked.
+def settle(baremetal: Any, nodes: Sequence[Any], **fields: Any) -> list[Any]:
+    """Wait until the nodes have the values of fields and no lock.
 
-    The SDK's own waits poll every two seconds and see a node before its
-    lock is gone.
+    The SDK's own functions poll every two seconds, and ignore locks.
 
-    :returns: the nodes as they are then
+    :returns: the nodes as they are then.
     """
-    found = {node.id: node for node in baremetal.nodes(
+    by_id = {node.id: node for node in baremetal.nodes(
         details=True, include_children=True)}
-    nodes = [found[node.id] for node in nodes]
+    nodes = [by_id[node.id] for node in nodes]
     for node in nodes:
-        state = {field: node[field] for field in wanted}
-        if node.reservation or state != wanted:
-            raise NotSettled(f'node {node.id}: {state}, wanted {wanted}, lock '
-                             f'{node.reservation}, error {node.last_error}')
+        state = {field: node[field] for field in fields}
+        if node.reservation or state != fields:
+            raise NotSettled(
+                f'node {node.id}: {state}, expected {fields}, lock '
+                f'{node.reservation}, error {node.last_error}')
     return nodes
 
 
-def remove(baremetal, nodes):
-    """Delete nodes, whatever became of them."""
+def remove(baremetal: Any, nodes: Iterable[Any]) -> None:
+    """Delete nodes in any state."""
     for node in nodes:
-        # Ironic deletes any node in maintenance, held and deployed ones too.
+        # In maintenance, Ironic deletes even held and deployed nodes.
         baremetal.set_node_maintenance(node)
         baremetal.delete_node(node)

@@ -3,8 +3,8 @@
 #
 # Run one suite of tests, for "make test" and "make test-SUITE":
 #   tools/suite.sh SUITE [ARGUMENTS OF ITS RUNNER]
-# The results go to .tox/results, where tools/summary.py sums them. The status
-# is that of the suite's own runners: a failure elsewhere does not count.
+# The results go to .tox/results, where tools/summary.py sums them. The exit
+# status is that of the runners of this suite.
 set -u
 suite=$1
 shift
@@ -12,8 +12,8 @@ results=.tox/results
 mkdir -p $results
 status=0
 
-# Give a result its name once it is complete, because another suite may read
-# all results at any moment.
+# Rename a result when it is complete, because another suite may read all
+# results at any time.
 publish() {
     mv "$1.part" "$1.xml" || status=1
 }
@@ -26,10 +26,10 @@ pytest_() {
     publish "$results/$result"
 }
 
-# The Nova driver's tests are stestr's, which takes regular expressions:
+# stestr runs the tests of the Nova driver, and takes regular expressions:
 #   stestr_ RESULT ARGUMENTS
-# Each result has a repository of its own, as otherwise a run that never began
-# would show the one before it.
+# Each result has its own repository. Otherwise a run that did not start would
+# show the results of the previous one.
 stestr_() {
     result=$results/$1
     shift
@@ -42,8 +42,8 @@ stestr_() {
     publish "$result"
 }
 
-# Unpack the older releases of Nova, with which its tests compare the one that
-# is installed, unless another suite has done so.
+# Unpack older releases of Nova, which the tests compare with the installed one,
+# unless another suite has done so.
 unpack_nova() {
     mkdir -p .tox/nova
     releases=$(python tests/nova/seams.py) || exit 1
@@ -57,35 +57,35 @@ unpack_nova() {
     done
 }
 
-# Run the driver's tests with the release of Nova whose number begins so:
+# Run the tests of the driver with another release of Nova:
 #   older_nova 33 RESULT ARGUMENTS
-# All but Nova stays the same. Without a further argument only those tests
-# run that look at what is different there.
+# Everything but Nova remains the same. Without arguments, only the tests of
+# behaviour that differs in that release are run.
 older_nova() {
     number=$1
     shift
     release=$(python tests/nova/seams.py | grep "^$number\.") || exit 1
     [ $# -gt 1 ] || set -- "$1" "$(python tests/nova/seams.py "$number")"
     export PYTHONPATH="$PWD/.tox/nova/$release"
-    # What runs is what was asked for.
+    # Check that this release is the one that Python imports.
     python -c 'import importlib.metadata, sys
-found = importlib.metadata.version("nova")
-print("Nova", found)
-sys.exit(found != sys.argv[1])' "$release" || exit 1
+version = importlib.metadata.version("nova")
+print("Nova", version)
+sys.exit(version != sys.argv[1])' "$release" || exit 1
     stestr_ "$@"
 }
 
-# Run pytest's tests of a suite, and beside them those of Nova's driver that
-# belong to it: both wait for servers most of the time, so that they take
-# little longer together than one of them alone. Of two processors a sixth is
-# idle when pytest has two workers, and next to nothing when it has three.
-#   beside NOVAS_SUITE RESULT ARGUMENTS
-beside() {
+# Run pytest's tests of a suite, and in parallel the suite's tests of the Nova
+# driver. Both wait for servers most of the time, so together they take little
+# longer than one of them. On two processors, a sixth of the time is idle with
+# two workers of pytest, and almost none with three.
+#   with_nova NOVAS_SUITE RESULT ARGUMENTS
+with_nova() {
     setsid "$0" "$1" >"$results/$1.log" 2>&1 &
     other=$!
     trap 'kill -- -$other' INT TERM
-    # xdist would begin with the files that have the most tests, which are the
-    # quickest ones.
+    # By default xdist starts with the files that have the most tests, which are
+    # the quickest ones.
     novas=$1
     shift
     pytest_ "$@" -n 3 --dist loadfile --no-loadscope-reorder
@@ -94,29 +94,29 @@ beside() {
 }
 
 case $suite in
-# With arguments they are pytest's, and Nova is not meant.
+# Arguments are for pytest, so they exclude the tests of the driver.
 test)
-    if [ $# -gt 0 ]; then pytest_ test "$@"; else beside smoke test; fi ;;
+    if [ $# -gt 0 ]; then pytest_ test "$@"; else with_nova smoke test; fi ;;
 smoke)
     unpack_nova
     stestr_ nova --exclude-regex '\[long\]' \
         --worker-file tests/nova/workers.yaml ;;
 long)
     if [ $# -gt 0 ]; then pytest_ long -m long "$@"
-    else beside nova-long long -m long; fi ;;
+    else with_nova nova-long long -m long; fi ;;
 nova-long)
     stestr_ nova-long '\[long\]' --worker-file tests/nova/workers.yaml ;;
 survival)
-    # The cluster is a suite of its own: it times what its members do, and
-    # has to be alone on the machine.
+    # The cluster is a separate suite, because it measures times, and must not
+    # share the machine.
     [ $# -gt 0 ] || set -- -n 2 --dist loadfile tests/survival \
         --ignore tests/survival/test_galera.py
     pytest_ survival "$@" ;;
 galera)
     pytest_ galera "${@:-tests/survival/test_galera.py}" ;;
 mysql)
-    # Of the functional tests those that race, and those that lead nodes
-    # through their lives: what the others see does not depend on a server.
+    # Only those functional tests that race or follow the life of nodes depend
+    # on the database server.
     [ $# -gt 0 ] || set -- tests/functional/test_races.py \
         tests/functional/test_smoke.py tests/functional/test_life.py \
         tests/functional/test_properties.py tests/db tests/api

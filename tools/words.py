@@ -8,10 +8,13 @@ with a bare participle. CONTRIBUTING.rst says what to write instead.
 import argparse
 import ast
 import collections
+from collections.abc import Iterator
+from collections.abc import Sequence
 import pathlib
 import re
 import subprocess
 import sys
+from typing import Any
 
 #: Paths that must pass. Extend this until it is all of the tree.
 CLEAN = (
@@ -22,7 +25,7 @@ CLEAN = (
     'ironic_reservations/metrics.py', 'ironic_reservations/names.py',
     'ironic_reservations/policy.py', 'ironic_reservations/resources.py',
     'ironic_reservations/spelling.py', 'ironic_reservations/text.py',
-    'migrations/')
+    'migrations/', 'tools/')
 
 #: These two have to name what the check looks for.
 EXEMPT = ('tools/words.py', 'tests/unit/test_words.py')
@@ -68,13 +71,13 @@ _BINDINGS = {ast.Name: 'id', ast.Attribute: 'attr', ast.arg: 'arg',
              ast.MatchStar: 'name'}
 
 
-def find_phrases(text):
-    """Return the phrases that fail, a list of lines and texts."""
+def find_phrases(text: str) -> list[tuple[int, str]]:
+    """Return the line and the text of each phrase that fails."""
     return [(text.count('\n', 0, match.start()) + 1,
              re.sub(_GAP, ' ', match[0])) for match in _PHRASE.finditer(text)]
 
 
-def find_variables(scope):
+def find_variables(scope: ast.AST) -> Iterator[dict[str, int]]:
     """Yield the variables of each module and function, lines by name.
 
     Fields in the body of a class are left out, because most are named after
@@ -82,8 +85,8 @@ def find_variables(scope):
 
     :param scope: syntax tree of a module, class or function.
     """
-    variables = {}
-    nodes = list(ast.iter_child_nodes(scope))
+    variables: dict[str, int] = {}
+    nodes: list[Any] = list(ast.iter_child_nodes(scope))
     for node in nodes:
         if isinstance(node, _SCOPES):
             yield from find_variables(node)
@@ -97,20 +100,21 @@ def find_variables(scope):
     yield variables
 
 
-def is_participle(name):
+def is_participle(name: str) -> bool:
     """Return whether a name is a bare participle, or begins with "of"."""
     word = name.strip('_')
     return bool(word.startswith('of_') or word not in ALLOWED
                 and _PARTICIPLE.fullmatch(word))
 
 
-def check_file(path, text):
+def check_file(path: str, text: str) -> tuple[
+        list[tuple[int, str]], list[tuple[int, str]], int]:
     """Check a file.
 
-    :returns: list of lines and phrases, list of lines and variables, and the
-        number of all variables.
+    :returns: the phrases that fail, the variables that fail, and the number
+        of all variables.
     """
-    variables = []
+    variables: list[tuple[str, int]] = []
     if path.endswith('.py'):
         variables = [item for scope in find_variables(ast.parse(text))
                      for item in scope.items()]
@@ -119,7 +123,7 @@ def check_file(path, text):
     ], len(variables)
 
 
-def read_files():
+def read_files() -> Iterator[tuple[str, str]]:
     """Yield the path and the text of each file that git knows."""
     names = subprocess.run(['git', 'ls-files', '-z'], check=True,
                            capture_output=True, text=True).stdout
@@ -131,18 +135,19 @@ def read_files():
                 pass  # an image, or deleted and not yet committed
 
 
-def find_package(path):
+def find_package(path: str) -> str:
     """Return the folder, of one or two levels, in which a file is counted."""
     parents = path.split('/')[:-1]
     return '/'.join(parents[:2]) or '.'
 
 
-def main(argv=None):
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('--count', action='store_true',
                         help='show the counts of each package')
     args = parser.parse_args(argv)
-    counts = collections.defaultdict(collections.Counter)
+    counts: dict[str, collections.Counter[str]] = collections.defaultdict(
+        collections.Counter)
     status = 0
     for path, text in read_files():
         phrases, participles, total = check_file(path, text)

@@ -165,7 +165,7 @@ class MySQL(Server):
         assert status == 0, services.tail(self.log)
 
     def run(self, *options):
-        program, needed = mysql.command()
+        program, needed = mysql.make_command()
         return self._popen([*program, '--no-defaults', *self._options,
                             *options, *needed])
 

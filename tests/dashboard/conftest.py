@@ -22,7 +22,7 @@ TIMEOUT = 60_000
 def cloud(tmp_path_factory):
     with dashboard.cloud(tmp_path_factory.mktemp('cloud'),
                          services.free_port(), services.free_port()) as made:
-        dashboard.enrol(made)
+        dashboard.enrol_fleet(made)
         yield made
 
 
