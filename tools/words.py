@@ -21,7 +21,7 @@ CLEAN = (
     'ironic_reservations/__init__.py', 'ironic_reservations/cmd/',
     'ironic_reservations/conf.py', 'ironic_reservations/context.py',
     'ironic_reservations/events.py', 'ironic_reservations/exception.py',
-    'ironic_reservations/horizon/',
+    'ironic_reservations/horizon/', 'ironic_reservations/matching/',
     'ironic_reservations/metrics.py', 'ironic_reservations/names.py',
     'ironic_reservations/policy.py', 'ironic_reservations/resources.py',
     'ironic_reservations/spelling.py', 'ironic_reservations/text.py',
@@ -50,10 +50,12 @@ ALLOWED = {
     # No participles.
     'children', 'even', 'len', 'need', 'open', 'screen', 'seed', 'speed',
     'then', 'token', 'when',
-    # Conventions of Python: "seen = set()", "assert result == expected".
-    'expected', 'seen',
-    # Keys of the API.
-    'ignored', 'requested', 'reserved', 'taken', 'used',
+    # Conventions of Python: "seen = set()", "assert result == expected", the
+    # parameter "required=True".
+    'expected', 'required', 'seen',
+    # Keys of the API and of the policy.
+    'considered', 'eliminated', 'ignored', 'requested', 'reserved', 'taken',
+    'unowned', 'used',
 }
 
 # Between the words of a phrase: a space, an underscore, or what continues a

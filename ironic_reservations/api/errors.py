@@ -69,7 +69,7 @@ def present(error):
                  '%(message)s', {'status': status, 'message': message})
     more = {}
     if isinstance(error, exception.NoMatchingNode):
-        metrics.count_refusal(explanation.cause(error.explanation))
+        metrics.count_refusal(explanation.find_cause(error.explanation))
         more['explanation'] = error.explanation
         if error.members:
             more['members'] = error.members

@@ -74,7 +74,7 @@ def _adopt(caller):
     body = requests.body(bodies.adopt)
     owner = values.Owner(**requests.given(body))
     group = requests.membership_of(body, owner)
-    spec = request_spec.RequestSpec.adopted(body)
+    spec = request_spec.RequestSpec.from_server(body)
     return _answer_created(spec, *adoption.adopt(
         body['instance_uuid'].lower(), spec, owner, checks.holder(body),
         group))

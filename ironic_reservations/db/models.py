@@ -132,7 +132,7 @@ class Reservation(Base):
     created_at = sa.Column(sa.DateTime, nullable=False)
     updated_at = sa.Column(sa.DateTime)
     # The group that it is a member of, and the domain that its node stated
-    # when it was held: see group_policy.domain.
+    # when it was held: see group_policy.find_domain.
     group_id = sa.Column(sa.Integer)
     domain = sa.Column(sa.Text)
 

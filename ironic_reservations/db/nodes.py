@@ -49,7 +49,7 @@ def _failed(with_history):
 
 
 def _visible(unowned):
-    """The nodes that a project may use: see matching.visible."""
+    """The nodes that a project may use: see matching.is_visible."""
     whose = [fn.same_text(column, sa.bindparam('restricted_to',
                                                type_=sa.String))
              for column in (nodes.c.owner, nodes.c.lessee)]

@@ -57,8 +57,8 @@ class Filter:
 
     def is_of_interest(self, node):
         """Whether the caller has asked of such nodes, wherever they are."""
-        return (matching.visible(node.owner, node.lessee, self.restricted_to,
-                                 self.unowned)
+        return (matching.is_visible(node.owner, node.lessee,
+                                    self.restricted_to, self.unowned)
                 and node.traits.issuperset(self.traits)
                 and (self.resource_class is None or matching.has_class(
                     node.resource_class,
@@ -111,7 +111,7 @@ def capacity(max_age, asked, limit=None, after=None, by=()):
 def rows(matches, fit):
     """Profiles in the same form, with nothing held, the best fit first.
 
-    :param matches: what Matcher.matching returns.
+    :param matches: what Matcher.find_profiles returns.
     :param fit: function of a matching.Node, equal within a profile group.
     """
     fits = {}
@@ -207,7 +207,7 @@ def _key(node):
 
 def _summed(kinds, by, counts):
     """Yield Rows that are sums, in order of the keys."""
-    named = [group_policy.capability_of(each) for each in by]
+    named = [group_policy.find_capability(each) for each in by]
     found = {}
     for kind in kinds:
         values = [_value(kind.node, each) for each in by]

@@ -109,9 +109,9 @@ class Profile:
 
     def domain(self, by):
         """The domain of these nodes: see group_policy."""
-        name = group_policy.capability_of(by)
-        return (group_policy.domain(self.kind.node, by) if name is None
-                else group_policy.stated(self.capabilities.get(name)))
+        name = group_policy.find_capability(by)
+        return (group_policy.find_domain(self.kind.node, by) if name is None
+                else group_policy.parse_domain(self.capabilities.get(name)))
 
 
 class Kind:
@@ -214,7 +214,7 @@ class Fleet:
 
 
 def _capabilities(text, irregular):
-    return matching.capabilities(text) if irregular is None else (
+    return matching.parse_capabilities(text) if irregular is None else (
         matching.Node(0, '', properties=irregular).capabilities)
 
 

@@ -66,7 +66,7 @@ def search(matcher, fleet, thorough=False):
 def among(matcher, matches, thorough=False):
     """The same among profiles that are known to match, in a small fleet.
 
-    :param matches: what Matcher.matching returns.
+    :param matches: what Matcher.find_profiles returns.
     """
     if matcher.spec.candidate_nodes:
         return _among_candidates(matcher)
@@ -157,11 +157,12 @@ def _remembered(matcher, fleet):
     known = fleet.remembered
     if matcher.policy is not None:
         # The members of its group change with each hold.
-        return _by_fit(matcher, matcher.matching(fleet, matcher.policy.by))
+        return _by_fit(
+            matcher, matcher.find_profiles(fleet, matcher.policy.by))
     if matcher not in known:
         if len(known) >= FLAVORS:
             known.clear()
-        known[matcher] = _by_fit(matcher, matcher.matching(fleet))
+        known[matcher] = _by_fit(matcher, matcher.find_profiles(fleet))
     return known[matcher]
 
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which nodes satisfy a request, and how well: neither SQL nor configuration.
+"""Decides which nodes satisfy a request, and how well they fit.
 
-A ``Matcher`` carries what a request wants, and for whom, through the request.
+Uses neither SQL nor configuration. The ``Matcher`` of a request has its
+requirements and the restrictions of its caller.
 """
 
 from ironic_reservations.matching.constraints import Ownership
@@ -12,9 +13,10 @@ from ironic_reservations.matching.node import LOCKED
 from ironic_reservations.matching.node import REASONS
 from ironic_reservations.matching.node import RESERVED
 from ironic_reservations.matching.node import Node
-from ironic_reservations.matching.node import capabilities
 from ironic_reservations.matching.node import has_class
-from ironic_reservations.matching.node import visible
+from ironic_reservations.matching.node import is_visible
+from ironic_reservations.matching.node import parse_capabilities
 
 __all__ = ('ALLOCATED', 'CLAIMABLE', 'LOCKED', 'Matcher', 'Node', 'Ownership',
-           'REASONS', 'RESERVED', 'capabilities', 'has_class', 'visible')
+           'REASONS', 'RESERVED', 'has_class', 'is_visible',
+           'parse_capabilities')

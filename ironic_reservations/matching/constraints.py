@@ -1,25 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The questions that a request asks of a node: no database, no client.
+"""The constraints of a request.
 
-Each constraint asks one question about one node, and has a name that an
-operator can read.
+Each constraint checks one property of a node, and has a name that explanations
+show to operators.
 """
 
+from collections.abc import Callable
+from collections.abc import Iterator
 import dataclasses
 import re
-import typing
 
 from oslo_utils import specs_matcher
 from oslo_utils import strutils
 
 from ironic_reservations import text
+from ironic_reservations.matching import expression as expressions
 from ironic_reservations.matching import node as nodes
+from ironic_reservations.matching import request_spec
 
-# What specs_matcher evaluates as a Python literal: a number or a word, and a
-# flat list of such. Anything deeper is kept from the parser, whose recursion
-# would overflow the small stacks of Ironic's API threads. All quantifiers are
-# possessive, so that no value makes the match go back and take quadratic
-# time, in which the other threads of the process would stand still.
+# Values that specs_matcher evaluates as a Python literal: a number or a word,
+# and a flat list of these. Nested values are rejected, because the recursive
+# parser would overflow the small stacks of Ironic's API threads. All
+# quantifiers are possessive. Otherwise backtracking could take quadratic time,
+# and block the other threads of the process.
 _ITEM = r"""(?:'[^'\\]*+'|"[^"\\]*+"|-?+[\w.]++)"""
 _LITERALS = {
     '<range-in>': re.compile(r'\s*+-?+[\w.]++\s*+', re.ASCII),
@@ -28,15 +31,19 @@ _LITERALS = {
         re.ASCII)}
 
 
-# What Nova's own Ironic driver says of each host, which flavors of other
-# clouds require as capabilities.
+# Attributes that Nova's own Ironic driver reports for every host, and that
+# flavors of other clouds require as capabilities.
 _HOST_ATTRIBUTES = {'hypervisor_type': 'ironic', 'hypervisor_version': '1'}
 
 
-def satisfies(expression, value):
-    """Whether a capability's value is what an Expression wants.
+def satisfies(expression: expressions.Expression | None,
+              value: str | None) -> bool:
+    """Return whether the value of a capability satisfies an expression.
 
-    A value that the operator cannot read does not match.
+    A value that the operator cannot parse does not.
+
+    :param expression: None for any value that is not false.
+    :param value: None if the node does not have the capability.
     """
     if value is None:
         return False
@@ -48,77 +55,74 @@ def satisfies(expression, value):
     if literal and not literal.fullmatch(value):
         return False
     try:
-        return specs_matcher.op_methods[expression.operator](
-            value, *expression.operands)
+        return bool(specs_matcher.op_methods[expression.operator](
+            value, *expression.operands))
     except (ValueError, TypeError, SyntaxError, OverflowError):
         return False
 
 
 @dataclasses.dataclass(frozen=True)
 class Constraint:
-    """One question about a node.
+    """A condition on a node.
 
-    :param name: what an explanation calls it.
-    :param allows: a function that is true when the node satisfies it: of the
-        Node, or else of the value of one of its capabilities, None where it
-        states none.
-    :param capability: the name of that capability. Two nodes that differ in
-        nothing but the values of other capabilities give the same answer.
+    :param name: name in explanations.
+    :param allows: function that returns whether a node satisfies it. Its
+        argument is the Node or, with ``capability``, the value of that
+        capability, which is None if the node does not have it.
+    :param capability: name of a capability. The values of other capabilities
+        make no difference.
     """
 
     name: str
-    allows: typing.Callable
+    allows: Callable[..., bool]
     capability: str | None = None
 
-    def satisfied(self, node):
-        """Whether a Node satisfies it."""
+    def is_satisfied_by(self, node: nodes.Node) -> bool:
+        """Return whether a node satisfies it."""
         return self.allows(
             node if self.capability is None
             else node.capabilities.get(self.capability))
 
 
-def of_request(spec):
-    """All that a request spec asks of a node.
+def list_constraints(spec: request_spec.RequestSpec) -> list[Constraint]:
+    """Return the constraints of a request spec, always in the same order."""
+    constraints = []
 
-    :param spec: a RequestSpec.
-    :returns: list of Constraint, always in the same order.
-    """
-    questions = []
-
-    def ask(name, allows):
-        questions.append(Constraint(text.escape_controls(name), allows))
+    def add(name: str, allows: Callable[..., bool]) -> None:
+        constraints.append(Constraint(text.escape_controls(name), allows))
 
     for candidates in spec.candidate_nodes:
-        ask('candidate_nodes',
-            lambda node, these=candidates: (node.uuid in these
-                                            or node.name in these))
+        add('candidate_nodes',
+            lambda node, candidates=candidates: (
+                node.uuid in candidates or node.name in candidates))
     if spec.conductor_group is not None:
-        ask(f'conductor_group={spec.conductor_group}',
+        add(f'conductor_group={spec.conductor_group}',
             lambda node: node.conductor_group.lower() == spec.conductor_group)
     if spec.shard is not None:
-        ask(f'shard={spec.shard}', lambda node: node.shard == spec.shard)
+        add(f'shard={spec.shard}', lambda node: node.shard == spec.shard)
     if spec.resource_class is not None:
-        ask(f'resource_class={spec.resource_class}',
+        add(f'resource_class={spec.resource_class}',
             lambda node: nodes.has_class(node.resource_class,
                                          spec.resource_class))
     if spec.hypervisor_types - {'baremetal', 'ironic'}:
-        ask('hypervisor_type=' + ','.join(sorted(spec.hypervisor_types)),
+        add('hypervisor_type=' + ','.join(sorted(spec.hypervisor_types)),
             lambda node: False)
     for name, amount in spec.resources:
-        ask(f'resources:{name}={amount}', lambda node: False)
-    for name, allows in _of_sizes(spec):
-        ask(name, allows)
+        add(f'resources:{name}={amount}', lambda node: False)
+    for name, allows in _compare_sizes(spec):
+        add(name, allows)
     for trait in sorted(spec.required_traits):
-        ask(f'trait:{trait}=required',
+        add(f'trait:{trait}=required',
             lambda node, trait=trait: trait in node.traits)
     for trait in sorted(spec.forbidden_traits):
-        ask(f'trait:{trait}=forbidden',
+        add(f'trait:{trait}=forbidden',
             lambda node, trait=trait: trait not in node.traits)
-    return questions + _of_capabilities(spec)
+    return constraints + _compare_capabilities(spec)
 
 
-def _of_sizes(spec):
-    """Yield names and functions of a node for the sizes."""
+def _compare_sizes(spec: request_spec.RequestSpec) -> Iterator[
+        tuple[str, Callable[..., bool]]]:
+    """Yield a name, and a function of a node, for each size."""
     for name, size in spec.sizes:
         if spec.exact:
             yield (f'{name}={size}', lambda node, name=name, size=size:
@@ -127,71 +131,73 @@ def _of_sizes(spec):
             yield (f'{name}>={size}', lambda node, name=name, size=size:
                    node.sizes[name] >= size)
     for name, size in spec.minimums:
-        # Nodes need not state their sizes: inspection, for example, does not.
+        # Nodes need not have sizes; inspection, for example, may not set them.
         yield (f'image:{name}>={size}', lambda node, name=name, size=size:
                not node.sizes[name] or node.sizes[name] >= size)
 
 
-def _of_capabilities(spec):
-    questions = []
-    for name, wanted in spec.capabilities:
-        label = text.escape_controls(f'capabilities:{name}{wanted or ""}')
+def _compare_capabilities(spec: request_spec.RequestSpec) -> list[Constraint]:
+    constraints = []
+    for name, expression in spec.capabilities:
+        label = text.escape_controls(f'capabilities:{name}{expression or ""}')
         if name == 'cpu_arch':
-            # It is a property of its own.
-            questions.append(Constraint(label, lambda node, wanted=wanted:
-                                    satisfies(wanted, node.cpu_arch)))
+            # The architecture is a property, not a capability.
+            constraints.append(Constraint(
+                label, lambda node, expression=expression:
+                satisfies(expression, node.cpu_arch)))
         elif name in nodes.SIZES:
-            questions += _of_size_as_capability(label, name, wanted)
+            constraints += _compare_size_as_capability(label, name, expression)
         else:
             default = _HOST_ATTRIBUTES.get(name)
-            questions.append(Constraint(
-                label, lambda value, wanted=wanted, default=default:
-                satisfies(wanted, default if value is None
-                          else nodes.readable(value)), name))
+            constraints.append(Constraint(
+                label, lambda value, expression=expression, default=default:
+                satisfies(expression, default if value is None
+                          else nodes.drop_long_value(value)), name))
     if spec.boot_mode is not None:
-        questions.append(Constraint(
+        constraints.append(Constraint(
             text.escape_controls(f'capabilities:boot_mode={spec.boot_mode}'),
             lambda value: value is None or value.lower() == spec.boot_mode,
             'boot_mode'))
-    return questions
+    return constraints
 
 
-def _of_size_as_capability(label, name, wanted):
-    """The constraints on a size that is requested as a capability.
+def _compare_size_as_capability(
+        label: str, name: str, expression: expressions.Expression | None
+        ) -> list[Constraint]:
+    """Return the constraints on a size that is requested as a capability.
 
-    A node may state a capability of that name, whose value then counts. As
-    the nodes of a hardware profile group either all state it or none does,
-    one constraint is on the node and the other on the capability.
+    If a node has a capability of that name, its value counts, otherwise the
+    size. Either all nodes of a profile group have it or none, so one
+    constraint is on the node and the other on the capability.
     """
     return [
         Constraint(label, lambda node: name in node.capabilities or satisfies(
-            wanted, nodes.as_text(node.sizes[name]))),
+            expression, nodes.format_size(node.sizes[name]))),
         Constraint(label, lambda value: value is None or satisfies(
-            wanted, nodes.readable(value)), name)]
+            expression, nodes.drop_long_value(value)), name)]
 
 
 @dataclasses.dataclass(frozen=True)
 class Ownership:
-    """That a node must be a project's own, by its owner or its lessee.
+    """The requirement that a project owns or leases the node.
 
-    :param project_id: the project.
-    :param or_none: whether a node will do, too, that has neither.
+    :param or_none: whether a node without owner and lessee is accepted, too.
     """
 
     project_id: str
     or_none: bool = False
 
     @property
-    def constraint(self):
-        """The Constraint that it is."""
+    def constraint(self) -> Constraint:
+        """Return the constraint on nodes."""
         return Constraint(
             f'ownership={"project_or_none" if self.or_none else "project"}',
             self.allows)
 
-    def allows(self, node):
-        """Whether a node may be used."""
+    def allows(self, node: nodes.Node) -> bool:
+        """Return whether a node may be used."""
         return self.covers(node.owner, node.lessee)
 
-    def covers(self, owner, lessee):
-        """Whether a node of this owner and this lessee may be used."""
-        return nodes.visible(owner, lessee, self.project_id, self.or_none)
+    def covers(self, owner: str | None, lessee: str | None) -> bool:
+        """Return whether a node of an owner and a lessee may be used."""
+        return nodes.is_visible(owner, lessee, self.project_id, self.or_none)

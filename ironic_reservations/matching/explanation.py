@@ -1,29 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a request would find, and why not more: for dry runs and refusals."""
+"""Explains, for dry runs and refusals, which nodes match and why not more."""
 
+from collections.abc import Sequence
 import re
+import typing
+from typing import Any
 
 from ironic_reservations import exception
 from ironic_reservations.matching import group_policy
 from ironic_reservations.matching import node as nodes
 
-#: What somebody is told who sees no node at all. It is as a rule a compute
-#: service whose user was given a project instead of the system.
+if typing.TYPE_CHECKING:
+    from ironic_reservations.fleet import profiles
+    from ironic_reservations.matching import matcher as matchers
+
+#: Added to the message for a caller who sees no node. Usually it is a compute
+#: service whose user has a role in a project instead of the system.
 SEES_NONE = (' A project sees the nodes that it owns or leases; compute '
              'services need a user with system scope, or with the service '
              'role in the service project if '
              'rbac_service_role_elevated_access is set.')
 
-#: Why a node cannot be held that Python reads otherwise than the database.
+#: Why a node cannot be held whose properties Python and the database read
+#: differently.
 MALFORMED = 'malformed properties'
 
-#: The ``cause`` where there is no node to be seen.
+#: The cause if the caller sees no node.
 NO_NODES = 'no nodes'
 
-#: The cause where a project may have no more.
+#: The cause if the quota of the project is exceeded.
 QUOTA = 'quota'
 
-#: All that a ``cause`` may be.
+#: All causes that ``find_cause`` may return.
 CAUSES = (
     'candidate_nodes', 'conductor_group', 'shard', 'resource_class',
     'hypervisor_type', 'resources', 'memory_mb', 'vcpus', 'local_gb', 'image',
@@ -32,126 +40,137 @@ CAUSES = (
     MALFORMED, NO_NODES)
 
 
-def verdict(matcher, counted):
-    """What matches in a fleet, and why the rest does not.
+class Group(typing.Protocol):
+    """A group of reservations, as explanations need it."""
 
-    :param matcher: matching.Matcher.
-    :param counted: profiles.Fleet.
-    :returns: dict of ``matching_nodes`` (how many could be held this very
-        moment) and ``explanation`` (see matching.Matcher.explain).
+    policy: str | None
+    by: str | None
+
+
+def explain_request(matcher: 'matchers.Matcher',
+                    fleet: 'profiles.Fleet') -> dict[str, Any]:
+    """Return which nodes of a fleet match, and why the others do not.
+
+    :returns: ``matching_nodes``, the number of nodes that can be held at the
+        moment, and ``explanation``: see ``Matcher.explain``.
     """
     return {
         'matching_nodes': sum(
-            profile.available for _, profiles in matcher.matching(counted)
-            for profile in profiles),
-        'explanation': matcher.explain_fleet(counted),
+            profile.available
+            for _, matches in matcher.find_profiles(fleet)
+            for profile in matches),
+        'explanation': matcher.explain_fleet(fleet),
     }
 
 
-def verdict_on_group(matcher, counted, group, members):
-    """Whether a fleet has room for a new group, and why not.
+def explain_group(matcher: 'matchers.Matcher', fleet: 'profiles.Fleet',
+                  group: Group, members: int) -> dict[str, Any]:
+    """Return whether a fleet has room for a new group, and why not.
 
-    :param group: what has its ``policy`` and ``by``.
-    :param members: how many are wanted.
-    :returns: what ``verdict`` returns, with ``members`` (how many are
-        ``wanted``, and how many are ``available`` by the group's policy) and
-        ``domains``: a list of each that has room, as ``value`` and ``nodes``,
-        most nodes first. Where there is no room, the explanation's
-        ``eliminated`` counts the nodes that match, too, and its ``nearest``
-        is for a pack the domain with most of them. Otherwise ``nearest``
-        counts members.
+    :param members: number of members in the request.
+    :returns: the result of ``explain_request``, with ``members`` (``wanted``
+        and ``available`` numbers) and ``domains``, which lists each domain
+        with room as ``value`` and ``nodes``, most nodes first. ``nearest`` in
+        the explanation counts members. Without enough room, ``eliminated``
+        also counts the nodes that match, and for a pack ``nearest`` is the
+        domain with most of them.
     """
-    found = verdict(matcher, counted)
-    matches = matcher.matching(counted, group.by)
-    by_domain = group_policy.capacities(matches, group.by, matcher.fit)
-    available = group_policy.available(group.policy, by_domain)
-    domains = [{'value': where, 'nodes': room.free}
-               for where, room in sorted(
-                   by_domain.items(),
+    answer = explain_request(matcher, fleet)
+    matches = matcher.find_profiles(fleet, group.by)
+    room = group_policy.count_room(matches, group.by, matcher.fit)
+    available = group_policy.count_available(group.policy, room)
+    domains = [{'value': domain, 'nodes': capacity.free}
+               for domain, capacity in sorted(
+                   room.items(),
                    key=lambda item: (-item[1].free, str(item[0])))]
-    found |= {'members': {'wanted': members, 'available': available},
-              'domains': domains if group.by else []}
-    why = found['explanation']
-    why.pop('nearest', None)
-    name, most = _nearest(matcher, counted, group, matches)
+    answer |= {'members': {'wanted': members, 'available': available},
+               'domains': domains if group.by else []}
+    explanation = answer['explanation']
+    explanation.pop('nearest', None)
+    name, most = _find_nearest(matcher, fleet, group, matches)
     if most > available:
-        why['nearest'] = {'by': name, 'nodes': most}
+        explanation['nearest'] = {'by': name, 'nodes': most}
     if available < members:
-        if found['matching_nodes']:
-            why['eliminated'].append({
-                'by': group_policy.name_of(group.policy, group.by)
+        if answer['matching_nodes']:
+            explanation['eliminated'].append({
+                'by': group_policy.name_policy(group.policy, group.by)
                 if group.policy else f'members={members}',
-                'nodes': found['matching_nodes']})
-        stated = [each for each in domains if each['value'] is not None]
-        if group.policy == group_policy.PACK and stated:
-            why['nearest'] = {'by': group.by, **stated[0]}
-    return found
+                'nodes': answer['matching_nodes']})
+        largest = [domain for domain in domains if domain['value'] is not None]
+        if group.policy == group_policy.PACK and largest:
+            explanation['nearest'] = {'by': group.by, **largest[0]}
+    return answer
 
 
-def _nearest(matcher, counted, group, matches):
+def _find_nearest(matcher: 'matchers.Matcher', fleet: 'profiles.Fleet',
+                  group: Group, matches: 'list[matchers.Match]'
+                  ) -> tuple[str | None, int]:
     """Return the constraint without which most members could be held.
 
-    :param matches: what matches with it.
-    :returns: its name, and how many members that would be; None and 0 where
-        no constraint is the only one that eliminates a node.
+    :param matches: matches with this constraint.
+    :returns: its name, and the number of members without it; None and 0 if no
+        constraint is the only one that eliminates a node.
     """
+    near_misses = matcher.find_near_misses(fleet, group.by)
     members = {
-        name: group_policy.available(group.policy, group_policy.capacities(
-            matches + nearly, group.by, matcher.fit))
-        for name, nearly in matcher.nearly_matching(counted, group.by).items()
-        if nearly}
-    best = max(members, key=members.get, default=None)
-    return best, members.get(best, 0)
+        name: group_policy.count_available(
+            group.policy, group_policy.count_room(
+                matches + more, group.by, matcher.fit))
+        for name, more in near_misses.items() if more}
+    best = max(members, key=members.__getitem__, default=None)
+    return (None, 0) if best is None else (best, members[best])
 
 
-def refusal(found, matcher):
-    """The error that says why there is no node.
+def make_refusal(answer: dict[str, Any], matcher: 'matchers.Matcher'
+                 ) -> exception.NoMatchingNode:
+    """Return the exception that explains why there is no node.
 
-    :param matcher: matching.Matcher of the request.
-    :param found: the ``verdict``, on a fleet that was counted after the
-        request came. Nodes that it counts as matching and that no search
-        finds have malformed properties, such as a number where a text
-        belongs.
-    :returns: exception.NoMatchingNode.
+    :param answer: result of ``explain_request`` or ``explain_group``, for a
+        fleet that was counted during the request. Nodes that it counts as
+        matching, but that no search returns, have malformed properties, such
+        as a number instead of a text.
     """
-    why, eliminated = found['explanation'], found['explanation']['eliminated']
-    members = found.get('members')
+    explanation = answer['explanation']
+    eliminated = explanation['eliminated']
+    members: Any = answer.get('members')
     too_few = members and members['available'] < members['wanted']
-    if found['matching_nodes'] and not too_few:
+    if answer['matching_nodes'] and not too_few:
         eliminated = [*eliminated, {'by': MALFORMED,
-                                    'nodes': found['matching_nodes']}]
-    told = ', '.join(f'{each["by"]} eliminates {each["nodes"]}'
-                     for each in eliminated[:5])
+                                    'nodes': answer['matching_nodes']}]
+    steps = ', '.join(f'{step["by"]} eliminates {step["nodes"]}'
+                      for step in eliminated[:5])
     return exception.NoMatchingNode(
         (f'{members["available"]} of {members["wanted"]} members can be held '
          f'at once' if too_few else 'No free node matches the request')
-        + f': of {why["considered"]} nodes, {told or "none can be seen"}'
+        + f': of {explanation["considered"]} nodes, '
+        + (steps or 'none can be seen')
         + (', and more.' if len(eliminated) > 5 else '.')
-        + ('' if why['considered'] or matcher.restricted_to is None
+        + ('' if explanation['considered'] or matcher.restricted_to is None
            else SEES_NONE),
-        {**why, 'eliminated': eliminated},
-        # A lock is the last reason of all: a node that it eliminates would
-        # match otherwise, and locks are over in a moment.
-        retry=any(each['by'] == nodes.LOCKED for each in eliminated),
+        {**explanation, 'eliminated': eliminated},
+        # A lock is the last reason: the node matches otherwise, and locks are
+        # short.
+        retry=any(step['by'] == nodes.LOCKED for step in eliminated),
         members=members, ignored=matcher.spec.ignored)
 
 
-def cause(why):
-    """What left no node: a word of ours, never one of a client's.
+def find_cause(explanation: dict[str, Any]) -> str:
+    """Return the cause of a refusal, which never contains a client's text.
 
-    It is why those nodes cannot be held that satisfy all that was asked for,
-    or most of them. Where there are none, it is the constraint that came to
-    the last of the nodes.
+    It is the reason why most of the nodes that satisfy all constraints cannot
+    be held. If no node does, it is the constraint that eliminated the last
+    nodes.
 
-    :param why: the explanation of a refusal.
-    :returns: one of ``CAUSES``: a constraint without what was asked for, or
-        one of node.REASONS.
+    :param explanation: explanation of the refusal.
+    :returns: one of ``CAUSES``: the key of a constraint, or one of
+        ``node.REASONS``.
     """
-    if not why['eliminated']:
+    steps: Sequence[dict[str, Any]] = explanation['eliminated']
+    if not steps:
         return NO_NODES
-    *_, last = why['eliminated']
+    last = steps[-1]
     if last['by'] in nodes.REASONS:
-        last = max((each for each in why['eliminated']
-                    if each['by'] in nodes.REASONS),
-                   key=lambda each: each['nodes'])
-    return re.match('[a-z_ ]+', last['by'])[0]
+        last = max((step for step in steps if step['by'] in nodes.REASONS),
+                   key=lambda step: step['nodes'])
+    match = re.match('[a-z_ ]+', last['by'])
+    return match[0] if match else NO_NODES

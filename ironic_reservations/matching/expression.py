@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parses the values that a flavor requires of a capability."""
+"""Parses the values of capabilities that a flavor requires."""
 
 import dataclasses
 import functools
@@ -13,16 +13,15 @@ from ironic_reservations import exception
 
 _OPERATOR = re.compile(
     r'\s*(?:s?(?:[<>!=]=|[<>])|=|<(?:in|or|all-in|range-in)>)')
-# What the grammar of expressions skips, one character after the other, for
-# each of its alternatives.
+# The grammar skips these one by one, for each of its alternatives.
 _BLANKS = re.compile(r'[ \t\r\n]++')
 _NUMERIC = ('=', '==', '!=', '<', '<=', '>', '>=')
 
 
 class _Grammar(threading.local):
-    """The grammar of expressions; a parser of it is not thread-safe."""
+    """The grammar of expressions, which is not thread-safe."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.parse = specs_matcher.make_grammar().parse_string
 
 
@@ -31,30 +30,29 @@ _grammar = _Grammar()
 
 @dataclasses.dataclass(frozen=True)
 class Expression:
-    """A wanted value: plain, or an operator of ``specs_matcher``.
+    """A plain value, or an operator of ``specs_matcher`` with operands.
 
-    :param text: as the flavor has it, ``uefi`` or ``>= 4``.
-    :param operator: the operator, or None for a plain value.
-    :param operands: what stands behind the operator.
+    :param text: text in the flavor, such as ``uefi`` or ``>= 4``.
+    :param operator: None for a plain value.
     """
 
     text: str
     operator: str | None = None
     operands: tuple[str, ...] = ()
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f' {self.text}' if self.operator else f'={self.text}'
 
-    # Flavors are few, and to parse an expression takes long.
+    # Flavors are few, and parsing an expression takes long.
     @classmethod
     @functools.lru_cache(maxsize=1024)
-    def parse(cls, field, text):
-        """Read an expression.
+    def parse(cls, field: str, text: str) -> 'Expression':
+        """Parse an expression.
 
-        A value that does not begin with an operator is plain, spaces
-        included; one that does must be understood to its end.
+        A value that does not begin with an operator is plain, and may contain
+        spaces.
 
-        :raises: InvalidInput when an operator's operands cannot be read.
+        :raises: InvalidInput if the operands of an operator are invalid.
         """
         if not _OPERATOR.match(text):
             return cls(text.strip())

@@ -2,6 +2,7 @@
 """Reads the extra specs of a flavor: resources, traits and our own keys."""
 
 import collections
+from collections.abc import Mapping
 import dataclasses
 import re
 
@@ -12,7 +13,7 @@ from ironic_reservations import exception
 from ironic_reservations import resources
 from ironic_reservations import spelling
 
-#: The largest number that a request may give, as large as Ironic's ids get.
+#: The largest number that a request may contain, and that Ironic's ids reach.
 MAX_INT = 2 ** 31 - 1
 
 #: The prefix of our own keys.
@@ -22,14 +23,14 @@ _OURS = 'reservations:'
 _COMPARED = ('cpu_arch', 'reservations:candidate_nodes',
              'reservations:match')
 
-# Nova's syntax: "resources", "resources1", "resources_NET" ... A bare metal
-# node is one provider, so all groups mean the same node.
+# Nova's syntax: "resources", "resources1", "resources_NET" ... All groups are
+# for the same node, because a bare metal node is one provider.
 _GROUP = r'(?:[a-zA-Z0-9_-]{1,64})?'
 RESOURCES = re.compile(rf'resources{_GROUP}:(.*)', re.DOTALL)
 _TRAIT = re.compile(rf'(?:trait{_GROUP}|reservations:trait):(.*)', re.DOTALL)
 _CAPABILITY = re.compile('capabilities:.+', re.DOTALL)
 _TRAIT_NAME = re.compile(r'[A-Z0-9_]{1,255}')
-# How custom and standard traits begin.
+# Prefixes of custom and standard traits.
 _TRAIT_PREFIXES = ('CUSTOM_', 'COMPUTE_', 'HW_', 'MISC_', 'OWNER_', 'STORAGE_')
 _CUSTOM_CLASS = re.compile(rf'{orc.CUSTOM_NAMESPACE}[A-Z0-9_]{{1,248}}')
 
@@ -38,10 +39,10 @@ _CUSTOM_CLASS = re.compile(rf'{orc.CUSTOM_NAMESPACE}[A-Z0-9_]{{1,248}}')
 class Resources:
     """The sums of the ``resources:`` keys over all groups.
 
-    :param classes: custom resource classes, each of amount 1.
+    :param classes: custom resource classes, each with the amount 1.
     :param sizes: amounts by the names of sizes. 0: the size is not compared.
-    :param others: pairs of a standard class and an amount above 0. A node
-        offers none of these, so such a request matches no node.
+    :param others: standard classes with an amount above 0. No node has them,
+        so such a request matches no node.
     """
 
     classes: frozenset[str]
@@ -49,18 +50,18 @@ class Resources:
     others: tuple[tuple[str, int], ...]
 
 
-def read_resources(specs):
-    """Return the Resources of extra specs.
+def read_resources(specs: Mapping[str, str]) -> Resources:
+    """Return the resources in extra specs.
 
-    :param specs: dict.
     :raises: InvalidInput.
     """
-    amounts, fields = collections.Counter(), {}
+    amounts: collections.Counter[str] = collections.Counter()
+    fields: dict[str, str] = {}
     for key, text in specs.items():
         match = RESOURCES.fullmatch(key)
         if match:
             fields[match[1]] = f'extra_specs.{key}'
-            amounts[match[1]] += _amount(fields[match[1]], text)
+            amounts[match[1]] += _parse_amount(fields[match[1]], text)
     for name, amount in amounts.items():
         if amount > MAX_INT:
             raise exception.InvalidInput(fields[name],
@@ -71,11 +72,11 @@ def read_resources(specs):
                 'custom one in upper case that begins with CUSTOM_' + _hint(
                     name.removeprefix(orc.CUSTOM_NAMESPACE), 'resources:' + (
                         spelling.find_closest(name, orc.STANDARDS)
-                        or _normalized(name))))
+                        or _normalize_name(name))))
         if amount > 1 and orc.is_custom(name):
             raise exception.InvalidInput(
-                fields[name], 'must be 0 or 1: a node is one unit of its '
-                              'class')
+                fields[name], 'must be 0 or 1, because a node is one unit of '
+                              'its class')
     return Resources(
         frozenset(name for name, amount in amounts.items()
                   if amount and orc.is_custom(name)),
@@ -86,7 +87,7 @@ def read_resources(specs):
                      and not orc.is_custom(name))))
 
 
-def _amount(field, text):
+def _parse_amount(field: str, text: str) -> int:
     """Return an amount as Nova reads it."""
     try:
         amount = int(text)
@@ -97,29 +98,34 @@ def _amount(field, text):
     return amount
 
 
-def _is_class(name):
-    """Whether Placement knows such a class, or may know it."""
+def _is_class(name: str) -> bool:
+    """Return whether a name is valid for a class in Placement."""
     return name in orc.STANDARDS or bool(_CUSTOM_CLASS.fullmatch(name))
 
 
-def _normalized(name, prefixes=(orc.CUSTOM_NAMESPACE,)):
+def _normalize_name(name: str, prefixes: tuple[str, ...] = (
+        orc.CUSTOM_NAMESPACE,)) -> str:
     """Return the name that a malformed class or trait probably means."""
     name = re.sub('[^A-Z0-9]', '_', name.upper())
     return name if name.startswith(prefixes) else orc.CUSTOM_NAMESPACE + name
 
 
-def _hint(name, proposal):
-    """Return the end of a message that proposes a name, if it can be one."""
+def _hint(name: str, proposal: str) -> str:
+    """Return the end of a message that proposes a name.
+
+    It is empty if the name has neither letters nor digits.
+    """
     if not re.search('[a-zA-Z0-9]', name):
         return ''
     return f'; did you mean {proposal}?'
 
 
-def read_traits(where, specs):
-    """Return pairs of a trait and ``required`` or ``forbidden``, a list.
+def read_traits(field: str,
+                specs: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return each trait with ``required`` or ``forbidden``.
 
-    :param where: the field of the request that has them.
-    :param specs: dict: extra specs, or the properties of an image.
+    :param field: field of the request that contains the specs.
+    :param specs: extra specs, or the properties of an image.
     :raises: InvalidInput.
     """
     traits = []
@@ -130,19 +136,19 @@ def read_traits(where, specs):
         name = match[1]
         if not _TRAIT_NAME.fullmatch(name):
             raise exception.InvalidInput(
-                f'{where}.{key}', 'must name a trait: A-Z, 0-9 and _'
-                + _hint(name, _normalized(name, _TRAIT_PREFIXES)))
+                f'{field}.{key}', 'must name a trait: A-Z, 0-9 and _'
+                + _hint(name, _normalize_name(name, _TRAIT_PREFIXES)))
         if word not in ('required', 'forbidden'):
             raise exception.InvalidInput(
-                f'{where}.{key}', 'must be required or forbidden')
+                f'{field}.{key}', 'must be required or forbidden')
         traits.append((name, word))
     return traits
 
 
-def is_exact(specs, default):
-    """Whether the sizes of a node must be equal to those of the request.
+def is_exact(specs: Mapping[str, str], default: str) -> bool:
+    """Return whether the sizes of a node must equal those of the request.
 
-    :param default: ``exact`` or ``at_least``, for specs that do not say.
+    :param default: ``exact`` or ``at_least``, unless the specs override it.
     :raises: InvalidInput.
     """
     match = specs.get('reservations:match', default)
@@ -153,20 +159,20 @@ def is_exact(specs, default):
     return match == 'exact'
 
 
-def ignored(specs):
-    """Return the keys that are not compared with nodes, a sorted tuple.
+def list_ignored(specs: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the sorted keys that are not compared with nodes.
 
-    :raises: InvalidInput for an unknown key below ``reservations:``, which
-        nobody else could mean anything by.
+    :raises: InvalidInput for an unknown key that begins with
+        ``reservations:``, because no other service uses such keys.
     """
     return tuple(sorted(key for key, text in specs.items()
                         if not _is_compared(key, text)))
 
 
-def _is_compared(key, text):
+def _is_compared(key: str, text: str) -> bool:
     match = RESOURCES.fullmatch(key)
     if match:
-        # Of another class the amount is 0, or the request was refused.
+        # The amount of an invalid class is 0, as others are refused before.
         return _is_class(match[1])
     if key == 'capabilities':
         return bool(text.strip(', '))

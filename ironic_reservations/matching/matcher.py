@@ -1,240 +1,270 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does a node satisfy a request, how well, and if not, why: a pure value."""
+"""Compares nodes with a request: do they match, how well, and why not."""
 
 import collections
+from collections.abc import Callable
+from collections.abc import Iterable
 import dataclasses
 import functools
 import itertools
 import operator
+import typing
+from typing import Any
 
 from ironic_reservations.matching import constraints
 from ironic_reservations.matching import group_policy
 from ironic_reservations.matching import node as nodes
 from ironic_reservations.matching import request_spec
 
+if typing.TYPE_CHECKING:
+    from ironic_reservations.fleet import profiles as fleets
+    from ironic_reservations.reservations import quota
+
+#: A profile group, and those of its profiles that match.
+Match = tuple['fleets.Kind', list['fleets.Profile']]
+
+#: A capability, and a function that returns whether a value is allowed.
+_Check = tuple[str, Callable[[Any], bool]]
+
 
 @dataclasses.dataclass(frozen=True)
 class Matcher:
-    """What a request wants of a node, and for whom: pure, and hashable.
+    """The requirements of a request, and the restrictions of its caller.
 
-    :param spec: RequestSpec.
-    :param restricted_to: the project to which the caller is bound, who may
-        then use only the nodes that it owns or leases; None for a caller who
-        may use all nodes.
-    :param unowned: whether a caller who is bound to a project may use nodes,
-        too, that nobody owns or leases.
-    :param ownership: constraints.Ownership, for a caller who wants only some
-        of the nodes that it may use; else None.
-    :param used_up: set of quota.UsedUp, the limits that the caller's project
-        has reached.
-    :param policy: group_policy.Policy where the node is to be one of a group
-        that has a policy; else None.
+    :param restricted_to: the caller's project, if the caller may use only the
+        nodes that it owns or leases; None for a caller who may use all nodes.
+    :param unowned: whether a project-scoped caller may also use nodes that
+        nobody owns or leases.
+    :param ownership: requirement of the request, for a caller who wants only
+        some of the nodes that it may use.
+    :param used_up: limits that the caller's project has reached.
+    :param policy: policy of the group that the node is for, if it has one.
     """
 
     spec: request_spec.RequestSpec
     restricted_to: str | None = None
     unowned: bool = False
     ownership: constraints.Ownership | None = None
-    used_up: frozenset = frozenset()
+    used_up: frozenset['quota.UsedUp'] = frozenset()
     policy: group_policy.Policy | None = None
 
     @functools.cached_property
-    def constraints(self):
-        """All that the request asks of a node, a list of Constraint."""
-        asked = constraints.of_request(self.spec)
+    def constraints(self) -> list[constraints.Constraint]:
+        """Return all constraints on the node."""
+        result = constraints.list_constraints(self.spec)
         if self.ownership is not None:
-            asked.append(self.ownership.constraint)
+            result.append(self.ownership.constraint)
         if self.policy is not None:
-            asked.append(self.policy.constraint)
-        return asked + [limit.constraint for limit in sorted(self.used_up)]
+            result.append(self.policy.constraint)
+        return result + [limit.constraint for limit in sorted(self.used_up)]
 
     @functools.cached_property
-    def _of_kinds(self):
-        """The functions of those that do not divide a profile group."""
-        return [each.allows for each in self.constraints
-                if each.capability is None]
+    def _group_checks(self) -> list[Callable[[nodes.Node], bool]]:
+        """Return the functions that are equal for a whole profile group."""
+        return [constraint.allows for constraint in self.constraints
+                if constraint.capability is None]
 
     @functools.cached_property
-    def _capabilities(self):
-        """Names of the capabilities asked for."""
+    def _capabilities(self) -> set[str]:
+        """Return the names of the capabilities in the request."""
         names = {name for name, _ in self.spec.capabilities}
         return names | {'boot_mode'} if self.spec.boot_mode else names
 
-    def visible(self, node):
-        """Whether the caller may use a node, and may know of it."""
-        return nodes.visible(node.owner, node.lessee, self.restricted_to,
-                             self.unowned)
+    def is_visible(self, node: nodes.Node) -> bool:
+        """Return whether the caller may see and use a node."""
+        return nodes.is_visible(node.owner, node.lessee, self.restricted_to,
+                                self.unowned)
 
     @property
-    def holds_unowned(self):
-        """Whether a caller who is bound to a project wants unowned nodes, too.
+    def holds_unowned(self) -> bool:
+        """Return whether a project-scoped caller accepts unowned nodes.
 
-        With the ownership ``project`` it sees them, and does not want them.
+        With the ownership ``project`` it sees them, but does not accept them.
         """
         return self.unowned and self.ownership is None
 
-    def matches(self, node):
-        """Whether a node satisfies all that the request asks for."""
-        for each in self.constraints:
-            if not each.satisfied(node):
+    def matches(self, node: nodes.Node) -> bool:
+        """Return whether a node satisfies all constraints."""
+        for constraint in self.constraints:
+            if not constraint.is_satisfied_by(node):
                 return False
         return True
 
-    def matching(self, fleet, by=None):
-        """What of a fleet the caller may use and matches.
+    def find_profiles(self, fleet: 'fleets.Fleet',
+                      by: str | None = None) -> list[Match]:
+        """Return the profiles of a fleet that match and that the caller sees.
 
-        :param fleet: profiles.Fleet.
-        :param by: the domains that matter, of a group; see group_policy.
-        :returns: list of pairs: a Kind, and those of its profiles that match.
-            Where all of them match, and their domains do not matter, it is
-            the one profile of the whole profile group.
+        If all profiles of a profile group match, and their domains make no
+        difference, they are replaced by one that stands for the whole group.
+
+        :param by: key of the domains of a group of reservations, if they
+            matter; see ``group_policy.find_domain``.
         """
-        found, asked = [], self._asked()
-        for kind in fleet.kinds:
-            if self.visible(kind.node) and all(
-                    allows(kind.node) for allows in self._of_kinds):
-                found += [(kind, _by_domain(kind, profiles, by))
-                          for answers, profiles in _parts(kind, asked)
-                          if all(answers)]
-        return found
+        matches: list[Match] = []
+        checks = self._list_checks()
+        for group in fleet.kinds:
+            if self.is_visible(group.node) and all(
+                    allows(group.node) for allows in self._group_checks):
+                matches += [
+                    (group, _separate_domains(group, profiles, by))
+                    for results, profiles in _split_group(group, checks)
+                    if all(results)]
+        return matches
 
-    def nearly_matching(self, fleet, by=None):
-        """What would match without a single constraint, by its name.
+    def find_near_misses(self, fleet: 'fleets.Fleet',
+                         by: str | None = None) -> dict[str, list[Match]]:
+        """Return the profiles that only one constraint eliminates.
 
-        :param by: see ``matching``.
-        :returns: dict of lists of pairs as ``matching`` returns them, in the
-            order of the constraints.
+        :param by: see ``find_profiles``.
+        :returns: matches by the name of that constraint, in the order of the
+            constraints.
         """
-        asked = self._asked()
-        names = [each.name for each in self.constraints
-                 if each.capability is not None]
-        nearly = {each.name: [] for each in self.constraints}
-        for kind in fleet.kinds:
-            if not self.visible(kind.node):
+        checks = self._list_checks()
+        names = [constraint.name for constraint in self.constraints
+                 if constraint.capability is not None]
+        near_misses: dict[str, list[Match]] = {
+            constraint.name: [] for constraint in self.constraints}
+        for group in fleet.kinds:
+            if not self.is_visible(group.node):
                 continue
-            unmet = {each.name for each in self.constraints
-                     if each.capability is None
-                     and not each.allows(kind.node)}
-            if len(unmet) > 1:
+            group_unmet = {constraint.name for constraint in self.constraints
+                           if constraint.capability is None
+                           and not constraint.allows(group.node)}
+            if len(group_unmet) > 1:
                 continue
-            for answers, profiles in _parts(kind, asked):
-                only = unmet.union(itertools.compress(
-                    names, map(operator.not_, answers)))
-                if len(only) == 1:
-                    nearly[only.pop()].append(
-                        (kind, _by_domain(kind, profiles, by)))
-        return nearly
+            for results, profiles in _split_group(group, checks):
+                unmet = group_unmet.union(itertools.compress(
+                    names, map(operator.not_, results)))
+                if len(unmet) == 1:
+                    near_misses[unmet.pop()].append(
+                        (group, _separate_domains(group, profiles, by)))
+        return near_misses
 
-    def _asked(self):
-        """The constraints on capabilities: pairs of the name and the answer.
-        """
-        return [(each.capability, functools.cache(each.allows))
-                for each in self.constraints if each.capability is not None]
+    def _list_checks(self) -> list[_Check]:
+        """Return the constraints on capabilities, with a cache for each."""
+        return [(constraint.capability, functools.cache(constraint.allows))
+                for constraint in self.constraints
+                if constraint.capability is not None]
 
-    def fit(self, node):
-        """How badly a node fits: of several, the one with the least is best.
+    def fit(self, node: nodes.Node) -> tuple[Any, ...]:
+        """Return how badly a node fits. The lowest value is best.
 
-        :returns: tuple of the sum of (have - asked) / asked over the sizes
-            asked for, the number of traits and capabilities that were not
-            asked for, and the node's memory, CPUs and disk; before and after
-            those, how well it suits the group, if it is for one.
+        :returns: the sum of (size - requested size) / requested size over the
+            requested sizes, the number of traits and capabilities that are
+            not requested, and the node's memory, CPUs and disk. For a group
+            of reservations, the ranks of its policy come first and last.
         """
         return self.fit_in(
-            self.policy and group_policy.domain(node, self.policy.by),
+            group_policy.find_domain(
+                node, self.policy.by if self.policy else None),
             self.fit_alone(node))
 
-    def fit_alone(self, node):
-        """The same without a group: equal for all nodes of a profile group."""
+    def fit_alone(self, node: nodes.Node) -> tuple[Any, ...]:
+        """Return the ``fit`` without the ranks of a policy.
+
+        It is equal for all nodes of a profile group.
+        """
         oversize = sum((node.sizes[name] - size) / size
                        for name, size in self.spec.sizes if size)
-        unasked = (len(node.traits - self.spec.required_traits)
-                   + len(node.capabilities.keys() - self._capabilities))
-        return (oversize, unasked, *node.sizes.values())
+        extras = (len(node.traits - self.spec.required_traits)
+                  + len(node.capabilities.keys() - self._capabilities))
+        return (oversize, extras, *node.sizes.values())
 
-    def fit_in(self, domain, alone):
-        """The ``fit`` of a node of a domain, from what ``fit_alone`` says."""
+    def fit_in(self, domain: str | None,
+               alone: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the ``fit`` of a node in a domain.
+
+        :param alone: its ``fit_alone``.
+        """
         if self.policy is None:
             return alone
         return (*self.policy.rank(domain), *alone,
                 *self.policy.rank_among_equals(domain))
 
-    def explain_fleet(self, fleet):
-        """Why nodes of a fleet do not match: see ``explain``."""
-        asked = self._asked()
+    def explain_fleet(self, fleet: 'fleets.Fleet') -> dict[str, Any]:
+        """Explain why nodes of a fleet do not match; see ``explain``."""
+        checks = self._list_checks()
         return self.explain(
             (node, reason, number)
-            for kind in fleet.kinds if self.visible(kind.node)
-            for _, profiles in _parts(kind, asked)
-            # Any of them stands for the others.
+            for group in fleet.kinds if self.is_visible(group.node)
+            for _, profiles in _split_group(group, checks)
+            # The constraints are equal for all of these profiles.
             for node in [profiles[0].node] for profile in profiles
             for reason, number in profile.counts.items())
 
-    def explain(self, groups):
-        """Why nodes do not match, as data for people and programs.
+    def explain(self, groups: Iterable[tuple[nodes.Node, str | None, int]]
+                ) -> dict[str, Any]:
+        """Explain why nodes do not match, as data for people and programs.
 
-        :param groups: triples of a Node, why nodes like it cannot be held
-            (one of ``REASONS``; None when they can), and how many they are.
-            Groups that the caller may not see are left out.
-        :returns: dict of ``considered``, ``eliminated`` (each node counted
-            once, for the first constraint that it does not satisfy or else
-            for why it cannot be held) and ``nearest`` (the one constraint
-            without which most nodes could be held, and how many these would
-            be in all; absent when no more could).
+        :param groups: a Node, why nodes like it cannot be held (one of
+            ``REASONS``; None if they can), and their number. Groups that the
+            caller may not see are ignored.
+        :returns: ``considered``, a number of nodes; ``eliminated``, which
+            counts each node once, for the first constraint that it does not
+            satisfy, otherwise for the reason why it cannot be held; and
+            ``nearest``, the constraint without which most nodes could be
+            held, and their total number. It is absent if no constraint makes
+            a difference.
         """
-        names = list(dict.fromkeys(each.name for each in self.constraints))
-        eliminated, nearest = collections.Counter(), collections.Counter()
+        names = list(dict.fromkeys(
+            constraint.name for constraint in self.constraints))
+        counts: collections.Counter[str] = collections.Counter()
+        nearest: collections.Counter[str] = collections.Counter()
         considered = matching = 0
-        last, unmet = None, []
+        last, unmet = None, list[str]()
         for node, reason, count in groups:
-            if not self.visible(node):
+            if not self.is_visible(node):
                 continue
             considered += count
-            # A profile is one group after the other, for each reason.
+            # The groups of a profile, one for each reason, are consecutive.
             if node is not last:
                 last, unmet = node, list(dict.fromkeys(
-                    each.name for each in self.constraints
-                    if not each.satisfied(node)))
+                    constraint.name for constraint in self.constraints
+                    if not constraint.is_satisfied_by(node)))
             if reason == nodes.CLAIMABLE:
-                # A request for a free node is not told which may be claimed.
+                # Only a claim distinguishes these two.
                 reason = nodes.RESERVED
-            if unmet or reason:
-                eliminated[unmet[0] if unmet else reason] += count
+            if unmet:
+                counts[unmet[0]] += count
+            elif reason:
+                counts[reason] += count
             else:
                 matching += count
             if len(unmet) == 1 and not reason:
                 nearest[unmet[0]] += count
-        order = [*names, *sorted(eliminated.keys() - set(names),
+        order = [*names, *sorted(counts.keys() - set(names),
                                  key=nodes.REASONS.index)]
-        explanation = {
+        explanation: dict[str, Any] = {
             'considered': considered,
-            'eliminated': [{'by': name, 'nodes': eliminated[name]}
-                           for name in order if eliminated[name]]}
-        best = max(names, key=lambda name: nearest[name], default=None)
+            'eliminated': [{'by': name, 'nodes': counts[name]}
+                           for name in order if counts[name]]}
+        best = max(names, key=lambda name: nearest[name], default='')
         if nearest[best]:
             explanation['nearest'] = {'by': best,
                                       'nodes': matching + nearest[best]}
         return explanation
 
 
-def _by_domain(kind, profiles, by):
-    """Return profiles, apart where their domains may differ."""
-    if profiles == [kind.whole] and group_policy.capability_of(by):
-        return kind.profiles
+def _separate_domains(group: 'fleets.Kind', profiles: list['fleets.Profile'],
+                      by: str | None) -> list['fleets.Profile']:
+    """Return profiles whose nodes have one domain each."""
+    if profiles == [group.whole] and group_policy.find_capability(by):
+        return group.profiles
     return profiles
 
 
-def _parts(kind, asked):
-    """The profiles of a profile group, divided by their answers.
+def _split_group(group: 'fleets.Kind', checks: list[_Check]) -> Iterable[
+        tuple[tuple[bool, ...], list['fleets.Profile']]]:
+    """Divide the profiles of a profile group by the results of checks.
 
-    :param asked: see Matcher._asked.
-    :returns: pairs of the answers, and a list of profiles: of one alone where
-        all of them answer alike, that of the whole profile group.
+    :returns: pairs of results and profiles. If the results are equal for all
+        profiles, the only profile stands for the whole group.
     """
     parts = collections.defaultdict(list)
-    apart = any(len(kind.values(name)) > 1 for name, _ in asked)
-    for profile in kind.profiles if apart else [kind.whole]:
+    differ = any(len(group.values(name)) > 1 for name, _ in checks)
+    for profile in group.profiles if differ else [group.whole]:
         parts[tuple(allows(profile.capabilities.get(name))
-                    for name, allows in asked)].append(profile)
+                    for name, allows in checks)].append(profile)
     if len(parts) == 1:
-        return [(answers, [kind.whole]) for answers in parts]
+        return [(results, [group.whole]) for results in parts]
     return parts.items()

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What matching knows of a node, and what a request may be told of it."""
+"""The properties of a node that matching compares, and who may see it."""
 
 import dataclasses
 import functools
 import json
 import re
+from typing import Any
 
 from ironic_reservations import resources
 from ironic_reservations.matching import request_spec
 
-#: Why a node that satisfies a request cannot be held. An explanation tells
-#: them in this order, and for each node only the first that applies.
+#: Why a node that satisfies a request cannot be held. An explanation lists
+#: them in this order, and counts a node for the first that applies.
 ALLOCATED, CLAIMABLE, RESERVED, LOCKED = (
     'allocated', 'claimable', 'reserved', 'locked')
 REASONS = (ALLOCATED, CLAIMABLE, RESERVED, 'maintenance', 'not available',
@@ -20,8 +21,8 @@ REASONS = (ALLOCATED, CLAIMABLE, RESERVED, 'maintenance', 'not available',
 #: The names of a node's sizes: memory in MiB, CPUs, disk in GiB.
 SIZES = ('memory_mb', 'vcpus', 'local_gb')
 
-#: The most characters of a capability's value that is read, as many as a
-#: request may ask for. A node's owner may state any number.
+#: Maximum length of a capability's value, which is the limit of requests, too.
+#: Nodes may have longer values.
 LONGEST_VALUE = 1024
 
 
@@ -31,13 +32,12 @@ _NUMBER = re.compile(r'\s*\d{1,18}(?:\.\d+)?(?:[eE][+-]?\d{1,2})?\s*',
 
 @dataclasses.dataclass(frozen=True)
 class Node:
-    """What matching knows of a node, as Ironic has it.
+    """The properties of a node that matching compares.
 
     :param id: primary key in Ironic's database.
-    :param properties: the JSON text of the column, unparsed, or None.
-    :param traits: names.
-    :param failed: whether something has gone wrong on it lately, or its
-        hardware is not well.
+    :param properties: JSON text of the column.
+    :param failed: whether a recent deployment failed, or its hardware is not
+        healthy.
     """
 
     id: int
@@ -53,7 +53,7 @@ class Node:
     failed: bool = False
 
     @functools.cached_property
-    def _properties(self):
+    def _properties(self) -> dict[str, Any]:
         try:
             properties = json.loads(self.properties or '{}')
         except (ValueError, RecursionError):
@@ -61,76 +61,80 @@ class Node:
         return properties if isinstance(properties, dict) else {}
 
     @functools.cached_property
-    def sizes(self):
-        """``memory_mb`` (MiB), ``vcpus`` and ``local_gb`` (GiB)."""
-        return {name: _number(self._properties.get(key)) for name, key in
+    def sizes(self) -> dict[str, int | float]:
+        """Return ``memory_mb`` (MiB), ``vcpus`` and ``local_gb`` (GiB)."""
+        return {name: _parse_size(self._properties.get(key)) for name, key in
                 zip(SIZES, ('memory_mb', 'cpus', 'local_gb'), strict=True)}
 
     @functools.cached_property
-    def capabilities(self):
-        """Names and values; a name without a value is ``true``."""
-        given = self._properties.get('capabilities')
-        return capabilities(given) if isinstance(given, str) else {}
+    def capabilities(self) -> dict[str, str]:
+        """Return the values of capabilities by name."""
+        text = self._properties.get('capabilities')
+        return parse_capabilities(text) if isinstance(text, str) else {}
 
     @functools.cached_property
-    def cpu_arch(self):
-        """Canonical name, or None when the node states none."""
-        given = self._properties.get('cpu_arch')
-        if not isinstance(given, str) or not given.strip():
+    def cpu_arch(self) -> str | None:
+        """Return the canonical name of the architecture, or None."""
+        name = self._properties.get('cpu_arch')
+        if not isinstance(name, str) or not name.strip():
             return None
-        return request_spec.canonical_architecture(given)
+        return request_spec.canonical_architecture(name)
 
-    def capability(self, name):
-        """A capability's value, or None when the node states none.
+    def capability(self, name: str) -> str | None:
+        """Return the value of a capability, or None if there is none.
 
-        One that is longer than ``LONGEST_VALUE`` counts as none.
+        A value that is longer than ``LONGEST_VALUE`` is ignored.
         """
-        return readable(self.cpu_arch if name == 'cpu_arch'
-                        else self.capabilities.get(name))
+        return drop_long_value(self.cpu_arch if name == 'cpu_arch'
+                               else self.capabilities.get(name))
 
 
-def capabilities(text):
-    """Names and values of capabilities such as ``a,b:c``, a dict.
+def parse_capabilities(text: str | None) -> dict[str, str]:
+    """Return the values in a text such as ``a,b:c`` by name.
 
-    :param text: None for none. A name without a value is ``true``.
+    A name without a value has the value ``true``.
     """
     pairs = (item.partition(':') for item in (text or '').split(','))
     return {name.strip(): value.strip() if colon else 'true'
             for name, colon, value in pairs if name.strip()}
 
 
-def readable(value):
-    """A capability's value, or None where it is too long to be read."""
+def drop_long_value(value: str | None) -> str | None:
+    """Return the value of a capability, or None if it is too long."""
     return None if value is None or len(value) > LONGEST_VALUE else value
 
 
-def as_text(size):
-    """Return a size as a capability would state it: 4096, not 4096.0."""
+def format_size(size: int | float) -> str:
+    """Return a size as the value of a capability: 4096, not 4096.0."""
     return str(int(size) if size == int(size) else size)
 
 
-def _number(value):
-    """A size as Ironic or an old row may hold it; 0 when it is no number."""
+def _parse_size(value: Any) -> int | float:
+    """Return a size in the properties of a node; 0 if it is not a number."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return 0
     digits = str(value)
     if not _NUMBER.fullmatch(digits):
         return 0
     number = int(digits) if digits.strip().isdecimal() else float(digits)
-    # Databases lose precision above this, so larger values count as 0.
+    # Larger values count as 0, because databases lose precision above this.
     return number if number < 10 ** 18 else 0
 
 
-def visible(owner, lessee, restricted_to, unowned=False):
-    """Whether a node is owned or leased by a project; for None all are.
+def is_visible(owner: str | None, lessee: str | None,
+               restricted_to: str | None, unowned: bool = False) -> bool:
+    """Return whether a caller may see a node.
 
-    :param unowned: whether one that has neither owner nor lessee will do, too.
+    :param restricted_to: a project, which must own or lease the node; None
+        for callers who may see all nodes.
+    :param unowned: whether a node without owner and lessee is visible, too.
     """
     return (restricted_to is None or restricted_to in (owner, lessee)
             or unowned and owner is None and lessee is None)
 
 
-def has_class(resource_class, normalized):
-    """Whether a node's class is the normalized one."""
+def has_class(resource_class: str | None,
+              normal_class: str | None) -> bool:
+    """Return whether the class of a node is a class in normal form."""
     return (resource_class is not None
-            and resources.normalize_class(resource_class) == normalized)
+            and resources.normalize_class(resource_class) == normal_class)

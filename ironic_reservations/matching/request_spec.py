@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parses a request once into a frozen value, the request spec."""
 
+from collections.abc import Iterator
+from collections.abc import Mapping
 import dataclasses
 import json
+from typing import Any
 
 from oslo_utils import uuidutils
 
@@ -11,25 +14,24 @@ from ironic_reservations import resources
 from ironic_reservations.matching import expression
 from ironic_reservations.matching import extra_specs
 
-#: The largest number that a request may give.
+#: The largest number in a request.
 MAX_INT = extra_specs.MAX_INT
 
-#: Keys of the body that are no part of what is requested: two requests that
-#: differ only in these are the same.
+#: Keys of the body that are not in the request spec. Requests that differ only
+#: in these are equal.
 ENVELOPE = ('instance_uuid', 'host', 'expires_in', 'project_id', 'user_id',
             'holder', 'claim')
 
-#: The most words in the values of all capabilities that a request asks for,
-#: where one without a word counts as one, and the most traits. To parse an
-#: expression takes 40 microseconds for each of its words, and each of these is
-#: compared with every hardware profile.
+#: Maximum number of traits, and of words in the values of all capabilities,
+#: where an empty value counts as one. Parsing an expression takes 40
+#: microseconds a word, and each is compared with every hardware profile.
 MAX_WORDS = 256
 
-#: The most nodes that a request names. Each is several values of a statement,
-#: and SQLite limits their number.
+#: Maximum number of candidate nodes. Each becomes several parameters of a
+#: statement, and SQLite limits their number.
 MAX_CANDIDATES = 1024
 
-#: What absent and null stand for, where that is not "nothing".
+#: Default values of keys, which absent keys and null have.
 _DEFAULTS = {'ephemeral_gb': 0, 'swap': 0, 'rxtx_factor': 1, 'min_ram': 0,
              'min_disk': 0, 'extra_specs': {}, 'image': {}, 'properties': {},
              'ownership': 'any'}
@@ -39,34 +41,35 @@ _ARCHITECTURES = {'amd64': 'x86_64', 'i386': 'i686', 'i486': 'i686',
                   'i586': 'i686', 'x86_32': 'i686', 'x86_32p': 'i686'}
 
 
-def canonical_architecture(name):
-    """The name Nova uses for an architecture: ``amd64`` is ``x86_64``."""
+def canonical_architecture(name: str) -> str:
+    """Return Nova's name of an architecture, ``x86_64`` for ``amd64``."""
     name = name.strip().lower()
     return _ARCHITECTURES.get(name, name)
 
 
 @dataclasses.dataclass(frozen=True)
 class RequestSpec:
-    """What a request requires of a node.
+    """The requirements of a request.
 
-    :param sizes: ``memory_mb`` (MiB), ``vcpus``, ``local_gb`` (GiB) that are
-        compared, each above 0: those of the flavor, unless a ``resources:``
-        key overrides them.
+    :param sizes: ``memory_mb`` (MiB), ``vcpus``, ``local_gb`` (GiB), each
+        above 0. They come from the flavor, unless a ``resources:`` key
+        overrides them.
     :param minimums: ``memory_mb`` and ``local_gb`` that the image needs.
-    :param exact: whether ``sizes`` must be equal, rather than at least that.
-    :param resource_class: normalized, or None for any.
-    :param resources: pairs of a standard resource class and an amount, which
-        no node offers.
-    :param capabilities: pairs of a name and its Expression; None for a name
-        that must be there and not false. ``cpu_arch`` is among them, in
-        canonical names, wherever it was asked for.
-    :param boot_mode: of the image, lower case, or None.
-    :param hypervisor_types: of the image, lower case.
-    :param conductor_group: lower case; ``""`` is the default group and None
-        any.
-    :param candidate_nodes: sets of UUIDs and names; the node must be in each.
-    :param canonical: the request spec's identity (``ENVELOPE`` left out) as
-        JSON: null is absent is the default, 1 is 1.0.
+    :param exact: whether sizes must be equal instead of at least as large.
+    :param resource_class: in normal form; None for any.
+    :param resources: standard resource classes with amounts. No node has
+        them.
+    :param capabilities: names with expressions. None requires that the
+        capability exists and is not false. Includes ``cpu_arch``, with
+        canonical names, from any field of the request.
+    :param boot_mode: boot mode of the image, in lower case.
+    :param hypervisor_types: types in the image, in lower case.
+    :param conductor_group: in lower case; ``""`` is the default group, None
+        any group.
+    :param candidate_nodes: sets of UUIDs and names. The node must be in each.
+    :param canonical: JSON text that is equal for equal requests. Absent, null
+        and default values are equal, and so are 1 and 1.0. Without the keys
+        in ``ENVELOPE``.
     :param ignored: keys of extra specs that are not compared with nodes.
     """
 
@@ -87,47 +90,47 @@ class RequestSpec:
     ignored: tuple[str, ...] = dataclasses.field(compare=False)
 
     @classmethod
-    def from_dict(cls, body, match='at_least', required=True):
+    def from_dict(cls, body: Mapping[str, Any], match: str = 'at_least',
+                  required: bool = True) -> 'RequestSpec':
         """Parse a body that satisfies ``api.bodies.REQUEST_SPEC``.
 
-        :param body: the request, a dict.
-        :param match: ``exact`` or ``at_least``, for a request that does not
-            say (``[reservations] match``).
+        :param match: ``exact`` or ``at_least``, unless the request overrides
+            it (``[reservations] match``).
         :param required: whether the request must constrain the node.
-        :raises: InvalidInput, naming the field.
+        :raises: InvalidInput.
         """
-        wanted = _identity(body)
-        specs = wanted.get('extra_specs', {})
-        image = wanted.get('image', {})
+        request = _read_identity(body)
+        specs = request.get('extra_specs', {})
+        image = request.get('image', {})
         properties = image.get('properties', {})
-        ignored = extra_specs.ignored(specs)
+        ignored = extra_specs.list_ignored(specs)
         exact = extra_specs.is_exact(specs, match)
         overrides = extra_specs.read_resources(specs)
-        traits = _all_traits(specs, properties)
+        traits = _read_traits(specs, properties)
         spec = cls(
-            sizes=tuple(_compared_sizes(wanted, overrides.sizes, exact)),
+            sizes=tuple(_list_sizes(request, overrides.sizes, exact)),
             minimums=tuple(
                 (name, image[key]) for name, key in
                 (('memory_mb', 'min_ram'), ('local_gb', 'min_disk'))
                 if key in image and overrides.sizes.get(name) != 0),
             exact=exact,
-            resource_class=_resource_class(wanted, overrides.classes),
+            resource_class=_find_class(request, overrides.classes),
             resources=overrides.others,
             required_traits=traits['required'],
             forbidden_traits=traits['forbidden'],
-            capabilities=_capabilities(specs, properties),
+            capabilities=_read_capabilities(specs, properties),
             boot_mode=_lower(properties.get('hw_firmware_type')),
             hypervisor_types=frozenset(
-                _lower(properties[key])
+                properties[key].strip().lower()
                 for key in ('img_hv_type', 'hypervisor_type')
                 if key in properties),
-            conductor_group=_lower(wanted.get('conductor_group')),
-            shard=wanted.get('shard'),
-            candidate_nodes=tuple(_candidates(wanted, specs)),
-            canonical=json.dumps(wanted, sort_keys=True),
+            conductor_group=_lower(request.get('conductor_group')),
+            shard=request.get('shard'),
+            candidate_nodes=tuple(_list_candidates(request, specs)),
+            canonical=json.dumps(request, sort_keys=True),
             ignored=ignored,
         )
-        if required and not spec._constrains:
+        if required and not spec._is_constraint:
             raise exception.InvalidInput(
                 'body', 'must constrain the node: by a size above 0, a '
                         'resource class, a trait, a capability, candidate '
@@ -135,7 +138,7 @@ class RequestSpec:
         return spec
 
     @property
-    def _constrains(self):
+    def _is_constraint(self) -> bool:
         return bool(
             self.sizes or self.resource_class or self.resources
             or self.required_traits or self.forbidden_traits
@@ -143,39 +146,40 @@ class RequestSpec:
             or self.hypervisor_types or self.candidate_nodes)
 
     @classmethod
-    def adopted(cls, body):
-        """Parse the request of a server that has its node already.
+    def from_server(cls, body: Mapping[str, Any]) -> 'RequestSpec':
+        """Parse the request of a server that has a node already.
 
-        Extra specs that a hold would refuse are ignored, because a running
-        server may have them. They stay part of the identity.
+        Invalid extra specs are ignored, because a running server may have
+        them. They remain in ``canonical``.
 
-        :raises: InvalidInput for anything but an extra spec.
+        :raises: InvalidInput for everything but extra specs.
         """
         specs = {key: value for key, value in
                  (body.get('extra_specs') or {}).items() if value is not None}
-        refused = {key for key, value in specs.items()
-                   if not cls._is_accepted({'extra_specs': {key: value}})}
-        accepted = specs.keys() - refused
-        # Each key alone is valid, but two of them may contradict each other.
-        if not cls._is_accepted({
+        invalid_keys = {
+            key for key, value in specs.items()
+            if not cls._is_valid({'extra_specs': {key: value}})}
+        valid_keys = specs.keys() - invalid_keys
+        # Keys that are valid on their own may contradict each other.
+        if not cls._is_valid({
                 'resource_class': body.get('resource_class'),
-                'extra_specs': {key: specs[key] for key in accepted}}):
-            refused |= {key for key in accepted
-                        if extra_specs.RESOURCES.fullmatch(key)}
-        if not cls._is_accepted({
+                'extra_specs': {key: specs[key] for key in valid_keys}}):
+            invalid_keys |= {key for key in valid_keys
+                             if extra_specs.RESOURCES.fullmatch(key)}
+        if not cls._is_valid({
                 'image': body.get('image'),
                 'extra_specs': {key: specs[key]
-                                for key in specs.keys() - refused}}):
-            refused = specs.keys()
+                                for key in specs.keys() - invalid_keys}}):
+            invalid_keys = set(specs)
         spec = cls.from_dict({**body, 'extra_specs': {
-            key: value for key, value in specs.items() if key not in refused}},
-            required=False)
+            key: value for key, value in specs.items()
+            if key not in invalid_keys}}, required=False)
         return dataclasses.replace(
-            spec, canonical=json.dumps(_identity(body), sort_keys=True),
-            ignored=tuple(sorted({*spec.ignored, *refused})))
+            spec, canonical=json.dumps(_read_identity(body), sort_keys=True),
+            ignored=tuple(sorted({*spec.ignored, *invalid_keys})))
 
     @classmethod
-    def _is_accepted(cls, body):
+    def _is_valid(cls, body: Mapping[str, Any]) -> bool:
         try:
             cls.from_dict(body, required=False)
         except exception.InvalidInput:
@@ -183,48 +187,53 @@ class RequestSpec:
         return True
 
 
-def _identity(body):
-    """Return what makes a request the same as another one, a dict."""
-    return _canonical({key: value for key, value in body.items()
+def _read_identity(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the request spec in normal form, equal for equal requests."""
+    return _normalize({key: value for key, value in body.items()
                        if key not in ENVELOPE})
 
 
-def _canonical(value):
-    """One spelling for requests that mean the same."""
+def _normalize(value: Any) -> Any:
+    """Return the normal form of a JSON value."""
     if isinstance(value, dict):
-        items = {key: _canonical(item) for key, item in value.items()}
+        items = {key: _normalize(item) for key, item in value.items()}
         return {key: item for key, item in items.items()
                 if item is not None and item != _DEFAULTS.get(key)}
     if isinstance(value, list):
-        return sorted({_canonical(item) for item in value})
+        return sorted({_normalize(item) for item in value})
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value
 
 
-def _lower(text):
+def _lower(text: str | None) -> str | None:
     return None if text is None else text.strip().lower()
 
 
-def _compared_sizes(wanted, overrides, exact):
-    """Yield the sizes to compare with a node: name, amount above 0.
+def _list_sizes(request: Mapping[str, Any], overrides: Mapping[str, int],
+                exact: bool) -> Iterator[tuple[str, int]]:
+    """Yield the sizes to compare with a node, each above 0.
 
-    :param overrides: see extra_specs.Resources.
+    :param overrides: ``extra_specs.Resources.sizes``.
     """
-    for name, size in resources.read_sizes(wanted).items():
+    for name, size in resources.read_sizes(request).items():
         override = overrides.get(name)
-        # With "exact" an override of 0 does not count.
+        # With "exact", an override of 0 is ignored.
         if override or override == 0 and not exact:
             size = override
         if size:
             yield name, size
 
 
-def _resource_class(wanted, classes):
-    """Return the one resource class that is requested, or None for any."""
-    if 'resource_class' in wanted:
+def _find_class(request: Mapping[str, Any],
+                classes: frozenset[str]) -> str | None:
+    """Return the resource class that a request requires, or None for any.
+
+    :param classes: custom resource classes in its extra specs.
+    """
+    if 'resource_class' in request:
         classes = classes | {resources.normalize_class(
-            wanted['resource_class'])}
+            request['resource_class'])}
     if len(classes) > 1:
         raise exception.InvalidInput(
             'resource_class', 'must be one class, not '
@@ -232,31 +241,36 @@ def _resource_class(wanted, classes):
     return next(iter(classes), None)
 
 
-def _all_traits(specs, properties):
-    """Those of flavor and image: a frozenset by ``required``/``forbidden``."""
+def _read_traits(specs: Mapping[str, str], properties: Mapping[str, str]
+                 ) -> dict[str, frozenset[str]]:
+    """Return the traits of flavor and image by ``required``/``forbidden``."""
     traits = (extra_specs.read_traits('extra_specs', specs)
               + extra_specs.read_traits('image.properties', properties))
     if len(traits) > MAX_WORDS:
         raise exception.InvalidInput(
             'extra_specs', f'must have at most {MAX_WORDS} traits')
-    return {wanted: frozenset(name for name, word in traits if word == wanted)
-            for wanted in ('required', 'forbidden')}
+    return {key: frozenset(name for name, word in traits if word == key)
+            for key in ('required', 'forbidden')}
 
 
-def _capabilities(specs, properties):
-    """Pairs of a capability and its Expression, None for a bare name."""
-    texts = list(_capability_texts(specs, properties))
+def _read_capabilities(
+        specs: Mapping[str, str], properties: Mapping[str, str]
+        ) -> tuple[tuple[str, expression.Expression | None], ...]:
+    """Return capabilities with expressions; None for a name without value."""
+    texts = list(_list_capabilities(specs, properties))
     if sum(len((text or '').split()) or 1
            for _, _, text in texts) > MAX_WORDS:
         raise exception.InvalidInput(
             'extra_specs',
             f'must have at most {MAX_WORDS} words in its capabilities')
-    return tuple((name, None if text is None else _capability(
+    return tuple((name, None if text is None else _parse_capability(
         field, name, text)) for field, name, text in texts)
 
 
-def _capability_texts(specs, properties):
-    """Triples of a field, a capability and its value, None without one."""
+def _list_capabilities(
+        specs: Mapping[str, str], properties: Mapping[str, str]
+        ) -> Iterator[tuple[str, str, str | None]]:
+    """Yield the field, name and value of each capability."""
     field = 'extra_specs.capabilities'
     for item in specs.get('capabilities', '').split(','):
         name, colon, value = item.partition(':')
@@ -269,24 +283,26 @@ def _capability_texts(specs, properties):
         prefix, _, name = key.partition(':')
         if prefix == 'capabilities' and name:
             yield f'extra_specs.{key}', name, value
-    for field, value in (
+    for field, architecture in (
             ('extra_specs.cpu_arch', specs.get('cpu_arch')),
             ('image.properties.hw_architecture',
              properties.get('hw_architecture'))):
-        if value is not None:
-            yield field, 'cpu_arch', value
+        if architecture is not None:
+            yield field, 'cpu_arch', architecture
 
 
-def _capability(field, name, text):
+def _parse_capability(field: str, name: str,
+                      text: str) -> expression.Expression:
     if name == 'cpu_arch':
         text = ' '.join(map(canonical_architecture, text.split()))
     return expression.Expression.parse(field, text)
 
 
-def _candidates(wanted, specs):
-    """Yield the sets of nodes that the node must be in."""
+def _list_candidates(request: Mapping[str, Any], specs: Mapping[str, str]
+                     ) -> Iterator[frozenset[str]]:
+    """Yield sets of names and UUIDs. The node must be in each of them."""
     for field, names in (
-            ('candidate_nodes', wanted.get('candidate_nodes')),
+            ('candidate_nodes', request.get('candidate_nodes')),
             ('extra_specs.reservations:candidate_nodes', _split(
                 specs.get('reservations:candidate_nodes')))):
         if names is None:
@@ -299,5 +315,5 @@ def _candidates(wanted, specs):
         yield nodes
 
 
-def _split(text):
+def _split(text: str | None) -> list[str] | None:
     return None if text is None else text.split(',')

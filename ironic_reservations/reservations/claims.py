@@ -76,10 +76,10 @@ class _Claim(holds.OneNode):
             claimed = candidates[facts.pop('reservation_id')]
             found.append((search.node_of(facts), claimed, reason))
         fitting = [(node, claimed) for node, claimed, reason in found
-                   if reason is None and matcher.visible(node)
+                   if reason is None and matcher.is_visible(node)
                    and matcher.matches(node)]
         if not fitting and len(found) == len(candidates):
-            raise explanation.refusal({
+            raise explanation.make_refusal({
                 'matching_nodes': 0, 'explanation': matcher.explain(
                     (node, reason, 1) for node, _, reason in found)},
                 matcher)

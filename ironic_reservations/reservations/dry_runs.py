@@ -29,17 +29,17 @@ def dry_run(matcher, quota, group=None, members=None):
     if members is None:
         place = membership.Place.find(group, end=False)
         matcher = place.narrow(matcher, counted)
-        found = explanation.verdict(quota.narrow(matcher), counted)
+        found = explanation.explain_request(quota.narrow(matcher), counted)
         refused = not found['matching_nodes']
     else:
-        found = explanation.verdict_on_group(matcher, counted, group, members)
+        found = explanation.explain_group(matcher, counted, group, members)
         before = found['members']['available']
         available = min(before, quota.available(matcher, counted, group))
         found['members']['available'] = available
         refused = available < members <= before
     if refused:
-        quota.refuse(matcher.matching(counted), members or 1)
-    found['profiles'] = capacity.rows(matcher.matching(counted),
+        quota.refuse(matcher.find_profiles(counted), members or 1)
+    found['profiles'] = capacity.rows(matcher.find_profiles(counted),
                                       matcher.fit_alone)
     if quota.refusal:
         found['quota'] = quota.refusal.quota

@@ -121,10 +121,10 @@ class _New(obtain.Ask):
         by, remaining = group.by, quota.remaining
         matcher = quota.narrow(self.matcher)
         by_domain, taken = collections.defaultdict(list), collections.Counter()
-        matches = matcher.matching(self._finder.counted, by)
-        plan = group_policy.plan(
+        matches = matcher.find_profiles(self._finder.counted, by)
+        plan = group_policy.plan_members(
             group.policy,
-            group_policy.capacities(matches, by, matcher.fit, remaining),
+            group_policy.count_room(matches, by, matcher.fit, remaining),
             len(self.request.instances)) or {}
         for kind, profiles in matches:
             for profile in profiles:
@@ -138,7 +138,7 @@ class _New(obtain.Ask):
                 # A statement that reads many profiles also finds nodes of
                 # other domains.
                 counts_as = resources.limit_names(node.resource_class)
-                if (group_policy.domain(node, by) == where
+                if (group_policy.find_domain(node, by) == where
                         and node.id not in nodes
                         and taken[counts_as] < remaining(node.resource_class)):
                     nodes[node.id] = node
@@ -151,7 +151,7 @@ class _New(obtain.Ask):
         return sorted(chosen, key=lambda node: node.id)
 
     def _judge(self):
-        verdict = explanation.verdict_on_group(
+        verdict = explanation.explain_group(
             self.matcher, self._finder.counted, self.request.group,
             len(self.request.instances))
         members = verdict['members']

@@ -8,7 +8,7 @@ from ironic_reservations import metrics
 from ironic_reservations.db import reservations as reservation_rows
 from ironic_reservations.fleet import search
 from ironic_reservations.matching import explanation
-from ironic_reservations.matching import visible
+from ironic_reservations.matching import is_visible
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import obtain
@@ -73,8 +73,9 @@ class OneNode(obtain.Ask):
                 or held.request_spec != matcher.spec.canonical
                 or matcher.restricted_to not in (None, held.project_id)
                 or self.request.project_id not in (None, held.project_id)
-                or not visible(held.node_owner, held.node_lessee,
-                               matcher.restricted_to, matcher.holds_unowned)
+                or not is_visible(held.node_owner, held.node_lessee,
+                                  matcher.restricted_to,
+                                  matcher.holds_unowned)
                 or held.state not in ('reserved', 'deploying', 'active')
                 or not (self._is_host_of(held) or held.state == 'reserved')):
             raise lookup.in_use(self.instance_uuid)
@@ -129,5 +130,6 @@ class _Hold(OneNode):
                                  self._finder.counted)
 
     def _judge(self):
-        verdict = explanation.verdict(self._narrowed(), self._finder.counted)
+        verdict = explanation.explain_request(self._narrowed(),
+                                              self._finder.counted)
         return verdict, verdict['matching_nodes'] > 0

@@ -26,8 +26,8 @@ class Named:
 
     :param uuid: canonical UUID.
     :param policy: one of constants.POLICIES, or None.
-    :param by: what its domains are (see group_policy.domain); None where the
-        group has no policy.
+    :param by: what its domains are (see group_policy.find_domain); None where
+        the group has no policy.
     :param project_id: whose it is to be, or None.
     """
 
@@ -145,10 +145,10 @@ class Place:
             return matcher
         members = self.group.domains if self._has_members() else {}
         room = {}
-        if counted and group_policy.asks_for_room(named.policy, members):
+        if counted and group_policy.needs_room(named.policy, members):
             room = {where: found.free for where, found in
-                    group_policy.capacities(
-                        matcher.matching(counted, named.by), named.by,
+                    group_policy.count_room(
+                        matcher.find_profiles(counted, named.by), named.by,
                         matcher.fit).items()}
         return dataclasses.replace(matcher, policy=group_policy.Policy(
             named.policy, named.by, tuple(members.items()), room))
@@ -182,7 +182,7 @@ class Place:
         """
         return {} if self.named is None else {
             'group_id': group_id,
-            'domain': group_policy.domain(node, self.named.by)}
+            'domain': group_policy.find_domain(node, self.named.by)}
 
     def shown(self):
         """What a Reservation shows of its group, as a dict."""

@@ -152,7 +152,7 @@ class Quota:
     def refuse(self, matches, members):
         """Set the refusal if there is too little room for matching nodes.
 
-        :param matches: what Matcher.matching returns.
+        :param matches: what Matcher.find_profiles returns.
         :param members: how many nodes are wanted.
         """
         free = collections.Counter()
@@ -187,9 +187,9 @@ class Quota:
         :param fleet: profiles.Fleet.
         :param group: what has its ``policy`` and ``by``.
         """
-        matches = self.narrow(matcher).matching(fleet, group.by)
-        return min(self.remaining(), group_policy.available(
-            group.policy, group_policy.capacities(
+        matches = self.narrow(matcher).find_profiles(fleet, group.by)
+        return min(self.remaining(), group_policy.count_available(
+            group.policy, group_policy.count_room(
                 matches, group.by, matcher.fit, self.remaining)))
 
 

@@ -74,5 +74,5 @@ class Finder:
         self._times = self._times + 1 if alike else 0
         self._counted_before = counts
         if not enough or self._times >= IN_VAIN:
-            raise self._quota.refusal or explanation.refusal(
+            raise self._quota.refusal or explanation.make_refusal(
                 verdict, self._matcher)

@@ -36,7 +36,7 @@ class Reservation:
     :param lapsed: whether the lease is over and the node is free again.
     :param expires_at: what is stored: see ``ends_at``.
     :param group_id: the row of the group that it is a member of, or None.
-    :param domain: of the node in that group: see group_policy.domain.
+    :param domain: of the node in that group: see group_policy.find_domain.
     """
 
     id: int | None = None

@@ -112,14 +112,14 @@ def renew(held):
 def adopt(held):
     """What a node carries already, again."""
     return adoption.adopt(
-        held.instance_uuid, request_spec.RequestSpec.adopted({}),
+        held.instance_uuid, request_spec.RequestSpec.from_server({}),
         values.Owner(HOST), holder=ONE)
 
 
 def adopt_new(held):
     """What a node carries, with nothing of ours."""
     return adoption.adopt(
-        OF_A_NODE, request_spec.RequestSpec.adopted({}),
+        OF_A_NODE, request_spec.RequestSpec.from_server({}),
         values.Owner(HOST), holder=ONE)
 
 
@@ -168,7 +168,7 @@ def test_host_is_given_up_after_the_check(fleet, held):
 
 def test_takeover_while_a_host_adopts_what_no_host_has(fleet, held):
     adoption.adopt(
-        OF_A_NODE, request_spec.RequestSpec.adopted({}),
+        OF_A_NODE, request_spec.RequestSpec.from_server({}),
         values.Owner())
     before = fleet.rows, fleet.carried
     with fleet.before('UPDATE reservations SET', lambda: take_over(fleet)), \

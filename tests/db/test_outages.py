@@ -236,7 +236,7 @@ def lines(caplog):
 @pytest.mark.parametrize('after', [True, False])
 def test_commit_of_an_adoption_is_lost(fleet, caplog, after):
     node_id = fleet.node(instance_uuid=INSTANCE, provision_state='active')
-    spec = request_spec.RequestSpec.adopted({})
+    spec = request_spec.RequestSpec.from_server({})
     with fleet.commit_fails(LOST, after=after), caplog.at_level('INFO'):
         adopted, created = adoption.adopt(INSTANCE, spec, values.Owner())
     assert created == (not after) and adopted.node_id == node_id
@@ -247,7 +247,7 @@ def test_commit_of_an_adoption_is_lost(fleet, caplog, after):
 @pytest.mark.parametrize('after', [True, False])
 def test_commit_of_another_adoption_is_lost(held, after):
     """What it has changed is looked at, because the row was there before."""
-    spec = request_spec.RequestSpec.adopted({'name': 'new'})
+    spec = request_spec.RequestSpec.from_server({'name': 'new'})
     with held.commit_fails(LOST, after=after):
         adopted, created = adoption.adopt(INSTANCE, spec, values.Owner(
             'compute-1'))

@@ -286,10 +286,11 @@ def test_what_matches_of_a_fleet_matches_one_by_one(body, more):
     matcher = dataclasses.replace(tables.make_matcher(body), **more)
     counted = profiles.Fleet.of(PROFILES)
     expected = {each for each in counted.profiles
-                if matcher.visible(each.node) and matcher.matches(each.node)}
+                if matcher.is_visible(each.node)
+                and matcher.matches(each.node)}
     for by in (None, 'shard', 'capability:rack'):
         found = set()
-        for kind, matches in matcher.matching(counted, by):
+        for kind, matches in matcher.find_profiles(counted, by):
             if matches == [kind.whole]:
                 assert by != 'capability:rack' or len(kind.profiles) == 1
                 matches = kind.profiles

@@ -34,7 +34,7 @@ def node(**fields):
     (None, {'shard': 'a'}, None),
 ])
 def test_domain(by, fields, domain):
-    assert group_policy.domain(node(**fields), by) == domain
+    assert group_policy.find_domain(node(**fields), by) == domain
 
 
 def order(policy, members, room=None):
@@ -42,7 +42,8 @@ def order(policy, members, room=None):
     place = group_policy.Policy(policy, 'shard', tuple(members.items()),
                             room or {})
     shards = [node(shard=name) for name in ('a', 'b', 'c', None)]
-    allowed = [each for each in shards if place.constraint.satisfied(each)]
+    allowed = [each for each in shards
+               if place.constraint.is_satisfied_by(each)]
     allowed.sort(key=lambda each: (*place.rank(each.shard),
                                    *place.rank_among_equals(each.shard)))
     return [each.shard for each in allowed]
@@ -97,9 +98,9 @@ def is_pack(way):
     ('soft-spread', lambda way: True), ('soft-pack', lambda way: True)])
 def test_what_is_possible_is_done(policy, obeys, by_domain, members):
     possible = [way for way in ways(by_domain, members) if obeys(way)]
-    plan = group_policy.plan(policy, by_domain, members)
+    plan = group_policy.plan_members(policy, by_domain, members)
     assert (plan is not None) == bool(possible)
-    available = group_policy.available(policy, by_domain)
+    available = group_policy.count_available(policy, by_domain)
     assert (available >= members) == bool(possible)
     if plan is None:
         return
@@ -134,20 +135,22 @@ def used(way):
 @hypothesis.given(domains, st.integers(1, 12))
 def test_without_a_policy(by_domain, members):
     free = sum(room.free for room in by_domain.values())
-    assert group_policy.plan(None, by_domain, members) == (
+    assert group_policy.plan_members(None, by_domain, members) == (
         {None: members} if free >= members else None)
 
 
 def test_spread_takes_the_best_fitting_domains():
     by_domain = {name: group_policy.Capacity(1, (fit,))
                  for name, fit in (('a', 3), ('b', 1), ('c', 2), ('d', 9))}
-    assert group_policy.plan('spread', by_domain, 2) == {'b': 1, 'c': 1}
+    assert group_policy.plan_members('spread', by_domain, 2) == {
+        'b': 1, 'c': 1}
 
 
 def test_tightest_for_the_rest():
     by_domain = {name: group_policy.Capacity(free, (0,))
                  for name, free in (('a', 5), ('b', 3), ('c', 2))}
-    assert group_policy.plan('soft-pack', by_domain, 7) == {'a': 5, 'c': 2}
+    assert group_policy.plan_members('soft-pack', by_domain, 7) == {
+        'a': 5, 'c': 2}
 
 
 def test_rooms_count_what_can_be_held_now():
@@ -155,6 +158,6 @@ def test_rooms_count_what_can_be_held_now():
         types.SimpleNamespace(domain=lambda by, shard=shard: shard,
                               available=free)])
                for shard, free in (('a', 2), ('a', 1), ('b', 0), (None, 4))]
-    assert group_policy.capacities(matches, 'shard', lambda node: (1,)) == {
+    assert group_policy.count_room(matches, 'shard', lambda node: (1,)) == {
         'a': group_policy.Capacity(3, (1,)),
         None: group_policy.Capacity(4, (1,))}

@@ -604,8 +604,8 @@ def test_unknown_class_of_amount_0_is_ignored(name):
 def test_project_sees_what_it_owns_or_leases(owner, lessee, expected):
     spec = make_spec({'memory_mb': 0})
     node = make_node(owner=owner, lessee=lessee)
-    assert matching.Matcher(spec, 'mine').visible(node) is expected
+    assert matching.Matcher(spec, 'mine').is_visible(node) is expected
     # With that, the nodes that have neither.
-    assert matching.Matcher(spec, 'mine', True).visible(node) is (
+    assert matching.Matcher(spec, 'mine', True).is_visible(node) is (
         expected or owner is None and lessee is None)
-    assert matching.Matcher(spec).visible(node) is True
+    assert matching.Matcher(spec).is_visible(node) is True

@@ -18,7 +18,7 @@ from tests.unit import test_explain
 
 
 def cause(*eliminated):
-    return explanation.cause({'eliminated': [
+    return explanation.find_cause({'eliminated': [
         {'by': by, 'nodes': nodes} for by, nodes in eliminated]})
 
 
@@ -52,7 +52,7 @@ def test_causes_are_few():
         used_up=frozenset({quota.UsedUp('CUSTOM_GOLD')})).constraints}
     asked |= {matching.Ownership('a', or_none).constraint.name
               for or_none in (False, True)}
-    asked |= {group_policy.name_of(policy, 'resource_class')
+    asked |= {group_policy.name_policy(policy, 'resource_class')
               for policy in constants.POLICIES}
     asked |= {'members=3', 'resources:VGPU=1', explanation.MALFORMED}
     asked |= {*matching.REASONS} - {matching.CLAIMABLE}

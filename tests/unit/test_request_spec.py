@@ -131,7 +131,7 @@ def test_adopted_request_keeps_what_a_hold_would_refuse():
     specs = {'reservations:foo': 'a', 'resources:VGPU': '-1',
              'resources:GOLD': '1', 'trait:A': 'maybe', 'hw:x': 'y',
              'capabilities:x': '>= x', 'capabilities:rack': 'r1'}
-    spec = request_spec.RequestSpec.adopted({'extra_specs': specs})
+    spec = request_spec.RequestSpec.from_server({'extra_specs': specs})
     assert spec.ignored == tuple(sorted(
         specs.keys() - {'capabilities:rack'}))
     assert [name for name, _ in spec.capabilities] == ['rack']
@@ -150,7 +150,7 @@ def test_adopted_request_keeps_what_a_hold_would_refuse():
 ], ids=['two-classes', 'amount-2', 'class-and-class', 'many-traits',
         'traits-of-the-image'])
 def test_adopted_request_keeps_what_a_hold_would_refuse_together(body):
-    spec = request_spec.RequestSpec.adopted(body)
+    spec = request_spec.RequestSpec.from_server(body)
     assert spec.ignored == tuple(sorted(body['extra_specs']))
     assert json.loads(spec.canonical) == body
 
