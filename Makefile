@@ -93,8 +93,6 @@ help:
 # Not run below tox, as above.
 bench: $(TOX)
 	@$(TOX) run -q --notest -e bench
-	@.tox/bench/bin/python -m pip install -q -c constraints.txt mysqlclient 2>/dev/null \
-	    || echo 'No mysqlclient: its library and headers are not installed.'
 	@exec env PATH="$(CURDIR)/.tox/bench/bin:$$PATH" \
 	    python -m tests.benchmark $(ARGS)
 

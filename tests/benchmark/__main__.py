@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a hold costs, by size of the fleet, against what it cannot do without.
+"""Measure what a hold costs, by size of the fleet, against its minimum.
 
     make bench
     make bench ARGS="--nodes 1000 10000 --rounds 3"
-    make bench ARGS="--steps groups --nodes 1000 100000 --without-peers"
+    make bench ARGS="--steps groups --nodes 1000 100000"
     make bench ARGS="--server mysql --draw mysql.svg"
     make bench ARGS="--shapes"
 
@@ -27,9 +27,7 @@ import os
 import pathlib
 import random
 import statistics
-import tempfile
 import time
-from unittest import mock
 import uuid
 
 import psutil
@@ -38,20 +36,13 @@ from rich import progress
 from rich import table
 import sqlalchemy as sa
 
-from tests.benchmark import beside
 from tests.benchmark import clients
 from tests.benchmark import fleet
-from tests.benchmark import peers
-from tests.benchmark import scarce
 from tests.benchmark import shapes
 from tools import services
 
 #: The database servers on which it can be measured.
 SERVERS = {'mariadb': services.mariadb, 'mysql': services.mysql}
-
-#: Fleets of more nodes than this are measured once where it takes minutes.
-LARGE = 20000
-
 
 #: What is measured of each fleet, and of those with racks.
 STEPS = ('few', 'many', 'used_up', 'none', 'capacity', 'taken', 'groups')
@@ -64,9 +55,6 @@ GROUPS = ('eight holds', 'group of 8, soft-pack', 'group of 8, spread',
 #: How often several holds are compared with one group, in each round.
 PAIRS = 8
 
-#: What requests leave to the next ones; see ``without``.
-STATES = ('shelves', 'rest')
-
 #: Seconds of processor time that each worker spends before it is measured.
 WARM = 0.5
 
@@ -75,20 +63,13 @@ class Measures:
     """One fleet, and our application on it.
 
     :param tell: function of a figure's name and the figure.
-    :param without: one of ``STATES`` that the application goes without.
     :param racks: one of ``fleet.RACKS`` where the fleet has such; else None.
-    :param counters: the folder in which it counts for Prometheus, where it
-        is asked to; see ``counted``.
-    :param headers: more that the clients send.
     """
 
-    def __init__(self, size, ironic, processes, tell, without='', racks=None,
-                 counters='', headers=None):
+    def __init__(self, size, ironic, processes, tell, racks=None):
         self.size, self.racks, self._url = size, racks, ironic.database_url
         self._check, self._tell = fleet.checker(size, racks), tell
         self._conf_file, self._processes = ironic.conf_file, processes
-        self._without, self._counters = without, counters
-        self._headers = headers or {}
         self._port = self._process = None
 
     @contextlib.contextmanager
@@ -97,16 +78,10 @@ class Measures:
 
         :param keep: else nodes are rare, and none is kept for long.
         """
-        application = ('tests.benchmark.without' if self._without else
-                       'tests.benchmark.counted' if self._counters else
-                       'ironic_reservations.wsgi')
-        with mock.patch.dict(
-                os.environ, WITHOUT=self._without,
-                PROMETHEUS_MULTIPROC_DIR=self._counters), \
-                services.uwsgi(
-                    f'{application}:application', self._conf_file,
-                    services.free_port(), processes=self._processes,
-                    keepalive=True) as service:
+        with services.uwsgi(
+                'ironic_reservations.wsgi:application', self._conf_file,
+                services.free_port(), processes=self._processes,
+                keepalive=True) as service:
             before = self._port, self._process
             self._port, self._process = service.port, service.process
             try:
@@ -146,8 +121,7 @@ class Measures:
         return result
 
     def _holding(self, kinds=fleet.MIX, keep=True):
-        return clients.holding(self._port, kinds, self._check, keep,
-                               **self._headers)
+        return clients.holding(self._port, kinds, self._check, keep)
 
     def warm_up(self, keep=True):
         """Let every worker hold nodes, however the router shares them out."""
@@ -162,10 +136,10 @@ class Measures:
                 # One client, because two may want the same last node.
                 clients.run(self._holding(fleet.WITH_CLASS, keep), 20)
 
-    def few(self, floor=True):
+    def few(self):
         """One client."""
         times = min(100, self.size // 10)
-        if floor and not self.racks:
+        if not self.racks:
             self._tell('bare floor', self._run(
                 clients.bare(self._url, guarded=False), times).median)
             self._tell('floor',
@@ -175,16 +149,15 @@ class Measures:
                             ('hold, sizes alone', [fleet.sizes])):
             self._tell(name, self._run(self._holding(kinds), times).median)
 
-    def many(self, floor=True):
+    def many(self):
         """Many clients, for some seconds if the fleet is large enough.
 
         The profiles are counted before; a process counts them anew for a
         fiftieth of its time at most.
         """
-        if floor:
-            for name, guarded in (('bare floor', False), ('floor', True)):
-                self._rate(name, clients.bare(self._url, guarded),
-                           min(800, self.size // 10))
+        for name, guarded in (('bare floor', False), ('floor', True)):
+            self._rate(name, clients.bare(self._url, guarded),
+                       min(800, self.size // 10))
         self.warm_up()
         self._rate('hold', self._holding(), min(400, self.size // 40))
 
@@ -200,17 +173,6 @@ class Measures:
         self._tell(f'{name}, CPU of workers', workers * 1000 / calls)
         self._tell(f'{name}, CPU of clients', result.cpu)
         self.free_all()
-
-    def counted(self):
-        """With and without counting for Prometheus, in turn."""
-        times = min(400, self.size // 2)
-        for counted in random.sample(('yes', 'no'), 2):
-            workers = sum(self._workers().values())
-            result = self._run(clients.holding(
-                self._port, fleet.MIX, self._check, counted=counted), times)
-            self._tell(f'hold, counted: {counted}', result.median)
-            self._tell(f'hold, counted: {counted}, CPU of workers', (
-                sum(self._workers().values()) - workers) * 1000 / times)
 
     def taken(self):
         """Nodes are rare: one in 1,000, one of each profile at least.
@@ -284,7 +246,7 @@ class Measures:
     def none(self):
         """No node matches."""
         request = clients.Http(self._port).request
-        self._tell('422 and why', 1000 * peers.seconds(lambda: request(
+        self._tell('422 and why', 1000 * clients.seconds(lambda: request(
             'POST', '/v1/reservations', 422, {'memory_mb': 2 ** 30}), 3))
 
     def capacity(self):
@@ -295,9 +257,9 @@ class Measures:
                     'SELECT resource_class, provision_state, COUNT(*) '
                     'FROM nodes GROUP BY 1, 2')
 
-        self._tell('smallest scan', 1000 * peers.seconds(scan, 3))
+        self._tell('smallest scan', 1000 * clients.seconds(scan, 3))
         request = clients.Http(self._port).request
-        self._tell('capacity, counted', 1000 * peers.seconds(
+        self._tell('capacity, counted', 1000 * clients.seconds(
             lambda: request('GET', '/v1/reservations/capacity', 200, **{
                 'Cache-Control': 'no-cache'}), 3))
 
@@ -319,15 +281,12 @@ def main():
     parser.add_argument('--workers', type=int, default=2 * os.cpu_count())
     parser.add_argument('--steps', nargs='+', choices=STEPS, default=STEPS,
                         help='what to measure (default: all)')
-    parser.add_argument('--without-peers', action='store_true',
-                        help='not Ironic and the list of nodes, which take '
-                             'most of the time')
     parser.add_argument('--draw', type=pathlib.Path,
                         default=pathlib.Path('doc/source/performance.svg'),
                         help='where to draw it (default: %(default)s)')
     parser.add_argument('--shapes', action='store_true',
-                        help='fleets of many profiles and one of a million '
-                             'nodes, and clients where nodes are rare, too')
+                        help='also measure fleets of many profiles and one '
+                             'of a million nodes')
     args = parser.parse_args()
     services.stop_on_signal()
     # It tells of each process that has ended.
@@ -339,7 +298,6 @@ def main():
         draw.draw(args.draw, args.nodes, found)
         console.Console().print(f'drawn: {args.draw}')
     if args.shapes:
-        scarce.show(scarce.CLIENTS, 15, args.workers)
         shapes.show(shapes.SHAPES | shapes.LARGE,
                     args.draw.with_stem('shapes'))
 
@@ -357,66 +315,26 @@ def measure(args):
             return tell
 
         served = []
-        # Those with racks first: what follows the fleets is of the last.
         for size, racks in itertools.product(args.nodes,
                                              (*fleet.RACKS, None)):
             ironic = stack.enter_context(fleet.ironic(
                 server, size, lambda steps, size=size: bar.track(
                     steps, description=f'enrolling {size:,} nodes'), racks))
-            if not (args.without_peers or racks):
-                task = bar.add_task(f'Ironic with {size:,} nodes', total=None)
-                for name, figure in peers.measure(
-                        ironic, 1 if size > LARGE else 3):
-                    tells(size)(name, figure)
-                bar.remove_task(task)
             # It may have grown large.
             fleet.end(ironic)
-            with fleet.connected(ironic.database_url) as connection:
-                connection.cursor().execute(
-                    'UPDATE nodes SET instance_uuid = NULL, '
-                    'allocation_id = NULL, reservation = NULL')
-                connection.commit()
             served.append(serve(
                 stack, size, ironic, args.workers,
-                tells(size, racks and f', {racks} racks' or ''), '', racks))
-        others = {}
-        for name, elsewhere in beside.ALL.items():
-            try:
-                other, headers = stack.enter_context(elsewhere(ironic, size))
-            except services.NotInstalled as e:
-                bar.console.print(f'{e}: not measured')
-                continue
-            others[name], _ = serve(stack, size, other, args.workers,
-                                    tells(size, f', {name}'),
-                                    headers=headers)
+                tells(size, racks and f', {racks} racks' or ''), racks))
         work = [(step, each) for _ in range(args.rounds)
                 for step in args.steps
                 for each, _ in random.sample(served, len(served))
                 if step in OF_RACKS or not each.racks]
         for step, each in bar.track(work, description='rounds'):
             getattr(each, step)()
-            if step in ('few', 'many') and each is served[-1][0]:
-                for name, other in others.items():
-                    getattr(other, step)(floor=name == 'MySQL')
         for each, process in served:
             if not each.racks:
                 tells(each.size)('worker memory',
-                                 peers.peak_memory(process.pid))
-        if args.steps is STEPS:
-            with tempfile.TemporaryDirectory() as counters:
-                measures = Measures(size, ironic, 1, tells(size),
-                                    counters=counters)
-                with measures.serving():
-                    for _ in range(10 * args.rounds):
-                        measures.counted()
-        for state in STATES if args.steps is STEPS else ():
-            measures = Measures(size, ironic, args.workers,
-                                tells(size, f', without {state}'), state)
-            with measures.serving():
-                for _ in range(args.rounds):
-                    measures.few(floor=False)
-                    measures.many(floor=False)
-                    measures.used_up()
+                                 fleet.peak_memory(process.pid))
     return {key: statistics.median(values)
             for key, values in figures.items()}
 
@@ -442,22 +360,14 @@ def show(sizes, found):
 
     few = ('bare floor', 'floor', 'hold, mix', 'hold, class given',
            'hold, sizes alone', 'hold, best fit used up',
-           'hold, 99.9 % taken', 'hold, mix, mysqlclient',
-           'hold, mix, with Keystone', 'floor, MySQL', 'hold, mix, MySQL',
-           'hold, counted: yes', 'hold, counted: no', '422 and why',
-           'capacity, counted', 'smallest scan')
-
-    def floor(name, of='floor'):
-        """The floor on the same database server."""
-        return f'{of}, MySQL' if name.endswith(', MySQL') else of
+           'hold, 99.9 % taken', '422 and why', 'capacity, counted',
+           'smallest scan')
 
     print_table('one client: ms (times the floor)',
-                [(name, 2, lambda name: (name, floor(name))) for name in few])
+                [(name, 2, lambda name: (name, 'floor')) for name in few])
     print_table('eight clients: calls per second (the floor is times that)', [
-        (name, 0, lambda name: (floor(name, 'floor rate'), name)) for name in
-        ('bare floor rate', 'floor rate', 'hold rate',
-         'hold rate, mysqlclient', 'hold rate, with Keystone',
-         'floor rate, MySQL', 'hold rate, MySQL')])
+        (name, 0, lambda name: ('floor rate', name)) for name in
+        ('bare floor rate', 'floor rate', 'hold rate')])
     # What a client of the bare database does, a worker does in a hold.
     print_table('eight clients: CPU-ms a call (times the floor)', [
         (f'{name}, CPU of {whose}', 2,
@@ -469,14 +379,6 @@ def show(sizes, found):
             ('bare floor', 'MariaDB', 'MariaDB'),
             ('floor', 'MariaDB', 'MariaDB'),
             ('hold', 'MariaDB', 'MariaDB'))])
-    for state in STATES:
-        print_table(f'without {state} (times that with it)', [
-            (f'{what}, without {state}', digits,
-             lambda name: (name, name.rpartition(', without')[0]))
-            for what, digits in (
-                ('hold, mix', 2), ('hold, best fit used up', 2),
-                ('hold rate', 0), ('hold, CPU of workers', 2),
-                ('hold, CPU of MariaDB', 2))])
     fleets = ['', *(f', {racks} racks' for racks in fleet.RACKS)]
     print_table('groups, one client: ms', [
         (f'{name}{which}', 1, lambda name: (name, ''))
@@ -491,11 +393,7 @@ def show(sizes, found):
         for name in ('hold, mix', 'hold, class given', 'hold, sizes alone',
                      '422 and why', 'capacity, counted')
         for which in fleets])
-    print_table('Ironic itself (times ours)', [
-        ('allocation', 0, lambda name: (name, 'hold, mix')),
-        ('allocation rate', 2, lambda name: (name, '')),
-        ('node list', 0, lambda name: (name, 'capacity, counted')),
-        ('allocation memory', 0, lambda name: (name, 'worker memory')),
+    print_table('memory: MiB', [
         ('worker memory', 0, lambda name: (name, ''))])
     goals = table.Table('', 'measured', 'wanted')
     small, large = min(sizes), max(sizes)
@@ -507,9 +405,6 @@ def show(sizes, found):
              'hold, class given', 3),
             ('99.9 % taken, times class given', 'hold, 99.9 % taken',
              'hold, class given', 2),
-            ('counted for Prometheus, CPU of workers, times not counted',
-             'hold, counted: yes, CPU of workers',
-             'hold, counted: no, CPU of workers', 1.01),
             ('422, times the smallest scan', '422 and why', 'smallest scan',
              4)):
         if {(above, large), (below, large)} <= found.keys():

@@ -68,11 +68,20 @@ class Http:
         return text and json.loads(text)
 
 
-def holding(port, kinds, check, keep=True, **headers):
+def seconds(function, times):
+    """Return the median time of some calls."""
+    times_taken = []
+    for _ in range(times):
+        began = time.monotonic()
+        function()
+        times_taken.append(time.monotonic() - began)
+    return statistics.median(times_taken)
+
+
+def holding(port, kinds, check, keep=True):
     """A client that holds nodes, and checks that they are what it wanted.
 
     :param keep: else each is released before the next is held.
-    :param headers: more of them.
     """
     def client(seed):
         connection, requests = Http(port), fleet.requests(kinds, seed)
@@ -80,7 +89,7 @@ def holding(port, kinds, check, keep=True, **headers):
             request = next(requests)
             began = time.perf_counter()
             answer = connection.request('POST', '/v1/reservations', 201,
-                                        request, **headers)
+                                        request)
             taken = time.perf_counter() - began
             check(request, answer)
             if not keep:

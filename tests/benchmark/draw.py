@@ -15,20 +15,17 @@ from matplotlib import pyplot  # noqa: E402
 
 _PANELS = (
     ('one client: milliseconds until a node is held',
-     (('hold, mix', 'a reservation'), ('floor', 'UPDATE, INSERT, COMMIT'),
-      ('allocation', "Ironic's allocation"))),
+     (('hold, mix', 'a reservation'), ('floor', 'UPDATE, INSERT, COMMIT'))),
     ('eight clients: nodes held per second',
      (('hold rate', 'reservations'),
-      ('floor rate', 'UPDATE, INSERT, COMMIT'),
-      ('allocation rate', "Ironic's allocations"))),
+      ('floor rate', 'UPDATE, INSERT, COMMIT'))),
 )
 
 
 def draw(path, sizes, found):
     figure, panels = pyplot.subplots(1, 2, figsize=(9, 3.6))
     for axes, (title, lines) in zip(panels, _PANELS, strict=True):
-        for (name, label), style in zip(lines, ('o-', 's--', '^:'),
-                                        strict=True):
+        for (name, label), style in zip(lines, ('o-', 's--'), strict=True):
             known = [size for size in sizes if (name, size) in found]
             if known:
                 axes.loglog(known, [found[name, size] for size in known],

@@ -8,11 +8,13 @@ racks in no order: a profile is spread over the whole fleet.
 
 import contextlib
 import json
+import pathlib
 import random
 import re
 import tempfile
 import uuid
 
+import psutil
 import pymysql
 import sqlalchemy as sa
 
@@ -47,19 +49,18 @@ _IRONIC = {'conductor': {'automated_clean': 'false',
 
 
 @contextlib.contextmanager
-def ironic(server, size, track=iter, racks=None, plugin=True):
+def ironic(server, size, track=iter, racks=None):
     """A real Ironic with so many nodes: a tools.services.Service.
 
     They are enrolled by SQL: through the API it would take hours.
 
     :param racks: one of ``RACKS`` where a capability names each node's rack,
         so that each rack is a hardware profile of its own.
-    :param plugin: see ``services.ironic``.
     """
     with services.database(server) as url, \
             tempfile.TemporaryDirectory() as directory, \
             services.ironic(directory, url, services.free_port(),
-                            config=_IRONIC, plugin=plugin) as service, \
+                            config=_IRONIC) as service, \
             connected(url) as connection:
         # One through the API, for what Ironic wants to see in its rows.
         baremetal = services.connect(service.url)
@@ -87,6 +88,14 @@ def end(ironic):
     """End Ironic itself, of which nothing more is wanted but its database."""
     ironic.process.terminate()
     ironic.process.wait(services.STOP_TIMEOUT)
+
+
+def peak_memory(pid):
+    """Return the most MiB that the largest process of a service has had."""
+    service = psutil.Process(pid)
+    return max(int(re.search(r'VmHWM:\s*(\d+) kB', pathlib.Path(
+        f'/proc/{process.pid}/status').read_text())[1])
+        for process in (service, *service.children(recursive=True))) / 1024
 
 
 @contextlib.contextmanager

@@ -30,7 +30,6 @@ import tenacity
 
 from tests.benchmark import clients
 from tests.benchmark import fleet
-from tests.benchmark import peers
 from tools import services
 
 #: How many nodes there are, in which order those of a rack were enrolled, and
@@ -196,7 +195,7 @@ def show(chosen, path=None):
                     keepalive=True) as service:
                 calls = Calls(service, ironic.database_url)
                 calls.all(RACK if racks else 'capability:gpus')
-                memory.append(peers.peak_memory(service.process.pid))
+                memory.append(fleet.peak_memory(service.process.pid))
             found[name] = calls.found
     shown = table.Table('ms (CPU-ms of the worker, of MariaDB)', *chosen)
     for call in dict.fromkeys(call for figures in found.values()
