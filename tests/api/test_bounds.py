@@ -7,6 +7,7 @@ import uuid
 
 import pytest
 
+from ironic_reservations.matching import node as nodes
 from tests.api import conftest
 from tests.common import answers
 from tests.common import service
@@ -192,3 +193,31 @@ def test_list_reads_what_it_shows(ironic, pool, node_class, url, query,
     read = ' '.join(each.partition('FROM')[0] for each in found)
     assert 'reservations' in read
     assert not [name for name in left_out if f'.{name}' in read]
+
+
+# Queries, headers and what a node's owner writes
+
+@pytest.mark.parametrize('more, matching_nodes', [(0, 1), (1, 0)])
+def test_longest_value_of_a_node(ironic, node_class, more, matching_nodes):
+    spec = {'resource_class': f'{node_class}.value'}
+    value = 'a' * (nodes.LONGEST_VALUE + more)
+    with ironic.fleet({**spec, 'properties': {'capabilities': f'k:{value}'}}):
+        response = ironic.http.post(f'{OURS}?dry_run=true', json={
+            **spec, 'extra_specs': {'capabilities:k': '<in> a'}})
+    answers.check(response, 200)
+    assert response.json()['matching_nodes'] == matching_nodes
+
+
+@pytest.mark.parametrize('length, field', [(16384, 'a'), (16385, 'query')])
+def test_query_is_bounded(ironic, length, field):
+    fault = answers.check(
+        ironic.http.get(f'{OURS}?a='.ljust(length + len(OURS) + 1, 'b')), 400)
+    assert fault.startswith(f'{field}: ')
+
+
+@pytest.mark.parametrize('header', ['Content-Type', 'Accept', 'X-Whatever'])
+def test_header_is_bounded(ironic, header):
+    fault = answers.check(ironic.http.get(
+        OURS, headers={header: 'a' * 16385}), 400)
+    assert fault.startswith(f'{header}: must be at most 16384')
+    answers.check(ironic.http.get(OURS, headers={header: 'a' * 16384}), 200)
