@@ -55,8 +55,8 @@ def find(cmd, ident):
     servers = [] if uuidutils.is_uuid_like(ident) else find_by_name(
         cmd, ident)
     if len(servers) > 1:
-        raise ambiguous_error(ident, [f'server {server.id}'
-                                      for server in servers])
+        raise ambiguous_error(ident, sorted(f'server {server.id}'
+                                            for server in servers))
     server = servers[0] if servers else client.look_up(
         cmd, 'compute', 'server', ident)
     return cmd.app.client_manager.sdk_connection.compute.get_server(server.id)
