@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The openstack command: what is asked for, and what is told."""
 
-import csv
 import datetime
-import io
 import json
 import re
 
@@ -549,20 +547,6 @@ def test_list_columns(held, cli):
             'updated_at')]
     assert '| Request Spec ' in output(table)
     assert "candidate_nodes='[\'cli-0\']'" in output(table)
-
-
-def test_list_formats(held, cli):
-    as_yaml, as_csv, values, table = each(cli, [
-        ['list', '--sort', 'id', '-c', 'Node', '-c', 'Host', '-f', name]
-        for name in ('yaml', 'csv', 'value', 'table')])
-    rows = [(each['node_name'], each['host']) for each in held]
-    assert yaml.safe_load(output(as_yaml)) == [
-        {'Node': node, 'Host': host} for node, host in rows]
-    assert list(csv.DictReader(io.StringIO(output(as_csv)))) == [
-        {'Node': node, 'Host': host} for node, host in rows]
-    assert output(values).splitlines() == [' '.join(row) for row in rows]
-    assert all(f'| {node} | {host} |' in output(table)
-               for node, host in rows)
 
 
 @pytest.mark.parametrize(('what', 'said'), [

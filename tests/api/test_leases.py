@@ -98,16 +98,6 @@ def test_renewal(ironic, pool, request_):
         **request_, 'expires_in': 20})) < service.expiry(renewed)
 
 
-def test_move_to_another_host_renews(ironic, pool, node_class, request_):
-    held = ironic.create(**{**request_, 'expires_in': 10})
-    moved = ironic.create(200, **{**request_, 'host': 'compute-2'})
-    assert moved['node_uuid'] == held['node_uuid']
-    assert moved['host'] == 'compute-2'
-    assert service.expiry(moved) > service.expiry(held)
-    assert counted(ironic, node_class, 'compute-1') == (2, 0)
-    assert counted(ironic, node_class, 'compute-2') == (2, 1)
-
-
 # The end
 
 
