@@ -2,8 +2,8 @@
 """The Ironic API plugin: ``[api] middleware = reservations``."""
 
 from ironic_reservations import conf
+from ironic_reservations import fence
 from ironic_reservations.api import app as api_app
-from ironic_reservations.api import fence
 
 PATH = '/v1/reservations'
 
@@ -23,7 +23,7 @@ class ReservationsMiddleware:
     def __init__(self, ironic):
         conf.register_opts()
         self.ironic = ironic
-        self.reservations = api_app.make_app(ironic)
+        self.reservations = api_app.make_app(ironic, fence.Gate)
         self.fence = fence.Fence(ironic, self.reservations)
 
     def __call__(self, environ, start_response):

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What calls share about an answer: its URLs, its length, its pages."""
+"""What the calls share about responses: JSON, URLs, length and pages."""
 
-import functools
+import datetime
 import json
 import urllib.parse
 
 import pecan
+from wsme import types as wtypes
+from wsme.rest import json as wsme_json
 
 from ironic_reservations import conf
-from ironic_reservations.api import types
 
 #: The most bytes of what there may be any number of in an answer. There is
 #: room for the rest of it, such as a link to the next page, within 4 MiB.
@@ -46,15 +47,33 @@ def no_content():
     pecan.response.status = 204
 
 
-def reservation(found, fields=None):
-    """Return a reservation as JSON, a dict.
+class Json(wtypes.UserType):
+    """Any JSON value, shown as it is."""
 
-    :param found: a Reservation.
-    :param fields: the names of the attributes to show, None for all; the
-        links are always shown.
+    basetype = str
+    name = 'json'
+
+
+class Time(wtypes.UserType):
+    """A time of the database, which is UTC without a time zone."""
+
+    basetype = str
+    name = 'time'
+
+    def tobasetype(self, value):
+        return value.replace(tzinfo=datetime.UTC).isoformat()
+
+
+def present(datatype, values):
+    """Return values as the JSON that a WSME type declares, a dict.
+
+    :param datatype: a class with WSME attributes.
+    :param values: dict of the attributes to show, by name.
     """
-    return types.present(types.Reservation, found, fields) | {
-        'links': [{'href': url(f'/{found.instance_uuid}'), 'rel': 'self'}]}
+    return {attribute.name: wsme_json.tojson(
+                attribute.datatype, values[attribute.name])
+            for attribute in wtypes.list_attributes(datatype)
+            if attribute.name in values}
 
 
 def ignored(spec):
@@ -63,21 +82,6 @@ def ignored(spec):
     :param spec: request_spec.RequestSpec.
     """
     return {'ignored': spec.ignored} if spec.ignored else {}
-
-
-def dry_run(found):
-    """Return what dry_runs.dry_run returns as JSON, a dict.
-
-    The domains of a group may take half of the room, and its profiles, as
-    those of a node, what is left.
-    """
-    shown = types.present(types.DryRun, {**found, 'profiles': []})
-    if 'domains' in shown:
-        shown['domains'] = fitting(shown['domains'], room=MAX_PAGE // 2)
-    shown['profiles'] = fitting(
-        found['profiles'], functools.partial(types.present, types.Profile),
-        MAX_PAGE - length(shown))
-    return shown
 
 
 def limit(query):

@@ -16,7 +16,6 @@ from ironic_reservations import conf
 from ironic_reservations import metrics
 from ironic_reservations.api import access
 from ironic_reservations.api import errors
-from ironic_reservations.api import fence
 from ironic_reservations.api import limits
 from ironic_reservations.api import routes
 from ironic_reservations.api import version
@@ -71,13 +70,14 @@ class _BasicAuth(basic_auth.BasicAuthMiddleware):
         return response
 
 
-def make_app(ironic=None):
+def make_app(ironic, gate):
     """Make the application that serves /v1/reservations.
 
     A request passes through the lines below from the last to the first.
 
     :param ironic: Ironic's WSGI application, which is asked for its range of
-        API versions; None when there is none.
+        API versions.
+    :param gate: middleware that answers the questions of the fence.
     """
     metrics.start_counting(explanation.CAUSES)
     quota.check_installed()
@@ -85,8 +85,8 @@ def make_app(ironic=None):
     # Inside of the authentication, so that the body of a request without a
     # valid identity is not read.
     app = limits.Limits(app)
-    # Outside of the limits: what the fence asks is about bodies of Ironic's.
-    app = fence.Gate(app)
+    # Outside of the limits: the fence asks about bodies of Ironic's.
+    app = gate(app)
     # Inside of the authentication, because oslo.middleware's basic_auth
     # answers 401 to any exception that passes through it:
     # https://opendev.org/openstack/oslo.middleware/src/branch/master/oslo_middleware/basic_auth.py

@@ -1,39 +1,65 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The calls below /v1/reservations/hosts."""
+"""The leases of compute hosts: /v1/reservations/hosts."""
 
-import functools
 import operator
 
+from wsme import types as wtypes
+
 from ironic_reservations.api import answers
-from ironic_reservations.api import bodies
-from ironic_reservations.api import queries
 from ironic_reservations.api import requests
-from ironic_reservations.api import types
+from ironic_reservations.api import schema
 from ironic_reservations.reservations import hosts
+
+LIST_QUERY = schema.query(
+    host=schema.name, limit=schema.positive, marker=schema.name)
+
+HOLD_BODY = schema.Validator(schema.closed({
+    'holder': schema.uuid,
+    'ttl': {'type': 'integer', 'minimum': hosts.MIN_TTL,
+            'maximum': hosts.MAX_TTL},
+}, required=['holder', 'ttl']), 'body')
+
+GIVE_UP_QUERY = schema.query(holder=schema.uuid)
+
+
+class Host(wtypes.Base):
+    """The lease of a compute host: a ``hosts.Lease``."""
+
+    host = wtypes.text
+    holder = wtypes.text
+    live = bool
+    expires_at = answers.Time()
+    created_at = answers.Time()
+    updated_at = answers.Time()
+    since = answers.Time()
+    standbys = int
+    reservations = int
 
 
 def find():
     """GET /v1/reservations/hosts"""
-    query = requests.query(queries.find_hosts)
+    query = requests.query(LIST_QUERY)
     requests.caller().authorize('hosts')
     limit = answers.limit(query)
     return answers.page('hosts', hosts.find(limit + 1, **query), limit,
-                        functools.partial(types.present, types.Host),
+                        lambda lease: answers.present(Host, vars(lease)),
                         operator.attrgetter('host'), '/hosts')
 
 
 def hold(host):
     """PUT /v1/reservations/hosts/{host}"""
-    requests.query(queries.nothing)
+    requests.query(schema.NO_QUERY)
     requests.caller().authorize('hosts')
-    body = requests.body(bodies.hold_host)
+    body = requests.body(HOLD_BODY)
     lease = hosts.hold(host, body['holder'].lower(), int(body['ttl']))
-    return types.present(types.Host, lease, ('host', 'holder', 'expires_at'))
+    return answers.present(Host, {
+        name: getattr(lease, name)
+        for name in ('host', 'holder', 'expires_at')})
 
 
 def give_up(host):
     """DELETE /v1/reservations/hosts/{host}"""
-    holder = requests.query(queries.give_up_host).get('holder')
+    holder = requests.query(GIVE_UP_QUERY).get('holder')
     requests.caller().authorize('hosts')
     if holder is None:
         hosts.forget(host)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What calls share about a request: who asks, for whom, and for what."""
+"""What the calls read out of a request: who sends it, for whom, and what."""
+
+import contextlib
+import json
 
 from oslo_log import log
 import pecan
@@ -8,9 +11,8 @@ from ironic_reservations import conf
 from ironic_reservations import context
 from ironic_reservations import exception
 from ironic_reservations import matching
+from ironic_reservations import text
 from ironic_reservations.api import access
-from ironic_reservations.api import bodies
-from ironic_reservations.api import checks
 from ironic_reservations.api import limits
 from ironic_reservations.matching import request_spec
 from ironic_reservations.reservations import membership
@@ -39,9 +41,9 @@ def caller_of(environ):
 def query(validate):
     """Return the parameters of the query, validated.
 
-    The value of a parameter that is given several times is a list.
+    The value of a repeated parameter is a list.
 
-    :param validate: a Validator of ``queries``.
+    :param validate: a schema.Validator.
     :raises: InvalidInput.
     """
     return validate(pecan.request.GET.mixed())
@@ -50,10 +52,49 @@ def query(validate):
 def body(validate):
     """Return the JSON of the body, validated.
 
-    :param validate: a Validator of ``bodies``.
+    :param validate: a schema.Validator.
     :raises: InvalidInput.
     """
-    return validate(bodies.parse(limits.body(pecan.request)))
+    return validate(parse(limits.body(pecan.request)))
+
+
+def parse(body):
+    """Parse a JSON body.
+
+    NaN and Infinity, which Python's parser accepts although they are not
+    JSON, become a value that no schema allows, so that the schema's error
+    names the field.
+
+    :param body: bytes whose length and nesting are bounded (see ``limits``).
+    :raises: InvalidInput when the body is not JSON in UTF-8.
+    """
+    try:
+        return json.loads(body.decode('utf-8'),
+                          parse_constant=lambda constant: object(),
+                          # Python refuses to parse integers of more than
+                          # 4,300 digits; twenty exceed every maximum.
+                          parse_int=lambda digits: int(digits[:20]))
+    except ValueError as error:
+        raise exception.InvalidInput('body', f'must be valid JSON: {error}')
+
+
+@contextlib.contextmanager
+def inside(field):
+    """Prefix the field of an InvalidInput with the field that contains it."""
+    try:
+        yield
+    except exception.InvalidInput as e:
+        raise exception.InvalidInput(
+            field if e.field == 'body' else f'{field}.{e.field}', e.reason
+        ) from e
+
+
+def is_true(query, name):
+    """Return whether a boolean parameter of a query is true.
+
+    :param query: dict, validated.
+    """
+    return query.get(name, 'false').lower() == 'true'
 
 
 def authorizer(caller, rule, not_found):
@@ -102,43 +143,87 @@ def owner(caller, body):
                            'user_id': caller.user_id, **said})
 
 
+def holder(values):
+    """Return the process that writes for a host.
+
+    :param values: a body or a query.
+    :returns: UUID in lower case, or None.
+    :raises: InvalidInput when there is a holder without a host.
+    """
+    if values.get('holder') is None:
+        return None
+    if values.get('host') is None:
+        raise exception.InvalidInput(
+            'holder', 'must come with the host that it holds')
+    return values['holder'].lower()
+
+
 def lease(restricted_to, body):
-    """Return for how many seconds a request asks, or None for no end.
+    """Return the lease that a request asks for, or gets by default.
 
     :param restricted_to: the project to which the caller is bound, or None.
-    :raises: InvalidInput.
+    :returns: seconds, or None for a reservation that does not expire.
+    :raises: InvalidInput when it exceeds [reservations] max_lease, or when
+        [reservations] require_lease requires one and there is none.
     """
-    return checks.expires_in(body, required=(
-        restricted_to is not None and conf.CONF.reservations.require_lease))
+    options, seconds = conf.CONF.reservations, body.get('expires_in')
+    if seconds is not None:
+        return check_lease(seconds)
+    seconds = min(options.default_lease, options.max_lease) or None
+    if seconds is None and restricted_to is not None and options.require_lease:
+        raise exception.InvalidInput(
+            'expires_in', f'must be given, {_at_most()}')
+    return seconds
 
 
-def group(given, uuid, owner):
+def check_lease(seconds):
+    """Return a lease as a whole number of seconds.
+
+    :param seconds: None for no lease, which exceeds every limit.
+    :raises: InvalidInput when it exceeds [reservations] max_lease.
+    """
+    if seconds is None or seconds > conf.CONF.reservations.max_lease:
+        raise exception.InvalidInput('expires_in', f'must be {_at_most()}')
+    return int(seconds)
+
+
+def _at_most():
+    longest = conf.CONF.reservations.max_lease
+    return (f'at most {longest} ({text.format_duration(longest)}), see '
+            f'[reservations] max_lease')
+
+
+def group(values, uuid, owner):
     """Return the group that a request names.
 
-    :param given: dict that may have ``policy`` and ``by``.
-    :param owner: values.Owner, whose project's group it is.
+    :param values: dict that may have ``policy`` and ``by``.
+    :param owner: values.Owner, to whose project the group belongs.
     :returns: membership.Named.
-    :raises: InvalidInput.
+    :raises: InvalidInput when there is only one of policy and by.
     """
-    return membership.Named(uuid, **checks.group(given),
-                            project_id=owner.project_id)
+    policy, by = values.get('policy'), values.get('by')
+    if (policy is None) != (by is None):
+        raise exception.InvalidInput(
+            'policy' if policy is None else 'by',
+            'must be given: policy and by, both or neither')
+    return membership.Named(uuid, policy, by, project_id=owner.project_id)
 
 
 def membership_of(body, owner):
-    """Return the group of which a reservation is to be a member, or None.
+    """Return the group that a reservation shall join, or None.
 
-    It is noted in the body in its canonical form, because the body is what
-    the identity of the request is made of.
+    The UUID becomes lower case in the body as well, because the identity of
+    the request is made of the body.
 
     :returns: membership.Named.
     :raises: InvalidInput.
     """
-    named = body.get('group')
-    if named is None:
+    values = body.get('group')
+    if values is None:
         return None
-    named['uuid'] = named['uuid'].lower()
-    with checks.inside('group'):
-        return group(named, named['uuid'], owner)
+    values['uuid'] = values['uuid'].lower()
+    with inside('group'):
+        return group(values, values['uuid'], owner)
 
 
 def matcher(caller, restricted_to, owner, spec, required=True):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The JSON schemas of requests: what they are made of, and their errors.
+"""The parts of the JSON schemas of requests, and the errors of schemas.
 
-The schemas themselves are in ``bodies`` and ``queries``.
+Each noun's module has its own schemas.
 """
 
 import jsonschema
@@ -167,3 +167,12 @@ class Validator:
         words = requirement(error.validator, error.validator_value)
         return field, (f'must be {words}' if words else
                        f'does not satisfy "{error.validator}" of its schema')
+
+
+def query(**properties):
+    """Return the Validator of a query with these parameters."""
+    return Validator(closed(properties), 'query')
+
+
+#: The query of a call without parameters.
+NO_QUERY = query()

@@ -11,7 +11,7 @@ import pathlib
 import signal
 import threading
 
-from ironic_reservations.api import fence
+from ironic_reservations import fence
 from ironic_reservations.reservations import lookup
 
 STOP = pathlib.Path(

@@ -10,8 +10,10 @@ from openstack import exceptions
 import pytest
 
 from ironic_reservations import sdk
-from ironic_reservations.api import bodies
-from ironic_reservations.api import types
+from ironic_reservations.api import capacity
+from ironic_reservations.api import groups
+from ironic_reservations.api import hosts
+from ironic_reservations.api import reservations as api
 from ironic_reservations.api import version
 
 EXAMPLE = pathlib.Path(__file__).parents[2] / 'doc/source/fulfilment.py'
@@ -166,13 +168,13 @@ def test_vendor_hook(ironic, pool, node_class):
 
 
 @pytest.mark.parametrize(('resource', 'fields'), [
-    (sdk.Reservation, {*types.FIELDS,
-                       *bodies.REQUEST_SPEC['properties']}),
-    (sdk.Group, {*(each.name for shown in (types.Group, types.ListedGroup)
-                   for each in shown._wsme_attributes),
-                 *bodies.create_group.schema['properties']}),
-    (sdk.Host, {each.name for each in types.Host._wsme_attributes}),
-    (sdk.Profile, {each.name for each in types.Profile._wsme_attributes})])
+    (sdk.Reservation, {*api.FIELDS,
+                       *api.REQUEST_SPEC['properties']}),
+    (sdk.Group, {*(each.name for each in groups.Group._wsme_attributes),
+                 *groups.CREATE_BODY.schema['properties']}),
+    (sdk.Host, {each.name for each in hosts.Host._wsme_attributes}),
+    (sdk.Profile, {
+        each.name for each in capacity.Profile._wsme_attributes})])
 def test_fields_are_those_of_the_api(resource, fields):
     own = set(resource._body_mapping())
     # Kept and not matched, or of use to compute services alone; all the same

@@ -5,7 +5,8 @@ import pytest
 
 from ironic_reservations import conf
 from ironic_reservations import exception
-from ironic_reservations.api import bodies
+from ironic_reservations.api import groups
+from ironic_reservations.api import reservations
 from ironic_reservations.matching import request_spec
 from tests.unit import tables
 
@@ -40,16 +41,16 @@ def test_words(body):
 
 
 @pytest.mark.parametrize('most, validate, body, field', [
-    (1024, bodies.create,
+    (1024, reservations.CREATE_BODY,
      lambda number: {'candidate_nodes': list(map(str, range(number)))},
      'candidate_nodes'),
-    (1024, bodies.create_group,
+    (1024, groups.CREATE_BODY,
      lambda number: {'members': [UUID.format(each) for each in range(number)],
                      'request': {'memory_mb': 1}}, 'members'),
-    (1024, bodies.create,
+    (1024, reservations.CREATE_BODY,
      lambda number: {'extra_specs': {str(each): '' for each in
                                      range(number)}}, 'extra_specs'),
-    (1024, bodies.create,
+    (1024, reservations.CREATE_BODY,
      lambda number: {'image': {'properties': {
          str(each): '' for each in range(number)}}}, 'image.properties'),
 ], ids=['candidates', 'members', 'extra specs', 'properties'])

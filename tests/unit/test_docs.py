@@ -20,15 +20,15 @@ import yaml
 from ironic_reservations import conf
 from ironic_reservations import constants
 from ironic_reservations import exception
+from ironic_reservations import fence
 from ironic_reservations import matching
 from ironic_reservations import policy
-from ironic_reservations.api import bodies
-from ironic_reservations.api import checks
+from ironic_reservations.api import capacity
 from ironic_reservations.api import errors
-from ironic_reservations.api import fence
-from ironic_reservations.api import queries
+from ironic_reservations.api import groups
+from ironic_reservations.api import hosts
+from ironic_reservations.api import reservations
 from ironic_reservations.api import routes
-from ironic_reservations.api import types
 from ironic_reservations.api import version
 from ironic_reservations.cmd import dbsync
 from ironic_reservations.cmd import exporter
@@ -106,25 +106,28 @@ GROUPS = '/v1/reservations/groups'
 GROUP = '/v1/reservations/groups/{uuid}'
 #: What a dry run says of a group alone.
 OF_GROUPS = {'members', 'domains'}
+#: What a list of groups says about each, and what a group says about itself.
+OF_LISTED_GROUPS = attributes(groups.Group) - {'reservations', 'next'}
+OF_ONE_GROUP = attributes(groups.Group) - {'members', 'domains'}
 
 
 @pytest.mark.parametrize(('method', 'path', 'place', 'known'), [
-    ('POST', COLLECTION, 'query', queries.create.schema),
-    ('POST', COLLECTION, 'body', bodies.REQUEST_SPEC),
-    ('GET', COLLECTION, 'query', queries.find.schema),
-    ('GET', ONE, 'query', queries.show.schema),
-    ('PATCH', ONE, 'query', queries.write.schema),
-    ('PATCH', ONE, 'body', bodies.update.schema['items']),
-    ('DELETE', ONE, 'query', queries.write.schema),
-    ('POST', GROUPS, 'query', queries.dry_run.schema),
-    ('GET', GROUPS, 'query', queries.find_groups.schema),
-    ('GET', GROUP, 'query', queries.show_group.schema),
-    ('GET', CAPACITY, 'query', queries.capacity.schema),
-    ('GET', HOSTS, 'query', queries.find_hosts.schema),
-    ('PUT', HOST, 'body', bodies.hold_host.schema),
+    ('POST', COLLECTION, 'query', reservations.CREATE_QUERY.schema),
+    ('POST', COLLECTION, 'body', reservations.REQUEST_SPEC),
+    ('GET', COLLECTION, 'query', reservations.LIST_QUERY.schema),
+    ('GET', ONE, 'query', reservations.SHOW_QUERY.schema),
+    ('PATCH', ONE, 'query', reservations.WRITE_QUERY.schema),
+    ('PATCH', ONE, 'body', reservations.PATCH_BODY.schema['items']),
+    ('DELETE', ONE, 'query', reservations.WRITE_QUERY.schema),
+    ('POST', GROUPS, 'query', groups.CREATE_QUERY.schema),
+    ('GET', GROUPS, 'query', groups.LIST_QUERY.schema),
+    ('GET', GROUP, 'query', groups.SHOW_QUERY.schema),
+    ('GET', CAPACITY, 'query', capacity.QUERY.schema),
+    ('GET', HOSTS, 'query', hosts.LIST_QUERY.schema),
+    ('PUT', HOST, 'body', hosts.HOLD_BODY.schema),
     ('PUT', HOST, 'path', {'properties': {
         name: routes.NAMES.schema['properties'][name] for name in ['host']}}),
-    ('DELETE', HOST, 'query', queries.give_up_host.schema),
+    ('DELETE', HOST, 'query', hosts.GIVE_UP_QUERY.schema),
 ])
 def test_what_a_call_takes(method, path, place, known):
     request, _ = call(method, path)
@@ -135,26 +138,26 @@ def test_what_a_new_group_takes():
     """What is inside its request is told where a reservation is made."""
     request, _ = call('POST', GROUPS)
     assert named(request, 'body') == {
-        *bodies.create_group.schema['properties']}
+        *groups.CREATE_BODY.schema['properties']}
 
 
 @pytest.mark.parametrize(('method', 'path', 'given'), [
-    ('POST', COLLECTION, {*types.FIELDS, *EXPLANATION, *QUOTA,
-                          *attributes(types.DryRun) - OF_GROUPS}),
-    ('POST', GROUPS, attributes(types.Group) | {'ignored'} | paths({
+    ('POST', COLLECTION, {*reservations.FIELDS, *EXPLANATION, *QUOTA,
+                          *attributes(reservations.DryRun) - OF_GROUPS}),
+    ('POST', GROUPS, OF_ONE_GROUP | {'ignored'} | paths({
         'members': [{'wanted': 8, 'available': 5}],
         'domains': [{'value': 'r3', 'nodes': 5}]})),
-    ('GET', GROUPS, {'groups', 'next'} | attributes(types.ListedGroup) | paths(
+    ('GET', GROUPS, {'groups', 'next'} | OF_LISTED_GROUPS | paths(
         {'domains': [{'value': 'r3', 'nodes': 5}]})),
-    ('GET', GROUP, attributes(types.Group)),
+    ('GET', GROUP, OF_ONE_GROUP),
     ('DELETE', GROUP, set()),
     ('GET', COLLECTION, {'reservations', 'next'}),
-    ('GET', ONE, {*types.FIELDS}),
+    ('GET', ONE, {*reservations.FIELDS}),
     ('PATCH', ONE, set()),
     ('DELETE', ONE, set()),
     ('GET', CAPACITY,
-     {'capacity', 'next', *attributes(types.Profile)}),
-    ('GET', HOSTS, {'hosts', 'next', *attributes(types.Host)}),
+     {'capacity', 'next', *attributes(capacity.Profile)}),
+    ('GET', HOSTS, {'hosts', 'next', *attributes(hosts.Host)}),
     ('PUT', HOST, {'host', 'holder', 'expires_at'}),
     ('DELETE', HOST, set()),
 ])
@@ -223,7 +226,7 @@ def test_samples_are_shown(name):
 
 
 def test_samples_are_what_is_taken_and_given():
-    request = bodies.create(
+    request = reservations.CREATE_BODY(
         SAMPLES['reservation-create-request.json'])
     spec = request_spec.RequestSpec.from_dict(request)
     made = {**SAMPLES['reservation-create-response.json']}
@@ -231,23 +234,23 @@ def test_samples_are_what_is_taken_and_given():
     assert made.pop('ignored') == [*spec.ignored]
 
     conf.register_opts()
-    assert checks.changes(bodies.update(
+    assert reservations.read_changes(reservations.PATCH_BODY(
         SAMPLES['reservation-update-request.json'])) == {
         'host': 'compute-2', 'lease': 3600}
 
     page = SAMPLES['reservation-list-response.json']
     shown = SAMPLES['reservation-show-response.json']
     for each in made, shown:
-        assert tuple(each) == tuple(name for name in types.FIELDS
+        assert tuple(each) == tuple(name for name in reservations.FIELDS
                                     if name != 'group')
     for each in page['reservations']:
-        assert tuple(each) == tuple(name for name in types.LISTED
+        assert tuple(each) == tuple(name for name in reservations.LIST_FIELDS
                                     if name != 'group')
 
-    bodies.hold_host(SAMPLES['reservation-host-request.json'])
+    hosts.HOLD_BODY(SAMPLES['reservation-host-request.json'])
     lease, *_ = leases = SAMPLES['reservation-hosts-response.json']['hosts']
     for each in leases:
-        assert each.keys() == attributes(types.Host)
+        assert each.keys() == attributes(hosts.Host)
     assert SAMPLES['reservation-host-response.json'].items() <= lease.items()
 
     refused = SAMPLES['reservation-create-no-match.json']
@@ -257,27 +260,27 @@ def test_samples_are_what_is_taken_and_given():
     assert str(exception.QuotaExceeded(**over_quota['quota'])) in (
         over_quota['error_message'])
     dry_run = SAMPLES['reservation-create-dry-run-response.json']
-    assert dry_run.keys() == attributes(types.DryRun) - OF_GROUPS - {'quota'}
-    capacity = SAMPLES['reservation-capacity-response.json']
+    assert dry_run.keys() == attributes(
+        reservations.DryRun) - OF_GROUPS - {'quota'}
     for profile in dry_run['profiles']:
-        assert profile.keys() == attributes(types.Profile) - {'held'}
-    for row in capacity['capacity']:
-        assert row.keys() == attributes(types.Profile)
+        assert profile.keys() == attributes(capacity.Profile) - {'held'}
+    for row in SAMPLES['reservation-capacity-response.json']['capacity']:
+        assert row.keys() == attributes(capacity.Profile)
 
 
 def test_samples_of_groups():
-    request = bodies.create_group(
+    request = groups.CREATE_BODY(
         SAMPLES['reservation-group-create-request.json'])
     made = SAMPLES['reservation-group-create-response.json']
-    assert made.keys() == attributes(types.Group) - {'next'}
+    assert made.keys() == OF_ONE_GROUP - {'next'}
     assert len(made['reservations']) == request['members']
     for each in made['reservations']:
-        assert tuple(each) == types.LISTED
+        assert tuple(each) == reservations.LIST_FIELDS
         assert each['group'] == {**{
             name: request[name] for name in ('uuid', 'policy', 'by')},
             'domain': 'r3'}
     for each in SAMPLES['reservation-group-list-response.json']['groups']:
-        assert each.keys() == attributes(types.ListedGroup)
+        assert each.keys() == OF_LISTED_GROUPS
         assert each['members'] == sum(
             domain['nodes'] for domain in each['domains'])
     refused = SAMPLES['reservation-group-create-no-match.json']

@@ -9,7 +9,7 @@ import pytest
 
 from ironic_reservations import exception
 from ironic_reservations.api import markers
-from ironic_reservations.api import queries
+from ironic_reservations.api import reservations
 from tests.common import bad_requests
 
 TIME = datetime.datetime(2026, 1, 2, 3, 4, 5)
@@ -33,13 +33,13 @@ ORDER_OF_MARKER = json.loads(base64.urlsafe_b64decode(
     ['\U0001F600\n', TIME.replace(microsecond=1), 2 ** 63 - 1]], ids=str)
 def test_values(values):
     marker = markers.encode(ORDER, values)
-    assert queries.find({'marker': marker})
+    assert reservations.LIST_QUERY({'marker': marker})
     assert markers.decode(marker, ORDER, KINDS) == values
 
 
 def test_longest():
     marker = markers.encode(ORDER, ['\1' * 255] * 3)
-    assert queries.find({'marker': marker})
+    assert reservations.LIST_QUERY({'marker': marker})
 
 
 def test_no_marker():

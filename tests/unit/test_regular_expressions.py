@@ -30,7 +30,7 @@ PREFIXES = {
         'capabilities:', 'CUSTOM_'],
     'ironic_reservations.api.limits': ['', '"', '"\\'],
     'ironic_reservations.api.routes': ['/v1/reservations', '/v1/'],
-    'ironic_reservations.api.fence': [NODE, f'{NODE}/.', '/v1/volume/targets'],
+    'ironic_reservations.fence': [NODE, f'{NODE}/.', '/v1/volume/targets'],
     'ironic_reservations.api.markers': [''],
     'ironic_reservations.names': ['', 's'],
     'ironic_reservations.osc.units': ['', '1'],

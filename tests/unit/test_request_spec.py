@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import pytest
 
 from ironic_reservations import exception
-from ironic_reservations.api import bodies
+from ironic_reservations.api import reservations
 from ironic_reservations.matching import request_spec
 from tests.unit import strategies
 
@@ -169,7 +169,7 @@ def test_capability_that_is_understood(value):
 @hypothesis.settings(deadline=None, max_examples=1000)
 def test_valid_body_is_parsed_or_refused(body):
     """And what is parsed stands for itself."""
-    bodies.create(body)
+    reservations.CREATE_BODY(body)
     try:
         spec = parse(body)
     except exception.InvalidInput as error:
@@ -185,7 +185,8 @@ def test_null_is_absent(body, data):
         expected = identity(body)
     except exception.InvalidInput:
         hypothesis.assume(False)
-    absent = sorted(bodies.REQUEST_SPEC['properties'].keys() - body.keys())
+    absent = sorted(
+        reservations.REQUEST_SPEC['properties'].keys() - body.keys())
     chosen = data.draw(st.sets(st.sampled_from(absent)) if absent
                        else st.just(()))
     assert identity({**body, **dict.fromkeys(chosen)}) == expected

@@ -15,10 +15,12 @@ import webob
 from wsme.rest import json as wsme_json
 
 from ironic_reservations import exception
-from ironic_reservations.api import bodies
-from ironic_reservations.api import checks
+from ironic_reservations.api import capacity
+from ironic_reservations.api import groups
+from ironic_reservations.api import hosts
 from ironic_reservations.api import limits
-from ironic_reservations.api import queries
+from ironic_reservations.api import requests
+from ironic_reservations.api import reservations
 from ironic_reservations.api import routes
 from ironic_reservations.api import schema
 from tests.unit import strategies
@@ -28,7 +30,7 @@ UUID = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
 
 def validate(body):
     """What the controller does with the bytes of a body."""
-    return bodies.create(bodies.parse(body))
+    return reservations.CREATE_BODY(requests.parse(body))
 
 
 def refused(function, *args):
@@ -42,7 +44,8 @@ def refused(function, *args):
 
 
 VALIDATORS = {
-    f'{module.__name__}.{name}': value for module in (bodies, queries, routes)
+    f'{module.__name__}.{name}': value for module in (
+        reservations, groups, hosts, capacity, routes)
     for name, value in vars(module).items()
     if isinstance(value, schema.Validator)}
 
@@ -101,13 +104,13 @@ anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats()
     | st.text(st.characters()),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(
-        st.sampled_from(list(bodies.REQUEST_SPEC['properties'])) | st.text(
-            st.characters()), inner, max_size=4),
+        st.sampled_from(list(reservations.REQUEST_SPEC['properties']))
+        | st.text(st.characters()), inner, max_size=4),
     max_leaves=12)
 # JSON where only one value is wrong, and maybe not even that.
 nearly = st.builds(
     lambda body, key, value: {**body, key: value}, strategies.requests(),
-    st.sampled_from(list(bodies.REQUEST_SPEC['properties'])), anything)
+    st.sampled_from(list(reservations.REQUEST_SPEC['properties'])), anything)
 
 
 @hypothesis.given(anything | nearly)
@@ -140,7 +143,8 @@ def test_valid_body_comes_through_unchanged(body):
                          ids=repr)
 def test_wsme_takes_what_is_no_integer(value, taken):
     assert wsme_json.fromjson(int, value) == taken
-    assert refused(bodies.create, {'memory_mb': value}) == 'memory_mb'
+    assert refused(
+        reservations.CREATE_BODY, {'memory_mb': value}) == 'memory_mb'
 
 
 @pytest.mark.parametrize('body', [b'[]', b'null'])
@@ -161,7 +165,7 @@ def test_wsme_fails_on_a_body_that_is_no_object(body):
     {'host': 'a', 'node': 'b', 'resource_class': 'c', 'project_id': 'd'}],
     ids=str)
 def test_good_list_query(query):
-    assert queries.find(query) == query
+    assert reservations.LIST_QUERY(query) == query
 
 
 @pytest.mark.parametrize('keys, directions, order', [
@@ -174,7 +178,7 @@ def test_good_list_query(query):
 def test_order(keys, directions, order):
     query = {'limit': '1', 'sort_key': keys, 'sort_dir': directions}
     query = {name: value for name, value in query.items() if value}
-    assert [*checks.order(query).items()] == order
+    assert [*reservations.read_order(query).items()] == order
     assert query == {'limit': '1'}
 
 
@@ -183,14 +187,14 @@ def test_order(keys, directions, order):
     (None, 'asc,asc', 'sort_dir')])
 def test_no_order(keys, directions, field):
     query = {'sort_key': keys, 'sort_dir': directions}
-    assert refused(checks.order, {name: value for name, value
+    assert refused(reservations.read_order, {name: value for name, value
                                   in query.items() if value}) == field
 
 
 @pytest.mark.parametrize('text, names', [
     (None, None), ('host', ['host']), ('host, state', ['host', 'state'])])
 def test_good_fields(text, names):
-    assert checks.fields(text) == names
+    assert reservations.read_fields({'fields': text}) == names
 
 
 # Bounds that hold before anything is parsed

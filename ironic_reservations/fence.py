@@ -11,13 +11,17 @@ policy, errors and log of its own. ``Gate`` answers inside of that application.
 A request is let in only if the gate says so: no status of an answer does.
 """
 
+from collections.abc import Iterable
 import io
 import re
+from typing import Any
 import urllib.parse
+from wsgiref import types
 
 import webob
 
 from ironic_reservations import conf
+from ironic_reservations import context
 from ironic_reservations import exception
 from ironic_reservations.api import access
 from ironic_reservations.api import limits
@@ -72,12 +76,15 @@ class Fence:
     :param reservations: the application of ``app.make_app``.
     """
 
-    def __init__(self, ironic, reservations):
+    def __init__(self, ironic: types.WSGIApplication,
+                 reservations: types.WSGIApplication) -> None:
         self._ironic = ironic
         self._reservations = reservations
 
-    def __call__(self, environ, start_response):
-        def start(status, headers, *exc_info):
+    def __call__(self, environ: types.WSGIEnvironment,
+                 start_response: types.StartResponse) -> Iterable[bytes]:
+        def start(status: str, headers: list[tuple[str, str]],
+                  *exc_info: Any) -> Any:
             return start_response(
                 status, [*headers, (ANSWER_HEADER, '1')], *exc_info)
 
@@ -91,7 +98,7 @@ class Fence:
         return refusal(environ, start)
 
 
-def _question(environ):
+def _question(environ: types.WSGIEnvironment) -> dict[str, Any]:
     """Make the environment in which the gate is asked.
 
     It has no body, and nothing that is too long for us and may not be so for
@@ -105,10 +112,11 @@ def _question(environ):
 class Gate:
     """Middleware that answers what the fence asks."""
 
-    def __init__(self, app):
+    def __init__(self, app: types.WSGIApplication) -> None:
         self.app = app
 
-    def __call__(self, environ, start_response):
+    def __call__(self, environ: types.WSGIEnvironment,
+                 start_response: types.StartResponse) -> Iterable[bytes]:
         if _ASKED_FOR not in environ:
             return self.app(environ, start_response)
         _check(environ[_ASKED_FOR], requests.caller_of(environ))
@@ -117,7 +125,8 @@ class Gate:
         return []
 
 
-def _check(environ, caller):
+def _check(environ: types.WSGIEnvironment,
+           caller: context.RequestContext) -> None:
     """Raise unless a request may go on to Ironic.
 
     :param environ: of the request.
@@ -136,7 +145,7 @@ def _check(environ, caller):
         raise transaction.not_held(actor)
 
 
-def _said(header):
+def _said(header: str) -> dict[str, str]:
     """Read the header.
 
     :returns: dict of ``instance`` and ``host``, and of ``holder`` and ``node``
@@ -156,7 +165,8 @@ def _said(header):
             for name, text in KEYS(said).items()}
 
 
-def _named(environ, said):
+def _named(environ: types.WSGIEnvironment,
+           said: dict[str, str]) -> tuple[str, str | None]:
     """Find out which node a request is about.
 
     :param said: what ``_said`` returns.
@@ -185,7 +195,7 @@ def _named(environ, said):
     return node, target
 
 
-def _check_arguments(environ, node):
+def _check_arguments(environ: types.WSGIEnvironment, node: str) -> None:
     """Refuse a query or a form that may be about another node.
 
     :raises: InvalidInput.
