@@ -185,7 +185,7 @@ class Reservations(Page):
                     **{kind.replace(' ', '_'): similar})}
                 for kind, _name, similar in hints.check_filters(service, query)
                 if similar]
-        self._link_pages(context, rows, before, marker, following is not None)
+        self._link_pages(context, rows, before, marker, following)
 
     def _columns(self, key: str, direction: str) -> list[dict[str, Any]]:
         """Return the headers; each links to the list sorted by it."""
@@ -199,11 +199,13 @@ class Reservations(Page):
 
     def _link_pages(self, context: dict[str, Any], rows: list[api.Row],
                     before: str | None, marker: str | None,
-                    more: bool) -> None:
-        if rows and (before or more):
+                    following: str | None) -> None:
+        # A marker belongs to the order in which its page was read, so the
+        # links to the other direction use UUIDs.
+        if rows and (before or following):
             context['next_page'] = self.make_link(
-                marker=rows[-1]['instance_uuid'])
-        if rows and (more if before else marker):
+                marker=rows[-1]['instance_uuid'] if before else following)
+        if rows and (following if before else marker):
             context['previous_page'] = self.make_link(
                 before=rows[0]['instance_uuid'])
         if marker:
