@@ -65,8 +65,17 @@ def adopt(url, host, instance_uuids):
 
 
 def release(url, instance_uuids):
-    return [(each, call('DELETE', f'{url}{OURS}/{each}')[0])
-            for each in until_the_end(instance_uuids)]
+    """Release instances at random, until each was released."""
+    AWAITED.add('a release of each')
+    responses, remaining = [], set(instance_uuids)
+    for instance_uuid in until_the_end(instance_uuids):
+        status, _ = call('DELETE', f'{url}{OURS}/{instance_uuid}')
+        responses.append((instance_uuid, status))
+        if status == 204:
+            remaining.discard(instance_uuid)
+        if not remaining:
+            AWAITED.discard('a release of each')
+    return responses
 
 
 def tear_down(database_url, instances):
