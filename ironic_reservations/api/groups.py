@@ -77,19 +77,19 @@ def _wanted(caller, body):
     :returns: matching.Matcher, which decides whether a node will do, and
         obtain.Request.
     """
-    owner = requests.owner(caller, body)
+    assignment = requests.callers_assignment(caller, body)
     restricted_to = caller.restricted_to('create_restricted')
     lease = requests.lease(restricted_to, body)
     with requests.inside('request'):
         matcher = requests.matcher(
-            caller, restricted_to, owner, body['request'])
+            caller, restricted_to, assignment.project_id, body['request'])
     members = _members(body['members'])
     uuid = (body.get('uuid') or uuidutils.generate_uuid()).lower()
-    wanted = requests.group(body, uuid, owner)
+    wanted = requests.group(body, uuid, assignment.project_id)
     instances = (members if isinstance(members, list) else
                  [uuidutils.generate_uuid() for _ in range(members)])
     return matcher, obtain.Request(
-        tuple(instances), owner, lease, group=wanted,
+        tuple(instances), assignment, lease, group=wanted,
         digest=_digest(members, matcher.spec), quota=quota.of(restricted_to))
 
 

@@ -2,6 +2,7 @@
 """What the calls read out of a request: who sends it, for whom, and what."""
 
 import contextlib
+import dataclasses
 import json
 
 from oslo_log import log
@@ -122,25 +123,31 @@ def authorizer(caller, rule, not_found):
     return authorize
 
 
-def given(body):
-    """Return for whom a node is held, as far as the body says it, a dict."""
-    return {key: body[key] for key in ('host', 'project_id', 'user_id')
-            if body.get(key) is not None}
+def assignment(body, **defaults):
+    """Return for whom a body reserves a node, a values.Assignment.
 
-
-def owner(caller, body):
-    """Return for whom a node is held: as the body says, else the caller.
-
-    :returns: values.Owner.
-    :raises: NotAuthorized when the caller may not speak for another.
+    :param defaults: values of keys that the body does not have.
     """
-    said = given(body)
-    if said and not caller.may('create_restricted'):
+    return values.Assignment(**defaults | {
+        field.name: body[field.name]
+        for field in dataclasses.fields(values.Assignment)
+        if body.get(field.name) is not None})
+
+
+def callers_assignment(caller, body):
+    """Return for whom a caller reserves a node, by default for itself.
+
+    :returns: values.Assignment.
+    :raises: NotAuthorized when the caller must not reserve for others.
+    """
+    keys = [key for key in ('host', 'project_id', 'user_id')
+            if body.get(key) is not None]
+    if keys and not caller.may('create_restricted'):
         raise exception.NotAuthorized(
-            f'{", ".join(said)}: only system-scope and service callers '
+            f'{", ".join(keys)}: only system-scope and service callers '
             f'may say for whom a node is reserved.')
-    return values.Owner(**{'project_id': caller.project_id,
-                           'user_id': caller.user_id, **said})
+    return assignment(body, project_id=caller.project_id,
+                      user_id=caller.user_id)
 
 
 def holder(values):
@@ -193,11 +200,11 @@ def _at_most():
             f'[reservations] max_lease')
 
 
-def group(values, uuid, owner):
+def group(values, uuid, project_id):
     """Return the group that a request names.
 
     :param values: dict that may have ``policy`` and ``by``.
-    :param owner: values.Owner, to whose project the group belongs.
+    :param project_id: the project that the group belongs to, or None.
     :returns: membership.Named.
     :raises: InvalidInput when there is only one of policy and by.
     """
@@ -206,10 +213,10 @@ def group(values, uuid, owner):
         raise exception.InvalidInput(
             'policy' if policy is None else 'by',
             'must be given: policy and by, both or neither')
-    return membership.Named(uuid, policy, by, project_id=owner.project_id)
+    return membership.Named(uuid, policy, by, project_id)
 
 
-def membership_of(body, owner):
+def membership_of(body, project_id):
     """Return the group that a reservation shall join, or None.
 
     The UUID becomes lower case in the body as well, because the identity of
@@ -223,14 +230,14 @@ def membership_of(body, owner):
         return None
     values['uuid'] = values['uuid'].lower()
     with inside('group'):
-        return group(values, values['uuid'], owner)
+        return group(values, values['uuid'], project_id)
 
 
-def matcher(caller, restricted_to, owner, spec, required=True):
+def matcher(caller, restricted_to, project_id, spec, required=True):
     """Return the Matcher of a request spec.
 
     :param restricted_to: the project to which the caller is bound, or None.
-    :param owner: values.Owner.
+    :param project_id: the project of the reservation, or None.
     :param spec: dict, validated.
     :param required: whether the request spec must constrain the node.
     :raises: NotAuthorized, InvalidInput.
@@ -248,7 +255,7 @@ def matcher(caller, restricted_to, owner, spec, required=True):
     if bound and (ownership == 'project_or_none') == unowned:
         # It is all that the caller may use.
         ownership = 'any'
-    if ownership != 'any' and owner.project_id is None:
+    if ownership != 'any' and project_id is None:
         raise exception.InvalidInput(
             'ownership', 'must be any, unless the reservation has a project')
     return matching.Matcher(
@@ -256,4 +263,4 @@ def matcher(caller, restricted_to, owner, spec, required=True):
             spec, conf.CONF.reservations.match, required),
         restricted_to, unowned,
         None if ownership == 'any' else matching.Ownership(
-            owner.project_id, ownership == 'project_or_none'))
+            project_id, ownership == 'project_or_none'))

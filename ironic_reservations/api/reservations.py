@@ -25,7 +25,6 @@ from ironic_reservations.reservations import obtain
 from ironic_reservations.reservations import quota
 from ironic_reservations.reservations import releases
 from ironic_reservations.reservations import updates
-from ironic_reservations.reservations import values
 
 #: The most operations of a JSON Patch.
 MAX_OPERATIONS = 64
@@ -218,15 +217,16 @@ def _wanted(caller, body):
     :returns: matching.Matcher, which decides whether a node will do, and
         obtain.Request.
     """
-    owner, holder = requests.owner(caller, body), requests.holder(body)
-    group = requests.membership_of(body, owner)
+    assignment = requests.callers_assignment(caller, body)
+    holder = requests.holder(body)
+    group = requests.membership_of(body, assignment.project_id)
     restricted_to = caller.restricted_to('create_restricted')
     lease = requests.lease(restricted_to, body)
-    matcher = requests.matcher(caller, restricted_to, owner, body,
-                               required=body.get('claim') is None)
+    matcher = requests.matcher(caller, restricted_to, assignment.project_id,
+                               body, required=body.get('claim') is None)
     instance_uuid = body.get('instance_uuid') or uuidutils.generate_uuid()
     return matcher, obtain.Request(
-        (instance_uuid.lower(),), owner, lease, body.get('project_id'),
+        (instance_uuid.lower(),), assignment, lease, body.get('project_id'),
         holder, group,
         # What is claimed is counted already.
         quota=quota.of(restricted_to if body.get('claim') is None else None))
@@ -236,12 +236,12 @@ def _adopt(caller):
     """Make a reservation of a node that carries the instance already."""
     caller.authorize('adopt')
     body = requests.body(ADOPT_BODY)
-    owner = values.Owner(**requests.given(body))
-    group = requests.membership_of(body, owner)
+    assignment = requests.assignment(body)
+    group = requests.membership_of(body, assignment.project_id)
     spec = request_spec.RequestSpec.from_server(body)
     return _answer_created(spec, *adoption.adopt(
-        body['instance_uuid'].lower(), spec, owner, requests.holder(body),
-        group))
+        body['instance_uuid'].lower(), spec, assignment,
+        requests.holder(body), group))
 
 
 def _answer_created(spec, reservation, created):

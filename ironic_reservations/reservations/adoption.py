@@ -16,7 +16,7 @@ from ironic_reservations.reservations import transaction
 from ironic_reservations.reservations import values
 
 
-def adopt(instance_uuid, spec, owner, holder=None, group=None):
+def adopt(instance_uuid, spec, assignment, holder=None, group=None):
     """Make a reservation of the node that carries an instance already.
 
     Nothing of the node is written. Adopting again for the same host stores
@@ -25,8 +25,8 @@ def adopt(instance_uuid, spec, owner, holder=None, group=None):
 
     :param spec: request_spec.RequestSpec, with which the node is not
         compared.
-    :param owner: values.Owner.
-    :param holder: when given, only while the owner's host is this holder's.
+    :param assignment: values.Assignment.
+    :param holder: when given, only while the host's lease is this holder's.
     :param group: membership.Named of which the reservation is a member from
         now on, whatever the group's policy says of the node, unless it is a
         member of one already; or None.
@@ -36,14 +36,14 @@ def adopt(instance_uuid, spec, owner, holder=None, group=None):
         group is another one; PreconditionFailed when the host is not the
         holder's; DeadlineExceeded.
     """
-    columns = {**vars(owner), 'request_spec': spec.canonical}
+    columns = {**vars(assignment), 'request_spec': spec.canonical}
 
     def attempt(run):
         for carried in lookup.carried(instance_uuid):
             if carried.lapsed:
                 expiry.forget(instance_uuid)
                 raise lookup.not_found(instance_uuid)
-            _check(instance_uuid, carried, owner.host)
+            _check(instance_uuid, carried, assignment.host)
             place = membership.Place.find(group)
             if carried.group_uuid:
                 # A member of a group stays one, and where it was.
@@ -52,7 +52,8 @@ def adopt(instance_uuid, spec, owner, holder=None, group=None):
                           place), carried.id is None
         raise exception.NotFound(f'No node carries instance {instance_uuid}.')
 
-    return transaction.attempts(attempt, values.Actor(owner.host, holder))
+    return transaction.attempts(
+        attempt, values.Actor(assignment.host, holder))
 
 
 def _check(instance_uuid, carried, host):

@@ -24,8 +24,8 @@ def claim(uuid, matcher, request, authorize):
 
     :param uuid: of the reservation's instance, or of a group.
     :param matcher: matching.Matcher that the node must satisfy.
-    :param request: obtain.Request of one instance. Its owner's project must
-        be the reservation's.
+    :param request: obtain.Request of one instance. The reservation must
+        belong to the project of its assignment.
     :param authorize: called with the Reservation before it is taken over; it
         raises when the caller may not release it.
     :returns: the new Reservation, and True when this call has made it.
@@ -89,7 +89,7 @@ class _Claim(holds.OneNode):
 
     def _candidates(self):
         """The Reservations that the UUID names and an instance may claim."""
-        named = lookup.named(self._uuid, self.request.owner.project_id)
+        named = lookup.named(self._uuid, self.request.assignment.project_id)
         if not named:
             raise exception.NotFound(
                 f'No reservation and no group {self._uuid} could be found.')

@@ -94,7 +94,7 @@ class _New(obtain.Ask):
                 updates.check_usable(member, self.matcher.holds_unowned)
         for member in group.members:
             # What a compute host has claimed has a lease of that host's own.
-            if member.host in (None, request.owner.host) and (
+            if member.host in (None, request.assignment.host) and (
                     updates.is_renewable(member, request.lease, restricted)):
                 with contextlib.suppress(transaction.Again):
                     updates.change(run, member, {'lease': request.lease},

@@ -81,7 +81,7 @@ class OneNode(obtain.Ask):
             raise lookup.in_use(self.instance_uuid)
 
     def _is_host_of(self, held):
-        return self.request.owner.host in (None, held.host)
+        return self.request.assignment.host in (None, held.host)
 
     def _repeat(self, run, held):
         request, moves = self.request, not self._is_host_of(held)
@@ -90,8 +90,8 @@ class OneNode(obtain.Ask):
                 held, request.lease, restricted)):
             return held, False
         changes = {'lease': request.lease}
-        if request.owner.host is not None:
-            changes['host'] = request.owner.host
+        if request.assignment.host is not None:
+            changes['host'] = request.assignment.host
         return updates.change(
             run, held, changes, events.MOVED if moves else events.RENEWED,
             None if restricted else reservation_rows.ANY_HOST), False

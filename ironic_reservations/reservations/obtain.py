@@ -39,20 +39,20 @@ class Request:
     """For whom nodes are to be held, and for how long.
 
     :param instances: canonical UUIDs, one for each node.
-    :param owner: values.Owner.
+    :param assignment: values.Assignment.
     :param lease: seconds after which the reservations expire if nothing has
         begun on their nodes; None for no expiry.
     :param project_id: the project that the caller has named. A reservation
         that the instance has already must belong to it.
     :param holder: when given, only while this process holds the lease of the
-        owner's host.
+        assignment's host.
     :param group: membership.Named that the reservations join, or None.
     :param digest: see models.Group; None unless a whole group is requested.
     :param quota: quota.Quota, by which new reservations are limited.
     """
 
     instances: tuple[str, ...]
-    owner: values.Owner
+    assignment: values.Assignment
     lease: int | None = None
     project_id: str | None = None
     holder: str | None = None
@@ -62,7 +62,7 @@ class Request:
 
     @property
     def actor(self):
-        return values.Actor(self.owner.host, self.holder)
+        return values.Actor(self.assignment.host, self.holder)
 
 
 class Ask:
@@ -176,7 +176,7 @@ def _new_reservation(ask, pick, now, group_id):
         node_uuid=node.uuid, request_spec=ask.matcher.spec.canonical,
         created_at=now,
         expires_at=lease and now + datetime.timedelta(0, lease),
-        **vars(ask.request.owner), **group,
+        **vars(ask.request.assignment), **group,
         node_name=node.name, resource_class=node.resource_class,
         node_owner=node.owner, node_lessee=node.lessee,
         provision_state='available', maintenance=False, allocated=False,

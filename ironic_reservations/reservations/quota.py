@@ -103,6 +103,8 @@ class Quota:
         :raises: QuotaExceeded if nodes of no other class are allowed instead;
             otherwise Again.
         """
+        if self._project_id is None:
+            return
         requested = collections.Counter(
             name for node in nodes
             for name in resources.limit_names(node.resource_class))

@@ -18,7 +18,20 @@ AT_REST = ('available', 'manageable', 'active', 'rescue', 'deploy failed',
 
 
 @dataclasses.dataclass(frozen=True)
-class Reservation:
+class Assignment:
+    """For whom a node is reserved. A request gives it, and it is stored.
+
+    A column of this kind that requests give is added here: every write and
+    every read takes it from here.
+    """
+
+    host: str | None = None
+    project_id: str | None = None
+    user_id: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Reservation(Assignment):
     """A node held for an instance, as it is now.
 
     An attribute that was not read is None, such as the request spec wherever
@@ -44,9 +57,6 @@ class Reservation:
     node_id: int | None = None
     node_uuid: str | None = None
     node_name: str | None = None
-    host: str | None = None
-    project_id: str | None = None
-    user_id: str | None = None
     request_spec: str | None = None
     provision_state: str | None = None
     resource_class: str | None = None
@@ -88,15 +98,6 @@ def state_of(provision_state):
         if provision_state in provision_states:
             return state
     return constants.STATES[-1]
-
-
-@dataclasses.dataclass(frozen=True)
-class Owner:
-    """For whom a node is held; any of it may be None."""
-
-    host: str | None = None
-    project_id: str | None = None
-    user_id: str | None = None
 
 
 class Actor(typing.NamedTuple):

@@ -146,7 +146,7 @@ def go_by(monkeypatch):
 def held(fleet):
     """A node that compute-1 holds, and one that is free."""
     fleet.node_id = fleet.node()
-    fleet.hold(INSTANCE, owner=values.Owner(host='compute-1'),
+    fleet.hold(INSTANCE, owner=values.Assignment(host='compute-1'),
                resource_class='gold', memory_mb=1000)
     fleet.node()
     return fleet
@@ -389,7 +389,7 @@ class Fleet:
             matcher(restricted_to, **body or {'resource_class': 'gold'}),
             obtain.Request(
                 (instance_uuid or str(uuid.uuid4()),),
-                owner or values.Owner('compute-1', restricted_to),
+                owner or values.Assignment('compute-1', restricted_to),
                 lease, group=group))
 
     def group(self, members, lease=None):
@@ -397,7 +397,7 @@ class Fleet:
         return groups.create(
             matcher(resource_class='gold'), obtain.Request(
                 tuple(str(uuid.uuid4()) for _ in range(members)),
-                values.Owner(), lease, digest='digest',
+                values.Assignment(), lease, digest='digest',
                 group=membership.Named(GROUP, None, None, None)))[0]
 
     @property
@@ -409,7 +409,7 @@ class Fleet:
         """Have compute-1 claim a reservation, or a group's member."""
         return claims.claim(
             ident, matcher(resource_class='gold'),
-            obtain.Request((instance_uuid,), values.Owner('compute-1')),
+            obtain.Request((instance_uuid,), values.Assignment('compute-1')),
             lambda reservation: None)
 
     @staticmethod

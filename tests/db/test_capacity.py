@@ -266,7 +266,7 @@ def eliminated():
 def test_node_that_changes_between_two_calls_counts_once(fleet):
     """A deployed node has its instance's project as lessee."""
     fleet.add({}, {}, {})
-    fleet.hold(owner=values.Owner('compute-1'))
+    fleet.hold(owner=values.Assignment('compute-1'))
     [node_id] = fleet.held
     rows()
     fleet.edit(node_id, lessee='mine')

@@ -186,7 +186,7 @@ def test_parts_of_the_fleet_are_sums(fleet, batch):
 def test_hosts_that_hold_alike_nodes(fleet):
     for host in ('compute-1', 'compute-2', 'compute-2'):
         fleet.node()
-        fleet.hold(owner=values.Owner(host, None))
+        fleet.hold(owner=values.Assignment(host, None))
     assert {each.host: each.nodes for each in found(with_hosts=True)} == {
         'compute-1': 1, 'compute-2': 2}
 

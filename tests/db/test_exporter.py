@@ -22,7 +22,7 @@ def test_series_at_0_are_exported(fleet):
     """Otherwise a graph would keep the last value."""
     fleet.node(reservation='conductor-1')
     fleet.node()
-    fleet.hold(owner=values.Owner('compute-1'))
+    fleet.hold(owner=values.Assignment('compute-1'))
     metrics = samples()
     labels = [('conductor_group', ''), ('resource_class', 'gold'),
               ('shard', '')]

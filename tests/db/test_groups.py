@@ -47,7 +47,7 @@ def wanted(policy, uuid=GROUP, project=None, by='capability:rack'):
 def join(fleet, policy, lost=False, **more):
     """Hold one node for the group; its rack."""
     reservation, created = fleet.hold(
-        group=wanted(policy), owner=values.Owner(**more))
+        group=wanted(policy), owner=values.Assignment(**more))
     assert created == (not lost)
     return reservation.domain
 
@@ -60,7 +60,7 @@ def create(fleet, members, policy, uuid=GROUP, by='capability:rack',
     return groups.create(
         conftest.matcher(**body or {'resource_class': 'gold'}),
         obtain.Request(
-            tuple(members), values.Owner(project_id=project), lease,
+            tuple(members), values.Assignment(project_id=project), lease,
             group=wanted(policy, uuid, project, by),
             digest=json.dumps([asked or len(members), body])))
 
@@ -519,13 +519,13 @@ def claim(uuid, instance=None, project=None, host='compute-1', lease=None,
         uuid, conftest.matcher(**body or {'resource_class': 'gold'}),
         obtain.Request(
             (instance or str(uuid_.uuid4()),),
-            values.Owner(host, project), lease), authorize)
+            values.Assignment(host, project), lease), authorize)
 
 
 @pytest.mark.on('sqlite', 'server')
 def test_claim_of_a_reservation(fleet):
     racks(fleet, r1=1)
-    held, _ = fleet.hold(owner=values.Owner(), lease=60)
+    held, _ = fleet.hold(owner=values.Assignment(), lease=60)
     claimed, created = claim(held.instance_uuid, lease=600)
     assert created
     assert claimed.node_id == held.node_id and claimed.id != held.id
@@ -546,7 +546,7 @@ def test_claim_of_the_member_that_fits_best(fleet):
 
 def test_claim_that_does_not_match(fleet):
     racks(fleet, r1=2)
-    held, _ = fleet.hold(owner=values.Owner())
+    held, _ = fleet.hold(owner=values.Assignment())
     with pytest.raises(exception.NoMatchingNode) as caught:
         claim(held.instance_uuid, memory_mb=4096)
     assert caught.value.explanation == {
@@ -563,7 +563,7 @@ def test_claim_that_does_not_match(fleet):
 ])
 def test_claim_of_a_node_that_is_not_to_be_had(fleet, change, error):
     racks(fleet, r1=1)
-    held, _ = fleet.hold(owner=values.Owner())
+    held, _ = fleet.hold(owner=values.Assignment())
     fleet.edit(held.node_id, **change)
     with pytest.raises(error) as caught:
         claim(held.instance_uuid)
@@ -575,7 +575,7 @@ def test_claim_of_a_node_that_is_not_to_be_had(fleet, change, error):
 @pytest.mark.parametrize('whose, by', [(A, B), (None, B), (A, None)])
 def test_claim_of_another_projects(fleet, whose, by):
     racks(fleet, r1=1)
-    held, _ = fleet.hold(owner=values.Owner(project_id=whose))
+    held, _ = fleet.hold(owner=values.Assignment(project_id=whose))
     with pytest.raises(exception.NotFound):
         claim(held.instance_uuid, project=by)
 
@@ -599,7 +599,7 @@ def claim_it(held):
     (claim_it, exception.NotFound)])
 def test_claim_beside_others(fleet, meanwhile, error, statement):
     racks(fleet, r1=1)
-    held, _ = fleet.hold(owner=values.Owner())
+    held, _ = fleet.hold(owner=values.Assignment())
     with fleet.before(statement, lambda: meanwhile(held)), \
             pytest.raises(error):
         claim(held.instance_uuid)
@@ -610,7 +610,7 @@ def test_claim_beside_others(fleet, meanwhile, error, statement):
 def test_claim_of_a_lease_that_ends_while_another_node_has_a_port(fleet):
     """What keeps a lease from ending is on the node itself."""
     racks(fleet, r1=1)
-    held, _ = fleet.hold(owner=values.Owner(), lease=600)
+    held, _ = fleet.hold(owner=values.Assignment(), lease=600)
     fleet.insert('ports', fleet.node(resource_class='silver'),
                  address='52:54:00:00:00:01',
                  internal_info='{"tenant_vif_port_id": "x"}')
@@ -624,10 +624,10 @@ def test_claim_of_a_lease_that_ends_while_another_node_has_a_port(fleet):
 @pytest.mark.on('sqlite', 'server')
 def test_capacity_counts_what_can_be_claimed(fleet):
     racks(fleet, none=6)
-    fleet.hold(owner=values.Owner())
-    fleet.hold(owner=values.Owner('compute-1'))
+    fleet.hold(owner=values.Assignment())
+    fleet.hold(owner=values.Assignment('compute-1'))
     for change in {'maintenance': True}, {'provision_state': 'active'}:
-        held, _ = fleet.hold(owner=values.Owner())
+        held, _ = fleet.hold(owner=values.Assignment())
         fleet.edit(held.node_id, **change)
     [(_, row)] = capacity.capacity(0, capacity.Filter())[0]
     assert (row['total'], row['free'], row['claimable']) == (6, 2, 1)
@@ -648,7 +648,7 @@ def test_adoption_is_recorded_whatever_the_policy_says(fleet):
     spec = conftest.matcher(memory_mb=1).spec
     for _ in range(2):
         adopted, _ = adoption.adopt(
-            instance, spec, values.Owner('compute-1'),
+            instance, spec, values.Assignment('compute-1'),
             group=wanted('spread'))
         assert adopted.domain == 'r1'
     assert of(groups.get(GROUP)) == {'r1': 2}
@@ -660,7 +660,7 @@ def test_adoption_is_recorded_whatever_the_policy_says(fleet):
 def carry(fleet):
     """An instance that compute-1 holds, deployed on a node of rack r1."""
     racks(fleet, r1=1)
-    held, _ = fleet.hold(owner=values.Owner('compute-1'))
+    held, _ = fleet.hold(owner=values.Assignment('compute-1'))
     fleet.edit(held.node_id, provision_state='active')
     return held
 
@@ -668,7 +668,7 @@ def carry(fleet):
 def adopt_again(held, uuid=GROUP):
     return adoption.adopt(
         held.instance_uuid, conftest.matcher(memory_mb=1).spec,
-        values.Owner('compute-1'), group=wanted('spread', uuid))[0]
+        values.Assignment('compute-1'), group=wanted('spread', uuid))[0]
 
 
 def test_member_that_is_adopted_again_stays_where_it_was(fleet):

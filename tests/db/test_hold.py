@@ -28,7 +28,7 @@ HOLD = 'UPDATE nodes SET instance_uuid'
 @pytest.mark.on('sqlite', 'server')
 def test_hold(fleet):
     node_id = fleet.node(name='node-1', resource_class='Gold')
-    owner = values.Owner('compute-1', 'project', 'user')
+    owner = values.Assignment('compute-1', 'project', 'user')
     held, created = fleet.hold(INSTANCE, owner=owner, **GOLD)
     assert created
     node = fleet[node_id]

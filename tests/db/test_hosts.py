@@ -100,27 +100,27 @@ def holder(fleet):
 def hold(held):
     return holds.hold(
         conftest.matcher(resource_class='gold'), obtain.Request(
-            (str(uuid.uuid4()),), values.Owner(HOST), holder=ONE))
+            (str(uuid.uuid4()),), values.Assignment(HOST), holder=ONE))
 
 
 def renew(held):
     return holds.hold(
         conftest.matcher(resource_class='gold'), obtain.Request(
-            (held.instance_uuid,), values.Owner(HOST), 60, holder=ONE))
+            (held.instance_uuid,), values.Assignment(HOST), 60, holder=ONE))
 
 
 def adopt(held):
     """What a node carries already, again."""
     return adoption.adopt(
         held.instance_uuid, request_spec.RequestSpec.from_server({}),
-        values.Owner(HOST), holder=ONE)
+        values.Assignment(HOST), holder=ONE)
 
 
 def adopt_new(held):
     """What a node carries, with nothing of ours."""
     return adoption.adopt(
         OF_A_NODE, request_spec.RequestSpec.from_server({}),
-        values.Owner(HOST), holder=ONE)
+        values.Assignment(HOST), holder=ONE)
 
 
 def change(held):
@@ -169,7 +169,7 @@ def test_host_is_given_up_after_the_check(fleet, held):
 def test_takeover_while_a_host_adopts_what_no_host_has(fleet, held):
     adoption.adopt(
         OF_A_NODE, request_spec.RequestSpec.from_server({}),
-        values.Owner())
+        values.Assignment())
     before = fleet.rows, fleet.carried
     with fleet.before('UPDATE reservations SET', lambda: take_over(fleet)), \
             pytest.raises(exception.PreconditionFailed):

@@ -106,7 +106,7 @@ def test_renewal_that_is_faster_than_the_give_back(fleet, again):
 def hold_of_another():
     holds.hold(
         conftest.matcher(resource_class='gold'),
-        obtain.Request((str(uuid.uuid4()),), values.Owner('compute-2')))
+        obtain.Request((str(uuid.uuid4()),), values.Assignment('compute-2')))
 
 
 @pytest.mark.on('server')
@@ -124,7 +124,7 @@ def test_touch_that_is_faster_than_the_give_back(fleet, touch):
 @pytest.mark.on('server')
 def test_give_back_that_is_faster_than_the_renewal(fleet):
     node_id = fleet.node()
-    first, _ = fleet.hold(INSTANCE, owner=values.Owner('compute-1'))
+    first, _ = fleet.hold(INSTANCE, owner=values.Assignment('compute-1'))
 
     def over():
         fleet.lapse()
@@ -132,7 +132,7 @@ def test_give_back_that_is_faster_than_the_renewal(fleet):
 
     with fleet.before('UPDATE reservations SET host', over):
         held, created = fleet.hold(INSTANCE,
-                                   owner=values.Owner('compute-2'))
+                                   owner=values.Assignment('compute-2'))
     assert created
     assert held.id > first.id
     assert held.host == 'compute-2'

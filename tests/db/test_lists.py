@@ -91,7 +91,7 @@ def test_pages_while_rows_come_and_go(listed):
     releases.release(first[0].instance_uuid)
     listed.node(resource_class='bronze')
     new, _ = listed.hold(resource_class='bronze',
-                         owner=values.Owner('zz'))
+                         owner=values.Assignment('zz'))
     rest = lookup.find(after=lookup.position(first[-1], order), order=order)
     assert len(rest) == 5 and rest[-1].id == new.id
     assert not {row.id for row in first} & {row.id for row in rest}

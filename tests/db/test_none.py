@@ -98,7 +98,7 @@ def test_malformed_properties_are_told_of(fleet):
     began = time.monotonic()
     with pytest.raises(exception.NoMatchingNode) as caught:
         holds.hold(matcher, obtain.Request(
-            ('5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e',), values.Owner()))
+            ('5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e',), values.Assignment()))
     assert time.monotonic() - began < 5
     assert caught.value.explanation['considered'] == sum(
         each['nodes'] for each in caught.value.explanation['eliminated'])

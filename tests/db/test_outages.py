@@ -23,8 +23,8 @@ pytestmark = pytest.mark.on('server')
 
 INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
 ONE = '11111111-1111-4111-8111-111111111111'
-HOST_1 = values.Owner(host='compute-1')
-HOST_2 = values.Owner(host='compute-2')
+HOST_1 = values.Assignment(host='compute-1')
+HOST_2 = values.Assignment(host='compute-2')
 GOLD = {'resource_class': 'gold', 'memory_mb': 1000}
 
 #: The statement that makes a node somebody's, or lets it go.
@@ -238,7 +238,7 @@ def test_commit_of_an_adoption_is_lost(fleet, caplog, after):
     node_id = fleet.node(instance_uuid=INSTANCE, provision_state='active')
     spec = request_spec.RequestSpec.from_server({})
     with fleet.commit_fails(LOST, after=after), caplog.at_level('INFO'):
-        adopted, created = adoption.adopt(INSTANCE, spec, values.Owner())
+        adopted, created = adoption.adopt(INSTANCE, spec, values.Assignment())
     assert created == (not after) and adopted.node_id == node_id
     [line] = lines(caplog)
     assert ('is replaced' if after else 'is adopted') in line
@@ -249,7 +249,7 @@ def test_commit_of_another_adoption_is_lost(held, after):
     """What it has changed is looked at, because the row was there before."""
     spec = request_spec.RequestSpec.from_server({'name': 'new'})
     with held.commit_fails(LOST, after=after):
-        adopted, created = adoption.adopt(INSTANCE, spec, values.Owner(
+        adopted, created = adoption.adopt(INSTANCE, spec, values.Assignment(
             'compute-1'))
     assert not created and adopted.request_spec == spec.canonical
     assert held.rows[0].request_spec == spec.canonical
@@ -258,7 +258,7 @@ def test_commit_of_another_adoption_is_lost(held, after):
 @pytest.mark.parametrize('after', [True, False])
 def test_commit_of_a_claim_is_lost(fleet, caplog, after):
     fleet.node()
-    free, _ = fleet.hold(owner=values.Owner(), lease=600)
+    free, _ = fleet.hold(owner=values.Assignment(), lease=600)
     with fleet.commit_fails(LOST, after=after), caplog.at_level('INFO'):
         claimed, created = fleet.claim(free.instance_uuid)
     assert created == (not after) and claimed.node_id == free.node_id

@@ -41,7 +41,7 @@ def hold(limits, instance_uuid=None, lost=False, **body):
     reservation, created = holds.hold(
         matcher(**body), obtain.Request(
             (instance_uuid or str(uuid.uuid4()),),
-            values.Owner(project_id=A), quota=quota.Quota(A, limits)))
+            values.Assignment(project_id=A), quota=quota.Quota(A, limits)))
     assert created == (instance_uuid is None and not lost)
     return reservation.resource_class
 
@@ -50,7 +50,7 @@ def create(limits, members, policy=None, uuid_=None, lost=False, **body):
     """The same for a group; the classes of its nodes, sorted."""
     group, created = groups.create(matcher(**body), obtain.Request(
         tuple(str(uuid.uuid4()) for _ in range(members)),
-        values.Owner(project_id=A),
+        values.Assignment(project_id=A),
         group=membership.Named(uuid_ or str(uuid.uuid4()), policy,
                                policy and 'capability:rack', A),
         digest=json.dumps([members, body]), quota=quota.Quota(A, limits)))
@@ -87,7 +87,7 @@ def nodes(fleet):
 def others(fleet, number, project=A, **owner):
     """Hold what compute services hold."""
     for _ in range(number):
-        fleet.hold(owner=values.Owner(project_id=project, **owner))
+        fleet.hold(owner=values.Assignment(project_id=project, **owner))
 
 
 @pytest.mark.on('sqlite', 'server')
@@ -186,7 +186,7 @@ def test_what_counts(fleet, nodes):
     others(fleet, 2, host='compute-1')
     others(fleet, 2, B)
     # A lease that is over, a node that has moved on, and an adoption.
-    fleet.hold(owner=values.Owner(project_id=A), lease=1)
+    fleet.hold(owner=values.Assignment(project_id=A), lease=1)
     fleet.execute(sa.update(models.reservations).where(
         models.reservations.c.expires_at.is_not(None)).values(
             expires_at=sa.text("'2020-01-01 00:00:00.000000'")))
@@ -197,7 +197,7 @@ def test_what_counts(fleet, nodes):
     [adopted] = [each for each in fleet.carried.values()
                  if each not in [row.instance_uuid for row in fleet.rows]]
     adoption.adopt(adopted, matcher().spec,
-                       values.Owner('compute-1', A))
+                       values.Assignment('compute-1', A))
     assert refused(hold, {TOTAL: 3}) == (TOTAL, 3, 3, 1)
     assert refused(hold, {TOTAL: 2}) == (TOTAL, 2, 3, 1)
     hold({TOTAL: 4})
@@ -217,7 +217,7 @@ def test_one_at_a_time(fleet, nodes):
 
     def join(limits):
         reservation, _ = holds.hold(matcher(), obtain.Request(
-            (str(uuid.uuid4()),), values.Owner(project_id=A),
+            (str(uuid.uuid4()),), values.Assignment(project_id=A),
             group=wanted, quota=quota.Quota(A, limits)))
         return reservation.resource_class
 

@@ -13,7 +13,7 @@ from tests.common import states
 
 INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
 OTHER = '1be26c0b-03f2-4d2e-ae87-c02d7f33c123'
-HOST_2 = values.Owner(host='compute-2')
+HOST_2 = values.Assignment(host='compute-2')
 GOLD = {'resource_class': 'gold', 'memory_mb': 1000}
 
 #: The statement that makes a node somebody's, or lets it go.

@@ -11,7 +11,7 @@ from ironic_reservations.reservations import values
 from tests.common import states
 
 INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
-HOST_2 = values.Owner(host='compute-2')
+HOST_2 = values.Assignment(host='compute-2')
 GOLD = {'resource_class': 'gold', 'memory_mb': 1000}
 
 #: The statement that makes a node somebody's, or lets it go.
@@ -42,7 +42,7 @@ def test_same_request_again(held, provision_state, host):
     before = held.rows
     if allowed:
         found, created = held.hold(
-            INSTANCE, owner=values.Owner(host=host), **GOLD)
+            INSTANCE, owner=values.Assignment(host=host), **GOLD)
         assert not created
         assert found.node_id == held.node_id
         assert found.host == (host or 'compute-1')
@@ -50,7 +50,7 @@ def test_same_request_again(held, provision_state, host):
         assert lookup.get(INSTANCE).host == found.host
     else:
         with pytest.raises(exception.Conflict):
-            held.hold(INSTANCE, owner=values.Owner(host=host), **GOLD)
+            held.hold(INSTANCE, owner=values.Assignment(host=host), **GOLD)
         assert held.rows == before
     assert held.held == {held.node_id: INSTANCE}
 

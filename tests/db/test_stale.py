@@ -14,7 +14,7 @@ from ironic_reservations.reservations import values
 pytestmark = pytest.mark.on('sqlite', 'server')
 
 INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
-HOST_2 = values.Owner(host='compute-2')
+HOST_2 = values.Assignment(host='compute-2')
 GOLD = {'resource_class': 'gold', 'memory_mb': 1000}
 
 
