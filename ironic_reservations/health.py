@@ -10,7 +10,7 @@ from oslo_middleware.healthcheck import pluginbase
 
 from ironic_reservations import conf
 from ironic_reservations.db import engine
-from ironic_reservations.db import reservations
+from ironic_reservations.db import reservation_rows
 
 LOG = log.getLogger(__name__)
 
@@ -44,4 +44,4 @@ def _write_nothing():
     the table refuse this. ``SELECT 1`` works on all of them.
     """
     with engine.transaction() as connection:
-        connection.execute(reservations.DELETE_NOTHING)
+        connection.execute(reservation_rows.DELETE_NOTHING)

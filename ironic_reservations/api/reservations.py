@@ -25,6 +25,7 @@ from ironic_reservations.reservations import obtain
 from ironic_reservations.reservations import quota
 from ironic_reservations.reservations import releases
 from ironic_reservations.reservations import updates
+from ironic_reservations.reservations import values
 
 #: The most operations of a JSON Patch.
 MAX_OPERATIONS = 64

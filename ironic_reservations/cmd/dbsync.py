@@ -17,7 +17,7 @@ from ironic_reservations import conf
 from ironic_reservations import exception
 from ironic_reservations.db import engine
 from ironic_reservations.db import models
-from ironic_reservations.db import reservations
+from ironic_reservations.db import reservation_rows
 
 
 def make_config(connection: sa.Connection | None) -> alembic_config.Config:
@@ -57,7 +57,7 @@ def drop(connection: sa.Connection, options: Any) -> int:
     if models.reservations in tables and {'node_id', 'instance_uuid'} <= {
             column['name']
             for column in inspector.get_columns('reservations')}:
-        number = connection.scalar(reservations.COUNT_CARRIED) or 0
+        number = connection.scalar(reservation_rows.COUNT_CARRIED) or 0
     # Requests must not wait for this transaction while the operator thinks.
     connection.rollback()
     if number and not options.force:

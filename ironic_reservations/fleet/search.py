@@ -22,7 +22,7 @@ from ironic_reservations import conf
 from ironic_reservations import matching
 from ironic_reservations.db import engine
 from ironic_reservations.db import expressions
-from ironic_reservations.db import nodes
+from ironic_reservations.db import node_rows
 from ironic_reservations.fleet import shelf
 from ironic_reservations.matching import request_spec
 
@@ -215,7 +215,7 @@ def _look_together(matcher, profiles, failed, others):
     :param others: a list for those that match and are to come last of all.
     """
     found = _read(
-        matcher, nodes.in_profiles([each.facts for each in profiles]),
+        matcher, node_rows.in_profiles([each.facts for each in profiles]),
         min(each.first for each in profiles),
         max(each.last for each in profiles), failed=failed)
     worst_fit = matcher.fit(profiles[-1].node)
@@ -232,7 +232,7 @@ def _look_together(matcher, profiles, failed, others):
 def _read_profile(profile, failed, first, last, limit):
     """A page of the free nodes of a profile, in order of id."""
     return [dataclasses.replace(profile.node, **row._mapping)
-            for row in engine.rows(*nodes.page_of_profile(
+            for row in engine.rows(*node_rows.page_of_profile(
                 profile.facts, first, last, limit, failed, _avoid_failed()))]
 
 
@@ -245,7 +245,7 @@ def _read(matcher, where, first=0, last=request_spec.MAX_INT,
         None for all.
     """
     while first <= last:
-        rows = engine.rows(*nodes.page(
+        rows = engine.rows(*node_rows.page(
             where, matcher, first, last, limit, failed, _avoid_failed()))
         LOG.debug('Read %d free nodes from id %d on', len(rows), first)
         found = [node for node in (node_of(row._mapping) for row in rows)

@@ -6,8 +6,8 @@ from oslo_db import exception as db_exc
 from ironic_reservations import events
 from ironic_reservations import exception
 from ironic_reservations.db import engine
-from ironic_reservations.db import nodes as node_rows
-from ironic_reservations.db import reservations as reservation_rows
+from ironic_reservations.db import node_rows
+from ironic_reservations.db import reservation_rows
 from ironic_reservations.fleet import search
 from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import lookup

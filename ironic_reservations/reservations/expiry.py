@@ -12,9 +12,9 @@ from ironic_reservations import constants
 from ironic_reservations import events
 from ironic_reservations import exception
 from ironic_reservations.db import engine
-from ironic_reservations.db import groups as group_rows
-from ironic_reservations.db import nodes as node_rows
-from ironic_reservations.db import reservations as reservation_rows
+from ironic_reservations.db import group_rows
+from ironic_reservations.db import node_rows
+from ironic_reservations.db import reservation_rows
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import transaction
 

@@ -16,7 +16,7 @@ from ironic_reservations import events
 from ironic_reservations import exception
 from ironic_reservations import resources
 from ironic_reservations.db import engine
-from ironic_reservations.db import groups as group_rows
+from ironic_reservations.db import group_rows
 from ironic_reservations.fleet import search
 from ironic_reservations.matching import explanation
 from ironic_reservations.matching import group_policy

@@ -5,7 +5,7 @@ import time
 
 from ironic_reservations import events
 from ironic_reservations import metrics
-from ironic_reservations.db import reservations as reservation_rows
+from ironic_reservations.db import reservation_rows
 from ironic_reservations.fleet import search
 from ironic_reservations.matching import explanation
 from ironic_reservations.matching import is_visible

@@ -17,7 +17,7 @@ from oslo_log import log
 
 from ironic_reservations import exception
 from ironic_reservations.db import engine
-from ironic_reservations.db import hosts as host_rows
+from ironic_reservations.db import host_rows
 from ironic_reservations.reservations import transaction
 from ironic_reservations.reservations import values
 

@@ -7,8 +7,8 @@ import math
 from ironic_reservations import constants
 from ironic_reservations import exception
 from ironic_reservations.db import engine
-from ironic_reservations.db import hosts as host_rows
-from ironic_reservations.db import reservations as reservation_rows
+from ironic_reservations.db import host_rows
+from ironic_reservations.db import reservation_rows
 from ironic_reservations.reservations import transaction
 from ironic_reservations.reservations import values
 

@@ -14,7 +14,7 @@ import datetime
 
 from ironic_reservations import exception
 from ironic_reservations.db import engine
-from ironic_reservations.db import groups as group_rows
+from ironic_reservations.db import group_rows
 from ironic_reservations.matching import group_policy
 from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import values

@@ -8,8 +8,8 @@ from oslo_db import exception as db_exc
 
 from ironic_reservations.db import engine
 from ironic_reservations.db import functions
-from ironic_reservations.db import nodes as node_rows
-from ironic_reservations.db import reservations as reservation_rows
+from ironic_reservations.db import node_rows
+from ironic_reservations.db import reservation_rows
 from ironic_reservations.matching import Node
 from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import membership

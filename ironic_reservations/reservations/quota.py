@@ -21,7 +21,7 @@ from ironic_reservations import constants
 from ironic_reservations import exception
 from ironic_reservations import resources
 from ironic_reservations.db import engine
-from ironic_reservations.db import projects as project_rows
+from ironic_reservations.db import project_rows
 from ironic_reservations.matching import constraints
 from ironic_reservations.matching import group_policy
 from ironic_reservations.reservations import transaction

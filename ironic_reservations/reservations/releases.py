@@ -4,8 +4,8 @@
 from ironic_reservations import events
 from ironic_reservations import exception
 from ironic_reservations.db import engine
-from ironic_reservations.db import nodes as node_rows
-from ironic_reservations.db import reservations as reservation_rows
+from ironic_reservations.db import node_rows
+from ironic_reservations.db import reservation_rows
 from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import transaction

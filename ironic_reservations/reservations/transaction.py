@@ -28,8 +28,8 @@ from ironic_reservations import events
 from ironic_reservations import exception
 from ironic_reservations import metrics
 from ironic_reservations.db import engine
-from ironic_reservations.db import hosts as host_rows
-from ironic_reservations.db import reservations as reservation_rows
+from ironic_reservations.db import host_rows
+from ironic_reservations.db import reservation_rows
 from ironic_reservations.reservations import values
 
 LOG = log.getLogger(__name__)

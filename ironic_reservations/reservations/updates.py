@@ -6,7 +6,7 @@ import json
 from ironic_reservations import constants
 from ironic_reservations import events
 from ironic_reservations import exception
-from ironic_reservations.db import reservations as reservation_rows
+from ironic_reservations.db import reservation_rows
 from ironic_reservations.matching import Ownership
 from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import lookup

@@ -23,7 +23,7 @@ from ironic_reservations import conf
 from ironic_reservations import matching
 from ironic_reservations.db import functions
 from ironic_reservations.db import models
-from ironic_reservations.db import nodes
+from ironic_reservations.db import node_rows
 from ironic_reservations.matching import request_spec
 from tests.benchmark import fleet
 
@@ -130,7 +130,7 @@ def bare(url, guarded=True):
                   'request_spec': matcher.spec.canonical,
                   'created_at': datetime.datetime.now()}
         if guarded:
-            statement, read = nodes.hold(
+            statement, read = node_rows.hold(
                 types.SimpleNamespace(**node), matcher,
                 values['instance_uuid'])
             update = visitors.cloned_traverse(statement, {}, {

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from ironic_reservations import exception
 from ironic_reservations.db import engine as db_engine
-from ironic_reservations.db import nodes
+from ironic_reservations.db import node_rows
 from ironic_reservations.db import tables
 from ironic_reservations.fleet import capacity
 from ironic_reservations.fleet import count as counts
@@ -90,7 +90,7 @@ def test_node_with_an_open_deferred_action_is_not_held(newer):
 def test_deferred_action_that_begins_after_the_search(newer, monkeypatch):
     """The guard of the hold sees it."""
     ids = newer.add({}, {})
-    guarded = nodes.hold
+    guarded = node_rows.hold
 
     def begin(node, *args):
         if not actions:
@@ -99,6 +99,6 @@ def test_deferred_action_that_begins_after_the_search(newer, monkeypatch):
         return guarded(node, *args)
 
     actions = []
-    monkeypatch.setattr(nodes, 'hold', begin)
+    monkeypatch.setattr(node_rows, 'hold', begin)
     node_id = newer.hold(**GOLD)[0].node_id
     assert {node_id, *actions} == {*ids}

@@ -12,10 +12,10 @@ from sqlalchemy.dialects import mysql
 
 from ironic_reservations import matching
 from ironic_reservations.db import functions
-from ironic_reservations.db import groups
+from ironic_reservations.db import group_rows
 from ironic_reservations.db import models
-from ironic_reservations.db import nodes
-from ironic_reservations.db import reservations
+from ironic_reservations.db import node_rows
+from ironic_reservations.db import reservation_rows
 from tests.unit import tables
 
 NODE = matching.Node(id=1, uuid='n')
@@ -40,22 +40,22 @@ def holds():
             {'resource_class': 'gold', 'extra_specs': traits}),
             restricted_to=restricted_to)
         yield (f'hold-{len(traits)}-{restricted_to}-{claimed}',
-               nodes.hold(NODE, matcher, INSTANCE, claimed)[0])
+               node_rows.hold(NODE, matcher, INSTANCE, claimed)[0])
 
 
 #: The statements that ask other tables before they write, or their own.
 WRITES = [
     *holds(),
-    ('release', nodes.release([HELD], ('available',), False)[0]),
-    ('release-bound', nodes.release([HELD], ('available',), True)[0]),
-    ('give-back', nodes.give_back(HELD)[0]),
-    ('update', reservations.update(1, ('available',), {'lease': 60})),
-    ('end-leases', reservations.end_leases(('active',))),
-    ('delete-stale', reservations.delete_stale(HELD)),
-    ('delete-of-hosts', reservations.delete_of_hosts(HELD)),
-    ('delete-expired', reservations.delete_expired(HELD)),
-    ('grow', groups.GROW),
-    ('delete-group', groups.DELETE_GROUP),
+    ('release', node_rows.release([HELD], ('available',), False)[0]),
+    ('release-bound', node_rows.release([HELD], ('available',), True)[0]),
+    ('give-back', node_rows.give_back(HELD)[0]),
+    ('update', reservation_rows.update(1, ('available',), {'lease': 60})),
+    ('end-leases', reservation_rows.end_leases(('active',))),
+    ('delete-stale', reservation_rows.delete_stale(HELD)),
+    ('delete-of-hosts', reservation_rows.delete_of_hosts(HELD)),
+    ('delete-expired', reservation_rows.delete_expired(HELD)),
+    ('grow', group_rows.GROW),
+    ('delete-group', group_rows.DELETE_GROUP),
 ]
 
 

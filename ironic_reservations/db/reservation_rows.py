@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from ironic_reservations.db import expressions as expr
 from ironic_reservations.db import functions as fn
-from ironic_reservations.db import hosts
+from ironic_reservations.db import host_rows
 from ironic_reservations.db import models
 
 nodes = models.nodes
@@ -162,7 +162,7 @@ def fenced(has_target, has_holder):
     def given(name):
         return sa.bindparam(name, type_=sa.String)
 
-    is_host = hosts.HOLDS_HOST.exists() if has_holder else sa.true()
+    is_host = host_rows.HOLDS_HOST.exists() if has_holder else sa.true()
     query = live(names=('instance_uuid', 'project_id', 'node_owner')
                  ).add_columns(is_host.label('is_host')).where(
                      column_is('instance_uuid', given('instance')),
