@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Constants that the server and its clients share."""
 
-#: Numbers of nodes in a row of the capacity; they add up to ``total``.
+#: Numbers of nodes in a capacity row; they add up to ``total``.
 NODE_STATES = ('free', 'reserved', 'taken', 'out_of_service')
 
 #: Ironic's provision states by the state of a reservation on such a node.
@@ -17,29 +17,29 @@ PROVISION_STATES = {
     'error': ('deploy failed', 'error', 'adopt failed'),
 }
 
-#: The states of a reservation. The last is for the provision states that are
-#: not listed above, to which an operator has moved the node.
+#: States of a reservation. The last stands for all other provision states, to
+#: which an operator has moved the node.
 STATES = (*PROVISION_STATES, 'unavailable')
 
-#: Keys by which lists of reservations are sorted.
+#: Keys by which a list of reservations can be sorted.
 SORT_KEYS = ('id', 'instance_uuid', 'node_uuid', 'host', 'project_id',
              'user_id', 'expires_at', 'created_at', 'updated_at')
 
-#: How the sizes of a node compare with those of a request.
+#: Ways to compare the sizes of a node with those of a request.
 MATCHES = ('exact', 'at_least')
 
-#: Nodes of which owners and lessees a request may have.
+#: Which nodes a request accepts, by their owner and lessee.
 OWNERSHIPS = ('any', 'project', 'project_or_none')
 
-#: No two members of a group in one domain; all in one; as even as possible; in
-#: as few domains as possible.
+#: Policies of a group: one member in each domain; all members in one domain;
+#: members spread as evenly as possible; as few domains as possible.
 POLICIES = ('spread', 'pack', 'soft-spread', 'soft-pack')
 
-#: The policies of Nova's server groups, as groups of reservations have them.
+#: Policies of groups by the equivalent policy of Nova's server groups.
 SERVER_GROUP_POLICIES = {
     'anti-affinity': 'spread', 'affinity': 'pack',
     'soft-anti-affinity': 'soft-spread', 'soft-affinity': 'soft-pack'}
 
-#: Keystone's limit on all reservations of a project. The name of a resource
-#: class follows after a colon in the limit on that class.
+#: Name of Keystone's limit on all reservations of a project. The limit on a
+#: resource class is this name, a colon and the class.
 TOTAL_LIMIT = 'baremetal_reservations'

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The health check of oslo.middleware that asks whether we can hold a node.
+"""Health check for oslo.middleware: whether a node can be held.
 
-Ironic answers /healthcheck itself, in front of its authentication. With
-``[healthcheck] backends = reservations`` it asks this, too.
+Ironic serves /healthcheck without authentication. With
+``[healthcheck] backends = reservations`` it includes this check.
 """
+
+from typing import Any
 
 from oslo_log import log
 from oslo_middleware.healthcheck import pluginbase
@@ -16,18 +18,20 @@ LOG = log.getLogger(__name__)
 
 
 class Backend(pluginbase.HealthcheckBaseExtension):
-    """Checks that the database accepts a write to ``reservations``."""
+    """Checks that the database accepts writes to ``reservations``."""
 
-    def __init__(self, *args):
+    def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        # Ironic may ask before it loads the plugin, or without doing so.
+        # Ironic may create the check before it loads the plugin, or without
+        # loading it.
         conf.register_opts()
 
-    def healthcheck(self, server_port):
+    def healthcheck(self, server_port: int) -> pluginbase.HealthcheckResult:
         try:
             _write_nothing()
         except Exception as error:
-            LOG.error('No node can be held: %s', error)
+            LOG.error('The table of reservations cannot be written to: %s',
+                      error)
             return pluginbase.HealthcheckResult(
                 available=False, reason='RESERVATIONS DATABASE UNAVAILABLE',
                 details='The table of reservations cannot be written to.')
@@ -37,11 +41,11 @@ class Backend(pluginbase.HealthcheckBaseExtension):
 
 
 @engine.retry
-def _write_nothing():
-    """Write to ``reservations``, but to none of its rows.
+def _write_nothing() -> None:
+    """Execute a DELETE on ``reservations`` that matches no row.
 
-    A cluster member without a quorum, a read-only database and one without
-    the table refuse this. ``SELECT 1`` works on all of them.
+    It fails on a cluster member without a quorum, on a read-only database,
+    and without the table. ``SELECT 1`` works on all of them.
     """
     with engine.transaction() as connection:
         connection.execute(reservation_rows.DELETE_NOTHING)

@@ -1,34 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Ironic API plugin: ``[api] middleware = reservations``."""
 
+from collections.abc import Iterable
+from wsgiref import types
+
 from ironic_reservations import conf
 from ironic_reservations import fence
-from ironic_reservations.api import app as api_app
+from ironic_reservations.api import app
 
 PATH = '/v1/reservations'
 
 
 class ReservationsMiddleware:
-    """Answer /v1/reservations and the paths below; leave the rest to Ironic.
+    """Serves /v1/reservations and the paths below; Ironic serves the rest.
 
-    Of the rest, what says for which reservation it is meant has to pass the
-    fence.
+    Requests to Ironic that carry the fence header must pass the fence first.
 
-    Ironic puts a plugin outside of its own middleware (authentication, CORS
-    and so on), so ``api.app`` brings all that our paths need.
+    Ironic places plugins outside its own middleware (authentication, CORS and
+    so on), so ``api.app`` contains all that our paths need.
 
     :param ironic: Ironic's WSGI application.
     """
 
-    def __init__(self, ironic):
+    def __init__(self, ironic: types.WSGIApplication) -> None:
         conf.register_opts()
         self.ironic = ironic
-        self.reservations = api_app.make_app(ironic, fence.Gate)
+        self.reservations = app.make_app(ironic, fence.Gate)
         self.fence = fence.Fence(ironic, self.reservations)
 
-    def __call__(self, environ, start_response):
+    def __call__(self, environ: types.WSGIEnvironment,
+                 start_response: types.StartResponse) -> Iterable[bytes]:
         path = environ.get('PATH_INFO', '')
-        ours = path == PATH or path.startswith(f'{PATH}/')
-        app = (self.fence if fence.VARIABLE in environ
-               else self.reservations if ours else self.ironic)
-        return app(environ, start_response)
+        is_ours = path == PATH or path.startswith(f'{PATH}/')
+        application = (self.fence if fence.VARIABLE in environ
+                       else self.reservations if is_ours else self.ironic)
+        return application(environ, start_response)

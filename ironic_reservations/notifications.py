@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notifications on the message bus, by Ironic's options for its own.
+"""Sends notifications to the message bus, as configured for Ironic's own.
 
-``baremetal.reservation.{create,update,delete,expire}.end`` are sent in the
-form and to the topics of Ironic's versioned notifications. The message that is
-sent does not hold up the answer to the request: a thread of each process sends
-one after the other, and what it cannot send for long is dropped.
+``baremetal.reservation.{create,update,delete,expire}.end`` have the format
+and the topics of Ironic's versioned notifications. Sending does not delay the
+response to a request: each process has a queue and a thread that sends from
+it, and new notifications are dropped while the queue is full.
 """
 
 import atexit
+from collections.abc import Callable
+from collections.abc import Iterator
 import contextlib
 import datetime
 import itertools
 import queue
 import threading
+import typing
+from typing import Any
 
 from oslo_context import context
 from oslo_log import log
@@ -20,31 +24,38 @@ from oslo_utils import timeutils
 
 from ironic_reservations import conf
 
+if typing.TYPE_CHECKING:
+    import oslo_messaging
+
+    from ironic_reservations.reservations import values
+
 LOG = log.getLogger(__name__)
 
-#: The levels of ``notification_level`` at which ours, which are of the level
-#: "info", are sent.
+#: Values of ``notification_level`` that include our level, "info".
 LEVELS = ('debug', 'info')
 
-#: How many notifications a process keeps while the broker is away. Half of
-#: them are as many as one request makes at most, for each member of a group.
-WAITING = 2 * conf.MOST_MEMBERS
+#: Size of the queue: two groups with the maximum number of members.
+MAX_QUEUE = 2 * conf.MOST_MEMBERS
 
-#: Seconds for which a process that ends goes on sending; and a command.
-AT_EXIT, UNHURRIED = 2, 60
+#: Seconds that a process waits at its exit until its queue is empty, and
+#: seconds that a command waits.
+EXIT_WAIT, COMMAND_WAIT = 2, 60
 
-#: What a notification tells of a reservation: all but the request spec, which
-#: is as long as the client likes.
+#: Attributes of a reservation in a notification. The request spec is left out
+#: because it may be long.
 FIELDS = ('instance_uuid', 'node_uuid', 'node_name', 'host', 'project_id',
           'user_id', 'resource_class', 'provision_state', 'expires_at',
           'created_at', 'updated_at')
 
 
-def send(action, reservation):
-    """Send a notification, if the configuration wants any.
+# Caller's context, event type and payload.
+_Notification = tuple[dict[str, Any], str, dict[str, Any]]
+
+
+def send(action: str, reservation: 'values.Reservation') -> None:
+    """Queue a notification if the configuration enables them.
 
     :param action: ``create``, ``update``, ``delete`` or ``expire``.
-    :param reservation: values.Reservation.
     """
     if conf.CONF.notification_level not in LEVELS:
         return
@@ -54,26 +65,28 @@ def send(action, reservation):
             # A reader of the bus must not be able to act as the caller.
             {**caller.to_dict(), 'auth_token': None}  # nosec B105
             if caller else {},
-            f'baremetal.reservation.{action}.end', _payload(reservation))
+            f'baremetal.reservation.{action}.end', _make_payload(reservation))
     except Exception:
-        # What it tells of is done, whether or not anybody is told.
-        LOG.exception('A notification could not be made')
+        # The operation has succeeded even if the notification fails.
+        LOG.exception('Cannot create the notification of %s for instance %s',
+                      action, reservation.instance_uuid)
 
 
 @contextlib.contextmanager
-def unhurried():
-    """Drop nothing, and wait in the end, where nobody waits for an answer."""
+def send_all() -> Iterator[None]:
+    """Drop no notification of a command, and wait until all are sent."""
     if conf.CONF.notification_level not in LEVELS:
         yield
         return
     OUTBOX.keep_all()
     yield
-    OUTBOX.wait(UNHURRIED)
+    OUTBOX.wait(COMMAND_WAIT)
 
 
-def _payload(reservation):
-    """In the form of Ironic's versioned objects."""
-    data = {name: getattr(reservation, name) for name in FIELDS}
+def _make_payload(reservation: 'values.Reservation') -> dict[str, Any]:
+    """Return a reservation in the format of Ironic's versioned objects."""
+    data: dict[str, Any] = {
+        name: getattr(reservation, name) for name in FIELDS}
     data['expires_at'] = reservation.ends_at
     data['occurred_at'] = timeutils.utcnow()
     return {'ironic_object.name': 'ReservationPayload',
@@ -85,11 +98,11 @@ def _payload(reservation):
                 for name, value in data.items()}}
 
 
-def _make_notifier():
-    # Only those who want notifications need it, and it takes long to import.
+def _make_notifier() -> 'oslo_messaging.Notifier':
+    # Imported here because it takes long, and notifications are optional.
     import oslo_messaging
 
-    # Ironic's own exchange, also in a process without Ironic.
+    # In a process without Ironic, too, use Ironic's exchange.
     oslo_messaging.set_transport_defaults('ironic')
     return oslo_messaging.Notifier(
         oslo_messaging.get_notification_transport(conf.CONF),
@@ -98,64 +111,66 @@ def _make_notifier():
 
 
 class Outbox:
-    """Sends notifications, one after the other, from a thread of its own.
+    """A queue of notifications, and the thread that sends them.
 
-    The first notification starts the thread, because a server may fork after
-    it has loaded the application, and threads do not survive a fork.
+    The first notification starts the thread, because a server may load the
+    application before it forks, and threads do not survive a fork.
 
-    :param make_notifier: function that returns an oslo_messaging.Notifier.
-        It is called in the thread, again for each notification until it
-        returns one.
+    :param make_notifier: called in the thread, for each notification until it
+        returns a notifier.
     """
 
-    def __init__(self, make_notifier=_make_notifier):
+    def __init__(
+            self, make_notifier: Callable[[], 'oslo_messaging.Notifier']
+            = _make_notifier) -> None:
         self._make_notifier = make_notifier
-        self._waiting = queue.Queue(WAITING)
+        self._queue: queue.Queue[_Notification] = queue.Queue(MAX_QUEUE)
         self._lock = threading.Lock()
-        self._started = False
-        self._dropped = itertools.count(1)
+        self._is_running = False
+        self._drops = itertools.count(1)
 
-    def put(self, *notification):
-        """Send a notification soon; drop it if too many are waiting.
+    def put(self, caller: dict[str, Any], event: str,
+            payload: dict[str, Any]) -> None:
+        """Queue a notification, or drop it if the queue is full.
 
-        :param notification: context, event type and payload.
+        :param caller: the caller's request context.
         """
         self._start_once()
         try:
-            self._waiting.put_nowait(notification)
+            self._queue.put_nowait((caller, event, payload))
         except queue.Full:
-            LOG.warning('%s is dropped: %d notifications wait to be sent, %d '
-                        'were dropped so far', notification[1], WAITING,
-                        next(self._dropped))
+            LOG.warning('Dropped notification %s, because %d notifications '
+                        'are waiting to be sent; %d dropped so far',
+                        event, MAX_QUEUE, next(self._drops))
 
-    def keep_all(self):
+    def keep_all(self) -> None:
         """Drop nothing from now on."""
-        self._waiting.maxsize = 0
+        self._queue.maxsize = 0
 
-    def wait(self, seconds):
-        """Wait until all is sent, for so many seconds at most."""
-        with self._waiting.all_tasks_done:
-            self._waiting.all_tasks_done.wait_for(
-                lambda: not self._waiting.unfinished_tasks, seconds)
+    def wait(self, seconds: float) -> None:
+        """Wait until the queue is empty, at most this time."""
+        with self._queue.all_tasks_done:
+            self._queue.all_tasks_done.wait_for(
+                lambda: not self._queue.unfinished_tasks, seconds)
 
-    def _start_once(self):
+    def _start_once(self) -> None:
         with self._lock:
-            if not self._started:
+            if not self._is_running:
                 threading.Thread(target=self._send_all, daemon=True).start()
-                atexit.register(self.wait, AT_EXIT)
-                self._started = True
+                atexit.register(self.wait, EXIT_WAIT)
+                self._is_running = True
 
-    def _send_all(self):
+    def _send_all(self) -> None:
         notifier = None
         while True:
-            notification = self._waiting.get()
+            notification = self._queue.get()
             try:
                 notifier = notifier or self._make_notifier()
                 notifier.info(*notification)
             except Exception:
-                LOG.exception('%s could not be sent', notification[1])
-            self._waiting.task_done()
+                LOG.exception('Cannot send notification %s', notification[1])
+            self._queue.task_done()
 
 
-#: Where this process puts what is to be sent.
+#: The queue of this process.
 OUTBOX = Outbox()

@@ -20,7 +20,7 @@ if typing.TYPE_CHECKING:
 
 def sweep() -> None:
     """Release nodes whose lease has expired, and purge stale reservations."""
-    with notifications.unhurried():
+    with notifications.send_all():
         expirations, purges = expiry.sweep()
     print(f'{expirations} reservations expired, {purges} stale reservations '
           f'purged')

@@ -253,7 +253,7 @@ def test_notifications_that_cannot_be_made(pool, node_class, notifying,
             held = service.create(resource_class=node_class)
             service.delete(held['instance_uuid'])
         assert notified() == []
-    assert caplog.text.count('could not be sent') == 4
+    assert caplog.text.count('Cannot send notification') == 4
 
 
 # The audit
