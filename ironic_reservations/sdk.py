@@ -13,7 +13,6 @@ Errors are openstacksdk's own. The one of a request for which there is no node
 is an ``HttpException`` whose ``response.json()['explanation']`` says why.
 """
 
-import urllib.parse
 import uuid
 
 from openstack import exceptions
@@ -21,6 +20,8 @@ from openstack import proxy
 from openstack import resource
 from openstack import service_description
 from openstack.baremetal import baremetal_service
+
+from ironic_reservations import text
 
 
 class _Resource(resource.Resource):
@@ -333,10 +334,8 @@ class Proxy(proxy.Proxy):
 
     def _whole(self, group):
         """A Group with those members, too, for which it had no room."""
-        while group.next:
-            query = urllib.parse.urlsplit(group.next).query
-            page = self._get_resource(Group, group.id).fetch(
-                self, **dict(urllib.parse.parse_qsl(query)))
+        while query := text.parse_next_link(group.next):
+            page = self._get_resource(Group, group.id).fetch(self, **query)
             group.reservations = [*group.reservations, *page.reservations]
             group.next = page.next
         return group

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Formats durations, and text for a line of a log or a terminal."""
+"""Formats durations and lines of text, and parses links of the API."""
+
+import urllib.parse
 
 # Control characters, the line and paragraph separators of Unicode, and lone
 # surrogates, which cannot be encoded. Some of them begin a new line in a log,
@@ -22,3 +24,13 @@ def format_duration(seconds: int) -> str:
         if number:
             parts.append(f'{number}{unit}')
     return ''.join(parts)
+
+
+def parse_next_link(link: str | None) -> dict[str, str]:
+    """Return the query of the link to a list's next page; empty without one.
+
+    The rest of the link is not used, because behind a proxy the host in it
+    may be one that clients cannot reach.
+    """
+    query = urllib.parse.urlsplit(link or '').query
+    return dict(urllib.parse.parse_qsl(query, keep_blank_values=True))

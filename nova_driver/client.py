@@ -13,6 +13,8 @@ from nova import exception
 from openstack import exceptions as sdk_exc
 import tenacity
 
+from ironic_reservations import text
+
 #: PATIENCE is for how many seconds a call is tried again that may succeed a
 #: little later; PAUSE is between two tries, as the server's "Retry-After: 1"
 #: says.
@@ -236,8 +238,7 @@ class Client:
         while query:
             page = self._call('GET', params=query)
             yield from page['reservations']
-            query = dict(urllib.parse.parse_qsl(
-                urllib.parse.urlsplit(page.get('next', '')).query))
+            query = text.parse_next_link(page.get('next'))
 
     def capacity(self, host, fresh=False, **partition):
         """Return what the fleet can give, by hardware profile.

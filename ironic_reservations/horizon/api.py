@@ -18,6 +18,7 @@ from openstack_dashboard.api import base
 from openstack_dashboard.api import keystone
 
 from ironic_reservations import sdk
+from ironic_reservations import text
 
 #: Exceptions of requests to Ironic.
 ERRORS = (sdk_exc.SDKException, ksa_exc.ClientException)
@@ -68,9 +69,8 @@ def read_page(service: sdk.Proxy, collection: str = '',
         if value not in (None, '', [])})
     sdk_exc.raise_from_response(response)
     body = response.json()
-    following = urllib.parse.urlsplit(body.get('next') or '').query
     return (body[collection.removeprefix('/') or 'reservations'],
-            urllib.parse.parse_qs(following).get('marker', [None])[0])
+            text.parse_next_link(body.get('next')).get('marker'))
 
 
 def find_missing_nodes(service: sdk.Proxy, nodes: list[str]) -> list[str]:

@@ -20,6 +20,7 @@ from osc_lib import exceptions
 from osc_lib.cli import parseractions
 import tenacity
 
+from ironic_reservations import text
 from ironic_reservations.osc import progress
 
 PATH = '/v1/reservations'
@@ -143,24 +144,18 @@ def listed(cmd, collection, query, limit=None, **kwargs):
 
 def _pages(cmd, collection, query, **kwargs):
     name = collection.rpartition('/')[2]
-    query, number = urllib.parse.urlencode({
-        name: value for name, value in query.items() if value is not None}), 0
-    while query is not None:
-        page = request(cmd, 'GET', f'/v1/{collection}?{query}', **kwargs)
+    query, number = {key: value for key, value in query.items()
+                     if value is not None}, 0
+    while True:
+        page = request(cmd, 'GET', f'/v1/{collection}?'
+                                   + urllib.parse.urlencode(query), **kwargs)
         yield from page[name]
         number += len(page[name])
         if number:
             progress.say(cmd, '%d %s read', number, name)
-        query = _next(page)
-
-
-def _next(page):
-    """Return the query of the link to the next page, or None.
-
-    The rest of the link is not used, because behind a proxy the host in it may
-    be one that clients cannot reach.
-    """
-    return page.get('next') and urllib.parse.urlsplit(page['next']).query
+        query = text.parse_next_link(page.get('next'))
+        if not query:
+            return
 
 
 def path(collection, text):
@@ -183,8 +178,9 @@ def whole(cmd, group, **kwargs):
     :param kwargs: arguments of the requests, such as another ``auth``.
     """
     url = path(f'{PATH}/groups', group['uuid'])
-    while query := _next(group):
-        page = request(cmd, 'GET', f'{url}?{query}', **kwargs)
+    while query := text.parse_next_link(group.get('next')):
+        page = request(cmd, 'GET', f'{url}?{urllib.parse.urlencode(query)}',
+                       **kwargs)
         group = {**page, 'reservations': [*group['reservations'],
                                           *page['reservations']]}
     return group
