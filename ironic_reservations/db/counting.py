@@ -22,9 +22,9 @@ nodes = models.nodes
 node_traits = models.node_traits
 reservations = models.reservations
 
-_LAPSED_NODES = sa.select(reservations.c.node_id).join_from(
+_EXPIRED_NODES = sa.select(reservations.c.node_id).join_from(
     reservations, nodes, expr.CARRIED
-).where(expr.LAPSED).correlate(None)
+).where(expr.EXPIRED).correlate(None)
 
 _CLAIMABLE_NODES = sa.select(reservations.c.node_id).join_from(
     reservations, nodes, expr.CLAIMABLE).correlate(None)
@@ -39,7 +39,7 @@ _APPLIES = {
         nodes.c.instance_uuid.is_not(None), *expr.ELIGIBLE, expr.UNLOCKED,
         nodes.c.id.in_(_CLAIMABLE_NODES)),
     matching.RESERVED: sa.and_(nodes.c.instance_uuid.is_not(None),
-                               nodes.c.id.not_in(_LAPSED_NODES)),
+                               nodes.c.id.not_in(_EXPIRED_NODES)),
     'maintenance': nodes.c.maintenance == sa.true(),
     'not available':
         sa.func.coalesce(nodes.c.provision_state, '') != 'available',

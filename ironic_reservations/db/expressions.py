@@ -96,7 +96,7 @@ def _has_vif(table):
         table.c.extra.like('%vif_port_id%')))
 
 
-#: Something has begun on the held node. Its reservation does not lapse then,
+#: Something has begun on the held node. Its reservation does not expire then,
 #: because a node that is half prepared for one tenant must not go to another.
 TOUCHED = sa.or_(
     sa.func.coalesce(nodes.c.provision_state, '') != 'available',
@@ -107,14 +107,14 @@ TOUCHED = sa.or_(
 )
 
 #: The reservation is past its lease.
-EXPIRED = reservations.c.expires_at <= fn.utcnow()
+PAST_LEASE = reservations.c.expires_at <= fn.utcnow()
 
-#: The lease is over and nothing has begun on the node: no read shows the
-#: reservation, and the node counts as free.
-LAPSED = sa.and_(CARRIED, EXPIRED, ~TOUCHED)
+#: The reservation is past its lease, and nothing has begun on its node: no
+#: read shows it, and the node counts as free.
+EXPIRED = sa.and_(CARRIED, PAST_LEASE, ~TOUCHED)
 
-#: The reservation has not lapsed.
-LIVE = sa.or_(reservations.c.expires_at.is_(None), ~EXPIRED, TOUCHED)
+#: The reservation has not expired.
+LIVE = sa.or_(reservations.c.expires_at.is_(None), ~PAST_LEASE, TOUCHED)
 
 #: An instance may take the reservation over: see ``claims``.
 CLAIMABLE = sa.and_(CARRIED, LIVE, reservations.c.host.is_(None))

@@ -60,9 +60,9 @@ VIEW = {
     'provision_state': nodes.c.provision_state,
     'resource_class': nodes.c.resource_class,
     'maintenance': nodes.c.maintenance, 'lock': nodes.c.reservation,
-    'allocated': nodes.c.allocation_id.is_not(None),
-    'touched': sa.func.coalesce(expr.TOUCHED, sa.false()),
-    'lapsed': sa.func.coalesce(expr.LAPSED, sa.false()),
+    'is_allocated': nodes.c.allocation_id.is_not(None),
+    'is_touched': sa.func.coalesce(expr.TOUCHED, sa.false()),
+    'is_expired': sa.func.coalesce(expr.EXPIRED, sa.false()),
 }
 
 _BRIEF = tuple(name for name in VIEW if name != 'request_spec')
@@ -122,9 +122,9 @@ COUNT_CARRIED = sa.select(sa.func.count()).select_from(
 
 
 def expired(limit=None):
-    """Reservations whose lease is over, lapsed or not, in random order."""
+    """Reservations whose lease is over, expired or not, in random order."""
     return _view(reservations.join(nodes, expr.CARRIED)).where(
-        expr.EXPIRED).order_by(sa.func.random()).limit(limit)
+        expr.PAST_LEASE).order_by(sa.func.random()).limit(limit)
 
 
 def overdue(at_work):
@@ -134,7 +134,7 @@ def overdue(at_work):
         work, and the lease is nobody's business.
     """
     return _view(reservations.join(nodes, expr.CARRIED)).where(
-        expr.EXPIRED, expr.TOUCHED,
+        expr.PAST_LEASE, expr.TOUCHED,
         sa.func.coalesce(nodes.c.provision_state, '').not_in(at_work),
     ).order_by(reservations.c.expires_at, reservations.c.id)
 
@@ -292,9 +292,9 @@ def update(reservation_id, states, changes, host=ANY_HOST):
     UPDATE reservations SET host = :h, expires_at = ... WHERE id = :r
       AND <the host holds it>
       AND EXISTS (SELECT 1 FROM nodes WHERE <it carries this>
-                  AND provision_state IN (...) AND <not lapsed>)
+                  AND provision_state IN (...) AND <not expired>)
 
-    A lapsed or stale reservation is not changed, because others were told
+    An expired or stale reservation is not changed, because others were told
     already that it is gone.
 
     :param states: provision states in which it may be changed; None for any.
@@ -332,7 +332,7 @@ def end_leases(states):
         available without losing its instance.
     """
     return sa.update(reservations).where(
-        expr.EXPIRED,
+        expr.PAST_LEASE,
         sa.exists().where(expr.CARRIED, nodes.c.provision_state.in_(states)
                           ).correlate(reservations),
     ).values(expires_at=None)
@@ -364,4 +364,4 @@ def delete_of_hosts(*held):
 
 def delete_expired(held):
     """Delete a row unless its lease was renewed."""
-    return delete(held).where(expr.EXPIRED)
+    return delete(held).where(expr.PAST_LEASE)

@@ -40,7 +40,7 @@ def adopt(instance_uuid, spec, assignment, holder=None, group=None):
 
     def attempt(run):
         for carried in lookup.carried(instance_uuid):
-            if carried.lapsed:
+            if carried.is_expired:
                 expiry.forget(instance_uuid)
                 raise lookup.not_found(instance_uuid)
             _check(instance_uuid, carried, assignment.host)
@@ -73,7 +73,7 @@ def _check(instance_uuid, carried, host):
             f'The node of instance {instance_uuid} is '
             f'{carried.provision_state}; it can be adopted while the node is '
             f'at rest.')
-    if carried.allocated:
+    if carried.is_allocated:
         raise exception.Conflict(
             f'The node of instance {instance_uuid} has an allocation of '
             f'Ironic\'s, which holds it.')

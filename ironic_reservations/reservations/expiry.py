@@ -51,7 +51,7 @@ def give_back_lapsed(limit=None, check=engine.check_deadline):
             reservation_rows.end_leases(constants.PROVISION_STATES['active']))
     given_back = 0
     for each in expired:
-        if each.lapsed:
+        if each.is_expired:
             check()
             given_back += _give_back(each)
     return given_back
@@ -95,7 +95,7 @@ def forget(*instance_uuids, node_ids=()):
     :param node_ids: also what is left on these nodes.
     """
     for carried in _read(reservation_rows.carriers(*instance_uuids)):
-        if carried.lapsed:
+        if carried.is_expired:
             _give_back(carried)
     purge(*instance_uuids, node_ids=node_ids)
 
@@ -103,7 +103,7 @@ def forget(*instance_uuids, node_ids=()):
 def end_remains(group_id):
     """Delete the lapsed and stale reservations of a group."""
     for each in _read(reservation_rows.of_group(group_id)):
-        if each.lapsed:
+        if each.is_expired:
             _give_back(each)
         purge(each.instance_uuid)
 

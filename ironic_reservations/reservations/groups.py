@@ -72,7 +72,7 @@ class _New(obtain.Ask):
         self.place = membership.Place(request.group, before)
         if run.tries:
             for carried in lookup.carried(*request.instances):
-                if not carried.lapsed:
+                if not carried.is_expired:
                     raise lookup.in_use(carried.instance_uuid)
         return None
 

@@ -60,7 +60,7 @@ class OneNode(obtain.Ask):
             Again when it has just lost it.
         """
         for held in lookup.carried(self.instance_uuid):
-            if held.lapsed:
+            if held.is_expired:
                 return None
             self._check(held)
             return self._repeat(run, held)

@@ -179,8 +179,8 @@ def _new_reservation(ask, pick, now, group_id):
         **vars(ask.request.assignment), **group,
         node_name=node.name, resource_class=node.resource_class,
         node_owner=node.owner, node_lessee=node.lessee,
-        provision_state='available', maintenance=False, allocated=False,
-        touched=False, lapsed=False)
+        provision_state='available', maintenance=False, is_allocated=False,
+        is_touched=False, is_expired=False)
 
 
 def _insert(tx, reservations):

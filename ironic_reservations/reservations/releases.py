@@ -57,11 +57,11 @@ def check(held, restricted):
         raise exception.Conflict(
             f'Node {held.node_uuid} is {held.provision_state}; a reservation '
             f'can be released while nothing is deployed to its node.')
-    if held.allocated:
+    if held.is_allocated:
         raise exception.Conflict(
             f'Node {held.node_uuid} has an allocation; delete that.')
     if (restricted and held.provision_state == 'available'
-            and (held.touched or held.host is not None)):
+            and (held.is_touched or held.host is not None)):
         raise exception.Conflict(
             f'Node {held.node_uuid} is held by a compute host, or something '
             f'has begun on it: a server may be about to be built there.')

@@ -44,9 +44,9 @@ class Reservation(Assignment):
     :param node_lessee: the project that leases the node, or None.
     :param request_spec: canonical JSON text of what was asked for.
     :param lock: the conductor that has the node's lock, or None.
-    :param allocated: whether the node has an allocation of Ironic's.
-    :param touched: whether something has begun on the node.
-    :param lapsed: whether the lease is over and the node is free again.
+    :param is_allocated: whether the node has an allocation of Ironic's.
+    :param is_touched: whether something has begun on the node.
+    :param is_expired: whether the lease is over and the node is free again.
     :param expires_at: what is stored: see ``ends_at``.
     :param group_id: the row of the group that it is a member of, or None.
     :param domain: of the node in that group: see group_policy.find_domain.
@@ -64,9 +64,9 @@ class Reservation(Assignment):
     node_lessee: str | None = None
     maintenance: bool | None = None
     lock: str | None = None
-    allocated: bool | None = None
-    touched: bool | None = None
-    lapsed: bool | None = None
+    is_allocated: bool | None = None
+    is_touched: bool | None = None
+    is_expired: bool | None = None
     expires_at: datetime.datetime | None = None
     created_at: datetime.datetime | None = None
     updated_at: datetime.datetime | None = None
