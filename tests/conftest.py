@@ -77,4 +77,4 @@ def nodes_of_module(request, ironic, node_class):
 def pool(ironic, nodes_of_module, node_class):
     """The nodes that the module's POOL describes, all of them free."""
     yield nodes_of_module
-    ironic.give_back(node_class)
+    ironic.free_nodes(node_class)

@@ -6,8 +6,8 @@ import copy
 import io
 
 from ironic_reservations import middleware
-from tests.api import conftest
 from tests.common import answers
+from tests.common import application
 from tests.common import service
 
 NAME = 'X-OpenStack-Ironic-Reservation'
@@ -73,7 +73,7 @@ class Door(service.Http):
 def opened():
     """The door of such an Ironic."""
     behind = Ironic()
-    with conftest.serving(behind) as url:
+    with application.serve(behind) as url:
         yield Door(url, behind)
 
 

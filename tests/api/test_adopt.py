@@ -165,10 +165,10 @@ def test_what_was_held(ironic, pool, node_class):
 def test_lapsed(ironic, pool, node_class):
     held = ironic.create(resource_class=node_class, host='compute-1',
                          expires_in=100)
-    ironic.lapse(held['instance_uuid'])
+    ironic.expire(held['instance_uuid'])
     adopt(ironic, held['instance_uuid'], 404)
     assert not ironic.rows()
-    assert ironic.carried(held['node_uuid']) is None
+    assert ironic.find_instance(held['node_uuid']) is None
 
 
 @pytest.mark.parametrize('stale', ['instance', 'node', 'both'])
@@ -196,7 +196,7 @@ def test_released(ironic, pool, carried):
     ironic.set_node(pool[0].id, provision_state='available')
     ironic.delete(carried, 404, host='compute-2')
     ironic.delete(carried, host='compute-1')
-    assert ironic.carried(pool[0].id) is None
+    assert ironic.find_instance(pool[0].id) is None
     adopt(ironic, carried, 404)
 
 

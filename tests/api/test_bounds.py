@@ -8,8 +8,8 @@ import uuid
 import pytest
 
 from ironic_reservations.matching import node as nodes
-from tests.api import conftest
 from tests.common import answers
+from tests.common import application
 from tests.common import service
 
 OURS = service.OURS
@@ -188,7 +188,7 @@ def test_dry_run_of_many_long_profiles(ironic, node_class):
 def test_list_reads_what_it_shows(ironic, pool, node_class, url, query,
                                   left_out):
     create(ironic, node_class, 3, policy='pack', by=RACK)
-    with conftest.statements() as found:
+    with application.record_statements() as found:
         assert get(ironic, url, **query)
     read = ' '.join(each.partition('FROM')[0] for each in found)
     assert 'reservations' in read

@@ -304,9 +304,9 @@ def test_conductor_group_and_shard(ironic, pool, node_class):
 
 
 @pytest.fixture
-def patient(configured):
+def patient(start):
     """Counts stay good for an hour."""
-    with configured({'reservations': {'capacity_ttl': 3600}}) as patient:
+    with start({'reservations': {'capacity_ttl': 3600}}) as patient:
         yield patient
 
 
@@ -345,9 +345,9 @@ def test_cache_control_is_no_ones_end(patient, pool, value):
     assert int(response.headers['Age']) >= 0
 
 
-def test_count_grows_old(ironic, configured, pool, node_class):
+def test_count_grows_old(ironic, start, pool, node_class):
     """After capacity_ttl it is counted anew without being told."""
-    with configured({'reservations': {'capacity_ttl': 1}}) as impatient:
+    with start({'reservations': {'capacity_ttl': 1}}) as impatient:
         ironic.set_node(pool[2].id, maintenance=True)
         changed = time.monotonic()
         for _ in range(150):

@@ -33,9 +33,9 @@ OTHER = '99999999-2222-4333-8444-555555555556'
 
 
 @pytest.fixture
-def served(configured, fleet):
+def served(start, fleet):
     """Pages are short, and counts old unless new ones are asked for."""
-    with configured({'api': {'max_limit': 2},
+    with start({'api': {'max_limit': 2},
                      'reservations': {'capacity_ttl': 3600}}) as served:
         yield served
 

@@ -49,13 +49,13 @@ def test_locked_nodes_are_waited_for(ironic, after_a_refusal):
         refusals = []
 
         def unlock():
-            refusals.append(ironic.carried(node.id))
+            refusals.append(ironic.find_instance(node.id))
             ironic.set_node(node.id, reservation=None)
         after_a_refusal(unlock)
         done = run(ironic.url, 'create', '--resource-class', CLASS)
         assert (done.returncode, done.stderr) == (0, '')
         assert refusals == [None]
-        assert ironic.carried(node.id)
+        assert ironic.find_instance(node.id)
 
 
 @pytest.mark.parametrize('option', ['project', 'user'])
@@ -65,7 +65,7 @@ def test_empty_name(ironic, option):
         assert f'{option}_id' in refused(run(
             ironic.url, 'create', '--resource-class', CLASS, f'--{option}',
             ''))
-        assert ironic.carried(node.id) is None
+        assert ironic.find_instance(node.id) is None
 
 
 def test_database_that_is_not_ready(ironic):

@@ -26,8 +26,8 @@ def shown(ironic, held):
     """The same reservation in the answers of all calls that only read."""
     instance_uuid = held['instance_uuid']
     member, = ironic.show(f'groups/{held["group"]["uuid"]}')['reservations']
-    listed, = ironic.listed(host=held['host'])
-    field, = ironic.listed(host=held['host'], fields='expires_at')
+    listed, = ironic.list(host=held['host'])
+    field, = ironic.list(host=held['host'], fields='expires_at')
     return [ironic.show(instance_uuid), listed, member, field]
 
 
@@ -66,11 +66,11 @@ def test_repeat(ironic, held, state, node_class):
 def test_touched_node_keeps_its_time(ironic, held):
     """The audit tells by it what was left behind."""
     ironic.set_node(held['node_uuid'], instance_info='{"a": "b"}')
-    ironic.lapse(held['instance_uuid'])
+    ironic.expire(held['instance_uuid'])
     found = shown(ironic, held)
     assert {each['expires_at'] for each in found} == {
         found[0]['expires_at']} != {None}
-    assert service.expiry(found[0]) <= ironic.now()
+    assert service.get_expiry(found[0]) <= ironic.now()
 
 
 def test_list_is_sorted_by_what_it_shows(ironic, pool, node_class):

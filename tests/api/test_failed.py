@@ -3,7 +3,7 @@
 
 import pytest
 
-from tests.api import conftest
+from tests.common import application
 
 #: As reservations of the application do: more than a page of a shelf.
 MANY = 40
@@ -35,7 +35,7 @@ def fleet(ironic, resource_class):
 def test_after_its_equals(ironic, fleet, held):
     with fleet(*[node()] * 6) as nodes:
         for each in nodes[:3]:
-            ironic.note(each)
+            ironic.add_history(each)
         ironic.capacity()
         order = held(nodes)
         assert set(order[:3]) == {3, 4, 5}
@@ -46,7 +46,7 @@ def test_the_only_good_one_among_many(ironic, fleet, resource_class):
     with fleet(*[node()] * MANY) as nodes:
         for each in nodes:
             if each is not nodes[MANY // 2]:
-                ironic.note(each)
+                ironic.add_history(each)
         ironic.capacity()
         first = ironic.create(resource_class=resource_class)
         assert first['node_uuid'] == nodes[MANY // 2].id
@@ -59,7 +59,7 @@ def test_equals_of_another_profile(ironic, fleet, held):
     with fleet(node(), {**node(), 'shard': 'a'}, {**node(), 'shard': 'b'},
                {**node(), 'shard': 'c'}) as nodes:
         for each in nodes[:3]:
-            ironic.note(each)
+            ironic.add_history(each)
         ironic.capacity()
         assert held(nodes)[0] == 3
 
@@ -69,22 +69,22 @@ def test_equals_of_another_profile(ironic, fleet, held):
 def test_states_of_a_deployment(ironic, fleet, held, state):
     """An Ironic before 39 does not say in which state the node was."""
     with fleet(*[node()] * 4) as nodes:
-        ironic.note(nodes[0], state=state)
+        ironic.add_history(nodes[0], state=state)
         ironic.capacity()
         assert held(nodes)[-1] == 0
 
 
 def test_fit_goes_first(ironic, fleet, held):
     with fleet(node(2048), node(1024), node(2048), node(1024)) as nodes:
-        ironic.note(nodes[1])
-        ironic.note(nodes[2])
+        ironic.add_history(nodes[1])
+        ironic.add_history(nodes[2])
         ironic.capacity()
         assert held(nodes, memory_mb=1024) == [3, 1, 0, 2]
 
 
 def test_named_nodes(ironic, fleet, held):
     with fleet(*[node()] * 4) as nodes:
-        ironic.note(nodes[0])
+        ironic.add_history(nodes[0])
         assert held(nodes, candidate_nodes=[
             each.id for each in nodes])[-1] == 0
 
@@ -92,7 +92,7 @@ def test_named_nodes(ironic, fleet, held):
 def test_by_a_fresh_count(ironic, fleet, held):
     """A fleet that no request has seen before."""
     with fleet(*[node()] * 4) as nodes:
-        ironic.note(nodes[2])
+        ironic.add_history(nodes[2])
         assert held(nodes)[-1] == 2
 
 
@@ -104,9 +104,9 @@ def test_by_a_fresh_count(ironic, fleet, held):
 def test_what_makes_no_difference(ironic, fleet, resource_class, note,
                                   options):
     """The failed one is as often the first as any other."""
-    with fleet(*[node()] * 2) as nodes, conftest.options(
+    with fleet(*[node()] * 2) as nodes, application.set_options(
             {'reservations': options}):
-        ironic.note(nodes[0], **note)
+        ironic.add_history(nodes[0], **note)
         ironic.capacity()
         missing = {each.id for each in nodes}
         for _ in range(40):

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from ironic_reservations.api import access
-from tests.api import conftest
+from ironic_reservations.db import engine as db_engine
 from tests.api.door import FENCE
 from tests.api.door import NAME
 from tests.api.door import Unread
@@ -21,6 +21,7 @@ from tests.api.door import power
 from tests.api.door import refused
 from tests.api.door import send
 from tests.common import answers
+from tests.common import application
 from tests.common import personas
 from tests.common import service
 
@@ -107,7 +108,7 @@ def held_again_elsewhere(ironic, held, pool):
 
 
 def lapsed(ironic, held, pool):
-    ironic.lapse(held['instance_uuid'])
+    ironic.expire(held['instance_uuid'])
 
 
 @pytest.mark.on('sqlite', 'server')
@@ -314,7 +315,7 @@ def test_without_keystone(ironic, held, tmp_path, strategy):
     users = tmp_path / 'htpasswd'
     users.write_text('nova:' + bcrypt.hashpw(
         b'secret', bcrypt.gensalt(4)).decode() + '\n')
-    with conftest.options({'DEFAULT': {
+    with application.set_options({'DEFAULT': {
             'auth_strategy': strategy,
             'http_basic_auth_user_file': str(users)}}), opened() as door:
         if strategy == 'http_basic':
@@ -412,13 +413,13 @@ def test_log(door, held, caplog):
 
 
 def test_one_read_and_none_without_the_header(ironic, door, held):
-    with conftest.statements() as found:
+    with application.record_statements() as found:
         response = door.put(power(held), data=b'x')
     assert found == [] and FENCE not in response.headers
     assert response.status_code == 202 and len(door.behind.seen) == 1
     hold(ironic, ONE)
     for target in '', f'/{target_of(ironic, held["node_uuid"])}':
-        with conftest.statements() as found:
+        with application.record_statements() as found:
             door.request('GET', TARGETS + target, headers={
                 NAME: of(held, holder=ONE, node=held['node_uuid'])})
         statement, = (each for each in found if each != 'BEGIN')
@@ -431,7 +432,7 @@ def test_one_read_and_none_without_the_header(ironic, door, held):
     'mysql+pymysql://nobody@127.0.0.1:1/ironic'])
 def test_nothing_is_let_in_that_cannot_be_asked(door, held, monkeypatch, url):
     unusable = sa.create_engine(url)
-    monkeypatch.setattr(conftest.db_engine, 'get_engine', lambda: unusable)
+    monkeypatch.setattr(db_engine, 'get_engine', lambda: unusable)
     for said in {}, {'host': 'x'}, {'holder': ONE}:
         response = send(door, held, **said)
         refused(door, response, 503)

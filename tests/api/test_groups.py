@@ -89,7 +89,7 @@ def test_group(ironic, pool, node_class):
             'compute-1', 'p', 'u')
         left = ironic.seconds_left(each)
         assert 590 <= left <= 600
-        assert ironic.carried(each['node_uuid']) == each['instance_uuid']
+        assert ironic.find_instance(each['node_uuid']) == each['instance_uuid']
     assert show(ironic, made['uuid']) == made
 
 
@@ -357,7 +357,7 @@ def test_claim(ironic, pool, node_class, grouped):
     assert (held['instance_uuid'], held['host'], held['group']) == (
         instance, 'compute-1', old['group'])
     assert ironic.seconds_left(held) > 3000
-    assert ironic.carried(held['node_uuid']) == instance
+    assert ironic.find_instance(held['node_uuid']) == instance
     ironic.show(old['instance_uuid'], 404)
     assert len(show(ironic, made['uuid'])['reservations']) == 2
     assert ironic.create(200, **body)['node_uuid'] == held['node_uuid']

@@ -44,7 +44,7 @@ def hanging(containing):
     ('GET', f'{OURS}/capacity', 'GROUP BY'),
 ], ids=['shelf', 'count'])
 def test_others_are_answered_at_their_deadline(
-        ironic, pool, node_class, configured, method, path, containing):
+        ironic, pool, node_class, start, method, path, containing):
     def ask(url):
         return service.Http(url).request(
             method, path, headers=service.FRESH,
@@ -52,7 +52,7 @@ def test_others_are_answered_at_their_deadline(
 
     # Another has asked before, lest this one be the first of the process.
     ironic.capacity()
-    with configured({'reservations': {'deadline': 1}}) as hurried, \
+    with start({'reservations': {'deadline': 1}}) as hurried, \
             hanging(containing) as (asked, answered), \
             concurrent.futures.ThreadPoolExecutor(1) as executor:
         one = executor.submit(ask, hurried.url)

@@ -3,8 +3,8 @@
 
 import pytest
 
-from tests.api import conftest
 from tests.common import answers
+from tests.common import application
 from tests.common import service
 
 CRITICAL = {'health': 'Critical'}
@@ -52,7 +52,7 @@ def test_out_of_service(ironic, fleet, resource_class):
 @pytest.mark.on('sqlite', 'server')
 def test_what_is_refused_is_configured(ironic, fleet, resource_class, refuse,
                                        held):
-    with fleet(CRITICAL, WARNING, {}), conftest.options(
+    with fleet(CRITICAL, WARNING, {}), application.set_options(
             {'reservations': {'refuse_health': refuse}}):
         for _ in range(held):
             ironic.create(resource_class=resource_class)
@@ -62,7 +62,7 @@ def test_what_is_refused_is_configured(ironic, fleet, resource_class, refuse,
 @pytest.mark.parametrize('options', [{}, {'avoid_failed': 0}], ids=str)
 def test_what_is_not_well_comes_last(ironic, fleet, resource_class, options):
     with fleet(WARNING, *[{}] * 3, {'health': 'OK'},
-               {'health': 'unheard of'}) as nodes, conftest.options(
+               {'health': 'unheard of'}) as nodes, application.set_options(
             {'reservations': options}):
         ironic.capacity()
         order = [ironic.create(resource_class=resource_class)['node_uuid']

@@ -57,15 +57,15 @@ def test_hold(ironic, pool, node_class):
     assert ironic.show(instance_uuid) == held
     assert ironic.show(instance_uuid.upper()) == held
     del held['request_spec']
-    assert ironic.listed(resource_class=node_class) == [held]
+    assert ironic.list(resource_class=node_class) == [held]
 
-    assert ironic.carried(node.id) == instance_uuid
+    assert ironic.find_instance(node.id) == instance_uuid
 
     ironic.delete(instance_uuid)
     ironic.delete(instance_uuid, 404)
     ironic.show(instance_uuid, 404)
-    assert ironic.carried(node.id) is None
-    assert not ironic.listed(resource_class=node_class)
+    assert ironic.find_instance(node.id) is None
+    assert not ironic.list(resource_class=node_class)
 
 
 def test_instance_uuid_is_generated_and_lower_case(
@@ -78,7 +78,7 @@ def test_instance_uuid_is_generated_and_lower_case(
     upper = str(uuid.uuid4()).upper()
     held = ironic.create(resource_class=node_class, instance_uuid=upper)
     assert held['instance_uuid'] == upper.lower()
-    assert ironic.carried(held['node_uuid']) == upper.lower()
+    assert ironic.find_instance(held['node_uuid']) == upper.lower()
     ironic.delete(upper)
 
 
@@ -134,11 +134,11 @@ def test_best_fit(ironic, resource_class):
         ironic.create(422, resource_class=resource_class, memory_mb=1500)
 
 
-def test_urls_behind_a_proxy(configured, pool, node_class):
+def test_urls_behind_a_proxy(start, pool, node_class):
     proxy = {'X-Forwarded-Proto': 'https',
              'X-Forwarded-Host': 'baremetal.example',
              'X-Forwarded-Prefix': '/baremetal'}
-    with configured({'oslo_middleware': {
+    with start({'oslo_middleware': {
             'enable_proxy_headers_parsing': True}}) as behind:
         response = behind.http.post(
             OURS, json={'resource_class': node_class}, headers=proxy)

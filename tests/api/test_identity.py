@@ -62,8 +62,8 @@ def test_claims_are_not_believed(cloud):
     assert held.json()['user_id'] == cloud.users['a-member']
 
 
-def test_noauth_does_not_believe_claims(cloud, configured):
-    with configured({'DEFAULT': {'auth_strategy': 'noauth'}}) as noauth:
+def test_noauth_does_not_believe_claims(cloud, start):
+    with start({'DEFAULT': {'auth_strategy': 'noauth'}}) as noauth:
         for headers in {}, FORGED, {**FORGED, 'X-Auth-Token': 'nonsense',
                                     'X-Roles': '', 'X-User': 'forged',
                                     'Authorization': 'Basic nonsense'}:
@@ -77,11 +77,11 @@ def test_noauth_does_not_believe_claims(cloud, configured):
 
 
 @pytest.fixture
-def basic(configured, tmp_path):
+def basic(start, tmp_path):
     users = tmp_path / 'htpasswd'
     users.write_text('nova:' + bcrypt.hashpw(
         b'secret', bcrypt.gensalt(4)).decode() + '\n')
-    with configured({'DEFAULT': {
+    with start({'DEFAULT': {
             'auth_strategy': 'http_basic',
             'http_basic_auth_user_file': str(users)}}) as basic:
         yield basic
@@ -154,13 +154,13 @@ def test_caller_in_the_log_and_nobody_else(cloud):
     assert second.request_id == response.headers['x-openstack-request-id']
 
 
-def test_first_request_asks_ironic_and_stays_ours(cloud, configured):
+def test_first_request_asks_ironic_and_stays_ours(cloud, start):
     """Ironic, asked for its versions, leaves its own context to the thread."""
     def of_ironic(environ, start_response):
         context.RequestContext(user_id='of Ironic')
         return webob.Response()(environ, start_response)
 
-    with configured({'DEFAULT': {'auth_strategy': 'noauth'}},
+    with start({'DEFAULT': {'auth_strategy': 'noauth'}},
                     of_ironic) as first, callers_in_the_log() as callers:
         response = first.http.post(OURS, json=ANY)
     answers.check(response, 201)

@@ -32,7 +32,7 @@ def five(ironic, pool, node_class):
 @pytest.mark.on('sqlite', 'server')
 def test_list_filters(ironic, five, node_class):
     def found(**query):
-        reservations = ironic.listed(resource_class=node_class, **query)
+        reservations = ironic.list(resource_class=node_class, **query)
         return [five.index(each) for each in reservations]
 
     assert found() == [0, 1, 2, 3, 4]
@@ -49,11 +49,11 @@ def test_list_filters(ironic, five, node_class):
     assert found(node='nobody') == []
     assert found(state='reserved') == [0, 1, 2, 3, 4]
     ironic.set_node(five[1]['node_uuid'], provision_state='active')
-    assert [each['instance_uuid'] for each in ironic.listed(
+    assert [each['instance_uuid'] for each in ironic.list(
         state='active', resource_class=node_class, host='a')] == [
             five[1]['instance_uuid']]
-    assert ironic.listed(resource_class='elsewhere') == []
-    assert ironic.listed() == ironic.listed(resource_class=node_class)
+    assert ironic.list(resource_class='elsewhere') == []
+    assert ironic.list() == ironic.list(resource_class=node_class)
 
 
 def test_list_is_sorted_by_several_keys(ironic, five, node_class):
@@ -78,10 +78,10 @@ def test_next_keeps_what_was_asked(ironic, five, node_class):
 
 
 def test_marker(ironic, five, node_class):
-    found = ironic.listed(resource_class=node_class,
+    found = ironic.list(resource_class=node_class,
                           marker=five[2]['instance_uuid'])
     assert found == five[3:]
-    assert ironic.listed(resource_class=node_class,
+    assert ironic.list(resource_class=node_class,
                          marker=five[2]['instance_uuid'].upper()) == five[3:]
 
 
@@ -92,15 +92,15 @@ def test_fields(ironic, five, node_class, fields):
     wanted = {field.strip() for field in fields.split(',')} | {'links'}
     whole = ironic.show(five[0]['instance_uuid'])
     expected = {key: whole[key] for key in wanted}
-    assert ironic.listed(host='b', fields=fields) == [expected]
+    assert ironic.list(host='b', fields=fields) == [expected]
     response = ironic.http.get(f'{OURS}/{whole["instance_uuid"]}',
                                params={'fields': fields})
     answers.check(response, 200)
     assert response.json() == expected
 
 
-def test_limit_is_capped(configured, five, node_class):
-    with configured({'api': {'max_limit': 3}}) as capped:
+def test_limit_is_capped(start, five, node_class):
+    with start({'api': {'max_limit': 3}}) as capped:
         for query in {}, {'limit': 1000}:
             found = list(capped.pages(
                 OURS, 'reservations', resource_class=node_class, **query))

@@ -46,7 +46,7 @@ class World:
     def reset(self):
         if self._before == self.ironic.state():
             return
-        self.ironic.give_back(CLASS)
+        self.ironic.free_nodes(CLASS)
         for table in 'groups', 'hosts':
             self.ironic.execute(f'DELETE FROM reservations_{table}')
         self.names = {'group': NEW + '8', 'new': NEW + '9',
@@ -122,7 +122,7 @@ def lease(shown, world, ironic):
 
 def nothing_is_held(shown, world, ironic):
     assert shown['matching_nodes'] == 4
-    assert len(ironic.listed()) == 5
+    assert len(ironic.list()) == 5
 
 
 def group(**wanted):

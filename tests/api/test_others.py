@@ -10,8 +10,8 @@ import uuid
 
 import pytest
 
-from tests.api import conftest
 from tests.common import answers
+from tests.common import application
 from tests.common import personas
 
 OURS, ANY = personas.OURS, personas.ANY
@@ -63,7 +63,7 @@ def work(cloud, persona, call, ident):
     method, path, body = call
     if isinstance(body, dict):
         body = {**body, 'claim': ident}
-    with conftest.statements() as statements:
+    with application.record_statements() as statements:
         response = cloud.request(persona, method, OURS + path.format(ident),
                                  json=body)
     status = response.status_code

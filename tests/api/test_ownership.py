@@ -5,8 +5,8 @@ import uuid
 
 import pytest
 
-from tests.api import conftest
 from tests.common import answers
+from tests.common import application
 from tests.common import personas
 
 OURS, ANY = personas.OURS, personas.ANY
@@ -103,8 +103,8 @@ def test_stale_reservation_does_not_come_back(ironic, pool, body):
     ironic.set_node(node_uuid, instance_uuid=instance_uuid)
     ironic.show(instance_uuid, 404)
     ironic.delete(instance_uuid, 404)
-    assert ironic.listed(resource_class=body['resource_class']) == []
-    assert ironic.carried(node_uuid) == instance_uuid
+    assert ironic.list(resource_class=body['resource_class']) == []
+    assert ironic.find_instance(node_uuid) == instance_uuid
 
 
 # Nova repeats the request of a project
@@ -298,7 +298,7 @@ def test_service_releases_what_a_host_holds(cloud):
 
 
 def test_project_must_name_a_lease(cloud):
-    with conftest.options({'reservations': {'require_lease': True}}):
+    with application.set_options({'reservations': {'require_lease': True}}):
         for more in {}, {'expires_in': None}:
             for query in '', '?dry_run=true':
                 assert cloud.refused(

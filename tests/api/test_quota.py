@@ -11,8 +11,8 @@ import uuid
 from keystoneauth1 import exceptions as ks_exc
 import pytest
 
-from tests.api import conftest
 from tests.common import answers
+from tests.common import application
 from tests.common import command
 from tests.common import keystone as keystones
 from tests.common import personas
@@ -34,7 +34,7 @@ def limit(cloud, keystone):
         keystone.reglimits = limits
         keystone.projlimits = {cloud.projects[name]: theirs
                                for name, theirs in of_projects.items()}
-    with conftest.options({
+    with application.set_options({
             'reservations': {'quota': 'unified_limits'},
             'oslo_limit': {'endpoint_service_type': 'baremetal'}}):
         yield limit

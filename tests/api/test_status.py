@@ -14,7 +14,7 @@ from keystoneauth1 import exceptions as ks_exc
 import pytest
 
 from ironic_reservations.cmd import status
-from tests.api import conftest
+from tests.common import application
 from tests.common import keystone as keystones
 from tools import services
 
@@ -30,7 +30,7 @@ def check(ironic, keystone, capsys):
     :param changes: of the configuration, {group: {option: value}}.
     """
     def run(changes):
-        with conftest.options({
+        with application.set_options({
                 'DEFAULT': {'auth_strategy': 'keystone'},
                 'database': {'connection': ironic.database_url},
                 'oslo_limit': {'endpoint_service_type': 'baremetal'},

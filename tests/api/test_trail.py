@@ -110,7 +110,7 @@ def test_address_is_not_what_the_client_says(ironic, log):
 
 
 @pytest.fixture
-def notifying(configured, monkeypatch):
+def notifying(start, monkeypatch):
     """Starts the application with notifications: a context manager."""
     # It registers the options.
     oslo_messaging.get_notification_transport(conf.CONF, 'fake://')
@@ -118,12 +118,12 @@ def notifying(configured, monkeypatch):
     # One that has made no notifier yet: it makes it of these options.
     monkeypatch.setattr(notifications, 'OUTBOX', notifications.Outbox())
 
-    def start(level='info', driver='test', url='fake://'):
-        return configured({
+    def start_notifying(level='info', driver='test', url='fake://'):
+        return start({
             'DEFAULT': {'notification_level': level},
             'oslo_messaging_notifications': {
                 'driver': [driver], 'transport_url': url}})
-    return start
+    return start_notifying
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ def test_trail_of_fifty_events(bus, ironic, pool, node_class, log):
         bus.delete(held['instance_uuid'])
 
     def expire(held):
-        bus.lapse(held['instance_uuid'])
+        bus.expire(held['instance_uuid'])
         bus.delete(held['instance_uuid'], 404)
 
     def lose(held):
@@ -203,7 +203,7 @@ def test_trail_of_fifty_events(bus, ironic, pool, node_class, log):
 
     counts = {}
     while len(lines) < 50 or len(counts) < 6:
-        listed = bus.listed(resource_class=node_class, fields=(
+        listed = bus.list(resource_class=node_class, fields=(
             'instance_uuid,node_uuid,request_spec'))
         act = hold if not listed else random.choice(
             [hold, renew, move, release, expire, lose])
@@ -218,7 +218,7 @@ def test_trail_of_fifty_events(bus, ironic, pool, node_class, log):
         messages += notified()
         truth = {each['node_uuid']: (each['instance_uuid'],
                                      str(each['host']))
-                 for each in bus.listed(resource_class=node_class)}
+                 for each in bus.list(resource_class=node_class)}
         assert in_log(lines) == truth
         assert on_bus(messages) == truth
     assert len(lines) == len(messages) == sum(counts.values())
@@ -260,14 +260,14 @@ def test_notifications_that_cannot_be_made(pool, node_class, notifying,
 
 
 @pytest.fixture
-def audited(configured, tmp_path):
+def audited(start, tmp_path):
     """The application with Ironic's audit."""
     for group, opts in audit.list_opts():
         conf.CONF.register_opts(opts, group=group)
     audit_map = tmp_path / 'audit_map.conf'
     audit_map.write_text('[path_keywords]\nreservations = instance_uuid\n')
     _impl_test.reset()
-    with configured({
+    with start({
             'audit': {'enabled': True, 'audit_map_file': str(audit_map)},
             'audit_middleware_notifications': {
                 'driver': 'test', 'transport_url': 'fake://'}}) as service:

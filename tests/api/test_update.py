@@ -5,8 +5,8 @@ import uuid
 
 import pytest
 
-from tests.api import conftest
 from tests.common import answers
+from tests.common import application
 from tests.common import personas
 from tests.common import service
 from tests.common.bad_requests import host
@@ -94,7 +94,7 @@ def test_states(ironic, held, state):
         patch(ironic, held, 409, host('compute-2'), each)
     assert ironic.state() == before
     assert patch(ironic, held, 200, host('compute-2'))['host'] == 'compute-2'
-    assert ironic.carried(held['node_uuid']) == held['instance_uuid']
+    assert ironic.find_instance(held['node_uuid']) == held['instance_uuid']
 
 
 def test_locked_node(ironic, held):
@@ -106,7 +106,7 @@ def test_locked_node(ironic, held):
 def test_no_such_reservation(ironic, held):
     other = {'instance_uuid': str(uuid.uuid4())}
     patch(ironic, other, 404, lease(50))
-    ironic.lapse(held['instance_uuid'])
+    ironic.expire(held['instance_uuid'])
     # What others have seen gone does not come back.
     for each in lease(50), host('compute-2'):
         patch(ironic, held, 404, each)
@@ -139,7 +139,7 @@ def test_project_renews_its_own(cloud, of_a):
 
 
 def test_project_that_must_have_leases(cloud, of_a):
-    with conftest.options({'reservations': {'require_lease': True}}):
+    with application.set_options({'reservations': {'require_lease': True}}):
         asked(cloud, 'a-member', of_a, 400, op('remove', '/expires_in'))
         asked(cloud, 'a-member', of_a, 200, lease(50))
         asked(cloud, 'system-admin', of_a, 200, op('remove', '/expires_in'))

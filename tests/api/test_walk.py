@@ -8,7 +8,7 @@ import uuid
 import pytest
 
 from ironic_reservations.fleet import count
-from tests.api import conftest
+from tests.common import application
 
 PAGE = pathlib.Path(__file__).parents[2] / 'doc' / 'source' / 'walk.rst'
 WANTED = {'resource_class': 'walk', 'expires_in': 600, 'extra_specs': {
@@ -28,7 +28,7 @@ def shown(title):
 
 
 def check(title, ironic, status, body):
-    with conftest.statements(with_commits=True) as sent:
+    with application.record_statements(with_commits=True) as sent:
         ironic.create(status=status, **body)
     sent = [' '.join(each.split()) for each in sent]
     expected = shown(title)
@@ -49,5 +49,5 @@ def test_walk(ironic, monkeypatch):
         check('200: ', ironic, 200, one)
         check('409: ', ironic, 409, {**one, 'extra_specs': {}})
         check('422: ', ironic, 422, other)
-        ironic.lapse(one['instance_uuid'])
+        ironic.expire(one['instance_uuid'])
         check('201 after a lapse', ironic, 201, other)

@@ -228,7 +228,7 @@ class Cloud:
         """Have the three nodes held again that tests begin with."""
         if self.before == self.ironic.state():
             return
-        self.ironic.give_back('gold')
+        self.ironic.free_nodes('gold')
         for table in 'hosts', 'groups':
             self.ironic.execute(f'DELETE FROM reservations_{table}')
         self.held = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests do with a service, whether it is a server or in their process."""
+"""Clients of a service and of its database, for tests."""
 
 import contextlib
 import datetime
@@ -26,10 +26,10 @@ FREE = {'provision_state': 'available', 'power_state': 'power off',
 
 
 class Http(requests.Session):
-    """A session that takes paths: no retries, nothing hidden.
+    """A session that takes paths, without retries.
 
     It keeps no connection, because Ironic's server closes one after ten idle
-    seconds, and a request that goes out in that moment has no answer.
+    seconds, and a request sent at that moment gets no response.
     """
 
     def __init__(self, url):
@@ -49,7 +49,7 @@ def engine(database_url):
 
 
 class Service:
-    """A service's API, and its database beside it."""
+    """The API of a service, and its database."""
 
     def __init__(self, url, database_url, conf_file):
         self.url = url
@@ -60,7 +60,7 @@ class Service:
     # The API
 
     def create(self, status=201, **body):
-        """POST; returns the reservation, or an error's text."""
+        """Create a reservation; return it, or the text of the error."""
         response = self.http.post(OURS, json=body)
         fault = answers.check(response, status)
         return response.json() if fault is None else fault
@@ -74,13 +74,13 @@ class Service:
         return answers.check(self.http.delete(
             f'{OURS}/{instance_uuid}', params=query), status)
 
-    def listed(self, **query):
+    def list(self, **query):
         response = self.http.get(OURS, params=query)
         answers.check(response, 200)
         return response.json()['reservations']
 
     def pages(self, path, key, **query):
-        """What a list has, page by page."""
+        """Yield the items of a list, page by page."""
         while path:
             response = self.http.get(path, params=query, headers=FRESH)
             answers.check(response, 200)
@@ -88,7 +88,7 @@ class Service:
             path, query = response.json().get('next'), {}
 
     def capacity(self, **query):
-        """The counts as they are now."""
+        """Return the capacity rows, counted now."""
         response = self.http.get(f'{OURS}/capacity', params=query,
                                  headers=FRESH)
         answers.check(response, 200)
@@ -106,13 +106,13 @@ class Service:
         return self.engine.dialect.name == 'sqlite'
 
     def execute(self, statement, **values):
-        """Run SQL beside the service; returns the rows if there are any."""
+        """Run SQL, and return the rows of a SELECT."""
         with self.engine.begin() as connection:
             result = connection.execute(sa.text(statement), values)
             return result.all() if result.returns_rows else None
 
     def state(self):
-        """Who holds what: what a refused request must leave as it was."""
+        """Return all that a refused request must not change."""
         return (self.execute('SELECT uuid, instance_uuid, provision_state, '
                              'maintenance FROM nodes ORDER BY id'),
                 self.rows(), self.execute(
@@ -122,23 +122,23 @@ class Service:
                     'ORDER BY id'))
 
     def rows(self):
-        """The rows of our table, also those that no longer count."""
+        """Return the rows of our table, with expired and stale ones."""
         return self.execute('SELECT * FROM reservations ORDER BY id')
 
-    def carried(self, node_uuid):
-        """The instance that a node carries."""
+    def find_instance(self, node_uuid):
+        """Return the instance that a node carries."""
         (instance_uuid,), = self.execute(
             'SELECT instance_uuid FROM nodes WHERE uuid = :u', u=node_uuid)
         return instance_uuid
 
     def set_node(self, node_uuid, **columns):
-        """Put a node into a state that is hard to come by."""
+        """Put a node into a state that is hard to reach otherwise."""
         for name, value in columns.items():
             self.execute(f'UPDATE nodes SET {name} = :value '
                          'WHERE uuid = :uuid', value=value, uuid=node_uuid)
 
-    def give_back(self, resource_class):
-        """Let all nodes of a class be as they were, and hold none."""
+    def free_nodes(self, resource_class):
+        """Free all nodes of a class, and delete all reservations."""
         self.execute(
             'UPDATE nodes SET '
             + ', '.join(f'{name} = :{name}' for name in FREE)
@@ -146,10 +146,10 @@ class Service:
         for table in 'reservations', 'reservations_groups':
             self.execute(f'DELETE FROM {table}')
 
-    # Time, which is the database's, in steps of a second
+    # Time: the database's, in whole seconds
 
     def clock(self, seconds=0):
-        """The database's time, as SQL."""
+        """Return an SQL expression for the database's time."""
         if self.is_sqlite:
             return (f"strftime('%Y-%m-%d %H:%M:%S.000000', 'now', "
                     f"'{seconds} seconds')")
@@ -161,88 +161,86 @@ class Service:
             tzinfo=datetime.UTC)
 
     def seconds_left(self, lease):
-        """For how long a lease is good, of a reservation or of a host."""
-        return (expiry(lease) - self.now()).total_seconds()
+        """Return for how long a reservation or a host lease lasts."""
+        return (get_expiry(lease) - self.now()).total_seconds()
 
-    def lapse(self, instance_uuid):
-        """Let a lease be over this second."""
+    def expire(self, instance_uuid):
+        """Let a reservation expire this second."""
         self.execute(f'UPDATE reservations SET expires_at = {self.clock()} '
                      'WHERE instance_uuid = :i', i=instance_uuid)
 
 
 class Ironic(Service):
-    """What tests do with a running server."""
+    """A running server."""
 
-    def __init__(self, running):
-        super().__init__(running.url, running.database_url,
-                         running.conf_file)
-        self.port = running.port
-        self.log = running.log
-        self.process = running.process
+    def __init__(self, server):
+        super().__init__(server.url, server.database_url, server.conf_file)
+        self.port = server.port
+        self.log = server.log
+        self.process = server.process
 
     @functools.cached_property
     def baremetal(self):
         return services.connect(self.url)
 
-    def enrol(self, nodes):
-        """Create nodes that are available and off; returns them.
+    def enrol(self, specs):
+        """Create nodes that are available and off, and return them.
 
-        As services.enrol() does, for a third of the time: Ironic creates each
-        node in one request and is not told to make it available and to switch
-        it off, which its database says instead.
+        It takes a third of the time of services.enrol(): Ironic creates each
+        node in one request, and SQL makes it available and switches it off.
 
-        :param nodes: dicts of Ironic's node fields, and ``traits``
+        :param specs: dicts of Ironic's node fields, and ``traits``.
         """
-        created = []
-        for fields in nodes:
+        nodes = []
+        for fields in specs:
             fields = dict(fields)
             traits = fields.pop('traits', None)
-            # Without authentication, Ironic creates no nodes that have one.
+            # Without authentication, Ironic creates no node with an owner.
             owner = fields.pop('owner', None)
             node = self.baremetal.create_node(driver='fake-hardware', **fields)
             if owner:
                 self.baremetal.update_node(node, owner=owner)
             if traits:
                 self.baremetal.set_node_traits(node, traits)
-            created.append(node)
-        for node in created:
+            nodes.append(node)
+        for node in nodes:
             self.set_node(node.id, provision_state='available',
                           power_state='power off')
-        return self.settle(created, power_state='power off')
+        return self.settle(nodes, power_state='power off')
 
-    def settle(self, nodes, **wanted):
-        return services.settle(self.baremetal, nodes, **wanted)
+    def settle(self, nodes, **fields):
+        return services.settle(self.baremetal, nodes, **fields)
 
     def remove(self, nodes):
-        """Delete nodes, whatever became of them."""
+        """Delete nodes in any state."""
         for node in nodes:
             # Ironic deletes any node in maintenance.
             self.set_node(node.id, maintenance=True)
             self.baremetal.delete_node(node)
 
     @contextlib.contextmanager
-    def fleet(self, *nodes):
-        """Enrolled nodes, deleted at the end with what is held of them."""
-        created = self.enrol(nodes)
+    def fleet(self, *specs):
+        """Enrol nodes; delete them and their reservations at exit."""
+        nodes = self.enrol(specs)
         try:
-            yield created
+            yield nodes
         finally:
-            self.remove(created)
+            self.remove(nodes)
             self.execute('DELETE FROM reservations WHERE node_uuid NOT IN '
                          '(SELECT uuid FROM nodes)')
 
     def manage(self, *args):
-        """Run ironic-reservations-manage beside it; the process."""
+        """Run ironic-reservations-manage, and return its result."""
         return subprocess.run(
             [services.program('ironic-reservations-manage'), '--config-file',
              self.conf_file, *args], capture_output=True, text=True,
             timeout=120)
 
     def workers(self):
-        """Process ids; a worker that dies is replaced by a new one."""
+        """Return process ids; a worker that dies is replaced."""
         return {child.pid for child in psutil.Process(
             self.process.pid).children(recursive=True)}
 
 
-def expiry(reservation):
+def get_expiry(reservation):
     return datetime.datetime.fromisoformat(reservation['expires_at'])

@@ -28,8 +28,8 @@ def test_application_alone(ironic, alone, pool, node_class):
     assert of_ironic == held
     # Repeats may come either way.
     assert ironic.create(200, **body)['node_uuid'] == held['node_uuid']
-    assert ironic.carried(held['node_uuid']) == body['instance_uuid']
-    assert len(alone.listed(resource_class=node_class)) == 1
+    assert ironic.find_instance(held['node_uuid']) == body['instance_uuid']
+    assert len(alone.list(resource_class=node_class)) == 1
     alone.create(409, **body, memory_mb=1)
     alone.create(422, resource_class='elsewhere')
     answers.check(alone.http.put(OURS), 405)

@@ -56,7 +56,7 @@ def fleet(ironic):
 @pytest.fixture(autouse=True)
 def given_back(ironic):
     yield
-    ironic.give_back(CLASS)
+    ironic.free_nodes(CLASS)
 
 
 def instances(ironic):

@@ -265,5 +265,5 @@ def test_process_that_is_stopped(start_ironic, start_uwsgi):
                     assert not changed, (name, where)
                 print(name, where, answer.status_code)
                 ironic.settle([node], reservation=None)
-                ironic.give_back('gold')
+                ironic.free_nodes('gold')
                 ironic.execute('DELETE FROM volume_targets')

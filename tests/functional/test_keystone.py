@@ -269,7 +269,7 @@ def crowd(cloud, start_uwsgi):
     """
     # No project has a row at first.
     cloud.ironic.execute('DELETE FROM reservations_projects')
-    cloud.ironic.give_back('gold')
+    cloud.ironic.free_nodes('gold')
     barrier = threading.Barrier(CLIENTS, timeout=120)
     token = cloud.callers['a-member'].headers['X-Auth-Token']
     with cloud.ironic.fleet(*(

@@ -131,7 +131,7 @@ class Race:
             act = random.choice([self.renew, self.renew, self.release,
                                  self.prepare, self.deploy, self.lock])
             # The database is on this machine, and so is its clock.
-            left = service.expiry(held).timestamp() - time.time()
+            left = service.get_expiry(held).timestamp() - time.time()
             time.sleep(max(0, left + random.uniform(-0.6, 0.05)))
             self.rounds[act.__name__] = self.rounds.get(act.__name__, 0) + 1
             act(body, held, path)
@@ -192,7 +192,7 @@ class Race:
         while self.still(held['node_uuid'], held['expires_at'])[0]:
             time.sleep(0.05)
         for _ in range(10):
-            assert self.ironic.carried(held['node_uuid']) == ident, (
+            assert self.ironic.find_instance(held['node_uuid']) == ident, (
                 'given back with its traces')
             assert self.ours('GET', f'/{ident}').status_code == 200
             time.sleep(0.05)
@@ -241,7 +241,7 @@ def test_races(ironic, alone, resource_class):
         ironic.settle(nodes, provision_state='available')
         # What is left lapses, and nothing is left of it.
         servers.wait(
-            lambda: not ironic.listed(resource_class=resource_class),
+            lambda: not ironic.list(resource_class=resource_class),
             'the end of all leases', 30)
         assert ironic.manage('sweep').returncode == 0
         assert ironic.execute(

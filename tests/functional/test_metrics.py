@@ -124,7 +124,7 @@ def fleet(ironic, resource_class):
             try:
                 yield nodes
             finally:
-                ironic.give_back(resource_class)
+                ironic.free_nodes(resource_class)
     return enrolled
 
 
@@ -144,7 +144,7 @@ def test_nodes_and_reservations(ironic, exporter, fleet, resource_class):
         ironic.set_node(deploying.id, provision_state='deploying')
         ironic.set_node(maintained.id, maintenance=True, shard='s')
         ironic.set_node(touched.id, instance_info='{"a": "b"}')
-        ironic.lapse(made['instance_uuid'])
+        ironic.expire(made['instance_uuid'])
         samples = exporter.samples()
         assert 'ironic' in exporter.log.read_text()
 
@@ -200,7 +200,7 @@ def test_requests(ironic, exporter, fleet, resource_class, start_uwsgi):
                 ] == [2, 3, 2, 2, 1, 2, 2]
         dead, = other.workers()
         os.kill(dead, signal.SIGKILL)
-        ironic.delete(other.listed()[0]['instance_uuid'])
+        ironic.delete(other.list()[0]['instance_uuid'])
         other.create(resource_class=resource_class)
         assert dead not in other.workers()
         assert counted()[0] == seen[0] + 1
@@ -287,7 +287,7 @@ def busy(ironic, server):
             refuse(ironic, resource_class='none')
             yield
         finally:
-            ironic.give_back(resource_class)
+            ironic.free_nodes(resource_class)
 
 
 def be_host(ironic, holder=OF_HOST, status=200):
@@ -331,7 +331,7 @@ def test_overdue(ironic, server, fleet, resource_class):
         held = ironic.create(resource_class=resource_class,
                              expires_in=600)
         ironic.set_node(held['node_uuid'], instance_info='{"a": "b"}')
-        ironic.lapse(held['instance_uuid'])
+        ironic.expire(held['instance_uuid'])
         wait_for(lambda: 'Overdue' in alerts(server))
     wait_for(lambda: 'Overdue' not in alerts(server))
 

@@ -321,12 +321,12 @@ def test_adoption_beside_tear_down_and_release(
     assert collections.Counter(each for each, status in gone if status == 204
                                ) == {each: 1 for _, each in released}
     for node, _ in released:
-        assert ironic.carried(node) is None
+        assert ironic.find_instance(node) is None
     # What counts is what the nodes say; whatever else is left is nobody's.
     for node, instance_uuid in torn_down:
         status, held = call('GET', f'{ironic.url}{OURS}/{instance_uuid}')
         assert (status, held.get('node_uuid')) in ((200, node), (404, None))
-    assert {each['instance_uuid'] for each in ironic.listed()} <= {
+    assert {each['instance_uuid'] for each in ironic.list()} <= {
         each for _, each in torn_down}
 
 

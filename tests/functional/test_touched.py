@@ -59,11 +59,11 @@ def test_touched_nodes_are_kept(ironic, resource_class):
         cleanings = [touch(ironic, node.id) for node, touch in zip(
             nodes, TOUCHES, strict=True)]
         for ident in idents:
-            ironic.lapse(ident)
+            ironic.expire(ident)
         # They stay visible, are nobody else's, and nobody gives them back.
         for ident in idents:
             assert ironic.show(ident)['state'] == 'reserved'
-        assert idents == {each['instance_uuid'] for each in ironic.listed(
+        assert idents == {each['instance_uuid'] for each in ironic.list(
             resource_class=resource_class)}
         row, = ironic.capacity(resource_class=resource_class,
                                host='compute-1')
@@ -71,7 +71,8 @@ def test_touched_nodes_are_kept(ironic, resource_class):
         ironic.create(422, resource_class=resource_class)
         assert ironic.manage('sweep').returncode == 0
         for each in held:
-            assert ironic.carried(each['node_uuid']) == each['instance_uuid']
+            assert (ironic.find_instance(each['node_uuid'])
+                    == each['instance_uuid'])
         audit = ironic.manage('audit')
         assert audit.returncode == 1
         for each in held:
@@ -104,7 +105,7 @@ def test_deployed_node_outlives_its_lease(ironic, resource_class, request_):
             path, json=INSTANCE_INFO).status_code == 200
         target('active')
         ironic.settle([node], provision_state='active')
-        ironic.lapse(ident)
+        ironic.expire(ident)
         assert ironic.manage('sweep').returncode == 0
         answers.check(ironic.http.post(OURS, json={
             'resource_class': resource_class}), 422)

@@ -46,7 +46,7 @@ def test_the_page_is_followed(ironic, follow):
                 'expires_at': None, 'state': 'active'}
         follow('baremetal node undeploy', **names)
         assert not follow('baremetal reservation list').strip()
-        assert ironic.carried(names['NODE']) is None
+        assert ironic.find_instance(names['NODE']) is None
         held = json.loads(follow('baremetal reservation create', '-f', 'json'))
         follow('baremetal reservation delete', INSTANCE=held['instance_uuid'])
         ironic.show(held['instance_uuid'], 404)
