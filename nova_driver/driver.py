@@ -10,6 +10,7 @@ their Ironic node in ``instance.node``, and the parent's methods serve them.
 
 import contextlib
 import copy
+import threading
 
 from keystoneauth1 import exceptions as ksa_exc
 from nova import context as nova_context
@@ -22,7 +23,6 @@ from nova.virt import hardware
 from nova.virt.ironic import driver as ironic_driver
 from openstack import exceptions as sdk_exc
 from oslo_log import log as logging
-import oslo_messaging as messaging
 import tenacity
 
 from . import adoption
@@ -52,9 +52,6 @@ START_PAUSE = 5
 #: Seconds between two rounds of the driver's own thread.
 INTERVAL = 5
 
-#: To read so many nodes in a list takes about as long as to read one alone.
-LISTED = 50
-
 #: The tasks of instances that a user has asked for, and no host has begun.
 ASKED = (task_states.REBOOTING, task_states.REBOOTING_HARD,
          task_states.REBUILDING)
@@ -82,19 +79,12 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         self._binding = None
         self.builds = self.mode = self.ownership = self.report = None
         self.adoption = self.takeover = self.unfinished = self.lease = None
-        self.stopping = None
+        self.stopping = self.row = None
         self.worker = reconciler.Worker(self._work)
-        # Whether Nova still initializes the instances that it has found when
-        # it started.
-        self._starting = True
+        # Set once Nova has initialized the instances that it found when it
+        # started.
+        self._started = threading.Event()
         self.power_states = power.PowerStates(self._read_power_states)
-        # The allocations that the last periodic task has read, until it was
-        # looked whether any are missing.
-        self._present = None
-        # UUIDs of instances that Nova deleted while this host was down, and
-        # whose machines were not torn down at its next start, because it has
-        # had one row since; None while they are not known.
-        self._left_behind = None
 
     # Start
 
@@ -115,14 +105,13 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         self.report = report.Report(host, self.reservations)
         # The resource tracker is reachable in this way only.
         tracker = self.virtapi._compute.rt
+        self.row = mode.OneRow(
+            host, self.reservations, self.builds, self.report,
+            self.power_states, self._started)
         if CONF.reservations.mode != 'per_node':
-            self._compute_id = mode.identify(host)
-            placement.adapt_tracker(tracker, host)
-            self._allocations = placement.Allocations(
-                tracker.reportclient, host, self._compute_id)
+            self.row.adapt_tracker(tracker)
         try:
-            if not self.one_row:
-                super().init_host(host)
+            self._rows.init_host(host)
         except exception.VirtDriverNotReady:
             pass  # The error is logged, and the periodic task asks again.
         if CONF.reservations.adopt:
@@ -140,17 +129,15 @@ class ReservationsDriver(ironic_driver.IronicDriver):
 
     def _work(self):
         """Do one round of the driver's own work."""
-        if self._starting:
+        if not self._started.is_set():
             return
         self._wait_for_lease()
         if self.adoption:
             self.adoption.go_on()
         if self.mode.known:
             self.takeover.go_on()
-            self.unfinished.go_on(self._allocations.read)
-            present, self._present = self._present, None
-            if present is not None:
-                self._allocations.put_back(present, self.reservations)
+            self.unfinished.go_on(self.row.allocations.read)
+            self.row.restore_allocations()
 
     def _wait_for_lease(self):
         # If another process has been the host since, this one must not do
@@ -175,12 +162,12 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                 if node.instance_id}
 
     @property
-    def one_row(self):
-        """Whether this host is one row, rather than a row per node.
+    def _rows(self):
+        """What answers for the rows of this host: for one row, or as Nova's.
 
-        :raises: VirtDriverNotReady while it cannot be decided.
+        :raises: VirtDriverNotReady while it cannot be decided which.
         """
-        return self.mode.one_row
+        return self.row if self.mode.one_row else super()
 
     def process_instances_at_startup(self, context, instances):
         """Wait for Ironic, and read the power states of all instances at once.
@@ -188,26 +175,17 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         Nova asks for each of them twice when it starts, one by one, and ends
         if Ironic does not answer. Before Nova 34 it does not call this.
         """
-        if self.mode.known:
-            instances = objects.InstanceList(
-                context, objects=self.unfinished.keep_back(instances))
-            self.unfinished.wait_for_queue(self._allocations.read() or ())
-        if instances and self.mode.known:
-            tenacity.Retrying(
-                retry=tenacity.retry_if_exception_type(
-                    (exception.VirtDriverNotReady,
-                     exception.ServiceUnavailable, ksa_exc.ClientException,
-                     sdk_exc.SDKException)),
-                wait=tenacity.wait_fixed(START_PAUSE),
-                before_sleep=lambda _: LOG.warning(
-                    'Ironic does not answer, so nova-compute waits with the '
-                    '%d instances that it has.', len(instances)),
-            )(self.power_states.read)
         # The requests for these tasks wait in the host's queue. Nova would
         # reset the tasks now, and then refuse the requests. Without a lease
         # it may ask for reboots again by itself.
-        asked = (ASKED if self.lease is not None
-                 else (task_states.REBUILDING,) if self.mode.known else ())
+        asked = ASKED if self.lease is not None else ()
+        if self.mode.known:
+            asked = asked or (task_states.REBUILDING,)
+            instances = objects.InstanceList(
+                context, objects=self.unfinished.keep_back(instances))
+            self.unfinished.wait_for_queue(self.row.allocations.read() or ())
+            if instances:
+                self._wait_for_ironic(len(instances))
         if asked:
             self.takeover.end_later([
                 each for each in instances if each.task_state in asked],
@@ -215,6 +193,21 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             instances = objects.InstanceList(context, objects=[
                 each for each in instances if each.task_state not in asked])
         return super().process_instances_at_startup(context, instances)
+
+    def _wait_for_ironic(self, instances):
+        """Read all power states, as soon as Ironic answers.
+
+        :param instances: the number of this host's instances, for the log.
+        """
+        tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(
+                (exception.VirtDriverNotReady, exception.ServiceUnavailable,
+                 ksa_exc.ClientException, sdk_exc.SDKException)),
+            wait=tenacity.wait_fixed(START_PAUSE),
+            before_sleep=lambda _: LOG.warning(
+                'Ironic does not answer, so nova-compute waits with the '
+                '%d instances that it has.', instances),
+        )(self.power_states.read)
 
     def _read_power_states(self):
         # Nodes that have left this part of the fleet are missing here.
@@ -271,60 +264,30 @@ class ReservationsDriver(ironic_driver.IronicDriver):
     # What the host reports
 
     def get_available_nodes(self, refresh=False):
-        """Return the host alone, after renewing leases and counting nodes.
-
-        Nova's periodic task begins with this call, before it takes the
-        resource tracker's lock. The methods below are called under that lock,
-        so they send no requests and use what was read here.
-        """
-        if self._starting:
-            self._starting = False
+        if not self._started.is_set():
+            self._started.set()
             self.power_states.forget_all()
         # Nova asks this of drivers at its start, to tear down what was
         # evacuated. Later it asks only before it has ``instance_exists``
         # called, which refuses an evacuation with a reason.
         self.capabilities = {**self.capabilities, 'supports_evacuate': True}
-        if not self.one_row:
-            return super().get_available_nodes(refresh)
-        self.builds.renew_all()
-        allocations = self._allocations.read()
-        self.report.look(placement.classes(allocations))
-        # RPC threads that have Nova's lock of an instance come here, too, so
-        # that nothing is waited for.
-        self._present = allocations
-        return [self.host]
+        return self._rows.get_available_nodes(refresh)
 
     def get_nodenames_by_uuid(self, refresh=False):
-        if not self.one_row:
-            return super().get_nodenames_by_uuid(refresh)
-        if restart.SUPPORTED and self._starting:
-            # Nova asks only for this, at its start: to set those builds to
-            # ERROR that wait in the host's queue. They are waited for.
-            return {}
-        return {self._compute_id: self.host}
+        return self._rows.get_nodenames_by_uuid(refresh)
+
+    def _row_named(self, nodename):
+        return self.row if nodename == self.host else super()
 
     def get_available_resource(self, nodename):
-        if nodename != self.host:
-            return super().get_available_resource(nodename)
-        return {'uuid': self._compute_id, 'hypervisor_hostname': self.host,
-                'hypervisor_type': self._get_hypervisor_type(),
-                'hypervisor_version': self._get_hypervisor_version(),
-                'cpu_info': None, 'numa_topology': None, 'stats': {},
-                **self.report.resources()}
+        return self._row_named(nodename).get_available_resource(nodename)
 
     def update_provider_tree(self, provider_tree, nodename, allocations=None):
-        if nodename != self.host:
-            return super().update_provider_tree(provider_tree, nodename,
-                                                allocations)
-        provider_tree.update_inventory(nodename, self.report.inventory(
-            provider_tree.data(nodename).inventory))
-        provider_tree.update_traits(nodename, self.report.traits(
-            provider_tree.data(nodename).traits))
+        self._row_named(nodename).update_provider_tree(
+            provider_tree, nodename, allocations)
 
     def node_is_available(self, nodename):
-        if not self.one_row:
-            return super().node_is_available(nodename)
-        return nodename == self.host
+        return self._rows.node_is_available(nodename)
 
     def is_node_deleted(self, nodename):
         """Say whether Nova shall delete a row that is not reported any more.
@@ -336,8 +299,8 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                 nova_context.get_admin_context(), self.host, nodename,
                 expected_attrs=[]):
             return False
-        if self.one_row == (nodename == self.host):
-            return not self.one_row and super().is_node_deleted(nodename)
+        if self.mode.one_row == (nodename == self.host):
+            return self._rows.is_node_deleted(nodename)
         # An instance that is between two rows has its allocation here.
         row = mode.row(self.host, nodename)
         return row is None or placement.read(
@@ -349,47 +312,13 @@ class ReservationsDriver(ironic_driver.IronicDriver):
     # What the host holds
 
     def list_instance_uuids(self):
-        if not self.one_row:
-            return super().list_instance_uuids()
-        try:
-            # Nova does not start a new service on a host that lists any
-            # instances, so those left behind are listed only after the start.
-            if self._left_behind is None and not self._starting:
-                self._left_behind = mode.deleted_per_node(
-                    self.host, self._read_power_states)
-            return [*(self._left_behind or ()),
-                    *(each['instance_uuid'] for each in
-                      self.reservations.held_by(self.host, []))]
-        except (client.Failure, messaging.MessagingException,
-                ksa_exc.ClientException, sdk_exc.SDKException) as e:
-            LOG.error('What host %s holds is not known: %s', self.host, e)
-            raise exception.VirtDriverNotReady()
+        return self._rows.list_instance_uuids()
 
     def list_instances(self):
-        if not self.one_row:
-            return super().list_instances()
-        return [instance.name for instance in
-                objects.InstanceList.get_by_filters(
-                    nova_context.get_admin_context(),
-                    {'uuid': self.list_instance_uuids()}, expected_attrs=[])]
+        return self._rows.list_instances()
 
     def get_num_instances(self):
-        """Count instances, and read their power states.
-
-        Nova asks this only when it is about to compare the power states of
-        all instances, for which it calls get_info.
-        """
-        count = super().get_num_instances()
-        if self.mode.known:
-            self.power_states.forget_all()
-            # A list has the instances of all hosts of this part of the fleet.
-            if self.report.in_use <= LISTED * count:
-                try:
-                    self.power_states.read()
-                except (exception.NovaException, ksa_exc.ClientException,
-                        sdk_exc.SDKException) as e:
-                    LOG.warning('The power states are read one by one: %s', e)
-        return count
+        return self._rows.get_num_instances()
 
     def get_info(self, instance, use_cache=True):
         if self.mode.known is False and not self.ownership.is_ours(instance):
@@ -398,7 +327,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         # starts. The parent's cache of nodes is kept fresh only on hosts with
         # a row per node.
         found = (self.power_states.get(instance)
-                 if use_cache or self._starting else None)
+                 if use_cache or not self._started.is_set() else None)
         return found or super().get_info(instance, use_cache=False)
 
     def instance_exists(self, instance):
@@ -428,6 +357,9 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         if not self.ownership.is_ours(instance):
             with self._bound(instance) as parent:
                 return parent.prepare_for_spawn(instance)
+        self._hold(instance)
+
+    def _hold(self, instance):
         self.builds.begin(
             instance, self.report.partition or report.partition())
 
@@ -437,7 +369,17 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             # Neutron may need long to make the ports. Wait for it before the
             # lease is renewed, because the node is touched only after that.
             network_info.wait()
-            instance = ownership.OnNode(instance, self.builds.renew(instance))
+            instance = self._renew(instance)
+        self._attach_networks(instance, network_info)
+
+    def _renew(self, instance):
+        """Renew the lease of an instance's node.
+
+        :returns: the view of the instance that the parent's methods need.
+        """
+        return ownership.OnNode(instance, self.builds.renew(instance))
+
+    def _attach_networks(self, instance, network_info):
         with self._bound(instance, building=True) as parent:
             parent.prepare_networks_before_block_device_mapping(
                 instance, network_info)
@@ -459,11 +401,11 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             if unshelved:
                 # Nova spawns an instance that is unshelved without calling
                 # the two methods that prepare it before.
-                self.prepare_for_spawn(instance)
+                self._hold(instance)
                 if network_info is not None:
-                    self.prepare_networks_before_block_device_mapping(
-                        instance, network_info)
-            deploy(ownership.OnNode(instance, self.builds.renew(instance)))
+                    network_info.wait()
+                    self._attach_networks(self._renew(instance), network_info)
+            deploy(self._renew(instance))
         except Exception as e:
             if unshelved:
                 # Nova does not call failed_spawn_cleanup for it, either.
@@ -538,17 +480,16 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         :param tear_down: function of the view of the instance.
         """
         held = self.reservations.get(instance.uuid)
-        if not self.ownership.may_destroy(instance, held, self._starting):
+        if not self.ownership.may_destroy(
+                instance, held, not self._started.is_set()):
             return
-        if held is None and not self.ownership.is_ours(instance):
+        view = self.ownership.view(instance, held)
+        if held is None or held['state'] != 'releasing':
+            tear_down(view)
+        if view is instance:
             # It was built when the host had a row per node.
-            tear_down(instance)
-            (self._left_behind or set()).discard(instance.uuid)
+            self.row.left_behind.discard(instance.uuid)
             return
-        if held is None:
-            tear_down(ownership.Unheld(instance, None))
-        elif held['state'] != 'releasing':
-            tear_down(ownership.OnNode(instance, held['node_uuid']))
         if held and held['state'] != 'reserved':
             self.report.note_release(held)
         # A tear-down that an earlier attempt has begun may still go on; it is
@@ -677,7 +618,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             # it calls any other method. It does not tell the driver when
             # that fails, so the build is not kept: its lease is not renewed
             # until spawn, and ends if that never comes.
-            self.prepare_for_spawn(instance)
+            self._hold(instance)
             self.builds.end(instance)
         return super().get_volume_connector(self.ownership.on_node(instance))
 

@@ -1,25 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a compute host is one row, or a row per node; and which host it is.
 
-Both are read from Nova's database when nova-compute starts.
+Both are read from Nova's database when nova-compute starts. OneRow answers
+Nova's questions about a host that is one row.
 """
 
 import threading
 
+from keystoneauth1 import exceptions as ksa_exc
 from nova import context as nova_context
 from nova import exception
 from nova import objects
+from nova.objects import fields
 from nova.virt import node as virt_node
+from nova.virt.ironic import driver as ironic_driver
+from openstack import exceptions as sdk_exc
 from oslo_log import log as logging
+import oslo_messaging as messaging
 
 from . import client
 from . import conf
+from . import placement
+from . import restart
 
 CONF = conf.CONF
 LOG = logging.getLogger(__name__)
 
 #: How many deleted instances are read at once. They may be those of years.
 _PAGE = 1000
+
+#: Reading this many nodes in a list takes about as long as reading one alone.
+LISTED = 50
 
 #: What the name of a row per node begins with, as a regular expression of the
 #: database: a host that never had such rows reads no deleted instance.
@@ -107,6 +118,138 @@ class Mode:
             LOG.error('Whether Ironic has /v1/reservations is not known: %s',
                       e)
             raise exception.VirtDriverNotReady()
+
+
+class OneRow:
+    """Answers Nova's questions about a host that is one row.
+
+    The methods that Nova's driver has, too, have the same parameters there.
+
+    :param host: the name of the compute host.
+    :param reservations: a client.Client.
+    :param builds: a builds.Builds.
+    :param report: a report.Report.
+    :param power_states: a power.PowerStates.
+    :param started: threading.Event that is set once Nova has initialized the
+        instances that it found when it started.
+    :ivar allocations: placement.Allocations, after ``adapt_tracker``.
+    :ivar left_behind: UUIDs of instances that Nova deleted while this host
+        was down, and whose nodes were not torn down at its next start,
+        because it has been one row since.
+    """
+
+    def __init__(self, host, reservations, builds, report, power_states,
+                 started):
+        self._host = host
+        self._client = reservations
+        self._builds = builds
+        self._report = report
+        self._power_states = power_states
+        self._started = started
+        self._compute_id = self.allocations = None
+        # The allocations that the last periodic task read, until the driver's
+        # thread has restored those that are missing.
+        self._present = None
+        self.left_behind, self._left_behind_is_read = set(), False
+
+    def adapt_tracker(self, tracker):
+        """Identify the host, and adapt Nova's resource tracker.
+
+        :raises: InvalidConfiguration, which ends nova-compute.
+        """
+        self._compute_id = identify(self._host)
+        placement.adapt_tracker(tracker, self._host)
+        self.allocations = placement.Allocations(
+            tracker.reportclient, self._host, self._compute_id)
+
+    def restore_allocations(self):
+        """Restore the allocations that the last periodic task has missed."""
+        present, self._present = self._present, None
+        if present is not None:
+            self.allocations.put_back(present, self._client)
+
+    def init_host(self, host):
+        """Do nothing: only a host with a row per node has a hash ring."""
+
+    def get_available_nodes(self, refresh):
+        """Return the host alone, after renewing leases and counting nodes.
+
+        Nova's periodic task begins with this call, before it takes the
+        resource tracker's lock. The methods below are called under that lock,
+        so they send no requests and use what was read here.
+        """
+        self._builds.renew_all()
+        allocations = self.allocations.read()
+        self._report.look(placement.classes(allocations))
+        # RPC threads that have Nova's lock of an instance come here, too, so
+        # that nothing is waited for.
+        self._present = allocations
+        return [self._host]
+
+    def get_nodenames_by_uuid(self, refresh):
+        if restart.SUPPORTED and not self._started.is_set():
+            # Nova asks only for this, at its start: to set those builds to
+            # ERROR that wait in the host's queue. They are waited for.
+            return {}
+        return {self._compute_id: self._host}
+
+    def get_available_resource(self, nodename):
+        return {'uuid': self._compute_id, 'hypervisor_hostname': self._host,
+                'hypervisor_type': fields.HVType.IRONIC,
+                'hypervisor_version': ironic_driver.IRONIC_API_VERSION[0],
+                'cpu_info': None, 'numa_topology': None, 'stats': {},
+                **self._report.resources()}
+
+    def update_provider_tree(self, provider_tree, nodename, allocations):
+        provider_tree.update_inventory(nodename, self._report.inventory(
+            provider_tree.data(nodename).inventory))
+        provider_tree.update_traits(nodename, self._report.traits(
+            provider_tree.data(nodename).traits))
+
+    def node_is_available(self, nodename):
+        return nodename == self._host
+
+    def is_node_deleted(self, nodename):
+        return False
+
+    def list_instance_uuids(self):
+        try:
+            # Nova does not start a new service on a host that lists any
+            # instances, so those left behind are listed only after the start.
+            if not self._left_behind_is_read and self._started.is_set():
+                self.left_behind = deleted_per_node(
+                    self._host, self._power_states.fetch)
+                self._left_behind_is_read = True
+            return [*self.left_behind, *(
+                each['instance_uuid']
+                for each in self._client.held_by(self._host, []))]
+        except (client.Failure, messaging.MessagingException,
+                ksa_exc.ClientException, sdk_exc.SDKException) as e:
+            LOG.error('What host %s holds is not known: %s', self._host, e)
+            raise exception.VirtDriverNotReady()
+
+    def list_instances(self):
+        return [instance.name for instance in
+                objects.InstanceList.get_by_filters(
+                    nova_context.get_admin_context(),
+                    {'uuid': self.list_instance_uuids()}, expected_attrs=[])]
+
+    def get_num_instances(self):
+        """Count instances, and read their power states.
+
+        Nova asks this only when it is about to compare the power states of
+        all instances, for which it calls get_info.
+        """
+        count = len(self.list_instance_uuids())
+        self._power_states.forget_all()
+        # A list has the instances of all hosts of this part of the fleet.
+        if self._report.in_use <= LISTED * count:
+            try:
+                self._power_states.read()
+            except (exception.NovaException, ksa_exc.ClientException,
+                    sdk_exc.SDKException) as e:
+                LOG.warning('The power states are read one by one: %s', e)
+        return count
 
 
 def identify(host):

@@ -107,8 +107,7 @@ class Ownership:
         """
         if isinstance(instance, OnNode):
             return instance
-        ours = self.is_ours(instance)
-        if not ours and not self._mode.known:
+        if not self.is_ours(instance) and not self._mode.known:
             return instance
         look = self._fence.stay_if_anothers if building else self._held
         try:
@@ -117,10 +116,20 @@ class Ownership:
             LOG.error('The node is not known: %s', e, instance=instance)
             raise exception.NovaException(
                 f'The node of instance {instance.uuid} is not known now.')
+        view = self.view(instance, held)
+        if isinstance(view, Unheld):
+            raise exception.InstanceNotFound(instance_id=instance.uuid)
+        return view
+
+    def view(self, instance, held):
+        """Return the view of an instance that the parent's methods need.
+
+        :param held: the reservation of the instance, or None.
+        """
         if held:
             return OnNode(instance, held['node_uuid'])
-        if ours:
-            raise exception.InstanceNotFound(instance_id=instance.uuid)
+        if self.is_ours(instance):
+            return Unheld(instance, None)
         return instance  # It is on a row per node, and not adopted yet.
 
     def may_destroy(self, instance, held, starting):

@@ -7,20 +7,20 @@ import threading
 class PowerStates:
     """What a list has shown of instances that were left alone since.
 
-    :param read: function without arguments that returns a dict of
-        nova.virt.hardware.InstanceInfo by the UUIDs of instances. It raises
-        what it likes.
+    :ivar fetch: function without arguments that returns a dict of
+        nova.virt.hardware.InstanceInfo by the UUIDs of instances. It may
+        raise any error.
     """
 
-    def __init__(self, read):
-        self._read = read
+    def __init__(self, fetch):
+        self.fetch = fetch
         self._known, self._changed = {}, set()
         self._changing = threading.Lock()
 
     def read(self):
         """Read them all anew."""
         self.forget_all()
-        found = self._read()
+        found = self.fetch()
         with self._changing:
             # What was changed while the list was read may be older in it.
             self._known = {uuid: info for uuid, info in found.items()

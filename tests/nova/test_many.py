@@ -179,7 +179,7 @@ class TestPowerStates(TestCase):
     def _all_of_a_large_fleet(self):
         """A list of all would cost more than what is read of it."""
         self.useFixture(fixtures.MonkeyPatch(
-            ours.__name__ + '.LISTED', 0.5))
+            mode.__name__ + '.LISTED', 0.5))
         self.run_periodic()
         self.looks()
         self.sync()
