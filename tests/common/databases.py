@@ -99,7 +99,7 @@ def create(shared, url):
             connection.exec_driver_sql(statement, tuple(values))
 
 
-def hurry(engine):
+def skip_fsync(engine):
     """Do not wait for the disk: no test's database outlives the machine."""
     if engine.name == 'sqlite':
         sa.event.listen(engine, 'connect', lambda connection, _: (

@@ -4,10 +4,10 @@
 import subprocess
 
 
-def run(*command, **kwargs):
-    """What a program has said, which must have ended well."""
-    done = subprocess.run(
+def run(*command, status=0, **kwargs):
+    """Run a program, check its exit status, and return its output."""
+    result = subprocess.run(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, check=False, **kwargs)
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+    assert result.returncode == status, result.stdout
+    return result.stdout

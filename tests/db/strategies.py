@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes of all kinds, for tests that hold databases against Python."""
+"""Nodes with all kinds of values, to compare databases with Python."""
 
 import json
 import uuid
@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from ironic_reservations import exception
 from ironic_reservations import matching
-from tests.db import conftest
+from tests.common import fleets
 
 
-def as_matching_sees(node_id, fields):
+def make_node(node_id, fields):
+    """Return the node of a row as matching sees it."""
     return matching.Node(**{
         'id': node_id, 'uuid': '', 'resource_class': 'gold',
         **{name: value for name, value in fields.items()
@@ -21,8 +22,8 @@ def as_matching_sees(node_id, fields):
         'traits': frozenset(fields.get('traits', ()))})
 
 
-def told_apart(node):
-    """All that a request can tell of a node."""
+def profile_key(node):
+    """Return all values of a node that a request can distinguish."""
     return (node.resource_class, *node.sizes.values(), node.cpu_arch,
             tuple(sorted(node.capabilities.items())),
             tuple(sorted(node.traits)), node.conductor_group, node.shard,
@@ -70,7 +71,7 @@ _capabilities = st.lists(st.sampled_from(ITEMS), max_size=4).map(
 _architectures = st.sampled_from(
     ['"x86_64"', '"amd64"', '"AMD64"', '" x86_64 "', '"aarch64"', '""',
      '"\\u00e4"', 'null'])
-#: Of one disk each, and what only looks like that.
+#: Values that describe a disk, and values that resemble one.
 ROOT_DEVICES = [
     '{"serial": "a"}', '{"serial": "b"}', '{"size": 40}', '{}', '"a"',
     'null', '{"name": "{"}', '{"name": "}, "}', '{"name": "\\u0061"}',
@@ -117,7 +118,7 @@ nodes = st.fixed_dictionaries({
 
 
 def some(values):
-    """Mostly not asked for: else nothing would ever match."""
+    """Mostly return None, because nothing would match all values."""
     return st.one_of(st.none(), st.none(), st.none(), values)
 
 
@@ -150,14 +151,14 @@ requests = st.fixed_dictionaries({
 
 
 def parse(body, restricted_to=None):
-    """What a request asks for, unless it cannot be understood."""
+    """Return the matcher of a request, which has to be valid."""
     try:
-        return conftest.matcher(restricted_to, **body)
+        return fleets.matcher(restricted_to, **body)
     except exception.InvalidInput:
         hypothesis.reject()
 
 
-#: What may become of nodes, and why it keeps them from being held.
+#: Conditions of nodes, and why they keep nodes from being held.
 CONDITIONS = {
     'free': ({}, None),
     'held': ({'instance_uuid': 'x'}, 'reserved'),
@@ -181,14 +182,17 @@ settings = hypothesis.settings(
 
 
 def add(fleet, batch):
-    """Add nodes in some conditions; pairs of a matching.Node and reason."""
+    """Add nodes in some conditions.
+
+    :returns: pairs of a matching.Node and the reason.
+    """
     fleet.clear()
-    written = []
+    rows = []
     for fields, condition in batch:
         more = dict(CONDITIONS[condition][0])
         for name in more.keys() & {'instance_uuid', 'parent_node'}:
             more[name] = str(uuid.uuid4())
-        written.append({**fields, **more})
-    ids = fleet.add(*written)
-    return [(as_matching_sees(node_id, fields), CONDITIONS[condition][1])
+        rows.append({**fields, **more})
+    ids = fleet.add(*rows)
+    return [(make_node(node_id, fields), CONDITIONS[condition][1])
             for node_id, (fields, condition) in zip(ids, batch, strict=True)]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hardware profiles: what is counted is what matching sees of the nodes.
+"""Hardware profiles: the counts agree with how matching reads the nodes.
 
 The database reads the properties with its own JSON functions, matching with
-Python's: here they are held against each other. A profile may promise too
-much, since every node is looked at again; it must never hide a node.
+Python's. A profile may promise too much, since every node is checked again; it
+must never hide a node.
 """
 
 import random
@@ -17,39 +17,39 @@ from ironic_reservations import exception
 from ironic_reservations import matching
 from ironic_reservations.db import engine
 from ironic_reservations.fleet import capacity
-from ironic_reservations.fleet import count as fleets
+from ironic_reservations.fleet import count
 from ironic_reservations.fleet import search
 from ironic_reservations.reservations import dry_runs
 from ironic_reservations.reservations import quota
 from ironic_reservations.reservations import values
-from tests.db import conftest
+from tests.common import fleets
 from tests.db import strategies
 
 
 def dry_run(matcher):
-    """For a caller without limits."""
+    """Dry-run a request without limits."""
     return dry_runs.dry_run(matcher, quota.Quota())
 
 
 def rows(**query):
-    """Capacity as it is now."""
+    """Return the current capacity rows."""
     return [row.shown for row in capacity.capacity(
         0, capacity.Filter(**query))[0]]
 
 
-def counts(found, *names):
-    """Rows as {values of some columns: (total, free, held)}."""
-    counted = {tuple(row[name] for name in names):
+def index_rows(capacity_rows, *names):
+    """Return {values of some columns: (total, free, held)}."""
+    numbers = {tuple(row[name] for name in names):
                (row['total'], row['free'], row.get('held', 0))
-               for row in found}
-    assert len(counted) == len(found)
-    return counted
+               for row in capacity_rows}
+    assert len(numbers) == len(capacity_rows)
+    return numbers
 
 
 @engine.retry
-def found_by_search(matcher):
-    """The ids of all nodes that a search gives, none of them taken."""
-    return {node.id for node in search.search(matcher, fleets.fresh())}
+def search_all(matcher):
+    """Return the IDs of all nodes that a search yields, without a hold."""
+    return {node.id for node in search.search(matcher, count.fresh())}
 
 
 @pytest.mark.on('sqlite', 'server')
@@ -60,24 +60,24 @@ def found_by_search(matcher):
                   st.none() | st.sampled_from(strategies.PROJECTS))
 @strategies.settings
 def test_search_finds_what_matching_accepts(fleet, batch, bodies, project):
-    fleet_now = strategies.add(fleet, batch)
+    nodes = strategies.add(fleet, batch)
     for body in bodies:
         matcher = strategies.parse(body, project)
-        visible = [(node, reason) for node, reason in fleet_now
+        visible = [(node, reason) for node, reason in nodes
                    if project in (None, node.owner, node.lessee)]
         expected = {node.id for node, reason in visible
                     if not reason and matcher.matches(node)}
-        assert found_by_search(matcher) == expected, body
+        assert search_all(matcher) == expected, body
         verdict = dry_run(matcher)
-        told = verdict['explanation']
+        explanation = verdict['explanation']
         assert verdict['matching_nodes'] == len(expected)
-        assert told['considered'] == len(visible)
-        assert sum(each['nodes'] for each in told['eliminated']) == (
+        assert explanation['considered'] == len(visible)
+        assert sum(entry['nodes'] for entry in explanation['eliminated']) == (
             len(visible) - len(expected))
-        names = [*(each.name for each in matcher.constraints),
+        names = [*(constraint.name for constraint in matcher.constraints),
                  *matching.REASONS]
-        order = [names.index(each['by'])
-                 for each in told['eliminated']]
+        order = [names.index(entry['by'])
+                 for entry in explanation['eliminated']]
         assert order == sorted(order) and len(order) == len(set(order))
 
 
@@ -88,7 +88,7 @@ def test_search_finds_what_matching_accepts(fleet, batch, bodies, project):
                               '\U0001f600', 'uuid', 'UUID']),
              min_size=1, max_size=4), strategies.requests)
 @strategies.settings
-def test_candidates_are_found_and_explained(fleet, batch, number, wanted,
+def test_candidates_are_found_and_explained(fleet, batch, number, candidates,
                                             body):
     fleet.clear()
     names = ['n', 'node-1', '0', "n'"]
@@ -98,25 +98,25 @@ def test_candidates_are_found_and_explained(fleet, batch, number, wanted,
     ids = fleet.add(*batch)
     ident = batch[number % len(batch)]['uuid']
     matcher = strategies.parse({**body, 'candidate_nodes': [
-        {'uuid': ident, 'UUID': ident.upper()}.get(each, each)
-        for each in wanted]})
-    seen = [matching.Node(**{
-                **strategies.as_matching_sees(node_id, fields).__dict__,
-                'uuid': fields['uuid']})
-            for node_id, fields in zip(ids, batch, strict=True)]
-    expected = {node.id for node in seen if matcher.matches(node)}
-    assert found_by_search(matcher) == expected
+        {'uuid': ident, 'UUID': ident.upper()}.get(candidate, candidate)
+        for candidate in candidates]})
+    nodes = [matching.Node(**{
+                 **strategies.make_node(node_id, fields).__dict__,
+                 'uuid': fields['uuid']})
+             for node_id, fields in zip(ids, batch, strict=True)]
+    expected = {node.id for node in nodes if matcher.matches(node)}
+    assert search_all(matcher) == expected
     verdict = dry_run(matcher)
     assert verdict['matching_nodes'] == len(expected)
     assert verdict['explanation'] == matcher.explain(
-        (node, None, 1) for node in seen)
+        (node, None, 1) for node in nodes)
 
 
-# What hypothesis would take long to find, or what it has found.
+# Rare cases, some of which hypothesis has discovered.
 
 NUMBER = {'memory_mb': 4096}
 HOSTILE = [
-    # What Ironic's API takes as JSON, and Python reads.
+    # Ironic's API and Python accept these as JSON.
     (r'{"memory_mb": 4096, "capabilities": "\ud800"}', NUMBER),
     (r'{"memory_mb": 4096, "cpu_arch": "\ud800"}', NUMBER),
     (r'{"memory_mb": 4096, "cpus": "\ud800"}', NUMBER),
@@ -148,10 +148,10 @@ HOSTILE = [
 @pytest.mark.parametrize('text, body', HOSTILE,
                          ids=lambda value: str(value)[:60])
 def test_hostile_properties_do_not_hide_their_node(fleet, text, body):
-    matcher = conftest.matcher(**body)
+    matcher = fleets.matcher(**body)
     assert matcher.matches(matching.Node(1, '', properties=text))
-    node_id = fleet.node(properties=text)
-    assert found_by_search(matcher) == {node_id}
+    node_id = fleet.add_node(properties=text)
+    assert search_all(matcher) == {node_id}
     assert dry_run(matcher)['matching_nodes'] == 1
 
 
@@ -160,8 +160,8 @@ def test_hostile_properties_do_not_hide_their_node(fleet, text, body):
                          + [r'{"memory_mb": "\u0000"}', '{"memory_mb":'],
                          ids=lambda value: value[:60])
 def test_hostile_properties_of_one_node_harm_no_other(fleet, text):
-    fleet.node(properties=text)
-    node_id = fleet.node(properties={'memory_mb': 8192})
+    fleet.add_node(properties=text)
+    node_id = fleet.add_node(properties={'memory_mb': 8192})
     assert sum(row['total'] for row in rows()) == 2
     assert fleet.hold(memory_mb=8000)[0].node_id == node_id
     with pytest.raises(exception.NoMatchingNode):
@@ -181,22 +181,22 @@ def test_hostile_properties_of_one_node_harm_no_other(fleet, text):
                       'gpu:a,ssd', 'gpu:a b']),
     ('cpu_arch', ['', 'x86_64', 'aarch64', 'x86_6\u2074']),
 ])
-def test_what_a_collation_takes_for_equal_stays_apart(fleet, field, values):
+def test_values_that_a_collation_equates(fleet, field, values):
     numbers = range(1, len(values) + 1)
     for number, value in zip(numbers, values, strict=True):
         fields = ({'properties': {field: value}}
                   if field in ('capabilities', 'cpu_arch')
                   else {field: value})
         fleet.add(*[fields] * number)
-    found = [(row[field], row['total'], row['free']) for row in rows()]
-    assert len(found) == len(values)
-    assert sorted(total for _, total, _ in found) == list(numbers)
-    assert all(total == free for _, total, free in found)
+    totals = [(row[field], row['total'], row['free']) for row in rows()]
+    assert len(totals) == len(values)
+    assert sorted(total for _, total, _ in totals) == list(numbers)
+    assert all(total == free for _, total, free in totals)
 
 
 @pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize('field', ['traits', 'capabilities'])
-def test_long_values_that_differ_at_the_end_alone(fleet, field):
+def test_long_values_that_differ_only_at_the_end(fleet, field):
     """MySQL sorts by 1,024 bytes, and cuts GROUP_CONCAT there."""
     common = [f'CUSTOM_{number:03}_{"X" * 200}' for number in range(40)]
     ends = [f'CUSTOM_Z{number}' for number in range(4)]
@@ -207,15 +207,15 @@ def test_long_values_that_differ_at_the_end_alone(fleet, field):
             {'traits': names} if field == 'traits' else
             {'properties': {'capabilities': ','.join(names)}}]
     random.shuffle(batch)
-    # And a condition, which splits the groups once more.
+    # A condition divides each group further.
     fleet.add(*({**fields, 'maintenance': bool(place % 2)}
                 for place, fields in enumerate(batch)))
-    found = {end: row for row in rows() for end in ends
+    row_by_end = {end: row for row in rows() for end in ends
              if end in row[field]}
-    assert {end: row['total'] for end, row in found.items()} == dict(
+    assert {end: row['total'] for end, row in row_by_end.items()} == dict(
         zip(ends, (10, 20, 30, 40), strict=True))
-    assert sum(row['free'] for row in found.values()) == 50
-    assert all(len(row[field]) == 41 for row in found.values())
+    assert sum(row['free'] for row in row_by_end.values()) == 50
+    assert all(len(row[field]) == 41 for row in row_by_end.values())
     assert len(rows()) == 4
 
 
@@ -223,7 +223,7 @@ def test_long_values_that_differ_at_the_end_alone(fleet, field):
 def test_spellings_of_a_size_share_a_row(fleet):
     fleet.add(*({'properties': {'memory_mb': size}} for size in (
         4096, '4096', ' 4096 ', '4096.0', 4096.0, '04096')))
-    assert counts(rows(), 'memory_mb', 'vcpus', 'local_gb') == {
+    assert index_rows(rows(), 'memory_mb', 'vcpus', 'local_gb') == {
         (4096, 0, 0): (6, 6, 0)}
 
 
@@ -235,63 +235,56 @@ def test_capabilities_in_another_order_share_a_row(fleet):
     assert row['total'] == 3
 
 
-# What is free, what is held
+# Free and held nodes
 
 @pytest.mark.parametrize('condition', strategies.CONDITIONS)
-def test_free(fleet, condition):
+def test_free_and_eliminated(fleet, condition):
     fields, reason = strategies.CONDITIONS[condition]
-    fleet.node(**{name: str(uuid.uuid4()) if value == 'x' else value
-                  for name, value in fields.items()})
+    fleet.add_node(**{name: str(uuid.uuid4()) if value == 'x' else value
+                      for name, value in fields.items()})
     row, = rows()
     assert row['total'] == 1
     assert row['free'] == (reason in (None, 'locked'))
     assert eliminated() == ([{'by': reason, 'nodes': 1}] if reason else [])
 
 
-@pytest.mark.parametrize('instance_uuid', [None, conftest.INSTANCE])
+@pytest.mark.parametrize('instance_uuid', [None, fleets.INSTANCE])
 def test_allocated_is_not_free(fleet, instance_uuid):
-    fleet.node(allocation_id=fleet.allocation(), instance_uuid=instance_uuid)
+    fleet.add_node(allocation_id=fleet.add_allocation(),
+                   instance_uuid=instance_uuid)
     row, = rows()
     assert (row['total'], row['free']) == (1, 0)
     assert eliminated() == [{'by': 'allocated', 'nodes': 1}]
 
 
 def eliminated():
-    """What keeps the only node from being held, and nothing is near."""
-    told = dry_run(conftest.matcher(resource_class='gold'))['explanation']
-    assert 'nearest' not in told
-    return told['eliminated']
+    """Return why the only node cannot be held; no other is near."""
+    explanation = dry_run(
+        fleets.matcher(resource_class='gold'))['explanation']
+    assert 'nearest' not in explanation
+    return explanation['eliminated']
 
 
 def test_node_that_changes_between_two_calls_counts_once(fleet):
     """A deployed node has its instance's project as lessee."""
     fleet.add({}, {}, {})
     fleet.hold(owner=values.Assignment('compute-1'))
-    [node_id] = fleet.held
+    [node_id] = fleet.holds
     rows()
-    fleet.edit(node_id, lessee='mine')
-    # What is free and what is held comes from one count.
-    found = rows(host='compute-1')
-    assert counts(found, 'lessee') == {(None,): (2, 2, 0),
-                                       ('mine',): (1, 0, 1)}
-    fleet.edit(node_id, lessee=None)
-    found = rows(host='compute-2')
-    assert sum(row['total'] for row in found) == 3
-
-
-# For a project
-
-@pytest.fixture
-def owned(fleet):
-    fleet.add({'owner': 'mine'}, {'lessee': 'mine', 'owner': 'yours'},
-              {'owner': 'yours'}, {'owner': 'MINE'}, {},
-              {'owner': 'mine', 'maintenance': True})
-    return fleet
+    fleet.set_node(node_id, lessee='mine')
+    # Free and held nodes come from one count.
+    assert index_rows(rows(host='compute-1'), 'lessee') == {
+        (None,): (2, 2, 0), ('mine',): (1, 0, 1)}
+    fleet.set_node(node_id, lessee=None)
+    assert sum(row['total'] for row in rows(host='compute-2')) == 3
 
 
 @pytest.mark.on('sqlite', 'server')
-def test_capacity_for_a_project(owned):
-    assert counts(rows(restricted_to='mine'), 'owner', 'lessee') == {
+def test_capacity_for_a_project(fleet):
+    fleet.add({'owner': 'mine'}, {'lessee': 'mine', 'owner': 'yours'},
+              {'owner': 'yours'}, {'owner': 'MINE'}, {},
+              {'owner': 'mine', 'maintenance': True})
+    assert index_rows(rows(restricted_to='mine'), 'owner', 'lessee') == {
         ('mine', None): (2, 1, 0), ('yours', 'mine'): (1, 1, 0)}
     assert rows(restricted_to='nobody') == rows(restricted_to='') == []
     assert sum(row['total'] for row in rows()) == 6

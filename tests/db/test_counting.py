@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The counting of nodes, by the text of their properties or by their facts.
 
-What is counted in the one way, what is counted in the other, and what Python
-makes of the same nodes is the same.
+Both ways agree with how Python reads the same nodes.
 """
 
 import collections
@@ -28,46 +27,45 @@ from tests.db import strategies
 pytestmark = pytest.mark.on('sqlite', 'server')
 
 
-def rows(candidates=(), with_hosts=False):
-    """What is counted, of all pages."""
-    return [each for page, _ in counting.pages(candidates, with_hosts)
-            for each in page]
+def count_pages(candidates=(), with_hosts=False):
+    """Count the nodes, page by page, and return all rows."""
+    return [row for page, _ in counting.pages(candidates, with_hosts)
+            for row in page]
 
 
 @engine.retry
-def found(candidates=(), with_hosts=False):
-    """What is counted, the same in both ways."""
-    counted = []
+def count_nodes(candidates=(), with_hosts=False):
+    """Count the nodes in both ways, which must agree."""
+    results = []
     for way in (True, False):
         with mock.patch.object(counting, 'texts_repeat', lambda way=way: way):
-            counted.append(merged(rows(candidates, with_hosts)))
-    by_text, by_facts = counted
+            results.append(merge(count_pages(candidates, with_hosts)))
+    by_text, by_facts = results
     assert sorted(by_text, key=repr) == sorted(by_facts, key=repr)
     return by_text
 
 
-def merged(counted):
-    """The same, those that differ in nothing but their nodes together."""
-    found = {}
-    for each in counted:
-        key = repr(each._replace(nodes=0, first=0, last=0))
-        before = found.get(key, each._replace(nodes=0))
-        found[key] = each._replace(
-            nodes=before.nodes + each.nodes,
-            first=min(before.first, each.first),
-            last=max(before.last, each.last))
-    return list(found.values())
+def merge(rows):
+    """Merge rows that differ only in the numbers and IDs of their nodes."""
+    sums = {}
+    for row in rows:
+        key = repr(row._replace(nodes=0, first=0, last=0))
+        before = sums.get(key, row._replace(nodes=0))
+        sums[key] = row._replace(
+            nodes=before.nodes + row.nodes,
+            first=min(before.first, row.first),
+            last=max(before.last, row.last))
+    return list(sums.values())
 
 
-def kinds(counted):
-    """How many nodes there are of what Python can tell apart."""
-    kinds = collections.Counter()
-    for each in counted:
-        [profile] = profiles.Fleet.of([each]).profiles
-        node = profile.node
-        kinds[strategies.told_apart(node), each.reason,
-              each.host] += each.nodes
-    return kinds
+def count_profiles(rows):
+    """Return the numbers of nodes by what Python can tell apart."""
+    numbers = collections.Counter()
+    for row in rows:
+        [profile] = profiles.Fleet.of([row]).profiles
+        numbers[strategies.profile_key(profile.node), row.reason,
+                row.host] += row.nodes
+    return numbers
 
 
 batches = st.lists(st.tuples(strategies.nodes, strategies.conditions),
@@ -76,21 +74,21 @@ batches = st.lists(st.tuples(strategies.nodes, strategies.conditions),
 
 @hypothesis.given(batches)
 @strategies.settings
-def test_what_is_counted_is_what_matching_sees(fleet, batch):
+def test_counts_agree_with_matching(fleet, batch):
     nodes = strategies.add(fleet, batch)
-    counted = found()
-    assert kinds(counted) == collections.Counter(
-        (strategies.told_apart(node), reason, None) for node, reason in nodes)
-    assert min(each.first for each in counted) == nodes[0][0].id
-    assert max(each.last for each in counted) == nodes[-1][0].id
+    rows = count_nodes()
+    assert count_profiles(rows) == collections.Counter(
+        (strategies.profile_key(node), reason, None) for node, reason in nodes)
+    assert min(row.first for row in rows) == nodes[0][0].id
+    assert max(row.last for row in rows) == nodes[-1][0].id
 
 
 @pytest.mark.parametrize('name', ['memory_mb', 'cpus', 'local_gb'])
 @pytest.mark.parametrize('value', [True, False])
 def test_boolean_is_no_size(fleet, name, value):
     """For a database true may be 1."""
-    fleet.node(properties=json.dumps({'capabilities': 'a:b', name: value}))
-    [profile] = profiles.Fleet.of(found()).profiles
+    fleet.add_node(properties=json.dumps({'capabilities': 'a:b', name: value}))
+    [profile] = profiles.Fleet.of(count_nodes()).profiles
     assert set(profile.node.sizes.values()) == {0}
     # The node is found by these facts.
     fleet.hold()
@@ -99,41 +97,41 @@ def test_boolean_is_no_size(fleet, name, value):
 @hypothesis.given(batches, st.lists(st.sets(st.integers(0, 24)), min_size=1,
                                     max_size=2))
 @strategies.settings
-def test_candidates_are_counted_by_themselves(fleet, batch, places):
+def test_candidates_are_counted_one_by_one(fleet, batch, places):
     ids = [node.id for node, _ in strategies.add(fleet, batch)]
     uuids = [fleet[node_id].uuid for node_id in ids]
-    candidates = [{uuids[place] for place in chosen if place < len(ids)}
-                  for chosen in places]
-    counted = found(candidates)
-    alone = [each for each in counted if each.candidate]
-    assert {each.candidate for each in alone} == {
+    candidates = [{uuids[place] for place in request if place < len(ids)}
+                  for request in places]
+    rows = count_nodes(candidates)
+    candidate_rows = [row for row in rows if row.candidate]
+    assert {row.candidate for row in candidate_rows} == {
         (ident, None) for ident in set().union(*candidates)}
-    for each in alone:
-        assert each.nodes == 1
-        assert each.candidate[0] == uuids[ids.index(each.first)]
-    assert sum(each.nodes for each in counted) == len(ids)
+    for row in candidate_rows:
+        assert row.nodes == 1
+        assert row.candidate[0] == uuids[ids.index(row.first)]
+    assert sum(row.nodes for row in rows) == len(ids)
 
 
 def test_candidate_by_its_name(fleet):
-    node_id = fleet.node(name='node-1')
-    fleet.node()
+    node_id = fleet.add_node(name='node-1')
+    fleet.add_node()
     ident = fleet[node_id].uuid
     assert collections.Counter(
-        (each.candidate, each.nodes)
-        for each in found([{'node-1', 'node-2'}])
+        (row.candidate, row.nodes)
+        for row in count_nodes([{'node-1', 'node-2'}])
     ) == {((ident, 'node-1'), 1): 1, (None, 1): 1}
 
 
-#: Reservations: when they lapse, whether their host has the node, and why
-#: that cannot be held. A stale one is of an instance that has gone.
+#: Reservations: when they expire, whether their host has the node, and why
+#: the node cannot be held. The instance of a stale one no longer exists.
 RESERVATIONS = {
     None: (None, False, None),
     'endless': (None, True, 'reserved'),
     'leased': ('2999-01-01 00:00:00.000000', True, 'reserved'),
-    'lapsed': ('2001-01-01 00:00:00.000000', False, None),
+    'expired': ('2001-01-01 00:00:00.000000', False, None),
     'stale': (None, False, 'reserved'),
 }
-# As text, because SQLite's times have a form of their own.
+# As text, because SQLite has its own format of times.
 _INSERT = sa.text(
     'INSERT INTO reservations (node_id, node_uuid, instance_uuid, host, '
     "expires_at, request_spec, created_at) VALUES (:node_id, '', "
@@ -149,51 +147,51 @@ def test_hosts_hold_what_they_have_reserved(fleet, batch):
     fleet.clear()
     expected = collections.Counter()
     for fields, reservation, host in batch:
-        lapses, is_holder, reason = RESERVATIONS[reservation]
+        expires_at, is_holder, reason = RESERVATIONS[reservation]
         instance = str(uuid.uuid4()) if reservation else None
-        node_id = fleet.node(**fields, instance_uuid=instance)
+        node_id = fleet.add_node(**fields, instance_uuid=instance)
         if reservation == 'stale':
             instance = str(uuid.uuid4())
         if reservation:
             fleet.execute(_INSERT, {
                 'node_id': node_id, 'instance_uuid': instance, 'host': host,
-                'expires_at': lapses})
-        node = strategies.as_matching_sees(node_id, fields)
+                'expires_at': expires_at})
+        node = strategies.make_node(node_id, fields)
         if is_holder and host is None:
             reason = 'claimable'
-        expected[strategies.told_apart(node), reason,
+        expected[strategies.profile_key(node), reason,
                  host if is_holder else None] += 1
-    assert kinds(found(with_hosts=True)) == expected
+    assert count_profiles(count_nodes(with_hosts=True)) == expected
 
 
 @hypothesis.given(batches)
 @strategies.settings
-def test_parts_of_the_fleet_are_sums(fleet, batch):
+def test_partitions_and_hosts_are_sums(fleet, batch):
     strategies.add(fleet, batch)
     parts, hosts = collections.Counter(), collections.Counter()
-    for each in found():
-        parts[each.facts['resource_class'], each.facts['conductor_group'],
-              each.facts['shard'], each.reason, each.taken] += each.nodes
-    for held in lookup.find():
-        hosts[held.host, held.provision_state] += 1
+    for row in count_nodes():
+        parts[row.facts['resource_class'], row.facts['conductor_group'],
+              row.facts['shard'], row.reason, row.taken] += row.nodes
+    for reservation in lookup.find():
+        hosts[reservation.host, reservation.provision_state] += 1
     for sums, count in (parts, counting.by_partition), (
             hosts, counting.by_host):
-        counted = engine.retry(count)()
-        assert {tuple(key): number for *key, number in counted} == sums
-        assert len(counted) == len(sums)
+        rows = engine.retry(count)()
+        assert {tuple(key): number for *key, number in rows} == sums
+        assert len(rows) == len(sums)
 
 
 def test_hosts_that_hold_alike_nodes(fleet):
     for host in ('compute-1', 'compute-2', 'compute-2'):
-        fleet.node()
+        fleet.add_node()
         fleet.hold(owner=values.Assignment(host, None))
-    assert {each.host: each.nodes for each in found(with_hosts=True)} == {
+    assert {row.host: row.nodes for row in count_nodes(with_hosts=True)} == {
         'compute-1': 1, 'compute-2': 2}
 
 
 T = ['CUSTOM_T0', 'CUSTOM_T1', 'CUSTOM_T2', 'CUSTOM_T3']
 
-#: Two nodes each that differ in what is easily taken for the same.
+#: Pairs of nodes whose differences are easily missed.
 PAIRS = [
     ({'resource_class': 'ab', 'conductor_group': 'c'},
      {'resource_class': 'a', 'conductor_group': 'bc'}),
@@ -224,11 +222,11 @@ PAIRS = [
 
 
 @pytest.mark.parametrize('pair', PAIRS, ids=str)
-def test_nodes_that_differ_are_told_apart(fleet, pair):
+def test_nodes_that_differ_have_their_own_rows(fleet, pair):
     one, other = ids = fleet.add(*pair)
-    assert sorted((each.nodes, each.first, each.last)
-                  for each in found()) == [(1, one, one),
-                                                (1, other, other)], ids
+    assert sorted((row.nodes, row.first, row.last)
+                  for row in count_nodes()) == [
+                      (1, one, one), (1, other, other)], ids
 
 
 @pytest.mark.parametrize('template', [
@@ -249,8 +247,8 @@ def test_root_devices_change_nothing(fleet, template):
         *strategies.ROOT_DEVICES, '{"serial": "' + 20000 * 'x' + '"}',
         '{' + ', '.join(f'"{number}": "x"' for number in range(2000)) + '}')]
     fleet.add(*({'properties': text} for text in texts))
-    assert kinds(found()) == collections.Counter(
-        (strategies.told_apart(matching.Node(
+    assert count_profiles(count_nodes()) == collections.Counter(
+        (strategies.profile_key(matching.Node(
             0, '', resource_class='gold', properties=text)), None, None)
         for text in texts)
 
@@ -260,57 +258,57 @@ def test_root_devices_change_nothing(fleet, template):
     ({'root_device': {'serial': '{}'}}, False),
     ({'memory_mb': '{}'}, False),
 ], ids=str)
-def test_texts_that_repeat_are_counted_by(fleet, differing, repeat):
+def test_counts_by_text_where_texts_repeat(fleet, differing, repeat):
     assert not engine.retry(counting.texts_repeat)()
-    # Few nodes are not looked at, and it is the ids that tell how many.
+    # Few nodes are not sampled, and their number is estimated by the IDs.
     apart = counting.FEW // 99 + 1
     fleet.add(*({'id': 1 + number * apart, 'properties': json.dumps(
         differing).replace('{}', str(number))} for number in range(100)))
     assert engine.retry(counting.texts_repeat)() == repeat
-    assert sum(each.nodes for each in found()) == 100
+    assert sum(row.nodes for row in count_nodes()) == 100
 
 
 @pytest.mark.parametrize('page', [1, 2, 7])
 def test_pages_of_ids(fleet, page, monkeypatch):
-    """However the ids are cut, what is counted is the same."""
+    """The size of pages does not change the counts."""
     fleet.add(*({'id': number * number, 'resource_class': f'c{number % 3}',
                  'traits': ['CUSTOM_A'] * (number % 2)}
                 for number in range(1, 8)))
-    whole = found(with_hosts=True)
+    whole = count_nodes(with_hosts=True)
     monkeypatch.setattr(counting, 'PAGE', page)
-    paged = found(with_hosts=True)
-    assert sorted(paged, key=repr) == sorted(whole, key=repr)
-    assert sum(each.nodes for each in paged) == 7
+    rows = count_nodes(with_hosts=True)
+    assert sorted(rows, key=repr) == sorted(whole, key=repr)
+    assert sum(row.nodes for row in rows) == 7
 
 
 def test_gaps_between_ids_are_not_read(fleet):
     fleet.add({'id': 1}, {'id': 2 ** 30}, {'id': 2 ** 30 + 1})
-    assert [([each.nodes for each in page], more) for page, more
+    assert [([row.nodes for row in page], more) for page, more
             in engine.retry(lambda: [*counting.pages()])()] == [
                 ([1], True), ([2], False)]
 
 
 @pytest.mark.on('server')
-def test_a_page_is_counted_at_one_moment(fleet):
-    """Each transaction makes all nodes of another kind."""
+def test_page_is_one_snapshot(fleet):
+    """Each transaction changes the profile of all nodes."""
     fleet.add(*[{'shard': 'a'}] * 30)
-    done = threading.Event()
+    is_stopping = threading.Event()
 
     def edit():
-        while not done.is_set():
+        while not is_stopping.is_set():
             for shard in 'ab':
                 with fleet.engine.begin() as connection:
                     connection.execute(sa.update(models.nodes).values(
                         shard=shard, properties=json.dumps(
                             {'capabilities': shard})))
 
-    editor = threading.Thread(target=edit)
-    editor.start()
+    thread = threading.Thread(target=edit)
+    thread.start()
     try:
         for _ in range(100):
-            [counted] = merged(engine.retry(rows)())
-            assert counted.nodes == 30
-            assert counted.capabilities in (None, counted.facts['shard'])
+            [row] = merge(engine.retry(count_pages)())
+            assert row.nodes == 30
+            assert row.capabilities in (None, row.facts['shard'])
     finally:
-        done.set()
+        is_stopping.set()
         editor.join()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our tables are taken out of Ironic's database, and made anew."""
+"""Our tables are taken out of Ironic's database, and created again."""
 
 import io
 import types
@@ -14,7 +14,7 @@ from ironic_reservations.cmd import dbsync
 from ironic_reservations.db import models
 from ironic_reservations.db import tables as db_tables
 from ironic_reservations.reservations import expiry
-from tests.db import conftest
+from tests.common import fleets
 
 pytestmark = pytest.mark.on('sqlite', 'server')
 
@@ -22,8 +22,8 @@ OURS = {*models.Base.metadata.tables, models.VERSION_TABLE}
 
 
 @pytest.fixture
-def installed(database):
-    """The database, which has all tables again in the end."""
+def ready_database(database):
+    """The database, whose tables are restored at the end."""
     yield database
     upgrade(database)
     db_tables.check(database.engine)
@@ -35,53 +35,56 @@ def upgrade(database):
 
 
 def drop(database, yes=True, force=False):
-    """What the command does; its exit status."""
+    """Run the command, and return its exit status."""
     with database.engine.connect() as connection:
         return dbsync.drop(connection,
                            types.SimpleNamespace(yes=yes, force=force))
 
 
-def tables(database):
+def find_tables(database):
     return OURS & {*sa.inspect(database.engine).get_table_names()}
 
 
-def schema(database):
-    """What our tables consist of, and the revision that they are at.
+def read_schema(database):
+    """Return the revision of our tables, and what they consist of.
 
-    MySQL names the character set of some columns, beside their collation.
+    MySQL reports the character set of some columns besides their collation.
     """
     inspector = sa.inspect(database.engine)
     with database.engine.connect() as connection:
         revision = connection.execute(sa.text(
             f'SELECT * FROM {models.VERSION_TABLE}')).all()
     return revision, {name: [sorted(
-        str(each).replace("charset='utf8mb4', ", '') for each in found)
-        for found in (
-        inspector.get_columns(name), inspector.get_indexes(name),
-        inspector.get_unique_constraints(name))] for name in OURS}
+        str(item).replace("charset='utf8mb4', ", '') for item in items)
+        for items in (
+            inspector.get_columns(name), inspector.get_indexes(name),
+            inspector.get_unique_constraints(name))] for name in OURS}
 
 
-def ironics(database):
+def find_ironic_tables(database):
     return {*sa.inspect(database.engine).get_table_names()} - OURS
 
 
-# What the commands do is the same in each process.
+# The commands do the same in any process.
 @pytest.mark.on('server')
-def test_commands(installed):
-    """One after the other, as an operator gives them."""
-    before, others = schema(installed), ironics(installed)
-    said = installed.run('ironic-reservations-dbsync', 'drop', '--yes')
-    assert '6 tables dropped' in said
-    assert tables(installed) == set() and ironics(installed) == others
+def test_commands(ready_database):
+    before = read_schema(ready_database)
+    others = find_ironic_tables(ready_database)
+    output = ready_database.run('ironic-reservations-dbsync', 'drop', '--yes')
+    assert '6 tables dropped' in output
+    assert find_tables(ready_database) == set()
+    assert find_ironic_tables(ready_database) == others
     # Standard input is empty.
-    said = installed.run('ironic-reservations-dbsync', 'drop')
-    assert 'nothing to drop' in said
+    output = ready_database.run('ironic-reservations-dbsync', 'drop')
+    assert 'nothing to drop' in output
     for args in ['--revision', newest()], []:
-        said = installed.run('ironic-reservations-dbsync', 'upgrade', *args)
-        assert said.endswith(f'done, at {newest()}\n')
-        # Nobody looks at a terminal.
-        assert f'{newest()}: ' not in said
-    assert schema(installed) == before and ironics(installed) == others
+        output = ready_database.run(
+            'ironic-reservations-dbsync', 'upgrade', *args)
+        assert output.endswith(f'done, at {newest()}\n')
+        # The output is no terminal.
+        assert f'{newest()}: ' not in output
+    assert read_schema(ready_database) == before
+    assert find_ironic_tables(ready_database) == others
 
 
 def newest():
@@ -89,64 +92,64 @@ def newest():
         dbsync.make_config(None)).get_current_head()
 
 
-def test_steps_are_told_on_a_terminal(installed, monkeypatch, capsys):
-    assert drop(installed) == 0
+def test_steps_are_shown_on_a_terminal(ready_database, monkeypatch, capsys):
+    assert drop(ready_database) == 0
     capsys.readouterr()
     monkeypatch.setattr('sys.stderr.isatty', lambda: True, raising=False)
-    with installed.engine.connect() as connection:
+    with ready_database.engine.connect() as connection:
         dbsync.upgrade(connection, types.SimpleNamespace(revision=None))
-    said = capsys.readouterr()
-    assert said.err.startswith(f'{newest()}: ')
-    assert said.out == f'done, at {newest()}\n'
+    output = capsys.readouterr()
+    assert output.err.startswith(f'{newest()}: ')
+    assert output.out == f'done, at {newest()}\n'
 
 
-@pytest.mark.parametrize('answer, dropped', [
+@pytest.mark.parametrize('answer, is_confirmed', [
     ('y\n', True), ('Yes\n', True), ('n\n', False), ('\n', False),
     ('', False)], ids=repr)
-def test_it_asks(installed, monkeypatch, capsys, answer, dropped):
+def test_drop_asks(ready_database, monkeypatch, capsys, answer, is_confirmed):
     monkeypatch.setattr('sys.stdin', io.StringIO(answer))
-    assert drop(installed, yes=False) == (0 if dropped else 1)
-    assert tables(installed) == (set() if dropped else OURS)
-    said = capsys.readouterr().out
-    assert all(name in said for name in OURS) and '[y/N]' in said
+    assert drop(ready_database, yes=False) == (0 if is_confirmed else 1)
+    assert find_tables(ready_database) == (set() if is_confirmed else OURS)
+    output = capsys.readouterr().out
+    assert all(name in output for name in OURS) and '[y/N]' in output
 
 
-def test_live_reservations(installed, fleet):
-    node_id = fleet.node()
-    fleet.hold(conftest.INSTANCE)
+def test_live_reservations(ready_database, fleet):
+    node_id = fleet.add_node()
+    fleet.hold(fleets.INSTANCE)
     with pytest.raises(exception.Conflict, match='1 reservations are live'):
-        drop(installed)
-    assert tables(installed) == OURS
-    assert drop(installed, force=True) == 0
-    assert tables(installed) == set()
-    # Ironic's own table is not written to.
-    assert fleet.carried == {node_id: conftest.INSTANCE}
-    # Else there are no tables to clear.
-    upgrade(installed)
+        drop(ready_database)
+    assert find_tables(ready_database) == OURS
+    assert drop(ready_database, force=True) == 0
+    assert find_tables(ready_database) == set()
+    # Ironic's tables are left alone.
+    assert fleet.instances == {node_id: fleets.INSTANCE}
+    # The fixture needs tables to clear.
+    upgrade(ready_database)
 
 
-def test_lapsed_reservations(installed, fleet):
-    """Their nodes would keep their instances, too."""
-    fleet.node()
+def test_expired_reservations(ready_database, fleet):
+    """Otherwise their nodes would keep their instances."""
+    fleet.add_node()
     fleet.hold()
-    fleet.lapse()
+    fleet.expire_leases()
     with pytest.raises(exception.Conflict, match='sweep'):
-        drop(installed)
+        drop(ready_database)
     assert expiry.sweep() == (1, 0)
-    assert drop(installed) == 0
-    upgrade(installed)
+    assert drop(ready_database) == 0
+    upgrade(ready_database)
 
 
-def test_finished_reservations(installed, fleet):
-    node_id = fleet.node()
+def test_stale_reservations(ready_database, fleet):
+    node_id = fleet.add_node()
     fleet.hold()
-    fleet.edit(node_id, instance_uuid=None)
-    assert drop(installed) == 0
-    assert tables(installed) == set()
-    upgrade(installed)
+    fleet.set_node(node_id, instance_uuid=None)
+    assert drop(ready_database) == 0
+    assert find_tables(ready_database) == set()
+    upgrade(ready_database)
 
 
-@pytest.mark.parametrize('gone', [
+@pytest.mark.parametrize('missing', [
     # Tables that an operator has dropped by hand.
     (models.VERSION_TABLE, 'reservations', 'reservations_hosts'),
     (models.VERSION_TABLE, 'reservations'),
@@ -154,57 +157,58 @@ def test_finished_reservations(installed, fleet):
     (models.VERSION_TABLE,), (models.VERSION_TABLE, 'reservations_projects'),
 ], ids=', '.join)
 @pytest.mark.parametrize('how', ['upgrade', 'drop'])
-def test_what_is_left_by_half(installed, gone, how):
-    before = schema(installed)
-    with installed.engine.begin() as connection:
-        for name in gone:
+def test_missing_tables(ready_database, missing, how):
+    before = read_schema(ready_database)
+    with ready_database.engine.begin() as connection:
+        for name in missing:
             connection.execute(sa.text(f'DROP TABLE {name}'))
     if how == 'drop':
-        assert drop(installed) == 0
-        assert tables(installed) == set()
-    upgrade(installed)
-    assert schema(installed) == before
+        assert drop(ready_database) == 0
+        assert find_tables(ready_database) == set()
+    upgrade(ready_database)
+    assert read_schema(ready_database) == before
 
 
-def test_missing_index(installed):
-    """MariaDB makes the indexes after the table, each for itself."""
-    before = schema(installed)
-    with installed.engine.begin() as connection:
+def test_missing_index(ready_database):
+    """MariaDB creates each index separately after the table."""
+    before = read_schema(ready_database)
+    with ready_database.engine.begin() as connection:
         connection.execute(sa.text(f'DROP TABLE {models.VERSION_TABLE}'))
         for table, index in (
                 ('reservations', 'reservations_host_idx'),
                 ('reservations_groups', 'reservations_groups_project_id_idx'),
                 ('reservations', 'reservations_group_id_idx')):
             connection.execute(sa.text(f'DROP INDEX {index}' + (
-                '' if installed.engine.name == 'sqlite' else f' ON {table}')))
-    upgrade(installed)
-    assert schema(installed) == before
+                '' if ready_database.engine.name == 'sqlite'
+                else f' ON {table}')))
+    upgrade(ready_database)
+    assert read_schema(ready_database) == before
 
 
-def test_reservations_without_groups(installed, fleet):
-    """The tables of groups were dropped by hand; most queries ask for them."""
-    fleet.node()
-    fleet.hold(conftest.INSTANCE)
-    with installed.engine.begin() as connection:
+def test_reservations_without_groups(ready_database, fleet):
+    """The tables of groups, which most queries need, were dropped by hand."""
+    fleet.add_node()
+    fleet.hold(fleets.INSTANCE)
+    with ready_database.engine.begin() as connection:
         for name in 'reservations_groups', 'reservations_projects':
             connection.execute(sa.text(f'DROP TABLE {name}'))
     with pytest.raises(exception.Conflict):
-        drop(installed)
-    assert drop(installed, force=True) == 0
-    assert tables(installed) == set()
-    upgrade(installed)
+        drop(ready_database)
+    assert drop(ready_database, force=True) == 0
+    assert find_tables(ready_database) == set()
+    upgrade(ready_database)
 
 
 @pytest.mark.parametrize('name, column', [
     ('reservations', 'request_spec'), ('reservations_groups', 'generation')])
-def test_table_that_is_another_one(installed, name, column):
-    """One that is no part of what an upgrade has left is not gone on from."""
-    assert drop(installed) == 0
-    with installed.engine.begin() as connection:
+def test_foreign_table_of_the_same_name(ready_database, name, column):
+    """An upgrade does not build on a table that no upgrade has left."""
+    assert drop(ready_database) == 0
+    with ready_database.engine.begin() as connection:
         connection.execute(sa.text(f'CREATE TABLE {name} (id INTEGER)'))
-    with pytest.raises(exception.DatabaseNotReady) as caught:
-        upgrade(installed)
-    told = str(caught.value)
-    assert f'table {name} lacks' in told and column in told
-    assert 'ironic-reservations-dbsync drop' in told
-    assert drop(installed) == 0
+    with pytest.raises(exception.DatabaseNotReady) as error:
+        upgrade(ready_database)
+    assert f'table {name} lacks' in str(error.value)
+    assert column in str(error.value)
+    assert 'ironic-reservations-dbsync drop' in str(error.value)
+    assert drop(ready_database) == 0

@@ -12,43 +12,44 @@ from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import group_releases
 from ironic_reservations.reservations import groups
 from ironic_reservations.reservations import releases
-from tests.db import conftest
+from tests.common import fleets
 
 
 @pytest.fixture
 def group(fleet):
     """Two members, whose leases last for a minute, and a free node."""
     fleet.add({}, {}, {})
-    return fleet.group(2, lease=60)
+    return fleet.hold_group(2, lease=60)
 
 
 def release(fleet, group):
-    """Each by itself."""
+    """Release the members one by one."""
     for member in group.members:
         releases.release(member.instance_uuid)
 
 
 def release_group(fleet, group):
-    group_releases.release(conftest.GROUP, lambda group: None,
+    group_releases.release(fleets.GROUP, lambda group: None,
                            restricted=False)
 
 
-def lapse(fleet, group):
-    """Their leases end, and another request meets them."""
-    fleet.lapse()
+def expire(fleet, group):
+    """Let their leases expire, and let another request release them."""
+    fleet.expire_leases()
     fleet.hold()
 
 
-def lapse_each(fleet, group):
-    """The same, met by a request about each."""
-    fleet.lapse()
+def expire_one_by_one(fleet, group):
+    """Let their leases expire, and request the release of each."""
+    fleet.expire_leases()
     for member in group.members:
         with pytest.raises(exception.NotFound):
+            releases.release(member.instance_uuid)
             releases.release(member.instance_uuid)
 
 
 def tear_down(fleet, group):
-    """Ironic clears the nodes, and somebody asks for the instances."""
+    """Let Ironic clear the nodes, and look up the instances."""
     fleet.execute(sa.update(models.nodes).values(instance_uuid=None))
     for member in group.members:
         with pytest.raises(exception.NotFound):
@@ -56,36 +57,36 @@ def tear_down(fleet, group):
 
 
 def hold_again(fleet, group):
-    """Ironic clears the nodes, and they are held for other instances."""
+    """Let Ironic clear the nodes, and hold them for other instances."""
     fleet.execute(sa.update(models.nodes).values(instance_uuid=None))
     for _ in range(3):
         fleet.hold()
 
 
-@pytest.mark.parametrize('end', [release, release_group, lapse, lapse_each,
-                                 tear_down, hold_again])
-def test_group_goes_with_its_last_member(fleet, group, end):
+@pytest.mark.parametrize('end', [
+    release, release_group, expire, expire_one_by_one, tear_down, hold_again])
+def test_group_is_deleted_with_its_last_member(fleet, group, end):
     end(fleet, group)
-    assert fleet.groups == []
+    assert fleet.group_rows == []
     assert not [row for row in fleet.rows if row.group_id]
 
 
-def test_group_stays_while_a_member_is_left(fleet, group):
+def test_group_stays_while_it_has_a_member(fleet, group):
     first, other = group.members
     releases.release(first.instance_uuid)
-    assert [each.id for each in groups.get(conftest.GROUP).members] == [
+    assert [member.id for member in groups.get(fleets.GROUP).members] == [
         row.id for row in fleet.rows]
-    assert len(fleet.groups) == 1
-    claimed, _ = fleet.claim(conftest.GROUP)
-    assert claimed.node_id == other.node_id and len(fleet.groups) == 1
-    releases.release(claimed.instance_uuid)
-    assert fleet.groups == []
+    assert len(fleet.group_rows) == 1
+    reservation, _ = fleet.claim(fleets.GROUP)
+    assert reservation.node_id == other.node_id and len(fleet.group_rows) == 1
+    releases.release(reservation.instance_uuid)
+    assert fleet.group_rows == []
 
 
-def test_all_members_go_at_the_same_moment(fleet):
-    """None of them leaves the group to another."""
+def test_all_members_are_released_at_once(fleet):
+    """None of them leaves the group for another to delete."""
     fleet.add(*[{}] * 4)
-    names = [member.instance_uuid for member in fleet.group(4).members]
+    names = [member.instance_uuid for member in fleet.hold_group(4).members]
     with concurrent.futures.ThreadPoolExecutor(4) as executor:
         list(executor.map(releases.release, names))
-    assert not fleet.held and fleet.groups == []
+    assert not fleet.holds and fleet.group_rows == []

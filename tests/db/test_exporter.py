@@ -20,8 +20,8 @@ def samples():
 
 def test_series_at_0_are_exported(fleet):
     """Otherwise a graph would keep the last value."""
-    fleet.node(reservation='conductor-1')
-    fleet.node()
+    fleet.add_node(reservation='conductor-1')
+    fleet.add_node()
     fleet.hold(owner=values.Assignment('compute-1'))
     metrics = samples()
     labels = [('conductor_group', ''), ('resource_class', 'gold'),
@@ -36,7 +36,7 @@ def test_series_at_0_are_exported(fleet):
     assert metrics['ironic_reservations_up',] == 1
 
 
-#: What is in the database of a node, and which number it counts to.
+#: Columns of a node, and the state that it is counted in.
 NODES = [
     ({}, 'free'),
     ({'reservation': 'conductor-1'}, 'free'),
@@ -58,9 +58,9 @@ NODES = [
 def test_nodes_are_counted_as_in_the_capacity(fleet):
     for fields, _ in NODES:
         make = {'instance_uuid': lambda: str(uuid.uuid4()),
-                'allocation_id': fleet.allocation}
-        fleet.node(**{name: make[name]() if name in make else value
-                      for name, value in fields.items()})
+                'allocation_id': fleet.add_allocation}
+        fleet.add_node(**{name: make[name]() if name in make else value
+                          for name, value in fields.items()})
     metrics = samples()
     counts = collections.Counter(state for _, state in NODES)
     assert counts == {

@@ -5,16 +5,16 @@ from oslo_db import exception as db_exc
 import pytest
 
 from ironic_reservations.db import engine
-from ironic_reservations.fleet import count as fleets
-from tests.db import conftest
+from ironic_reservations.fleet import count
+from tests.common import fleets
 
 
 @pytest.mark.on('server')
 @pytest.mark.parametrize('error', [
     db_exc.DBDeadlock(), db_exc.DBConnectionError()], ids=repr)
-def test_count_that_the_database_aborts_is_run_again(fleet, error):
+def test_count_is_retried_after_a_database_error(fleet, error):
     fleet.add({})
-    recent = engine.retry(fleets.Latest().recent)
-    with fleet.before('SELECT', conftest.failing(error),
+    recent = engine.retry(count.Latest().recent)
+    with fleet.before('SELECT', fleets.raising(error),
                       containing='AS alike'):
         assert recent()[0].total == 1

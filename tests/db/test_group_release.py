@@ -12,9 +12,9 @@ from ironic_reservations.reservations import group_releases
 from ironic_reservations.reservations import groups
 from ironic_reservations.reservations import releases
 from ironic_reservations.reservations import updates
-from tests.db.conftest import GROUP
+from tests.common import fleets
 
-#: How many members go in one transaction, and how many there are.
+#: The number of members in one transaction, and of all.
 PAGE = 64
 MEMBERS = 2 * PAGE + 2
 
@@ -23,79 +23,80 @@ MEMBERS = 2 * PAGE + 2
 def group(fleet):
     """Two pages of members and two more."""
     fleet.add(*[{}] * MEMBERS)
-    fleet.group(MEMBERS)
-    return groups.get(GROUP)
+    fleet.hold_group(MEMBERS)
+    return groups.get(fleets.GROUP)
 
 
-def release(restricted=False):
-    group_releases.release(GROUP, lambda group: None, restricted)
+def release(is_restricted=False):
+    group_releases.release(fleets.GROUP, lambda group: None, is_restricted)
 
 
-def told(caplog):
-    """How many releases the log has told of."""
-    return sum('is released (' in each.message for each in caplog.records)
+def count_log_lines(caplog):
+    """Return the number of releases in the log."""
+    return sum('is released (' in record.message for record in caplog.records)
 
 
 def test_release(fleet, group, caplog):
     caplog.set_level('INFO')
     with fleet.statements('UPDATE reservations_groups') as transactions, \
-            fleet.counted('UPDATE nodes') as freed:
+            fleet.row_counts('UPDATE nodes') as row_counts:
         release()
-    assert len(transactions) == 3 and sum(freed) == MEMBERS
-    assert not fleet.held and not fleet.groups
-    assert told(caplog) == MEMBERS
+    assert len(transactions) == 3 and sum(row_counts) == MEMBERS
+    assert not fleet.holds and not fleet.group_rows
+    assert count_log_lines(caplog) == MEMBERS
 
 
-@pytest.mark.parametrize('restricted', [False, True])
-def test_what_may_not_be_released_stays(fleet, group, restricted):
+@pytest.mark.parametrize('is_restricted', [False, True])
+def test_members_that_cannot_be_released_stay(fleet, group, is_restricted):
     busy = group.members[::PAGE]
-    for each in busy:
-        fleet.edit(each.node_id, provision_state='active')
+    for member in busy:
+        fleet.set_node(member.node_id, provision_state='active')
     with pytest.raises(exception.Conflict, match=(
-            f'^3 of {MEMBERS} members of group {GROUP} cannot be released: '
-            f'Node .* is active')):
-        release(restricted)
-    assert list(fleet.held) == [each.node_id for each in busy]
-    assert len(fleet.groups) == 1
-    for each in busy:
-        fleet.edit(each.node_id, provision_state='available')
-    release(restricted)
-    assert not fleet.held and not fleet.groups
+            f'^3 of {MEMBERS} members of group {fleets.GROUP} cannot be '
+            'released: Node .* is active')):
+        release(is_restricted)
+    assert list(fleet.holds) == [member.node_id for member in busy]
+    assert len(fleet.group_rows) == 1
+    for member in busy:
+        fleet.set_node(member.node_id, provision_state='available')
+    release(is_restricted)
+    assert not fleet.holds and not fleet.group_rows
 
 
-def test_what_changes_meanwhile_is_read_again(fleet, group):
-    """In each transaction something is no longer as it was read."""
-    _, claimed, built, *_, last = group.members
+def test_concurrent_changes_are_read_again(fleet, group):
+    """In each transaction a member has changed since it was read."""
+    _, moving, deploying, *_, last = group.members
 
     def change():
-        updates.update(claimed.instance_uuid, {'host': 'compute-1'})
-        fleet.edit(built.node_id, provision_state='deploying')
+        updates.update(moving.instance_uuid, {'host': 'compute-1'})
+        fleet.set_node(deploying.node_id, provision_state='deploying')
         releases.release(last.instance_uuid)
     with fleet.before('UPDATE nodes', change), \
-            pytest.raises(exception.Conflict, match='^2 of') as caught:
-        release(restricted=True)
-    assert f'of {MEMBERS} members' in str(caught.value)
-    assert set(fleet.held) == {claimed.node_id, built.node_id}
+            pytest.raises(exception.Conflict, match='^2 of') as error:
+        release(is_restricted=True)
+    assert f'of {MEMBERS} members' in str(error.value)
+    assert set(fleet.holds) == {moving.node_id, deploying.node_id}
 
 
 @pytest.mark.parametrize('after', [False, True])
-def test_commit_whose_answer_is_lost(fleet, group, after, caplog):
+def test_commit_without_a_response(fleet, group, after, caplog):
     caplog.set_level('INFO')
-    with fleet.commit_fails(db_exc.DBConnectionError(), after):
+    with fleet.fail_commit(db_exc.DBConnectionError(), after):
         release()
-    assert not fleet.held and not fleet.groups
-    # Those of the transaction whose response was lost are named in one line.
-    named, = [record.getMessage() for record in caplog.records
-              if 'COMMIT' in record.getMessage()]
+    assert not fleet.holds and not fleet.group_rows
+    # One line names those of the transaction whose response was lost.
+    line, = [record.getMessage() for record in caplog.records
+             if 'COMMIT' in record.getMessage()]
     page = group_releases.PAGE
-    assert told(caplog) == MEMBERS - (page if after else 0)
-    assert sum(each.instance_uuid in named for each in group.members) == page
+    assert count_log_lines(caplog) == MEMBERS - (page if after else 0)
+    assert page == sum(member.instance_uuid in line
+                       for member in group.members)
 
 
 @pytest.mark.parametrize('error', [db_exc.DBDeadlock(),
                                    db_exc.DBConnectionError()], ids=str)
-def test_what_another_releases_is_told_once(fleet, group, error, caplog):
-    """It comes between a COMMIT that fails and the next attempt."""
+def test_concurrent_release_is_logged_once(fleet, group, error, caplog):
+    """It happens between a COMMIT that fails and the next attempt."""
     caplog.set_level('INFO')
     due = []
 
@@ -104,57 +105,53 @@ def test_what_another_releases_is_told_once(fleet, group, error, caplog):
             due.clear()
             releases.release(group.members[0].instance_uuid)
     with fleet.before('SELECT', change, 10 ** 6), \
-            fleet.commit_fails(error, then=lambda: due.append(True)):
+            fleet.fail_commit(error, then=lambda: due.append(True)):
         release()
-    assert not fleet.held and not fleet.groups
-    assert told(caplog) == MEMBERS
+    assert not fleet.holds and not fleet.group_rows
+    assert count_log_lines(caplog) == MEMBERS
 
 
 @pytest.mark.parametrize('error', [
     db_exc.DBConnectionError(), sa.exc.TimeoutError(),
     sa.exc.OperationalError('SELECT', {}, Exception())], ids=repr)
-@pytest.mark.parametrize('freed', [0, PAGE])
-def test_database_that_fails(fleet, group, error, freed, caplog):
-    """From then on; what was released before is told."""
+@pytest.mark.parametrize('number', [0, PAGE])
+def test_database_that_fails(fleet, group, error, number, caplog):
+    """The error says how many members are left after the first page."""
     caplog.set_level('INFO')
 
     def fail():
-        if told(caplog) >= freed:
+        if count_log_lines(caplog) >= number:
             raise error
     with fleet.before('UPDATE nodes', fail, 10 ** 6), \
-            pytest.raises(Exception) as caught:
+            pytest.raises(Exception) as error_info:
         release()
-    assert len(fleet.held) == MEMBERS - freed
-    if freed:
-        assert caught.type is exception.DeadlineExceeded
-        assert str(caught.value).startswith(
-            f'{MEMBERS - freed} of {MEMBERS} members of group {GROUP} are '
-            f'left')
-        assert caught.value.__cause__ is error
+    assert len(fleet.holds) == MEMBERS - number
+    if number:
+        assert error_info.type is exception.DeadlineExceeded
+        assert str(error_info.value).startswith(
+            f'{MEMBERS - number} of {MEMBERS} members of group '
+            f'{fleets.GROUP} are left')
+        assert error_info.value.__cause__ is error
     else:
-        assert caught.value is error
+        assert error_info.value is error
 
 
-def test_it_ends_with_the_time_of_a_request(fleet, group, option):
-    """What was released until then stays so, and the rest can be asked."""
+@pytest.mark.parametrize('statement, number', [
+    # The transaction of the page fails.
+    ('UPDATE nodes', 0),
+    # It is complete, and the next one does not begin.
+    ('DELETE FROM reservations_groups', PAGE)])
+def test_release_stops_at_the_deadline(fleet, group, option, statement,
+                                       number):
+    """Repeating the request releases the remaining members."""
     option(deadline=1)
-    left = MEMBERS - PAGE
-    with fleet.before('DELETE FROM reservations_groups',
-                      lambda: time.sleep(1)), \
+    left_over = MEMBERS - number
+    with fleet.before(statement, lambda: time.sleep(1)), \
             pytest.raises(exception.DeadlineExceeded, match=(
-                f'^{left} of {MEMBERS} members of group {GROUP} are left')):
+                f'^{left_over} of {MEMBERS} members of group '
+                f'{fleets.GROUP} are left')):
         release()
-    assert len(fleet.held) == left
+    assert len(fleet.holds) == left_over
     option(deadline=10)
     release()
-    assert not fleet.held and not fleet.groups
-
-
-def test_page_ends_with_the_time_of_a_request(fleet, group, option):
-    """What is not done of a page by then is not done at all."""
-    option(deadline=1)
-    with fleet.before('UPDATE nodes', lambda: time.sleep(1)), \
-            pytest.raises(exception.DeadlineExceeded, match=(
-                f'^{MEMBERS} of {MEMBERS} members of group {GROUP} are left')):
-        release()
-    assert len(fleet.held) == MEMBERS
+    assert not fleet.holds and not fleet.group_rows

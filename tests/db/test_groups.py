@@ -25,7 +25,7 @@ from ironic_reservations.reservations import obtain
 from ironic_reservations.reservations import releases
 from ironic_reservations.reservations import updates
 from ironic_reservations.reservations import values
-from tests.db import conftest
+from tests.common import fleets
 
 GROUP = '11111111-2222-4333-8444-555555555555'
 A, B = 'a' * 32, 'b' * 32
@@ -58,7 +58,7 @@ def create(fleet, members, policy, uuid=GROUP, by='capability:rack',
     if isinstance(members, int):
         members = [str(uuid_.uuid4()) for _ in range(members)]
     return groups.create(
-        conftest.matcher(**body or {'resource_class': 'gold'}),
+        fleets.matcher(**body or {'resource_class': 'gold'}),
         obtain.Request(
             tuple(members), values.Assignment(project_id=project), lease,
             group=wanted(policy, uuid, project, by),
@@ -116,8 +116,8 @@ def test_members_of_later_do_not_move(fleet):
     """Edits of a node change no member's domain."""
     racks(fleet, r1=1, r2=1)
     first = join(fleet, 'spread')
-    [held] = fleet.held
-    fleet.edit(held, properties={'capabilities': 'rack:elsewhere'})
+    [held] = fleet.holds
+    fleet.set_node(held, properties={'capabilities': 'rack:elsewhere'})
     assert join(fleet, 'spread') != first
     assert {each.domain for each in groups.get(GROUP).members} == {
         'r1', 'r2'}
@@ -130,7 +130,7 @@ def test_node_whose_rack_has_changed_is_not_held(fleet):
         sa.select(models.nodes.c.id)))
 
     def move():
-        fleet.edit(node_id, properties={'memory_mb': 1024,
+        fleet.set_node(node_id, properties={'memory_mb': 1024,
                                         'capabilities': 'rack:r2'})
     with fleet.before('UPDATE nodes', move):
         assert join(fleet, 'spread') == 'r2'
@@ -143,7 +143,7 @@ def test_members_that_ended_by_themselves(fleet, how):
     fleet.hold(group=wanted('spread'), lease=60)
     before = groups.get(GROUP).id
     if how == 'lapsed':
-        fleet.lapse()
+        fleet.expire_leases()
     else:
         fleet.execute(sa.update(models.nodes).values(instance_uuid=None))
     with pytest.raises(exception.NotFound):
@@ -156,17 +156,17 @@ def test_members_that_ended_by_themselves(fleet, how):
 
 @pytest.mark.parametrize('back', [{'reservation': 'conductor'},
                                   {'instance_info': '{"a": 1}'}], ids=str)
-def test_member_that_has_lapsed_does_not_come_back(fleet, go_by, back):
+def test_member_that_has_lapsed_does_not_come_back(fleet, use_count, back):
     """A node that is touched after its lease counts again."""
     racks(fleet, r1=2)
     first, _ = fleet.hold(group=wanted('spread'), lease=60)
     racks(fleet, r2=1)
     assert join(fleet, 'spread') == 'r2'
-    fleet.lapse()
+    fleet.expire_leases()
     fleet.execute(sa.update(models.reservations).where(
         models.reservations.c.id != first.id).values(expires_at=None))
     assert join(fleet, 'spread') == 'r1'
-    fleet.edit(first.node_id, **back)
+    fleet.set_node(first.node_id, **back)
     assert of(groups.get(GROUP)) == {'r1': 1, 'r2': 1}
 
 
@@ -175,16 +175,16 @@ def test_member_that_was_torn_down_does_not_come_back(fleet):
     first, _ = fleet.hold(group=wanted('spread'))
     racks(fleet, r2=1)
     assert join(fleet, 'spread') == 'r2'
-    fleet.edit(first.node_id, instance_uuid=None, maintenance=True)
+    fleet.set_node(first.node_id, instance_uuid=None, maintenance=True)
     assert join(fleet, 'spread') == 'r1'
-    fleet.edit(first.node_id, instance_uuid=first.instance_uuid)
+    fleet.set_node(first.node_id, instance_uuid=first.instance_uuid)
     assert of(groups.get(GROUP)) == {'r1': 1, 'r2': 1}
 
 
 def test_sweep_deletes_empty_groups(fleet):
     racks(fleet, r1=2)
     fleet.hold(group=wanted('spread'), lease=60)
-    fleet.lapse()
+    fleet.expire_leases()
     fleet.hold(group=wanted('pack', str(uuid_.uuid4())))
     expiry.sweep()
     assert rows(fleet) == len(groups.find(9)) == 1
@@ -204,7 +204,7 @@ def test_two_at_the_same_moment(fleet):
         found = join(fleet, 'spread')
     assert found not in others
     assert max(of(groups.get(GROUP)).values()) == 1
-    assert len(fleet.held) == 3
+    assert len(fleet.holds) == 3
 
 
 @pytest.mark.on('server')
@@ -249,7 +249,7 @@ def test_group_ends_while_it_is_joined(fleet):
 @pytest.mark.parametrize('after', [False, True])
 def test_commit_whose_answer_is_lost(fleet, after):
     racks(fleet, r1=2, r2=2)
-    with fleet.commit_fails(db_exc.DBConnectionError(), after):
+    with fleet.fail_commit(db_exc.DBConnectionError(), after):
         join(fleet, 'spread', lost=after)
     assert len(groups.get(GROUP).members) == 1
 
@@ -270,7 +270,7 @@ def test_all_at_once(fleet, policy, free, members, expected):
     group, created = create(fleet, members, policy)
     assert created
     assert of(group) == expected
-    assert len(fleet.held) == members
+    assert len(fleet.holds) == members
     read = groups.get(GROUP)
     assert of(read) == expected
     assert {each.instance_uuid for each in read.members} == {
@@ -291,7 +291,7 @@ def test_node_lost_while_all_are_held(fleet):
             pytest.raises(exception.NoMatchingNode) as caught:
         create(fleet, 3, 'pack')
     assert caught.value.members == {'wanted': 3, 'available': 2}
-    assert list(fleet.held) == lost
+    assert list(fleet.holds) == lost
 
 
 def test_nodes_lost_while_they_are_searched_for(fleet, monkeypatch):
@@ -317,11 +317,11 @@ def test_nodes_lost_while_they_are_searched_for(fleet, monkeypatch):
 
 
 def test_search_that_a_change_has_ended_was_not_in_vain(
-        fleet, go_by, monkeypatch):
+        fleet, use_count, monkeypatch):
     """The fleet is counted once, for the search that has found nothing."""
     racks(fleet, r1=2, r2=2)
     join(fleet, 'soft-spread')
-    go_by(profiles.Fleet(()))
+    use_count(profiles.Fleet(()))
     fresh, counts = fleets.fresh, []
     monkeypatch.setattr(
         fleets, 'fresh', lambda *args: counts.append(args) or fresh(*args))
@@ -337,7 +337,7 @@ def test_search_that_a_change_has_ended_was_not_in_vain(
 
 def test_malformed_properties_end_it(fleet):
     """The database reads a size in them, and Python none."""
-    fleet.node(properties='{"memory_mb": 4096, "cpu_arch": 64}')
+    fleet.add_node(properties='{"memory_mb": 4096, "cpu_arch": 64}')
     with pytest.raises(exception.NoMatchingNode) as caught:
         create(fleet, 1, None, extra_specs={'capabilities:cpu_arch': '64'})
     assert caught.value.explanation['eliminated'] == [
@@ -352,7 +352,7 @@ def test_another_rack_after_a_loss(fleet):
         fleet.hold(extra_specs={'capabilities:rack': 'r1'})
     with fleet.before('UPDATE nodes', other):
         group, _ = create(fleet, 2, 'pack')
-    assert len(fleet.held) == 3
+    assert len(fleet.holds) == 3
     assert of(group).total() == 2 and len(of(group)) == 1
 
 
@@ -377,7 +377,7 @@ def test_repeat(fleet, lapse):
                for new, old in zip(second.members, first.members,
                                    strict=True))
     if lapse:
-        fleet.lapse()
+        fleet.expire_leases()
         third, created = create(fleet, 2, 'pack')
         assert created and third.id != first.id
 
@@ -391,19 +391,19 @@ def test_repeat_when_no_node_is_left(fleet):
 def test_stale_rows_of_members_are_in_nobodys_way(fleet):
     racks(fleet, r1=2)
     instance = str(uuid_.uuid4())
-    fleet.stale(instance_uuid=instance)
+    fleet.add_stale_row(instance_uuid=instance)
     group, _ = create(fleet, [instance, str(uuid_.uuid4())], 'pack')
-    assert len(group.members) == len(fleet.held) == 2
+    assert len(group.members) == len(fleet.holds) == 2
 
 
 @pytest.mark.on('server')
 @pytest.mark.parametrize('after', [False, True])
 def test_commit_of_all_whose_answer_is_lost(fleet, after):
     racks(fleet, r1=2)
-    with fleet.commit_fails(db_exc.DBConnectionError(), after):
+    with fleet.fail_commit(db_exc.DBConnectionError(), after):
         group, created = create(fleet, 2, 'pack')
     assert created == (not after)
-    assert len(group.members) == len(fleet.held) == 2
+    assert len(group.members) == len(fleet.holds) == 2
 
 
 @pytest.mark.on('sqlite', 'server')
@@ -418,7 +418,7 @@ def test_the_same_group_twice_at_once(fleet):
     [(first, first_created)] = others
     assert first_created and not created
     assert group.id == first.id
-    assert len(fleet.held) == 2
+    assert len(fleet.holds) == 2
 
 
 def test_a_group_grows(fleet):
@@ -459,7 +459,7 @@ def test_release_beside_claims_and_joins(fleet):
         others.append(fleet.hold(group=wanted('pack'))[0])
     with fleet.before('UPDATE nodes', other):
         group_releases.release(GROUP, lambda group: None, restricted=False)
-    assert len(others) == 2 and not fleet.held
+    assert len(others) == 2 and not fleet.holds
 
 
 @pytest.mark.on('server')
@@ -516,7 +516,7 @@ def test_group_goes_while_it_is_asked_for_again(fleet, begun):
 def claim(uuid, instance=None, project=None, host='compute-1', lease=None,
           authorize=lambda held: None, **body):
     return claims.claim(
-        uuid, conftest.matcher(**body or {'resource_class': 'gold'}),
+        uuid, fleets.matcher(**body or {'resource_class': 'gold'}),
         obtain.Request(
             (instance or str(uuid_.uuid4()),),
             values.Assignment(host, project), lease), authorize)
@@ -531,7 +531,7 @@ def test_claim_of_a_reservation(fleet):
     assert claimed.node_id == held.node_id and claimed.id != held.id
     assert claimed.host == 'compute-1'
     assert claimed.expires_at > held.expires_at
-    assert fleet.held == {held.node_id: claimed.instance_uuid}
+    assert fleet.holds == {held.node_id: claimed.instance_uuid}
     again, created = claim(held.instance_uuid, claimed.instance_uuid)
     assert not created and again.node_id == held.node_id
 
@@ -553,7 +553,7 @@ def test_claim_that_does_not_match(fleet):
         'considered': 1,
         'eliminated': [{'by': 'memory_mb>=4096', 'nodes': 1}],
         'nearest': {'by': 'memory_mb>=4096', 'nodes': 1}}
-    assert list(fleet.held) == [held.node_id]
+    assert list(fleet.holds) == [held.node_id]
 
 
 @pytest.mark.parametrize('change, error', [
@@ -564,12 +564,12 @@ def test_claim_that_does_not_match(fleet):
 def test_claim_of_a_node_that_is_not_to_be_had(fleet, change, error):
     racks(fleet, r1=1)
     held, _ = fleet.hold(owner=values.Assignment())
-    fleet.edit(held.node_id, **change)
+    fleet.set_node(held.node_id, **change)
     with pytest.raises(error) as caught:
         claim(held.instance_uuid)
     assert getattr(caught.value, 'retry', False) == (
         'reservation' in change)
-    assert fleet.held == {held.node_id: held.instance_uuid}
+    assert fleet.holds == {held.node_id: held.instance_uuid}
 
 
 @pytest.mark.parametrize('whose, by', [(A, B), (None, B), (A, None)])
@@ -603,7 +603,7 @@ def test_claim_beside_others(fleet, meanwhile, error, statement):
     with fleet.before(statement, lambda: meanwhile(held)), \
             pytest.raises(error):
         claim(held.instance_uuid)
-    assert len(fleet.carried) == (0 if meanwhile is release else 1)
+    assert len(fleet.instances) == (0 if meanwhile is release else 1)
 
 
 @pytest.mark.on('sqlite', 'server')
@@ -611,14 +611,14 @@ def test_claim_of_a_lease_that_ends_while_another_node_has_a_port(fleet):
     """What keeps a lease from ending is on the node itself."""
     racks(fleet, r1=1)
     held, _ = fleet.hold(owner=values.Assignment(), lease=600)
-    fleet.insert('ports', fleet.node(resource_class='silver'),
+    fleet.insert_row('ports', fleet.add_node(resource_class='silver'),
                  address='52:54:00:00:00:01',
                  internal_info='{"tenant_vif_port_id": "x"}')
     with fleet.before('UPDATE nodes SET', fleet.lapse), \
             pytest.raises(exception.NotFound):
         claim(held.instance_uuid)
     # Nobody has given the node back yet.
-    assert fleet.held == {held.node_id: held.instance_uuid}
+    assert fleet.holds == {held.node_id: held.instance_uuid}
 
 
 @pytest.mark.on('sqlite', 'server')
@@ -628,7 +628,7 @@ def test_capacity_counts_what_can_be_claimed(fleet):
     fleet.hold(owner=values.Assignment('compute-1'))
     for change in {'maintenance': True}, {'provision_state': 'active'}:
         held, _ = fleet.hold(owner=values.Assignment())
-        fleet.edit(held.node_id, **change)
+        fleet.set_node(held.node_id, **change)
     [(_, row)] = capacity.capacity(0, capacity.Filter())[0]
     assert (row['total'], row['free'], row['claimable']) == (6, 2, 1)
     claim(next(each.instance_uuid for each in fleet.rows if not each.host))
@@ -644,8 +644,8 @@ def test_adoption_is_recorded_whatever_the_policy_says(fleet):
     node_id, = fleet.execute(sa.select(models.nodes.c.id).where(
         models.nodes.c.instance_uuid.is_(None)))[0]
     instance = str(uuid_.uuid4())
-    fleet.edit(node_id, instance_uuid=instance, provision_state='active')
-    spec = conftest.matcher(memory_mb=1).spec
+    fleet.set_node(node_id, instance_uuid=instance, provision_state='active')
+    spec = fleets.matcher(memory_mb=1).spec
     for _ in range(2):
         adopted, _ = adoption.adopt(
             instance, spec, values.Assignment('compute-1'),
@@ -661,20 +661,20 @@ def carry(fleet):
     """An instance that compute-1 holds, deployed on a node of rack r1."""
     racks(fleet, r1=1)
     held, _ = fleet.hold(owner=values.Assignment('compute-1'))
-    fleet.edit(held.node_id, provision_state='active')
+    fleet.set_node(held.node_id, provision_state='active')
     return held
 
 
 def adopt_again(held, uuid=GROUP):
     return adoption.adopt(
-        held.instance_uuid, conftest.matcher(memory_mb=1).spec,
+        held.instance_uuid, fleets.matcher(memory_mb=1).spec,
         values.Assignment('compute-1'), group=wanted('spread', uuid))[0]
 
 
 def test_member_that_is_adopted_again_stays_where_it_was(fleet):
     held = carry(fleet)
     assert adopt_again(held).domain == 'r1'
-    fleet.edit(held.node_id,
+    fleet.set_node(held.node_id,
                properties={'memory_mb': 1024, 'capabilities': 'rack:r9'})
     assert adopt_again(held).domain == 'r1'
     other = adopt_again(held, str(uuid_.uuid4()))

@@ -18,7 +18,7 @@ from ironic_reservations.db import engine
 from ironic_reservations.fleet import count as counts
 from ironic_reservations.fleet import profiles
 from ironic_reservations.reservations import expiry
-from tests.db import conftest
+from tests.common import fleets
 
 
 def test_first_count_of_a_process(fleet, option):
@@ -84,7 +84,7 @@ def test_first_connection_of_a_process(option, monkeypatch):
 def test_no_connection_left(database, monkeypatch, option):
     option(deadline=1)
     with configured(max_pool_size=1, max_overflow=0):
-        small = conftest.connect(database.url)
+        small = fleets.connect(database.url)
     monkeypatch.setattr(engine, 'get_engine', lambda: small)
     asked, answered = threading.Event(), threading.Event()
 
@@ -109,7 +109,7 @@ def test_connection_lost_and_none_left(database, monkeypatch, option):
     """What is run again waits for what is left of its time only."""
     option(deadline=2)
     with configured(max_pool_size=1, max_overflow=0):
-        small = conftest.connect(database.url)
+        small = fleets.connect(database.url)
     monkeypatch.setattr(engine, 'get_engine', lambda: small)
     runs = []
 

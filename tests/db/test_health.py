@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from ironic_reservations import health
 from ironic_reservations.db import engine as db_engine
-from tests.db import conftest
+from tests.common import fleets
 
 pytestmark = pytest.mark.on('sqlite', 'server')
 
@@ -37,10 +37,10 @@ def read_only(database):
     """An engine on the database, which takes no writes."""
     if database.engine.dialect.name == 'sqlite':
         path = database.engine.url.database
-        yield conftest.connect(f'sqlite:///file:{path}?mode=ro&uri=true')
+        yield fleets.connect(f'sqlite:///file:{path}?mode=ro&uri=true')
         return
     # As an account without SUPER meets it where read_only is set.
-    yield conftest.connect(database.engine.url.update_query_dict({
+    yield fleets.connect(database.engine.url.update_query_dict({
         'init_command': 'SET SESSION TRANSACTION READ ONLY'
     }).render_as_string(False))
 

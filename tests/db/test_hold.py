@@ -27,7 +27,7 @@ HOLD = 'UPDATE nodes SET instance_uuid'
 
 @pytest.mark.on('sqlite', 'server')
 def test_hold(fleet):
-    node_id = fleet.node(name='node-1', resource_class='Gold')
+    node_id = fleet.add_node(name='node-1', resource_class='Gold')
     owner = values.Assignment('compute-1', 'project', 'user')
     held, created = fleet.hold(INSTANCE, owner=owner, **GOLD)
     assert created
@@ -41,12 +41,12 @@ def test_hold(fleet):
     assert held.resource_class == 'Gold'
     assert held.expires_at is None and held.updated_at is None
     assert lookup.get(INSTANCE) == held
-    assert fleet.held == {node_id: INSTANCE}
+    assert fleet.holds == {node_id: INSTANCE}
 
 
 @pytest.mark.on('sqlite', 'server')
 def test_times_are_the_databases_utc(fleet):
-    node_id = fleet.node()
+    node_id = fleet.add_node()
     now = sa.text("SELECT strftime('%Y-%m-%d %H:%M:%S', 'now')"
                   if fleet.engine.name == 'sqlite' else
                   "SELECT DATE_FORMAT(UTC_TIMESTAMP(), '%Y-%m-%d %H:%i:%s')")
@@ -61,7 +61,7 @@ def test_times_are_the_databases_utc(fleet):
 @pytest.mark.on('sqlite', 'server')
 def test_time_where_ironics_table_has_a_trigger(fleet):
     """As an operator's audit, or a tool that alters tables, may have one."""
-    fleet.node()
+    fleet.add_node()
     key = 'AUTO_INCREMENT' if fleet.engine.name == 'mysql' else ''
     for statement in (
             f'CREATE TABLE noted (id INTEGER PRIMARY KEY {key}, node INTEGER)',
@@ -114,11 +114,11 @@ INELIGIBLE = [
 @pytest.mark.parametrize('fields', INELIGIBLE, ids=str)
 def test_node_that_may_not_be_held(fleet, fields):
     if 'allocation_id' in fields:
-        fields = {'allocation_id': fleet.allocation()}
-    ineligible = fleet.node(**fields)
+        fields = {'allocation_id': fleet.add_allocation()}
+    ineligible = fleet.add_node(**fields)
     with pytest.raises(exception.NoMatchingNode):
         fleet.hold()
-    free = fleet.node()
+    free = fleet.add_node()
     assert fleet.hold()[0].node_id == free
     assert fleet[ineligible].instance_uuid == fields.get('instance_uuid')
 
@@ -129,7 +129,7 @@ def test_node_that_may_not_be_held(fleet, fields):
     {'resource_class': 'GOLD'}, {'health': 'OK'}, {'health': 'Warning'},
 ], ids=str)
 def test_node_that_may_be_held(fleet, fields):
-    node_id = fleet.node(**fields)
+    node_id = fleet.add_node(**fields)
     assert fleet.hold()[0].node_id == node_id
 
 
@@ -142,13 +142,13 @@ def test_node_that_may_be_held(fleet, fields):
     GOLD, {'candidate_nodes': ['node-1']}], ids=['any', 'named'])
 def test_node_of_nobody_that_gets_an_owner(fleet, body, column):
     """Before the guarded update, which must not take it any more."""
-    node_id = fleet.node(name='node-1')
+    node_id = fleet.add_node(name='node-1')
     with pytest.raises(exception.NoMatchingNode):
         fleet.hold(restricted_to='mine', **body)
-    with fleet.before(HOLD, lambda: fleet.edit(node_id, **{column: ''})):
+    with fleet.before(HOLD, lambda: fleet.set_node(node_id, **{column: ''})):
         with pytest.raises(exception.NoMatchingNode):
             fleet.hold(restricted_to='mine', unowned=True, **body)
-    fleet.edit(node_id, **{column: None})
+    fleet.set_node(node_id, **{column: None})
     assert fleet.hold(restricted_to='mine', unowned=True,
                       **body)[0].node_id == node_id
 
@@ -163,7 +163,7 @@ def test_project_of_almost_the_same_name_is_another(fleet, body, almost):
               {'lessee': almost, 'name': 'node-2'})
     with pytest.raises(exception.NoMatchingNode):
         fleet.hold(restricted_to='mine', **body)
-    assert fleet.held == {}
+    assert fleet.holds == {}
 
 
 # What changes between the look and the hold
@@ -217,18 +217,18 @@ FOR_NODE_1 = {**GOLD, 'shard': 'a', 'conductor_group': '',
 def change(fleet, node_id, how):
     if how is None:
         fleet.set_traits(node_id)
-        fleet.delete(node_id)
+        fleet.delete_node(node_id)
     elif isinstance(how, list):
         fleet.set_traits(node_id, *how)
     else:
-        fleet.edit(node_id, **how)
+        fleet.set_node(node_id, **how)
 
 
 @pytest.mark.on('server')
 @pytest.mark.parametrize('name', CHANGED)
 def test_node_that_changes_is_not_held_as_it_was(fleet, name):
     """The only node: it is looked at anew, and mostly matches no more."""
-    node_id = fleet.node(**NODE_1)
+    node_id = fleet.add_node(**NODE_1)
     with fleet.before(HOLD, lambda: change(fleet, node_id, CHANGED[name])):
         if name in STILL_MATCHING:
             assert fleet.hold(restricted_to='mine',
@@ -246,8 +246,8 @@ def test_node_that_changes_is_not_held_as_it_was(fleet, name):
     'size', 'instance', 'required-trait', 'gone'])
 def test_another_node_is_held_instead(fleet, name):
     """The better one changes; what it was does not matter any more."""
-    best = fleet.node(**NODE_1)
-    other = fleet.node(**{**NODE_1, 'name': 'node-2',
+    best = fleet.add_node(**NODE_1)
+    other = fleet.add_node(**{**NODE_1, 'name': 'node-2',
                           'properties': '{"memory_mb": 2048}'})
     with fleet.before(HOLD, lambda: change(fleet, best, CHANGED[name])):
         held, created = fleet.hold(restricted_to='mine', **FOR_NODE_1)
@@ -259,9 +259,9 @@ def test_another_node_is_held_instead(fleet, name):
 @pytest.mark.parametrize('name', ['space', 'class-case', 'name', 'uuid'])
 def test_guard_is_what_was_read_not_what_was_asked(fleet, name):
     """The guarded update itself refuses, whoever looks again afterwards."""
-    node_id = fleet.node(**NODE_1)
+    node_id = fleet.add_node(**NODE_1)
     with fleet.before(HOLD, lambda: change(fleet, node_id, CHANGED[name])), \
-            fleet.counted(HOLD) as counted:
+            fleet.row_counts(HOLD) as counted:
         fleet.hold(**GOLD)
     assert counted == [0, 1]
 
@@ -276,9 +276,9 @@ def test_guard_is_what_was_read_not_what_was_asked(fleet, name):
     ('DELETE FROM node_traits', False),
     ("INSERT INTO node_traits (node_id, trait, version) "
      "SELECT id, 'CUSTOM_B', '1.0' FROM nodes", False)])
-def test_change_that_is_committed_while_the_hold_waits(fleet, statement, held):
+def test_change_that_is_committed_while_the_hold_waits(fleet, statement, busy_fleet):
     """It is written, and not to be seen by others before the commit."""
-    fleet.node(**NODE_1)
+    fleet.add_node(**NODE_1)
     with concurrent.futures.ThreadPoolExecutor(1) as executor:
         with fleet.engine.connect() as connection:
             connection.execute(sa.text(statement))
@@ -287,9 +287,9 @@ def test_change_that_is_committed_while_the_hold_waits(fleet, statement, held):
             assert not hold.done()
             connection.commit()
         error = hold.exception(60)
-    assert isinstance(error, exception.NoMatchingNode) == (not held)
-    assert len(fleet.rows) == held
-    assert len(fleet.carried) == (held or OTHER in statement)
+    assert isinstance(error, exception.NoMatchingNode) == (not busy_fleet)
+    assert len(fleet.rows) == busy_fleet
+    assert len(fleet.instances) == (busy_fleet or OTHER in statement)
 
 
 def wait_for_lock(fleet, hold):
@@ -302,9 +302,9 @@ def wait_for_lock(fleet, hold):
 
 @pytest.mark.on('server')
 def test_guard_wants_all_of_several_traits(fleet):
-    node_id = fleet.node(traits=['CUSTOM_A', 'CUSTOM_B'])
+    node_id = fleet.add_node(traits=['CUSTOM_A', 'CUSTOM_B'])
     with fleet.before(HOLD, lambda: fleet.set_traits(node_id, 'CUSTOM_A')), \
-            fleet.counted(HOLD) as counted:
+            fleet.row_counts(HOLD) as counted:
         with pytest.raises(exception.NoMatchingNode):
             fleet.hold(**GOLD, extra_specs={'trait:CUSTOM_A': 'required',
                                             'trait:CUSTOM_B': 'required'})
@@ -313,22 +313,22 @@ def test_guard_wants_all_of_several_traits(fleet):
 
 @pytest.mark.on('server')
 def test_change_that_concerns_nobody(fleet):
-    node_id = fleet.node(**NODE_1)
-    with fleet.before(HOLD, lambda: fleet.edit(
+    node_id = fleet.add_node(**NODE_1)
+    with fleet.before(HOLD, lambda: fleet.set_node(
             node_id, power_state='power on',
             updated_at=datetime.datetime(2026, 1, 1))), \
-            fleet.counted(HOLD) as counted:
+            fleet.row_counts(HOLD) as counted:
         fleet.hold(**FOR_NODE_1)
     assert counted == [1]
 
 
 @pytest.mark.on('server')
 def test_null_properties_are_a_text_like_others(fleet):
-    node_id = fleet.node(properties=None)
+    node_id = fleet.add_node(properties=None)
     assert fleet.hold(memory_mb=0)[0].node_id == node_id
-    fleet.free()
-    with fleet.before(HOLD, lambda: fleet.edit(node_id, properties='')), \
-            fleet.counted(HOLD) as counted:
+    fleet.release_all()
+    with fleet.before(HOLD, lambda: fleet.set_node(node_id, properties='')), \
+            fleet.row_counts(HOLD) as counted:
         assert fleet.hold(memory_mb=0)[0].node_id == node_id
     assert counted == [0, 1]
 
@@ -337,16 +337,16 @@ def test_null_properties_are_a_text_like_others(fleet):
 def test_fleet_that_changes_all_the_time(fleet, option):
     """The request ends at its deadline."""
     option(deadline=1)
-    node_id = fleet.node(properties={'memory_mb': 1024})
+    node_id = fleet.add_node(properties={'memory_mb': 1024})
 
     def edit():
-        fleet.edit(node_id, properties={'memory_mb': 1024,
+        fleet.set_node(node_id, properties={'memory_mb': 1024,
                                         'a': random.random()})
 
     with fleet.before(HOLD, edit, times=10000):
         with pytest.raises(exception.DeadlineExceeded):
             fleet.hold(**GOLD)
-    assert fleet.held == {}
+    assert fleet.holds == {}
 
 
 # The complete scan
@@ -362,7 +362,7 @@ def test_the_one_node_of_hundreds_is_found(fleet, place):
         held, _ = fleet.hold(
             **GOLD, extra_specs={'capabilities:rack': 'True'})
         assert held.node_id == ids[place]
-        fleet.free()
+        fleet.release_all()
 
 
 @pytest.mark.on('sqlite', 'server')
@@ -373,21 +373,21 @@ def test_the_one_node_is_found_from_wherever_the_search_begins(
         fleet, monkeypatch, extra_specs):
     ids = fleet.add(*({} for _ in range(100)))
     one = ids[40]
-    fleet.edit(one, name='the-one', properties={
+    fleet.set_node(one, name='the-one', properties={
         'memory_mb': 1024, 'capabilities': 'rack:True'})
     fleet.set_traits(one, 'CUSTOM_A')
     for start in (ids[0], ids[39], ids[40], ids[41], ids[-1]):
         monkeypatch.setattr(random, 'randint', lambda *_, start=start: start)
         assert fleet.hold(**GOLD, extra_specs=extra_specs)[0].node_id == one
-        fleet.free()
+        fleet.release_all()
 
 
 def test_ids_with_gaps(fleet):
     ids = fleet.add(*({} for _ in range(60)))
     for node_id in ids[:20] + ids[30:59]:
-        fleet.delete(node_id)
+        fleet.delete_node(node_id)
     for _ in range(11):
         fleet.hold(**GOLD)
     with pytest.raises(exception.NoMatchingNode):
         fleet.hold(**GOLD)
-    assert fleet.held.keys() == {*ids[20:30], ids[59]}
+    assert fleet.holds.keys() == {*ids[20:30], ids[59]}

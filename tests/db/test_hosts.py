@@ -18,7 +18,7 @@ from ironic_reservations.reservations import obtain
 from ironic_reservations.reservations import releases
 from ironic_reservations.reservations import updates
 from ironic_reservations.reservations import values
-from tests.db import conftest
+from tests.common import fleets
 
 pytestmark = pytest.mark.on('server')
 
@@ -43,7 +43,7 @@ def fleet(fleet):
 def held(fleet):
     """What compute-1 holds, whose lease is one's."""
     hosts.hold(HOST, ONE, 30)
-    return fleet.hold(conftest.INSTANCE)[0]
+    return fleet.hold(fleets.INSTANCE)[0]
 
 
 def end(fleet):
@@ -99,13 +99,13 @@ def holder(fleet):
 
 def hold(held):
     return holds.hold(
-        conftest.matcher(resource_class='gold'), obtain.Request(
+        fleets.matcher(resource_class='gold'), obtain.Request(
             (str(uuid.uuid4()),), values.Assignment(HOST), holder=ONE))
 
 
 def renew(held):
     return holds.hold(
-        conftest.matcher(resource_class='gold'), obtain.Request(
+        fleets.matcher(resource_class='gold'), obtain.Request(
             (held.instance_uuid,), values.Assignment(HOST), 60, holder=ONE))
 
 
@@ -149,40 +149,40 @@ WRITES = pytest.mark.parametrize('write, first', [
 
 @pytest.mark.on('sqlite', 'server')
 @WRITES
-def test_takeover_after_the_check(fleet, held, write, first):
-    before = fleet.rows, fleet.carried
+def test_takeover_after_the_check(fleet, busy_fleet, write, first):
+    before = fleet.rows, fleet.instances
     with fleet.before(first, lambda: take_over(fleet)), \
             pytest.raises(exception.PreconditionFailed):
-        write(held)
-    assert (fleet.rows, fleet.carried) == before
+        write(busy_fleet)
+    assert (fleet.rows, fleet.instances) == before
     assert holder(fleet) == OTHER
 
 
-def test_host_is_given_up_after_the_check(fleet, held):
-    before = fleet.rows, fleet.carried
+def test_host_is_given_up_after_the_check(fleet, busy_fleet):
+    before = fleet.rows, fleet.instances
     with fleet.before('UPDATE nodes', lambda: hosts.give_up(HOST, ONE)), \
             pytest.raises(exception.PreconditionFailed):
-        hold(held)
-    assert (fleet.rows, fleet.carried) == before
+        hold(busy_fleet)
+    assert (fleet.rows, fleet.instances) == before
 
 
-def test_takeover_while_a_host_adopts_what_no_host_has(fleet, held):
+def test_takeover_while_a_host_adopts_what_no_host_has(fleet, busy_fleet):
     adoption.adopt(
         OF_A_NODE, request_spec.RequestSpec.from_server({}),
         values.Assignment())
-    before = fleet.rows, fleet.carried
+    before = fleet.rows, fleet.instances
     with fleet.before('UPDATE reservations SET', lambda: take_over(fleet)), \
             pytest.raises(exception.PreconditionFailed):
-        adopt_new(held)
-    assert (fleet.rows, fleet.carried) == before
+        adopt_new(busy_fleet)
+    assert (fleet.rows, fleet.instances) == before
 
 
 @WRITES
-def test_fence_is_written_and_is_the_last(fleet, held, write, first):
+def test_fence_is_written_and_is_the_last(fleet, busy_fleet, write, first):
     """A row that stays as it was would not meet another on Galera."""
     serial, = fleet.execute(sa.select(models.host_leases.c.serial))
     with fleet.statements() as found:
-        write(held)
+        write(busy_fleet)
     writes = [text for text in found if not text.startswith('SELECT')]
     assert writes[-1].startswith('UPDATE reservations_hosts SET serial=')
     after, = fleet.execute(sa.select(models.host_leases.c.serial))
@@ -190,16 +190,16 @@ def test_fence_is_written_and_is_the_last(fleet, held, write, first):
 
 
 @WRITES
-def test_who_does_not_say_it_pays_nothing(fleet, held, write, first,
+def test_who_does_not_say_it_pays_nothing(fleet, busy_fleet, write, first,
                                           monkeypatch):
     monkeypatch.setitem(globals(), 'ONE', None)
     with fleet.statements('reservations_hosts') as found:
-        write(held)
+        write(busy_fleet)
     assert not found
 
 
 @pytest.mark.on('sqlite', 'server')
-def test_takeover_waits_for_the_commit_of_a_write(database, fleet, held):
+def test_takeover_waits_for_the_commit_of_a_write(database, fleet, busy_fleet):
     """Who has come through the fence is done before another is the host."""
     tried = []
     another = sa.create_engine(database.url, poolclass=sa.pool.NullPool)
@@ -214,21 +214,21 @@ def test_takeover_waits_for_the_commit_of_a_write(database, fleet, held):
                 connection.execute(sa.update(models.host_leases).values(
                     holder=OTHER))
 
-    with fleet.commit_fails(LOST, then=attempt):
-        hold(held)
+    with fleet.fail_commit(LOST, then=attempt):
+        hold(busy_fleet)
     assert tried
 
 
 @WRITES
-def test_takeover_after_a_commit_whose_answer_is_lost(fleet, held, write,
+def test_takeover_after_a_commit_whose_answer_is_lost(fleet, busy_fleet, write,
                                                       first):
     """It was done in time, and 412 would mean that nothing has changed."""
     before = len(fleet.rows)
-    with fleet.commit_fails(LOST, after=True, then=lambda: take_over(fleet)), (
+    with fleet.fail_commit(LOST, after=True, then=lambda: take_over(fleet)), (
             pytest.raises(exception.OutcomeUnknown)
             if write in (adopt, adopt_new, change)
             else contextlib.nullcontext()):
-        write(held)
+        write(busy_fleet)
     assert len(fleet.rows) == before + {
         hold: 1, adopt_new: 1, release: -1}.get(write, 0)
     assert holder(fleet) == OTHER
@@ -256,7 +256,7 @@ def test_two_come_at_once_when_it_is_over(fleet):
     assert holder(fleet) == OTHER
 
 
-def test_renewal_comes_too_late(fleet, held):
+def test_renewal_comes_too_late(fleet, busy_fleet):
     with fleet.before('UPDATE reservations_hosts',
                       lambda: take_over(fleet)), \
             pytest.raises(exception.Conflict):
@@ -264,7 +264,7 @@ def test_renewal_comes_too_late(fleet, held):
     assert holder(fleet) == OTHER
 
 
-def test_renewal_comes_before_the_takeover(fleet, held):
+def test_renewal_comes_before_the_takeover(fleet, busy_fleet):
     end(fleet)
     with fleet.before('UPDATE reservations_hosts',
                       lambda: hosts.hold(HOST, ONE, 30)), \
@@ -273,7 +273,7 @@ def test_renewal_comes_before_the_takeover(fleet, held):
     assert holder(fleet) == ONE
 
 
-def test_host_is_given_up_while_it_is_renewed(fleet, held):
+def test_host_is_given_up_while_it_is_renewed(fleet, busy_fleet):
     """As it was not there any more, it is leased anew."""
     with fleet.before('UPDATE reservations_hosts',
                       lambda: hosts.give_up(HOST, ONE)):
@@ -281,7 +281,7 @@ def test_host_is_given_up_while_it_is_renewed(fleet, held):
     assert holder(fleet) == ONE
 
 
-def test_host_is_taken_while_it_is_given_up(fleet, held):
+def test_host_is_taken_while_it_is_given_up(fleet, busy_fleet):
     with fleet.before('DELETE FROM reservations_hosts',
                       lambda: take_over(fleet)), \
             pytest.raises(exception.PreconditionFailed):
@@ -289,7 +289,7 @@ def test_host_is_taken_while_it_is_given_up(fleet, held):
     assert holder(fleet) == OTHER
 
 
-def test_who_waits_for_a_lease_does_not_write_it(fleet, held):
+def test_who_waits_for_a_lease_does_not_write_it(fleet, busy_fleet):
     """It asks all the time, and is noted seldom, in another table."""
     for written in ['INSERT', 'DELETE'], []:
         with fleet.statements() as found, pytest.raises(exception.Conflict):
@@ -304,19 +304,19 @@ def test_who_waits_for_a_lease_does_not_write_it(fleet, held):
 
 @pytest.mark.parametrize('after', [False, True])
 def test_lease_whose_commit_is_lost(fleet, after):
-    with fleet.commit_fails(LOST, after=after):
+    with fleet.fail_commit(LOST, after=after):
         assert hosts.hold(HOST, ONE, 30).holder == ONE
     assert holder(fleet) == ONE
 
 
 @pytest.mark.parametrize('after', [False, True])
-def test_end_whose_commit_is_lost(fleet, held, after):
-    with fleet.commit_fails(LOST, after=after):
+def test_end_whose_commit_is_lost(fleet, busy_fleet, after):
+    with fleet.fail_commit(LOST, after=after):
         hosts.give_up(HOST, ONE)
     assert fleet.execute(sa.select(models.host_leases)) == []
 
 
-def test_end_whose_commit_is_lost_before_another_comes(fleet, held):
-    with fleet.commit_fails(LOST, after=True, then=lambda: take(fleet)):
+def test_end_whose_commit_is_lost_before_another_comes(fleet, busy_fleet):
+    with fleet.fail_commit(LOST, after=True, then=lambda: take(fleet)):
         hosts.give_up(HOST, ONE)
     assert holder(fleet) == OTHER

@@ -15,29 +15,29 @@ from ironic_reservations.reservations import obtain
 from ironic_reservations.reservations import releases
 from ironic_reservations.reservations import searching
 from ironic_reservations.reservations import values
-from tests.db import conftest
+from tests.common import fleets
 
 
 @pytest.mark.on('sqlite', 'server')
 def test_lapsed_counts_as_free_and_not_as_held(fleet):
-    fleet.node()
+    fleet.add_node()
     fleet.hold()
-    assert fleet.capacity(host='compute-1') == (1, 0, 1)
-    fleet.lapse()
-    assert fleet.capacity(host='compute-1') == (1, 1, 0)
+    assert fleet.count_nodes(host='compute-1') == (1, 0, 1)
+    fleet.expire_leases()
+    assert fleet.count_nodes(host='compute-1') == (1, 1, 0)
 
 
 TOUCHES = {
-    'instance_info': lambda fleet, node_id: fleet.edit(
+    'instance_info': lambda fleet, node_id: fleet.set_node(
         node_id, instance_info='{"image_source": "x"}'),
-    'lock': lambda fleet, node_id: fleet.edit(node_id, reservation='c'),
-    'state': lambda fleet, node_id: fleet.edit(
+    'lock': lambda fleet, node_id: fleet.set_node(node_id, reservation='c'),
+    'state': lambda fleet, node_id: fleet.set_node(
         node_id, provision_state='deploying'),
-    'volume': lambda fleet, node_id: fleet.insert(
+    'volume': lambda fleet, node_id: fleet.insert_row(
         'volume_targets', node_id, volume_type='iscsi',
         boot_index=0, volume_id='x'),
     **{f'{table}.{column}': lambda fleet, node_id, table=table, column=column:
-       fleet.insert(
+       fleet.insert_row(
            table, node_id, address=str(uuid.uuid4())[:17],
               **{column: '{"tenant_vif_port_id": "x"}'
                  if column == 'internal_info' else '{"vif_port_id": "x"}'})
@@ -49,16 +49,16 @@ TOUCHES = {
 @pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize('touch', TOUCHES)
 def test_touched_stays_held_whatever_the_lease(fleet, touch):
-    node_id = fleet.node()
+    node_id = fleet.add_node()
     held, _ = fleet.hold()
     TOUCHES[touch](fleet, node_id)
-    fleet.lapse()
-    assert fleet.capacity(host='compute-1') == (1, 0, 1)
+    fleet.expire_leases()
+    assert fleet.count_nodes(host='compute-1') == (1, 0, 1)
     with pytest.raises(exception.NoMatchingNode):
         fleet.hold()
     assert expiry.sweep() == (0, 0)
     assert lookup.get(held.instance_uuid).node_id == node_id
-    assert fleet.held == {node_id: held.instance_uuid}
+    assert fleet.holds == {node_id: held.instance_uuid}
     overdue = [each.instance_uuid for each in expiry.overdue()]
     assert overdue == ([] if touch == 'state' else [held.instance_uuid])
 
@@ -69,17 +69,17 @@ def test_touched_stays_held_whatever_the_lease(fleet, touch):
     {'maintenance': True}, {'retired': True}, {'power_state': 'power on'}],
     ids=str)
 def test_untouched_is_given_back(fleet, fields):
-    node_id = fleet.node()
+    node_id = fleet.add_node()
     held, _ = fleet.hold()
-    fleet.insert('ports', node_id, address='x', internal_info='{}',
+    fleet.insert_row('ports', node_id, address='x', internal_info='{}',
            extra='{"physnet": "vif"}')
-    fleet.edit(node_id, **fields)
-    fleet.lapse()
+    fleet.set_node(node_id, **fields)
+    fleet.expire_leases()
     with pytest.raises(exception.NotFound):
         lookup.get(held.instance_uuid)
     assert expiry.overdue() == []
     assert expiry.sweep() == (1, 0)
-    assert fleet.held == {}
+    assert fleet.holds == {}
 
 
 INSTANCE = str(uuid.uuid4())
@@ -92,42 +92,42 @@ LET_GO = 'UPDATE nodes SET instance_uuid'
     expiry.sweep, lambda: releases.release(INSTANCE),
     lambda: hold_of_another()], ids=['sweep', 'release', 'hold'])
 def test_renewal_that_is_faster_than_the_give_back(fleet, again):
-    node_id = fleet.node()
+    node_id = fleet.add_node()
     fleet.hold(INSTANCE)
-    fleet.lapse()
+    fleet.expire_leases()
     with fleet.before(LET_GO, fleet.renew):
         with contextlib.suppress(exception.NotFound,
                                  exception.NoMatchingNode):
             again()
-    assert fleet.held == {node_id: INSTANCE}
+    assert fleet.holds == {node_id: INSTANCE}
     assert lookup.get(INSTANCE).node_id == node_id
 
 
 def hold_of_another():
     holds.hold(
-        conftest.matcher(resource_class='gold'),
+        fleets.matcher(resource_class='gold'),
         obtain.Request((str(uuid.uuid4()),), values.Assignment('compute-2')))
 
 
 @pytest.mark.on('server')
 @pytest.mark.parametrize('touch', TOUCHES)
 def test_touch_that_is_faster_than_the_give_back(fleet, touch):
-    node_id = fleet.node()
+    node_id = fleet.add_node()
     fleet.hold(INSTANCE)
-    fleet.lapse()
+    fleet.expire_leases()
     with fleet.before(LET_GO, lambda: TOUCHES[touch](fleet, node_id)):
         assert expiry.sweep() == (0, 0)
-    assert fleet.held == {node_id: INSTANCE}
+    assert fleet.holds == {node_id: INSTANCE}
     assert lookup.get(INSTANCE).node_id == node_id
 
 
 @pytest.mark.on('server')
 def test_give_back_that_is_faster_than_the_renewal(fleet):
-    node_id = fleet.node()
+    node_id = fleet.add_node()
     first, _ = fleet.hold(INSTANCE, owner=values.Assignment('compute-1'))
 
     def over():
-        fleet.lapse()
+        fleet.expire_leases()
         assert expiry.sweep() == (1, 0)
 
     with fleet.before('UPDATE reservations SET host', over):
@@ -136,27 +136,27 @@ def test_give_back_that_is_faster_than_the_renewal(fleet):
     assert created
     assert held.id > first.id
     assert held.host == 'compute-2'
-    assert fleet.held == {node_id: INSTANCE}
+    assert fleet.holds == {node_id: INSTANCE}
 
 
 @pytest.mark.on('server')
 def test_two_sweeps_at_once(fleet):
-    fleet.node()
+    fleet.add_node()
     fleet.hold(INSTANCE)
-    fleet.lapse()
+    fleet.expire_leases()
     with fleet.before(LET_GO, expiry.sweep):
         assert expiry.sweep() == (0, 0)
-    assert fleet.held == {}
+    assert fleet.holds == {}
 
 
 @pytest.mark.on('server')
 def test_another_holds_the_node_before_the_second_give_back(fleet):
-    node_id = fleet.node()
+    node_id = fleet.add_node()
     fleet.hold(INSTANCE)
-    fleet.lapse()
+    fleet.expire_leases()
     with fleet.before(LET_GO, hold_of_another):
         assert expiry.sweep()[0] == 0
-    (held_node, instance), = fleet.held.items()
+    (held_node, instance), = fleet.holds.items()
     assert held_node == node_id and instance != INSTANCE
 
 
@@ -164,19 +164,19 @@ def test_many_lapsed_are_given_back_as_they_are_wanted(fleet):
     fleet.add(*[{}] * 12)
     for _ in range(12):
         fleet.hold()
-    before = set(fleet.held.values())
-    fleet.lapse()
-    assert fleet.capacity() == (12, 12, 0)
+    before = set(fleet.holds.values())
+    fleet.expire_leases()
+    assert fleet.count_nodes() == (12, 12, 0)
     for _ in range(12):
         fleet.hold()
-    assert len(fleet.held) == 12 and not before & set(fleet.held.values())
+    assert len(fleet.holds) == 12 and not before & set(fleet.holds.values())
 
 
 @pytest.mark.on('server')
 def test_another_gives_back_the_lapsed_node_that_is_wanted(fleet):
-    fleet.node()
+    fleet.add_node()
     fleet.hold()
-    fleet.lapse()
+    fleet.expire_leases()
     with fleet.before(LET_GO, expiry.sweep):
         assert fleet.hold()[1]
     with pytest.raises(exception.NoMatchingNode):
@@ -184,27 +184,27 @@ def test_another_gives_back_the_lapsed_node_that_is_wanted(fleet):
 
 
 def test_hold_that_counts_the_fleet_gives_back_what_has_lapsed(
-        fleet, go_by, monkeypatch):
+        fleet, use_count, monkeypatch):
     """A few at a time; a hold that does not count gives nothing back."""
     fleet.add(*[{}] * 20)
     for _ in range(5):
         fleet.hold()
-    fleet.lapse()
+    fleet.expire_leases()
     monkeypatch.setattr(searching, 'LAPSED_AT_ONCE', 3)
     fleet.hold()
     assert len(fleet.rows) == 3
-    go_by(counts.fresh())
+    use_count(counts.fresh())
     fleet.hold()
     assert len(fleet.rows) == 4
 
 
 def test_all_that_has_lapsed_is_given_back_before_a_refusal(
-        fleet, go_by):
-    go_by(counts.fresh())
+        fleet, use_count):
+    use_count(counts.fresh())
     fleet.add(*[{}] * 20)
     for _ in range(20):
         fleet.hold()
-    fleet.lapse()
+    fleet.expire_leases()
     with pytest.raises(exception.NoMatchingNode):
         fleet.hold(memory_mb=9999)
-    assert fleet.rows == [] and fleet.held == {}
+    assert fleet.rows == [] and fleet.holds == {}

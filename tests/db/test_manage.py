@@ -9,10 +9,10 @@ import subprocess
 import pytest
 
 from ironic_reservations.cmd import manage
-from tests.db import conftest
+from tests.common import fleets
 from tools import services
 
-#: In which the lease is nobody's business.
+#: States in which the lease does not count.
 AT_WORK = ('deploying', 'active', 'deleting')
 
 
@@ -21,75 +21,77 @@ def last_line(capsys):
 
 
 def test_sweep(fleet, capsys):
-    """What is over and what is finished goes, and the rest stays."""
+    """Expired and stale reservations are removed, the others stay."""
     fleet.add(*[{}] * 7)
-    over, touched, valid, finished, *at_work = held = [
+    first, touched, valid, stale, *deploying = reservations = [
         fleet.hold()[0] for _ in range(7)]
-    fleet.lapse()
-    fleet.renew(valid)
-    fleet.edit(touched.node_id, instance_info='{"a": "b"}')
-    fleet.edit(finished.node_id, instance_uuid=None)
-    for each, state in zip(at_work, AT_WORK, strict=True):
-        fleet.edit(each.node_id, provision_state=state)
+    fleet.expire_leases()
+    fleet.renew_leases(valid)
+    fleet.set_node(touched.node_id, instance_info='{"a": "b"}')
+    fleet.set_node(stale.node_id, instance_uuid=None)
+    for reservation, state in zip(deploying, AT_WORK, strict=True):
+        fleet.set_node(reservation.node_id, provision_state=state)
     manage.sweep()
     assert last_line(capsys) == (
         '1 reservations expired, 1 stale reservations purged')
-    assert fleet.held == {
-        each.node_id: each.instance_uuid for each in held
-        if each not in (over, finished)}
+    assert fleet.holds == {
+        reservation.node_id: reservation.instance_uuid
+        for reservation in reservations
+        if reservation not in (first, stale)}
     manage.sweep()
     assert last_line(capsys).startswith('0 reservations expired')
 
 
-@pytest.mark.parametrize('fields, said', [
+@pytest.mark.parametrize('fields, reason', [
     ({'reservation': 'conductor-1'}, 'node locked by conductor-1'),
     ({'instance_info': '{"a": "b"}'}, 'instance_info'),
-    # In which a host that has died may have left a node.
+    # States in which a host that died may have left a node.
     *(({'provision_state': state}, f'node is {state}')
       for state in ('deploy failed', 'clean failed')),
-    # What is given back by the next request, and what is in use.
+    # The next request releases the first; the others are in use.
     ({'maintenance': True}, None),
     *(({'provision_state': state}, None) for state in AT_WORK),
 ], ids=str)
-def test_audit(held, capsys, fields, said):
-    """It looks, and does nothing."""
-    held.edit(held.node_id, **fields)
-    held.lapse()
-    assert bool(manage.audit()) == bool(said)
+def test_audit(busy_fleet, capsys, fields, reason):
+    """The audit changes nothing."""
+    busy_fleet.set_node(busy_fleet.node_id, **fields)
+    busy_fleet.expire_leases()
+    assert bool(manage.audit()) == bool(reason)
     *lines, last = capsys.readouterr().out.splitlines()
     assert last == f'{len(lines)} reservations are overdue'
-    assert len(lines) == bool(said)
+    assert len(lines) == bool(reason)
     for line in lines:
-        for word in (conftest.INSTANCE, held[held.node_id].uuid, 'compute-1',
-                     f'lease expired at {held.rows[0].expires_at}', said):
+        for word in (fleets.INSTANCE, busy_fleet[busy_fleet.node_id].uuid,
+                     f'lease expired at {busy_fleet.rows[0].expires_at}',
+                     'compute-1', reason):
             assert word in line
-    assert held.held == {held.node_id: conftest.INSTANCE}
+    assert busy_fleet.holds == {busy_fleet.node_id: fleets.INSTANCE}
 
 
-def test_audit_of_a_valid_lease(held, capsys):
-    held.renew()
-    held.edit(held.node_id, reservation='conductor-1')
+def test_audit_of_a_valid_lease(busy_fleet, capsys):
+    busy_fleet.renew_leases()
+    busy_fleet.set_node(busy_fleet.node_id, reservation='conductor-1')
     assert not manage.audit()
     assert last_line(capsys) == '0 reservations are overdue'
 
 
 def run(tmp_path, connection, *args):
-    """The process, with a database."""
+    """Run the command on a database."""
     conf_file = services.write_conf(tmp_path / 'ironic.conf', {
         'database': {'connection': connection.format(tmp_path)}})
-    done = subprocess.run(
+    process = subprocess.run(
         [services.program('ironic-reservations-manage'), '--config-file',
          conf_file, *args], stdin=subprocess.DEVNULL, capture_output=True,
         text=True, timeout=120)
-    assert 'Traceback' not in done.stdout + done.stderr
-    return done
+    assert 'Traceback' not in process.stdout + process.stderr
+    return process
 
 
 @pytest.mark.parametrize('args', [[], ['sweep', 'more']], ids=str)
 def test_wrong_usage(tmp_path, args):
-    done = run(tmp_path, 'sqlite://', *args)
-    assert done.returncode == 2
-    assert 'usage:' in done.stderr and 'sweep' in done.stderr
+    process = run(tmp_path, 'sqlite://', *args)
+    assert process.returncode == 2
+    assert 'usage:' in process.stderr and 'sweep' in process.stderr
 
 
 @pytest.mark.parametrize('connection', ['sqlite:///{}/empty.sqlite',

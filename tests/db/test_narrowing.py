@@ -105,7 +105,7 @@ def held_until_none(fleet, **body):
         try:
             reservation, created = fleet.hold(**body)
         except exception.NoMatchingNode:
-            assert found == fleet.held.keys()
+            assert found == fleet.holds.keys()
             return found
         assert created
         found.add(reservation.node_id)
@@ -130,7 +130,7 @@ def test_all_that_matches_is_held_and_nothing_else(fleet, batch, bodies):
         found = held_until_none(fleet, **body)
         assert found == expected, (body, [
             batch[ids.index(node_id)] for node_id in found ^ expected])
-        fleet.free()
+        fleet.release_all()
 
 
 # What hypothesis has found, or would take long to find.
@@ -167,7 +167,7 @@ def test_capabilities_that_the_database_reads_otherwise(fleet):
 @pytest.mark.parametrize('match', ['exact', 'at_least'])
 def test_every_spelling_of_4096_is_found(fleet, text, match):
     assert matching.Node(1, '', properties=text).sizes['memory_mb'] == 4096
-    node_id = fleet.node(properties=text)
+    node_id = fleet.add_node(properties=text)
     held, _ = fleet.hold(memory_mb=4096,
                          extra_specs={'reservations:match': match})
     assert held.node_id == node_id
@@ -178,7 +178,7 @@ def test_huge_number_hides_no_other_node(fleet, match):
     """Numbers that fit into no column and into no float."""
     fleet.add(*({'properties': f'{{"memory_mb": {"9" * digits}}}'}
                 for digits in (19, 25, 41, 66, 400)))
-    node_id = fleet.node(properties={'memory_mb': 4096})
+    node_id = fleet.add_node(properties={'memory_mb': 4096})
     held, _ = fleet.hold(memory_mb=4096,
                          extra_specs={'reservations:match': match})
     assert held.node_id == node_id

@@ -14,7 +14,7 @@ from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import holds
 from ironic_reservations.reservations import obtain
 from ironic_reservations.reservations import values
-from tests.db import conftest
+from tests.common import fleets
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def after_count(monkeypatch):
 
 def test_what_was_counted_for_a_request_is_not_counted_again(fleet,
                                                              monkeypatch):
-    fleet.node()
+    fleet.add_node()
     monkeypatch.setattr(fleets, 'recent',
                         lambda: (fleets.at_most(0)[0], True))
     with fleet.statements('AS nodes') as counts:
@@ -50,8 +50,8 @@ def test_what_was_counted_for_a_request_is_not_counted_again(fleet,
 
 def test_lock_that_comes_after_the_count(fleet, after_count):
     """It is worth another try."""
-    node_id = fleet.node()
-    after_count(lambda: fleet.edit(node_id, reservation='conductor-1'))
+    node_id = fleet.add_node()
+    after_count(lambda: fleet.set_node(node_id, reservation='conductor-1'))
     with pytest.raises(exception.NoMatchingNode) as caught:
         fleet.hold()
     assert caught.value.retry
@@ -60,8 +60,8 @@ def test_lock_that_comes_after_the_count(fleet, after_count):
 
 
 def test_node_that_is_taken_after_the_count(fleet, after_count):
-    node_id = fleet.node()
-    after_count(lambda: fleet.edit(
+    node_id = fleet.add_node()
+    after_count(lambda: fleet.set_node(
         node_id, instance_uuid=str(uuid.uuid4())))
     with pytest.raises(exception.NoMatchingNode) as caught:
         fleet.hold()
@@ -71,10 +71,10 @@ def test_node_that_is_taken_after_the_count(fleet, after_count):
 
 def test_node_that_is_edited_after_the_count(fleet, after_count):
     """It was free all the time, and fits."""
-    node_id = fleet.node()
+    node_id = fleet.add_node()
 
     def edit():
-        fleet.edit(node_id, properties={'memory_mb': 1025})
+        fleet.set_node(node_id, properties={'memory_mb': 1025})
 
     left = after_count(edit, edit)
     assert fleet.hold(memory_mb=1000)[0].node_id == node_id
@@ -84,17 +84,17 @@ def test_node_that_is_edited_after_the_count(fleet, after_count):
 def test_node_that_lapses_and_is_given_back_after_the_count(
         fleet, after_count):
     """The first search has come too early for it."""
-    node_id = fleet.node()
+    node_id = fleet.add_node()
     fleet.hold()
-    fleet.lapse()
+    fleet.expire_leases()
     after_count(expiry.sweep)
     assert fleet.hold()[0].node_id == node_id
 
 
 def test_malformed_properties_are_told_of(fleet):
     """The database reads a size in them, and Python none."""
-    fleet.node(properties='{"memory_mb": 4096, "cpu_arch": 64}')
-    matcher = conftest.matcher(extra_specs={'capabilities:cpu_arch': '64'})
+    fleet.add_node(properties='{"memory_mb": 4096, "cpu_arch": 64}')
+    matcher = fleets.matcher(extra_specs={'capabilities:cpu_arch': '64'})
     began = time.monotonic()
     with pytest.raises(exception.NoMatchingNode) as caught:
         holds.hold(matcher, obtain.Request(
@@ -121,7 +121,7 @@ def test_what_another_request_has_from_the_shelf_is_found(fleet,
 
 def test_words_of_a_request_are_no_error_of_the_database(fleet):
     """SQLite says this when another writes, and then it is tried again."""
-    fleet.node()
+    fleet.add_node()
     with fleet.statements('AS alike') as counts:
         with pytest.raises(exception.NoMatchingNode):
             fleet.hold(extra_specs={
@@ -134,7 +134,7 @@ def test_deadline_ends_the_giving_back(fleet, option):
     fleet.add(*[{}] * 30)
     for _ in range(30):
         fleet.hold()
-    fleet.lapse()
+    fleet.expire_leases()
     with fleet.before('DELETE FROM reservations',
                       lambda: time.sleep(0.1), times=30) as begun:
         with pytest.raises(exception.DeadlineExceeded):
@@ -150,7 +150,7 @@ def test_deadline_ends_the_trying(fleet, option):
     def change():
         time.sleep(0.3)
         for node_id in ids:
-            fleet.edit(node_id, maintenance=True)
+            fleet.set_node(node_id, maintenance=True)
 
     with fleet.before('UPDATE nodes SET instance_uuid', change,
                       times=12) as tried:

@@ -32,7 +32,7 @@ def test_is_found_and_counted(fleet, odd):
     held, _ = fleet.hold(memory_mb=2000, vcpus=8, resource_class='gold',
                          **UEFI)
     assert held.node_id == node_id
-    assert fleet.capacity(host='compute-1') == (2, 1, 1)
+    assert fleet.count_nodes(host='compute-1') == (2, 1, 1)
 
 
 @pytest.mark.parametrize('text', [
@@ -43,11 +43,11 @@ def test_has_no_size(fleet, text):
     fleet.add({'properties': text}, {'properties': {'memory_mb': 1024}})
     with pytest.raises(exception.NoMatchingNode):
         fleet.hold(resource_class='gold', memory_mb=2000)
-    assert fleet.capacity(host='compute-1') == (2, 2, 0)
+    assert fleet.count_nodes(host='compute-1') == (2, 2, 0)
     fleet.hold(resource_class='gold', memory_mb=1000)
     # It can be had by whoever asks for no size.
     fleet.hold()
-    assert fleet.capacity(host='compute-1') == (2, 0, 2)
+    assert fleet.count_nodes(host='compute-1') == (2, 0, 2)
 
 
 def test_long_values_are_told_apart(fleet):

@@ -10,7 +10,7 @@ from ironic_reservations.db import node_rows
 from ironic_reservations.db import tables
 from ironic_reservations.fleet import capacity
 from ironic_reservations.fleet import count as counts
-from tests.db import conftest
+from tests.common import fleets
 
 pytestmark = pytest.mark.on('sqlite', 'server')
 
@@ -28,15 +28,15 @@ def old(new_database, monkeypatch):
                     f'ALTER TABLE {table} DROP COLUMN {column}'))
         tables.check(database.engine)
         monkeypatch.setattr(db_engine, 'get_engine', lambda: database.engine)
-        monkeypatch.setattr(counts, 'recent', conftest.count_again)
+        monkeypatch.setattr(counts, 'recent', fleets.recount)
         yield OldFleet(database.engine)
 
 
-class OldFleet(conftest.Fleet):
+class OldFleet(fleets.Fleet):
 
     @staticmethod
-    def _free():
-        fields = conftest.Fleet._free()
+    def _make_free_node():
+        fields = fleets.Fleet._make_free_node()
         del fields['health']
         return fields
 
@@ -67,8 +67,8 @@ def newer(new_database, monkeypatch):
                 'node_id INTEGER, state VARCHAR(255))'))
         tables.check(database.engine)
         monkeypatch.setattr(db_engine, 'get_engine', lambda: database.engine)
-        monkeypatch.setattr(counts, 'recent', conftest.count_again)
-        yield conftest.Fleet(database.engine)
+        monkeypatch.setattr(counts, 'recent', fleets.recount)
+        yield fleets.Fleet(database.engine)
 
 
 def test_node_with_an_open_deferred_action_is_not_held(newer):

@@ -17,7 +17,7 @@ from ironic_reservations.reservations import hosts
 from ironic_reservations.reservations import releases
 from ironic_reservations.reservations import updates
 from ironic_reservations.reservations import values
-from tests.db import conftest
+from tests.common import fleets
 
 pytestmark = pytest.mark.on('server')
 
@@ -44,26 +44,26 @@ COMMITS = pytest.mark.parametrize('error, after', [
 @COMMITS
 def test_commit_of_a_hold_fails(fleet, error, after):
     fleet.add(*({} for _ in range(5)))
-    with fleet.commit_fails(error, after), \
+    with fleet.fail_commit(error, after), \
             fleet.statements('SET instance_uuid') as tried:
         held, created = fleet.hold(INSTANCE, **GOLD)
     # The retry reads before it writes.
     assert created == (not after) and len(tried) == (1 if after else 2)
-    assert fleet.held == {held.node_id: INSTANCE}
+    assert fleet.holds == {held.node_id: INSTANCE}
 
 
 @COMMITS
-def test_commit_of_a_release_fails(held, error, after):
-    with held.commit_fails(error, after):
+def test_commit_of_a_release_fails(busy_fleet, error, after):
+    with busy_fleet.fail_commit(error, after):
         releases.release(INSTANCE)
-    assert held.held == {}
+    assert busy_fleet.holds == {}
 
 
-def test_commit_of_a_move_whose_answer_is_lost(held):
-    with held.commit_fails(LOST, after=True):
-        found, created = held.hold(INSTANCE, owner=HOST_2, **GOLD)
+def test_commit_of_a_move_whose_answer_is_lost(busy_fleet):
+    with busy_fleet.fail_commit(LOST, after=True):
+        found, created = busy_fleet.hold(INSTANCE, owner=HOST_2, **GOLD)
     assert not created and found.host == 'compute-2'
-    assert held.held == {held.node_id: INSTANCE}
+    assert busy_fleet.holds == {busy_fleet.node_id: INSTANCE}
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def snapshots(database):
 
 @pytest.mark.on('mariadb')
 def test_what_was_read_is_changed_before_it_is_written(snapshots, fleet):
-    node_id, names = fleet.node(), []
+    node_id, names = fleet.add_node(), []
 
     @engine.retry
     def write():
@@ -104,21 +104,21 @@ def test_what_was_read_is_changed_before_it_is_written(snapshots, fleet):
 def test_commit_is_lost_and_another_releases(fleet):
     """Read back, it is not there: the hold is made once more."""
     fleet.add({}, {})
-    with fleet.commit_fails(LOST, after=True, then=fleet.free):
+    with fleet.fail_commit(LOST, after=True, then=fleet.free):
         held, created = fleet.hold(INSTANCE, **GOLD)
-    assert created and fleet.held == {held.node_id: INSTANCE}
+    assert created and fleet.holds == {held.node_id: INSTANCE}
 
 
 def test_commit_is_lost_and_another_holds(fleet):
     """Read back, it is another's: this request has not made it."""
     def again():
-        fleet.free()
+        fleet.release_all()
         fleet.hold(INSTANCE, **GOLD)
 
     fleet.add({}, {})
-    with fleet.commit_fails(LOST, after=True, then=again):
+    with fleet.fail_commit(LOST, after=True, then=again):
         held, created = fleet.hold(INSTANCE, **GOLD)
-    assert not created and fleet.held == {held.node_id: INSTANCE}
+    assert not created and fleet.holds == {held.node_id: INSTANCE}
 
 
 @pytest.mark.parametrize('statement', [
@@ -127,10 +127,10 @@ def test_commit_is_lost_and_another_holds(fleet):
 def test_statement_of_a_hold_that_fails(fleet, statement, error):
     fleet.add(*({} for _ in range(5)))
 
-    with fleet.before(statement, conftest.failing(error), times=2):
+    with fleet.before(statement, fleets.raising(error), times=2):
         held, created = fleet.hold(INSTANCE, **GOLD)
     assert created
-    assert fleet.held == {held.node_id: INSTANCE}
+    assert fleet.holds == {held.node_id: INSTANCE}
 
 
 def test_connection_lost_while_it_lay_idle(fleet, option):
@@ -153,42 +153,42 @@ def test_deadlocks_end_at_the_deadline(fleet, option):
     fleet.add({})
 
     began = time.monotonic()
-    with fleet.before(HOLD, conftest.failing(DEADLOCK),
+    with fleet.before(HOLD, fleets.raising(DEADLOCK),
                       times=10000) as tried:
         with pytest.raises(db_exc.DBDeadlock):
             fleet.hold(INSTANCE, **GOLD)
     assert 1 <= time.monotonic() - began < 5
     assert len(tried) > 3
-    assert fleet.held == {}
+    assert fleet.holds == {}
 
 
 def test_database_is_away(fleet):
     """Who asks is told soon: workers are not to be kept by waiting."""
     fleet.add({})
 
-    with fleet.before(HOLD, conftest.failing(LOST), times=100) as tried:
+    with fleet.before(HOLD, fleets.raising(LOST), times=100) as tried:
         with pytest.raises(db_exc.DBConnectionError):
             fleet.hold(INSTANCE, **GOLD)
     assert 1 < len(tried) < 10
-    assert fleet.held == {}
+    assert fleet.holds == {}
 
 
 @ERRORS
-def test_statement_of_a_repeat_that_fails(held, error):
+def test_statement_of_a_repeat_that_fails(busy_fleet, error):
     """What was held before is no hold of this request."""
-    with held.before('UPDATE', conftest.failing(error)):
-        found, created = held.hold(INSTANCE, owner=HOST_1, lease=600, **GOLD)
+    with busy_fleet.before('UPDATE', fleets.raising(error)):
+        found, created = busy_fleet.hold(INSTANCE, owner=HOST_1, lease=600, **GOLD)
     assert not created and found.expires_at
-    assert held.held == {held.node_id: INSTANCE}
+    assert busy_fleet.holds == {busy_fleet.node_id: INSTANCE}
 
 
 @pytest.mark.parametrize('statement', [
     HOLD, 'DELETE FROM reservations', 'SELECT'])
 @ERRORS
-def test_statement_of_a_release_that_fails(held, statement, error):
-    with held.before(statement, conftest.failing(error), times=2):
+def test_statement_of_a_release_that_fails(busy_fleet, statement, error):
+    with busy_fleet.before(statement, fleets.raising(error), times=2):
         releases.release(INSTANCE)
-    assert held.held == {}
+    assert busy_fleet.holds == {}
 
 
 @pytest.mark.on('sqlite', 'server')
@@ -197,7 +197,7 @@ def test_rollback_that_fails(fleet, monkeypatch):
 
     (SQLite's has no pool: it is closed.)
     """
-    node_id = fleet.node()
+    node_id = fleet.add_node()
     dialect, error = fleet.engine.dialect, db_exc.DBDataError()
     rollback = dialect.do_rollback
 
@@ -213,18 +213,18 @@ def test_rollback_that_fails(fleet, monkeypatch):
         with pytest.raises(db_exc.DBDataError):
             fleet.hold(INSTANCE, **GOLD)
     # No lock of it is left.
-    fleet.edit(node_id, maintenance=True)
-    assert fleet.held == {}
+    fleet.set_node(node_id, maintenance=True)
+    assert fleet.holds == {}
 
 
 def test_error_that_no_retry_helps_leaves_nothing(fleet):
-    fleet.node()
+    fleet.add_node()
 
     with fleet.before('INSERT INTO reservations',
-                      conftest.failing(db_exc.DBDataError())):
+                      fleets.raising(db_exc.DBDataError())):
         with pytest.raises(db_exc.DBDataError):
             fleet.hold(INSTANCE, **GOLD)
-    assert fleet.held == {}
+    assert fleet.holds == {}
 
 
 def lines(caplog):
@@ -235,9 +235,9 @@ def lines(caplog):
 
 @pytest.mark.parametrize('after', [True, False])
 def test_commit_of_an_adoption_is_lost(fleet, caplog, after):
-    node_id = fleet.node(instance_uuid=INSTANCE, provision_state='active')
+    node_id = fleet.add_node(instance_uuid=INSTANCE, provision_state='active')
     spec = request_spec.RequestSpec.from_server({})
-    with fleet.commit_fails(LOST, after=after), caplog.at_level('INFO'):
+    with fleet.fail_commit(LOST, after=after), caplog.at_level('INFO'):
         adopted, created = adoption.adopt(INSTANCE, spec, values.Assignment())
     assert created == (not after) and adopted.node_id == node_id
     [line] = lines(caplog)
@@ -245,44 +245,44 @@ def test_commit_of_an_adoption_is_lost(fleet, caplog, after):
 
 
 @pytest.mark.parametrize('after', [True, False])
-def test_commit_of_another_adoption_is_lost(held, after):
+def test_commit_of_another_adoption_is_lost(busy_fleet, after):
     """What it has changed is looked at, because the row was there before."""
     spec = request_spec.RequestSpec.from_server({'name': 'new'})
-    with held.commit_fails(LOST, after=after):
+    with busy_fleet.fail_commit(LOST, after=after):
         adopted, created = adoption.adopt(INSTANCE, spec, values.Assignment(
             'compute-1'))
     assert not created and adopted.request_spec == spec.canonical
-    assert held.rows[0].request_spec == spec.canonical
+    assert busy_fleet.rows[0].request_spec == spec.canonical
 
 
 @pytest.mark.parametrize('after', [True, False])
 def test_commit_of_a_claim_is_lost(fleet, caplog, after):
-    fleet.node()
+    fleet.add_node()
     free, _ = fleet.hold(owner=values.Assignment(), lease=600)
-    with fleet.commit_fails(LOST, after=after), caplog.at_level('INFO'):
+    with fleet.fail_commit(LOST, after=after), caplog.at_level('INFO'):
         claimed, created = fleet.claim(free.instance_uuid)
     assert created == (not after) and claimed.node_id == free.node_id
-    assert fleet.held == {free.node_id: claimed.instance_uuid}
+    assert fleet.holds == {free.node_id: claimed.instance_uuid}
     assert [free.instance_uuid in line for line in lines(caplog)] == (
         [] if after else [True, False])
     assert tells_of(claimed.instance_uuid, caplog)
 
 
 @pytest.mark.parametrize('after', [True, False])
-def test_commit_of_a_lease_is_lost(held, caplog, after):
-    with held.commit_fails(LOST, after=after), caplog.at_level('INFO'):
+def test_commit_of_a_lease_is_lost(busy_fleet, caplog, after):
+    with busy_fleet.fail_commit(LOST, after=after), caplog.at_level('INFO'):
         changed = updates.update(INSTANCE, {'lease': 600})
     assert changed.expires_at is not None
-    assert held.rows[0].expires_at == changed.expires_at
+    assert busy_fleet.rows[0].expires_at == changed.expires_at
     [line] = lines(caplog)
     assert 'is renewed' in line
 
 
 def test_commit_of_a_hold_is_lost_and_another_renews(fleet, caplog):
     """The row is this request's own, whatever others have written into it."""
-    node_id = fleet.node()
-    with caplog.at_level('INFO'), fleet.commit_fails(
-            LOST, after=True, then=lambda: fleet.renew()):
+    node_id = fleet.add_node()
+    with caplog.at_level('INFO'), fleet.fail_commit(
+            LOST, after=True, then=lambda: fleet.renew_leases()):
         held, created = fleet.hold(INSTANCE, **GOLD)
     assert not created and held.node_id == node_id
     assert tells_of(INSTANCE, caplog)
@@ -294,18 +294,18 @@ def tells_of(instance_uuid, caplog):
             if 'COMMIT' in record.getMessage()] == [True]
 
 
-def test_commit_of_a_move_is_lost_and_another_renews(held):
+def test_commit_of_a_move_is_lost_and_another_renews(busy_fleet):
     """What is compared is what the request has written."""
-    with held.commit_fails(LOST, after=True, then=held.renew):
+    with busy_fleet.fail_commit(LOST, after=True, then=busy_fleet.renew):
         changed = updates.update(INSTANCE, {'host': 'compute-2'},
                                  actor=values.Actor('compute-1'))
     assert changed.host == 'compute-2'
 
 
-def test_lease_of_the_host_is_written_before_a_transaction_reads(held):
+def test_lease_of_the_host_is_written_before_a_transaction_reads(busy_fleet):
     """Else two of one host's would abort each other: see ``snapshots``."""
     hosts.hold('compute-1', ONE, 30)
-    with held.statements() as found:
+    with busy_fleet.statements() as found:
         updates.update(INSTANCE, {'lease': 600},
                        actor=values.Actor('compute-1', ONE))
     first = next(number for number, text in enumerate(found)

@@ -25,7 +25,7 @@ from ironic_reservations.reservations import obtain
 from ironic_reservations.reservations import quota
 from ironic_reservations.reservations import releases
 from ironic_reservations.reservations import values
-from tests.db import conftest
+from tests.common import fleets
 
 A, B = 'a' * 32, 'b' * 32
 TOTAL = 'baremetal_reservations'
@@ -33,7 +33,7 @@ GOLD, SILVER = f'{TOTAL}:CUSTOM_GOLD', f'{TOTAL}:CUSTOM_SILVER'
 
 
 def matcher(**body):
-    return conftest.matcher(A, **body or {'memory_mb': 1})
+    return fleets.matcher(A, **body or {'memory_mb': 1})
 
 
 def hold(limits, instance_uuid=None, lost=False, **body):
@@ -97,7 +97,7 @@ def test_total(fleet, nodes):
     assert {hold(limits), hold(limits)} == {'gold'}
     assert refused(hold, limits) == (TOTAL, 2, 2, 1)
     assert refused(hold, limits, resource_class='silver') == (TOTAL, 2, 2, 1)
-    assert len(fleet.held) == 2
+    assert len(fleet.holds) == 2
 
 
 @pytest.mark.parametrize('limits', [{TOTAL: -1}, {TOTAL: -1, GOLD: -1}])
@@ -120,7 +120,7 @@ def test_class_is_passed_over(fleet, nodes):
     assert [hold(limits) for _ in range(3)] == ['gold', 'bronze', 'bronze']
     assert refused(hold, limits, resource_class='gold') == (GOLD, 1, 1, 1)
     assert refused(hold, limits, resource_class='silver') == (SILVER, 0, 0, 1)
-    assert len(fleet.held) == 3
+    assert len(fleet.holds) == 3
 
 
 def test_all_classes_are_used_up(nodes):
@@ -167,17 +167,17 @@ def test_repeat_is_not_counted(fleet, nodes):
                        resource_class='gold')
     _, group = create({TOTAL: 2}, 1)
     assert create({TOTAL: 0}, 1, uuid_=group) == (['gold'], group)
-    assert len(fleet.held) == 2
+    assert len(fleet.holds) == 2
 
 
 @pytest.mark.on('server')
 def test_lost_commit_is_not_counted_twice(fleet, nodes):
     nodes(gold=2)
     for call in hold, create_one:
-        number = len(fleet.held) + 1
-        with fleet.commit_fails(db_exc.DBConnectionError(), after=True):
+        number = len(fleet.holds) + 1
+        with fleet.fail_commit(db_exc.DBConnectionError(), after=True):
             call({TOTAL: number}, lost=True)
-        assert len(fleet.held) == number
+        assert len(fleet.holds) == number
 
 
 @pytest.mark.on('sqlite', 'server')
@@ -190,11 +190,11 @@ def test_what_counts(fleet, nodes):
     fleet.execute(sa.update(models.reservations).where(
         models.reservations.c.expires_at.is_not(None)).values(
             expires_at=sa.text("'2020-01-01 00:00:00.000000'")))
-    fleet.stale(project_id=A, node_id=fleet.node(maintenance=True))
+    fleet.add_stale_row(project_id=A, node_id=fleet.add_node(maintenance=True))
     assert dry_run({TOTAL: 2})['quota']['used'] == 2
-    fleet.node(resource_class='gold', instance_uuid=str(uuid.uuid4()))
+    fleet.add_node(resource_class='gold', instance_uuid=str(uuid.uuid4()))
     assert refused(hold, {TOTAL: 2}) == (TOTAL, 2, 2, 1)
-    [adopted] = [each for each in fleet.carried.values()
+    [adopted] = [each for each in fleet.instances.values()
                  if each not in [row.instance_uuid for row in fleet.rows]]
     adoption.adopt(adopted, matcher().spec,
                        values.Assignment('compute-1', A))
@@ -232,7 +232,7 @@ def test_group_total(fleet, nodes):
     nodes(gold=5)
     others(fleet, 1)
     assert refused(create, {TOTAL: 3}, 3) == (TOTAL, 3, 1, 3)
-    assert len(fleet.held) == 1
+    assert len(fleet.holds) == 1
     assert create({TOTAL: 3}, 2)[0] == ['gold'] * 2
 
 
@@ -242,7 +242,7 @@ def test_group_takes_of_each_class_what_it_may(fleet, nodes, policy):
     limits = {TOTAL: 9, GOLD: 2}
     assert refused(create, limits, 3, policy, resource_class='gold') == (
         GOLD, 2, 0, 3)
-    assert fleet.held == {}
+    assert fleet.holds == {}
     assert create(limits, 4, policy)[0] == ['gold'] * 2 + ['silver'] * 2
     assert refused(create, {TOTAL: 9, GOLD: 2, SILVER: 2}, 1, policy)[1:] == (
         2, 2, 1)
@@ -286,7 +286,7 @@ def test_dry_run(fleet, nodes):
         assert found['matching_nodes'] == 0
         assert tuple(found['quota'].values()) == quota_
     assert 'quota' not in dry_run({TOTAL: 1}, memory_mb=10 ** 6)
-    assert len(fleet.held) == 1
+    assert len(fleet.holds) == 1
 
 
 @pytest.mark.parametrize('limits, members, available, told', [
@@ -303,7 +303,7 @@ def test_dry_run_of_a_group(fleet, nodes, limits, members, available, told):
         str(uuid.uuid4()), None, None, A))
     assert found['members'] == {'wanted': members, 'available': available}
     assert tuple(found.get('quota', {}).values()) == (told or ())
-    assert fleet.held == {}
+    assert fleet.holds == {}
 
 
 create_one = functools.partial(create, members=1)
@@ -327,7 +327,7 @@ def test_those_who_hold_at_once_follow_each_other(fleet, nodes, first,
         with fleet.before('SELECT nodes.resource_class, count', begin):
             first({TOTAL: 2})
         assert later[0].result() == (TOTAL, 2, 2, 1)
-    assert len(fleet.held) == 2
+    assert len(fleet.holds) == 2
 
 
 @pytest.mark.parametrize('call', [hold, create_one], ids=['one', 'group'])

@@ -29,10 +29,10 @@ def set_host(held, host):
 
 
 @pytest.fixture
-def unhosted(held):
+def unhosted(busy_fleet):
     """A hold that no host has."""
-    set_host(held, None)
-    return held
+    set_host(busy_fleet, None)
+    return busy_fleet
 
 
 @pytest.mark.parametrize('restricted', [False, True])
@@ -40,17 +40,17 @@ def unhosted(held):
 @pytest.mark.parametrize('provision_state', states.STATES)
 def test_release(unhosted, provision_state, maintenance, restricted):
     held = unhosted
-    held.edit(held.node_id, provision_state=provision_state,
+    held.set_node(held.node_id, provision_state=provision_state,
               maintenance=maintenance)
     if provision_state in RELEASABLE or maintenance and not restricted:
         releases.release(INSTANCE, restricted=restricted)
-        assert held.held == {}
+        assert held.holds == {}
         with pytest.raises(exception.NotFound):
             releases.release(INSTANCE, restricted=restricted)
     else:
         with pytest.raises(exception.Conflict):
             releases.release(INSTANCE, restricted=restricted)
-        assert held.held == {held.node_id: INSTANCE}
+        assert held.holds == {held.node_id: INSTANCE}
     assert held[held.node_id].provision_state == provision_state
 
 
@@ -59,17 +59,17 @@ def test_release(unhosted, provision_state, maintenance, restricted):
 @pytest.mark.parametrize('provision_state', ['available', 'active'])
 @pytest.mark.parametrize('fields', [
     lambda held: {'reservation': 'conductor-1'},
-    lambda held: {'allocation_id': held.allocation()}],
+    lambda held: {'allocation_id': held.add_allocation()}],
     ids=['locked', 'allocated'])
 def test_locked_or_allocated_node_is_not_released(
         unhosted, provision_state, maintenance, restricted, fields):
     """Ironic would be left with an allocation of a node without instance."""
     held = unhosted
-    held.edit(held.node_id, provision_state=provision_state,
+    held.set_node(held.node_id, provision_state=provision_state,
               maintenance=maintenance, **fields(held))
     with pytest.raises(exception.Conflict):
         releases.release(INSTANCE, restricted=restricted)
-    assert held.held == {held.node_id: INSTANCE}
+    assert held.holds == {held.node_id: INSTANCE}
 
 
 # A build may be on its way
@@ -81,22 +81,22 @@ TOUCHED = {'instance_info': '{"image_source": "x"}'}
 @pytest.mark.parametrize('provision_state', RELEASABLE)
 @pytest.mark.parametrize('fields', [{}, TOUCHED], ids=str)
 @pytest.mark.parametrize('host', [None, 'compute-1'])
-def test_bound_caller_does_not_end_a_build(held, provision_state, fields,
+def test_bound_caller_does_not_end_a_build(busy_fleet, provision_state, fields,
                                            host):
-    set_host(held, host)
-    held.edit(held.node_id, provision_state=provision_state, **fields)
+    set_host(busy_fleet, host)
+    busy_fleet.set_node(busy_fleet.node_id, provision_state=provision_state, **fields)
     if provision_state == 'available' and (fields or host):
         with pytest.raises(exception.Conflict):
             releases.release(INSTANCE, restricted=True)
-        assert held.held == {held.node_id: INSTANCE}
+        assert busy_fleet.holds == {busy_fleet.node_id: INSTANCE}
     else:
         releases.release(INSTANCE, restricted=True)
-        assert held.held == {}
+        assert busy_fleet.holds == {}
 
 
 @pytest.mark.on('server')
 @pytest.mark.parametrize('change', [
-    lambda held: held.edit(held.node_id, **TOUCHED),
+    lambda held: held.set_node(held.node_id, **TOUCHED),
     lambda held: set_host(held, 'compute-2')])
 def test_build_that_begins_at_that_moment(unhosted, change):
     """After the reservation was read, before it is let go."""
@@ -116,24 +116,24 @@ def test_allocation_that_comes_at_that_moment(unhosted, restricted):
     assert unhosted.held == {unhosted.node_id: INSTANCE}
 
 
-def test_release_by_a_host_that_holds_it(held):
+def test_release_by_a_host_that_holds_it(busy_fleet):
     releases.release(INSTANCE, actor=values.Actor('compute-1'))
-    assert held.held == {}
+    assert busy_fleet.holds == {}
 
 
 @pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize('host', ['compute-2', 'Compute-1', 'compute-1 ', ''])
-def test_release_by_a_host_that_does_not_hold_it(held, host):
+def test_release_by_a_host_that_does_not_hold_it(busy_fleet, host):
     with pytest.raises(exception.NotFound):
         releases.release(INSTANCE, actor=values.Actor(host))
-    assert held.held == {held.node_id: INSTANCE}
+    assert busy_fleet.holds == {busy_fleet.node_id: INSTANCE}
 
 
-def test_late_release_by_a_host_that_held_it(held):
-    held.hold(INSTANCE, owner=HOST_2, **GOLD)
+def test_late_release_by_a_host_that_held_it(busy_fleet):
+    busy_fleet.hold(INSTANCE, owner=HOST_2, **GOLD)
     with pytest.raises(exception.NotFound):
         releases.release(INSTANCE, actor=values.Actor('compute-1'))
-    assert held.held == {held.node_id: INSTANCE}
+    assert busy_fleet.holds == {busy_fleet.node_id: INSTANCE}
 
 
 @pytest.mark.on('sqlite', 'server')
@@ -142,21 +142,21 @@ def test_late_release_by_a_host_that_held_it(held):
     ({'reservation': 'conductor-1'}, exception.Conflict),
     ({'instance_uuid': None}, exception.NotFound),
     ({'instance_uuid': OTHER}, exception.NotFound)], ids=str)
-def test_node_that_changes_is_not_released(held, fields, error):
-    before = held.rows
-    with held.before(HOLD, lambda: held.edit(held.node_id, **fields)):
+def test_node_that_changes_is_not_released(busy_fleet, fields, error):
+    before = busy_fleet.rows
+    with busy_fleet.before(HOLD, lambda: busy_fleet.set_node(busy_fleet.node_id, **fields)):
         with pytest.raises(error):
             releases.release(INSTANCE)
-    assert held[held.node_id].instance_uuid == fields.get('instance_uuid',
+    assert busy_fleet[busy_fleet.node_id].instance_uuid == fields.get('instance_uuid',
                                                           INSTANCE)
-    assert held.rows == (before if error is exception.Conflict else [])
+    assert busy_fleet.rows == (before if error is exception.Conflict else [])
 
 
 @pytest.mark.on('server')
-def test_host_moves_while_the_other_releases(held):
+def test_host_moves_while_the_other_releases(busy_fleet):
     """The node's update is undone when the row is no longer the host's."""
-    with held.before(HOLD, lambda: held.hold(INSTANCE, owner=HOST_2, **GOLD)):
+    with busy_fleet.before(HOLD, lambda: busy_fleet.hold(INSTANCE, owner=HOST_2, **GOLD)):
         with pytest.raises(exception.NotFound):
             releases.release(INSTANCE, actor=values.Actor('compute-1'))
-    assert held.held == {held.node_id: INSTANCE}
+    assert busy_fleet.holds == {busy_fleet.node_id: INSTANCE}
     assert lookup.get(INSTANCE).host == 'compute-2'

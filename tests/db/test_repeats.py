@@ -24,8 +24,8 @@ def test_every_state_of_ironics_is_in_the_tables():
 
 
 @pytest.mark.parametrize('provision_state', states.STATES)
-def test_state(held, provision_state):
-    held.edit(held.node_id, provision_state=provision_state)
+def test_state(busy_fleet, provision_state):
+    busy_fleet.set_node(busy_fleet.node_id, provision_state=provision_state)
     assert lookup.get(INSTANCE).state == states.STATES[provision_state]
     for state in constants.STATES:
         assert len(lookup.find(lookup.Filters(state=state))) == (
@@ -34,25 +34,25 @@ def test_state(held, provision_state):
 
 @pytest.mark.parametrize('provision_state', states.STATES)
 @pytest.mark.parametrize('host', [None, 'compute-1', 'compute-2'])
-def test_same_request_again(held, provision_state, host):
-    held.edit(held.node_id, provision_state=provision_state)
+def test_same_request_again(busy_fleet, provision_state, host):
+    busy_fleet.set_node(busy_fleet.node_id, provision_state=provision_state)
     state = states.STATES[provision_state]
     allowed = state == 'reserved' or (
         state in ('deploying', 'active') and host != 'compute-2')
-    before = held.rows
+    before = busy_fleet.rows
     if allowed:
-        found, created = held.hold(
+        found, created = busy_fleet.hold(
             INSTANCE, owner=values.Assignment(host=host), **GOLD)
         assert not created
-        assert found.node_id == held.node_id
+        assert found.node_id == busy_fleet.node_id
         assert found.host == (host or 'compute-1')
         assert found.id == before[0].id
         assert lookup.get(INSTANCE).host == found.host
     else:
         with pytest.raises(exception.Conflict):
-            held.hold(INSTANCE, owner=values.Assignment(host=host), **GOLD)
-        assert held.rows == before
-    assert held.held == {held.node_id: INSTANCE}
+            busy_fleet.hold(INSTANCE, owner=values.Assignment(host=host), **GOLD)
+        assert busy_fleet.rows == before
+    assert busy_fleet.holds == {busy_fleet.node_id: INSTANCE}
 
 
 @pytest.mark.on('sqlite', 'server')
@@ -65,23 +65,23 @@ def test_two_requests_for_one_instance_at_once(fleet):
     (first, first_created), = won
     assert first_created and not created
     assert first.id == second.id
-    assert fleet.held == {first.node_id: INSTANCE}
+    assert fleet.holds == {first.node_id: INSTANCE}
 
 
 @pytest.mark.on('sqlite', 'server')
 def test_two_requests_for_one_node_at_once(fleet):
-    node_id = fleet.node()
+    node_id = fleet.add_node()
     with fleet.before(HOLD, lambda: fleet.hold(INSTANCE, **GOLD)):
         with pytest.raises(exception.NoMatchingNode):
             fleet.hold(**GOLD)
-    assert fleet.held == {node_id: INSTANCE}
+    assert fleet.holds == {node_id: INSTANCE}
 
 
 @pytest.mark.on('server')
-def test_host_moves_while_the_deploy_begins(held):
+def test_host_moves_while_the_deploy_begins(busy_fleet):
     """The guarded update of our row looks at the node once more."""
-    with held.before('UPDATE reservations', lambda: held.edit(
-            held.node_id, provision_state='deploying')):
+    with busy_fleet.before('UPDATE reservations', lambda: busy_fleet.set_node(
+            busy_fleet.node_id, provision_state='deploying')):
         with pytest.raises(exception.Conflict):
-            held.hold(INSTANCE, owner=HOST_2, **GOLD)
+            busy_fleet.hold(INSTANCE, owner=HOST_2, **GOLD)
     assert lookup.get(INSTANCE).host == 'compute-1'

@@ -77,7 +77,7 @@ def test_asked_for_traits_and_capabilities_do_not_count(fleet):
             'extra_specs': {'trait:CUSTOM_A': 'required',
                             'trait:CUSTOM_B': 'required'}}
     assert fleet.hold(**body)[0].node_id == plain
-    fleet.free()
+    fleet.release_all()
     body = {'memory_mb': 1024, 'extra_specs': {
         'capabilities': 'gpu:1,x', 'trait:CUSTOM_A': 'required'},
         'image': {'properties': {'hw_firmware_type': 'uefi'}}}
@@ -97,7 +97,7 @@ def test_equals_are_held_at_random(fleet, batch):
         node_id = fleet.hold()[0].node_id
         chosen.add(repr(fleet[node_id].properties) if 'properties' in batch[0]
                    else node_id)
-        fleet.free()
+        fleet.release_all()
     assert len(chosen) > 1
 
 
@@ -130,14 +130,14 @@ WRONG = {
 
 
 @pytest.mark.parametrize('wrong', WRONG)
-def test_wrong_profiles_hide_nothing(fleet, go_by, wrong):
+def test_wrong_profiles_hide_nothing(fleet, use_count, wrong):
     batch = [{**sized(1024 * size), 'shard': shard,
               'traits': ['CUSTOM_A'] * (shard == 'a')}
              for size in (1, 2, 4) for shard in 'ab' for _ in range(3)]
     ids = fleet.add(*batch)
     counted = fleets.fresh()
     WRONG[wrong](counted)
-    go_by(counted)
+    use_count(counted)
     expected = {node_id for node_id, node in zip(ids, batch, strict=True)
                 if node['shard'] == 'a'
                 and node['properties']['memory_mb'] >= 2048}
@@ -156,21 +156,21 @@ def test_wrong_profiles_hide_nothing(fleet, go_by, wrong):
         'nearest': {'by': 'trait:CUSTOM_A=required', 'nodes': 6}}
 
 
-def test_node_that_has_changed_since_is_held_as_it_is_now(fleet, go_by):
-    node_id = fleet.node(**sized(1024), shard='a')
-    go_by(fleets.fresh())
-    fleet.edit(node_id, shard='b', properties={'memory_mb': 4096})
+def test_node_that_has_changed_since_is_held_as_it_is_now(fleet, use_count):
+    node_id = fleet.add_node(**sized(1024), shard='a')
+    use_count(fleets.fresh())
+    fleet.set_node(node_id, shard='b', properties={'memory_mb': 4096})
     with pytest.raises(exception.NoMatchingNode):
         fleet.hold(memory_mb=0, shard='a')
     assert fleet.hold(memory_mb=4096, shard='b')[0].node_id == node_id
 
 
-def test_best_fit_that_came_free_since_the_count(fleet, go_by):
+def test_best_fit_that_came_free_since_the_count(fleet, use_count):
     """Whether a profile has a free node is decided on current rows."""
     good, *_ = fleet.add(sized(1024), *[sized(65536)] * 5)
     held, _ = fleet.hold(memory_mb=1024)
     assert held.node_id == good
-    go_by(fleets.fresh())
+    use_count(fleets.fresh())
     releases.release(held.instance_uuid)
     assert fleet.hold(memory_mb=1024)[0].node_id == good
 
@@ -182,30 +182,30 @@ def test_best_fit_that_came_free_since_the_count(fleet, go_by):
      sized(1024, capabilities='rack:r1,a,b'),
      sized(1024, capabilities='rack:r1,a'))],
     ids=['sizes', 'racks'])
-def test_many_profiles_used_up_lend_no_worse_node(fleet, go_by, kind, worse,
+def test_many_profiles_used_up_lend_no_worse_node(fleet, use_count, kind, worse,
                                                   good):
     """One statement asks for all of them, and may find other nodes, too."""
     used_up = [{**kind(number), 'maintenance': True}
                for number in range(1100)]
     *_, good = fleet.add(*used_up[:9], worse, *used_up[9:], good)
-    go_by(fleets.fresh())
+    use_count(fleets.fresh())
     assert fleet.hold(memory_mb=1000)[0].node_id == good
 
 
 @pytest.fixture
-def large_fleet(fleet, go_by, monkeypatch):
+def large_fleet(fleet, use_count, monkeypatch):
     """One node that fits best and is held, and five that are too large."""
     monkeypatch.setattr(search, 'SMALL', 5)
     monkeypatch.setattr(search, 'REST_TO_COST', 10 ** 6)
     fleet.good, *fleet.others = fleet.add(sized(1024), *[sized(65536)] * 5)
     fleet.used_up, _ = fleet.hold(memory_mb=1024)
     assert fleet.used_up.node_id == fleet.good
-    go_by(fleets.fresh())
+    use_count(fleets.fresh())
     return fleet
 
 
 def test_used_up_is_remembered_for_a_while_in_a_large_fleet(large_fleet,
-                                                            go_by):
+                                                            use_count):
     """Else each hold would read the free nodes that stand among them."""
     with large_fleet.statements('SELECT nodes') as first:
         assert large_fleet.hold(
@@ -217,7 +217,7 @@ def test_used_up_is_remembered_for_a_while_in_a_large_fleet(large_fleet,
     # One look at what is used up, and a page that the first left the second.
     assert (len(first), len(second)) == (2, 0)
     # It is remembered as long as the count lasts.
-    go_by(fleets.fresh())
+    use_count(fleets.fresh())
     assert large_fleet.hold(memory_mb=1024)[0].node_id == large_fleet.good
 
 
@@ -261,32 +261,32 @@ def test_best_fit_among_very_many_candidates(fleet):
     ([0], 1), ([0, 4, 7], 1),
     # All others that were rare are looked at together, wherever one is left.
     ([1], 2), ([7], 2), ([4, 5, 6], 2)], ids=str)
-def test_rare_nodes_are_looked_for_together(fleet, go_by, left, found):
+def test_rare_nodes_are_looked_for_together(fleet, use_count, left, found):
     """Most of those that were counted are taken by now."""
     ids = fleet.add(*[sized(1024 * number) for number in range(1, 9)])
-    go_by(fleets.fresh())
+    use_count(fleets.fresh())
     for node_id in set(ids) - {ids[place] for place in left}:
-        fleet.edit(node_id, maintenance=True)
+        fleet.set_node(node_id, maintenance=True)
     with fleet.statements('SELECT nodes') as reads:
         assert fleet.hold()[0].node_id == ids[left[0]]
     assert len(reads) == found
 
 
-def test_rare_nodes_in_the_order_of_fit_and_failures(fleet, go_by):
+def test_rare_nodes_in_the_order_of_fit_and_failures(fleet, use_count):
     fits = [sized(1024), sized(2048), sized(2048, cpus=4)]
     ids = fleet.add(*[each for each in fits for _ in range(2)])
-    go_by(fleets.fresh())
+    use_count(fleets.fresh())
     for node_id in ids[::2]:
-        fleet.edit(node_id, health='Warning')
+        fleet.set_node(node_id, health='Warning')
     held = [fleet.hold()[0].node_id for _ in ids]
     assert held == [ids[place] for place in (1, 0, 3, 2, 5, 4)]
 
 
 # What lies on the shelves
 
-def test_page_serves_several_holds(fleet, go_by):
+def test_page_serves_several_holds(fleet, use_count):
     fleet.add(*[{}] * (2 * shelf.PAGE))
-    go_by(fleets.fresh())
+    use_count(fleets.fresh())
     reads = []
     for _ in range(2 * shelf.PAGE):
         with fleet.statements('SELECT nodes') as found:
@@ -294,7 +294,7 @@ def test_page_serves_several_holds(fleet, go_by):
         reads.append(len(found))
     # The reading begins anywhere, so that a page may be cut in two.
     assert sum(reads) <= 3 and reads[0] == 1
-    assert len(fleet.held) == 2 * shelf.PAGE
+    assert len(fleet.holds) == 2 * shelf.PAGE
 
 
 def in_racks(racks, size):
@@ -303,35 +303,35 @@ def in_racks(racks, size):
             for number in range(racks * size)]
 
 
-def test_page_of_a_rack_serves_several_holds(fleet, go_by):
+def test_page_of_a_rack_serves_several_holds(fleet, use_count):
     """Where there are many racks it is all the same which they come from."""
     fleet.add(*in_racks(shelf.PAGE + 1, shelf.PAGE))
-    go_by(fleets.fresh())
+    use_count(fleets.fresh())
     with fleet.statements('SELECT nodes') as reads:
         for _ in range(shelf.PAGE):
             fleet.hold()
     assert len(reads) <= 2
 
 
-def test_racks_that_were_used_up_are_not_looked_at(fleet, go_by):
+def test_racks_that_were_used_up_are_not_looked_at(fleet, use_count):
     ids = fleet.add(*in_racks(12, 2))
     for node_id in ids:
         if node_id % 12 != ids[3] % 12:
-            fleet.edit(node_id, maintenance=True)
-    go_by(fleets.fresh())
+            fleet.set_node(node_id, maintenance=True)
+    use_count(fleets.fresh())
     with fleet.statements('SELECT nodes') as reads:
         assert fleet.hold()[0].node_id in ids[3::12]
     assert len(reads) == 1
 
 
 @pytest.mark.on('sqlite', 'server')
-def test_hold_of_what_lies_on_the_shelf_takes_three_statements(fleet, go_by):
+def test_hold_of_what_lies_on_the_shelf_takes_three_statements(fleet, use_count):
     """UPDATE, INSERT and COMMIT: what no hold can do without.
 
     SQLite is asked for the time, too, which costs no round trip there.
     """
     fleet.add(*[{}] * 4)
-    go_by(fleets.fresh())
+    use_count(fleets.fresh())
     fleet.hold()
     with fleet.statements() as found:
         fleet.hold()
@@ -339,24 +339,24 @@ def test_hold_of_what_lies_on_the_shelf_takes_three_statements(fleet, go_by):
     assert [text.split()[0] for text in found] == ['UPDATE', *asked, 'INSERT']
 
 
-def test_what_a_page_has_left_is_no_promise(fleet, go_by):
+def test_what_a_page_has_left_is_no_promise(fleet, use_count):
     """A node on the shelf is held only while it is as it was read."""
     ids = fleet.add(*[{}] * 6)
-    go_by(fleets.fresh())
+    use_count(fleets.fresh())
     taken = {fleet.hold()[0].node_id}
     changed = [node_id for node_id in ids if node_id not in taken][:4]
     for node_id in changed:
-        fleet.edit(node_id, maintenance=True)
+        fleet.set_node(node_id, maintenance=True)
     taken.add(fleet.hold()[0].node_id)
-    assert len(fleet.held) == 2 and not taken.intersection(changed)
+    assert len(fleet.holds) == 2 and not taken.intersection(changed)
     with pytest.raises(exception.NoMatchingNode) as caught:
         fleet.hold()
     assert caught.value.explanation['considered'] == 6
 
 
-def test_better_fit_goes_before_what_lies_on_a_shelf(fleet, go_by):
+def test_better_fit_goes_before_what_lies_on_a_shelf(fleet, use_count):
     fleet.add(*[sized(65536)] * 4, *[sized(1024)] * 2)
-    go_by(fleets.fresh())
+    use_count(fleets.fresh())
     fleet.hold(memory_mb=65536)
     found = [json.loads(fleet[fleet.hold(memory_mb=1024)[0].node_id]
                         .properties)['memory_mb'] for _ in range(4)]

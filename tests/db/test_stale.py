@@ -19,106 +19,106 @@ GOLD = {'resource_class': 'gold', 'memory_mb': 1000}
 
 
 @pytest.fixture
-def stale(fleet):
-    """A node whose instance is gone, by Ironic's hand, and that is free."""
-    fleet.node_id = fleet.node()
+def stale_fleet(fleet):
+    """A free node whose instance Ironic has removed."""
+    fleet.node_id = fleet.add_node()
     fleet.hold(INSTANCE, **GOLD)
-    fleet.edit(fleet.node_id, instance_uuid=None)
+    fleet.set_node(fleet.node_id, instance_uuid=None)
     return fleet
 
 
-def test_stale_row_is_invisible(stale):
-    assert len(stale.rows) == 1
+def test_stale_row_is_invisible(stale_fleet):
+    assert len(stale_fleet.rows) == 1
     assert lookup.find() == []
     with pytest.raises(exception.NotFound):
         lookup.get(INSTANCE)
 
 
-def test_stale_row_is_purged_by_a_delete(stale):
+def test_stale_row_is_purged_by_a_delete(stale_fleet):
     with pytest.raises(exception.NotFound):
         releases.release(INSTANCE)
-    assert stale.rows == []
+    assert stale_fleet.rows == []
 
 
-def test_stale_row_is_purged_by_a_sweep(stale):
+def test_stale_row_is_purged_by_a_sweep(stale_fleet):
     assert expiry.sweep() == (0, 1)
-    assert stale.rows == []
+    assert stale_fleet.rows == []
 
 
-def test_stale_row_of_the_node_is_in_nobodys_way(stale):
+def test_stale_row_of_the_node_does_not_matter(stale_fleet):
     other = str(uuid.uuid4())
-    assert stale.hold(other, **GOLD)[1]
-    assert stale.held == {stale.node_id: other}
+    assert stale_fleet.hold(other, **GOLD)[1]
+    assert stale_fleet.holds == {stale_fleet.node_id: other}
 
 
-def test_stale_row_of_the_instance_is_in_nobodys_way(stale):
-    """It holds anew, and may get the same node or another."""
-    old, = stale.rows
-    held, created = stale.hold(INSTANCE, **GOLD)
-    assert created and held.id > old.id
-    assert stale.held == {stale.node_id: INSTANCE}
+def test_stale_row_of_the_instance_does_not_matter(stale_fleet):
+    old, = stale_fleet.rows
+    reservation, created = stale_fleet.hold(INSTANCE, **GOLD)
+    assert created and reservation.id > old.id
+    assert stale_fleet.holds == {stale_fleet.node_id: INSTANCE}
 
 
 def test_stale_rows_of_all_nodes_and_the_instance(fleet):
     ids = fleet.add({}, {}, {})
     for node_id in ids:
-        fleet.stale(node_id=node_id)
-    fleet.stale(instance_uuid=INSTANCE, node_id=max(ids) + 1)
-    held, created = fleet.hold(INSTANCE, **GOLD)
-    assert created and fleet.carried == {held.node_id: INSTANCE}
+        fleet.add_stale_row(node_id=node_id)
+    fleet.add_stale_row(instance_uuid=INSTANCE, node_id=max(ids) + 1)
+    reservation, created = fleet.hold(INSTANCE, **GOLD)
+    assert created and fleet.instances == {reservation.node_id: INSTANCE}
     assert [row.instance_uuid for row in fleet.rows
-            if row.node_id == held.node_id] == [INSTANCE]
+            if row.node_id == reservation.node_id] == [INSTANCE]
 
 
-def test_stale_row_is_not_revived_by_another_request(stale):
-    """What it asked for then is not what is asked for now."""
-    held, created = stale.hold(INSTANCE, owner=HOST_2, memory_mb=1)
-    assert created and held.host == 'compute-2'
+def test_stale_row_is_not_revived_by_another_request(stale_fleet):
+    """The request of the old row does not count."""
+    reservation, created = stale_fleet.hold(INSTANCE, owner=HOST_2,
+                                            memory_mb=1)
+    assert created and reservation.host == 'compute-2'
 
 
-def test_node_that_carries_another_instance(stale):
+def test_node_that_carries_another_instance(stale_fleet):
     other = str(uuid.uuid4())
-    stale.edit(stale.node_id, instance_uuid=other)
+    stale_fleet.set_node(stale_fleet.node_id, instance_uuid=other)
     assert lookup.find() == []
     with pytest.raises(exception.NotFound):
         releases.release(INSTANCE)
-    assert stale.rows == []
-    assert stale[stale.node_id].instance_uuid == other
+    assert stale_fleet.rows == []
+    assert stale_fleet[stale_fleet.node_id].instance_uuid == other
 
 
-def test_node_that_another_has_given_the_instance(fleet):
-    """Nova's old driver did: no reservation of ours, and no second node."""
-    node_id = fleet.node(instance_uuid=INSTANCE)
-    fleet.node()
+def test_node_with_an_instance_of_another_driver(fleet):
+    """The instance gets neither a reservation of ours nor a second node."""
+    node_id = fleet.add_node(instance_uuid=INSTANCE)
+    fleet.add_node()
     with pytest.raises(exception.Conflict):
         fleet.hold(INSTANCE, **GOLD)
     with pytest.raises(exception.NotFound):
         releases.release(INSTANCE)
-    assert fleet.carried == {node_id: INSTANCE} and fleet.rows == []
+    assert fleet.instances == {node_id: INSTANCE} and fleet.rows == []
 
 
-def test_stale_row_whose_instance_another_node_carries(stale):
+def test_stale_row_whose_instance_another_node_carries(stale_fleet):
     """The reservation does not follow its instance to another node."""
-    carrier = stale.node(instance_uuid=INSTANCE)
+    carrier = stale_fleet.add_node(instance_uuid=INSTANCE)
     assert lookup.find() == []
     with pytest.raises(exception.Conflict):
-        stale.hold(INSTANCE, **GOLD)
+        stale_fleet.hold(INSTANCE, **GOLD)
     with pytest.raises(exception.NotFound):
         releases.release(INSTANCE)
-    assert stale.carried == {carrier: INSTANCE}
+    assert stale_fleet.instances == {carrier: INSTANCE}
 
 
 def test_deleted_node(fleet):
-    node_id = fleet.node()
+    node_id = fleet.add_node()
     fleet.hold(INSTANCE, **GOLD)
-    fleet.delete(node_id)
+    fleet.delete_node(node_id)
     assert lookup.find() == []
-    fleet.node()
+    fleet.add_node()
     assert fleet.hold(INSTANCE, **GOLD)[1]
 
 
 def test_ids_are_never_used_again(fleet):
-    fleet.node()
+    fleet.add_node()
     seen = []
     for _ in range(3):
         seen.append(fleet.hold(INSTANCE, **GOLD)[0].id)

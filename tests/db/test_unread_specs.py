@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Of many reservations nobody reads what each was asked for.
+"""Queries about many reservations do not read the request specs.
 
 A request spec may have 63 KB; a group of 256 has 16 MB of them.
 """
@@ -8,50 +8,51 @@ import pytest
 
 from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import membership
-from tests.db import conftest
+from tests.common import fleets
 
 
 @pytest.fixture
 def group(fleet):
-    """Two members whose leases end, and a free node."""
+    """Two members whose leases expire, and a free node."""
     fleet.add({}, {}, {})
-    return fleet.group(2, lease=60)
+    return fleet.hold_group(2, lease=60)
 
 
 def claim(fleet, group):
-    fleet.claim(conftest.GROUP)
+    fleet.claim(fleets.GROUP)
 
 
 def expire(fleet, group):
-    fleet.lapse()
+    fleet.expire_leases()
     assert expiry.sweep() == (2, 0)
 
 
 def purge(fleet, group):
     for member in group.members:
-        fleet.edit(member.node_id, instance_uuid=None)
+        fleet.set_node(member.node_id, instance_uuid=None)
     assert expiry.purge() == 2
 
 
 def be_overdue(fleet, group):
     for member in group.members:
-        fleet.edit(member.node_id, provision_state='deploy failed')
-    fleet.lapse()
+        fleet.set_node(member.node_id, provision_state='deploy failed')
+    fleet.expire_leases()
     assert len(expiry.overdue()) == 2
 
 
-def join_what_remains(fleet, group):
-    fleet.edit(group.members[0].node_id, instance_uuid=None)
-    fleet.hold(group=membership.Named(conftest.GROUP, None, None, None))
+def join_the_rest(fleet, group):
+    fleet.set_node(group.members[0].node_id, instance_uuid=None)
+    fleet.hold(group=membership.Named(fleets.GROUP, None, None, None))
 
 
 @pytest.mark.on('sqlite')
 @pytest.mark.parametrize('act', [
-    claim, expire, purge, be_overdue, join_what_remains])
+    claim, expire, purge, be_overdue, join_the_rest])
 def test_request_specs_stay_unread(fleet, group, act):
-    with fleet.statements('reservations.host') as read:
+    with fleet.statements('reservations.host') as statements:
         act(fleet, group)
-    assert read
-    # What one instance has is found by way of the node that carries it.
-    assert not [each for each in read if 'reservations.request_spec' in each
-                and 'FROM nodes LEFT OUTER JOIN reservations' not in each]
+    assert statements
+    # The reservation of one instance is found through the node's row.
+    assert not [statement for statement in statements
+                if 'reservations.request_spec' in statement
+                and 'FROM nodes LEFT OUTER JOIN reservations' not in statement]
