@@ -92,10 +92,10 @@ _others = st.tuples(
 
 @st.composite
 def _objects(draw):
-    known = {'memory_mb': numbers, 'cpus': numbers, 'local_gb': numbers,
+    values = {'memory_mb': numbers, 'cpus': numbers, 'local_gb': numbers,
              'capabilities': _capabilities, 'cpu_arch': _architectures}
-    names = draw(st.permutations(sorted(known)))[:draw(st.integers(0, 5))]
-    pairs = {name: draw(known[name]) for name in names}
+    names = draw(st.permutations(sorted(values)))[:draw(st.integers(0, 5))]
+    pairs = {name: draw(values[name]) for name in names}
     pairs.update(draw(st.lists(_others, max_size=2)))
     text = '{' + ', '.join(f'{json.dumps(name)}: {value}'
                            for name, value in pairs.items()) + '}'

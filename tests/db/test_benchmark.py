@@ -7,11 +7,11 @@ from tests.benchmark import clients
 
 
 @pytest.mark.on('server')
-@pytest.mark.parametrize('guarded', [True, False])
-def test_floor_takes_nodes(fleet, database, guarded):
+@pytest.mark.parametrize('has_guard', [True, False])
+def test_floor_takes_nodes(fleet, database, has_guard):
     nodes = fleet.add(*[{} for _ in range(clients.MANY)])
     # Each of the clients has nodes of its own.
     for seed in range(clients.MANY):
-        for _ in clients.bare(database.url, guarded)(seed):
+        for _ in clients.bare(database.url, has_guard)(seed):
             pass
     assert all(fleet[node].instance_uuid for node in nodes)

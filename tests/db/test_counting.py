@@ -174,11 +174,11 @@ def test_partitions_and_hosts_are_sums(fleet, batch):
               row.facts['shard'], row.reason, row.taken] += row.nodes
     for reservation in lookup.find():
         hosts[reservation.host, reservation.provision_state] += 1
-    for sums, count in (parts, counting.by_partition), (
+    for expected, count in (parts, counting.by_partition), (
             hosts, counting.by_host):
         rows = engine.retry(count)()
-        assert {tuple(key): number for *key, number in rows} == sums
-        assert len(rows) == len(sums)
+        assert {tuple(key): number for *key, number in rows} == expected
+        assert len(rows) == len(expected)
 
 
 def test_hosts_that_hold_alike_nodes(fleet):
@@ -311,4 +311,4 @@ def test_page_is_one_snapshot(fleet):
             assert row.capabilities in (None, row.facts['shard'])
     finally:
         is_stopping.set()
-        editor.join()
+        thread.join()

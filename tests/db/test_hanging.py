@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waits for what another thread of the process has, and their end."""
+"""Waits for results of another thread of the process, and their end."""
 
 import concurrent.futures
 import contextlib
@@ -15,59 +15,59 @@ from ironic_reservations import conf
 from ironic_reservations import exception
 from ironic_reservations.db import counting
 from ironic_reservations.db import engine
-from ironic_reservations.fleet import count as counts
+from ironic_reservations.fleet import count
 from ironic_reservations.fleet import profiles
 from ironic_reservations.reservations import expiry
 from tests.common import fleets
 
 
 def test_first_count_of_a_process(fleet, option):
-    """Without a count there is nothing to go on with."""
+    """There is no earlier count that the second request could use."""
     option(deadline=1)
-    asked, answered = threading.Event(), threading.Event()
+    is_running, answer = threading.Event(), threading.Event()
 
-    def count():
-        asked.set()
-        assert answered.wait(20)
+    def count_slowly():
+        is_running.set()
+        assert answer.wait(20)
         return profiles.Fleet(())
 
-    latest = counts.Latest(lambda: iter([(count, False)]))
+    latest = count.Latest(lambda: iter([(count_slowly, False)]))
     with another(engine.retry(latest.recent)) as first:
-        assert asked.wait(30)
+        assert is_running.wait(30)
         with pytest.raises(exception.DeadlineExceeded):
             engine.retry(latest.recent)()
         assert not first.done()
-        answered.set()
+        answer.set()
         assert first.result(60)[0] is latest.recent()[0]
 
 
 def test_fleet_that_takes_too_long_to_count(fleet, option, monkeypatch):
-    """Who must have counted all of it is told so; others hold by a part."""
+    """A request that needs all of it fails; others use a part."""
     fleet.add(*[{}] * 4)
     option(deadline=1)
     monkeypatch.setattr(counting, 'PAGE', 1)
-    monkeypatch.setattr(counts, 'AT_ONCE', 0)
-    counted = []
+    monkeypatch.setattr(count, 'AT_ONCE', 0)
+    parts = []
 
     def slowly():
-        for part in counts.parts():
-            counted.append(part)
+        for part in count.parts():
+            parts.append(part)
             time.sleep(0.6)
             yield part
 
-    latest = counts.Latest(slowly)
+    latest = count.Latest(slowly)
     with pytest.raises(exception.DeadlineExceeded, match='counted'):
         engine.retry(latest.at_most)(0)
-    enough = len(counted)
-    assert enough < 3
-    # What is counted is not lost: the next request goes on with it.
-    assert engine.retry(latest.recent)()[0].total == enough + 1
+    number = len(parts)
+    assert number < 3
+    # The next request continues this count.
+    assert engine.retry(latest.recent)()[0].total == number + 1
 
 
 def test_first_connection_of_a_process(option, monkeypatch):
-    """The host takes it, and says nothing: it is frozen."""
+    """The server accepts it, but never sends a byte."""
     option(deadline=1)
-    with socket.create_server(('127.0.0.1', 0)) as server, configured(
+    with socket.create_server(('127.0.0.1', 0)) as server, set_options(
             connection=f'mysql+pymysql://ironic@127.0.0.1:'
                        f'{server.getsockname()[1]}/ironic?read_timeout=5'):
         with another(expiry.overdue) as first:
@@ -83,22 +83,22 @@ def test_first_connection_of_a_process(option, monkeypatch):
 @pytest.mark.on('server')
 def test_no_connection_left(database, monkeypatch, option):
     option(deadline=1)
-    with configured(max_pool_size=1, max_overflow=0):
+    with set_options(max_pool_size=1, max_overflow=0):
         small = fleets.connect(database.url)
     monkeypatch.setattr(engine, 'get_engine', lambda: small)
-    asked, answered = threading.Event(), threading.Event()
+    is_running, answer = threading.Event(), threading.Event()
 
     @engine.retry
     def hang():
-        asked.set()
-        assert answered.wait(20)
+        is_running.set()
+        assert answer.wait(20)
 
     with another(hang) as first:
-        assert asked.wait(30)
+        assert is_running.wait(30)
         with pytest.raises(sa.exc.TimeoutError):
             expiry.overdue()
         assert not first.done()
-        answered.set()
+        answer.set()
         first.result(60)
     assert expiry.overdue() == []
     small.dispose()
@@ -106,9 +106,9 @@ def test_no_connection_left(database, monkeypatch, option):
 
 @pytest.mark.on('server')
 def test_connection_lost_and_none_left(database, monkeypatch, option):
-    """What is run again waits for what is left of its time only."""
+    """A retry waits only for the remaining time of its request."""
     option(deadline=2)
-    with configured(max_pool_size=1, max_overflow=0):
+    with set_options(max_pool_size=1, max_overflow=0):
         small = fleets.connect(database.url)
     monkeypatch.setattr(engine, 'get_engine', lambda: small)
     runs = []
@@ -122,7 +122,7 @@ def test_connection_lost_and_none_left(database, monkeypatch, option):
     with another(lose) as loser:
         while not runs:
             time.sleep(0.01)
-        # This waits for the connection, and has it as soon as it is lost.
+        # This gets the connection as soon as the other thread has lost it.
         engine.retry(lambda: time.sleep(2))()
         with pytest.raises(sa.exc.TimeoutError):
             loser.result(60)
@@ -132,14 +132,14 @@ def test_connection_lost_and_none_left(database, monkeypatch, option):
 
 @contextlib.contextmanager
 def another(function):
-    """A thread that runs a function: its future."""
+    """Run a function in a thread; yield its future."""
     with concurrent.futures.ThreadPoolExecutor(1) as executor:
         yield executor.submit(function)
 
 
 @contextlib.contextmanager
-def configured(**options):
-    """Other values of options of [database] while it lasts."""
+def set_options(**options):
+    """Set options of [database] inside of the context."""
     for name, value in options.items():
         conf.CONF.set_override(name, value, group='database')
     try:

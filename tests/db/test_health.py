@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The health check notices what keeps a node from being held."""
+"""The health check detects that no node can be held."""
 
 import pytest
 import sqlalchemy as sa
@@ -9,6 +9,7 @@ from ironic_reservations.db import engine as db_engine
 from tests.common import fleets
 
 pytestmark = pytest.mark.on('sqlite', 'server')
+
 
 def check():
     return health.Backend(None, {}).healthcheck(80)
@@ -22,24 +23,24 @@ def test_without_our_table(fleet, database):
     with database.engine.begin() as connection:
         connection.execute(sa.text('ALTER TABLE reservations RENAME TO r'))
     try:
-        found = check()
+        result = check()
     finally:
         with database.engine.begin() as connection:
             connection.execute(sa.text(
                 'ALTER TABLE r RENAME TO reservations'))
-    assert not found.available
-    assert found.reason == 'RESERVATIONS DATABASE UNAVAILABLE'
+    assert not result.available
+    assert result.reason == 'RESERVATIONS DATABASE UNAVAILABLE'
     assert check().available
 
 
 @pytest.fixture
 def read_only(database):
-    """An engine on the database, which takes no writes."""
+    """An engine that refuses to write."""
     if database.engine.dialect.name == 'sqlite':
         path = database.engine.url.database
         yield fleets.connect(f'sqlite:///file:{path}?mode=ro&uri=true')
         return
-    # As an account without SUPER meets it where read_only is set.
+    # An account without SUPER gets this where read_only is set.
     yield fleets.connect(database.engine.url.update_query_dict({
         'init_command': 'SET SESSION TRANSACTION READ ONLY'
     }).render_as_string(False))

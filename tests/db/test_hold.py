@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The transaction: what is held, and nothing in between."""
+"""The transaction of a hold: complete, or without any effect."""
 
 import concurrent.futures
 import datetime
@@ -19,28 +19,29 @@ INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
 OTHER = '1be26c0b-03f2-4d2e-ae87-c02d7f33c123'
 GOLD = {'resource_class': 'gold', 'memory_mb': 1000}
 
-#: The statement that makes a node somebody's, or lets it go.
+#: The beginning of the statement that holds or releases a node.
 HOLD = 'UPDATE nodes SET instance_uuid'
 
 
-# What is held
+# The result of a hold
 
 @pytest.mark.on('sqlite', 'server')
 def test_hold(fleet):
     node_id = fleet.add_node(name='node-1', resource_class='Gold')
     owner = values.Assignment('compute-1', 'project', 'user')
-    held, created = fleet.hold(INSTANCE, owner=owner, **GOLD)
-    assert created
+    reservation, is_new = fleet.hold(INSTANCE, owner=owner, **GOLD)
+    assert is_new
     node = fleet[node_id]
-    assert held.instance_uuid == node.instance_uuid == INSTANCE
-    assert (held.node_id, held.node_uuid, held.node_name) == (
-        node_id, node.uuid, 'node-1')
-    assert (held.host, held.project_id, held.user_id) == (
+    assert reservation.instance_uuid == node.instance_uuid == INSTANCE
+    assert (reservation.node_id, reservation.node_uuid,
+            reservation.node_name) == (node_id, node.uuid, 'node-1')
+    assert (reservation.host, reservation.project_id, reservation.user_id) == (
         'compute-1', 'project', 'user')
-    assert (held.state, held.provision_state) == ('reserved', 'available')
-    assert held.resource_class == 'Gold'
-    assert held.expires_at is None and held.updated_at is None
-    assert lookup.get(INSTANCE) == held
+    assert reservation.state == 'reserved'
+    assert reservation.provision_state == 'available'
+    assert reservation.resource_class == 'Gold'
+    assert reservation.expires_at is None and reservation.updated_at is None
+    assert lookup.get(INSTANCE) == reservation
     assert fleet.holds == {node_id: INSTANCE}
 
 
@@ -51,50 +52,50 @@ def test_times_are_the_databases_utc(fleet):
                   if fleet.engine.name == 'sqlite' else
                   "SELECT DATE_FORMAT(UTC_TIMESTAMP(), '%Y-%m-%d %H:%i:%s')")
     before, = fleet.execute(now)[0]
-    held, _ = fleet.hold(INSTANCE)
+    reservation, _ = fleet.hold(INSTANCE)
     after, = fleet.execute(now)[0]
-    for each in held.created_at, fleet[node_id].updated_at:
-        assert before <= f'{each:%Y-%m-%d %H:%M:%S}' <= after
-        assert not each.microsecond
+    for time in reservation.created_at, fleet[node_id].updated_at:
+        assert before <= f'{time:%Y-%m-%d %H:%M:%S}' <= after
+        assert not time.microsecond
 
 
 @pytest.mark.on('sqlite', 'server')
-def test_time_where_ironics_table_has_a_trigger(fleet):
-    """As an operator's audit, or a tool that alters tables, may have one."""
+def test_time_with_a_trigger_on_ironics_table(fleet):
+    """An operator's audit, or a tool that alters tables, may create one."""
     fleet.add_node()
     key = 'AUTO_INCREMENT' if fleet.engine.name == 'mysql' else ''
     for statement in (
-            f'CREATE TABLE noted (id INTEGER PRIMARY KEY {key}, node INTEGER)',
+            f'CREATE TABLE notes (id INTEGER PRIMARY KEY {key}, node INTEGER)',
             'CREATE TRIGGER note AFTER UPDATE ON nodes FOR EACH ROW '
-            'BEGIN INSERT INTO noted (node) VALUES (NEW.id); END'):
+            'BEGIN INSERT INTO notes (node) VALUES (NEW.id); END'):
         fleet.execute(sa.text(statement))
     try:
-        held, _ = fleet.hold(INSTANCE)
+        reservation, _ = fleet.hold(INSTANCE)
     finally:
         fleet.execute(sa.text('DROP TRIGGER note'))
-        noted = fleet.execute(sa.text('SELECT node FROM noted'))
-        fleet.execute(sa.text('DROP TABLE noted'))
-    assert noted == [(held.node_id,)]
-    updated_at = fleet[held.node_id].updated_at
-    assert abs(held.created_at - updated_at) <= datetime.timedelta(0, 2)
+        rows = fleet.execute(sa.text('SELECT node FROM notes'))
+        fleet.execute(sa.text('DROP TABLE notes'))
+    assert rows == [(reservation.node_id,)]
+    updated_at = fleet[reservation.node_id].updated_at
+    assert abs(reservation.created_at - updated_at) <= datetime.timedelta(0, 2)
 
 
 @pytest.mark.on('server')
-def test_nothing_else_of_ironics_is_written(fleet):
-    everything = sa.MetaData()
-    everything.reflect(fleet.engine, only=['nodes', 'node_traits'])
+def test_other_columns_of_ironic_do_not_change(fleet):
+    metadata = sa.MetaData()
+    metadata.reflect(fleet.engine, only=['nodes', 'node_traits'])
 
-    def ironics():
+    def read_rows():
         return [[{key: value for key, value in row._mapping.items()
                   if key not in ('instance_uuid', 'updated_at')}
                  for row in fleet.execute(sa.select(table))]
-                for table in everything.tables.values()]
+                for table in metadata.tables.values()]
 
     fleet.add({'traits': ['CUSTOM_A']}, {})
-    before = ironics()
+    before = read_rows()
     fleet.hold(INSTANCE)
     releases.release(INSTANCE)
-    assert ironics() == before
+    assert read_rows() == before
 
 
 INELIGIBLE = [
@@ -140,8 +141,8 @@ def test_node_that_may_be_held(fleet, fields):
 @pytest.mark.parametrize('column', ['owner', 'lessee'])
 @pytest.mark.parametrize('body', [
     GOLD, {'candidate_nodes': ['node-1']}], ids=['any', 'named'])
-def test_node_of_nobody_that_gets_an_owner(fleet, body, column):
-    """Before the guarded update, which must not take it any more."""
+def test_unowned_node_that_gets_an_owner(fleet, body, column):
+    """The owner is set right before the guarded UPDATE, which must fail."""
     node_id = fleet.add_node(name='node-1')
     with pytest.raises(exception.NoMatchingNode):
         fleet.hold(restricted_to='mine', **body)
@@ -154,21 +155,21 @@ def test_node_of_nobody_that_gets_an_owner(fleet, body, column):
 
 
 @pytest.mark.on('sqlite', 'server')
-@pytest.mark.parametrize('almost', ['MINE', 'mine ', 'm\u00edne'])
+@pytest.mark.parametrize('similar', ['MINE', 'mine ', 'm\u00edne'])
 @pytest.mark.parametrize('body', [
     GOLD, {'candidate_nodes': ['node-1', 'node-2']}], ids=['any', 'named'])
-def test_project_of_almost_the_same_name_is_another(fleet, body, almost):
-    """MariaDB's collation takes them for equal."""
-    fleet.add({'owner': almost, 'name': 'node-1'},
-              {'lessee': almost, 'name': 'node-2'})
+def test_similar_name_is_another_project(fleet, body, similar):
+    """MariaDB's collation treats them as equal."""
+    fleet.add({'owner': similar, 'name': 'node-1'},
+              {'lessee': similar, 'name': 'node-2'})
     with pytest.raises(exception.NoMatchingNode):
         fleet.hold(restricted_to='mine', **body)
     assert fleet.holds == {}
 
 
-# What changes between the look and the hold
+# Changes between the search and the hold
 
-CHANGED = {
+CHANGES = {
     'size': {'properties': {'memory_mb': 999}},
     'space': {'properties': '{"memory_mb": 1024} '},
     'case': {'properties': '{"MEMORY_MB": 1024}'},
@@ -203,7 +204,7 @@ CHANGED = {
     'forbidden-trait': ['CUSTOM_A', 'CUSTOM_B'],
     'gone': None,
 }
-# A class in another case is the same class: the next look takes it again.
+# A class in another case is the same class: the second search finds the node.
 STILL_MATCHING = ('space', 'class-case', 'uuid')
 
 NODE_1 = {'name': 'node-1', 'shard': 'a', 'owner': 'mine',
@@ -225,11 +226,11 @@ def change(fleet, node_id, how):
 
 
 @pytest.mark.on('server')
-@pytest.mark.parametrize('name', CHANGED)
-def test_node_that_changes_is_not_held_as_it_was(fleet, name):
-    """The only node: it is looked at anew, and mostly matches no more."""
+@pytest.mark.parametrize('name', CHANGES)
+def test_node_that_changes_is_searched_for_again(fleet, name):
+    """After most changes, the only node does not match any more."""
     node_id = fleet.add_node(**NODE_1)
-    with fleet.before(HOLD, lambda: change(fleet, node_id, CHANGED[name])):
+    with fleet.before(HOLD, lambda: change(fleet, node_id, CHANGES[name])):
         if name in STILL_MATCHING:
             assert fleet.hold(restricted_to='mine',
                               **FOR_NODE_1)[0].node_id == node_id
@@ -245,39 +246,40 @@ def test_node_that_changes_is_not_held_as_it_was(fleet, name):
 @pytest.mark.parametrize('name', [
     'size', 'instance', 'required-trait', 'gone'])
 def test_another_node_is_held_instead(fleet, name):
-    """The better one changes; what it was does not matter any more."""
+    """The better node changes before it is held."""
     best = fleet.add_node(**NODE_1)
     other = fleet.add_node(**{**NODE_1, 'name': 'node-2',
-                          'properties': '{"memory_mb": 2048}'})
-    with fleet.before(HOLD, lambda: change(fleet, best, CHANGED[name])):
-        held, created = fleet.hold(restricted_to='mine', **FOR_NODE_1)
-    assert created and held.node_id == other
+                              'properties': '{"memory_mb": 2048}'})
+    with fleet.before(HOLD, lambda: change(fleet, best, CHANGES[name])):
+        reservation, is_new = fleet.hold(restricted_to='mine', **FOR_NODE_1)
+    assert is_new and reservation.node_id == other
     assert [row.node_id for row in fleet.rows] == [other]
 
 
 @pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize('name', ['space', 'class-case', 'name', 'uuid'])
-def test_guard_is_what_was_read_not_what_was_asked(fleet, name):
-    """The guarded update itself refuses, whoever looks again afterwards."""
+def test_guard_compares_all_that_was_read(fleet, name):
+    """The first UPDATE changes no row, even if the node still matches."""
     node_id = fleet.add_node(**NODE_1)
-    with fleet.before(HOLD, lambda: change(fleet, node_id, CHANGED[name])), \
-            fleet.row_counts(HOLD) as counted:
+    with fleet.before(HOLD, lambda: change(fleet, node_id, CHANGES[name])), \
+            fleet.row_counts(HOLD) as row_counts:
         fleet.hold(**GOLD)
-    assert counted == [0, 1]
+    assert row_counts == [0, 1]
 
 
 @pytest.mark.on('server')
-@pytest.mark.parametrize('statement, held', [
+@pytest.mark.parametrize('statement, succeeds', [
     ('UPDATE nodes SET properties = \'{"memory_mb": 999}\'', False),
-    # Blanks in its JSON make it no other node: it is found once more.
+    # A space in its JSON does not matter: the second search finds the node.
     ('UPDATE nodes SET properties = \'{"memory_mb": 1024 }\'', True),
     ('UPDATE nodes SET maintenance = 1', False),
     (f"UPDATE nodes SET instance_uuid = '{OTHER}'", False),
     ('DELETE FROM node_traits', False),
     ("INSERT INTO node_traits (node_id, trait, version) "
      "SELECT id, 'CUSTOM_B', '1.0' FROM nodes", False)])
-def test_change_that_is_committed_while_the_hold_waits(fleet, statement, busy_fleet):
-    """It is written, and not to be seen by others before the commit."""
+def test_change_that_is_committed_while_the_hold_waits(fleet, statement,
+                                                       succeeds):
+    """Other transactions do not see the change before its COMMIT."""
     fleet.add_node(**NODE_1)
     with concurrent.futures.ThreadPoolExecutor(1) as executor:
         with fleet.engine.connect() as connection:
@@ -287,13 +289,13 @@ def test_change_that_is_committed_while_the_hold_waits(fleet, statement, busy_fl
             assert not hold.done()
             connection.commit()
         error = hold.exception(60)
-    assert isinstance(error, exception.NoMatchingNode) == (not busy_fleet)
-    assert len(fleet.rows) == busy_fleet
-    assert len(fleet.instances) == (busy_fleet or OTHER in statement)
+    assert isinstance(error, exception.NoMatchingNode) == (not succeeds)
+    assert len(fleet.rows) == succeeds
+    assert len(fleet.instances) == (succeeds or OTHER in statement)
 
 
 def wait_for_lock(fleet, hold):
-    """Give a hold the time to run into the lock of our transaction."""
+    """Wait until a hold is blocked by the lock of our transaction."""
     while not hold.done() and not fleet.execute(sa.text(
             'SELECT id FROM information_schema.processlist '
             "WHERE info LIKE 'UPDATE nodes %SET instance_uuid%'")):
@@ -301,47 +303,47 @@ def wait_for_lock(fleet, hold):
 
 
 @pytest.mark.on('server')
-def test_guard_wants_all_of_several_traits(fleet):
+def test_guard_compares_all_of_several_traits(fleet):
     node_id = fleet.add_node(traits=['CUSTOM_A', 'CUSTOM_B'])
     with fleet.before(HOLD, lambda: fleet.set_traits(node_id, 'CUSTOM_A')), \
-            fleet.row_counts(HOLD) as counted:
+            fleet.row_counts(HOLD) as row_counts:
         with pytest.raises(exception.NoMatchingNode):
             fleet.hold(**GOLD, extra_specs={'trait:CUSTOM_A': 'required',
                                             'trait:CUSTOM_B': 'required'})
-    assert counted == [0]
+    assert row_counts == [0]
 
 
 @pytest.mark.on('server')
-def test_change_that_concerns_nobody(fleet):
+def test_change_of_other_columns(fleet):
     node_id = fleet.add_node(**NODE_1)
     with fleet.before(HOLD, lambda: fleet.set_node(
             node_id, power_state='power on',
             updated_at=datetime.datetime(2026, 1, 1))), \
-            fleet.row_counts(HOLD) as counted:
+            fleet.row_counts(HOLD) as row_counts:
         fleet.hold(**FOR_NODE_1)
-    assert counted == [1]
+    assert row_counts == [1]
 
 
 @pytest.mark.on('server')
-def test_null_properties_are_a_text_like_others(fleet):
+def test_guard_distinguishes_null_and_empty_properties(fleet):
     node_id = fleet.add_node(properties=None)
     assert fleet.hold(memory_mb=0)[0].node_id == node_id
     fleet.release_all()
     with fleet.before(HOLD, lambda: fleet.set_node(node_id, properties='')), \
-            fleet.row_counts(HOLD) as counted:
+            fleet.row_counts(HOLD) as row_counts:
         assert fleet.hold(memory_mb=0)[0].node_id == node_id
-    assert counted == [0, 1]
+    assert row_counts == [0, 1]
 
 
 @pytest.mark.on('server')
-def test_fleet_that_changes_all_the_time(fleet, option):
-    """The request ends at its deadline."""
+def test_node_that_changes_all_the_time(fleet, option):
+    """The request fails at its deadline."""
     option(deadline=1)
     node_id = fleet.add_node(properties={'memory_mb': 1024})
 
     def edit():
-        fleet.set_node(node_id, properties={'memory_mb': 1024,
-                                        'a': random.random()})
+        fleet.set_node(node_id, properties={
+            'memory_mb': 1024, 'a': random.random()})
 
     with fleet.before(HOLD, edit, times=10000):
         with pytest.raises(exception.DeadlineExceeded):
@@ -352,16 +354,16 @@ def test_fleet_that_changes_all_the_time(fleet, option):
 # The complete scan
 
 @pytest.mark.parametrize('place', [0, 299, 599])
-def test_the_one_node_of_hundreds_is_found(fleet, place):
-    """Whatever node the search begins at."""
+def test_one_node_of_hundreds(fleet, place):
+    """The search starts at a random node."""
     ids = fleet.add(*(
         {'properties': {'memory_mb': 1024,
                         'capabilities': f'rack:{n == place}'}}
         for n in range(600)))
     for _ in range(2):
-        held, _ = fleet.hold(
+        reservation, _ = fleet.hold(
             **GOLD, extra_specs={'capabilities:rack': 'True'})
-        assert held.node_id == ids[place]
+        assert reservation.node_id == ids[place]
         fleet.release_all()
 
 
@@ -369,8 +371,8 @@ def test_the_one_node_of_hundreds_is_found(fleet, place):
 @pytest.mark.parametrize('extra_specs', [
     {'capabilities:rack': '<in> True'}, {'trait:CUSTOM_A': 'required'},
     {'reservations:candidate_nodes': 'the-one'}], ids=str)
-def test_the_one_node_is_found_from_wherever_the_search_begins(
-        fleet, monkeypatch, extra_specs):
+def test_one_node_and_a_search_from_any_start(fleet, monkeypatch,
+                                              extra_specs):
     ids = fleet.add(*({} for _ in range(100)))
     one = ids[40]
     fleet.set_node(one, name='the-one', properties={

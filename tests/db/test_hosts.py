@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens to the lease of a compute host between two statements."""
+"""Host leases: changes by others between two statements."""
 
 import contextlib
 import uuid
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.on('server')
 ONE, OTHER = str(uuid.uuid4()), str(uuid.uuid4())
 HOST = 'compute-1'
 #: The instance that a node carries without a reservation.
-OF_A_NODE = str(uuid.uuid4())
+UNRESERVED = str(uuid.uuid4())
 LOST = db_exc.DBConnectionError()
 
 
@@ -33,43 +33,42 @@ LOST = db_exc.DBConnectionError()
 def fleet(fleet):
     for table in models.host_leases, models.standbys:
         fleet.execute(sa.delete(table))
-    fleet.add(*[{}] * 4, {'instance_uuid': OF_A_NODE,
+    fleet.add(*[{}] * 4, {'instance_uuid': UNRESERVED,
                           'provision_state': 'active'})
     yield fleet
     fleet.execute(sa.delete(models.host_leases))
 
 
 @pytest.fixture
-def held(fleet):
-    """What compute-1 holds, whose lease is one's."""
+def reservation(fleet):
+    """A hold of compute-1, whose host lease the process ONE has."""
     hosts.hold(HOST, ONE, 30)
     return fleet.hold(fleets.INSTANCE)[0]
 
 
-def end(fleet):
-    """Let all leases of hosts be over for long."""
+def expire_host_leases(fleet):
     fleet.execute(sa.update(models.host_leases).values(
         expires_at=sa.text("'2001-01-01 00:00:00.000000'")))
 
 
 def take_over(fleet):
-    """What the successor does."""
-    end(fleet)
+    """Let the other process acquire the expired host lease."""
+    expire_host_leases(fleet)
     assert hosts.hold(HOST, OTHER, 30).holder == OTHER
 
 
-def test_host_that_comes_back_is_not_forgotten(fleet):
-    """Between the look and the DELETE."""
+def test_lease_renewed_before_it_is_deleted(fleet):
+    """The lease is renewed between the check and the DELETE."""
     hosts.hold(HOST, ONE, 30)
-    end(fleet)
+    expire_host_leases(fleet)
     with fleet.before('DELETE FROM reservations_hosts',
                       lambda: hosts.hold(HOST, ONE, 30)):
         with pytest.raises(exception.Conflict):
             hosts.forget(HOST)
-    assert holder(fleet) == ONE
+    assert read_holder(fleet) == ONE
 
 
-def test_two_requests_note_a_process_at_once(fleet):
+def test_concurrent_requests_of_a_standby(fleet):
     hosts.hold(HOST, ONE, 30)
 
     def note():
@@ -81,8 +80,8 @@ def test_two_requests_note_a_process_at_once(fleet):
     assert hosts.find(1)[0].standbys == 1
 
 
-def test_renewal_waits_for_nothing_that_others_note(fleet, database):
-    """Those that wait write a table of their own."""
+def test_renewal_does_not_wait_for_a_standby(fleet, database):
+    """Standbys are written to a table of their own."""
     hosts.hold(HOST, ONE, 30)
     with database.engine.begin() as connection:
         connection.execute(sa.insert(models.standbys).values(
@@ -90,51 +89,52 @@ def test_renewal_waits_for_nothing_that_others_note(fleet, database):
         hosts.hold(HOST, ONE, 30)
 
 
-def holder(fleet):
+def read_holder(fleet):
     row, = fleet.execute(sa.select(models.host_leases.c.holder))
     return row.holder
 
 
 # A takeover between the check and the fence
 
-def hold(held):
+def hold(reservation):
     return holds.hold(
         fleets.matcher(resource_class='gold'), obtain.Request(
             (str(uuid.uuid4()),), values.Assignment(HOST), holder=ONE))
 
 
-def renew(held):
+def renew(reservation):
     return holds.hold(
         fleets.matcher(resource_class='gold'), obtain.Request(
-            (held.instance_uuid,), values.Assignment(HOST), 60, holder=ONE))
+            (reservation.instance_uuid,), values.Assignment(HOST), 60,
+            holder=ONE))
 
 
-def adopt(held):
-    """What a node carries already, again."""
+def adopt(reservation):
+    """Adopt the reserved instance again."""
     return adoption.adopt(
-        held.instance_uuid, request_spec.RequestSpec.from_server({}),
+        reservation.instance_uuid, request_spec.RequestSpec.from_server({}),
         values.Assignment(HOST), holder=ONE)
 
 
-def adopt_new(held):
-    """What a node carries, with nothing of ours."""
+def adopt_new(reservation):
+    """Adopt the instance that has no reservation."""
     return adoption.adopt(
-        OF_A_NODE, request_spec.RequestSpec.from_server({}),
+        UNRESERVED, request_spec.RequestSpec.from_server({}),
         values.Assignment(HOST), holder=ONE)
 
 
-def change(held):
-    return updates.update(held.instance_uuid, {'lease': 60},
+def change(reservation):
+    return updates.update(reservation.instance_uuid, {'lease': 60},
                           actor=values.Actor(HOST, ONE))
 
 
-def move(held):
-    return updates.update(held.instance_uuid, {'host': 'compute-2'},
+def move(reservation):
+    return updates.update(reservation.instance_uuid, {'host': 'compute-2'},
                           actor=values.Actor(HOST, ONE))
 
 
-def release(held):
-    return releases.release(held.instance_uuid,
+def release(reservation):
+    return releases.release(reservation.instance_uuid,
                             actor=values.Actor(HOST, ONE))
 
 
@@ -143,65 +143,67 @@ WRITES = pytest.mark.parametrize('write, first', [
     (adopt, 'UPDATE reservations SET'),
     (adopt_new, 'INSERT INTO reservations'),
     (change, 'UPDATE reservations SET'), (move, 'UPDATE reservations SET'),
-    (release, 'UPDATE nodes')], ids=lambda each: getattr(
-        each, '__name__', ''))
+    (release, 'UPDATE nodes')], ids=lambda value: getattr(
+        value, '__name__', ''))
 
 
 @pytest.mark.on('sqlite', 'server')
 @WRITES
-def test_takeover_after_the_check(fleet, busy_fleet, write, first):
+def test_takeover_after_the_check(fleet, reservation, write, first):
     before = fleet.rows, fleet.instances
     with fleet.before(first, lambda: take_over(fleet)), \
             pytest.raises(exception.PreconditionFailed):
-        write(busy_fleet)
+        write(reservation)
     assert (fleet.rows, fleet.instances) == before
-    assert holder(fleet) == OTHER
+    assert read_holder(fleet) == OTHER
 
 
-def test_host_is_given_up_after_the_check(fleet, busy_fleet):
+def test_lease_given_up_after_the_check(fleet, reservation):
     before = fleet.rows, fleet.instances
     with fleet.before('UPDATE nodes', lambda: hosts.give_up(HOST, ONE)), \
             pytest.raises(exception.PreconditionFailed):
-        hold(busy_fleet)
+        hold(reservation)
     assert (fleet.rows, fleet.instances) == before
 
 
-def test_takeover_while_a_host_adopts_what_no_host_has(fleet, busy_fleet):
+def test_takeover_during_adoption_of_a_reservation_without_a_host(
+        fleet, reservation):
     adoption.adopt(
-        OF_A_NODE, request_spec.RequestSpec.from_server({}),
+        UNRESERVED, request_spec.RequestSpec.from_server({}),
         values.Assignment())
     before = fleet.rows, fleet.instances
     with fleet.before('UPDATE reservations SET', lambda: take_over(fleet)), \
             pytest.raises(exception.PreconditionFailed):
-        adopt_new(busy_fleet)
+        adopt_new(reservation)
     assert (fleet.rows, fleet.instances) == before
 
 
 @WRITES
-def test_fence_is_written_and_is_the_last(fleet, busy_fleet, write, first):
-    """A row that stays as it was would not meet another on Galera."""
-    serial, = fleet.execute(sa.select(models.host_leases.c.serial))
-    with fleet.statements() as found:
-        write(busy_fleet)
-    writes = [text for text in found if not text.startswith('SELECT')]
+def test_fence_is_the_last_write(fleet, reservation, write, first):
+    """Galera detects a conflict only if the row changes."""
+    before, = fleet.execute(sa.select(models.host_leases.c.serial))
+    with fleet.statements() as statements:
+        write(reservation)
+    writes = [text for text in statements if not text.startswith('SELECT')]
     assert writes[-1].startswith('UPDATE reservations_hosts SET serial=')
     after, = fleet.execute(sa.select(models.host_leases.c.serial))
-    assert after.serial == serial.serial + 1
+    assert after.serial == before.serial + 1
 
 
 @WRITES
-def test_who_does_not_say_it_pays_nothing(fleet, busy_fleet, write, first,
-                                          monkeypatch):
+def test_write_without_a_fence(fleet, reservation, write, first,
+                               monkeypatch):
     monkeypatch.setitem(globals(), 'ONE', None)
-    with fleet.statements('reservations_hosts') as found:
-        write(busy_fleet)
-    assert not found
+    with fleet.statements('reservations_hosts') as statements:
+        write(reservation)
+    assert not statements
 
 
 @pytest.mark.on('sqlite', 'server')
-def test_takeover_waits_for_the_commit_of_a_write(database, fleet, busy_fleet):
-    """Who has come through the fence is done before another is the host."""
-    tried = []
+def test_takeover_waits_for_the_commit_of_a_write(database, fleet,
+                                                  reservation):
+    """A write that has passed the fence is complete before the takeover."""
+    attempts = []
     another = sa.create_engine(database.url, poolclass=sa.pool.NullPool)
 
     def attempt():
@@ -209,114 +211,117 @@ def test_takeover_waits_for_the_commit_of_a_write(database, fleet, busy_fleet):
             connection.exec_driver_sql(
                 'PRAGMA busy_timeout = 1' if another.name == 'sqlite'
                 else 'SET SESSION innodb_lock_wait_timeout = 1')
-            tried.append(connection)
+            attempts.append(connection)
             with pytest.raises(sa.exc.OperationalError, match='(?i)lock'):
                 connection.execute(sa.update(models.host_leases).values(
                     holder=OTHER))
 
     with fleet.fail_commit(LOST, then=attempt):
-        hold(busy_fleet)
-    assert tried
+        hold(reservation)
+    assert attempts
 
 
 @WRITES
-def test_takeover_after_a_commit_whose_answer_is_lost(fleet, busy_fleet, write,
-                                                      first):
-    """It was done in time, and 412 would mean that nothing has changed."""
+def test_takeover_after_a_commit_without_a_response(fleet, reservation, write,
+                                                    first):
+    """The change is complete; status 412 would deny that."""
     before = len(fleet.rows)
     with fleet.fail_commit(LOST, after=True, then=lambda: take_over(fleet)), (
             pytest.raises(exception.OutcomeUnknown)
             if write in (adopt, adopt_new, change)
             else contextlib.nullcontext()):
-        write(busy_fleet)
+        write(reservation)
     assert len(fleet.rows) == before + {
         hold: 1, adopt_new: 1, release: -1}.get(write, 0)
-    assert holder(fleet) == OTHER
+    assert read_holder(fleet) == OTHER
 
 
 # The lease itself
 
-def take(fleet):
+def acquire(fleet):
     hosts.hold(HOST, OTHER, 30)
 
 
-def test_two_come_at_once_where_nobody_was(fleet):
-    with fleet.before('INSERT INTO reservations_hosts', lambda: take(fleet)), \
+def test_concurrent_requests_for_a_new_lease(fleet):
+    with fleet.before('INSERT INTO reservations_hosts',
+                      lambda: acquire(fleet)), \
             pytest.raises(exception.Conflict):
         hosts.hold(HOST, ONE, 30)
-    assert holder(fleet) == OTHER
+    assert read_holder(fleet) == OTHER
 
 
-def test_two_come_at_once_when_it_is_over(fleet):
+def test_concurrent_requests_for_an_expired_lease(fleet):
     hosts.hold(HOST, 'third', 30)
-    end(fleet)
-    with fleet.before('UPDATE reservations_hosts', lambda: take(fleet)), \
+    expire_host_leases(fleet)
+    with fleet.before('UPDATE reservations_hosts', lambda: acquire(fleet)), \
             pytest.raises(exception.Conflict):
         hosts.hold(HOST, ONE, 30)
-    assert holder(fleet) == OTHER
+    assert read_holder(fleet) == OTHER
 
 
-def test_renewal_comes_too_late(fleet, busy_fleet):
+def test_renewal_after_a_takeover(fleet, reservation):
     with fleet.before('UPDATE reservations_hosts',
                       lambda: take_over(fleet)), \
             pytest.raises(exception.Conflict):
         hosts.hold(HOST, ONE, 30)
-    assert holder(fleet) == OTHER
+    assert read_holder(fleet) == OTHER
 
 
-def test_renewal_comes_before_the_takeover(fleet, busy_fleet):
-    end(fleet)
+def test_renewal_before_a_takeover(fleet, reservation):
+    expire_host_leases(fleet)
     with fleet.before('UPDATE reservations_hosts',
                       lambda: hosts.hold(HOST, ONE, 30)), \
             pytest.raises(exception.Conflict):
         hosts.hold(HOST, OTHER, 30)
-    assert holder(fleet) == ONE
+    assert read_holder(fleet) == ONE
 
 
-def test_host_is_given_up_while_it_is_renewed(fleet, busy_fleet):
-    """As it was not there any more, it is leased anew."""
+def test_lease_given_up_during_its_renewal(fleet, reservation):
+    """The process acquires a new lease."""
     with fleet.before('UPDATE reservations_hosts',
                       lambda: hosts.give_up(HOST, ONE)):
         assert hosts.hold(HOST, ONE, 30).updated_at is None
-    assert holder(fleet) == ONE
+    assert read_holder(fleet) == ONE
 
 
-def test_host_is_taken_while_it_is_given_up(fleet, busy_fleet):
+def test_takeover_before_the_lease_is_given_up(fleet, reservation):
     with fleet.before('DELETE FROM reservations_hosts',
                       lambda: take_over(fleet)), \
             pytest.raises(exception.PreconditionFailed):
         hosts.give_up(HOST, ONE)
-    assert holder(fleet) == OTHER
+    assert read_holder(fleet) == OTHER
 
 
-def test_who_waits_for_a_lease_does_not_write_it(fleet, busy_fleet):
-    """It asks all the time, and is noted seldom, in another table."""
-    for written in ['INSERT', 'DELETE'], []:
-        with fleet.statements() as found, pytest.raises(exception.Conflict):
+def test_standby_does_not_write_the_lease(fleet, reservation):
+    """It polls often, and seldom writes to another table."""
+    for writes in ['INSERT', 'DELETE'], []:
+        with fleet.statements() as statements, \
+                pytest.raises(exception.Conflict):
             hosts.hold(HOST, OTHER, 30)
-        assert [text.split()[0] for text in found] == [
-            'SELECT', 'SELECT', *written]
-        for text in found[2:]:
+        assert [text.split()[0] for text in statements] == [
+            'SELECT', 'SELECT', *writes]
+        for text in statements[2:]:
             assert 'reservations_hosts' not in text
 
 
 # The connection is lost
 
 @pytest.mark.parametrize('after', [False, True])
-def test_lease_whose_commit_is_lost(fleet, after):
+def test_acquisition_without_a_response(fleet, after):
     with fleet.fail_commit(LOST, after=after):
         assert hosts.hold(HOST, ONE, 30).holder == ONE
-    assert holder(fleet) == ONE
+    assert read_holder(fleet) == ONE
 
 
 @pytest.mark.parametrize('after', [False, True])
-def test_end_whose_commit_is_lost(fleet, busy_fleet, after):
+def test_lease_given_up_without_a_response(fleet, reservation, after):
     with fleet.fail_commit(LOST, after=after):
         hosts.give_up(HOST, ONE)
     assert fleet.execute(sa.select(models.host_leases)) == []
 
 
-def test_end_whose_commit_is_lost_before_another_comes(fleet, busy_fleet):
-    with fleet.fail_commit(LOST, after=True, then=lambda: take(fleet)):
+def test_lease_given_up_without_a_response_before_a_takeover(
+        fleet, reservation):
+    with fleet.fail_commit(LOST, after=True, then=lambda: acquire(fleet)):
         hosts.give_up(HOST, ONE)
-    assert holder(fleet) == OTHER
+    assert read_holder(fleet) == OTHER

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leases: what is over goes back to the fleet, what is touched does not."""
+"""Leases: expired reservations are released unless their node is in use."""
 
 import contextlib
 import uuid
@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from ironic_reservations import exception
-from ironic_reservations.fleet import count as counts
+from ironic_reservations.fleet import count
 from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import holds
 from ironic_reservations.reservations import lookup
@@ -19,7 +19,7 @@ from tests.common import fleets
 
 
 @pytest.mark.on('sqlite', 'server')
-def test_lapsed_counts_as_free_and_not_as_held(fleet):
+def test_expired_counts_as_free(fleet):
     fleet.add_node()
     fleet.hold()
     assert fleet.count_nodes(host='compute-1') == (1, 0, 1)
@@ -39,8 +39,8 @@ TOUCHES = {
     **{f'{table}.{column}': lambda fleet, node_id, table=table, column=column:
        fleet.insert_row(
            table, node_id, address=str(uuid.uuid4())[:17],
-              **{column: '{"tenant_vif_port_id": "x"}'
-                 if column == 'internal_info' else '{"vif_port_id": "x"}'})
+           **{column: '{"tenant_vif_port_id": "x"}'
+              if column == 'internal_info' else '{"vif_port_id": "x"}'})
        for table in ('ports', 'portgroups')
        for column in ('internal_info', 'extra')},
 }
@@ -48,19 +48,19 @@ TOUCHES = {
 
 @pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize('touch', TOUCHES)
-def test_touched_stays_held_whatever_the_lease(fleet, touch):
+def test_node_in_use_stays_held_after_the_lease(fleet, touch):
     node_id = fleet.add_node()
-    held, _ = fleet.hold()
+    reservation, _ = fleet.hold()
     TOUCHES[touch](fleet, node_id)
     fleet.expire_leases()
     assert fleet.count_nodes(host='compute-1') == (1, 0, 1)
     with pytest.raises(exception.NoMatchingNode):
         fleet.hold()
     assert expiry.sweep() == (0, 0)
-    assert lookup.get(held.instance_uuid).node_id == node_id
-    assert fleet.holds == {node_id: held.instance_uuid}
-    overdue = [each.instance_uuid for each in expiry.overdue()]
-    assert overdue == ([] if touch == 'state' else [held.instance_uuid])
+    assert lookup.get(reservation.instance_uuid).node_id == node_id
+    assert fleet.holds == {node_id: reservation.instance_uuid}
+    overdue = [other.instance_uuid for other in expiry.overdue()]
+    assert overdue == ([] if touch == 'state' else [reservation.instance_uuid])
 
 
 @pytest.mark.on('sqlite', 'server')
@@ -68,42 +68,42 @@ def test_touched_stays_held_whatever_the_lease(fleet, touch):
     {'instance_info': None}, {'instance_info': ''}, {'instance_info': '{}'},
     {'maintenance': True}, {'retired': True}, {'power_state': 'power on'}],
     ids=str)
-def test_untouched_is_given_back(fleet, fields):
+def test_unused_node_is_released(fleet, fields):
     node_id = fleet.add_node()
-    held, _ = fleet.hold()
+    reservation, _ = fleet.hold()
     fleet.insert_row('ports', node_id, address='x', internal_info='{}',
-           extra='{"physnet": "vif"}')
+                     extra='{"physnet": "vif"}')
     fleet.set_node(node_id, **fields)
     fleet.expire_leases()
     with pytest.raises(exception.NotFound):
-        lookup.get(held.instance_uuid)
+        lookup.get(reservation.instance_uuid)
     assert expiry.overdue() == []
     assert expiry.sweep() == (1, 0)
     assert fleet.holds == {}
 
 
 INSTANCE = str(uuid.uuid4())
-#: The first statement of a give-back.
-LET_GO = 'UPDATE nodes SET instance_uuid'
+#: The first statement of a release.
+RELEASE = 'UPDATE nodes SET instance_uuid'
 
 
 @pytest.mark.on('sqlite', 'server')
-@pytest.mark.parametrize('again', [
+@pytest.mark.parametrize('act', [
     expiry.sweep, lambda: releases.release(INSTANCE),
-    lambda: hold_of_another()], ids=['sweep', 'release', 'hold'])
-def test_renewal_that_is_faster_than_the_give_back(fleet, again):
+    lambda: hold_other()], ids=['sweep', 'release', 'hold'])
+def test_renewal_before_the_release(fleet, act):
     node_id = fleet.add_node()
     fleet.hold(INSTANCE)
     fleet.expire_leases()
-    with fleet.before(LET_GO, fleet.renew):
+    with fleet.before(RELEASE, fleet.renew_leases):
         with contextlib.suppress(exception.NotFound,
                                  exception.NoMatchingNode):
-            again()
+            act()
     assert fleet.holds == {node_id: INSTANCE}
     assert lookup.get(INSTANCE).node_id == node_id
 
 
-def hold_of_another():
+def hold_other():
     holds.hold(
         fleets.matcher(resource_class='gold'),
         obtain.Request((str(uuid.uuid4()),), values.Assignment('compute-2')))
@@ -111,56 +111,56 @@ def hold_of_another():
 
 @pytest.mark.on('server')
 @pytest.mark.parametrize('touch', TOUCHES)
-def test_touch_that_is_faster_than_the_give_back(fleet, touch):
+def test_use_of_the_node_before_the_release(fleet, touch):
     node_id = fleet.add_node()
     fleet.hold(INSTANCE)
     fleet.expire_leases()
-    with fleet.before(LET_GO, lambda: TOUCHES[touch](fleet, node_id)):
+    with fleet.before(RELEASE, lambda: TOUCHES[touch](fleet, node_id)):
         assert expiry.sweep() == (0, 0)
     assert fleet.holds == {node_id: INSTANCE}
     assert lookup.get(INSTANCE).node_id == node_id
 
 
 @pytest.mark.on('server')
-def test_give_back_that_is_faster_than_the_renewal(fleet):
+def test_release_before_the_renewal(fleet):
     node_id = fleet.add_node()
     first, _ = fleet.hold(INSTANCE, owner=values.Assignment('compute-1'))
 
-    def over():
+    def expire():
         fleet.expire_leases()
         assert expiry.sweep() == (1, 0)
 
-    with fleet.before('UPDATE reservations SET host', over):
-        held, created = fleet.hold(INSTANCE,
-                                   owner=values.Assignment('compute-2'))
-    assert created
-    assert held.id > first.id
-    assert held.host == 'compute-2'
+    with fleet.before('UPDATE reservations SET host', expire):
+        reservation, is_new = fleet.hold(INSTANCE,
+                                         owner=values.Assignment('compute-2'))
+    assert is_new
+    assert reservation.id > first.id
+    assert reservation.host == 'compute-2'
     assert fleet.holds == {node_id: INSTANCE}
 
 
 @pytest.mark.on('server')
-def test_two_sweeps_at_once(fleet):
+def test_concurrent_sweeps(fleet):
     fleet.add_node()
     fleet.hold(INSTANCE)
     fleet.expire_leases()
-    with fleet.before(LET_GO, expiry.sweep):
+    with fleet.before(RELEASE, expiry.sweep):
         assert expiry.sweep() == (0, 0)
     assert fleet.holds == {}
 
 
 @pytest.mark.on('server')
-def test_another_holds_the_node_before_the_second_give_back(fleet):
+def test_hold_of_the_expired_node_during_a_sweep(fleet):
     node_id = fleet.add_node()
     fleet.hold(INSTANCE)
     fleet.expire_leases()
-    with fleet.before(LET_GO, hold_of_another):
+    with fleet.before(RELEASE, hold_other):
         assert expiry.sweep()[0] == 0
     (held_node, instance), = fleet.holds.items()
     assert held_node == node_id and instance != INSTANCE
 
 
-def test_many_lapsed_are_given_back_as_they_are_wanted(fleet):
+def test_holds_release_expired_nodes(fleet):
     fleet.add(*[{}] * 12)
     for _ in range(12):
         fleet.hold()
@@ -173,19 +173,19 @@ def test_many_lapsed_are_given_back_as_they_are_wanted(fleet):
 
 
 @pytest.mark.on('server')
-def test_another_gives_back_the_lapsed_node_that_is_wanted(fleet):
+def test_sweep_releases_the_expired_node_of_a_hold(fleet):
     fleet.add_node()
     fleet.hold()
     fleet.expire_leases()
-    with fleet.before(LET_GO, expiry.sweep):
+    with fleet.before(RELEASE, expiry.sweep):
         assert fleet.hold()[1]
     with pytest.raises(exception.NoMatchingNode):
         fleet.hold()
 
 
-def test_hold_that_counts_the_fleet_gives_back_what_has_lapsed(
+def test_hold_that_counts_the_fleet_releases_expired_nodes(
         fleet, use_count, monkeypatch):
-    """A few at a time; a hold that does not count gives nothing back."""
+    """A few at a time; a hold that does not count releases none."""
     fleet.add(*[{}] * 20)
     for _ in range(5):
         fleet.hold()
@@ -193,14 +193,14 @@ def test_hold_that_counts_the_fleet_gives_back_what_has_lapsed(
     monkeypatch.setattr(searching, 'LAPSED_AT_ONCE', 3)
     fleet.hold()
     assert len(fleet.rows) == 3
-    use_count(counts.fresh())
+    use_count(count.fresh())
     fleet.hold()
     assert len(fleet.rows) == 4
 
 
-def test_all_that_has_lapsed_is_given_back_before_a_refusal(
+def test_refusal_releases_all_expired_nodes(
         fleet, use_count):
-    use_count(counts.fresh())
+    use_count(count.fresh())
     fleet.add(*[{}] * 20)
     for _ in range(20):
         fleet.hold()

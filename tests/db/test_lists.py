@@ -17,9 +17,10 @@ from ironic_reservations.reservations import values
 
 pytestmark = pytest.mark.on('sqlite', 'server')
 
+
 @pytest.fixture
-def listed(fleet):
-    """Seven reservations, with nulls and equals among their columns."""
+def sorted_fleet(fleet):
+    """Seven reservations; columns contain nulls and equal values."""
     hosts = ['b', None, 'a', 'b', None, '', 'A']
     nodes = [{'uuid': str(uuid.uuid4()), 'name': f'node-{n}',
               'instance_uuid': str(uuid.uuid4()),
@@ -38,9 +39,9 @@ def listed(fleet):
     return fleet
 
 
-def pages(limit, order):
+def read_pages(limit, order):
     """Yield all pages, one after the other."""
-    after, kinds = None, [type(lookup.LEAST[name]) for name in order]
+    after, types = None, [type(lookup.LEAST[name]) for name in order]
     while True:
         page = lookup.find(order=order, after=after, limit=limit)
         assert len(page) <= limit
@@ -48,16 +49,16 @@ def pages(limit, order):
         if len(page) < limit:
             return
         after = markers.decode(markers.encode(
-            order, lookup.position(page[-1], order)), order, kinds)
+            order, lookup.position(page[-1], order)), order, types)
 
 
 @pytest.mark.parametrize('sort_dir', ['asc', 'desc'])
 @pytest.mark.parametrize('sort_key', constants.SORT_KEYS)
-def test_sorted(listed, sort_key, sort_dir):
-    """NULL is the least; equals by id."""
-    def order(found):
-        value = getattr(found, sort_key)
-        return (value not in (None, ''), value or 0, found.id)
+def test_order(sorted_fleet, sort_key, sort_dir):
+    """NULL is less than any value; equal rows are ordered by ID."""
+    def order(reservation):
+        value = getattr(reservation, sort_key)
+        return (value not in (None, ''), value or 0, reservation.id)
 
     everything = lookup.find()
     expected = sorted(everything, key=order, reverse=sort_dir == 'desc')
@@ -65,7 +66,7 @@ def test_sorted(listed, sort_key, sort_dir):
     assert len(expected) == 7
     assert lookup.find(order=query) == expected
     for limit in (1, 3, 7):
-        assert sum(pages(limit, query), []) == expected
+        assert sum(read_pages(limit, query), []) == expected
 
 
 @pytest.mark.parametrize('order', [
@@ -73,24 +74,24 @@ def test_sorted(listed, sort_key, sort_dir):
     {'host': 'asc', 'project_id': 'desc', 'id': 'desc'},
     {'project_id': 'asc', 'host': 'desc', 'id': 'desc'},
     {'host': 'desc', 'id': 'asc'}], ids=str)
-def test_sorted_by_several(listed, order):
+def test_order_by_several_keys(sorted_fleet, order):
     expected = lookup.find()
     for name, direction in reversed(order.items()):
-        expected.sort(key=lambda found: (getattr(found, name) or '')
-                      if name != 'id' else found.id,
-                      reverse=direction == 'desc')
+        expected.sort(
+            key=lambda row: row.id if name == 'id' else
+            getattr(row, name) or '', reverse=direction == 'desc')
     assert lookup.find(order=order) == expected
     for limit in (1, 2, 3):
-        assert sum(pages(limit, order), []) == expected
+        assert sum(read_pages(limit, order), []) == expected
 
 
-def test_pages_while_rows_come_and_go(listed):
-    """A row that is there all the time is listed once."""
+def test_pages_while_rows_are_added_and_deleted(sorted_fleet):
+    """A row that exists all the time is sorted_fleet once."""
     order = {'host': 'asc', 'id': 'asc'}
     first = lookup.find(limit=3, order=order)
     releases.release(first[0].instance_uuid)
-    listed.node(resource_class='bronze')
-    new, _ = listed.hold(resource_class='bronze',
+    sorted_fleet.add_node(resource_class='bronze')
+    new, _ = sorted_fleet.hold(resource_class='bronze',
                          owner=values.Assignment('zz'))
     rest = lookup.find(after=lookup.position(first[-1], order), order=order)
     assert len(rest) == 5 and rest[-1].id == new.id
@@ -98,23 +99,23 @@ def test_pages_while_rows_come_and_go(listed):
 
 
 @pytest.mark.parametrize('seed', range(20))
-def test_pages_while_rows_are_deleted(listed, seed):
-    """In any order, each row is listed once unless it was deleted before.
+def test_pages_while_rows_are_deleted(sorted_fleet, seed):
+    """Each row is sorted_fleet once, in any order, unless it was deleted before.
 
-    The marker's own row may be deleted, too.
+    The row of the marker may be deleted, too.
     """
     chance = random.Random(seed)
     names = chance.sample(constants.SORT_KEYS, chance.randint(1, 3))
     order = {name: chance.choice(('asc', 'desc')) for name in names}
     order.setdefault('id', order[names[-1]])
     rows, rest = [], [row.id for row in lookup.find(order=order)]
-    for page in pages(chance.randint(1, 3), order):
+    for page in read_pages(chance.randint(1, 3), order):
         rows += (page_ids := [row.id for row in page])
         assert page_ids == rest[:len(page)]
         rest = rest[len(page):]
         victims = chance.sample(rows + rest, min(1, len(rest)))
         victims += rows[-1:] * chance.randint(0, 1)
-        listed.execute(sa.delete(models.reservations).where(
+        sorted_fleet.execute(sa.delete(models.reservations).where(
             models.reservations.c.id.in_(victims)))
         rest = [row_id for row_id in rest if row_id not in victims]
     assert not rest
@@ -123,7 +124,7 @@ def test_pages_while_rows_are_deleted(listed, seed):
 @pytest.mark.parametrize('text, time, number', [
     ('', datetime.datetime.min, 0),
     ('\U0001F600\n%\\\'"' * 200, datetime.datetime.max, 2 ** 63 - 1)])
-def test_any_position(listed, text, time, number):
+def test_any_position(sorted_fleet, text, time, number):
     """The database accepts every position that a marker may carry."""
     values_by_type = {str: text, datetime.datetime: time, int: number}
     for name in constants.SORT_KEYS:

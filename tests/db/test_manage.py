@@ -23,11 +23,11 @@ def last_line(capsys):
 def test_sweep(fleet, capsys):
     """Expired and stale reservations are removed, the others stay."""
     fleet.add(*[{}] * 7)
-    first, touched, valid, stale, *deploying = reservations = [
+    first, second, valid, stale, *deploying = reservations = [
         fleet.hold()[0] for _ in range(7)]
     fleet.expire_leases()
     fleet.renew_leases(valid)
-    fleet.set_node(touched.node_id, instance_info='{"a": "b"}')
+    fleet.set_node(second.node_id, instance_info='{"a": "b"}')
     fleet.set_node(stale.node_id, instance_uuid=None)
     for reservation, state in zip(deploying, AT_WORK, strict=True):
         fleet.set_node(reservation.node_id, provision_state=state)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our table in Ironic's database: how it comes, goes, and stays apart."""
+"""Our tables in Ironic's database: how they are created and removed."""
 
 import contextlib
 import io
@@ -30,7 +30,7 @@ def empty(new_database):
 
 @pytest.fixture
 def stock(database):
-    """An Ironic's database before we came."""
+    """The database of an Ironic without the plugin."""
     remove(database)
     yield database
     remove(database)
@@ -49,24 +49,24 @@ def migrate(database, revision, how=command.upgrade):
 
 
 def revisions():
-    """From the first to the last."""
+    """Return all revisions, from the first to the last."""
     tree = script.ScriptDirectory.from_config(dbsync.make_config(None))
-    return [found.revision for found in tree.walk_revisions()][::-1]
+    return [item.revision for item in tree.walk_revisions()][::-1]
 
 
-def tables(database):
+def find_tables(database):
     return set(sa.inspect(database.engine).get_table_names())
 
 
-def schema(database):
-    """Everything that the database knows of its tables but ours."""
+def read_schema(database):
+    """Return what the database says about Ironic's tables."""
     inspector = sa.inspect(database.engine)
-    return {name: [str(found) for found in (
+    return {name: [str(item) for item in (
         *inspector.get_columns(name), inspector.get_pk_constraint(name),
         *inspector.get_foreign_keys(name),
         *sorted(inspector.get_indexes(name), key=str),
         *sorted(inspector.get_unique_constraints(name), key=str))]
-        for name in tables(database) - OURS}
+        for name in find_tables(database) - OURS}
 
 
 class ModelsSync(test_migrations.ModelsMigrationsSync):
@@ -84,22 +84,22 @@ class ModelsSync(test_migrations.ModelsMigrationsSync):
     def get_metadata(self):
         return models.Base.metadata
 
-    def include_object(self, object_, name, type_, reflected, compare_to):
+    def include_object(self, object_, name, type_, is_reflected, compare_to):
         return not (type_ == 'table' and name == models.VERSION_TABLE)
 
     def addCleanup(self, function):
-        """The whole database goes away."""
+        """Do nothing: the whole database is deleted."""
 
     def fail(self, message):
         pytest.fail(message)
 
 
-def test_models_are_what_the_migrations_make(empty):
+def test_models_agree_with_the_migrations(empty):
     ModelsSync(empty).test_models_sync()
 
 
-def test_unsynchronized_models_are_seen(empty):
-    """The comparison above is not blind."""
+def test_comparison_detects_a_difference(empty):
+    """This is a test of the comparison above."""
     migrate(empty, 'head')
     with empty.engine.begin() as connection:
         connection.execute(sa.DDL(
@@ -110,49 +110,49 @@ def test_unsynchronized_models_are_seen(empty):
 
 
 def test_options_of_the_table(empty):
-    """What autogenerate does not compare."""
+    """Autogenerate does not compare these."""
     migrate(empty, 'head')
     with empty.engine.connect() as connection:
         if connection.dialect.name == 'sqlite':
-            created = connection.scalar(sa.text(
+            statement = connection.scalar(sa.text(
                 "SELECT sql FROM sqlite_master WHERE name = 'reservations'"))
-            assert 'AUTOINCREMENT' in created
+            assert 'AUTOINCREMENT' in statement
         else:
-            created = connection.execute(sa.text(
+            statement = connection.execute(sa.text(
                 'SHOW CREATE TABLE reservations')).one()[1]
-            assert 'ENGINE=InnoDB' in created
-            assert 'COLLATE=utf8mb4_bin' in created
+            assert 'ENGINE=InnoDB' in statement
+            assert 'COLLATE=utf8mb4_bin' in statement
 
 
 def test_every_revision_up_and_down(stock):
-    before = schema(stock)
+    before = read_schema(stock)
     for revision in revisions():
         migrate(stock, revision)
         migrate(stock, '-1', command.downgrade)
         migrate(stock, revision)
-    assert OURS <= tables(stock)
+    assert OURS <= find_tables(stock)
     migrate(stock, 'base', command.downgrade)
-    assert tables(stock) & OURS <= {models.VERSION_TABLE}
+    assert find_tables(stock) & OURS <= {models.VERSION_TABLE}
     migrate(stock, 'head')
-    assert OURS <= tables(stock)
-    assert schema(stock) == before
+    assert OURS <= find_tables(stock)
+    assert read_schema(stock) == before
 
 
-def test_our_tables_have_no_tie_to_ironics(database):
+def test_our_tables_have_no_foreign_keys(database):
     inspector = sa.inspect(database.engine)
     for table in models.Base.metadata.tables:
         assert inspector.get_foreign_keys(table) == []
 
 
 def test_dbsync(stock):
-    """What the commands do, in this process."""
+    """The commands, in the process of the test."""
     def run(name, revision=None):
         _, function = dbsync.COMMANDS[name]
-        said = io.StringIO()
+        output = io.StringIO()
         with stock.engine.connect() as connection, \
-                contextlib.redirect_stdout(said):
+                contextlib.redirect_stdout(output):
             function(connection, types.SimpleNamespace(revision=revision))
-        return said.getvalue()
+        return output.getvalue()
 
     first, last = revisions()[0], revisions()[-1]
     assert last not in run('version')
@@ -166,7 +166,7 @@ def test_dbsync(stock):
 
 
 @pytest.mark.on('server')
-def test_ironics_own_revision_is_untouched(stock):
+def test_ironics_revision_does_not_change(stock):
     def revision():
         with stock.engine.connect() as connection:
             return connection.execute(
@@ -180,34 +180,35 @@ def test_ironics_own_revision_is_untouched(stock):
 
 
 @pytest.mark.on('server')
-def test_ironic_upgrades_beside_our_table(database):
-    before = schema(database)
+def test_ironic_upgrades_with_our_tables(database):
+    before = read_schema(database)
     database.run('ironic-dbsync', 'upgrade')
     database.run('ironic-status', 'upgrade', 'check')
-    assert schema(database) == before
-    assert OURS <= tables(database)
+    assert read_schema(database) == before
+    assert OURS <= find_tables(database)
 
 
 @pytest.mark.on('server')
 def test_upgrade_check(stock):
     def check(status):
-        found = stock.run('ironic-reservations-status', 'upgrade', 'check',
+        output = stock.run('ironic-reservations-status', 'upgrade', 'check',
                           status=status)
-        return dict(re.findall(r'Check: (.*?) *\|\n\| Result: (\w+)', found))
+        return dict(re.findall(r'Check: (.*?) *\|\n\| Result: (\w+)', output))
 
     ready = {'Database schema': 'Success', 'Database revision': 'Success',
-             # The configuration of these tests does not name it.
              'Stale reads': 'Success', 'Clocks': 'Success',
              'Policy rules': 'Success', 'Service role': 'Warning',
              'Quota': 'Success', 'Projects': 'Warning',
-             'Unowned nodes': 'Success', 'API plugin': 'Warning'}
+             'Unowned nodes': 'Success',
+             # The configuration of these tests does not name it.
+             'API plugin': 'Warning'}
     assert check(2) == {**ready, 'Database schema': 'Failure',
                         'Database revision': 'Failure'}
     migrate(stock, 'head')
     assert check(1) == ready
 
 
-# Not ready
+# Databases that are not ready
 
 def problems(database):
     return list(db_tables.problems(database.engine))
@@ -219,15 +220,15 @@ def test_complete_schema_is_ready(database):
 
 
 def test_missing_table_of_ours(stock, caplog):
-    problem, *_ = found = problems(stock)
-    assert len(found) == len(models.Base.metadata.tables)
-    assert all('ironic-reservations-dbsync upgrade' in each
-               for each in found)
-    with pytest.raises(exception.DatabaseNotReady) as caught:
+    first, *_ = all_problems = problems(stock)
+    assert len(all_problems) == len(models.Base.metadata.tables)
+    assert all('ironic-reservations-dbsync upgrade' in problem
+               for problem in all_problems)
+    with pytest.raises(exception.DatabaseNotReady) as error:
         db_tables.check(stock.engine)
-    # The operator reads what to do, the client nothing of the inside.
-    assert problem in caplog.text
-    assert 'table' not in str(caught.value)
+    # The log says what to do; the client does not see the internals.
+    assert first in caplog.text
+    assert 'table' not in str(error.value)
     migrate(stock, 'head')
     db_tables.check(stock.engine)
 
@@ -244,15 +245,15 @@ def test_missing_tables_of_ironic(empty):
     ('reservations', 'request_spec'), ('node_traits', 'trait'),
     ('nodes', 'power_state')])
 def test_missing_column(empty, table, column):
-    """A table that another version has left, or not made yet."""
-    everything = sa.MetaData()
-    for each in (*models.ironic.sorted_tables,
-                 *models.Base.metadata.sorted_tables):
-        sa.Table(each.name, everything, *(
-            sa.Column(found.name, found.type, primary_key=found.primary_key)
-            for found in each.columns
-            if (each.name, found.name) != (table, column)))
-    everything.create_all(empty.engine)
+    """The table belongs to another version, or an upgrade is incomplete."""
+    metadata = sa.MetaData()
+    for model in (*models.ironic.sorted_tables,
+                  *models.Base.metadata.sorted_tables):
+        sa.Table(model.name, metadata, *(
+            sa.Column(item.name, item.type, primary_key=item.primary_key)
+            for item in model.columns
+            if (model.name, item.name) != (table, column)))
+    metadata.create_all(empty.engine)
     with pytest.raises(exception.DatabaseNotReady):
         db_tables.check(empty.engine)
     problem, = problems(empty)

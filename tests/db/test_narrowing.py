@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SQL and Python never disagree on which nodes satisfy a request.
+"""SQL and Python agree on the nodes that satisfy a request.
 
-SQL may let a node through that matching then refuses; it must never keep
-back one that matching would take. What shows is that the service, asked
-until it has no more, holds just what matching takes. Nodes are as old,
-hand-edited and hostile rows may hold them.
+SQL may return nodes that matching then refuses; it must never leave out a node
+that matching accepts. A test repeats a request until it is refused, and
+compares all nodes with those that matching accepts. Nodes have properties as
+old, hand-edited and hostile rows may contain them.
 """
 
 import json
@@ -27,7 +27,7 @@ _numbers = strategies.numbers | st.text(max_size=6).map(json.dumps)
 _KEYS = ['memory_mb', 'cpus', 'local_gb']
 
 
-def deep(levels):
+def nest(levels):
     return '{"a":' * levels + '1' + '}' * levels
 
 
@@ -39,12 +39,12 @@ _more = st.one_of(
                     ).map(lambda value: ('capabilities', value)),
     st.builds(lambda name: ('cpu_arch', json.dumps(name)),
               st.sampled_from(ARCHITECTURES)),
-    # What a parser may trip over before it comes to the sizes, or behind.
+    # Values that may confuse a parser before or after the sizes.
     st.builds(lambda key, value: (key, value),
               st.sampled_from(['MEMORY_MB', 'Cpus', 'memory_mb ', '',
                                '$.memory_mb', 'a.b', 'a"b', 'root_device']),
               _numbers | st.sampled_from([
-                  deep(2), deep(31), deep(32), deep(33), deep(200),
+                  nest(2), nest(31), nest(32), nest(33), nest(200),
                   '"\\ud800"', '"\\ud83d\\ude00"', '"\\u0000"', '"\u00e4"',
                   '{"memory_mb": 9999, "cpus": 9999, "local_gb": 9999}',
                   '[{"memory_mb": 9999}]'])),
@@ -62,8 +62,8 @@ _objects = st.builds(
     st.permutations(_KEYS).flatmap(lambda keys: st.tuples(*(
         _numbers.map(lambda text, key=key: (key, text)) for key in keys))),
     st.lists(_more, max_size=3))
-# The order in which an object's members come, and the key as another name.
-_shuffled = st.builds(
+# Objects in other notations, and with keys of another spelling.
+_variants = st.builds(
     lambda text, how: how(text), _objects, st.sampled_from([
         lambda text: f'  {text}\n',
         lambda text: f'[{text}]',
@@ -73,10 +73,10 @@ _shuffled = st.builds(
         lambda text: text.replace('cpus', '\\u0063pus'),
         lambda text: text.replace('{', "{'").replace('"', "'"),
         lambda text: text[:-1] + ',}',
-        lambda text: '{"a": ' + deep(40) + ', ' + text[1:],
+        lambda text: '{"a": ' + nest(40) + ', ' + text[1:],
     ]))
 
-# As Ironic writes them, and large enough for most of what is asked.
+# Objects as Ironic writes them, large enough for most requests.
 _usual = st.builds(
     lambda sizes, more: _object(sizes.items(), more),
     st.fixed_dictionaries(dict.fromkeys(
@@ -84,68 +84,67 @@ _usual = st.builds(
     st.lists(_more, max_size=3))
 
 properties = st.one_of(
-    _usual, _usual, _objects, _shuffled,
+    _usual, _usual, _objects, _variants,
     st.sampled_from([None, '', '{}', 'null', '[]', '"', '{', 'memory_mb']))
 
 nodes = st.builds(lambda node, text: {**node, 'properties': text},
                   strategies.nodes, properties)
 
 
-def matching_ids(body, ids, batch):
-    """Which of the nodes Python takes."""
+def find_matching(body, ids, batch):
+    """Return the IDs of the nodes that matching accepts."""
     matcher = strategies.parse(body)
     return {node_id for node_id, node in zip(ids, batch, strict=True)
-            if matcher.matches(strategies.as_matching_sees(node_id, node))}
+            if matcher.matches(strategies.make_node(node_id, node))}
 
 
-def held_until_none(fleet, **body):
-    """The nodes that the service finds, one after the other."""
-    found = set()
+def hold_all(fleet, **body):
+    """Repeat a request until it is refused; return the IDs of its nodes."""
+    node_ids = set()
     while True:
         try:
-            reservation, created = fleet.hold(**body)
+            reservation, is_new = fleet.hold(**body)
         except exception.NoMatchingNode:
-            assert found == fleet.holds.keys()
-            return found
-        assert created
-        found.add(reservation.node_id)
+            assert node_ids == fleet.holds.keys()
+            return node_ids
+        assert is_new
+        node_ids.add(reservation.node_id)
 
 
 @hypothesis.given(st.lists(nodes, min_size=1, max_size=25),
                   st.lists(strategies.requests, min_size=1, max_size=4))
 @hypothesis.settings(
     deadline=None, max_examples=20,
-    # No shrinking, which takes minutes on a database: the message says which
-    # node it is.
+    # Shrinking takes minutes on a database; the message names the node.
     phases=[hypothesis.Phase.explicit, hypothesis.Phase.reuse,
             hypothesis.Phase.generate],
     suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture,
                            hypothesis.HealthCheck.too_slow])
-def test_all_that_matches_is_held_and_nothing_else(fleet, batch, bodies):
+def test_holds_are_the_matching_nodes(fleet, batch, bodies):
     fleet.clear()
     ids = fleet.add(*batch)
     for body in bodies:
-        expected = matching_ids(body, ids, batch)
+        expected = find_matching(body, ids, batch)
         hypothesis.event(f'matching: {len(expected)}')
-        found = held_until_none(fleet, **body)
-        assert found == expected, (body, [
-            batch[ids.index(node_id)] for node_id in found ^ expected])
+        node_ids = hold_all(fleet, **body)
+        assert node_ids == expected, (body, [
+            batch[ids.index(node_id)] for node_id in node_ids ^ expected])
         fleet.release_all()
 
 
-# What hypothesis has found, or would take long to find.
+# Rare cases, some of which hypothesis has discovered.
 
-def test_capabilities_that_the_database_reads_otherwise(fleet):
-    """Where few are free they are looked for together, by how well they fit.
+def test_capabilities_that_the_database_does_not_read(fleet):
+    """Rare profiles are searched together, in order of their fit.
 
-    The second fits worse than the database says, which reads no capabilities.
+    The second node fits worse than the database assumes.
     """
     alone, twice = (
         '{"memory_mb": 4096, "cpus": 9000, "local_gb": 9000}',
         '{"memory_mb": 4096, "cpus": 9000, "local_gb": 9000, '
         '"capabilities": 7, "capabilities": "gpu,boot_mode:uefi"}')
     first, second = fleet.add({'properties': alone}, {'properties': twice})
-    assert held_until_none(fleet, vcpus=2549) == {first, second}
+    assert hold_all(fleet, vcpus=2549) == {first, second}
 
 
 @pytest.mark.parametrize('text', [
@@ -158,59 +157,56 @@ def test_capabilities_that_the_database_reads_otherwise(fleet):
     '{"memory_mb": "\\u000b4096"}',
     '{"memory_mb": 4095.99999999999999999}',
     '{"memory_mb": "4095.999999999999999999"}',
-    '{"a": ' + deep(40) + ', "memory_mb": 4096}',
-    '{"memory_mb": 4096, "a": ' + deep(40) + '}',
+    '{"a": ' + nest(40) + ', "memory_mb": 4096}',
+    '{"memory_mb": 4096, "a": ' + nest(40) + '}',
     '{"a": "\\ud800", "memory_mb": 4096}',
     '{"a": NaN, "memory_mb": 4096}', '{"a": Infinity, "memory_mb": 4096}',
     '\t{"memory_mb":4096}\n',
-], ids=lambda text: text.replace(deep(40), 'deep'))
+], ids=lambda text: text.replace(nest(40), 'deep'))
 @pytest.mark.parametrize('match', ['exact', 'at_least'])
-def test_every_spelling_of_4096_is_found(fleet, text, match):
+def test_spellings_of_4096(fleet, text, match):
     assert matching.Node(1, '', properties=text).sizes['memory_mb'] == 4096
     node_id = fleet.add_node(properties=text)
-    held, _ = fleet.hold(memory_mb=4096,
+    reservation, _ = fleet.hold(memory_mb=4096,
                          extra_specs={'reservations:match': match})
-    assert held.node_id == node_id
+    assert reservation.node_id == node_id
 
 
 @pytest.mark.parametrize('match', ['exact', 'at_least'])
-def test_huge_number_hides_no_other_node(fleet, match):
-    """Numbers that fit into no column and into no float."""
+def test_huge_numbers_hide_no_other_node(fleet, match):
+    """Some numbers exceed every column type and float."""
     fleet.add(*({'properties': f'{{"memory_mb": {"9" * digits}}}'}
                 for digits in (19, 25, 41, 66, 400)))
     node_id = fleet.add_node(properties={'memory_mb': 4096})
-    held, _ = fleet.hold(memory_mb=4096,
+    reservation, _ = fleet.hold(memory_mb=4096,
                          extra_specs={'reservations:match': match})
-    assert held.node_id == node_id
+    assert reservation.node_id == node_id
 
 
-@pytest.mark.parametrize('field, wanted, others', [
+@pytest.mark.parametrize('field, value, others', [
     ('resource_class', 'gold', ['gold ', 'g\u00f6ld', 'gold\t']),
     ('conductor_group', 'rack', ['rack ', 'r\u00e4ck']),
     ('shard', 'a', ['A', 'a ', '\u00e4']),
 ])
 @pytest.mark.parametrize('first', [True, False])
-def test_collation_makes_no_difference(fleet, field, wanted, others, first):
-    """MariaDB takes these for equal, DISTINCT too; Ironic does not."""
-    names = [wanted, *others] if first else [*others, wanted]
+def test_collation_makes_no_difference(fleet, field, value, others, first):
+    """MariaDB treats these as equal, also in DISTINCT; Ironic does not."""
+    names = [value, *others] if first else [*others, value]
     ids = dict(zip(names, fleet.add(*({field: name} for name in names)),
                    strict=True))
-    assert held_until_none(
-        fleet, **{'memory_mb': 0, field: wanted}) == {ids[wanted]}
+    assert hold_all(fleet, **{'memory_mb': 0, field: value}) == {ids[value]}
 
 
-def test_all_spellings_of_a_class_are_found(fleet):
+def test_spellings_of_a_class(fleet):
     ids = fleet.add(*({'resource_class': name} for name in (
         'baremetal.gold', 'Baremetal.Gold', 'baremetal-gold',
         'CUSTOM_BAREMETAL_GOLD', 'BAREMETAL GOLD')))
     fleet.add({'resource_class': 'baremetal.silver'},
               {'resource_class': None})
-    assert held_until_none(
-        fleet, resource_class='baremetal_gold') == set(ids)
+    assert hold_all(fleet, resource_class='baremetal_gold') == set(ids)
 
 
-def test_all_spellings_of_a_group_are_found(fleet):
+def test_spellings_of_a_group(fleet):
     ids = fleet.add({'conductor_group': 'rack'}, {'conductor_group': 'Rack'})
     fleet.add({'conductor_group': ''}, {'conductor_group': 'rack2'})
-    assert held_until_none(
-        fleet, memory_mb=0, conductor_group='RACK') == set(ids)
+    assert hold_all(fleet, memory_mb=0, conductor_group='RACK') == set(ids)

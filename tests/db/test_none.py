@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a request is told that there is no node, and when it goes on."""
+"""When a request is refused for lack of a node, and when it is retried."""
 
 import time
 import uuid
@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from ironic_reservations import exception
-from ironic_reservations.fleet import count as fleets
+from ironic_reservations.fleet import count
 from ironic_reservations.fleet import profiles
 from ironic_reservations.fleet import shelf
 from ironic_reservations.reservations import expiry
@@ -19,71 +19,69 @@ from tests.common import fleets
 
 @pytest.fixture
 def after_count(monkeypatch):
-    """Lets something happen right after each fresh count, in turn."""
+    """Run an action right after each fresh count, one after the other."""
     def set_(*actions):
-        fresh, left = fleets.fresh, list(actions)
+        fresh, remaining = count.fresh, list(actions)
 
-        def count(candidates=(), since=None):
-            counted = fresh(candidates, since)
-            if left:
-                left.pop(0)()
-            return counted
+        def count_and_act(candidates=(), since=None):
+            fleet = fresh(candidates, since)
+            if remaining:
+                remaining.pop(0)()
+            return fleet
 
-        monkeypatch.setattr(fleets, 'fresh', count)
-        # Nothing is known before.
-        monkeypatch.setattr(fleets, 'recent',
+        monkeypatch.setattr(count, 'fresh', count_and_act)
+        # The first search has no count.
+        monkeypatch.setattr(count, 'recent',
                             lambda: (profiles.Fleet(()), False))
-        return left
+        return remaining
     return set_
 
 
-def test_what_was_counted_for_a_request_is_not_counted_again(fleet,
-                                                             monkeypatch):
+def test_fresh_count_is_not_repeated(fleet, monkeypatch):
     fleet.add_node()
-    monkeypatch.setattr(fleets, 'recent',
-                        lambda: (fleets.at_most(0)[0], True))
+    monkeypatch.setattr(count, 'recent',
+                        lambda: (count.at_most(0)[0], True))
     with fleet.statements('AS nodes') as counts:
         with pytest.raises(exception.NoMatchingNode):
             fleet.hold(memory_mb=10 ** 9)
     assert len(counts) == 1
 
 
-def test_lock_that_comes_after_the_count(fleet, after_count):
-    """It is worth another try."""
+def test_node_locked_after_the_count(fleet, after_count):
+    """The error suggests another try."""
     node_id = fleet.add_node()
     after_count(lambda: fleet.set_node(node_id, reservation='conductor-1'))
-    with pytest.raises(exception.NoMatchingNode) as caught:
+    with pytest.raises(exception.NoMatchingNode) as error:
         fleet.hold()
-    assert caught.value.retry
-    assert caught.value.explanation['eliminated'] == [
+    assert error.value.retry
+    assert error.value.explanation['eliminated'] == [
         {'by': 'locked', 'nodes': 1}]
 
 
-def test_node_that_is_taken_after_the_count(fleet, after_count):
+def test_node_taken_after_the_count(fleet, after_count):
     node_id = fleet.add_node()
     after_count(lambda: fleet.set_node(
         node_id, instance_uuid=str(uuid.uuid4())))
-    with pytest.raises(exception.NoMatchingNode) as caught:
+    with pytest.raises(exception.NoMatchingNode) as error:
         fleet.hold()
-    assert caught.value.explanation == {
+    assert error.value.explanation == {
         'considered': 1, 'eliminated': [{'by': 'reserved', 'nodes': 1}]}
 
 
-def test_node_that_is_edited_after_the_count(fleet, after_count):
-    """It was free all the time, and fits."""
+def test_node_changed_after_the_count(fleet, after_count):
+    """It is free all the time, and matches."""
     node_id = fleet.add_node()
 
     def edit():
         fleet.set_node(node_id, properties={'memory_mb': 1025})
 
-    left = after_count(edit, edit)
+    remaining = after_count(edit, edit)
     assert fleet.hold(memory_mb=1000)[0].node_id == node_id
-    assert left == []
+    assert remaining == []
 
 
-def test_node_that_lapses_and_is_given_back_after_the_count(
-        fleet, after_count):
-    """The first search has come too early for it."""
+def test_node_released_after_the_count(fleet, after_count):
+    """Its reservation expires after the first search."""
     node_id = fleet.add_node()
     fleet.hold()
     fleet.expire_leases()
@@ -91,36 +89,34 @@ def test_node_that_lapses_and_is_given_back_after_the_count(
     assert fleet.hold()[0].node_id == node_id
 
 
-def test_malformed_properties_are_told_of(fleet):
-    """The database reads a size in them, and Python none."""
+def test_malformed_properties_are_explained(fleet):
+    """The database reads a size in them, but Python does not."""
     fleet.add_node(properties='{"memory_mb": 4096, "cpu_arch": 64}')
-    matcher = fleets.matcher(extra_specs={'capabilities:cpu_arch': '64'})
     began = time.monotonic()
-    with pytest.raises(exception.NoMatchingNode) as caught:
-        holds.hold(matcher, obtain.Request(
-            ('5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e',), values.Assignment()))
+    with pytest.raises(exception.NoMatchingNode) as error:
+        fleet.hold(extra_specs={'capabilities:cpu_arch': '64'})
+    explanation = error.value.explanation
     assert time.monotonic() - began < 5
-    assert caught.value.explanation['considered'] == sum(
-        each['nodes'] for each in caught.value.explanation['eliminated'])
+    assert explanation['considered'] == sum(
+        entry['nodes'] for entry in explanation['eliminated'])
 
 
-def test_what_another_request_has_from_the_shelf_is_found(fleet,
-                                                          monkeypatch):
-    """A repeat takes a node from the shelf, and then leaves it free."""
+def test_node_on_the_shelf_of_another_request(fleet, monkeypatch):
+    """A repeat takes a node from the shelf, but does not hold it."""
     fleet.add({}, {})
     fleet.hold()
-    counted = fleets.fresh()
-    monkeypatch.setattr(fleets, 'recent', lambda: (counted, False))
-    monkeypatch.setattr(fleets, 'fresh', lambda candidates, since: counted)
-    [profile] = counted.profiles
-    # Whoever asks the shelf finds that its turn is over.
+    fresh = count.fresh()
+    monkeypatch.setattr(count, 'recent', lambda: (fresh, False))
+    monkeypatch.setattr(count, 'fresh', lambda candidates, since: fresh)
+    [profile] = fresh.profiles
+    # The shelf has no node for this request.
     monkeypatch.setattr(shelf.Shelf, 'nodes', lambda *_: iter(()))
     assert shelf.of(profile)
     assert fleet.hold()[1]
 
 
-def test_words_of_a_request_are_no_error_of_the_database(fleet):
-    """SQLite says this when another writes, and then it is tried again."""
+def test_request_with_the_text_of_an_error_of_the_database(fleet):
+    """Requests are retried when SQLite reports this error."""
     fleet.add_node()
     with fleet.statements('AS alike') as counts:
         with pytest.raises(exception.NoMatchingNode):
@@ -129,21 +125,21 @@ def test_words_of_a_request_are_no_error_of_the_database(fleet):
     assert len(counts) <= 2
 
 
-def test_deadline_ends_the_giving_back(fleet, option):
+def test_deadline_limits_the_release_of_expired_nodes(fleet, option):
     option(deadline=1)
     fleet.add(*[{}] * 30)
     for _ in range(30):
         fleet.hold()
     fleet.expire_leases()
     with fleet.before('DELETE FROM reservations',
-                      lambda: time.sleep(0.1), times=30) as begun:
+                      lambda: time.sleep(0.1), times=30) as statements:
         with pytest.raises(exception.DeadlineExceeded):
             fleet.hold(resource_class='silver')
-    assert len(begun) < 30
+    assert len(statements) < 30
 
 
-def test_deadline_ends_the_trying(fleet, option):
-    """Each node is changed just before it would be held."""
+def test_deadline_limits_the_search(fleet, option):
+    """Each node changes right before the hold."""
     option(deadline=1)
     ids = fleet.add(*[{}] * 12)
 
@@ -153,7 +149,7 @@ def test_deadline_ends_the_trying(fleet, option):
             fleet.set_node(node_id, maintenance=True)
 
     with fleet.before('UPDATE nodes SET instance_uuid', change,
-                      times=12) as tried:
+                      times=12) as statements:
         with pytest.raises(exception.DeadlineExceeded):
             fleet.hold()
-    assert len(tried) < 12
+    assert len(statements) < 12

@@ -9,7 +9,7 @@ from ironic_reservations.db import engine as db_engine
 from ironic_reservations.db import node_rows
 from ironic_reservations.db import tables
 from ironic_reservations.fleet import capacity
-from ironic_reservations.fleet import count as counts
+from ironic_reservations.fleet import count
 from tests.common import fleets
 
 pytestmark = pytest.mark.on('sqlite', 'server')
@@ -18,18 +18,30 @@ GOLD = {'resource_class': 'gold'}
 
 
 @pytest.fixture
-def old(new_database, monkeypatch):
-    """Nodes of an Ironic before 34.0; and node_history of one before 39.0."""
+def old_fleet(new_database, monkeypatch):
+    """Nodes of Ironic before 34.0, and node_history of Ironic before 39.0."""
+    yield from change_schema(new_database, monkeypatch, OldFleet, (
+        'ALTER TABLE nodes DROP COLUMN health',
+        'ALTER TABLE node_history DROP COLUMN state'))
+
+
+@pytest.fixture
+def new_fleet(new_database, monkeypatch):
+    """Nodes of an Ironic that has deferred actions."""
+    yield from change_schema(new_database, monkeypatch, fleets.Fleet, (
+        'CREATE TABLE deferred_actions (uuid VARCHAR(36), '
+        'node_id INTEGER, state VARCHAR(255))',))
+
+
+def change_schema(new_database, monkeypatch, fleet_class, statements):
     with new_database(complete=True) as database:
         with database.engine.begin() as connection:
-            for table, column in (('nodes', 'health'),
-                                  ('node_history', 'state')):
-                connection.execute(sa.text(
-                    f'ALTER TABLE {table} DROP COLUMN {column}'))
+            for statement in statements:
+                connection.execute(sa.text(statement))
         tables.check(database.engine)
         monkeypatch.setattr(db_engine, 'get_engine', lambda: database.engine)
-        monkeypatch.setattr(counts, 'recent', fleets.recount)
-        yield OldFleet(database.engine)
+        monkeypatch.setattr(count, 'recent', fleets.recount)
+        yield fleet_class(database.engine)
 
 
 class OldFleet(fleets.Fleet):
@@ -41,64 +53,50 @@ class OldFleet(fleets.Fleet):
         return fields
 
 
-def test_nodes_are_counted_held_and_released(old):
-    ids = old.add({}, {'maintenance': True})
-    held, _ = old.hold(**GOLD)
-    assert held.node_id == ids[0]
+def test_nodes_are_counted_and_held(old_fleet):
+    ids = old_fleet.add({}, {'maintenance': True})
+    reservation, _ = old_fleet.hold(**GOLD)
+    assert reservation.node_id == ids[0]
     row, = capacity.capacity(0, capacity.Filter())[0]
     assert row.shown['out_of_service'] == row.shown['reserved'] == 1
 
 
-def test_any_error_counts(old):
-    ids = old.add({}, {}, {})
+def test_any_error_counts(old_fleet):
+    ids = old_fleet.add({}, {}, {})
     for node_id in ids[:2]:
-        old.insert('node_history', node_id, severity='ERROR',
-                   created_at=sa.func.current_timestamp())
-    assert old.hold(**GOLD)[0].node_id == ids[2]
+        old_fleet.insert_row('node_history', node_id, severity='ERROR',
+                             created_at=sa.func.current_timestamp())
+    assert old_fleet.hold(**GOLD)[0].node_id == ids[2]
 
 
-@pytest.fixture
-def newer(new_database, monkeypatch):
-    """Nodes of an Ironic that has deferred actions."""
-    with new_database(complete=True) as database:
-        with database.engine.begin() as connection:
-            connection.execute(sa.text(
-                'CREATE TABLE deferred_actions (uuid VARCHAR(36), '
-                'node_id INTEGER, state VARCHAR(255))'))
-        tables.check(database.engine)
-        monkeypatch.setattr(db_engine, 'get_engine', lambda: database.engine)
-        monkeypatch.setattr(counts, 'recent', fleets.recount)
-        yield fleets.Fleet(database.engine)
-
-
-def test_node_with_an_open_deferred_action_is_not_held(newer):
+def test_node_with_an_open_deferred_action_is_not_held(new_fleet):
     states = ['RUNNING', None, 'COMPLETED', 'FAILED']
-    ids = newer.add(*({} for _ in states))
+    ids = new_fleet.add(*({} for _ in states))
     for node_id, state in zip(ids, states, strict=True):
-        newer.insert('deferred_actions', node_id, state=state)
-    # One that was completed long ago does not hide one that is open.
-    newer.insert('deferred_actions', ids[0], state='COMPLETED')
-    assert {newer.hold(**GOLD)[0].node_id for _ in range(2)} == {*ids[2:]}
-    with pytest.raises(exception.NoMatchingNode) as refusal:
-        newer.hold(**GOLD)
-    assert refusal.value.explanation['eliminated'] == [
+        new_fleet.insert_row('deferred_actions', node_id, state=state)
+    # A completed action does not hide an open one.
+    new_fleet.insert_row('deferred_actions', ids[0], state='COMPLETED')
+    assert {new_fleet.hold(**GOLD)[0].node_id for _ in range(2)} == {*ids[2:]}
+    with pytest.raises(exception.NoMatchingNode) as error:
+        new_fleet.hold(**GOLD)
+    assert error.value.explanation['eliminated'] == [
         {'by': 'reserved', 'nodes': 2}, {'by': 'deferred action', 'nodes': 2}]
     row, = capacity.capacity(0, capacity.Filter())[0]
     assert row.shown['out_of_service'] == 2
 
 
-def test_deferred_action_that_begins_after_the_search(newer, monkeypatch):
-    """The guard of the hold sees it."""
-    ids = newer.add({}, {})
-    guarded = node_rows.hold
+def test_deferred_action_that_starts_after_the_search(new_fleet, monkeypatch):
+    """The guard of the hold detects it."""
+    ids = new_fleet.add({}, {})
+    hold = node_rows.hold
 
     def begin(node, *args):
         if not actions:
             actions.append(node.id)
-            newer.insert('deferred_actions', node.id, state='NEW')
-        return guarded(node, *args)
+            new_fleet.insert_row('deferred_actions', node.id, state='NEW')
+        return hold(node, *args)
 
     actions = []
     monkeypatch.setattr(node_rows, 'hold', begin)
-    node_id = newer.hold(**GOLD)[0].node_id
+    node_id = new_fleet.hold(**GOLD)[0].node_id
     assert {node_id, *actions} == {*ids}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is held and let go when the database fails."""
+"""Holds and releases while the database fails."""
 
 import concurrent.futures
 import time
@@ -27,15 +27,15 @@ HOST_1 = values.Assignment(host='compute-1')
 HOST_2 = values.Assignment(host='compute-2')
 GOLD = {'resource_class': 'gold', 'memory_mb': 1000}
 
-#: The statement that makes a node somebody's, or lets it go.
+#: The beginning of the statement that holds or releases a node.
 HOLD = 'UPDATE nodes SET instance_uuid'
 
 
 LOST, DEADLOCK = db_exc.DBConnectionError(), db_exc.DBDeadlock()
 
-#: What a statement fails with.
+#: Errors of a statement.
 ERRORS = pytest.mark.parametrize('error', [LOST, DEADLOCK], ids=repr)
-#: What a COMMIT fails with, and whether it has gone through all the same.
+#: Errors of a COMMIT, and whether it was effective nevertheless.
 COMMITS = pytest.mark.parametrize('error, after', [
     (LOST, True), (LOST, False), (DEADLOCK, False)])
 
@@ -45,11 +45,11 @@ COMMITS = pytest.mark.parametrize('error, after', [
 def test_commit_of_a_hold_fails(fleet, error, after):
     fleet.add(*({} for _ in range(5)))
     with fleet.fail_commit(error, after), \
-            fleet.statements('SET instance_uuid') as tried:
-        held, created = fleet.hold(INSTANCE, **GOLD)
+            fleet.statements('SET instance_uuid') as statements:
+        reservation, is_new = fleet.hold(INSTANCE, **GOLD)
     # The retry reads before it writes.
-    assert created == (not after) and len(tried) == (1 if after else 2)
-    assert fleet.holds == {held.node_id: INSTANCE}
+    assert is_new == (not after) and len(statements) == (1 if after else 2)
+    assert fleet.holds == {reservation.node_id: INSTANCE}
 
 
 @COMMITS
@@ -59,18 +59,18 @@ def test_commit_of_a_release_fails(busy_fleet, error, after):
     assert busy_fleet.holds == {}
 
 
-def test_commit_of_a_move_whose_answer_is_lost(busy_fleet):
+def test_commit_of_a_move_without_a_response(busy_fleet):
     with busy_fleet.fail_commit(LOST, after=True):
-        found, created = busy_fleet.hold(INSTANCE, owner=HOST_2, **GOLD)
-    assert not created and found.host == 'compute-2'
+        reservation, is_new = busy_fleet.hold(INSTANCE, owner=HOST_2, **GOLD)
+    assert not is_new and reservation.host == 'compute-2'
     assert busy_fleet.holds == {busy_fleet.node_id: INSTANCE}
 
 
 @pytest.fixture
 def snapshots(database):
-    """A transaction does not write what was changed since it has read it.
+    """Refuse writes to rows that have changed since the transaction began.
 
-    It is the default from MariaDB 11.8 on, and MySQL has no such option.
+    This is the default since MariaDB 11.8; MySQL has no such option.
     """
     def set_(value):
         database.engine.dispose()
@@ -85,7 +85,7 @@ def snapshots(database):
 
 
 @pytest.mark.on('mariadb')
-def test_what_was_read_is_changed_before_it_is_written(snapshots, fleet):
+def test_row_that_changes_before_it_is_written(snapshots, fleet):
     node_id, names = fleet.add_node(), []
 
     @engine.retry
@@ -94,7 +94,7 @@ def test_what_was_read_is_changed_before_it_is_written(snapshots, fleet):
             names.append(connection.scalar(sa.select(models.nodes.c.name)))
             if len(names) == 1:
                 with concurrent.futures.ThreadPoolExecutor(1) as executor:
-                    executor.submit(fleet.edit, node_id, name='a').result()
+                    executor.submit(fleet.set_node, node_id, name='a').result()
             connection.execute(sa.update(models.nodes).values(name='b'))
 
     write()
@@ -102,23 +102,23 @@ def test_what_was_read_is_changed_before_it_is_written(snapshots, fleet):
 
 
 def test_commit_is_lost_and_another_releases(fleet):
-    """Read back, it is not there: the hold is made once more."""
+    """The retry does not find the reservation, and creates it again."""
     fleet.add({}, {})
-    with fleet.fail_commit(LOST, after=True, then=fleet.free):
-        held, created = fleet.hold(INSTANCE, **GOLD)
-    assert created and fleet.holds == {held.node_id: INSTANCE}
+    with fleet.fail_commit(LOST, after=True, then=fleet.release_all):
+        reservation, is_new = fleet.hold(INSTANCE, **GOLD)
+    assert is_new and fleet.holds == {reservation.node_id: INSTANCE}
 
 
 def test_commit_is_lost_and_another_holds(fleet):
-    """Read back, it is another's: this request has not made it."""
+    """The retry finds a reservation that this request has not created."""
     def again():
         fleet.release_all()
         fleet.hold(INSTANCE, **GOLD)
 
     fleet.add({}, {})
     with fleet.fail_commit(LOST, after=True, then=again):
-        held, created = fleet.hold(INSTANCE, **GOLD)
-    assert not created and fleet.holds == {held.node_id: INSTANCE}
+        reservation, is_new = fleet.hold(INSTANCE, **GOLD)
+    assert not is_new and fleet.holds == {reservation.node_id: INSTANCE}
 
 
 @pytest.mark.parametrize('statement', [
@@ -128,13 +128,13 @@ def test_statement_of_a_hold_that_fails(fleet, statement, error):
     fleet.add(*({} for _ in range(5)))
 
     with fleet.before(statement, fleets.raising(error), times=2):
-        held, created = fleet.hold(INSTANCE, **GOLD)
-    assert created
-    assert fleet.holds == {held.node_id: INSTANCE}
+        reservation, is_new = fleet.hold(INSTANCE, **GOLD)
+    assert is_new
+    assert fleet.holds == {reservation.node_id: INSTANCE}
 
 
-def test_connection_lost_while_it_lay_idle(fleet, option):
-    """A new one may do, however long it takes to find that out."""
+def test_idle_connection_that_was_lost(fleet, option):
+    """One retry on a new connection is allowed after the deadline."""
     option(deadline=1)
     fleet.add({})
 
@@ -148,37 +148,38 @@ def test_connection_lost_while_it_lay_idle(fleet, option):
         fleet.hold(INSTANCE, **GOLD)
 
 
-def test_deadlocks_end_at_the_deadline(fleet, option):
+def test_deadlocks_until_the_deadline(fleet, option):
     option(deadline=1)
     fleet.add({})
 
     began = time.monotonic()
     with fleet.before(HOLD, fleets.raising(DEADLOCK),
-                      times=10000) as tried:
+                      times=10000) as statements:
         with pytest.raises(db_exc.DBDeadlock):
             fleet.hold(INSTANCE, **GOLD)
     assert 1 <= time.monotonic() - began < 5
-    assert len(tried) > 3
+    assert len(statements) > 3
     assert fleet.holds == {}
 
 
-def test_database_is_away(fleet):
-    """Who asks is told soon: workers are not to be kept by waiting."""
+def test_unreachable_database(fleet):
+    """The request fails soon, because waiting clients occupy workers."""
     fleet.add({})
 
-    with fleet.before(HOLD, fleets.raising(LOST), times=100) as tried:
+    with fleet.before(HOLD, fleets.raising(LOST), times=100) as statements:
         with pytest.raises(db_exc.DBConnectionError):
             fleet.hold(INSTANCE, **GOLD)
-    assert 1 < len(tried) < 10
+    assert 1 < len(statements) < 10
     assert fleet.holds == {}
 
 
 @ERRORS
 def test_statement_of_a_repeat_that_fails(busy_fleet, error):
-    """What was held before is no hold of this request."""
+    """The result does not become a new reservation."""
     with busy_fleet.before('UPDATE', fleets.raising(error)):
-        found, created = busy_fleet.hold(INSTANCE, owner=HOST_1, lease=600, **GOLD)
-    assert not created and found.expires_at
+        reservation, is_new = busy_fleet.hold(INSTANCE, owner=HOST_1,
+                                              lease=600, **GOLD)
+    assert not is_new and reservation.expires_at
     assert busy_fleet.holds == {busy_fleet.node_id: INSTANCE}
 
 
@@ -193,9 +194,9 @@ def test_statement_of_a_release_that_fails(busy_fleet, statement, error):
 
 @pytest.mark.on('sqlite', 'server')
 def test_rollback_that_fails(fleet, monkeypatch):
-    """Nothing stays open on a connection that goes back to the pool.
+    """The connection returns to the pool without an open transaction.
 
-    (SQLite's has no pool: it is closed.)
+    SQLite has no pool; its connection is closed.
     """
     node_id = fleet.add_node()
     dialect, error = fleet.engine.dialect, db_exc.DBDataError()
@@ -212,12 +213,12 @@ def test_rollback_that_fails(fleet, monkeypatch):
     with fleet.before('INSERT INTO reservations', fail):
         with pytest.raises(db_exc.DBDataError):
             fleet.hold(INSTANCE, **GOLD)
-    # No lock of it is left.
+    # The transaction has left no lock.
     fleet.set_node(node_id, maintenance=True)
     assert fleet.holds == {}
 
 
-def test_error_that_no_retry_helps_leaves_nothing(fleet):
+def test_permanent_error_leaves_no_hold(fleet):
     fleet.add_node()
 
     with fleet.before('INSERT INTO reservations',
@@ -227,8 +228,8 @@ def test_error_that_no_retry_helps_leaves_nothing(fleet):
     assert fleet.holds == {}
 
 
-def lines(caplog):
-    """What the log tells of reservations."""
+def event_lines(caplog):
+    """Return what the log says about reservations."""
     return [record.getMessage() for record in caplog.records
             if record.name == 'ironic_reservations.events']
 
@@ -238,77 +239,82 @@ def test_commit_of_an_adoption_is_lost(fleet, caplog, after):
     node_id = fleet.add_node(instance_uuid=INSTANCE, provision_state='active')
     spec = request_spec.RequestSpec.from_server({})
     with fleet.fail_commit(LOST, after=after), caplog.at_level('INFO'):
-        adopted, created = adoption.adopt(INSTANCE, spec, values.Assignment())
-    assert created == (not after) and adopted.node_id == node_id
-    [line] = lines(caplog)
+        reservation, is_new = adoption.adopt(INSTANCE, spec,
+                                             values.Assignment())
+    assert is_new == (not after) and reservation.node_id == node_id
+    [line] = event_lines(caplog)
     assert ('is replaced' if after else 'is adopted') in line
 
 
 @pytest.mark.parametrize('after', [True, False])
-def test_commit_of_another_adoption_is_lost(busy_fleet, after):
-    """What it has changed is looked at, because the row was there before."""
+def test_commit_of_a_repeated_adoption_is_lost(busy_fleet, after):
+    """The row existed before, so the retry compares what has changed."""
     spec = request_spec.RequestSpec.from_server({'name': 'new'})
     with busy_fleet.fail_commit(LOST, after=after):
-        adopted, created = adoption.adopt(INSTANCE, spec, values.Assignment(
+        reservation, is_new = adoption.adopt(INSTANCE, spec, values.Assignment(
             'compute-1'))
-    assert not created and adopted.request_spec == spec.canonical
+    assert not is_new and reservation.request_spec == spec.canonical
     assert busy_fleet.rows[0].request_spec == spec.canonical
 
 
 @pytest.mark.parametrize('after', [True, False])
 def test_commit_of_a_claim_is_lost(fleet, caplog, after):
     fleet.add_node()
-    free, _ = fleet.hold(owner=values.Assignment(), lease=600)
+    old, _ = fleet.hold(owner=values.Assignment(), lease=600)
     with fleet.fail_commit(LOST, after=after), caplog.at_level('INFO'):
-        claimed, created = fleet.claim(free.instance_uuid)
-    assert created == (not after) and claimed.node_id == free.node_id
-    assert fleet.holds == {free.node_id: claimed.instance_uuid}
-    assert [free.instance_uuid in line for line in lines(caplog)] == (
+        reservation, is_new = fleet.claim(old.instance_uuid)
+    assert is_new == (not after) and reservation.node_id == old.node_id
+    assert fleet.holds == {old.node_id: reservation.instance_uuid}
+    assert [old.instance_uuid in line for line in event_lines(caplog)] == (
         [] if after else [True, False])
-    assert tells_of(claimed.instance_uuid, caplog)
+    assert names_instance(reservation.instance_uuid, caplog)
 
 
 @pytest.mark.parametrize('after', [True, False])
 def test_commit_of_a_lease_is_lost(busy_fleet, caplog, after):
     with busy_fleet.fail_commit(LOST, after=after), caplog.at_level('INFO'):
-        changed = updates.update(INSTANCE, {'lease': 600})
-    assert changed.expires_at is not None
-    assert busy_fleet.rows[0].expires_at == changed.expires_at
-    [line] = lines(caplog)
+        reservation = updates.update(INSTANCE, {'lease': 600})
+    assert reservation.expires_at is not None
+    assert busy_fleet.rows[0].expires_at == reservation.expires_at
+    [line] = event_lines(caplog)
     assert 'is renewed' in line
 
 
 def test_commit_of_a_hold_is_lost_and_another_renews(fleet, caplog):
-    """The row is this request's own, whatever others have written into it."""
+    """Changes by others do not matter: this request created the row."""
     node_id = fleet.add_node()
     with caplog.at_level('INFO'), fleet.fail_commit(
-            LOST, after=True, then=lambda: fleet.renew_leases()):
-        held, created = fleet.hold(INSTANCE, **GOLD)
-    assert not created and held.node_id == node_id
-    assert tells_of(INSTANCE, caplog)
+            LOST, after=True, then=fleet.renew_leases):
+        reservation, is_new = fleet.hold(INSTANCE, **GOLD)
+    assert not is_new and reservation.node_id == node_id
+    assert names_instance(INSTANCE, caplog)
 
 
-def tells_of(instance_uuid, caplog):
-    """Whether one line of the retry names an instance."""
+def names_instance(instance_uuid, caplog):
+    """Return whether one line about the retry names an instance."""
     return [instance_uuid in record.getMessage() for record in caplog.records
             if 'COMMIT' in record.getMessage()] == [True]
 
 
 def test_commit_of_a_move_is_lost_and_another_renews(busy_fleet):
-    """What is compared is what the request has written."""
-    with busy_fleet.fail_commit(LOST, after=True, then=busy_fleet.renew):
-        changed = updates.update(INSTANCE, {'host': 'compute-2'},
+    """The retry compares only what the request has written."""
+    with busy_fleet.fail_commit(LOST, after=True,
+                                then=busy_fleet.renew_leases):
+        reservation = updates.update(INSTANCE, {'host': 'compute-2'},
                                  actor=values.Actor('compute-1'))
-    assert changed.host == 'compute-2'
+    assert reservation.host == 'compute-2'
 
 
-def test_lease_of_the_host_is_written_before_a_transaction_reads(busy_fleet):
-    """Else two of one host's would abort each other: see ``snapshots``."""
+def test_host_lease_is_written_before_the_transaction_reads(busy_fleet):
+    """Otherwise two requests of a host would abort each other.
+
+    See ``snapshots``.
+    """
     hosts.hold('compute-1', ONE, 30)
-    with busy_fleet.statements() as found:
+    with busy_fleet.statements() as statements:
         updates.update(INSTANCE, {'lease': 600},
                        actor=values.Actor('compute-1', ONE))
-    first = next(number for number, text in enumerate(found)
+    first = next(number for number, text in enumerate(statements)
                  if text.startswith('UPDATE reservations SET'))
-    assert [text.split()[:2] for text in found[first + 1:]] == [
+    assert [text.split()[:2] for text in statements[first + 1:]] == [
         ['UPDATE', 'reservations_hosts'], ['SELECT', mock.ANY]]

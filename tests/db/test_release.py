@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is let go, and what is not."""
+"""Releases, and reservations that cannot be released."""
 
 import pytest
 import sqlalchemy as sa
@@ -16,64 +16,60 @@ OTHER = '1be26c0b-03f2-4d2e-ae87-c02d7f33c123'
 HOST_2 = values.Assignment(host='compute-2')
 GOLD = {'resource_class': 'gold', 'memory_mb': 1000}
 
-#: The statement that makes a node somebody's, or lets it go.
+#: The beginning of the statement that holds or releases a node.
 HOLD = 'UPDATE nodes SET instance_uuid'
-
 
 RELEASABLE = ('available', 'manageable', 'enroll', 'clean failed',
               'inspect failed')
 
 
-def set_host(held, host):
-    held.execute(sa.update(models.reservations).values(host=host))
+def set_host(fleet, host):
+    fleet.execute(sa.update(models.reservations).values(host=host))
 
 
 @pytest.fixture
-def unhosted(busy_fleet):
-    """A hold that no host has."""
+def hostless(busy_fleet):
+    """A hold without a host."""
     set_host(busy_fleet, None)
     return busy_fleet
 
 
-@pytest.mark.parametrize('restricted', [False, True])
+@pytest.mark.parametrize('is_restricted', [False, True])
 @pytest.mark.parametrize('maintenance', [False, True, None])
 @pytest.mark.parametrize('provision_state', states.STATES)
-def test_release(unhosted, provision_state, maintenance, restricted):
-    held = unhosted
-    held.set_node(held.node_id, provision_state=provision_state,
-              maintenance=maintenance)
-    if provision_state in RELEASABLE or maintenance and not restricted:
-        releases.release(INSTANCE, restricted=restricted)
-        assert held.holds == {}
+def test_release(hostless, provision_state, maintenance, is_restricted):
+    hostless.set_node(hostless.node_id, provision_state=provision_state,
+                      maintenance=maintenance)
+    if provision_state in RELEASABLE or maintenance and not is_restricted:
+        releases.release(INSTANCE, restricted=is_restricted)
+        assert hostless.holds == {}
         with pytest.raises(exception.NotFound):
-            releases.release(INSTANCE, restricted=restricted)
+            releases.release(INSTANCE, restricted=is_restricted)
     else:
         with pytest.raises(exception.Conflict):
-            releases.release(INSTANCE, restricted=restricted)
-        assert held.holds == {held.node_id: INSTANCE}
-    assert held[held.node_id].provision_state == provision_state
+            releases.release(INSTANCE, restricted=is_restricted)
+        assert hostless.holds == {hostless.node_id: INSTANCE}
+    assert hostless[hostless.node_id].provision_state == provision_state
 
 
-@pytest.mark.parametrize('restricted', [False, True])
+@pytest.mark.parametrize('is_restricted', [False, True])
 @pytest.mark.parametrize('maintenance', [False, True])
 @pytest.mark.parametrize('provision_state', ['available', 'active'])
 @pytest.mark.parametrize('fields', [
-    lambda held: {'reservation': 'conductor-1'},
-    lambda held: {'allocation_id': held.add_allocation()}],
+    lambda fleet: {'reservation': 'conductor-1'},
+    lambda fleet: {'allocation_id': fleet.add_allocation()}],
     ids=['locked', 'allocated'])
 def test_locked_or_allocated_node_is_not_released(
-        unhosted, provision_state, maintenance, restricted, fields):
-    """Ironic would be left with an allocation of a node without instance."""
-    held = unhosted
-    held.set_node(held.node_id, provision_state=provision_state,
-              maintenance=maintenance, **fields(held))
+        hostless, provision_state, maintenance, is_restricted, fields):
+    """Ironic's allocation would have a node without an instance."""
+    hostless.set_node(hostless.node_id, provision_state=provision_state,
+                      maintenance=maintenance, **fields(hostless))
     with pytest.raises(exception.Conflict):
-        releases.release(INSTANCE, restricted=restricted)
-    assert held.holds == {held.node_id: INSTANCE}
+        releases.release(INSTANCE, restricted=is_restricted)
+    assert hostless.holds == {hostless.node_id: INSTANCE}
 
 
-# A build may be on its way
-
+# A deployment may be about to start
 
 TOUCHED = {'instance_info': '{"image_source": "x"}'}
 
@@ -81,10 +77,11 @@ TOUCHED = {'instance_info': '{"image_source": "x"}'}
 @pytest.mark.parametrize('provision_state', RELEASABLE)
 @pytest.mark.parametrize('fields', [{}, TOUCHED], ids=str)
 @pytest.mark.parametrize('host', [None, 'compute-1'])
-def test_bound_caller_does_not_end_a_build(busy_fleet, provision_state, fields,
-                                           host):
+def test_restricted_caller_does_not_stop_a_build(busy_fleet, provision_state,
+                                                 fields, host):
     set_host(busy_fleet, host)
-    busy_fleet.set_node(busy_fleet.node_id, provision_state=provision_state, **fields)
+    busy_fleet.set_node(busy_fleet.node_id, provision_state=provision_state,
+                        **fields)
     if provision_state == 'available' and (fields or host):
         with pytest.raises(exception.Conflict):
             releases.release(INSTANCE, restricted=True)
@@ -95,41 +92,34 @@ def test_bound_caller_does_not_end_a_build(busy_fleet, provision_state, fields,
 
 
 @pytest.mark.on('server')
-@pytest.mark.parametrize('change', [
-    lambda held: held.set_node(held.node_id, **TOUCHED),
-    lambda held: set_host(held, 'compute-2')])
-def test_build_that_begins_at_that_moment(unhosted, change):
-    """After the reservation was read, before it is let go."""
-    with unhosted.before(HOLD, lambda: change(unhosted)):
+@pytest.mark.parametrize('change, is_restricted', [
+    (lambda fleet: fleet.set_node(fleet.node_id, **TOUCHED), True),
+    (lambda fleet: set_host(fleet, 'compute-2'), True),
+    *((lambda fleet: fleet.set_node(
+        fleet.node_id, allocation_id=fleet.add_allocation()), is_restricted)
+      for is_restricted in (False, True))])
+def test_use_of_the_node_before_its_release(hostless, change, is_restricted):
+    """The change is made after the reservation was read."""
+    with hostless.before(HOLD, lambda: change(hostless)):
         with pytest.raises(exception.Conflict):
-            releases.release(INSTANCE, restricted=True)
-    assert unhosted.held == {unhosted.node_id: INSTANCE}
+            releases.release(INSTANCE, restricted=is_restricted)
+    assert hostless.holds == {hostless.node_id: INSTANCE}
 
 
-@pytest.mark.on('server')
-@pytest.mark.parametrize('restricted', [False, True])
-def test_allocation_that_comes_at_that_moment(unhosted, restricted):
-    with unhosted.before(HOLD, lambda: unhosted.edit(
-            unhosted.node_id, allocation_id=unhosted.allocation())):
-        with pytest.raises(exception.Conflict):
-            releases.release(INSTANCE, restricted=restricted)
-    assert unhosted.held == {unhosted.node_id: INSTANCE}
-
-
-def test_release_by_a_host_that_holds_it(busy_fleet):
+def test_release_by_the_host(busy_fleet):
     releases.release(INSTANCE, actor=values.Actor('compute-1'))
     assert busy_fleet.holds == {}
 
 
 @pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize('host', ['compute-2', 'Compute-1', 'compute-1 ', ''])
-def test_release_by_a_host_that_does_not_hold_it(busy_fleet, host):
+def test_release_by_another_host(busy_fleet, host):
     with pytest.raises(exception.NotFound):
         releases.release(INSTANCE, actor=values.Actor(host))
     assert busy_fleet.holds == {busy_fleet.node_id: INSTANCE}
 
 
-def test_late_release_by_a_host_that_held_it(busy_fleet):
+def test_release_by_a_previous_host(busy_fleet):
     busy_fleet.hold(INSTANCE, owner=HOST_2, **GOLD)
     with pytest.raises(exception.NotFound):
         releases.release(INSTANCE, actor=values.Actor('compute-1'))
@@ -144,18 +134,20 @@ def test_late_release_by_a_host_that_held_it(busy_fleet):
     ({'instance_uuid': OTHER}, exception.NotFound)], ids=str)
 def test_node_that_changes_is_not_released(busy_fleet, fields, error):
     before = busy_fleet.rows
-    with busy_fleet.before(HOLD, lambda: busy_fleet.set_node(busy_fleet.node_id, **fields)):
+    with busy_fleet.before(HOLD, lambda: busy_fleet.set_node(
+            busy_fleet.node_id, **fields)):
         with pytest.raises(error):
             releases.release(INSTANCE)
-    assert busy_fleet[busy_fleet.node_id].instance_uuid == fields.get('instance_uuid',
-                                                          INSTANCE)
+    expected = fields.get('instance_uuid', INSTANCE)
+    assert busy_fleet[busy_fleet.node_id].instance_uuid == expected
     assert busy_fleet.rows == (before if error is exception.Conflict else [])
 
 
 @pytest.mark.on('server')
-def test_host_moves_while_the_other_releases(busy_fleet):
-    """The node's update is undone when the row is no longer the host's."""
-    with busy_fleet.before(HOLD, lambda: busy_fleet.hold(INSTANCE, owner=HOST_2, **GOLD)):
+def test_move_during_a_release_by_the_old_host(busy_fleet):
+    """The update of the node is undone, as the host is another one."""
+    with busy_fleet.before(HOLD, lambda: busy_fleet.hold(
+            INSTANCE, owner=HOST_2, **GOLD)):
         with pytest.raises(exception.NotFound):
             releases.release(INSTANCE, actor=values.Actor('compute-1'))
     assert busy_fleet.holds == {busy_fleet.node_id: INSTANCE}

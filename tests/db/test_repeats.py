@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same instance asks again."""
+"""Repeated and concurrent requests for the same instance."""
 
 from ironic.common import states as ironic_states
 import pytest
@@ -14,11 +14,11 @@ INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
 HOST_2 = values.Assignment(host='compute-2')
 GOLD = {'resource_class': 'gold', 'memory_mb': 1000}
 
-#: The statement that makes a node somebody's, or lets it go.
+#: The beginning of the statement that holds or releases a node.
 HOLD = 'UPDATE nodes SET instance_uuid'
 
 
-def test_every_state_of_ironics_is_in_the_tables():
+def test_tables_have_every_state_of_ironic():
     assert states.STATES.keys() == ironic_states.ALL_STATES
     assert set(states.STATES.values()) == set(constants.STATES)
 
@@ -34,42 +34,44 @@ def test_state(busy_fleet, provision_state):
 
 @pytest.mark.parametrize('provision_state', states.STATES)
 @pytest.mark.parametrize('host', [None, 'compute-1', 'compute-2'])
-def test_same_request_again(busy_fleet, provision_state, host):
+def test_repeat(busy_fleet, provision_state, host):
     busy_fleet.set_node(busy_fleet.node_id, provision_state=provision_state)
     state = states.STATES[provision_state]
-    allowed = state == 'reserved' or (
+    succeeds = state == 'reserved' or (
         state in ('deploying', 'active') and host != 'compute-2')
     before = busy_fleet.rows
-    if allowed:
-        found, created = busy_fleet.hold(
-            INSTANCE, owner=values.Assignment(host=host), **GOLD)
-        assert not created
-        assert found.node_id == busy_fleet.node_id
-        assert found.host == (host or 'compute-1')
-        assert found.id == before[0].id
-        assert lookup.get(INSTANCE).host == found.host
+    assignment = values.Assignment(host=host)
+    if succeeds:
+        reservation, is_new = busy_fleet.hold(
+            INSTANCE, owner=assignment, **GOLD)
+        assert not is_new
+        assert reservation.node_id == busy_fleet.node_id
+        assert reservation.host == (host or 'compute-1')
+        assert reservation.id == before[0].id
+        assert lookup.get(INSTANCE).host == reservation.host
     else:
         with pytest.raises(exception.Conflict):
-            busy_fleet.hold(INSTANCE, owner=values.Assignment(host=host), **GOLD)
+            busy_fleet.hold(INSTANCE, owner=assignment, **GOLD)
         assert busy_fleet.rows == before
     assert busy_fleet.holds == {busy_fleet.node_id: INSTANCE}
 
 
 @pytest.mark.on('sqlite', 'server')
-def test_two_requests_for_one_instance_at_once(fleet):
-    """The unique key on the node decides; both get the same node."""
+def test_concurrent_requests_for_one_instance(fleet):
+    """The unique key on the node makes both get the same node."""
     fleet.add(*({} for _ in range(5)))
-    won = []
-    with fleet.before(HOLD, lambda: won.append(fleet.hold(INSTANCE, **GOLD))):
-        second, created = fleet.hold(INSTANCE, **GOLD)
-    (first, first_created), = won
-    assert first_created and not created
+    results = []
+    with fleet.before(HOLD, lambda: results.append(
+            fleet.hold(INSTANCE, **GOLD))):
+        second, is_second_new = fleet.hold(INSTANCE, **GOLD)
+    (first, is_first_new), = results
+    assert is_first_new and not is_second_new
     assert first.id == second.id
     assert fleet.holds == {first.node_id: INSTANCE}
 
 
 @pytest.mark.on('sqlite', 'server')
-def test_two_requests_for_one_node_at_once(fleet):
+def test_concurrent_requests_for_one_node(fleet):
     node_id = fleet.add_node()
     with fleet.before(HOLD, lambda: fleet.hold(INSTANCE, **GOLD)):
         with pytest.raises(exception.NoMatchingNode):
@@ -78,8 +80,8 @@ def test_two_requests_for_one_node_at_once(fleet):
 
 
 @pytest.mark.on('server')
-def test_host_moves_while_the_deploy_begins(busy_fleet):
-    """The guarded update of our row looks at the node once more."""
+def test_move_after_the_deployment_has_started(busy_fleet):
+    """The guarded UPDATE of the reservation checks the node again."""
     with busy_fleet.before('UPDATE reservations', lambda: busy_fleet.set_node(
             busy_fleet.node_id, provision_state='deploying')):
         with pytest.raises(exception.Conflict):

@@ -53,8 +53,8 @@ def test_stale_row_of_the_node_does_not_matter(stale_fleet):
 
 def test_stale_row_of_the_instance_does_not_matter(stale_fleet):
     old, = stale_fleet.rows
-    reservation, created = stale_fleet.hold(INSTANCE, **GOLD)
-    assert created and reservation.id > old.id
+    reservation, is_new = stale_fleet.hold(INSTANCE, **GOLD)
+    assert is_new and reservation.id > old.id
     assert stale_fleet.holds == {stale_fleet.node_id: INSTANCE}
 
 
@@ -63,17 +63,17 @@ def test_stale_rows_of_all_nodes_and_the_instance(fleet):
     for node_id in ids:
         fleet.add_stale_row(node_id=node_id)
     fleet.add_stale_row(instance_uuid=INSTANCE, node_id=max(ids) + 1)
-    reservation, created = fleet.hold(INSTANCE, **GOLD)
-    assert created and fleet.instances == {reservation.node_id: INSTANCE}
+    reservation, is_new = fleet.hold(INSTANCE, **GOLD)
+    assert is_new and fleet.instances == {reservation.node_id: INSTANCE}
     assert [row.instance_uuid for row in fleet.rows
             if row.node_id == reservation.node_id] == [INSTANCE]
 
 
 def test_stale_row_is_not_revived_by_another_request(stale_fleet):
     """The request of the old row does not count."""
-    reservation, created = stale_fleet.hold(INSTANCE, owner=HOST_2,
+    reservation, is_new = stale_fleet.hold(INSTANCE, owner=HOST_2,
                                             memory_mb=1)
-    assert created and reservation.host == 'compute-2'
+    assert is_new and reservation.host == 'compute-2'
 
 
 def test_node_that_carries_another_instance(stale_fleet):
