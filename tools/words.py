@@ -28,7 +28,8 @@ CLEAN = (
     'ironic_reservations/policy.py', 'ironic_reservations/resources.py',
     'ironic_reservations/spelling.py', 'ironic_reservations/text.py',
     'ironic_reservations/wsgi.py',
-    'migrations/', 'tools/')
+    'migrations/', 'tests/common/fleets.py', 'tests/common/programs.py',
+    'tests/db/', 'tools/')
 
 #: These two have to name what the check looks for.
 EXEMPT = ('tools/words.py', 'tests/unit/test_words.py')

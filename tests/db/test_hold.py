@@ -54,9 +54,9 @@ def test_times_are_the_databases_utc(fleet):
     before, = fleet.execute(now)[0]
     reservation, _ = fleet.hold(INSTANCE)
     after, = fleet.execute(now)[0]
-    for time in reservation.created_at, fleet[node_id].updated_at:
-        assert before <= f'{time:%Y-%m-%d %H:%M:%S}' <= after
-        assert not time.microsecond
+    for moment in reservation.created_at, fleet[node_id].updated_at:
+        assert before <= f'{moment:%Y-%m-%d %H:%M:%S}' <= after
+        assert not moment.microsecond
 
 
 @pytest.mark.on('sqlite', 'server')

@@ -86,7 +86,7 @@ def test_order_by_several_keys(sorted_fleet, order):
 
 
 def test_pages_while_rows_are_added_and_deleted(sorted_fleet):
-    """A row that exists all the time is sorted_fleet once."""
+    """A row that exists all the time is listed once."""
     order = {'host': 'asc', 'id': 'asc'}
     first = lookup.find(limit=3, order=order)
     releases.release(first[0].instance_uuid)
@@ -100,7 +100,7 @@ def test_pages_while_rows_are_added_and_deleted(sorted_fleet):
 
 @pytest.mark.parametrize('seed', range(20))
 def test_pages_while_rows_are_deleted(sorted_fleet, seed):
-    """Each row is sorted_fleet once, in any order, unless it was deleted before.
+    """Each row is listed once, in any order, unless it was deleted before.
 
     The row of the marker may be deleted, too.
     """

@@ -11,10 +11,6 @@ from ironic_reservations.fleet import count
 from ironic_reservations.fleet import profiles
 from ironic_reservations.fleet import shelf
 from ironic_reservations.reservations import expiry
-from ironic_reservations.reservations import holds
-from ironic_reservations.reservations import obtain
-from ironic_reservations.reservations import values
-from tests.common import fleets
 
 
 @pytest.fixture
