@@ -116,7 +116,7 @@ def cloud_of_module(ironic):
         callers['bad-token'].headers['X-Auth-Token'] = 'nonsense'
         cloud = personas.Cloud(ironic, projects, users, callers)
         with ironic.fleet(*cloud.fleet()) as nodes:
-            cloud.has(nodes)
+            cloud.set_nodes(nodes)
             yield cloud
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""POST ?adopt=true: a reservation of what a node carries already."""
+"""POST ?adopt=true: reservations of nodes that carry an instance."""
 
 import datetime
 import uuid
@@ -15,15 +15,15 @@ OURS = service.OURS
 ADOPT = f'{OURS}?adopt=true'
 SPEC = {'memory_mb': 2 ** 20, 'extra_specs': {'trait:CUSTOM_NO': 'required'}}
 
-#: Neither at work nor waiting for anybody.
+#: States without an operation in progress.
 AT_REST = {'available', 'manageable', 'active', 'rescue', 'deploy failed',
            'error', 'adopt failed', 'rescue failed', 'unrescue failed',
            'service failed', 'clean failed', 'inspect failed'}
 
 
 @pytest.fixture
-def carried(ironic, pool):
-    """An instance that a node carries, with nothing of ours."""
+def instance(ironic, pool):
+    """An instance on a node, without a reservation."""
     instance_uuid = str(uuid.uuid4())
     ironic.set_node(pool[0].id, instance_uuid=instance_uuid,
                     provision_state='active')
@@ -31,7 +31,7 @@ def carried(ironic, pool):
 
 
 def adopt(ironic, instance_uuid, status=201, **body):
-    """The reservation, or an error's text."""
+    """Return the reservation, or the text of the error."""
     response = ironic.http.post(ADOPT, json={
         'instance_uuid': instance_uuid, 'host': 'compute-1', **body})
     fault = answers.check(response, status)
@@ -42,59 +42,61 @@ def adopt(ironic, instance_uuid, status=201, **body):
 
 
 @pytest.mark.on('sqlite', 'server')
-def test_what_is_made(ironic, pool, carried):
+def test_reservation(ironic, pool, instance):
     before = ironic.execute('SELECT * FROM nodes')
-    made = adopt(ironic, carried, **SPEC, project_id='p', user_id='u')
-    assert made == {
-        **made, 'instance_uuid': carried, 'node_uuid': pool[0].id,
+    reservation = adopt(ironic, instance, **SPEC, project_id='p', user_id='u')
+    assert reservation == {
+        **reservation, 'instance_uuid': instance, 'node_uuid': pool[0].id,
         'host': 'compute-1', 'state': 'active', 'provision_state': 'active',
         'project_id': 'p', 'user_id': 'u', 'request_spec': SPEC,
         'expires_at': None, 'updated_at': None}
-    assert made == ironic.show(carried)
+    assert reservation == ironic.show(instance)
     assert 0 <= (ironic.now() - datetime.datetime.fromisoformat(
-        made['created_at'])).total_seconds() < 60
-    # Nothing of the node is written, not even when.
+        reservation['created_at'])).total_seconds() < 60
+    # The node is not written, not even its time of update.
     assert ironic.execute('SELECT * FROM nodes') == before
 
 
-def test_specs_that_a_hold_would_refuse(ironic, carried):
-    refused = {'reservations:foo': 'a', 'resources:GOLD': '1',
-               'trait:CUSTOM_A': 'maybe', 'capabilities:x': '>= x'}
-    spec = {'extra_specs': {**refused, 'hw:x': 'y', 'capabilities': 'a'}}
+def test_invalid_specs_are_accepted(ironic, instance):
+    bad_specs = {'reservations:foo': 'a', 'resources:GOLD': '1',
+                 'trait:CUSTOM_A': 'maybe', 'capabilities:x': '>= x'}
+    spec = {'extra_specs': {**bad_specs, 'hw:x': 'y', 'capabilities': 'a'}}
     for status in 201, 200:
-        made = adopt(ironic, carried, status, **spec)
-        assert made.pop('ignored') == sorted([*refused, 'hw:x'])
-        assert made['request_spec'] == spec
-    assert made == ironic.show(carried)
+        reservation = adopt(ironic, instance, status, **spec)
+        assert reservation.pop('ignored') == sorted([*bad_specs, 'hw:x'])
+        assert reservation['request_spec'] == spec
+    assert reservation == ironic.show(instance)
     answers.check(ironic.http.post(OURS, json=spec), 400)
 
 
-def test_nothing_need_be_said(ironic, carried):
-    response = ironic.http.post(ADOPT, json={'instance_uuid': carried.upper()})
+def test_all_keys_but_the_instance_are_optional(ironic, instance):
+    response = ironic.http.post(ADOPT, json={
+        'instance_uuid': instance.upper()})
     answers.check(response, 201)
-    made = response.json()
-    assert made['request_spec'] == {} and made['instance_uuid'] == carried
-    assert made['host'] is made['project_id'] is None
+    reservation = response.json()
+    assert reservation['request_spec'] == {}
+    assert reservation['instance_uuid'] == instance
+    assert reservation['host'] is reservation['project_id'] is None
 
 
 @pytest.mark.parametrize('value', ['false', 'False'])
-def test_not_adopted(ironic, carried, value):
-    """Without it, a node that carries the instance is in the way."""
+def test_without_adopt(ironic, instance, value):
+    """The node that carries the instance is a conflict."""
     answers.check(ironic.http.post(f'{OURS}?adopt={value}', json={
-        'instance_uuid': carried, 'memory_mb': 1}), 409)
+        'instance_uuid': instance, 'memory_mb': 1}), 409)
     assert not ironic.rows()
 
 
 @pytest.mark.parametrize('state', states.STATES)
-def test_states(ironic, pool, carried, state):
+def test_states(ironic, pool, instance, state):
     ironic.set_node(pool[0].id, provision_state=state)
     before = ironic.state()
     if state in AT_REST:
-        assert adopt(ironic, carried)['state'] == states.STATES[state]
+        assert adopt(ironic, instance)['state'] == states.STATES[state]
         assert ironic.state()[0] == before[0]
-        assert adopt(ironic, carried, 200)['provision_state'] == state
+        assert adopt(ironic, instance, 200)['provision_state'] == state
     else:
-        assert state in adopt(ironic, carried, 409)
+        assert state in adopt(ironic, instance, 409)
         assert ironic.state() == before
 
 
@@ -104,79 +106,79 @@ def test_states(ironic, pool, carried, state):
     ({}, 'allocation'),
 ])
 @pytest.mark.parametrize('again', [False, True])
-def test_node_at_work(ironic, pool, carried, change, word, again):
+def test_busy_node(ironic, pool, instance, change, word, again):
     if again:
-        adopt(ironic, carried)
+        adopt(ironic, instance)
     if not change:
         ironic.allocate(pool[0])
-        change = {'instance_uuid': carried}
+        change = {'instance_uuid': instance}
     ironic.set_node(pool[0].id, **change)
     before = ironic.state()
-    assert word in adopt(ironic, carried, 409, memory_mb=5)
+    assert word in adopt(ironic, instance, 409, memory_mb=5)
     assert ironic.state() == before
 
 
-def test_no_node_carries_it(ironic, pool):
+def test_unknown_instance(ironic, pool):
     before = ironic.state()
     adopt(ironic, str(uuid.uuid4()), 404)
     assert ironic.state() == before
 
 
-def test_again(ironic, carried):
-    """It stores the request anew, as a rebuild may have changed it."""
-    made = adopt(ironic, carried, **SPEC, project_id='p', user_id='u')
-    now = adopt(ironic, carried, 200, vcpus=3, project_id='q', user_id='v')
-    assert now['updated_at'] is not None
-    assert now == {**made, 'request_spec': {'vcpus': 3}, 'project_id': 'q',
-                   'user_id': 'v', 'updated_at': now['updated_at']}
-    # What is not named stays.
-    assert adopt(ironic, carried, 200)['project_id'] == 'q'
+def test_repeat(ironic, instance):
+    """A repeat replaces the request, which a rebuild may have changed."""
+    first = adopt(ironic, instance, **SPEC, project_id='p', user_id='u')
+    second = adopt(ironic, instance, 200, vcpus=3, project_id='q', user_id='v')
+    assert second['updated_at'] is not None
+    assert second == {**first, 'request_spec': {'vcpus': 3}, 'project_id': 'q',
+                      'user_id': 'v', 'updated_at': second['updated_at']}
+    # Keys that are left out keep their values.
+    assert adopt(ironic, instance, 200)['project_id'] == 'q'
     assert len(ironic.rows()) == 1
 
 
 @pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize(('holder', 'adopter'), [
     ('compute-2', 'compute-1'), ('Compute-1', 'compute-1')])
-def test_of_another_host(ironic, carried, holder, adopter):
-    adopt(ironic, carried, host=holder)
+def test_reservation_of_another_host(ironic, instance, holder, adopter):
+    adopt(ironic, instance, host=holder)
     before = ironic.state()
     for project in None, 'p':
-        fault = adopt(ironic, carried, 409, host=adopter, project_id=project)
+        fault = adopt(ironic, instance, 409, host=adopter, project_id=project)
         assert 'compute-2' not in fault
     assert ironic.state() == before
 
 
-def test_of_no_host(ironic, carried):
-    """A host takes it; who names none leaves it to the host that has it."""
-    adopt(ironic, carried, host=None)
-    assert adopt(ironic, carried, 200)['host'] == 'compute-1'
-    assert adopt(ironic, carried, 200, host=None)['host'] == 'compute-1'
+def test_reservation_without_a_host(ironic, instance):
+    """The first host that adopts it keeps it."""
+    adopt(ironic, instance, host=None)
+    assert adopt(ironic, instance, 200)['host'] == 'compute-1'
+    assert adopt(ironic, instance, 200, host=None)['host'] == 'compute-1'
 
 
-def test_what_was_held(ironic, pool, node_class):
-    """A hold of the same host stays held, without a lease."""
-    held = ironic.create(resource_class=node_class, host='compute-1',
+def test_existing_hold(ironic, pool, node_class):
+    """A hold of the same host keeps its node and loses its lease."""
+    hold = ironic.create(resource_class=node_class, host='compute-1',
                          expires_in=100)
-    now = adopt(ironic, held['instance_uuid'], 200)
-    assert now['expires_at'] is None
-    assert now['node_uuid'] == held['node_uuid']
+    reservation = adopt(ironic, hold['instance_uuid'], 200)
+    assert reservation['expires_at'] is None
+    assert reservation['node_uuid'] == hold['node_uuid']
 
 
-def test_lapsed(ironic, pool, node_class):
-    held = ironic.create(resource_class=node_class, host='compute-1',
+def test_expired_hold(ironic, pool, node_class):
+    hold = ironic.create(resource_class=node_class, host='compute-1',
                          expires_in=100)
-    ironic.expire(held['instance_uuid'])
-    adopt(ironic, held['instance_uuid'], 404)
+    ironic.expire(hold['instance_uuid'])
+    adopt(ironic, hold['instance_uuid'], 404)
     assert not ironic.rows()
-    assert ironic.find_instance(held['node_uuid']) is None
+    assert ironic.find_instance(hold['node_uuid']) is None
 
 
 @pytest.mark.parametrize('stale', ['instance', 'node', 'both'])
-def test_stale_rows(ironic, pool, carried, stale):
-    """Rows whose nodes have moved on stand in nobody's way."""
+def test_stale_rows(ironic, pool, instance, stale):
+    """Stale rows of the instance or of the node are replaced."""
     others = []
     if stale in ('instance', 'both'):
-        others.append((carried, pool[1].id))
+        others.append((instance, pool[1].id))
     if stale in ('node', 'both'):
         others.append((str(uuid.uuid4()), pool[0].id))
     for instance_uuid, node in others:
@@ -185,23 +187,22 @@ def test_stale_rows(ironic, pool, carried, stale):
             f'request_spec, created_at) SELECT :i, id, uuid, :s, '
             f'{ironic.clock()} FROM nodes WHERE uuid = :n',
             i=instance_uuid, n=node, s='{}')
-    assert adopt(ironic, carried)['node_uuid'] == pool[0].id
+    assert adopt(ironic, instance)['node_uuid'] == pool[0].id
     assert len(ironic.rows()) == 1
 
 
-def test_released(ironic, pool, carried):
-    """It ends as every other does."""
-    adopt(ironic, carried)
-    ironic.delete(carried, 409)
+def test_release(ironic, pool, instance):
+    adopt(ironic, instance)
+    ironic.delete(instance, 409)
     ironic.set_node(pool[0].id, provision_state='available')
-    ironic.delete(carried, 404, host='compute-2')
-    ironic.delete(carried, host='compute-1')
+    ironic.delete(instance, 404, host='compute-2')
+    ironic.delete(instance, host='compute-1')
     assert ironic.find_instance(pool[0].id) is None
-    adopt(ironic, carried, 404)
+    adopt(ironic, instance, 404)
 
 
-def test_who_may(cloud):
-    """Nobody who is bound to a project, whoever owns the machine."""
+def test_callers(cloud):
+    """Project-scoped callers are refused, even owners of the node."""
     for persona, status in {
             'no-token': 401, 'a-admin': 403, 'a-member': 403,
             'service': 403, 'system-reader': 403, 'domain-admin': 403,
@@ -214,5 +215,5 @@ def test_who_may(cloud):
             'instance_uuid': instance_uuid})
         answers.check(response, status)
         if status == 201:
-            # Whose it is, is not the caller's project to say.
+            # The caller's own project is not stored.
             assert response.json()['project_id'] is None

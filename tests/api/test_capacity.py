@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the fleet can still give."""
+"""The capacity of the fleet."""
 
 import contextlib
 import time
@@ -31,11 +31,11 @@ POOL = [LARGE, LARGE, SMALL, {}]
 
 
 def counts(rows, name='memory_mb'):
-    """{value: (total, free, held)}; no value is there twice."""
-    found = {row[name]: (row['total'], row['free'], row.get('held', 0))
-             for row in rows}
-    assert len(found) == len(rows)
-    return found
+    """Return {value: (total, free, held)}; each value must be unique."""
+    numbers = {row[name]: (row['total'], row['free'], row.get('held', 0))
+               for row in rows}
+    assert len(numbers) == len(rows)
+    return numbers
 
 
 def test_rows(ironic, pool, node_class):
@@ -56,10 +56,8 @@ def test_rows(ironic, pool, node_class):
          'capabilities': {'boot_mode': 'uefi', 'has_gpu': 'true'},
          'traits': ['CUSTOM_GPU', 'CUSTOM_NVME'], 'owner': None,
          'total': 2, 'free': 2}]
-
-
-    asked = ironic.capacity(resource_class=node_class, host='compute-1')
-    assert asked == [{**row, 'held': 0} for row in rows]
+    with_host = ironic.capacity(resource_class=node_class, host='compute-1')
+    assert with_host == [{**row, 'held': 0} for row in rows]
 
 
 def test_rows_are_ordered_by_class_and_numbers(ironic, node_class):
@@ -83,31 +81,31 @@ def test_other_methods(ironic, method):
     assert response.headers['Allow'] == 'GET, HEAD'
 
 
-# Free and held
+# Free and held nodes
 
 @pytest.mark.on('sqlite', 'server')
-def test_life_of_a_reservation(ironic, pool, node_class):
+def test_counts_during_a_reservation(ironic, pool, node_class):
     def large(**query):
         return counts(ironic.capacity(resource_class=node_class,
                                       **query))[131072]
 
-    held = ironic.create(resource_class=node_class, memory_mb=8192,
+    hold = ironic.create(resource_class=node_class, memory_mb=8192,
                          host='compute-1')
     assert large() == (2, 1, 0)
     assert large(host='compute-1') == (2, 1, 1)
     assert large(host='compute-2') == (2, 1, 0)
     assert large(host='COMPUTE-1') == (2, 1, 0)
-    ironic.set_node(held['node_uuid'], provision_state='active')
+    ironic.set_node(hold['node_uuid'], provision_state='active')
     assert large(host='compute-1') == (2, 1, 1)
-    # A tear-down lets go of the node before it is clean.
-    ironic.set_node(held['node_uuid'], provision_state='cleaning',
+    # A tear-down releases the node before it is clean.
+    ironic.set_node(hold['node_uuid'], provision_state='cleaning',
                     instance_uuid=None)
     assert large(host='compute-1') == (2, 1, 0)
-    ironic.set_node(held['node_uuid'], provision_state='available')
+    ironic.set_node(hold['node_uuid'], provision_state='available')
     assert large(host='compute-1') == (2, 2, 0)
 
 
-#: What a node is, and as which of these it is counted.
+#: Columns of a node, and the number that counts it.
 STATES = [
     ({}, 'free'), ({'reservation': 'conductor-1'}, 'free'),
     ({'instance_uuid': 'i'}, 'reserved'),
@@ -132,21 +130,21 @@ STATES = [
 
 
 @pytest.mark.on('sqlite', 'server')
-@pytest.mark.parametrize('fields, counted', STATES, ids=str)
-def test_each_node_is_counted_once(ironic, node_class, fields, counted):
+@pytest.mark.parametrize('fields, count', STATES, ids=str)
+def test_each_node_is_counted_once(ironic, node_class, fields, count):
     fields = dict(fields)
-    allocated = fields.pop('allocation_id', None)
+    is_allocated = fields.pop('allocation_id', None)
     for name in fields.keys() & {'instance_uuid', 'parent_node'}:
         fields[name] = str(uuid.uuid4())
     own_class = f'{node_class}.one'
     with ironic.fleet({'resource_class': own_class}) as [node]:
-        if allocated:
+        if is_allocated:
             ironic.allocate(node)
         ironic.set_node(node.id, **fields)
         [row] = ironic.capacity(resource_class=own_class)
     assert {name: row[name] for name in (
         'free', 'reserved', 'taken', 'out_of_service')} == {
-        'free': 0, 'reserved': 0, 'taken': 0, 'out_of_service': 0, counted: 1}
+        'free': 0, 'reserved': 0, 'taken': 0, 'out_of_service': 0, count: 1}
 
 
 RACKS = [{**LARGE, 'properties': {**LARGE['properties'],
@@ -157,7 +155,7 @@ RACKS = [{**LARGE, 'properties': {**LARGE['properties'],
 
 @contextlib.contextmanager
 def racks(ironic, node_class):
-    """Those nodes, in a resource class of their own; the class."""
+    """Create those nodes; yields their resource class."""
     own_class = f'{node_class}.racks'
     with ironic.fleet(*({**node, 'resource_class': own_class}
                         for node in RACKS)):
@@ -180,7 +178,7 @@ def racks(ironic, node_class):
 def test_sums(ironic, node_class, by, expected):
     with racks(ironic, node_class) as own_class:
         rows = ironic.capacity(resource_class=own_class, by=by)
-    assert sorted(([row[each] for each in dict.fromkeys(by)] + [row['total']]
+    assert sorted(([row[name] for name in dict.fromkeys(by)] + [row['total']]
                    for row in rows), key=repr) == sorted(
         map(list, expected), key=repr)
     assert all({*row} == {*by, *KEYS[11:]} and row['free'] == row['total']
@@ -224,13 +222,13 @@ def test_pages_while_rows_are_deleted(ironic, node_class, rack, query):
 
 
 @pytest.mark.on('sqlite', 'server')
-def test_held_wherever_the_node_is_now(ironic, pool, node_class):
-    """A node with an instance stays its host's when its group changes."""
+def test_hold_whose_node_has_changed(ironic, pool, node_class):
+    """A hold counts for its host when its conductor group has changed."""
     for node in pool:
         ironic.set_node(node.id, conductor_group='rack-7', shard='a')
-    held = ironic.create(resource_class=node_class, memory_mb=8192,
+    hold = ironic.create(resource_class=node_class, memory_mb=8192,
                          conductor_group='rack-7', host='compute-1')
-    ironic.set_node(held['node_uuid'], conductor_group='rack-8', shard='b')
+    ironic.set_node(hold['node_uuid'], conductor_group='rack-8', shard='b')
     for query in ({'conductor_group': 'rack-7'}, {'shard': 'a'},
                   {'conductor_group': 'Rack-7', 'shard': 'a'}):
         rows = ironic.capacity(resource_class=node_class,
@@ -243,26 +241,25 @@ def test_held_wherever_the_node_is_now(ironic, pool, node_class):
         rows = ironic.capacity(resource_class=node_class,
                                host='compute-2', **query)
         assert {row['shard'] for row in rows} == {'a'}
-    # What else was asked for holds for these, too.
+    # The other filters apply to such nodes, too.
     assert ironic.capacity(resource_class='another', host='compute-1',
                            shard='a') == []
     assert ironic.capacity(resource_class=node_class, shard='a',
                            host='compute-1', trait='CUSTOM_ELSE') == []
-    # Where the group's own nodes are of that profile, they stay together.
-    ironic.set_node(held['node_uuid'], conductor_group='rack-7', shard='a')
+    # Nodes of one profile share a row with the group's own nodes.
+    ironic.set_node(hold['node_uuid'], conductor_group='rack-7', shard='a')
     assert counts(ironic.capacity(resource_class=node_class, shard='a',
                                   host='compute-1'))[131072] == (2, 1, 1)
 
 
 # Filters
 
-
 @pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize('spell', [
     str, str.upper, lambda name: name.replace('.', '-'),
     lambda name: 'CUSTOM_' + name.upper().replace('.', '_')],
     ids=['same', 'upper', 'dash', 'normal'])
-def test_resource_class_in_any_spelling(ironic, pool, node_class, spell):
+def test_spelling_of_the_resource_class(ironic, pool, node_class, spell):
     rows = ironic.capacity(resource_class=spell(node_class))
     assert counts(rows).keys() == {0, 4096, 131072}
     assert {row['resource_class'] for row in rows} == {node_class}
@@ -284,37 +281,36 @@ def test_conductor_group_and_shard(ironic, pool, node_class):
     ironic.set_node(pool[0].id, conductor_group='Rack-7', shard='a')
     ironic.set_node(pool[1].id, shard='A')
 
-    def found(**query):
+    def pairs(**query):
         return [(row['conductor_group'], row['shard'])
                 for row in ironic.capacity(resource_class=node_class,
                                            trait='CUSTOM_GPU', **query)]
 
-    assert set(found()) == {('Rack-7', 'a'), ('', 'A')}
-    assert found(conductor_group='') == [('', 'A')]
+    assert set(pairs()) == {('Rack-7', 'a'), ('', 'A')}
+    assert pairs(conductor_group='') == [('', 'A')]
     for group in ('Rack-7', 'rack-7', 'RACK-7'):
-        assert found(conductor_group=group) == [('Rack-7', 'a')]
-    assert found(conductor_group='rack') == []
-    assert found(shard='a') == [('Rack-7', 'a')]
-    assert found(shard='A') == [('', 'A')]
-    assert found(shard='b') == found(shard='a ') == []
-    assert found(shard='a', conductor_group='') == []
+        assert pairs(conductor_group=group) == [('Rack-7', 'a')]
+    assert pairs(conductor_group='rack') == []
+    assert pairs(shard='a') == [('Rack-7', 'a')]
+    assert pairs(shard='A') == [('', 'A')]
+    assert pairs(shard='b') == pairs(shard='a ') == []
+    assert pairs(shard='a', conductor_group='') == []
 
 
 # Age
 
-
 @pytest.fixture
-def patient(start):
-    """Counts stay good for an hour."""
-    with start({'reservations': {'capacity_ttl': 3600}}) as patient:
-        yield patient
+def cache(start):
+    """The application with an hour as capacity_ttl."""
+    with start({'reservations': {'capacity_ttl': 3600}}) as cache:
+        yield cache
 
 
-def test_age(ironic, patient, pool, node_class):
+def test_age(ironic, cache, pool, node_class):
     query = {'host': 'compute-1', 'resource_class': node_class}
 
     def get(**headers):
-        response = patient.http.get(CAPACITY, params=query, headers=headers)
+        response = cache.http.get(CAPACITY, params=query, headers=headers)
         answers.check(response, 200)
         return int(response.headers['Age']), response.json()
 
@@ -324,49 +320,48 @@ def test_age(ironic, patient, pool, node_class):
     ages = [age]
     while ages[-1] < 1 and len(ages) < 100:
         time.sleep(0.1)
-        age, found = get()
-        assert found == first
+        age, capacity = get()
+        assert capacity == first
         ages.append(age)
     assert ages[-1] >= 1 and ages == sorted(ages)
-    age, changed = get(**FRESH)
+    age, fresh = get(**FRESH)
     assert age == 0
-    assert changed != first
-    age, found = get()
-    assert found == changed
+    assert fresh != first
+    age, capacity = get()
+    assert capacity == fresh
     assert age < ages[-1]
 
 
 @pytest.mark.parametrize('value', [
     'no-cache', 'NO-CACHE', 'max-age=9, no-cache', 'no-store', 'max-age=x',
     'no-cache="', '=', ',,', '"', 'max-age'])
-def test_cache_control_is_no_ones_end(patient, pool, value):
-    response = patient.http.get(CAPACITY, headers={'Cache-Control': value})
+def test_any_cache_control(cache, pool, value):
+    response = cache.http.get(CAPACITY, headers={'Cache-Control': value})
     answers.check(response, 200)
     assert int(response.headers['Age']) >= 0
 
 
-def test_count_grows_old(ironic, start, pool, node_class):
-    """After capacity_ttl it is counted anew without being told."""
-    with start({'reservations': {'capacity_ttl': 1}}) as impatient:
+def test_cache_expires(ironic, start, pool, node_class):
+    """After capacity_ttl, a request without Cache-Control recounts."""
+    with start({'reservations': {'capacity_ttl': 1}}) as application:
         ironic.set_node(pool[2].id, maintenance=True)
-        changed = time.monotonic()
+        change_time = time.monotonic()
         for _ in range(150):
-            asked = time.monotonic()
-            response = impatient.http.get(
+            request_time = time.monotonic()
+            response = application.http.get(
                 CAPACITY, params={'resource_class': node_class})
             answers.check(response, 200)
             age = int(response.headers['Age'])
             assert age <= 1
-            if asked - (age + 1) > changed:
-                found = counts(response.json()['capacity'])
-                assert found[4096] == (1, 0, 0)
+            if request_time - (age + 1) > change_time:
+                numbers = counts(response.json()['capacity'])
+                assert numbers[4096] == (1, 0, 0)
                 return
             time.sleep(0.1)
-    raise AssertionError('it is never counted anew')
+    raise AssertionError('It is never recounted')
 
 
-# What nodes are like
-
+# Traits
 
 @pytest.mark.on('sqlite', 'server')
 def test_long_lists_of_traits(ironic, node_class):
@@ -379,8 +374,8 @@ def test_long_lists_of_traits(ironic, node_class):
         assert sorted(row['traits'] for row in rows) == [
             traits, [*traits, 'CUSTOM_Z']]
         assert counts(ironic.capacity(trait='CUSTOM_Z')) == {0: (1, 1, 0)}
-        held = ironic.create(memory_mb=0, extra_specs={
+        hold = ironic.create(memory_mb=0, extra_specs={
             'trait:CUSTOM_Z': 'required', f'trait:{traits[-1]}': 'required'})
         assert counts(ironic.capacity(trait='CUSTOM_Z')) == {0: (1, 0, 0)}
         answers.check(ironic.http.delete(
-            f'{OURS}/{held["instance_uuid"]}'), 204)
+            f'{OURS}/{hold["instance_uuid"]}'), 204)

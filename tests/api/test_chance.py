@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests by chance: refused by name or granted."""
+"""Random requests are granted, or refused with the name of the key."""
 
 import json
 import string
@@ -13,6 +13,7 @@ from tests.common import bad_requests
 
 OURS, ITEM, CLASS = bad_requests.OURS, bad_requests.ITEM, bad_requests.CLASS
 HELD, UNKNOWN = bad_requests.HELD, bad_requests.UNKNOWN
+
 
 @pytest.fixture(scope='module')
 def fleet(ironic):
@@ -60,20 +61,20 @@ JSON = st.recursive(
     max_leaves=12)
 
 
-def objects(value):
-    """All objects in a value, itself included."""
+def find_objects(value):
+    """Yield all objects in a value, and the value itself."""
     if isinstance(value, dict):
         yield value
         for inner in value.values():
-            yield from objects(inner)
+            yield from find_objects(inner)
 
 
 @st.composite
-def mutated(draw, valid):
-    """A valid body, changed in one or two places."""
+def mutate(draw, valid):
+    """Change a valid body in one or two places."""
     body = json.loads(json.dumps(valid))
     for _ in range(draw(st.integers(1, 2))):
-        inside = draw(st.sampled_from(list(objects(body))))
+        inside = draw(st.sampled_from(list(find_objects(body))))
         key = draw(st.sampled_from(sorted(inside) or ['x']) | TEXT)
         if draw(st.booleans()) and key in inside:
             del inside[key]
@@ -83,8 +84,8 @@ def mutated(draw, valid):
 
 
 @st.composite
-def garbled(draw, valid):
-    """A valid body's text with bytes cut out and put in."""
+def garble(draw, valid):
+    """Remove and insert bytes in the text of a valid body."""
     body = json.dumps(valid).encode()
     for _ in range(draw(st.integers(1, 3))):
         start = draw(st.integers(0, len(body)))
@@ -96,8 +97,8 @@ def garbled(draw, valid):
     return body
 
 
-def check(ironic, response, before):
-    """Refused by name or granted; and then all is as before."""
+def check_response(ironic, response, before):
+    """Check a response, release the reservation, and compare the state."""
     fault = answers.check(response)
     if response.status_code == 400:
         assert ': ' in fault
@@ -109,14 +110,14 @@ def check(ironic, response, before):
 @pytest.mark.parametrize('path, valid', [(OURS, VALID),
                                          (f'{OURS}/groups', GROUP)])
 # Any JSON and any bytes are in tests/unit/test_schema.py.
-@pytest.mark.parametrize('bodies', [mutated, garbled])
+@pytest.mark.parametrize('bodies', [mutate, garble])
 def test_bodies(ironic, fleet, bodies, path, valid):
     before = ironic.state()
 
     @BOUNDED
     @hypothesis.given(bodies(valid))
     def run(body):
-        check(ironic, ironic.http.post(
+        check_response(ironic, ironic.http.post(
             path, data=body, headers={'Content-Type': 'application/json'}),
             before)
 
@@ -138,7 +139,7 @@ def test_queries(ironic, fleet):
         st.sampled_from([OURS, ITEM]),
         st.lists(st.tuples(names, values), max_size=4) | raw)
     def run(path, query):
-        check(ironic, ironic.http.get(path, params=query), before)
+        check_response(ironic, ironic.http.get(path, params=query), before)
 
     run()
 
@@ -153,15 +154,15 @@ def test_paths(ironic, fleet):
         st.sampled_from(['GET', 'DELETE', 'PUT', 'PATCH', 'FOO']),
         st.lists(segments, min_size=1, max_size=3))
     def run(method, path):
-        quoted = ''.join(f'/{percent(segment)}' for segment in path)
-        check(ironic, ironic.http.request(method, OURS + quoted),
-              before)
+        suffix = ''.join(f'/{quote(segment)}' for segment in path)
+        check_response(ironic, ironic.http.request(method, OURS + suffix),
+                       before)
 
     run()
 
 
-def percent(segment):
-    """Every byte of a path's segment, quoted."""
+def quote(segment):
+    """Quote every byte of a path's segment."""
     if isinstance(segment, str):
         segment = segment.encode()
     return ''.join(f'%{byte:02x}' for byte in segment)

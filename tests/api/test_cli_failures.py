@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The openstack command where something is not as it should be."""
+"""The openstack command when requests fail."""
 
 import http.server
 import logging
@@ -24,8 +24,8 @@ def run(url, *args, **env):
 
 
 @pytest.fixture
-def after_a_refusal():
-    """Does something as soon as a request is refused because of locks."""
+def after_refusal():
+    """Calls a function as soon as a request is refused with 422."""
     class Handler(logging.Handler):
         def emit(self, record):
             if ' 422 ' in f' {record.getMessage()} ':
@@ -43,7 +43,7 @@ def after_a_refusal():
     logger.removeHandler(handler)
 
 
-def test_locked_nodes_are_waited_for(ironic, after_a_refusal):
+def test_wait_for_a_locked_node(ironic, after_refusal):
     with ironic.fleet({'resource_class': CLASS}) as [node]:
         ironic.set_node(node.id, reservation='conductor')
         refusals = []
@@ -51,16 +51,16 @@ def test_locked_nodes_are_waited_for(ironic, after_a_refusal):
         def unlock():
             refusals.append(ironic.find_instance(node.id))
             ironic.set_node(node.id, reservation=None)
-        after_a_refusal(unlock)
-        done = run(ironic.url, 'create', '--resource-class', CLASS)
-        assert (done.returncode, done.stderr) == (0, '')
+        after_refusal(unlock)
+        result = run(ironic.url, 'create', '--resource-class', CLASS)
+        assert (result.returncode, result.stderr) == (0, '')
         assert refusals == [None]
         assert ironic.find_instance(node.id)
 
 
 @pytest.mark.parametrize('option', ['project', 'user'])
 def test_empty_name(ironic, option):
-    """A script with an unset variable holds nothing for its caller."""
+    """A script with an unset variable makes no reservation for its user."""
     with ironic.fleet({'resource_class': CLASS}) as [node]:
         assert f'{option}_id' in refused(run(
             ironic.url, 'create', '--resource-class', CLASS, f'--{option}',
@@ -71,17 +71,17 @@ def test_empty_name(ironic, option):
 def test_database_that_is_not_ready(ironic):
     ironic.execute('ALTER TABLE reservations RENAME TO gone')
     try:
-        told = refused(run(ironic.url, 'list'))
+        error = refused(run(ironic.url, 'list'))
     finally:
         ironic.execute('ALTER TABLE gone RENAME TO reservations')
-    # Above it is what the application has logged, in the same process.
-    *_, told = told.splitlines()
-    assert told.startswith('The reservations service is not ready')
-    assert told.endswith('(HTTP 503)')
+    # The lines above are the log of the application in the same process.
+    *_, error = error.splitlines()
+    assert error.startswith('The reservations service is not ready')
+    assert error.endswith('(HTTP 503)')
 
 
-class Broken(http.server.BaseHTTPRequestHandler):
-    """An Ironic that hangs up on the first request to our API."""
+class BrokenServer(http.server.BaseHTTPRequestHandler):
+    """An Ironic that closes the first connection to our API."""
 
     def answer(self):
         if self.path.startswith('/v1/reservations'):
@@ -103,8 +103,8 @@ class Broken(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def broken():
-    with http.server.HTTPServer(('127.0.0.1', 0), Broken) as server:
+def server():
+    with http.server.HTTPServer(('127.0.0.1', 0), BrokenServer) as server:
         server.requests = []
         server.url = f'http://127.0.0.1:{server.server_port}'
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -112,32 +112,32 @@ def broken():
         server.shutdown()
 
 
-def test_lost_connection_names_what_may_be_held(broken):
+def test_lost_connection_of_a_create(server):
     instance = str(uuid.uuid4())
-    named, lost = refused(run(
-        broken.url, 'create', '--ram', '1', '--instance-uuid', instance)
+    hint, error = refused(run(
+        server.url, 'create', '--ram', '1', '--instance-uuid', instance)
     ).splitlines()
-    assert f'what instance {instance} holds' in named
-    assert 'Connection aborted' in lost
-    assert broken.requests == ['POST']
+    assert f'what instance {instance} holds' in hint
+    assert 'Connection aborted' in error
+    assert server.requests == ['POST']
 
 
-def test_lost_connection_of_a_get(broken):
-    done = run(broken.url, 'capacity', '-f', 'json')
-    assert (done.returncode, done.stdout.strip(), done.stderr) == (
+def test_lost_connection_of_a_get(server):
+    result = run(server.url, 'capacity', '-f', 'json')
+    assert (result.returncode, result.stdout.strip(), result.stderr) == (
         0, '[]', 'No nodes found.\n')
-    assert broken.requests == ['GET', 'GET']
+    assert server.requests == ['GET', 'GET']
 
 
-def test_lost_connection_of_a_change(broken):
+def test_lost_connection_of_a_change(server):
     assert 'Connection aborted' in refused(
-        run(broken.url, 'host', 'delete', 'compute-1'))
-    assert broken.requests == ['DELETE']
+        run(server.url, 'host', 'delete', 'compute-1'))
+    assert server.requests == ['DELETE']
 
 
 @webob.dec.wsgify
 def stock_ironic(request):
-    """Answers what Ironic does, which does not know the path."""
+    """Answer as an Ironic that does not know the path."""
     if request.path == '/':
         return webob.Response(json_body={'versions': [{
             'id': 'v1', 'status': 'CURRENT', 'min_version': '1.1',

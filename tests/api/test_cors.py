@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A page of another origin, a dashboard for instance, may call."""
+"""Requests of a page of another origin, such as a dashboard."""
 
 from tests.common import answers
 from tests.common import personas
@@ -18,16 +18,16 @@ def test_preflight_of_a_dashboard(ironic):
         assert (response.headers['Access-Control-Allow-Origin']
                 == personas.ORIGIN)
         assert method in response.headers['Access-Control-Allow-Methods']
-        allowed = response.headers['Access-Control-Allow-Headers'].lower()
-        assert 'x-openstack-ironic-api-version' in allowed
+        headers = response.headers['Access-Control-Allow-Headers'].lower()
+        assert 'x-openstack-ironic-api-version' in headers
     for path, status in ((OURS, 200), (f'{OURS}/x', 400)):
         response = ironic.http.get(path, headers=PAGE)
         answers.check(response, status)
         assert (response.headers['Access-Control-Allow-Origin']
                 == personas.ORIGIN)
-        exposed = response.headers['Access-Control-Expose-Headers']
-        assert 'X-OpenStack-Ironic-API-Version' in exposed
-        assert answers.OWN_HEADER in exposed
+        headers = response.headers['Access-Control-Expose-Headers']
+        assert 'X-OpenStack-Ironic-API-Version' in headers
+        assert answers.OWN_HEADER in headers
     response = ironic.http.get(OURS, headers={
         'Origin': 'http://elsewhere.example'})
     assert 'Access-Control-Allow-Origin' not in response.headers

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An Ironic without a node."""
+"""An Ironic without nodes."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.common import service
 
 
 @pytest.mark.on('sqlite', 'server')
-def test_no_node_at_all(ironic):
+def test_no_nodes(ironic):
     assert not ironic.execute('SELECT id FROM nodes')
     ironic.capacity()
     response = ironic.http.post(service.OURS, json={'memory_mb': 1})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fence at Ironic's door: what is let in, and what is refused."""
+"""Requests that pass the fence, and requests that it refuses."""
 
 import io
 import logging
@@ -11,15 +11,11 @@ import sqlalchemy as sa
 
 from ironic_reservations.api import access
 from ironic_reservations.db import engine as db_engine
-from tests.api.door import FENCE
-from tests.api.door import NAME
-from tests.api.door import Unread
-from tests.api.door import let_in
-from tests.api.door import of
-from tests.api.door import opened
-from tests.api.door import power
-from tests.api.door import refused
-from tests.api.door import send
+from tests.api import fence_client
+from tests.api.fence_client import FENCE
+from tests.api.fence_client import NAME
+from tests.api.fence_client import make_header
+from tests.api.fence_client import power_path
 from tests.common import answers
 from tests.common import application
 from tests.common import personas
@@ -34,7 +30,7 @@ MIB = 2 ** 20
 
 
 class Body:
-    """A body of some length; notes how much of it was read at most."""
+    """A body of some length; records the size of each read."""
 
     def __init__(self, length):
         self.left, self.pieces = length, []
@@ -46,29 +42,34 @@ class Body:
         return piece
 
 
-class Broken:
+class BrokenBody:
     def read(self, size):
         raise ValueError('Bad chunk size')
 
 
 @pytest.fixture
-def door(ironic):
-    with opened() as door:
-        yield door
+def client(ironic):
+    with fence_client.serve() as client:
+        yield client
 
 
 @pytest.fixture
-def held(ironic, pool, node_class):
+def hold(ironic, pool, node_class):
     yield ironic.create(resource_class=node_class, host='compute-1')
     ironic.execute('DELETE FROM reservations_hosts')
     ironic.execute('DELETE FROM volume_targets')
 
 
-def other_node(pool, held):
-    return next(each.id for each in pool if each.id != held['node_uuid'])
+def other_node(pool, hold):
+    return next(node.id for node in pool if node.id != hold['node_uuid'])
 
 
-# Who is let in
+def call(client, hold, method='PUT', host='compute-1', **environ):
+    return client.call(power_path(hold), make_header(hold, host=host), method,
+                       **environ)
+
+
+# Accepted requests
 
 @pytest.mark.parametrize('method, below', [
     ('PUT', '/states/power'), ('PUT', '/states/provision'), ('PATCH', ''),
@@ -76,103 +77,106 @@ def other_node(pool, held):
     ('GET', ''), ('PUT', '/management/inject_nmi/'), ('OPTIONS', ''),
     ('DELETE', '/traits/CUSTOM_A'), ('GET', '/ports?node=NODE&fields=uuid'),
     ('POST', '/vendor_passthru/x?method=a')])
-def test_host_that_holds_the_node(door, held, method, below):
-    path = f'/v1/nodes/{held["node_uuid"]}{below}'
-    let_in(door, send(door, held, method,
-                      path.replace('NODE', held['node_uuid'])))
+def test_host_that_holds_the_node(client, hold, method, below):
+    path = f'/v1/nodes/{hold["node_uuid"]}{below}'
+    client.accept(hold, method, path.replace('NODE', hold['node_uuid']))
 
 
-def moved(ironic, held, pool):
+# Actions after which the host no longer holds the node
+
+def move(ironic, hold, pool):
     answers.check(ironic.http.patch(
-        f'{service.OURS}/{held["instance_uuid"]}', json=[
+        f'{service.OURS}/{hold["instance_uuid"]}', json=[
             {'op': 'replace', 'path': '/host', 'value': 'compute-2'}]), 200)
 
 
-def released(ironic, held, pool):
-    ironic.delete(held['instance_uuid'])
+def release(ironic, hold, pool):
+    ironic.delete(hold['instance_uuid'])
 
 
-def torn_down(ironic, held, pool):
-    ironic.set_node(held['node_uuid'], instance_uuid=None)
+def tear_down(ironic, hold, pool):
+    ironic.set_node(hold['node_uuid'], instance_uuid=None)
 
 
-def given_to_another(ironic, held, pool):
-    released(ironic, held, pool)
-    ironic.create(candidate_nodes=[held['node_uuid']], host='compute-1')
+def replace(ironic, hold, pool):
+    release(ironic, hold, pool)
+    ironic.create(candidate_nodes=[hold['node_uuid']], host='compute-1')
 
 
-def held_again_elsewhere(ironic, held, pool):
-    released(ironic, held, pool)
-    ironic.create(candidate_nodes=[other_node(pool, held)], host='compute-1',
-                  instance_uuid=held['instance_uuid'])
+def hold_another_node(ironic, hold, pool):
+    release(ironic, hold, pool)
+    ironic.create(candidate_nodes=[other_node(pool, hold)], host='compute-1',
+                  instance_uuid=hold['instance_uuid'])
 
 
-def lapsed(ironic, held, pool):
-    ironic.expire(held['instance_uuid'])
+def expire(ironic, hold, pool):
+    ironic.expire(hold['instance_uuid'])
 
 
 @pytest.mark.on('sqlite', 'server')
-@pytest.mark.parametrize('become', [
-    moved, released, torn_down, given_to_another, held_again_elsewhere,
-    lapsed], ids=lambda become: become.__name__)
-def test_what_is_over(ironic, door, held, pool, become):
-    let_in(door, send(door, held))
-    become(ironic, held, pool)
+@pytest.mark.parametrize('act', [
+    move, release, tear_down, replace, hold_another_node, expire],
+    ids=lambda act: act.__name__)
+def test_stale_reservation(ironic, client, hold, pool, act):
+    client.accept(hold)
+    act(ironic, hold, pool)
     before = ironic.state()
-    assert refused(door, send(door, held), 412) == (
-        f'Host compute-1 does not hold node {held["node_uuid"]} for instance '
-        f'{held["instance_uuid"]}.')
-    # It writes nothing, not even what another read would put in order.
+    assert client.refuse(412, hold) == (
+        f'Host compute-1 does not hold node {hold["node_uuid"]} for instance '
+        f'{hold["instance_uuid"]}.')
+    # The fence writes nothing, not even what other reads clean up.
     assert ironic.state() == before
 
 
 @pytest.mark.on('sqlite', 'server')
-@pytest.mark.parametrize('said', [
+@pytest.mark.parametrize('keys', [
     {'host': 'compute-2'}, {'host': 'Compute-1'}, {'host': 'compute-1%20x'},
     {'instance': ONE}, {'instance': ONE, 'host': 'compute-2'},
     {'host': 'compute-2', 'holder': ONE}], ids=str)
-def test_what_never_was(ironic, door, held, said):
-    fault = refused(door, send(door, held, **said), 412)
+def test_no_such_reservation(ironic, client, hold, keys):
+    fault = client.refuse(412, hold, **keys)
     assert 'does not hold node' in fault
 
 
 @pytest.mark.on('sqlite', 'server')
-def test_another_node(door, held, pool):
-    path = f'/v1/nodes/{other_node(pool, held)}/states/power'
-    refused(door, send(door, held, path=path), 412)
+def test_other_node(client, hold, pool):
+    path = f'/v1/nodes/{other_node(pool, hold)}/states/power'
+    client.refuse(412, hold, path=path)
 
 
 @pytest.mark.on('sqlite', 'server')
-def test_uuids_are_the_same_however_they_are_spelled(ironic, door, held):
-    """The node's as the database compares it, which is how Ironic finds it."""
+def test_case_of_uuids_is_ignored(ironic, client, hold):
+    """For the node the database decides, which Ironic relies on, too."""
     answers.check(ironic.http.put(f'{HOSTS}/compute-1', json={
         'holder': ONE, 'ttl': 60}), 200)
-    let_in(door, send(door, held, instance=held['instance_uuid'].upper(),
-                      holder=ONE.upper()))
-    found = ironic.execute('SELECT id FROM nodes WHERE uuid = :u',
-                           u=held['node_uuid'].upper())
-    response = send(door, held, path=f'/v1/nodes/{held["node_uuid"].upper()}')
-    if found:
-        let_in(door, response)
+    client.accept(hold, instance=hold['instance_uuid'].upper(),
+                  holder=ONE.upper())
+    rows = ironic.execute('SELECT id FROM nodes WHERE uuid = :u',
+                          u=hold['node_uuid'].upper())
+    response = client.send_for(
+        hold, path=f'/v1/nodes/{hold["node_uuid"].upper()}')
+    if rows:
+        client.check_accepted(response)
     else:
-        refused(door, response, 412)
+        client.check_refused(response, 412)
 
 
 @pytest.mark.on('sqlite', 'server')
-@pytest.mark.parametrize('host, said', [
+@pytest.mark.parametrize('host, quoted_host', [
     ('a;b=c', 'a%3Bb%3Dc'), ('a,b', 'a%2Cb'), ('100%', '100%25'),
     ('comput\u00e9', 'comput%C3%A9'), ('comput\u00e9', b'comput\xc3\xa9'),
     ('\U0001f600' * 255, '%F0%9F%98%80' * 255)])
-def test_names_of_hosts(ironic, door, pool, node_class, host, said):
-    held = ironic.create(resource_class=node_class, host=host)
-    said = said if isinstance(said, bytes) else said.encode()
-    let_in(door, door.put(power(held), headers={
-        NAME: of(held, host='').encode() + said}))
+def test_names_of_hosts(ironic, client, pool, node_class, host, quoted_host):
+    hold = ironic.create(resource_class=node_class, host=host)
+    if isinstance(quoted_host, str):
+        quoted_host = quoted_host.encode()
+    client.check_accepted(client.put(power_path(hold), headers={
+        NAME: make_header(hold, host='').encode() + quoted_host}))
 
 
-# The lease of the host
+# The host lease
 
-def hold(ironic, holder, seconds=60):
+def acquire_lease(ironic, holder, seconds=60):
     ironic.execute('DELETE FROM reservations_hosts')
     answers.check(ironic.http.put(f'{HOSTS}/compute-1', json={
         'holder': holder, 'ttl': 60}), 200)
@@ -181,66 +185,65 @@ def hold(ironic, holder, seconds=60):
 
 
 @pytest.mark.on('sqlite', 'server')
-def test_lease(ironic, door, held):
-    refused(door, send(door, held, holder=ONE), 412)
-    hold(ironic, ONE)
-    let_in(door, send(door, held, holder=ONE))
-    fault = refused(door, send(door, held, holder=OTHER), 412)
+def test_host_lease(ironic, client, hold):
+    client.refuse(412, hold, holder=ONE)
+    acquire_lease(ironic, ONE)
+    client.accept(hold, holder=ONE)
+    fault = client.refuse(412, hold, holder=OTHER)
     assert fault == (f'Host compute-1 is not held by {OTHER}, or its lease is '
                      'over.')
-    hold(ironic, ONE, 0)
-    refused(door, send(door, held, holder=ONE), 412)
-    # Who does not say it is not asked for it.
-    let_in(door, send(door, held))
-    hold(ironic, OTHER)
-    refused(door, send(door, held, holder=ONE), 412)
-    # Whose it is comes first.
-    fault = refused(door, send(door, held, holder=ONE, instance=ONE), 412)
+    acquire_lease(ironic, ONE, 0)
+    client.refuse(412, hold, holder=ONE)
+    # Without a holder in the header, no lease is required.
+    client.accept(hold)
+    acquire_lease(ironic, OTHER)
+    client.refuse(412, hold, holder=ONE)
+    # The reservation is checked before the lease.
+    fault = client.refuse(412, hold, holder=ONE, instance=ONE)
     assert 'does not hold node' in fault
 
 
 # Volume targets
 
-def target_of(ironic, node_uuid):
-    ident = str(uuid.uuid4())
+def create_target(ironic, node_uuid):
+    target_uuid = str(uuid.uuid4())
     ironic.execute(
         'INSERT INTO volume_targets (uuid, node_id, volume_type, boot_index, '
         "volume_id) SELECT :u, id, 'iscsi', 0, 'v' FROM nodes "
-        'WHERE uuid = :n', u=ident, n=node_uuid)
-    return ident
+        'WHERE uuid = :n', u=target_uuid, n=node_uuid)
+    return target_uuid
 
 
 @pytest.mark.on('sqlite', 'server')
-def test_volume_targets(ironic, door, held, pool):
-    """A target must not be another node's; one that is gone is Ironic's."""
-    node, other = held['node_uuid'], other_node(pool, held)
-    own, others = target_of(ironic, node), target_of(ironic, other)
+def test_volume_targets(ironic, client, hold, pool):
+    """A target of another node is refused; Ironic answers for unknown ones."""
+    node, other = hold['node_uuid'], other_node(pool, hold)
+    own, others = (create_target(ironic, uuid) for uuid in (node, other))
     for method, path in (
             ('GET', TARGETS), ('GET', f'{TARGETS}?node={node}'),
             ('POST', TARGETS), ('POST', f'{TARGETS}/'),
             ('DELETE', f'{TARGETS}/{own}'), ('PATCH', f'{TARGETS}/{own}'),
             ('DELETE', f'{TARGETS}/{ONE}')):
-        let_in(door, send(door, held, method, path, node=node))
-    refused(door, send(door, held, 'DELETE', f'{TARGETS}/{others}',
-                       node=node), 412)
+        client.accept(hold, method, path, node=node)
+    client.refuse(412, hold, 'DELETE', f'{TARGETS}/{others}', node=node)
     for method, path in ('POST', TARGETS), ('DELETE', f'{TARGETS}/{others}'):
-        refused(door, send(door, held, method, path, node=other), 412)
-    for method, path, said in (
+        client.refuse(412, hold, method, path, node=other)
+    for method, path, node_key in (
             ('POST', TARGETS, None), ('DELETE', f'{TARGETS}/{own}', None),
             ('DELETE', f'{TARGETS}/detail', node),
             ('DELETE', f'{TARGETS}/{own}.json', node),
             ('DELETE', f'{TARGETS}/{own}/more', node),
             ('GET', f'{TARGETS}?node={other}', node),
             ('GET', f'{TARGETS}?node=node-1', node),
-            # Ironic's framework would take the target from elsewhere.
+            # Ironic's framework would read the target from the query.
             ('DELETE', TARGETS, node), ('PATCH', TARGETS, node),
             ('DELETE', f'{TARGETS}/{own}?target_uuid={others}', node),
             ('GET', f'{TARGETS}?target%5Fuuid={others}', node),
             ('POST', f'{TARGETS}?_method=delete', node)):
-        refused(door, send(door, held, method, path, node=said), 400)
+        client.refuse(400, hold, method, path, node=node_key)
 
 
-# What is malformed
+# Malformed requests
 
 @pytest.mark.parametrize('change', [
     lambda text: '', lambda text: 'x', lambda text: ';',
@@ -257,10 +260,10 @@ def test_volume_targets(ironic, door, held, pool):
     lambda text: text.replace('=', '=%7B', 1),
     lambda text: text + f'; node={ONE}', lambda text: text + '; node=node-1',
     lambda text: text.replace('compute-1', '')])
-def test_malformed_header(door, held, change):
-    status, headers, _ = door.call(power(held), change(of(held)))
+def test_malformed_header(client, hold, change):
+    status, headers = client.call(power_path(hold), change(make_header(hold)))
     assert (status, headers[FENCE]) == (400, '1')
-    assert door.seen == []
+    assert client.ironic.environs == []
 
 
 @pytest.mark.parametrize('path', [
@@ -277,58 +280,58 @@ def test_malformed_header(door, held, change):
     '/v1/ports/NODE', '/v1/allocations/NODE', '/v1/chassis/NODE/nodes/NODE',
     '/v1/lookup', '/v1/heartbeat/NODE', '/healthcheck', '/v1/reservations',
     '/v1/reservations/INSTANCE', '/v1/reservations/hosts/compute-1'])
-def test_other_paths(door, held, path):
-    for name, text in (('NODE', held['node_uuid']), ('OTHER', ONE),
-                       ('SHORT', held['node_uuid'].replace('-', '')),
-                       ('INSTANCE', held['instance_uuid'])):
+def test_other_paths(client, hold, path):
+    for name, text in (('NODE', hold['node_uuid']), ('OTHER', ONE),
+                       ('SHORT', hold['node_uuid'].replace('-', '')),
+                       ('INSTANCE', hold['instance_uuid'])):
         path = path.replace(name, text)
     for method in 'GET', 'PUT', 'DELETE':
-        status, headers, _ = door.call(path, of(held), method)
+        status, headers = client.call(path, make_header(hold), method)
         assert (status, headers[FENCE]) == (400, '1')
-    assert door.seen == []
+    assert client.ironic.environs == []
 
 
 @pytest.mark.parametrize('query', [
     'node=OTHER', 'node_ident=OTHER', 'node_uuid=OTHER', 'node=', 'node',
     'node=NODE&node=OTHER', 'a=b&n%6fde_uuid=OTHER', '_method=put',
     'target_uuid=OTHER'])
-def test_query_that_names_another(door, held, query):
+def test_query_that_names_another_node(client, hold, query):
     """GET /v1/nodes/A/validate?node_uuid=B is about B."""
-    query = query.replace('OTHER', ONE).replace('NODE', held['node_uuid'])
-    refused(door, send(door, held, 'POST', f'{power(held)}?{query}'), 400)
+    query = query.replace('OTHER', ONE).replace('NODE', hold['node_uuid'])
+    client.refuse(400, hold, 'POST', f'{power_path(hold)}?{query}')
 
 
-@pytest.mark.parametrize('kind, status', [
+@pytest.mark.parametrize('content_type, status', [
     ('application/x-www-form-urlencoded', 400),
     ('Multipart/Form-Data; boundary=x', 400), ('', 400),
     ('application/json', 202), ('application/json; charset=utf-8', 202)])
-def test_form_that_may_name_another(door, held, kind, status):
-    found, *_ = door.call(power(held), of(held), 'POST', CONTENT_TYPE=kind,
-                          CONTENT_LENGTH='3', **{
-                              'wsgi.input': io.BytesIO(b'a=b')
-                              if status == 400 else Unread()})
-    assert found == status
+def test_form_that_may_name_another_node(client, hold, content_type, status):
+    environ = {'CONTENT_TYPE': content_type, 'CONTENT_LENGTH': '3'}
+    if status == 400:
+        environ['wsgi.input'] = io.BytesIO(b'a=b')
+    assert call(client, hold, 'POST', **environ)[0] == status
 
 
 @pytest.mark.parametrize('strategy', ['noauth', 'http_basic'])
-def test_without_keystone(ironic, held, tmp_path, strategy):
+def test_without_keystone(ironic, hold, tmp_path, strategy):
     users = tmp_path / 'htpasswd'
     users.write_text('nova:' + bcrypt.hashpw(
         b'secret', bcrypt.gensalt(4)).decode() + '\n')
     with application.set_options({'DEFAULT': {
             'auth_strategy': strategy,
-            'http_basic_auth_user_file': str(users)}}), opened() as door:
+            'http_basic_auth_user_file': str(users)}
+            }), fence_client.serve() as client:
         if strategy == 'http_basic':
-            response = send(door, held)
-            refused(door, response, 401)
+            response = client.send_for(hold)
+            client.check_refused(response, 401)
             assert 'Basic' in response.headers['WWW-Authenticate']
-            refused(door, send(door, held, host='x'), 401)
-            door.auth = ('nova', 'secret')
-        let_in(door, send(door, held))
-        refused(door, send(door, held, host='x'), 412)
+            client.refuse(401, hold, host='x')
+            client.auth = ('nova', 'secret')
+        client.accept(hold)
+        client.refuse(412, hold, host='x')
 
 
-# What a request and an answer are
+# Requests and responses
 
 @pytest.mark.parametrize('more', [
     {}, {'CONTENT_LENGTH': str(64 * MIB), 'CONTENT_TYPE': 'application/json'},
@@ -337,104 +340,107 @@ def test_without_keystone(ironic, held, tmp_path, strategy):
     {'SCRIPT_NAME': '/baremetal', 'HTTP_X_FORWARDED_PREFIX': '/x',
      'HTTP_X_FORWARDED_PROTO': 'https'},
     {'HTTP_ORIGIN': personas.ORIGIN, 'keystone.token_info': 'x'}], ids=str)
-def test_ironic_gets_what_has_come(door, held, more):
-    """Unchanged, and its body unread."""
-    door.call(power(held), of(held), **more)
-    seen, = door.behind.seen
-    assert seen is door.environ and seen == door.before
+def test_ironic_gets_the_request_unchanged(client, hold, more):
+    """The body is not read."""
+    call(client, hold, **more)
+    environ, = client.ironic.environs
+    assert environ is client.environ and environ == client.before
 
 
-@pytest.mark.parametrize('length, most', [
+@pytest.mark.parametrize('length, limit', [
     (0, 0), (1, 1), (70_000, 70_000), (64 * MIB, 64 * MIB),
     (65 * MIB, 64 * MIB)])
-@pytest.mark.parametrize('chunked', [False, True])
-def test_refused_body_is_read_to_its_end(door, held, length, most, chunked):
-    """As far as Ironic itself would read it, and never all of it at once."""
+@pytest.mark.parametrize('is_chunked', [False, True])
+def test_body_of_a_refused_request_is_read(client, hold, length, limit,
+                                           is_chunked):
+    """Up to the size that Ironic itself would read, piece by piece."""
     body = Body(length)
-    status, headers, _ = door.call(power(held), of(held, host='x'), **{
+    status, headers = call(client, hold, host='x', **{
         'wsgi.input': body, **(
-            {'HTTP_TRANSFER_ENCODING': 'chunked'} if chunked
+            {'HTTP_TRANSFER_ENCODING': 'chunked'} if is_chunked
             else {'CONTENT_LENGTH': str(length)})})
-    assert status == 412 and door.seen == []
-    # Nobody takes what is left of it for the next request.
-    assert headers.get('Connection') == ('close' if chunked else None)
-    assert sum(body.pieces) == most and max(body.pieces or [0]) <= MIB
+    assert status == 412 and client.ironic.environs == []
+    # The rest of the body cannot be taken for the next request.
+    assert headers.get('Connection') == ('close' if is_chunked else None)
+    assert sum(body.pieces) == limit and max(body.pieces or [0]) <= MIB
 
 
 @pytest.mark.parametrize('environ', [
     {}, {'CONTENT_LENGTH': ''}, {'CONTENT_LENGTH': '0'},
     {'CONTENT_LENGTH': 'x'}, {'CONTENT_LENGTH': '-1'}])
-def test_without_a_body_nothing_is_waited_for(door, held, environ):
-    assert door.call(power(held), of(held, host='x'), **environ)[0] == 412
+def test_request_without_a_body(client, hold, environ):
+    """The response does not wait for one."""
+    assert call(client, hold, host='x', **environ)[0] == 412
 
 
 @pytest.mark.parametrize('environ', [
     {'HTTP_TRANSFER_ENCODING': 'chunked'}, {'CONTENT_LENGTH': '5'}])
-def test_broken_body(door, held, environ):
-    assert door.call(power(held), of(held, host='x'), **environ, **{
-        'wsgi.input': Broken()})[0] == 412
+def test_broken_body(client, hold, environ):
+    assert call(client, hold, host='x', **environ, **{
+        'wsgi.input': BrokenBody()})[0] == 412
 
 
-def test_head_and_preflight(door, held):
-    let_in(door, send(door, held, 'HEAD'))
-    refused(door, send(door, held, 'HEAD', host='x'), 412)
-    # What a browser asks before is answered here, and not asked of Ironic.
-    response = door.options(power(held), headers={
-        NAME: of(held, host='x'), 'Origin': personas.ORIGIN,
+def test_head_and_preflight(client, hold):
+    client.accept(hold, 'HEAD')
+    client.refuse(412, hold, 'HEAD', host='x')
+    # The application answers preflight requests itself.
+    response = client.options(power_path(hold), headers={
+        NAME: make_header(hold, host='x'), 'Origin': personas.ORIGIN,
         'Access-Control-Request-Method': 'PUT'})
-    assert (response.status_code, door.seen) == (200, [])
+    assert (response.status_code, client.ironic.environs) == (200, [])
 
 
-def test_page_can_read_a_refusal(door, held):
-    response = door.put(power(held), headers={
-        NAME: of(held, host='x'), 'Origin': personas.ORIGIN})
-    refused(door, response, 412)
+def test_refusal_has_cors_headers(client, hold):
+    response = client.put(power_path(hold), headers={
+        NAME: make_header(hold, host='x'), 'Origin': personas.ORIGIN})
+    client.check_refused(response, 412)
     assert (response.headers['Access-Control-Allow-Origin']
             == personas.ORIGIN)
 
 
-def test_bad_version(door, held):
-    response = door.put(power(held), headers={
-        NAME: of(held), service.API_VERSION: 'x'})
-    refused(door, response, 406)
+def test_bad_version(client, hold):
+    response = client.put(power_path(hold), headers={
+        NAME: make_header(hold), service.API_VERSION: 'x'})
+    client.check_refused(response, 406)
 
 
-def test_log(door, held, caplog):
-    """A line for what is refused; for the rest there is Ironic's own."""
+def test_log(client, hold, caplog):
+    """Refusals get a line; for other requests there is Ironic's own."""
     caplog.set_level(logging.INFO, access.__name__)
-    send(door, held)
+    client.send_for(hold)
     assert not caplog.messages
-    response = send(door, held, path=f'{power(held)}?a=b', host='x')
+    response = client.send_for(hold, path=f'{power_path(hold)}?a=b', host='x')
     line, = caplog.messages
-    assert f' - PUT {power(held)}?a=b - 412 (' in line
+    assert f' - PUT {power_path(hold)}?a=b - 412 (' in line
     record, = caplog.records
     assert record.levelno == logging.INFO
     assert response.headers['x-openstack-request-id']
 
 
-def test_one_read_and_none_without_the_header(ironic, door, held):
-    with application.record_statements() as found:
-        response = door.put(power(held), data=b'x')
-    assert found == [] and FENCE not in response.headers
-    assert response.status_code == 202 and len(door.behind.seen) == 1
-    hold(ironic, ONE)
-    for target in '', f'/{target_of(ironic, held["node_uuid"])}':
-        with application.record_statements() as found:
-            door.request('GET', TARGETS + target, headers={
-                NAME: of(held, holder=ONE, node=held['node_uuid'])})
-        statement, = (each for each in found if each != 'BEGIN')
+def test_number_of_statements(ironic, client, hold):
+    """One with the header, none without it."""
+    with application.record_statements() as statements:
+        response = client.put(power_path(hold), data=b'x')
+    assert statements == [] and FENCE not in response.headers
+    assert response.status_code == 202 and len(client.ironic.environs) == 1
+    acquire_lease(ironic, ONE)
+    for target in '', f'/{create_target(ironic, hold["node_uuid"])}':
+        with application.record_statements() as statements:
+            client.request('GET', TARGETS + target, headers={
+                NAME: make_header(hold, holder=ONE, node=hold['node_uuid'])})
+        statement, = (text for text in statements if text != 'BEGIN')
         assert statement.startswith('SELECT ')
-    assert len(door.behind.seen) == 3
+    assert len(client.ironic.environs) == 3
 
 
 @pytest.mark.parametrize('url', [
     'sqlite://', 'sqlite:////no/such/directory/ironic.sqlite',
     'mysql+pymysql://nobody@127.0.0.1:1/ironic'])
-def test_nothing_is_let_in_that_cannot_be_asked(door, held, monkeypatch, url):
+def test_unusable_database(client, hold, monkeypatch, url):
     unusable = sa.create_engine(url)
     monkeypatch.setattr(db_engine, 'get_engine', lambda: unusable)
-    for said in {}, {'host': 'x'}, {'holder': ONE}:
-        response = send(door, held, **said)
-        refused(door, response, 503)
+    for keys in {}, {'host': 'x'}, {'holder': ONE}:
+        response = client.send_for(hold, **keys)
+        client.check_refused(response, 503)
         assert int(response.headers['Retry-After']) > 0
     unusable.dispose()

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fence at Ironic's door: who asks."""
+"""What the fence tells different callers."""
 
 import pytest
 
-from tests.api.door import NAME
-from tests.api.door import let_in
-from tests.api.door import of
-from tests.api.door import opened
-from tests.api.door import power
-from tests.api.door import refused
+from tests.api import fence_client
+from tests.api.fence_client import NAME
+from tests.api.fence_client import make_header
+from tests.api.fence_client import power_path
 from tests.common import answers
 from tests.common import personas
 
@@ -16,20 +14,20 @@ NOBODY = '00000000-0000-4000-8000-000000000000'
 
 
 @pytest.fixture
-def door(cloud):
-    with opened() as door:
-        yield door
+def client(cloud):
+    with fence_client.serve() as client:
+        yield client
 
 
 @pytest.fixture
-def put(cloud, door, monkeypatch):
-    """Sends as a persona, for the reservation of A."""
-    def put(persona, **said):
-        caller, held = cloud.callers[persona], cloud.held['a']
+def put(cloud, client, monkeypatch):
+    """Sends a request for A's reservation as a persona."""
+    def put(persona, **keys):
+        caller, hold = cloud.callers[persona], cloud.holds['a']
         with monkeypatch.context() as patch:
-            patch.setattr(caller, 'url', door.url)
-            return caller.put(power(held), headers={
-                **personas.FORGED, NAME: of(held, host='h', **said)})
+            patch.setattr(caller, 'url', client.url)
+            return caller.put(power_path(hold), headers={
+                **personas.FORGED, NAME: make_header(hold, host='h', **keys)})
     return put
 
 
@@ -39,36 +37,37 @@ def put(cloud, door, monkeypatch):
     ('system-service', 202), ('a-member', 202), ('a-reader', 202),
     ('a-service', 412), ('b-admin', 412), ('service', 412),
     ('elevated-service', 202)])
-def test_who_may_see_the_reservation(door, put, persona, status):
-    """The header gives no right: Ironic judges for itself who it is."""
+def test_caller_must_see_the_reservation(client, put, persona, status):
+    """The header gives no permission: Ironic authenticates the caller."""
     response = put(persona, holder=personas.HOLDER)
     if status == 202:
-        let_in(door, response)
+        client.check_accepted(response)
         return
-    fault = refused(door, response, status)
-    # Nothing is told of the lease,
+    fault = client.check_refused(response, status)
+    # The error is the same with a wrong lease,
     assert answers.fault(put(persona, holder=NOBODY)) == fault
     if status == 412:
-        # and it is as if there were none.
-        _, none = (refused(door, put(each, instance=NOBODY), 412)
-                   for each in (persona, 'system-admin'))
-        assert none.replace(NOBODY, '') == fault.replace(
+        # and for an instance that does not exist.
+        _, unknown = (client.check_refused(put(name, instance=NOBODY), 412)
+                      for name in (persona, 'system-admin'))
+        assert unknown.replace(NOBODY, '') == fault.replace(
             fault.split()[-1][:-1], '')
 
 
-def test_ironic_sees_the_token_alone(cloud, door):
-    """And nothing that our own authentication has found out."""
+def test_ironic_gets_only_the_token(cloud, client):
+    """The headers that our own authentication sets are removed."""
     token = cloud.callers['a-member'].headers['X-Auth-Token']
-    held = cloud.held['a']
-    for forged in {}, {'HTTP_X_ROLES': 'forged'}:
-        status, *_ = door.call(power(held), of(held, host='h'),
-                               HTTP_X_AUTH_TOKEN=token, **forged)
-        assert status == 202 and door.behind.seen.pop() == door.before
+    hold = cloud.holds['a']
+    for headers in {}, {'HTTP_X_ROLES': 'forged'}:
+        status, _ = client.call(power_path(hold), make_header(hold, host='h'),
+                                HTTP_X_AUTH_TOKEN=token, **headers)
+        assert status == 202
+        assert client.ironic.environs.pop() == client.before
 
 
-def test_strangers_are_told_nothing_else_first(cloud, door):
-    """Whatever is wrong with the header or the path."""
-    for path, header in ('/v1/ports', 'x'), (power(cloud.held['a']), 'x'):
-        status, headers, _ = door.call(path, header)
+def test_authentication_comes_first(cloud, client):
+    """Before errors in the header or the path."""
+    for path in '/v1/ports', power_path(cloud.holds['a']):
+        status, headers = client.call(path, 'x')
         assert status == 401 and 'WWW-Authenticate' in headers
-    assert door.seen == []
+    assert client.ironic.environs == []

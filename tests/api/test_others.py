@@ -91,7 +91,7 @@ def test_others_instance_is_like_none(cloud, persona, others, call):
 @pytest.mark.parametrize('call', GROUP.values(), ids=GROUP)
 def test_others_group_is_like_none(cloud, call):
     ident = str(uuid.uuid4())
-    cloud.refused('a-member', 201, 'POST', GROUPS, json={
+    cloud.call('a-member', 201, 'POST', GROUPS, json={
         'uuid': ident, 'members': 2, 'request': ANY})
     before = cloud.ironic.state()
     assert (work(cloud, 'b-member', call, ident)
@@ -103,7 +103,7 @@ def test_conflict_says_the_same_for_all(cloud):
     cloud.set_node('free-2', instance_uuid=carried)
     before = cloud.ironic.state()
     faults = {
-        cloud.refused('a-member', 409, 'POST', OURS, json={
+        cloud.call('a-member', 409, 'POST', OURS, json={
             **body, 'instance_uuid': instance}).replace(instance, 'UUID')
         for instance, body in [
             (cloud.names['a'], {'memory_mb': 2}),
@@ -191,7 +191,7 @@ def test_unowned_is_closed_by_default(cloud, persona):
     before = cloud.ironic.state()
     for path, body in ((OURS, UNOWNED), (f'{OURS}?dry_run=true', UNOWNED),
                        (GROUPS, {'members': 1, 'request': UNOWNED})):
-        fault = cloud.refused(persona, 403, 'POST', path, json=body)
+        fault = cloud.call(persona, 403, 'POST', path, json=body)
         assert 'create_unowned' in fault
     assert cloud.ironic.state() == before
 
@@ -203,7 +203,7 @@ def test_unowned_is_closed_by_default(cloud, persona):
 ])
 def test_unowned_rule_allows_nothing_else(cloud, open_rule, persona, body):
     before = cloud.ironic.state()
-    cloud.refused(persona, 403, 'POST', OURS, json=body)
+    cloud.call(persona, 403, 'POST', OURS, json=body)
     assert cloud.ironic.state() == before
 
 
@@ -223,7 +223,7 @@ def test_unowned_nodes_are_visible(cloud, open_rule):
     dry_run = post(cloud, 'a-member', 200, UNOWNED, f'{OURS}?dry_run=true')
     assert dry_run['matching_nodes'] == 4
     # Their reservations are not.
-    cloud.refused('a-member', 404, 'GET', f'{OURS}/{{none}}')
+    cloud.call('a-member', 404, 'GET', f'{OURS}/{{none}}')
 
 
 @pytest.mark.parametrize('persona, body, kinds', [
@@ -265,8 +265,8 @@ def test_reservation_outlasts_the_unowned_rule(cloud, policy, open_rule):
     post(cloud, 'a-member', 409, {**body, 'ownership': 'project'})
     policy({})
     post(cloud, 'a-member', 403, body)
-    cloud.refused('a-member', 204, 'DELETE',
-                  f'{OURS}/{body["instance_uuid"]}')
+    cloud.call('a-member', 204, 'DELETE',
+               f'{OURS}/{body["instance_uuid"]}')
 
 
 def test_unowned_group_and_claim(cloud, open_rule):

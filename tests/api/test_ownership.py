@@ -116,7 +116,7 @@ def test_repeat_by_a_service(cloud, persona):
     body = {**ANY, 'instance_uuid': str(uuid.uuid4()), 'host': 'compute-1'}
     reservation = cloud.hold('a-member', instance_uuid=body['instance_uuid'])
     before = cloud.ironic.state()
-    fault = cloud.refused(persona, 409, 'POST', OURS, json={
+    fault = cloud.call(persona, 409, 'POST', OURS, json={
         **body, 'project_id': cloud.projects['b']})
     assert cloud.ironic.state() == before
     for secret in cloud.projects['a'], reservation['node_uuid']:
@@ -145,7 +145,7 @@ def test_owner_of_the_node(cloud):
     assert cloud.get('b-member', url(reservation)) == reservation
     listed = uuids(cloud, 'b-member')
     assert set(listed) == {reservation['instance_uuid'],
-                           cloud.held['b']['instance_uuid']}
+                           cloud.holds['b']['instance_uuid']}
     first, = uuids(cloud, 'b-member', limit=1)
     second, = uuids(cloud, 'b-member', limit=1, marker=first)
     assert {first, second} == set(listed)
@@ -155,12 +155,12 @@ def test_owner_of_the_node(cloud):
     assert reservation['instance_uuid'] in uuids(cloud, 'a-reader')
     # The owner may release the reservation, but does not get it.
     before = cloud.ironic.state()
-    cloud.refused('b-member', 409, 'POST', OURS, json={
+    cloud.call('b-member', 409, 'POST', OURS, json={
         **ANY, 'candidate_nodes': ['of-b-2'],
         'instance_uuid': reservation['instance_uuid']})
     assert cloud.ironic.state() == before
-    cloud.refused('b-member', 204, 'DELETE', url(reservation))
-    cloud.refused('a-member', 404, 'GET', url(reservation))
+    cloud.call('b-member', 204, 'DELETE', url(reservation))
+    cloud.call('a-member', 404, 'GET', url(reservation))
 
 
 def test_lessee_does_not_see_others_on_its_node(cloud):
@@ -168,7 +168,7 @@ def test_lessee_does_not_see_others_on_its_node(cloud):
         'system-admin', project_id=cloud.projects['b'],
         candidate_nodes=['leased-to-a-2'])
     for method in 'GET', 'DELETE':
-        cloud.refused('a-member', 404, method, url(reservation))
+        cloud.call('a-member', 404, method, url(reservation))
     assert reservation['instance_uuid'] not in uuids(cloud, 'a-member')
 
 
@@ -213,7 +213,7 @@ def test_former_lessee_does_not_renew(cloud, policy, set_leased, ownership,
     if 'group' in renewal:
         group = {'uuid': str(uuid.uuid4()), 'members': 2, 'expires_in': 60,
                  'request': {**spec, 'candidate_nodes': ['of-a-2', LEASED]}}
-        cloud.refused('a-member', 201, 'POST', GROUPS, json=group)
+        cloud.call('a-member', 201, 'POST', GROUPS, json=group)
         reservation = None
     else:
         group, reservation = None, cloud.hold('a-member', expires_in=60,
@@ -226,8 +226,8 @@ def test_former_lessee_does_not_renew(cloud, policy, set_leased, ownership,
         set_leased(**columns)
         before = cloud.ironic.state()
         allowed = whose in ALLOWED[ownership]
-        fault = cloud.refused('a-member', 200 if allowed else 409, method,
-                              path, json=body)
+        fault = cloud.call('a-member', 200 if allowed else 409, method,
+                           path, json=body)
         if not allowed:
             assert cloud.ironic.state() == before
             assert b not in fault
@@ -235,7 +235,7 @@ def test_former_lessee_does_not_renew(cloud, policy, set_leased, ownership,
                 reservation is not None and reservation['node_uuid'] in fault)
         # The services that reserve any node for a project renew it, too.
         if method == 'PATCH':
-            cloud.refused('system-service', 200, method, path, json=body)
+            cloud.call('system-service', 200, method, path, json=body)
 
 
 @pytest.mark.parametrize('owner, status', [
@@ -247,7 +247,7 @@ def test_renewal_of_a_reservation_of_any_node(cloud, set_leased, owner,
                              project_id=cloud.projects['a'])
     set_leased(owner=cloud.projects.get(owner), lessee=None)
     method, path, body = RENEWALS['replace'](reservation, None)
-    cloud.refused('a-member', status, method, path, json=body)
+    cloud.call('a-member', status, method, path, json=body)
 
 
 @pytest.mark.parametrize('of_group', [False, True])
@@ -259,8 +259,8 @@ def test_former_lessee_releases(cloud, set_leased, of_group):
     shown = cloud.get('a-member', path)
     set_leased(lessee=None)
     assert cloud.get('a-member', path) == shown
-    cloud.refused('a-member', 204, 'DELETE', path)
-    cloud.refused('a-member', 404, 'GET', path)
+    cloud.call('a-member', 204, 'DELETE', path)
+    cloud.call('a-member', 404, 'GET', path)
 
 
 # A build that may be in progress
@@ -271,11 +271,11 @@ def test_project_does_not_release_what_a_host_holds(cloud, persona):
     reservation = cloud.hold(
         'system-service', project_id=cloud.projects['a'],
         host='compute-1', candidate_nodes=['of-b-2'])
-    cloud.refused(persona, 409, 'DELETE', url(reservation))
+    cloud.call(persona, 409, 'DELETE', url(reservation))
     assert cloud.get('a-reader', url(reservation)) == reservation
     # No build can be in progress there.
     cloud.set_node('of-b-2', provision_state='manageable')
-    cloud.refused(persona, 204, 'DELETE', url(reservation))
+    cloud.call(persona, 204, 'DELETE', url(reservation))
 
 
 @pytest.mark.parametrize('persona', ['a-member', 'a-admin'])
@@ -286,7 +286,7 @@ def test_project_does_not_change_the_lease_of_a_build(cloud, persona):
     reservation = cloud.hold('system-service', **body, host='compute-1',
                              expires_in=3600, project_id=cloud.projects['a'])
     for more in {'expires_in': 1}, {}:
-        cloud.refused(persona, 200, 'POST', OURS, json={**body, **more})
+        cloud.call(persona, 200, 'POST', OURS, json={**body, **more})
         assert cloud.get(persona, url(reservation)) == reservation
 
 
@@ -294,14 +294,14 @@ def test_service_releases_what_a_host_holds(cloud):
     reservation = cloud.hold(
         'system-service', project_id=cloud.projects['a'], host='compute-1')
     cloud.set_node(reservation['node_name'], instance_info='{"a": "b"}')
-    cloud.refused('system-service', 204, 'DELETE', url(reservation))
+    cloud.call('system-service', 204, 'DELETE', url(reservation))
 
 
 def test_project_must_name_a_lease(cloud):
     with application.set_options({'reservations': {'require_lease': True}}):
         for more in {}, {'expires_in': None}:
             for query in '', '?dry_run=true':
-                assert cloud.refused(
+                assert cloud.call(
                     'a-member', 400, 'POST', f'{OURS}{query}',
                     json={**ANY, **more}) == (
                         'expires_in: must be given, at most 2592000 (30d), '

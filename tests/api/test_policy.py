@@ -70,8 +70,8 @@ def test_project_cannot_say_for_whom(cloud, persona, key):
            'user_id': cloud.users[persona]}
     for value in 'x', own.get(key, 'h'):
         for query in '', '?dry_run=true':
-            fault = cloud.refused(persona, 403, 'POST', f'{OURS}{query}',
-                                  json={**ANY, key: value})
+            fault = cloud.call(persona, 403, 'POST', f'{OURS}{query}',
+                               json={**ANY, key: value})
             assert key in fault
     assert cloud.ironic.state() == before
     # Absent is null.
@@ -89,9 +89,9 @@ def test_compute_service_says_for_whom(cloud, persona):
     # Its project sees it, on a node that it does not see.
     path = f'{OURS}/{held["instance_uuid"]}'
     assert cloud.get('a-reader', path)['node_name'] == 'free-2'
-    cloud.refused('b-member', 404, 'GET', path)
-    cloud.refused('a-member', 409, 'DELETE', path)
-    cloud.refused(persona, 204, 'DELETE', path)
+    cloud.call('b-member', 404, 'GET', path)
+    cloud.call('a-member', 409, 'DELETE', path)
+    cloud.call(persona, 204, 'DELETE', path)
 
 
 def test_services_own_hold_is_its_projects(cloud):
@@ -102,7 +102,7 @@ def test_services_own_hold_is_its_projects(cloud):
     listed = cloud.get('service', OURS)['reservations']
     assert [each['instance_uuid'] for each in listed] == [
         held['instance_uuid']]
-    cloud.refused('service', 403, 'DELETE', listed[0]['links'][0]['href'])
+    cloud.call('service', 403, 'DELETE', listed[0]['links'][0]['href'])
 
 
 # A node in maintenance
@@ -115,13 +115,13 @@ def test_services_own_hold_is_its_projects(cloud):
     ('service', 404)])
 def test_active_node_in_maintenance(cloud, persona, status):
     cloud.set_node('of-a-1', provision_state='active', maintenance=True)
-    cloud.refused(persona, status, 'DELETE', f'{OURS}/{{a}}')
+    cloud.call(persona, status, 'DELETE', f'{OURS}/{{a}}')
 
 
 def test_active_node_is_not_released(cloud):
     cloud.set_node('of-a-1', provision_state='active')
     for persona in 'system-admin', 'elevated-service', 'a-member':
-        cloud.refused(persona, 409, 'DELETE', f'{OURS}/{{a}}')
+        cloud.call(persona, 409, 'DELETE', f'{OURS}/{{a}}')
 
 
 # The policy file, Ironic's own
@@ -131,7 +131,7 @@ def test_policy_forbids_to_create(cloud, policy):
     policy({'baremetal:reservation:create': '!'})
     for persona in 'system-admin', 'system-service', 'a-member':
         for query in '', '?dry_run=true':
-            cloud.refused(persona, 403, 'POST', f'{OURS}{query}', json=ANY)
+            cloud.call(persona, 403, 'POST', f'{OURS}{query}', json=ANY)
         cloud.get(persona, OURS)
     policy({})
     cloud.hold('a-member')
@@ -158,9 +158,9 @@ def test_policy_gives_a_project_more(cloud, policy):
     assert cloud.hold('a-admin', host='x', project_id='p',
                       candidate_nodes=['of-b-2'])['project_id'] == 'p'
     # Shown, but not its own to release.
-    cloud.refused('a-admin', 403, 'DELETE', f'{OURS}/{{b}}')
-    cloud.refused('a-member', 403, 'GET', f'{OURS}/{{a}}')
-    cloud.refused('a-member', 404, 'GET', f'{OURS}/{{b}}')
+    cloud.call('a-admin', 403, 'DELETE', f'{OURS}/{{b}}')
+    cloud.call('a-member', 403, 'GET', f'{OURS}/{{a}}')
+    cloud.call('a-member', 404, 'GET', f'{OURS}/{{b}}')
 
 
 @pytest.mark.parametrize('persona', ['service-admin', 'a-member'])

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who calls, and what each may do.
+"""Callers with different roles, and the requests that each may send.
 
-The nodes, two of each kind: nobody's, of project A, leased to A, of project
-B. Three are held before each test: one for A, one for B, one for no project.
+There are eight nodes: two unowned, two of project A, two leased to A, two of
+project B. Before each test one is reserved for A, one for B and one for no
+project.
 """
 
 import re
@@ -11,7 +12,7 @@ from tests.common import answers
 
 OURS = '/v1/reservations'
 
-#: Headers that a caller sends, as only the middleware may set them.
+#: Headers that only the middleware may set, sent by a caller.
 FORGED = {'X-Identity-Status': 'Confirmed', 'X-Roles': 'admin,member,reader',
           'OpenStack-System-Scope': 'all', 'X-Is-Admin-Project': 'True',
           'X-User-Id': 'forged', 'X-Project-Id': 'forged',
@@ -19,7 +20,7 @@ FORGED = {'X-Identity-Status': 'Confirmed', 'X-Roles': 'admin,member,reader',
 ORIGIN = 'http://dashboard.example'
 KEYSTONE = 'http://keystone.test/v3'
 
-# Roles and what they are on; one user has one of them.
+# Role and scope of each user.
 PERSONAS = {
     'system-admin': ('admin', 'system'),
     'system-member': ('member', 'system'),
@@ -46,7 +47,7 @@ PERSONAS = {
     'unscoped': ('admin', None),
 }
 
-# What each gets of Ironic's own node list, and may therefore reserve.
+# Nodes that Ironic's own list shows to each, who may therefore reserve them.
 ALL = {'free', 'of-a', 'leased-to-a', 'of-b'}
 
 NODES = {
@@ -62,10 +63,10 @@ NODES = {
     'elevated-service': ALL,
 }
 
-#: Who is the host of all that is held.
+#: The process that has the lease of the host of all reservations.
 HOLDER = '77777777-2222-4333-8444-555555555555'
 
-# {a}, {b}, {none}: the instances held for A, for B and for no project.
+# {a}, {b}, {none}: the instances reserved for A, for B and for no project.
 ANY = {'memory_mb': 1}
 
 CALLS_OF_RESERVATIONS = {
@@ -94,7 +95,7 @@ CALLS_OF_HOSTS = {
     'be-no-host': ('DELETE', f'{OURS}/hosts/h?holder={HOLDER}'),
 }
 
-#: What is held for A and for B are the groups' only members.
+#: The reservations for A and for B are the only members of these groups.
 GROUP_A = '88888888-2222-4333-8444-555555555555'
 GROUP_B = '99999999-2222-4333-8444-555555555555'
 
@@ -187,7 +188,7 @@ elevated-service  200 200 204     200 200 200 201 201 204 204 409 404
 
 
 def rows():
-    """Persona, call and status of each cell."""
+    """Return the persona, the call and the status of each cell."""
     return [(persona, call, int(status))
             for calls, table in ((CALLS_OF_RESERVATIONS, MATRIX), (
                 CALLS_OF_HOSTS | CALLS_OF_GROUPS, MATRIX_OF_HOSTS_AND_GROUPS))
@@ -197,12 +198,13 @@ def rows():
 
 
 class Cloud:
-    """An Ironic, whose nodes they are, and those who call it.
+    """An Ironic with nodes and callers.
 
     :param projects: ids of the projects a, b and service.
     :param users: ids of users, by persona.
     :param callers: a session for each persona.
-    :ivar before: the state that each test begins with.
+    :ivar before: the state at the beginning of each test.
+    :ivar holds: the three reservations, by project.
     """
 
     def __init__(self, ironic, projects, users, callers):
@@ -211,7 +213,7 @@ class Cloud:
         self.before = None
 
     def fleet(self):
-        """What to enrol: two nodes of each kind."""
+        """Return the fields of the nodes to enrol."""
         a, b = self.projects['a'], self.projects['b']
         kinds = {'free': {}, 'of-a': {'owner': a},
                  'leased-to-a': {'owner': 'lessor', 'lessee': a},
@@ -220,31 +222,30 @@ class Cloud:
                  'properties': {'memory_mb': 1024}, **whose}
                 for kind, whose in kinds.items() for number in (1, 2)]
 
-    def has(self, nodes):
-        """These are they."""
+    def set_nodes(self, nodes):
         self.nodes = {node.id: node.name for node in nodes}
 
     def reset(self):
-        """Have the three nodes held again that tests begin with."""
+        """Restore the three reservations that tests begin with."""
         if self.before == self.ironic.state():
             return
         self.ironic.free_nodes('gold')
         for table in 'hosts', 'groups':
             self.ironic.execute(f'DELETE FROM reservations_{table}')
-        self.held = {
-            whose: self.hold('system-admin', candidate_nodes=[node],
-                             project_id=self.projects.get(whose), host='h',
+        self.holds = {
+            project: self.hold('system-admin', candidate_nodes=[node],
+                             project_id=self.projects.get(project), host='h',
                              group=group and {'uuid': group})
-            for whose, node, group in (
+            for project, node, group in (
                 ('a', 'of-a-1', GROUP_A), ('b', 'of-b-1', GROUP_B),
                 ('none', 'free-1', None))}
         answers.check(self.callers['system-admin'].put(
             f'{OURS}/hosts/h', json={'holder': HOLDER, 'ttl': 600}), 200)
         self.names = {
-            **{whose: each['instance_uuid']
-               for whose, each in self.held.items()},
-            **{f'project_{name}': each
-               for name, each in self.projects.items()}}
+            **{project: hold['instance_uuid']
+               for project, hold in self.holds.items()},
+            **{f'project_{name}': project_id
+               for name, project_id in self.projects.items()}}
         self.before = self.ironic.state()
 
     def request(self, persona, method, path, **kwargs):
@@ -252,13 +253,13 @@ class Cloud:
             method, path.format(**self.names), **kwargs)
 
     def get(self, persona, path, **params):
-        """The answer's content."""
+        """Return the JSON of a response."""
         response = self.request(persona, 'GET', path, params=params)
         answers.check(response, 200)
         return response.json()
 
-    def refused(self, persona, status, method, path, **kwargs):
-        """The error's text."""
+    def call(self, persona, status, method, path, **kwargs):
+        """Check the status of a response; return the text of an error."""
         return answers.check(
             self.request(persona, method, path, **kwargs), status)
 
@@ -268,10 +269,10 @@ class Cloud:
         return response.json()
 
     def kinds(self, node_uuids):
-        """Whose the nodes are: of-b-1 is of-b."""
-        return {self.nodes[each].rpartition('-')[0] for each in node_uuids}
+        """Return the kinds of nodes: of-b is that of of-b-1."""
+        return {self.nodes[uuid].rpartition('-')[0] for uuid in node_uuids}
 
     def set_node(self, name, **columns):
-        node_uuid, = (each for each, other in self.nodes.items()
+        node_uuid, = (uuid for uuid, other in self.nodes.items()
                       if other == name)
         self.ironic.set_node(node_uuid, **columns)

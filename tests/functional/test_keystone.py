@@ -69,7 +69,7 @@ def cloud_of_module(ironic, keystone):
                 'bad-token': caller(ironic, 'nonsense')}
     cloud = personas.Cloud(ironic, keystone.projects, users, callers)
     with ironic.fleet(*cloud.fleet()) as nodes:
-        cloud.has(nodes)
+        cloud.set_nodes(nodes)
         yield cloud
 
 
@@ -124,14 +124,14 @@ def test_refusal_is_ironics(cloud):
     ironics = cloud.request('a-reader', 'POST', '/v1/allocations',
                             json={'resource_class': 'gold'})
     assert ironics.status_code == 403
-    ours = cloud.refused('a-reader', 403, 'POST', OURS, json=ANY)
+    ours = cloud.call('a-reader', 403, 'POST', OURS, json=ANY)
     assert ours.replace('reservation', 'allocation') in ironics.text
 
 
 def test_claims_are_not_believed(cloud):
     forged = personas.FORGED
-    cloud.refused('no-token', 401, 'GET', OURS, headers=forged)
-    cloud.refused('a-reader', 403, 'POST', OURS, headers=forged, json=ANY)
+    cloud.call('no-token', 401, 'GET', OURS, headers=forged)
+    cloud.call('a-reader', 403, 'POST', OURS, headers=forged, json=ANY)
     held = cloud.request('a-member', 'POST', OURS, headers=forged, json=ANY)
     answers.check(held, 201)
     assert held.json()['project_id'] == cloud.projects['a']
@@ -164,7 +164,7 @@ def test_policy_of_service_role_is_ironics(cloud, policy):
     def nodes():
         return cloud.request('service', 'GET', '/v1/nodes').json()['nodes']
     assert nodes() == []
-    cloud.refused('service', 403, 'POST', OURS, json=ANY)
+    cloud.call('service', 403, 'POST', OURS, json=ANY)
     policy({'service_role': 'role:service'})
     assert len(nodes()) == 8
     cloud.hold('service', host='h')
