@@ -29,7 +29,7 @@ CLEAN = (
     'ironic_reservations/spelling.py', 'ironic_reservations/text.py',
     'ironic_reservations/wsgi.py',
     'migrations/', 'tests/common/fleets.py', 'tests/common/programs.py',
-    'tests/db/', 'tools/')
+    'tests/db/', 'tests/unit/', 'tools/')
 
 #: These two have to name what the check looks for.
 EXEMPT = ('tools/words.py', 'tests/unit/test_words.py')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies that satisfy the schema, the sensible and the absurd."""
+"""Valid request bodies, sensible and absurd ones."""
 
 from hypothesis import strategies as st
 
@@ -10,19 +10,19 @@ integers = st.none() | st.integers(0, request_spec.MAX_INT) | st.sampled_from(
 
 
 def text(longest=255, least=0):
-    """Values, which may be any text."""
+    """Return texts for values, which may contain any character."""
     return st.text(st.characters(exclude_characters='\0',
                                  exclude_categories=['Cs']),
                    min_size=least, max_size=longest)
 
 
 def name(longest=255, least=0):
-    """Names, which may have no control characters and no line separators."""
+    """Return names, without control characters and line separators."""
     return st.text(st.characters(exclude_categories=['Cs', 'Cc', 'Zl', 'Zp']),
                    min_size=least, max_size=longest)
 
 
-# Expressions and what looks like them.
+# Expressions, and texts that resemble them.
 _words = st.sampled_from([
     '>=', '<=', '==', '!=', '=', '>', '<', 's==', 's!=', 's<', 's>=', '<in>',
     '<or>', '<all-in>', '<range-in>', '[', ']', '(', ')', '1', '2.5', '-3',

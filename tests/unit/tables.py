@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tables of matching are made of: requests and nodes."""
+"""Rows of the tables of matching: requests and nodes."""
 
 import json
 
@@ -12,12 +12,12 @@ UUID = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
 
 
 def make_spec(body, match='at_least'):
-    """A request spec, which need not constrain the node."""
+    """Return a request spec, which may have no constraint."""
     return request_spec.RequestSpec.from_dict(body, match, required=False)
 
 
 def make_node(properties=None, **fields):
-    """A node; ``properties`` is a dict, or text as the column has it."""
+    """Return a node; ``properties`` is a dict, or the text of the column."""
     if isinstance(properties, dict):
         properties = json.dumps(properties)
     return matching.Node(**{'id': 1, 'uuid': UUID, 'properties': properties,
@@ -33,14 +33,14 @@ def matches(body, node, match='at_least'):
 
 
 def table(*rows):
-    """Rows of an id, a request's body, a node and whether it matches."""
+    """Parametrize rows of an ID, a request body, a node and the result."""
     return pytest.mark.parametrize(
         'body, node, expected', [row[1:] for row in rows],
         ids=[row[0] for row in rows])
 
 
 def specs(extra_specs, **body):
-    """A request with these extra_specs that any size of node satisfies."""
+    """Return a request with these extra_specs and without sizes."""
     return {'memory_mb': 0, 'extra_specs': extra_specs, **body}
 
 

@@ -24,13 +24,13 @@ URL = '/v1/reservations/not-a-uuid'
 
 
 @pytest.fixture
-def host():
-    """The configuration of a process that has made Ironic's application."""
+def set_option():
+    """Configure a process as Ironic does, and set further options."""
     conf.register_opts()
     cors.CORS(None, conf.CONF)
     with contextlib.ExitStack() as stack:
-        # oslo.config's fixture would also forget the files that were read,
-        # which other tests in this process have configured for all of them.
+        # oslo.config's fixture would also drop the configuration files, which
+        # other tests in this process need.
         def set_(group=None, **options):
             for name, value in options.items():
                 conf.CONF.set_override(name, value, group)
@@ -42,20 +42,21 @@ def host():
 
 
 @pytest.fixture
-def basic_auth(host, tmp_path):
-    """Ironic's option names the password file, oslo.middleware's another."""
+def basic_auth(set_option, tmp_path):
+    """Ironic and oslo.middleware name the password file by two options."""
     users = tmp_path / 'htpasswd'
     users.write_bytes(b'user:' + bcrypt.hashpw(b'secret', bcrypt.gensalt(4)))
-    host(auth_strategy='http_basic', http_basic_auth_user_file=str(users))
+    set_option(auth_strategy='http_basic',
+               http_basic_auth_user_file=str(users))
 
 
-def state_of_the_process():
-    """What is configured, and how every logger and its handlers are set."""
+def read_process_state():
+    """Return all options, and the settings of loggers and their handlers."""
     options = {}
     for name, value in conf.CONF.items():
         if isinstance(value, cfg.ConfigOpts.GroupAttr):
-            options |= {(name, key): (each, conf.CONF.get_location(key, name))
-                        for key, each in value.items()}
+            options |= {(name, key): (item, conf.CONF.get_location(key, name))
+                        for key, item in value.items()}
         else:
             options[name] = value, conf.CONF.get_location(name)
     loggers = [logging.getLogger(), *(
@@ -69,39 +70,41 @@ def state_of_the_process():
 
 
 @pytest.mark.parametrize('strategy', ['noauth', 'keystone', 'http_basic'])
-def test_the_host_process_stays_as_it_was(host, basic_auth, strategy):
-    host(auth_strategy=strategy)
-    options, loggers = state_of_the_process()
+def test_middleware_does_not_change_the_process(set_option, basic_auth,
+                                                strategy):
+    set_option(auth_strategy=strategy)
+    options, loggers = read_process_state()
     middleware.ReservationsMiddleware(webob.exc.HTTPNotFound())
-    # What was not there before, an option of a library, harms nobody.
-    options_now, loggers_now = state_of_the_process()
+    # Libraries may add options.
+    options_now, loggers_now = read_process_state()
     assert {key: options_now[key] for key in options} == options
     assert {name: loggers_now[name] for name in loggers} == loggers
 
 
-@pytest.mark.parametrize('configured', [[], ['X-Mine', version.HEADER]])
-def test_page_may_read_the_versions(host, configured):
-    host(group='cors', expose_headers=configured)
+@pytest.mark.parametrize('headers', [[], ['X-Mine', version.HEADER]])
+def test_cors_exposes_the_versions(set_option, headers):
+    set_option(group='cors', expose_headers=headers)
     application = middleware.ReservationsMiddleware(webob.exc.HTTPNotFound())
     response = webob.Request.blank(URL, headers={
         'Origin': ORIGIN}).get_response(application)
-    exposed = response.headers['Access-Control-Expose-Headers'].split(',')
-    assert sorted(exposed) == sorted({
-        *configured, version.HEADER, version.MIN_HEADER, version.MAX_HEADER,
+    assert sorted(
+        response.headers['Access-Control-Expose-Headers'].split(',')
+    ) == sorted({
+        *headers, version.HEADER, version.MIN_HEADER, version.MAX_HEADER,
         version.OWN_HEADER})
 
 
-def test_commands_filter_no_log_of_the_openstack_process():
+def test_client_adds_no_log_filter():
     importlib.reload(osc_client)
     assert http.LOG.filters == []
 
 
-def test_a_start_says_that_the_quota_lacks_its_library(host, caplog,
-                                                       monkeypatch):
-    host('reservations', quota='unified_limits')
+def test_missing_library_of_the_quota_is_logged(set_option, caplog,
+                                                monkeypatch):
+    set_option('reservations', quota='unified_limits')
     middleware.ReservationsMiddleware(None)
     assert 'oslo.limit' not in caplog.text
-    # As where it is not installed.
+    # This makes the import fail.
     monkeypatch.setitem(sys.modules, 'oslo_limit', None)
     middleware.ReservationsMiddleware(None)
     assert 'run "pip install oslo.limit"' in caplog.text

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What disagrees, and what does not, by what the four services say."""
+"""Findings of the audit, and the agreement of the four services."""
 
 import types
 
@@ -13,8 +13,8 @@ from ironic_reservations.osc.audit.cloud import Reservation
 from ironic_reservations.osc.audit.cloud import Row
 from ironic_reservations.osc.audit.cloud import Server
 
-# A cloud that agrees: compute-1 and compute-2 are one row each, and have a
-# server each. The node "free" is nobody's.
+# A cloud without findings: compute-1 and compute-2 have one row and one server
+# each. The node "free" has no instance.
 SERVERS = {'server-1': Server('compute-1', 'compute-1', 'ACTIVE'),
            'server-2': Server('compute-2', 'compute-2', 'ACTIVE')}
 RESERVATIONS = {'server-1': Reservation('node-1', 'compute-1', 'active'),
@@ -26,7 +26,7 @@ ROWS = {'row-1': Row('compute-1', 'compute-1'),
         'row-2': Row('compute-2', 'compute-2')}
 ALLOCATIONS = {'server-1': {'row-1'}, 'server-2': {'row-2'}}
 
-# The same where server-1 and the host that it is on are on rows per node.
+# The same, with server-1 and its host on rows per node.
 PER_NODE = {'servers': {'server-1': Server('compute-1', 'node-1', 'ACTIVE')},
             'rows': {'row-1': None, 'node-1': Row('compute-1', 'node-1'),
                      'free': Row('compute-1', 'free')},
@@ -35,7 +35,7 @@ PER_NODE = {'servers': {'server-1': Server('compute-1', 'node-1', 'ACTIVE')},
 
 
 def cloud(providers=None, **changes):
-    """The cloud with other values; None is without the key."""
+    """Return the cloud with other values; None removes a key."""
     agreeing = {'servers': SERVERS, 'reservations': RESERVATIONS,
                 'nodes': NODES, 'rows': ROWS, 'allocations': ALLOCATIONS}
     return Cloud(providers=providers or {'row-1', 'row-2'}, **{
@@ -44,90 +44,90 @@ def cloud(providers=None, **changes):
             if value is not None} for name in agreeing})
 
 
-def changed(server=None, reservation=None, node=None, **more):
-    """What is changed of server-1, of its reservation and of its node."""
-    return {name: {key: before._replace(**change)}
-            for name, key, before, change in (
+def change(server=None, reservation=None, node=None, **more):
+    """Return changes of server-1, of its reservation and of its node."""
+    return {name: {key: before._replace(**fields)}
+            for name, key, before, fields in (
                 ('servers', 'server-1', SERVERS['server-1'], server),
                 ('reservations', 'server-1', RESERVATIONS['server-1'],
                  reservation),
-                ('nodes', 'node-1', NODES['node-1'], node)) if change} | more
+                ('nodes', 'node-1', NODES['node-1'], node)) if fields} | more
 
 
 NO_SERVER, NO_RESERVATION, NO_MACHINE = (
     {'servers': {'server-1': None}}, {'reservations': {'server-1': None}},
     {'nodes': {'node-1': Node('one', None, 'available')}})
 NO_ALLOCATION = {'allocations': {'server-1': None}}
-# It has never come to a host, or has left it.
+# A server that has never had a host, or has left it.
 NOWHERE = {'host': None, 'row': None}
 
 
 AGREEING = {
     'all': {},
-    'nothing': {name: dict.fromkeys(each) for name, each in (
+    'nothing': {name: dict.fromkeys(values) for name, values in (
         ('servers', SERVERS), ('reservations', RESERVATIONS),
         ('nodes', NODES), ('rows', ROWS), ('allocations', ALLOCATIONS))},
-    # A boot, from the scheduler's choice to the deployment.
-    'chosen': changed(NOWHERE | {'status': 'BUILD', 'task': 'scheduling'},
+    # A build, from the scheduler's choice to the deployment.
+    'chosen': change(NOWHERE | {'status': 'BUILD', 'task': 'scheduling'},
                       **NO_RESERVATION, **NO_MACHINE),
-    'claimed': changed({'status': 'BUILD', 'task': 'spawning'},
+    'claimed': change({'status': 'BUILD', 'task': 'spawning'},
                        **NO_RESERVATION, **NO_MACHINE),
-    'held': changed({'status': 'BUILD', 'task': 'spawning'},
+    'held': change({'status': 'BUILD', 'task': 'spawning'},
                     {'state': 'reserved'}, {'state': 'available'}),
-    'held by the host before': changed(
+    'held by the host before': change(
         NOWHERE | {'status': 'BUILD', 'task': 'spawning'},
         {'state': 'reserved'}, {'state': 'available'}),
-    'between two hosts': changed(
+    'between two hosts': change(
         {'status': 'BUILD'}, {'host': 'compute-2', 'state': 'reserved'},
         {'state': 'available'}),
-    'deploying': changed({'status': 'BUILD', 'task': 'spawning'},
+    'deploying': change({'status': 'BUILD', 'task': 'spawning'},
                          {'state': 'deploying'}, {'state': 'deploying'}),
-    'hold of which only the node was read': changed(
+    'hold of which only the node was read': change(
         {'status': 'BUILD', 'task': 'spawning'}, None,
         {'state': 'available'}, **NO_RESERVATION),
-    'failed and to be cleaned up': changed(
+    'failed and to be cleaned up': change(
         {'status': 'BUILD', 'task': 'spawning'}, {'state': 'error'},
         {'state': 'deploy failed'}),
-    'failed build': changed(NOWHERE | {'status': 'ERROR'}, **NO_RESERVATION,
+    'failed build': change(NOWHERE | {'status': 'ERROR'}, **NO_RESERVATION,
                             **NO_MACHINE, **NO_ALLOCATION),
-    'build that died with its host': changed(
+    'build whose host died': change(
         {'status': 'ERROR'}, **NO_RESERVATION, **NO_MACHINE),
-    # What a user does.
-    'stopped': changed({'status': 'SHUTOFF'}),
-    'rescued': changed({'status': 'RESCUE'}, None, {'state': 'rescue'}),
-    'rebuilt': changed({'status': 'REBUILD', 'task': 'rebuild_spawning'},
+    # Actions of a user.
+    'stopped': change({'status': 'SHUTOFF'}),
+    'rescued': change({'status': 'RESCUE'}, None, {'state': 'rescue'}),
+    'rebuilt': change({'status': 'REBUILD', 'task': 'rebuild_spawning'},
                        {'state': 'deploying'}, {'state': 'rebuild'},
                        **NO_ALLOCATION),
-    'shelved': changed(NOWHERE | {'status': 'SHELVED_OFFLOADED'},
+    'shelved': change(NOWHERE | {'status': 'SHELVED_OFFLOADED'},
                        **NO_RESERVATION, **NO_MACHINE, **NO_ALLOCATION),
-    'evacuated in vain': changed(
+    'failed evacuation': change(
         {'status': 'REBUILD', 'task': 'rebuilding'},
         allocations={'server-1': {'row-1', 'row-2'}}),
     # A deletion, from the tear-down to the cleaning.
-    'torn down': changed({'task': 'deleting'}, {'state': 'releasing'},
+    'torn down': change({'task': 'deleting'}, {'state': 'releasing'},
                          {'state': 'deleting'}),
-    'torn down, of which the node was read before': changed(
+    'torn down after the node was read': change(
         {'task': 'deleting'}, None, None, **NO_RESERVATION),
-    'cleaning': changed({'task': 'deleting'}, None,
+    'cleaning': change({'task': 'deleting'}, None,
                         {'instance': None, 'state': 'cleaning'},
                         **NO_RESERVATION),
     'deleted': {**NO_SERVER, **NO_RESERVATION, **NO_MACHINE, **NO_ALLOCATION},
-    # What is none of Nova's.
-    'leased': changed(None, {'state': 'reserved', 'host': None},
+    # Nodes that Nova does not use.
+    'leased': change(None, {'state': 'reserved', 'host': None},
                       {'state': 'available'}, **NO_SERVER, **NO_ALLOCATION),
-    'deployed by somebody who has reserved it': changed(
+    'deployed by the owner of the reservation': change(
         None, {'host': None}, None, **NO_SERVER, **NO_ALLOCATION),
-    'deployed by somebody to whom it was allocated': changed(
+    'deployed by the owner of the allocation': change(
         None, None, {'allocated': True}, **NO_SERVER, **NO_RESERVATION,
         **NO_ALLOCATION),
     'virtual machine': {'servers': {
         'vm': Server('kvm-1', 'kvm-1.example.org', 'ACTIVE')}},
-    # Nova cannot tell now.
+    # Nova does not know at the moment.
     'cell that is down': {'servers': {
         'server-1': Server(None, None, 'UNKNOWN')}},
     'cell that is down, and no reservation': {**NO_RESERVATION, 'servers': {
         'server-1': Server(None, None, 'UNKNOWN')}},
-    # The reservations of servers that were there then are left.
+    # The reservations of earlier servers remain.
     'host that was switched back': PER_NODE,
     'host that was switched back, and a server since': {
         **PER_NODE, 'servers': {
@@ -147,58 +147,58 @@ def test_agrees(changes):
 
 ONE = 'server-1', 'node-1', 'compute-1'
 DISAGREEING = [
-    ('lapsed-touched', *ONE, changed(
+    ('lapsed-touched', *ONE, change(
         {'status': 'BUILD', 'task': 'spawning'},
         {'state': 'reserved', 'lapsed': True}, {'state': 'available'})),
-    ('lapsed-touched', 'server-1', 'node-1', None, changed(
+    ('lapsed-touched', 'server-1', 'node-1', None, change(
         None, {'state': 'reserved', 'lapsed': True, 'host': None},
         {'state': 'available'}, **NO_SERVER, **NO_ALLOCATION)),
-    ('failed', *ONE, changed({'status': 'ERROR'}, {'state': 'error'},
+    ('failed', *ONE, change({'status': 'ERROR'}, {'state': 'error'},
                              {'state': 'deploy failed'})),
-    ('unavailable', *ONE, changed(None, {'state': 'unavailable'},
+    ('unavailable', *ONE, change(None, {'state': 'unavailable'},
                                   {'state': 'manageable'})),
     ('no-server', *ONE, {**NO_SERVER, **NO_ALLOCATION}),
     ('no-reservation', *ONE, NO_RESERVATION),
-    ('no-reservation', *ONE, changed({'task': 'rebooting'},
+    ('no-reservation', *ONE, change({'task': 'rebooting'},
                                      **NO_RESERVATION)),
-    ('no-reservation', *ONE, changed({'status': 'ERROR'}, **NO_RESERVATION)),
+    ('no-reservation', *ONE, change({'status': 'ERROR'}, **NO_RESERVATION)),
     ('no-reservation', 'server-1', None, 'compute-1',
      {**NO_RESERVATION, **NO_MACHINE}),
     ('no-allocation', *ONE, NO_ALLOCATION),
     ('no-allocation', *ONE, {'allocations': {'server-1': set()}}),
-    # Of another host, of two, and what was left on the row of a node.
+    # The allocations name another host, two hosts, or the row of a node.
     *(('wrong-allocation', *ONE, {'allocations': {'server-1': providers}})
       for providers in ({'row-2'}, {'row-1', 'row-2'}, {'node-1'})),
     ('wrong-allocation', 'gone', None, 'compute-2',
      {'allocations': {'gone': {'row-2'}}}),
-    ('lost-build', 'server-1', None, 'compute-1', changed(
+    ('lost-build', 'server-1', None, 'compute-1', change(
         {'host': None, 'row': None, 'status': 'BUILD', 'task': 'scheduling'},
         rows={'row-1': Row('compute-1', 'compute-1', is_down=True)},
         **NO_RESERVATION, **NO_MACHINE)),
-    ('lost-build', 'server-1', None, 'compute-1', changed(
+    ('lost-build', 'server-1', None, 'compute-1', change(
         {'status': 'BUILD', 'task': 'networking'},
         rows={'row-1': Row('compute-1', 'compute-1', is_down=True)},
         **NO_RESERVATION, **NO_MACHINE)),
-    ('wrong-host', *ONE, changed(None, {'host': 'compute-2'})),
-    ('wrong-host', *ONE, changed(None, {'host': None})),
+    ('wrong-host', *ONE, change(None, {'host': 'compute-2'})),
+    ('wrong-host', *ONE, change(None, {'host': None})),
     ('wrong-host', 'server-1', 'node-1', None,
-     changed(NOWHERE | {'status': 'ERROR'}, **NO_ALLOCATION)),
-    # Before a switch, when it has no reservation and needs none.
+     change(NOWHERE | {'status': 'ERROR'}, **NO_ALLOCATION)),
+    # Before a migration, servers need no reservation.
     ('per-node-row', *ONE, {**PER_NODE, **NO_RESERVATION}),
     ('per-node-row', *ONE, {**PER_NODE, **NO_RESERVATION, 'servers': {
         'server-1': Server('compute-1', 'node-1', 'ACTIVE', 'rebooting')}}),
-    ('per-node-row', *ONE, changed(
+    ('per-node-row', *ONE, change(
         {'row': 'node-1'}, **NO_RESERVATION,
         rows={'node-1': Row('compute-1', 'node-1')})),
-    # It has lost its machine.
+    # The server has lost its machine.
     ('no-reservation', 'server-1', None, 'compute-1',
      {**PER_NODE, **NO_RESERVATION, **NO_MACHINE}),
-    # What Ironic has no more, or Nova.
+    # Ironic or Nova no longer has the node.
     ('per-node-row', *ONE, {**PER_NODE, 'nodes': {'node-1': None}}),
     ('per-node-row', *ONE, {**PER_NODE, 'rows': {'row-1': None},
                             'providers': None}),
-    # On the way of a switch. The allocation of the node's provider is not in
-    # the lists, and may be known all the same.
+    # During a migration. The lists lack the allocation of the node's provider,
+    # which may be known nevertheless.
     *(('per-node-row', *ONE, {**PER_NODE, 'providers': None, 'rows': {
         'node-1': Row('compute-1', 'node-1')},
         'allocations': {'server-1': providers}})
@@ -219,67 +219,68 @@ DISAGREEING = [
 
 @pytest.mark.parametrize(('kind', 'instance', 'node', 'host', 'changes'),
                          DISAGREEING)
-def test_disagrees(kind, instance, node, host, changes):
-    read = cloud(**changes)
+def test_finding(kind, instance, node, host, changes):
+    audited_cloud = cloud(**changes)
     finding = kinds.Finding(kind, instance, node, host)
-    assert kinds.find(read) == [finding]
+    assert kinds.find(audited_cloud) == [finding]
     if host:
-        assert kinds.find(read, host) == [finding]
-    assert kinds.find(read, 'compute-9') == []
+        assert kinds.find(audited_cloud, host) == [finding]
+    assert kinds.find(audited_cloud, 'compute-9') == []
 
 
 def test_every_kind_is_in_the_table():
-    assert {each[0] for each in DISAGREEING} == set(kinds.KINDS)
+    assert {row[0] for row in DISAGREEING} == set(kinds.KINDS)
 
 
-def test_one_line_a_server():
-    # The machine first, then the reservation, then the allocation.
-    read = cloud(**changed(None, {'host': 'compute-2'}, **NO_ALLOCATION))
-    assert kinds.find(read) == [kinds.Finding('wrong-host', *ONE)]
-    assert [each.kind for each in kinds.find_all(read)] == [
+def test_one_finding_per_server():
+    """The machine first, then the reservation, then the allocation."""
+    wrong_cloud = cloud(**change(None, {'host': 'compute-2'},
+                                 **NO_ALLOCATION))
+    assert kinds.find(wrong_cloud) == [kinds.Finding('wrong-host', *ONE)]
+    assert [finding.kind for finding in kinds.find_all(wrong_cloud)] == [
         'wrong-host', 'no-allocation']
 
 
-# Of a server on one row, after what is changed: what mends it.
+# The advice after a change of the cloud.
 ADVICE = [
     ('openstack server delete server-1',
-     changed({'status': 'ERROR'}, {'state': 'error'},
+     change({'status': 'ERROR'}, {'state': 'error'},
              {'state': 'deploy failed'})),
     ('openstack baremetal node undeploy one',
-     changed(None, {'state': 'error'}, {'state': 'deploy failed'},
+     change(None, {'state': 'error'}, {'state': 'deploy failed'},
              **NO_SERVER)),
     ('openstack baremetal node provide one',
-     changed(None, {'state': 'unavailable'}, {'state': 'manageable'})),
+     change(None, {'state': 'unavailable'}, {'state': 'manageable'})),
     ('openstack baremetal node manage one',
-     changed(None, {'state': 'unavailable'}, {'state': 'clean failed'})),
+     change(None, {'state': 'unavailable'}, {'state': 'clean failed'})),
     ('wait: node one is cleaning',
-     changed(None, {'state': 'unavailable'}, {'state': 'cleaning'})),
+     change(None, {'state': 'unavailable'}, {'state': 'cleaning'})),
     (kinds.REPAIR, NO_RESERVATION),
     (kinds.REPAIR, NO_ALLOCATION),
-    (kinds.REPAIR, changed(None, {'state': 'reserved'},
+    (kinds.REPAIR, change(None, {'state': 'reserved'},
                             {'state': 'available'}, **NO_SERVER)),
     ('unless host compute-9 is of another Nova: openstack baremetal '
      'reservation delete --all-projects server-1',
-     changed(None, {'state': 'reserved', 'host': 'compute-9'},
+     change(None, {'state': 'reserved', 'host': 'compute-9'},
              {'state': 'available'}, **NO_SERVER)),
     ('wait: host compute-1 tears it down; if it does not: openstack '
      'baremetal node undeploy one', {**NO_SERVER}),
     ('its machine is lost: openstack server delete server-1',
      {**NO_RESERVATION, **NO_MACHINE}),
-    # Its host is up and would never let it go.
+    # Its host is up and would never give it up.
     ('openstack baremetal reservation set server-1 --host compute-1 --force',
-     changed(None, {'host': 'compute-2'})),
+     change(None, {'host': 'compute-2'})),
     ('wait: host compute-2 takes it over',
-     changed(None, {'host': 'compute-2'}, rows={
+     change(None, {'host': 'compute-2'}, rows={
          'row-1': Row('compute-1', 'compute-1', is_down=True)})),
     ('openstack baremetal reservation set server-1 --host compute-1 --force',
-     changed(None, {'host': None}, rows={
+     change(None, {'host': None}, rows={
          'row-1': Row('compute-1', 'compute-1', is_down=True)})),
     ('openstack server delete server-1',
-     changed(NOWHERE | {'status': 'ERROR'}, **NO_ALLOCATION)),
-    # Its disk is in an image, and its host has not torn it down.
+     change(NOWHERE | {'status': 'ERROR'}, **NO_ALLOCATION)),
+    # Its disk is in an image, and the host has not undeployed its node.
     ('openstack baremetal node undeploy one',
-     changed(NOWHERE | {'status': 'SHELVED_OFFLOADED'}, **NO_ALLOCATION)),
+     change(NOWHERE | {'status': 'SHELVED_OFFLOADED'}, **NO_ALLOCATION)),
     ('openstack resource provider allocation unset --provider row-2 '
      'server-1', {'allocations': {'server-1': {'row-1', 'row-2'}}}),
     ('wait: host compute-1 is being switched, and its log says what is left',
@@ -287,77 +288,78 @@ ADVICE = [
 ]
 
 
-@pytest.mark.parametrize(('what', 'changes'), ADVICE)
-def test_advice(what, changes):
-    read = cloud(**changes)
-    assert kinds.action(read, kinds.find(read)[0]) == what
+@pytest.mark.parametrize(('advice', 'changes'), ADVICE)
+def test_advice(advice, changes):
+    wrong_cloud = cloud(**changes)
+    assert kinds.action(wrong_cloud, kinds.find(wrong_cloud)[0]) == advice
 
 
 @pytest.mark.parametrize(('kind', 'instance', 'node', 'host', 'changes'),
                          DISAGREEING)
-def test_there_is_advice_for_each(kind, instance, node, host, changes):
+def test_every_finding_has_advice(kind, instance, node, host, changes):
     action = kinds.action(cloud(**changes),
                           kinds.Finding(kind, instance, node, host))
     assert action and 'None' not in action
 
 
-def test_build_that_was_ended():
-    """Nova still has it on its host, where it needs nothing any more."""
-    assert kinds.find(cloud(**changed(
+def test_build_that_was_given_up():
+    """Nova still lists it on its host, where it needs nothing."""
+    assert kinds.find(cloud(**change(
         {'status': 'ERROR'}, **NO_RESERVATION, **NO_ALLOCATION,
         **NO_MACHINE))) == []
 
 
-def test_host_that_holds_anothers():
-    read = cloud(**changed(None, {'host': 'compute-2'}))
+def test_finding_belongs_to_both_hosts():
+    wrong_cloud = cloud(**change(None, {'host': 'compute-2'}))
     for host in 'compute-1', 'compute-2':
-        assert kinds.find(read, host) == [kinds.Finding('wrong-host', *ONE)]
+        assert kinds.find(wrong_cloud, host) == [
+            kinds.Finding('wrong-host', *ONE)]
 
 
 HELD = {'state': 'reserved'}, {'state': 'available'}
 STRANGER = {'allocations': {'gone': {'row-2'}}}
 PROVIDER = {'providers': {'row-1', 'row-2', 'free'}}
 
-#: Findings of the kinds that have a repair, and whether they are repaired.
+#: Kinds that have a repair, and whether it is made.
 REPAIRS = [
-    ('no-server', True, changed(None, *HELD, **NO_SERVER, **NO_ALLOCATION)),
+    ('no-server', True, change(None, *HELD, **NO_SERVER, **NO_ALLOCATION)),
     ('no-server', False, {**NO_SERVER, **NO_ALLOCATION}),
-    *(('no-server', False, changed(None, {'state': state}, **NO_SERVER,
+    *(('no-server', False, change(None, {'state': state}, **NO_SERVER,
                                    **NO_ALLOCATION))
       for state in ('deploying', 'releasing', 'error', 'unavailable')),
-    # Of a host of another Nova, perhaps.
-    ('no-server', False, changed(
+    # The host may belong to another Nova.
+    ('no-server', False, change(
         None, HELD[0] | {'host': 'compute-9'}, HELD[1], **NO_SERVER,
         **NO_ALLOCATION)),
-    *(('no-reservation', True, changed({'status': status}, None,
+    *(('no-reservation', True, change({'status': status}, None,
                                        {'state': state}, **NO_RESERVATION))
       for status, state in (('ACTIVE', 'active'), ('ERROR', 'active'),
                             ('RESCUE', 'rescue'))),
-    ('no-reservation', False, changed({'task': 'rebooting'},
+    ('no-reservation', False, change({'task': 'rebooting'},
                                       **NO_RESERVATION)),
-    # What was deployed is lost, or may be.
-    *(('no-reservation', False, changed(None, None, {'state': state},
+    # The deployed image is lost, or may be.
+    *(('no-reservation', False, change(None, None, {'state': state},
                                         **NO_RESERVATION))
       for state in ('available', 'manageable', 'deploy failed', 'error')),
     ('no-reservation', False, {**NO_RESERVATION, **NO_MACHINE}),
-    ('no-reservation', False, changed(NOWHERE, **NO_RESERVATION)),
+    ('no-reservation', False, change(NOWHERE, **NO_RESERVATION)),
     ('no-allocation', True, NO_ALLOCATION),
-    ('no-allocation', False, changed(None, {'host': 'compute-2'},
+    ('no-allocation', False, change(None, {'host': 'compute-2'},
                                      **NO_ALLOCATION)),
     ('no-allocation', False, {**NO_RESERVATION, **NO_ALLOCATION}),
     ('wrong-allocation', True, {'allocations': {'server-1': {'row-2'}}}),
     ('wrong-allocation', True, {'allocations': {'server-1': {'node-1'}}}),
     ('wrong-allocation', False,
      {'allocations': {'server-1': {'row-1', 'row-2'}}}),
-    ('wrong-allocation', False, changed(
+    ('wrong-allocation', False, change(
         None, {'host': 'compute-2'},
         allocations={'server-1': {'row-2'}})),
     ('wrong-allocation', False, {**PER_NODE, 'allocations': {
         'server-1': {'row-2'}}}),
     ('wrong-allocation', True, STRANGER),
-    # Of a virtual machine's host as well.
+    # One provider is the host of a virtual machine.
     ('wrong-allocation', False, {'allocations': {'gone': {'row-2', 'kvm'}}}),
-    # Its machine is held, or deployed.
+    # Its machine is held or deployed.
     ('wrong-allocation', False, NO_SERVER),
     ('wrong-allocation', False, {**NO_SERVER, **NO_RESERVATION}),
     ('wrong-allocation', False, {**NO_SERVER, **NO_MACHINE}),
@@ -366,16 +368,16 @@ REPAIRS = [
 ]
 
 
-@pytest.mark.parametrize(('kind', 'repaired', 'changes'), REPAIRS)
-def test_repairs(kind, repaired, changes):
-    read = cloud(**changes)
-    finding, = [each for each in kinds.find_all(read)
-                if each.kind == kind]
-    assert kinds.KINDS[kind].may_repair(read, finding) == repaired
+@pytest.mark.parametrize(('kind', 'may_repair', 'changes'), REPAIRS)
+def test_repairs(kind, may_repair, changes):
+    wrong_cloud = cloud(**changes)
+    finding, = [finding for finding in kinds.find_all(wrong_cloud)
+                if finding.kind == kind]
+    assert kinds.KINDS[kind].may_repair(wrong_cloud, finding) == may_repair
 
 
 def test_every_repair_is_in_the_table():
-    assert {each[0] for each in REPAIRS} == {
+    assert {row[0] for row in REPAIRS} == {
         name for name, kind in kinds.KINDS.items() if kind.repair}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much a request may ask for."""
+"""Limits of the number of items in a request."""
 
 import pytest
 
@@ -14,55 +14,55 @@ UUID = '5a4ac6d9-0c1a-4b6d-8d6b-{:012x}'
 
 
 def capabilities(value):
-    return lambda number: tables.specs({
-        f'capabilities:{each}': value for each in range(number)})
+    return lambda size: tables.specs({
+        f'capabilities:{number}': value for number in range(size)})
 
 
-def traits(number):
-    """Half of them in the flavor, the others in the image."""
-    names = [f'trait:CUSTOM_{each}' for each in range(number)]
+def traits(size):
+    """Return traits, half of them in the flavor, the others in the image."""
+    names = [f'trait:CUSTOM_{number}' for number in range(size)]
     return {**tables.image(**dict.fromkeys(names[::2], 'required')),
             'extra_specs': dict.fromkeys(names[1::2], 'forbidden')}
 
 
 @pytest.mark.parametrize('body', [
     capabilities(''), capabilities(' '), capabilities('a'),
-    lambda number: tables.specs({'capabilities': ','.join(
-        f'{each:x}' for each in range(number))}),
-    lambda number: tables.specs({'capabilities:a': 'b ' * number}),
+    lambda size: tables.specs({'capabilities': ','.join(
+        f'{number:x}' for number in range(size))}),
+    lambda size: tables.specs({'capabilities:a': 'b ' * size}),
     traits,
 ], ids=['empty', 'blank', 'word', 'names', 'words', 'traits'])
 def test_words(body):
     tables.make_spec(body(request_spec.MAX_WORDS))
-    with pytest.raises(exception.InvalidInput) as caught:
+    with pytest.raises(exception.InvalidInput) as error:
         tables.make_spec(body(request_spec.MAX_WORDS + 1))
-    assert caught.value.field == 'extra_specs'
-    assert 'must have at most 256' in str(caught.value)
+    assert error.value.field == 'extra_specs'
+    assert 'must have at most 256' in str(error.value)
 
 
-@pytest.mark.parametrize('most, validate, body, field', [
-    (1024, reservations.CREATE_BODY,
-     lambda number: {'candidate_nodes': list(map(str, range(number)))},
+@pytest.mark.parametrize('validate, body, field', [
+    (reservations.CREATE_BODY,
+     lambda size: {'candidate_nodes': list(map(str, range(size)))},
      'candidate_nodes'),
-    (1024, groups.CREATE_BODY,
-     lambda number: {'members': [UUID.format(each) for each in range(number)],
-                     'request': {'memory_mb': 1}}, 'members'),
-    (1024, reservations.CREATE_BODY,
-     lambda number: {'extra_specs': {str(each): '' for each in
-                                     range(number)}}, 'extra_specs'),
-    (1024, reservations.CREATE_BODY,
-     lambda number: {'image': {'properties': {
-         str(each): '' for each in range(number)}}}, 'image.properties'),
+    (groups.CREATE_BODY,
+     lambda size: {'members': [UUID.format(number) for number in range(size)],
+                   'request': {'memory_mb': 1}}, 'members'),
+    (reservations.CREATE_BODY,
+     lambda size: {'extra_specs': {str(number): '' for number in
+                                   range(size)}}, 'extra_specs'),
+    (reservations.CREATE_BODY,
+     lambda size: {'image': {'properties': {
+         str(number): '' for number in range(size)}}}, 'image.properties'),
 ], ids=['candidates', 'members', 'extra specs', 'properties'])
-def test_lists(most, validate, body, field):
-    validate(body(most))
-    with pytest.raises(exception.InvalidInput) as caught:
-        validate(body(most + 1))
-    assert caught.value.field == field
-    assert 'at most 1024' in str(caught.value)
+def test_lists(validate, body, field):
+    validate(body(1024))
+    with pytest.raises(exception.InvalidInput) as error:
+        validate(body(1025))
+    assert error.value.field == field
+    assert 'at most 1024' in str(error.value)
 
 
-def test_groups_cannot_be_configured_to_be_larger():
+def test_option_for_members_is_limited():
     conf.register_opts()
     with pytest.raises(ValueError, match='1024'):
         conf.CONF.set_override('max_members', 1025, 'reservations')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the lines of our own processes are logged: each in one place."""
+"""Log lines of our processes go to exactly one place, unless configured."""
 
 import os
 import subprocess
@@ -10,23 +10,23 @@ import pytest
 from ironic_reservations import conf
 
 LINE = 'a line of the log'
-#: The application, and what it does first: the rest of it takes seconds.
+#: The application, and its first step: the other ones take seconds.
 WSGI = 'import ironic_reservations.wsgi'
 LOAD = 'from ironic_reservations import conf; conf.load_from_environment()'
 
 
-@pytest.mark.parametrize('program, configured, place', [
+@pytest.mark.parametrize('program, options, place', [
     (WSGI, '', 'stderr'),
     (LOAD, 'log_file = {}/file', 'file'),
     (LOAD, 'log_dir = {}\nlog_file = file', 'file'),
     (WSGI, 'log_dir = {}', 'directory'),
-    # The operator wants both.
+    # The operator configures both.
     (LOAD, 'log_file = {}/file\nuse_stderr = true', 'file and stderr'),
 ])
-def test_line_is_logged_once(tmp_path, program, configured, place):
+def test_line_is_logged_once(tmp_path, program, options, place):
     (tmp_path / 'ironic.conf').write_text(
-        '[DEFAULT]\nauth_strategy = noauth\n' + configured.format(tmp_path))
-    done = subprocess.run(
+        '[DEFAULT]\nauth_strategy = noauth\n' + options.format(tmp_path))
+    process = subprocess.run(
         [sys.executable, '-c',
          f'{program}; import logging; logging.warning({LINE!r})'],
         capture_output=True, text=True, check=True,
@@ -35,6 +35,6 @@ def test_line_is_logged_once(tmp_path, program, configured, place):
     logs = [path for path in tmp_path.iterdir()
             if path.suffix != '.conf' and LINE in path.read_text()]
     assert len(logs) == ('file' in place or place == 'directory')
-    assert done.stderr.count(LINE) == place.endswith('stderr')
-    # A command's standard output is for its result.
-    assert done.stdout == ''
+    assert process.stderr.count(LINE) == place.endswith('stderr')
+    # Standard output is for the result of a command.
+    assert process.stdout == ''

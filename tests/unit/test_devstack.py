@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plugin for DevStack, with stubs of what DevStack defines."""
+"""The plugin for DevStack, with stubs of DevStack's functions."""
 
 import configparser
 import pathlib
@@ -20,7 +20,7 @@ plugin_requires() { :; }
 echo_summary() { :; }
 is_service_enabled() { [[ " $SERVICES " == *" $1 "* ]]; }
 get_python_exec_prefix() { echo "$DEST/bin"; }
-# The last value of an option counts, and an empty one is none.
+# The last value of an option counts; an empty value unsets it.
 iniset() { printf '%s\n' "[$2]" "$3 = $4" >>"$1"; }
 inidelete() { printf '%s\n' "[$2]" "$3 =" >>"$1"; }
 iniget() { sed -n "/^\[$2\]/,/^\[/s/^$3 = //p" "$1"; }
@@ -31,7 +31,7 @@ restart_service() { echo "restarted $*"; }
 
 @pytest.fixture
 def devstack(tmp_path):
-    """Run a phase; returns what was called, and what the files say then."""
+    """Run a phase; return the output and the options in the files."""
     program = tmp_path / 'bin' / 'ironic-reservations-dbsync'
     program.parent.mkdir()
     program.write_text('#!/bin/sh\necho "dbsync $*"\n')
@@ -44,7 +44,7 @@ def devstack(tmp_path):
     files['placement'].touch()
 
     def run(*phase, services='ir-api nova n-cpu', **env):
-        said = programs.run(
+        output = programs.run(
             'bash', '-euc', f'{STUBS}\n. "$0/devstack/settings"\n'
             '. "$0/devstack/plugin.sh"', ROOT, *phase,
             env={'PATH': '/usr/bin:/bin', 'DEST': str(tmp_path),
@@ -52,7 +52,7 @@ def devstack(tmp_path):
                  **{f'{name.upper()}_CONF': str(path)
                     for name, path in files.items()},
                  'IRONIC_CONF_FILE': str(files['ironic']), **env})
-        return said, *(read(files[name]) for name in names)
+        return output, *(read(files[name]) for name in names)
     return run
 
 
@@ -100,14 +100,14 @@ def test_extra(devstack, tmp_path):
 
 @pytest.mark.parametrize('phase', ['unstack', 'clean'])
 def test_end(devstack, phase):
-    """Nothing is left that DevStack does not take away itself."""
+    """DevStack itself removes all files."""
     assert not devstack(phase)[0]
 
 
-# The other tools, whose files the page "deploying" has.
+# Other tools, whose files are on the page "deploying"
 
-def documented(name):
-    """What a file of the documentation sets, but how to log in."""
+def read_documented_file(name):
+    """Return the options of a file of the documentation, without logins."""
     config = configparser.RawConfigParser(default_section='')
     config.read(ROOT / 'doc' / 'source' / name)
     return {(section, option): value for section in config.sections()
@@ -116,25 +116,25 @@ def documented(name):
 
 
 def test_openstack_ansible():
-    found = yaml.safe_load(
+    overrides = yaml.safe_load(
         (ROOT / 'doc/source/openstack-ansible.yml').read_text())
-    assert found['ironic_ironic_conf_overrides'] == {
+    assert overrides['ironic_ironic_conf_overrides'] == {
         'api': {'middleware': 'reservations'}}
     assert {
         (section, option): str(value).replace('True', 'true')
         for name in ('nova_nova_conf_overrides',
                      'placement_placement_conf_overrides')
-        for section, options in found[name].items()
+        for section, options in overrides[name].items()
         for option, value in options.items()
-    } == {**documented('nova-compute.conf'),
-          **documented('nova-scheduler.conf'),
-          **documented('placement.conf')}
+    } == {**read_documented_file('nova-compute.conf'),
+          **read_documented_file('nova-scheduler.conf'),
+          **read_documented_file('placement.conf')}
 
 
 def test_kolla():
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(
         ROOT / 'doc' / 'source'))
-    # As Kolla does: the file stands before the template of an image.
+    # Kolla puts the file before the template of an image.
     environment.globals['parent_template'] = environment.from_string(
         '{{ ironic_base_pip_packages_append | join(" ") }} '
         '{{ nova_base_pip_packages_append | join(" ") }}')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What there is is documented, and what is documented is there."""
+"""The documentation is complete, and describes what exists."""
 
 import configparser
 import fnmatch
@@ -41,7 +41,7 @@ from ironic_reservations.osc.audit import kinds
 ROOT = pathlib.Path(__file__).parents[2]
 API_REF = ROOT / 'api-ref' / 'source'
 
-# By name, without the folder and the suffix.
+# Texts by the name of the file without suffix.
 PAGES = {path.stem: path.read_text()
          for path in (ROOT / 'doc' / 'source').glob('*.rst')}
 REFERENCE = (API_REF / 'reservations.inc').read_text()
@@ -50,8 +50,8 @@ SAMPLES = {path.name: json.loads(path.read_text())
            for path in (API_REF / 'samples').iterdir()}
 
 
-def call(method, path):
-    """What the reference says of a call: the request, the answers."""
+def split_call(method, path):
+    """Return the texts of a call's request and responses."""
     _, _, rest = REFERENCE.partition(f'.. rest_method::  {method} {path}\n')
     assert rest, f'{method} {path} is not documented'
     text, _, _ = rest.partition('.. rest_method::')
@@ -59,30 +59,30 @@ def call(method, path):
     return request, answers
 
 
-def named(text, *places):
-    """Names in the tables of parameters that are in these places."""
+def names_in(text, *places):
+    """Return the names of the parameters in these places."""
     return {name for name, key in re.findall(
                 r'^   - (\S+): (\S+)$', text, re.MULTILINE)
             if PARAMETERS[key]['in'] in places}
 
 
 def keys(properties):
-    """Names of a schema's properties, the inner ones dotted."""
-    found = set()
+    """Return the names of a schema's properties; inner ones are dotted."""
+    names = set()
     for name, inner in properties.items():
-        found |= {name} | {f'{name}.{key}'
+        names |= {name} | {f'{name}.{key}'
                            for key in inner.get('properties', {})}
-    return found
+    return names
 
 
 def paths(value, prefix=''):
-    """Keys of a value, the inner ones dotted."""
-    found = set()
+    """Return the keys of a value; inner ones are dotted."""
+    names = set()
     for name, inner in value.items():
-        found.add(prefix + name)
+        names.add(prefix + name)
         if isinstance(inner, list):
-            found |= paths(inner[0], f'{prefix}{name}.')
-    return found
+            names |= paths(inner[0], f'{prefix}{name}.')
+    return names
 
 
 def attributes(wsme_type):
@@ -90,7 +90,7 @@ def attributes(wsme_type):
             for attribute in wsme_type._wsme_attributes}
 
 
-# An explanation with all that may be in one.
+# An explanation with all its keys.
 EXPLANATION = paths({'explanation': [matching.Matcher(
     request_spec.RequestSpec.from_dict({'vcpus': 1})
 ).explain([(matching.Node(id=1, uuid='a'), None, 1)])]})
@@ -104,14 +104,14 @@ HOSTS = '/v1/reservations/hosts'
 HOST = '/v1/reservations/hosts/{host}'
 GROUPS = '/v1/reservations/groups'
 GROUP = '/v1/reservations/groups/{uuid}'
-#: What a dry run says of a group alone.
-OF_GROUPS = {'members', 'domains'}
-#: What a list of groups says about each, and what a group says about itself.
-OF_LISTED_GROUPS = attributes(groups.Group) - {'reservations', 'next'}
-OF_ONE_GROUP = attributes(groups.Group) - {'members', 'domains'}
+#: Keys that only a dry run of a group has.
+DRY_RUN_OF_GROUP = {'members', 'domains'}
+#: Keys of a group in a list, and of a group by itself.
+LISTED_GROUP = attributes(groups.Group) - {'reservations', 'next'}
+ONE_GROUP = attributes(groups.Group) - {'members', 'domains'}
 
 
-@pytest.mark.parametrize(('method', 'path', 'place', 'known'), [
+@pytest.mark.parametrize(('method', 'path', 'place', 'schema'), [
     ('POST', COLLECTION, 'query', reservations.CREATE_QUERY.schema),
     ('POST', COLLECTION, 'body', reservations.REQUEST_SPEC),
     ('GET', COLLECTION, 'query', reservations.LIST_QUERY.schema),
@@ -129,27 +129,28 @@ OF_ONE_GROUP = attributes(groups.Group) - {'members', 'domains'}
         name: routes.NAMES.schema['properties'][name] for name in ['host']}}),
     ('DELETE', HOST, 'query', hosts.GIVE_UP_QUERY.schema),
 ])
-def test_what_a_call_takes(method, path, place, known):
-    request, _ = call(method, path)
-    assert named(request, place) == keys(known['properties'])
+def test_request_parameters(method, path, place, schema):
+    request, _ = split_call(method, path)
+    assert names_in(request, place) == keys(schema['properties'])
 
 
-def test_what_a_new_group_takes():
-    """What is inside its request is told where a reservation is made."""
-    request, _ = call('POST', GROUPS)
-    assert named(request, 'body') == {
+def test_request_parameters_of_a_new_group():
+    """The inner request is documented with the creation of a reservation."""
+    request, _ = split_call('POST', GROUPS)
+    assert names_in(request, 'body') == {
         *groups.CREATE_BODY.schema['properties']}
 
 
-@pytest.mark.parametrize(('method', 'path', 'given'), [
-    ('POST', COLLECTION, {*reservations.FIELDS, *EXPLANATION, *QUOTA,
-                          *attributes(reservations.DryRun) - OF_GROUPS}),
-    ('POST', GROUPS, OF_ONE_GROUP | {'ignored'} | paths({
+@pytest.mark.parametrize(('method', 'path', 'names'), [
+    ('POST', COLLECTION, {
+        *reservations.FIELDS, *EXPLANATION, *QUOTA,
+        *attributes(reservations.DryRun) - DRY_RUN_OF_GROUP}),
+    ('POST', GROUPS, ONE_GROUP | {'ignored'} | paths({
         'members': [{'wanted': 8, 'available': 5}],
         'domains': [{'value': 'r3', 'nodes': 5}]})),
-    ('GET', GROUPS, {'groups', 'next'} | OF_LISTED_GROUPS | paths(
+    ('GET', GROUPS, {'groups', 'next'} | LISTED_GROUP | paths(
         {'domains': [{'value': 'r3', 'nodes': 5}]})),
-    ('GET', GROUP, OF_ONE_GROUP),
+    ('GET', GROUP, ONE_GROUP),
     ('DELETE', GROUP, set()),
     ('GET', COLLECTION, {'reservations', 'next'}),
     ('GET', ONE, {*reservations.FIELDS}),
@@ -161,9 +162,9 @@ def test_what_a_new_group_takes():
     ('PUT', HOST, {'host', 'holder', 'expires_at'}),
     ('DELETE', HOST, set()),
 ])
-def test_what_a_call_gives(method, path, given):
-    _, answers = call(method, path)
-    assert named(answers, 'body') == given
+def test_response_parameters(method, path, names):
+    _, responses = split_call(method, path)
+    assert names_in(responses, 'body') == names
 
 
 @pytest.mark.parametrize(('method', 'path', 'headers'), [
@@ -172,7 +173,7 @@ def test_what_a_call_gives(method, path, given):
     ('GET', CAPACITY, {'Age', 'Cache-Control'}),
 ])
 def test_headers(method, path, headers):
-    assert named(''.join(call(method, path)), 'header') == headers
+    assert names_in(''.join(split_call(method, path)), 'header') == headers
 
 
 @pytest.mark.parametrize('key', PARAMETERS)
@@ -212,7 +213,7 @@ def test_sort_keys(word):
 
 
 @pytest.mark.parametrize('word', sorted(
-    # Nobody is told who may claim what.
+    # The API does not reveal which nodes can be claimed.
     {*matching.REASONS} - {matching.CLAIMABLE}))
 def test_reasons(word):
     assert f'``{word}``' in (
@@ -225,43 +226,42 @@ def test_samples_are_shown(name):
     assert f'.. literalinclude:: samples/{name}\n' in REFERENCE
 
 
-def test_samples_are_what_is_taken_and_given():
+def test_samples_agree_with_the_schemas():
     request = reservations.CREATE_BODY(
         SAMPLES['reservation-create-request.json'])
     spec = request_spec.RequestSpec.from_dict(request)
-    made = {**SAMPLES['reservation-create-response.json']}
-    assert made['request_spec'] == json.loads(spec.canonical)
-    assert made.pop('ignored') == [*spec.ignored]
+    reservation = {**SAMPLES['reservation-create-response.json']}
+    assert reservation['request_spec'] == json.loads(spec.canonical)
+    assert reservation.pop('ignored') == [*spec.ignored]
 
     conf.register_opts()
     assert reservations.read_changes(reservations.PATCH_BODY(
         SAMPLES['reservation-update-request.json'])) == {
         'host': 'compute-2', 'lease': 3600}
 
-    page = SAMPLES['reservation-list-response.json']
-    shown = SAMPLES['reservation-show-response.json']
-    for each in made, shown:
-        assert tuple(each) == tuple(name for name in reservations.FIELDS
-                                    if name != 'group')
-    for each in page['reservations']:
-        assert tuple(each) == tuple(name for name in reservations.LIST_FIELDS
-                                    if name != 'group')
+    for sample, fields in (
+            (reservation, reservations.FIELDS),
+            (SAMPLES['reservation-show-response.json'], reservations.FIELDS),
+            *((row, reservations.LIST_FIELDS) for row in SAMPLES[
+                'reservation-list-response.json']['reservations'])):
+        assert tuple(sample) == tuple(
+            name for name in fields if name != 'group')
 
     hosts.HOLD_BODY(SAMPLES['reservation-host-request.json'])
     lease, *_ = leases = SAMPLES['reservation-hosts-response.json']['hosts']
-    for each in leases:
-        assert each.keys() == attributes(hosts.Host)
+    for sample in leases:
+        assert sample.keys() == attributes(hosts.Host)
     assert SAMPLES['reservation-host-response.json'].items() <= lease.items()
 
-    refused = SAMPLES['reservation-create-no-match.json']
-    assert paths({'explanation': [refused['explanation']]}) == EXPLANATION
+    refusal = SAMPLES['reservation-create-no-match.json']
+    assert paths({'explanation': [refusal['explanation']]}) == EXPLANATION
     over_quota = SAMPLES['reservation-create-quota.json']
     assert paths({'quota': [over_quota['quota']]}) == QUOTA
     assert str(exception.QuotaExceeded(**over_quota['quota'])) in (
         over_quota['error_message'])
     dry_run = SAMPLES['reservation-create-dry-run-response.json']
     assert dry_run.keys() == attributes(
-        reservations.DryRun) - OF_GROUPS - {'quota'}
+        reservations.DryRun) - DRY_RUN_OF_GROUP - {'quota'}
     for profile in dry_run['profiles']:
         assert profile.keys() == attributes(capacity.Profile) - {'held'}
     for row in SAMPLES['reservation-capacity-response.json']['capacity']:
@@ -271,23 +271,23 @@ def test_samples_are_what_is_taken_and_given():
 def test_samples_of_groups():
     request = groups.CREATE_BODY(
         SAMPLES['reservation-group-create-request.json'])
-    made = SAMPLES['reservation-group-create-response.json']
-    assert made.keys() == OF_ONE_GROUP - {'next'}
-    assert len(made['reservations']) == request['members']
-    for each in made['reservations']:
-        assert tuple(each) == reservations.LIST_FIELDS
-        assert each['group'] == {**{
+    group = SAMPLES['reservation-group-create-response.json']
+    assert group.keys() == ONE_GROUP - {'next'}
+    assert len(group['reservations']) == request['members']
+    for member in group['reservations']:
+        assert tuple(member) == reservations.LIST_FIELDS
+        assert member['group'] == {**{
             name: request[name] for name in ('uuid', 'policy', 'by')},
             'domain': 'r3'}
-    for each in SAMPLES['reservation-group-list-response.json']['groups']:
-        assert each.keys() == OF_LISTED_GROUPS
-        assert each['members'] == sum(
-            domain['nodes'] for domain in each['domains'])
-    refused = SAMPLES['reservation-group-create-no-match.json']
-    fault = json.loads(refused['error_message'])['faultstring']
+    for listing in SAMPLES['reservation-group-list-response.json']['groups']:
+        assert listing.keys() == LISTED_GROUP
+        assert listing['members'] == sum(
+            domain['nodes'] for domain in listing['domains'])
+    refusal = SAMPLES['reservation-group-create-no-match.json']
+    fault = json.loads(refusal['error_message'])['faultstring']
     assert fault.startswith('{available} of {wanted} members'.format(
-        **refused['members']))
-    assert refused['explanation']['nearest'].keys() == {'by', 'value',
+        **refusal['members']))
+    assert refusal['explanation']['nearest'].keys() == {'by', 'value',
                                                         'nodes'}
 
 
@@ -297,7 +297,7 @@ def test_options(opt):
     assert opt.help
     assert '.. show-options::\n\n   ironic_reservations\n' in (
         PAGES['configuration'])
-    # The generated page says what it is; another one says what it is for.
+    # The generated page describes the option; another page explains its use.
     assert f'``{opt.name}``' in PAGES['configuration']
     assert any(f'``[reservations] {opt.name}``' in page.replace('\n', ' ')
                for page in PAGES.values())
@@ -323,16 +323,26 @@ def test_policies(rule):
     'ironic_reservations/osc/audit', 'ironic_reservations/reservations',
     'nova_driver'])
 def test_modules_are_listed(package):
-    """In the contributor guide, and in the docstring of the package."""
+    """The contributor guide and the package's docstring list all modules."""
     modules = {path.stem for path in (ROOT / package).glob('[!_]*.py')}
-    listed = re.findall(r'``(?:cmd/)?(\w+)\.py``', PAGES['contributor'])
-    assert modules - {*listed} == set()
-    docstring = (ROOT / package / '__init__.py').read_text()
-    if re.search(r'^\* ``', docstring, re.MULTILINE):
-        assert modules - {*re.findall(r'``(\w+)``', docstring)} == set()
+    assert modules <= {*re.findall(r'``(?:cmd/)?(\w+)\.py``',
+                                   PAGES['contributor'])}
+    names = {name for entry in re.findall(
+        r'^\* (``.*?):', (ROOT / package / '__init__.py').read_text(),
+        re.MULTILINE | re.DOTALL) for name in re.findall(r'``(\w+)``', entry)}
+    assert not names or names == modules
 
 
-#: From the least to the most powerful; each implies those before.
+def test_modules_of_the_contributor_guide_exist():
+    paths = [f'/{path}' for folder in (
+        'ironic_reservations', 'migrations', 'nova_driver', 'tests', 'tools')
+        for path in (ROOT / folder).rglob('*.py')]
+    assert [name for name in re.findall(
+        r'``([\w/]+\.py)``', PAGES['contributor'])
+        if not any(path.endswith(f'/{name}') for path in paths)] == []
+
+
+#: Each role implies the ones before it.
 ROLES = ('reader', 'member', 'manager', 'admin')
 
 
@@ -363,10 +373,10 @@ def test_roles_that_ironic_requires(ironic, rule, step):
                          {'node.owner': 'owner', 'node.lessee': 'lessee'},
                          {'roles': ROLES[:number + 1], 'project_id': project}))
                 for project in ('owner', 'lessee')]
-    [stated] = [roles for steps, *roles in re.findall(
+    [documented_roles] = [roles for steps, *roles in re.findall(
         r'^   \* - ((?:.*\n)+?)     - ``(.*)``\n     - ``(.*)``$',
         PAGES['without-nova'], re.MULTILINE) if step in steps]
-    assert stated == required
+    assert documented_roles == required
 
 
 def osc_commands():
@@ -392,8 +402,8 @@ def test_commands_of_the_client(name, value):
         assert action.help, action.option_strings or action.dest
 
 
-def printed():
-    """All that the pages tell a reader to enter, by page: a line each."""
+def find_command_lines():
+    """Yield each page and line that shows a command for the reader."""
     pages = {**PAGES, **{name: (ROOT / f'{name}.rst').read_text()
                          for name in ('README', 'CONTRIBUTING')}}
     for page, text in sorted(pages.items()):
@@ -402,58 +412,57 @@ def printed():
             yield page, re.sub(r'\\\n\s*', '', line)
 
 
-def printed_with(pattern):
-    """What the groups of a pattern match in those lines."""
-    return [pytest.param(*found.groups(), id=f'{page}: {found[0].strip()}')
-            for page, line in printed()
-            for found in re.finditer(pattern, line)]
+def find_commands(pattern):
+    """Return the groups of all matches of a pattern in those lines."""
+    return [pytest.param(*match.groups(), id=f'{page}: {match[0].strip()}')
+            for page, line in find_command_lines()
+            for match in re.finditer(pattern, line)]
 
 
-@pytest.mark.parametrize(('arguments',), printed_with(
+@pytest.mark.parametrize(('arguments',), find_commands(
     r'(?:^|[ (])openstack (?:-v )?(baremetal reservation [^|;)]*)'))
-def test_commands_that_are_printed(arguments):
-    """Of the client's: each is one, with arguments that it takes."""
+def test_client_commands_on_the_pages(arguments):
+    """The command exists and accepts the arguments."""
     name, value = max((
-        each.values for each in osc_commands()
-        if f'{arguments} '.startswith(f'{each.values[0]} ')),
-        key=lambda each: len(each[0]))
+        command.values for command in osc_commands()
+        if f'{arguments} '.startswith(f'{command.values[0]} ')),
+        key=lambda values: len(values[0]))
     parser = importlib.metadata.EntryPoint(name, value, '').load()(
         None, None).get_parser(name)
     parser.parse_args(shlex.split(arguments.removeprefix(name)))
 
 
-@pytest.mark.parametrize(('program', 'arguments'), printed_with(
+@pytest.mark.parametrize(('program', 'arguments'), find_commands(
     r'(?:^|[ /])ironic-reservations-(\w+) (.*)'))
-def test_commands_that_are_printed_for_the_api_hosts(program, arguments):
+def test_server_commands_on_the_pages(program, arguments):
     options = re.findall(r'--([a-z-]+)[ =]\S+ ?', arguments)
     rest = re.sub(r'--([a-z-]+)[ =]\S+ ?', '', arguments).strip()
-    known = ['config-file', *(opt.name for opt in exporter.OPTIONS
+    names = ['config-file', *(opt.name for opt in exporter.OPTIONS
                               if program == 'exporter')]
-    assert {*options} <= {*known}
+    assert {*options} <= {*names}
     assert rest in {
         'dbsync': ['COMMAND', *dbsync.COMMANDS], 'exporter': [''],
         'manage': ['COMMAND', *manage.COMMANDS],
         'status': ['upgrade check']}[program]
 
 
-@pytest.mark.parametrize(('program', 'arguments'), printed_with(
+@pytest.mark.parametrize(('program', 'arguments'), find_commands(
     r'^(make|tox|\S+python -m) (.*?)(?: +# .*)?$'))
-def test_commands_that_are_printed_for_who_has_the_source(program, arguments):
-    """The target, environment or module is there, and so are the files."""
-    named, *others = shlex.split(arguments)
+def test_development_commands_on_the_pages(program, arguments):
+    """The target, environment or module exists, and so do the files."""
+    target, *others = shlex.split(arguments)
     if program == 'tox':
         setup = configparser.ConfigParser()
         setup.read(ROOT / 'tox.ini')
-        assert named == '-e'
+        assert target == '-e'
         assert f'testenv:{others.pop(0)}' in setup
     elif program == 'make':
-        targets = {named, *(each for each in others if '=' not in each)}
-        found = re.findall(r'^([a-z-]+):|^##     ([a-z0-9]+) ',
-                           (ROOT / 'Makefile').read_text(), re.MULTILINE)
-        assert targets <= {target or f'test-{suite}'
-                           for target, suite in found}
+        targets = {target, *(word for word in others if '=' not in word)}
+        matches = re.findall(r'^([a-z-]+):|^##     ([a-z0-9]+) ',
+                             (ROOT / 'Makefile').read_text(), re.MULTILINE)
+        assert targets <= {name or f'test-{suite}' for name, suite in matches}
     else:
-        assert importlib.util.find_spec(named)
+        assert importlib.util.find_spec(target)
     for path in re.findall(r'\btests/[\w./]+', arguments):
         assert (ROOT / path).exists()
 
@@ -461,7 +470,7 @@ def test_commands_that_are_printed_for_who_has_the_source(program, arguments):
 @pytest.mark.parametrize('kind', kinds.KINDS.values(),
                          ids=lambda kind: kind.name)
 def test_kinds_of_the_audit(kind):
-    """The tables are generated from what the classes say."""
+    """The tables are generated from the classes."""
     assert kind.__doc__ and kind.instructions
     assert kind.repair is None or kind.repair.__doc__ and kind.exclusions
     for directive in 'kinds', 'repairs':
@@ -505,42 +514,42 @@ def test_links_of_the_readme():
 @pytest.mark.parametrize('path', sorted(
     (ROOT / 'doc' / 'source').glob('*.svg')), ids=lambda path: path.stem)
 def test_pictures_are_shown_and_described(path):
-    """With a text for those who do not see them, on white and on black."""
-    shown = '\n'.join([*PAGES.values(), (ROOT / 'README.rst').read_text()])
+    """Each has a text for readers who cannot see it, and a dark variant."""
+    text = '\n'.join([*PAGES.values(), (ROOT / 'README.rst').read_text()])
     assert re.search(
-        rf'^\.\. image:: \S*\b{path.name}\n   :alt: \S', shown, re.MULTILINE)
+        rf'^\.\. image:: \S*\b{path.name}\n   :alt: \S', text, re.MULTILINE)
     ElementTree.parse(path)
-    text = path.read_text()
-    assert any(each in text for each in (
+    picture = path.read_text()
+    assert any(style in picture for style in (
         'prefers-color-scheme: dark',
-        # A ground of its own.
+        # These have their own background.
         'style="fill: #ffffff"', '<rect fill="#292929"'))
 
 
-def test_messages_to_look_for_are_those_that_are_logged():
+def test_messages_of_the_troubleshooting_page_exist():
     sources = '\n'.join(
         path.read_text() for folder in ('ironic_reservations', 'nova_driver')
         for path in (ROOT / folder).rglob('*.py'))
-    said = [text for text in re.findall(
-                r'``([^`]+)``', PAGES['troubleshooting'])
-            if re.match(r'[A-Zhr].* .* ', text)
-            # Python's own.
-            and not text.startswith('No module')]
-    assert len(said) >= 7
-    assert [text for text in said if text not in sources] == []
+    messages = [text for text in re.findall(
+                    r'``([^`]+)``', PAGES['troubleshooting'])
+                if re.match(r'[A-Zhr].* .* ', text)
+                # This one is Python's.
+                and not text.startswith('No module')]
+    assert len(messages) >= 7
+    assert [text for text in messages if text not in sources] == []
 
 
-def test_versions_that_were_run():
+def test_releases_in_the_readme():
     table = yaml.safe_load(
         (ROOT / 'tests/install/deployments.yaml').read_text())
     _, _, section = (ROOT / 'README.rst').read_text().partition(
         '\nVersions that were run\n')
-    claimed = re.findall(r'\* - Ironic (.*)', section)
-    assert {release for line in claimed
+    lines = re.findall(r'\* - Ironic (.*)', section)
+    assert {release for line in lines
             for release in re.findall(r'\d+\.\d+\.\d+', line)} == {
                 row['ironic'] for row in table}
 
 
-def test_own_version_is_the_one_that_is_promised():
+def test_own_version_on_the_page():
     assert (f'.. |own| replace:: {version.OWN_VERSION}\n'
             in PAGES['versions'])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the answer to an exception shows of it."""
+"""Responses do not show the texts of foreign exceptions."""
 
 from oslo_db import exception as db_exc
 import pytest
@@ -16,8 +16,8 @@ SECRET = 'SELECT secret FROM nodes'
         'reservations', inner_exception=Exception(SECRET)), 503),
     (db_exc.DBConnectionError(Exception(SECRET)), 503),
     (OSError(2, SECRET, '/etc/ironic/secret'), 500),
-    (ValueError(SECRET), 500)], ids=lambda each: type(each).__name__)
-def test_what_others_say_is_for_the_log_alone(error, status, caplog):
+    (ValueError(SECRET), 500)], ids=lambda error: type(error).__name__)
+def test_text_of_an_exception_is_only_logged(error, status, caplog):
     response = errors.present(error)
     assert response.status_int == status
     assert 'secret' not in response.text

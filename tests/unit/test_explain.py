@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why no node matches: counts that sum up, in a stable order."""
+"""Explanations of why no node matches: counts that sum up, in order."""
 
 import itertools
 import json
@@ -43,8 +43,8 @@ def matcher(**body):
     return matching.Matcher(request_spec.RequestSpec.from_dict(body))
 
 
-def names_of(**body):
-    return [each.name for each in matcher(**body).constraints]
+def list_names(**body):
+    return [constraint.name for constraint in matcher(**body).constraints]
 
 
 def node(memory=4096, resource_class='gold', traits=(), **more):
@@ -53,45 +53,46 @@ def node(memory=4096, resource_class='gold', traits=(), **more):
         properties=json.dumps({'memory_mb': memory, 'cpus': 8}), **more)
 
 
-def explain(asked, *groups):
-    """Explain; whatever the answer, it must add up."""
-    explanation = asked.explain(groups)
+def explain(matcher_, *groups):
+    """Explain, and check what is true for all explanations."""
+    explanation = matcher_.explain(groups)
     assert [*explanation][:2] == ['considered', 'eliminated']
     assert explanation.keys() <= {'considered', 'eliminated', 'nearest'}
     assert explanation['considered'] == sum(count for *_, count in groups)
-    matched = sum(count for node, reason, count in groups
-                  if not reason and asked.matches(node))
-    assert explanation['considered'] == matched + sum(
-        each['nodes'] for each in explanation['eliminated'])
-    for each in explanation['eliminated']:
-        assert list(each) == ['by', 'nodes'] and each['nodes'] > 0
-    # It must be data, and the same in whatever order the nodes come.
+    matches = sum(count for node, reason, count in groups
+                  if not reason and matcher_.matches(node))
+    assert explanation['considered'] == matches + sum(
+        entry['nodes'] for entry in explanation['eliminated'])
+    for entry in explanation['eliminated']:
+        assert list(entry) == ['by', 'nodes'] and entry['nodes'] > 0
+    # It is JSON, and does not depend on the order of the nodes.
     assert json.loads(json.dumps(explanation)) == explanation
-    assert asked.explain(groups[::-1]) == explanation
+    assert matcher_.explain(groups[::-1]) == explanation
     return explanation
 
 
 def eliminated(explanation):
-    return {each['by']: each['nodes'] for each in explanation['eliminated']}
+    return {entry['by']: entry['nodes']
+            for entry in explanation['eliminated']}
 
 
 def test_names_are_stable():
-    assert names_of(**BODY) == NAMES
+    assert list_names(**BODY) == NAMES
 
 
 def test_names_do_not_depend_on_the_order_of_the_request():
-    def turned(value):
+    def reverse(value):
         if not isinstance(value, dict):
             return value
-        return {key: turned(value[key]) for key in reversed(value)}
+        return {key: reverse(value[key]) for key in reversed(value)}
 
-    names = names_of(**turned(BODY))
+    names = list_names(**reverse(BODY))
     assert sorted(names) == sorted(NAMES)
     assert names[:14] == NAMES[:14]
 
 
 def test_exact_sizes_have_other_names():
-    names = names_of(
+    names = list_names(
         memory_mb=1, vcpus=2, root_gb=3,
         extra_specs={'reservations:match': 'exact'})
     assert names == ['memory_mb=1', 'vcpus=2', 'local_gb=3']
@@ -134,10 +135,10 @@ def test_explanation(body, nodes, by, nearest):
     assert nearest or 'nearest' not in explanation
 
 
-def test_as_the_documentation_has_it():
-    asked = matcher(extra_specs={'trait:CUSTOM_GPU': 'required'})
+def test_example_of_the_documentation():
+    gpu_matcher = matcher(extra_specs={'trait:CUSTOM_GPU': 'required'})
     gpu = node(traits=['CUSTOM_GPU'])
-    assert explain(asked, (node(), None, 31), (node(), 'reserved', 437),
+    assert explain(gpu_matcher, (node(), None, 31), (node(), 'reserved', 437),
                    (gpu, 'locked', 12)) == {
         'considered': 480,
         'eliminated': [{'by': 'trait:CUSTOM_GPU=required', 'nodes': 468},
@@ -145,11 +146,11 @@ def test_as_the_documentation_has_it():
         'nearest': {'by': 'trait:CUSTOM_GPU=required', 'nodes': 31}}
 
 
-def test_each_node_counts_once_for_the_first_that_it_does_not_satisfy():
-    asked = matcher(resource_class='gold', memory_mb=8192,
-                        extra_specs={'trait:CUSTOM_A': 'required'})
+def test_node_counts_for_the_first_constraint_that_it_violates():
     explanation = explain(
-        asked, (node(resource_class='silver'), None, 1),
+        matcher(resource_class='gold', memory_mb=8192,
+                extra_specs={'trait:CUSTOM_A': 'required'}),
+        (node(resource_class='silver'), None, 1),
         (node(), 'maintenance', 2), (node(memory=8192), None, 4),
         (node(memory=8192, traits=['CUSTOM_A']), 'maintenance', 8))
     assert explanation['eliminated'] == [
@@ -163,27 +164,26 @@ def test_each_node_counts_once_for_the_first_that_it_does_not_satisfy():
 
 @pytest.mark.parametrize('reasons', list(itertools.islice(
     itertools.permutations(matching.REASONS), 0, None, 4_400_000)), ids=str)
-def test_reasons_in_their_order_lock_last(reasons):
+def test_order_of_reasons(reasons):
     explanation = explain(
         matcher(memory_mb=1),
         *((node(), reason, number) for number, reason
           in enumerate(reasons, start=1)))
-    assert [each['by'] for each in explanation['eliminated']] == [
+    assert [entry['by'] for entry in explanation['eliminated']] == [
         'allocated', 'reserved', 'maintenance', 'not available', 'retired',
         'power state unknown', 'child node', 'health', 'deferred action',
         'locked']
     assert 'nearest' not in explanation
 
 
-def test_nearest_is_what_alone_keeps_most_free_nodes_from_being_held():
-    asked = matcher(resource_class='gold', memory_mb=8192)
+def test_nearest_is_the_only_cause_for_most_free_nodes():
     explanation = explain(
-        asked,
-        # Two things are wrong with most of them.
+        matcher(resource_class='gold', memory_mb=8192),
+        # Most of them violate two constraints.
         (node(resource_class='silver'), None, 100),
         (node(resource_class='silver', memory=8192), None, 3),
         (node(), None, 2),
-        # And these are not free.
+        # These are not free.
         (node(), 'reserved', 50), (node(), 'locked', 50))
     assert explanation['nearest'] == {
         'by': 'resource_class=CUSTOM_GOLD', 'nodes': 3}
@@ -191,11 +191,10 @@ def test_nearest_is_what_alone_keeps_most_free_nodes_from_being_held():
         'resource_class=CUSTOM_GOLD': 103, 'memory_mb>=8192': 102}
 
 
-def test_nodes_of_others_are_not_told_of():
-    """They are left out altogether, whatever they lack."""
-    asked = matching.Matcher(
+def test_nodes_of_other_projects_are_left_out():
+    project_matcher = matching.Matcher(
         request_spec.RequestSpec.from_dict({'memory_mb': 8192}), 'mine')
-    assert asked.explain([
+    assert project_matcher.explain([
         (node(), None, 1), (node(owner='yours'), 'reserved', 2),
         (node(owner='mine'), None, 4), (node(lessee='mine'), None, 8),
         (node(8192, owner='yours', lessee='mine'), 'locked', 16)]) == {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The newest count of a process: who counts, and who waits for it."""
+"""The newest count of a process: which request counts, and which waits."""
 
 import dataclasses
 import functools
@@ -17,10 +17,10 @@ from tests.unit import tables
 
 
 class Counter:
-    """Counts how often the fleet is counted.
+    """A function that counts the fleet, and how often it does so.
 
-    :param seconds: that counting takes.
-    :param gate: an Event that every count waits for, if any.
+    :param seconds: duration of a count.
+    :param gate: an Event that every count waits for.
     """
 
     def __init__(self, seconds=0, gate=None):
@@ -28,32 +28,35 @@ class Counter:
         self.counts = []
 
     def __call__(self):
-        counted = profiles.Fleet(())
-        self.counts.append(counted)
+        new_fleet = profiles.Fleet(())
+        self.counts.append(new_fleet)
         time.sleep(self.seconds)
         if self.gate is not None:
             assert self.gate.wait(60)
-        return counted
+        return new_fleet
 
 
-def latest_of(count):
-    """A Latest whose fleets are counted in one part, by a function."""
+def make_latest(count):
+    """Return a Latest of fleets that a function counts in one part."""
     return fleet.Latest(lambda: iter([(count, False)]))
 
 
-def in_threads(number, function):
-    """Run it in threads that have all begun; these, and what they find."""
-    found, begun = [], threading.Barrier(number + 1)
+def start_threads(number, function):
+    """Run a function in threads.
+
+    :returns: the threads, which all have started, and the list of results.
+    """
+    results, barrier = [], threading.Barrier(number + 1)
 
     def run():
-        begun.wait(60)
-        found.append(function())
+        barrier.wait(60)
+        results.append(function())
 
     threads = [threading.Thread(target=run) for _ in range(number)]
     for thread in threads:
         thread.start()
-    begun.wait(60)
-    return threads, found
+    barrier.wait(60)
+    return threads, results
 
 
 def wait_for(threads, gate):
@@ -62,23 +65,23 @@ def wait_for(threads, gate):
         thread.join(60)
 
 
-def test_recent_counts_again_in_proportion_to_what_it_took(monkeypatch):
+def test_time_between_counts_is_proportional_to_their_duration(monkeypatch):
     monkeypatch.setattr(fleet, 'AGE_TO_COST', 4)
     count = Counter(seconds=0.1)
-    latest = latest_of(count)
+    latest = make_latest(count)
     began = time.monotonic()
     first, _ = latest.recent()
     assert [latest.recent()[0] for _ in range(3)] == [first] * 3
     while (second := latest.recent()[0]) is first:
         time.sleep(0.01)
-    # The count itself, and what is left of four times that.
+    # The count itself, and the rest of four times its duration.
     assert time.monotonic() - began >= 0.4
     assert count.counts == [first, second]
 
 
-def test_request_that_has_counted_is_told_so(monkeypatch):
+def test_result_says_whether_the_request_has_counted(monkeypatch):
     monkeypatch.setattr(fleet, 'AGE_TO_COST', 10 ** 6)
-    latest = latest_of(lambda: time.sleep(0.01) or profiles.Fleet(()))
+    latest = make_latest(lambda: time.sleep(0.01) or profiles.Fleet(()))
     assert [latest.recent()[1] for _ in range(3)] == [True, False, False]
     monkeypatch.setattr(fleet, 'AGE_TO_COST', 0)
     assert latest.recent()[1]
@@ -87,63 +90,63 @@ def test_request_that_has_counted_is_told_so(monkeypatch):
 def test_first_requests_wait_for_the_count():
     gate = threading.Event()
     count = Counter(gate=gate)
-    latest = latest_of(count)
-    threads, found = in_threads(8, latest.recent)
+    latest = make_latest(count)
+    threads, results = start_threads(8, latest.recent)
     time.sleep(0.1)
-    assert found == []
+    assert results == []
     wait_for(threads, gate)
-    assert all(found) and len(found) == 8
+    assert all(results) and len(results) == 8
 
 
-def test_others_go_on_with_the_old_count(monkeypatch):
+def test_other_requests_use_the_old_count(monkeypatch):
     monkeypatch.setattr(fleet, 'AGE_TO_COST', 0)
     gate = threading.Event()
     gate.set()
     count = Counter(gate=gate)
-    latest = latest_of(count)
+    latest = make_latest(count)
     old, _ = latest.recent()
     gate.clear()
-    threads, found = in_threads(8, latest.recent)
-    while len(found) < 7:
+    threads, results = start_threads(8, latest.recent)
+    while len(results) < 7:
         threads[0].join(0.01)
-    assert found == [(old, False)] * 7 and len(count.counts) == 2
+    assert results == [(old, False)] * 7 and len(count.counts) == 2
     wait_for(threads, gate)
-    assert found[7] == (count.counts[1], True)
+    assert results[7] == (count.counts[1], True)
 
 
 @pytest.mark.parametrize('max_age, counts', [(3600, 1), (0, 2)])
-def test_many_requests_at_once_count_once(max_age, counts):
-    """Those that want a fresh count do not take one that began before."""
+def test_concurrent_requests_share_a_count(max_age, counts):
+    """A request for a fresh count does not use one that started before."""
     gate = threading.Event()
     count = Counter(gate=gate)
-    latest = latest_of(count)
-    one, _ = in_threads(1, lambda: latest.at_most(max_age))
+    latest = make_latest(count)
+    one, _ = start_threads(1, lambda: latest.at_most(max_age))
     while not count.counts:
         one[0].join(0.01)
-    threads, found = in_threads(11, lambda: latest.at_most(max_age))
+    threads, results = start_threads(11, lambda: latest.at_most(max_age))
     threads[0].join(0.2)
     assert len(count.counts) == 1
     wait_for([*one, *threads], gate)
-    assert len(found) == 11 and len(count.counts) == counts
-    assert {each for each, _ in found} == {count.counts[-1]}
+    assert len(results) == 11 and len(count.counts) == counts
+    assert {result for result, _ in results} == {count.counts[-1]}
 
 
-def test_fresh_is_counted_after_the_question():
+def test_fresh_count_starts_after_the_request():
     count = Counter()
-    latest = latest_of(count)
+    latest = make_latest(count)
     assert latest.at_most(0) == (count.counts[0], 0)
     assert latest.at_most(0) == (count.counts[1], 0)
     time.sleep(0.05)
-    found, age = latest.at_most(3600)
-    assert found is count.counts[1] and 0.05 <= age < 60
+    result, age = latest.at_most(3600)
+    assert result is count.counts[1] and 0.05 <= age < 60
     assert latest.recent()[0] is not count.counts[0]
 
 
-def test_failure_to_count_is_not_kept():
+def test_failed_count_is_not_cached():
     def fail():
         raise ZeroDivisionError
 
-    latest = latest_of(fail)
+    latest = make_latest(fail)
     for ask in (latest.recent, lambda: latest.at_most(0)) * 2:
         with pytest.raises(ZeroDivisionError):
             ask()
@@ -152,21 +155,21 @@ def test_failure_to_count_is_not_kept():
 # Parts
 
 class Parts:
-    """A fleet that is counted in some parts, each with one kind more.
+    """A fleet that is counted in parts, each with one more profile.
 
-    :param number: how many parts there are.
-    :param seconds: that each takes.
-    :ivar counted: how many were counted, of all counts.
+    :param number: number of parts.
+    :param seconds: duration of the count of a part.
+    :ivar calls: number of parts counted so far.
     """
 
     def __init__(self, number, seconds=0):
-        self.number, self.seconds, self.counted = number, seconds, 0
+        self.number, self.seconds, self.calls = number, seconds, 0
 
     def __call__(self):
         rows = []
         for number in range(self.number):
             time.sleep(self.seconds)
-            self.counted += 1
+            self.calls += 1
             rows.append(profile(resource_class=f'c{number}'))
             yield (functools.partial(profiles.Fleet.of, list(rows)),
                    number + 1 < self.number)
@@ -174,22 +177,22 @@ class Parts:
 
 @pytest.fixture
 def share(monkeypatch):
-    """A request counts one part."""
+    """Let a request count one part."""
     monkeypatch.setattr(fleet, 'AT_ONCE', 0)
     monkeypatch.setattr(fleet, 'AGE_TO_COST', 10 ** 6)
 
 
-def test_requests_count_a_large_fleet_one_after_the_other(share):
-    """None waits for all of it, and each has something to search by."""
+def test_requests_count_a_large_fleet_in_turn(share):
+    """No request waits for the whole count, and each can search a part."""
     parts = Parts(3, 0.001)
     latest = fleet.Latest(parts)
-    found = [latest.recent() for _ in range(5)]
-    assert [(counted.total, whole) for counted, whole in found] == [
+    results = [latest.recent() for _ in range(5)]
+    assert [(part.total, is_whole) for part, is_whole in results] == [
         (1, False), (2, False), (3, True), (3, False), (3, False)]
-    assert parts.counted == 3 and found[2][0] is found[4][0]
+    assert parts.calls == 3 and results[2][0] is results[4][0]
 
 
-def test_old_count_serves_while_a_large_fleet_is_counted_again(
+def test_old_count_is_used_while_a_large_fleet_is_counted(
         share, monkeypatch):
     parts = Parts(3, 0.001)
     latest = fleet.Latest(parts)
@@ -197,19 +200,19 @@ def test_old_count_serves_while_a_large_fleet_is_counted_again(
     monkeypatch.setattr(fleet, 'AGE_TO_COST', 0)
     assert [latest.recent() for _ in range(2)] == [(old, False)] * 2
     new, whole = latest.recent()
-    assert whole and new is not old and parts.counted == 6
+    assert whole and new is not old and parts.calls == 6
 
 
-def test_fresh_count_does_not_go_on_with_an_old_one(share):
-    """Nor does its end make what was counted before any younger."""
+def test_fresh_count_does_not_continue_an_old_one(share):
+    """The old count does not become newer when the fresh one is complete."""
     parts = Parts(3)
     latest = fleet.Latest(parts)
     latest.recent()
     assert latest.at_most(0)[0].total == 3
-    assert parts.counted == 4 and latest.recent()[0].total == 3
+    assert parts.calls == 4 and latest.recent()[0].total == 3
 
 
-def test_count_that_fails_in_its_middle_begins_anew(share):
+def test_count_that_fails_in_the_middle(share):
     parts = Parts(2)
 
     def fail():
@@ -220,14 +223,12 @@ def test_count_that_fails_in_its_middle_begins_anew(share):
     assert latest.recent()[0].total == 1
     with pytest.raises(ZeroDivisionError):
         latest.recent()
-    # The part that is known still serves whoever only wants to search, and is
-    # not taken for all of it.
-    counted, whole = latest.recent()
-    assert (counted.total, whole) == (1, False)
+    # The first part can still be searched, but is not regarded as complete.
+    part, is_whole = latest.recent()
+    assert (part.total, is_whole) == (1, False)
 
 
-def test_hold_goes_on_while_another_request_counts_all(share):
-    """It does not wait for the end of a count that it need not have."""
+def test_hold_does_not_wait_for_the_whole_count_of_another_request(share):
     gate = threading.Event()
 
     def slow():
@@ -237,14 +238,14 @@ def test_hold_goes_on_while_another_request_counts_all(share):
                False)
 
     latest = fleet.Latest(slow)
-    threads, found = in_threads(1, lambda: latest.at_most(0))
+    threads, results = start_threads(1, lambda: latest.at_most(0))
     assert latest.recent()[0].total == 1
-    assert not found
+    assert not results
     wait_for(threads, gate)
-    assert found[0][0].total == 2
+    assert results[0][0].total == 2
 
 
-# Kinds
+# Profile groups
 
 def profile(**fields):
     names = ('resource_class', 'conductor_group', 'shard', 'owner', 'lessee',
@@ -255,7 +256,7 @@ def profile(**fields):
     return counting.Counted(facts, capabilities, None, None, 0, None, 1, 1, 1)
 
 
-#: All that profiles may differ in, each once from the first of them.
+#: Each property in which profiles differ, compared with the first one.
 PROFILES = [profile(**{**fields, 'capabilities': capabilities})
             for fields in ({}, *({name: value} for name, value in (
                 ('resource_class', 'gold'), ('conductor_group', 'rack-7'),
@@ -282,26 +283,26 @@ REQUESTS = [
                                      (('r1', 1),))},
     {'policy': group_policy.Policy('pack', 'shard')}], ids=str)
 @pytest.mark.parametrize('body', REQUESTS, ids=str)
-def test_what_matches_of_a_fleet_matches_one_by_one(body, more):
+def test_matching_profiles_are_the_ones_found_one_by_one(body, more):
     matcher = dataclasses.replace(tables.make_matcher(body), **more)
-    counted = profiles.Fleet.of(PROFILES)
-    expected = {each for each in counted.profiles
-                if matcher.is_visible(each.node)
-                and matcher.matches(each.node)}
+    whole_fleet = profiles.Fleet.of(PROFILES)
+    expected = {item for item in whole_fleet.profiles
+                if matcher.is_visible(item.node)
+                and matcher.matches(item.node)}
     for by in (None, 'shard', 'capability:rack'):
-        found = set()
-        for kind, matches in matcher.find_profiles(counted, by):
+        results = set()
+        for kind, matches in matcher.find_profiles(whole_fleet, by):
             if matches == [kind.whole]:
                 assert by != 'capability:rack' or len(kind.profiles) == 1
                 matches = kind.profiles
-            found.update(matches)
-            assert len({matcher.fit_alone(each.node) for each in matches}) == 1
-        assert found == expected
-    assert matcher.explain_fleet(counted) == matcher.explain(
-        (each.node, None, 1) for each in counted.profiles)
+            results.update(matches)
+            assert len({matcher.fit_alone(item.node) for item in matches}) == 1
+        assert results == expected
+    assert matcher.explain_fleet(whole_fleet) == matcher.explain(
+        (item.node, None, 1) for item in whole_fleet.profiles)
 
 
-def test_racks_are_no_kinds():
+def test_racks_share_a_profile_group():
     racks = [profile(resource_class=name, capabilities=f'rack:r{number}')
              for name in ('gold', 'silver') for number in range(9)]
     kinds = profiles.Fleet.of(racks).kinds

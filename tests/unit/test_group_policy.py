@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which domain the members of a group go to, compared with all ways."""
+"""The domains of a group's members, compared with all possible ones."""
 
 import collections
 import itertools
@@ -38,18 +38,16 @@ def test_domain(by, fields, domain):
 
 
 def order(policy, members, room=None):
-    """Shards in the order in which a policy has a node of each tried."""
-    place = group_policy.Policy(policy, 'shard', tuple(members.items()),
-                            room or {})
-    shards = [node(shard=name) for name in ('a', 'b', 'c', None)]
-    allowed = [each for each in shards
-               if place.constraint.is_satisfied_by(each)]
-    allowed.sort(key=lambda each: (*place.rank(each.shard),
-                                   *place.rank_among_equals(each.shard)))
-    return [each.shard for each in allowed]
+    """Return the shards in the order in which a policy prefers them."""
+    policy = group_policy.Policy(policy, 'shard', tuple(members.items()),
+                                 room or {})
+    shards = [name for name in ('a', 'b', 'c', None)
+              if policy.constraint.is_satisfied_by(node(shard=name))]
+    return sorted(shards, key=lambda name: (
+        *policy.rank(name), *policy.rank_among_equals(name)))
 
 
-@pytest.mark.parametrize('policy, members, room, tried', [
+@pytest.mark.parametrize('policy, members, room, shards', [
     ('spread', {}, None, ['a', 'b', 'c']),
     ('spread', {'b': 1}, None, ['a', 'c']),
     ('pack', {}, {'a': 1, 'b': 3, 'c': 2}, ['b', 'c', 'a']),
@@ -59,11 +57,11 @@ def order(policy, members, room=None):
     ('soft-pack', {}, {'a': 1, 'b': 3, None: 9}, ['b', 'a', 'c', None]),
     ('soft-spread', {None: 1}, None, ['a', 'b', 'c', None]),
     ('spread', {None: 1}, None, ['a', 'b', 'c']),
-    # A member that was adopted states no domain: nothing can be with it.
+    # An adopted member may have no domain: no other member can join it.
     ('pack', {None: 1}, None, []),
 ])
-def test_where_one_member_goes(policy, members, room, tried):
-    assert order(policy, members, room) == tried
+def test_shards_for_one_member(policy, members, room, shards):
+    assert order(policy, members, room) == shards
 
 
 # All at once
@@ -75,8 +73,8 @@ domains = st.dictionaries(
                       for where, number in free.items()})
 
 
-def ways(by_domain, members):
-    """All ways to have so many members in these domains, as Counters."""
+def list_ways(by_domain, members):
+    """Yield all ways to place the members, as Counters."""
     for numbers in itertools.product(*(
             range(room.free + 1) for room in by_domain.values())):
         if sum(numbers) == members:
@@ -96,8 +94,8 @@ def is_pack(way):
 @pytest.mark.parametrize('policy, obeys', [
     ('spread', is_spread), ('pack', is_pack),
     ('soft-spread', lambda way: True), ('soft-pack', lambda way: True)])
-def test_what_is_possible_is_done(policy, obeys, by_domain, members):
-    possible = [way for way in ways(by_domain, members) if obeys(way)]
+def test_plan_exists_if_possible(policy, obeys, by_domain, members):
+    possible = [way for way in list_ways(by_domain, members) if obeys(way)]
     plan = group_policy.plan_members(policy, by_domain, members)
     assert (plan is not None) == bool(possible)
     available = group_policy.count_available(policy, by_domain)
@@ -105,16 +103,15 @@ def test_what_is_possible_is_done(policy, obeys, by_domain, members):
     if plan is None:
         return
     way = collections.Counter(plan)
-    assert +way in [+each for each in possible]
-    least = min(way_[None] for way_ in possible)
+    assert +way in [+other for other in possible]
+    least = min(other[None] for other in possible)
     assert way[None] == least
-    possible = [each for each in possible if each[None] == least]
-    stated = [number for where, number in way.items() if where is not None]
+    possible = [other for other in possible if other[None] == least]
     if policy == 'soft-spread':
-        # None is as even as this one: the sum of squares says so.
-        assert squares(way) == min(map(squares, possible))
+        # The sum of squares shows that no way is more even.
+        assert sum_squares(way) == min(map(sum_squares, possible))
     if policy == 'soft-pack':
-        assert len(list(filter(None, stated))) == min(map(used, possible))
+        assert count_domains(way) == min(map(count_domains, possible))
     if policy == 'pack':
         [where] = plan
         assert by_domain[where].free == min(
@@ -122,12 +119,12 @@ def test_what_is_possible_is_done(policy, obeys, by_domain, members):
             if where is not None and room.free >= members)
 
 
-def squares(way):
+def sum_squares(way):
     return sum(number ** 2 for where, number in way.items()
                if where is not None)
 
 
-def used(way):
+def count_domains(way):
     return sum(bool(number) for where, number in way.items()
                if where is not None)
 
@@ -146,14 +143,14 @@ def test_spread_takes_the_best_fitting_domains():
         'b': 1, 'c': 1}
 
 
-def test_tightest_for_the_rest():
+def test_rest_goes_to_the_smallest_sufficient_domain():
     by_domain = {name: group_policy.Capacity(free, (0,))
                  for name, free in (('a', 5), ('b', 3), ('c', 2))}
     assert group_policy.plan_members('soft-pack', by_domain, 7) == {
         'a': 5, 'c': 2}
 
 
-def test_rooms_count_what_can_be_held_now():
+def test_room_counts_available_nodes():
     matches = [(types.SimpleNamespace(node=node(shard=shard)), [
         types.SimpleNamespace(domain=lambda by, shard=shard: shard,
                               available=free)])

@@ -61,7 +61,7 @@ def test_sizes(body, node, expected):
     assert matches(body, node) is expected
 
 
-# What a property may look like in an old row, and the number that it is.
+# Properties as old rows may contain them, and their numbers.
 NUMBERS = {
     '1024': 1024,
     '"1024"': 1024,
@@ -90,20 +90,20 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize('text, number', NUMBERS.items(), ids=list(NUMBERS))
-def test_size_as_an_old_row_holds_it(text, number):
+def test_size_in_an_old_row(text, number):
     node = make_node(f'{{"memory_mb": {text}}}')
     assert node.sizes['memory_mb'] == number
 
 
-SAY_NOTHING = {
+WITHOUT_SIZES = {
     'null-column': None, 'empty': '', 'object': '{}', 'null': 'null',
     'list': '[{"memory_mb": 1}]', 'string': '"memory_mb"', 'cut': '{"cpus": ',
     'case': '{"MEMORY_MB": 1, "CPUS": 1}', 'deep': '[' * 100_000}
 
 
-@pytest.mark.parametrize('properties', SAY_NOTHING.values(),
-                         ids=list(SAY_NOTHING))
-def test_properties_that_say_nothing_count_as_0(properties):
+@pytest.mark.parametrize('properties', WITHOUT_SIZES.values(),
+                         ids=list(WITHOUT_SIZES))
+def test_properties_without_sizes_count_as_0(properties):
     node = make_node(properties)
     assert node.sizes == {'memory_mb': 0, 'vcpus': 0, 'local_gb': 0}
     assert matches({'memory_mb': 0, 'vcpus': 0, 'root_gb': 0}, node)
@@ -111,7 +111,7 @@ def test_properties_that_say_nothing_count_as_0(properties):
 
 
 @pytest.mark.parametrize('digits', [20, 400, 5000])
-def test_size_beyond_every_machine_ends_no_search(digits):
+def test_huge_size_is_no_error(digits):
     node = make_node('{"memory_mb": ' + '9' * digits + '}')
     assert matches({'memory_mb': 3}, node) in (True, False)
     assert make_matcher({'memory_mb': 3}).fit(node) is not None
@@ -197,14 +197,13 @@ def test_exact(body, node, expected):
     assert matches(body, node) is expected
 
 
-@pytest.mark.parametrize('configured, asked, expected', [
+@pytest.mark.parametrize('option, extra_spec, expected', [
     ('exact', None, False), ('at_least', None, True),
     ('exact', 'at_least', True), ('at_least', 'exact', False)])
-def test_extra_spec_goes_before_the_configured_match(configured, asked,
-                                                     expected):
+def test_extra_spec_overrides_the_option(option, extra_spec, expected):
     body = {'memory_mb': 1000,
-            'extra_specs': {'reservations:match': asked}}
-    assert matches(body, GOLD, match=configured) is expected
+            'extra_specs': {'reservations:match': extra_spec}}
+    assert matches(body, GOLD, match=option) is expected
 
 
 # Resource class
@@ -354,7 +353,7 @@ def test_capabilities_in_one_word(body, node, expected):
     ('range-outside', '<range-in> [ 10 20 ]', '21', False),
     ('range-float', '<range-in> ( 10 20 ]', '10.5', True),
     ('missing', 's!= abc', None, False),
-    # What the operator cannot read does not match.
+    # Values that the operator cannot parse do not match.
     ('>=-of-a-word', '>= 4', 'abc', False),
     ('>=-of-nothing', '>= 4', '', False),
     ('!=-of-a-word', '!= 4', 'abc', False),
@@ -365,37 +364,37 @@ def test_capabilities_in_one_word(body, node, expected):
     ('range-of-a-list', '<range-in> [ 1 9 ]', "['5']", False),
 )
 def test_capability(body, node, expected):
-    wanted = expression.Expression.parse('capabilities:key', body)
-    assert constraints.satisfies(wanted, node) is expected
+    constraint = expression.Expression.parse('capabilities:key', body)
+    assert constraints.satisfies(constraint, node) is expected
 
 
-def test_capability_is_the_nodes():
+def test_capability_of_a_node():
     node = make_node({'capabilities': 'other:9,key:5'})
-    for wanted, expected in (('5', True), ('9', False), ('>= 5', True),
-                             ('>= 6', False), ('<or> 4 <or> 5', True)):
-        assert matches(specs({'capabilities:key': wanted}), node) is expected
+    for text, expected in (('5', True), ('9', False), ('>= 5', True),
+                           ('>= 6', False), ('<or> 4 <or> 5', True)):
+        assert matches(specs({'capabilities:key': text}), node) is expected
 
 
 @pytest.mark.parametrize('value', [
     'abc', '', '4 GiB', '0x4', '[4]', "['aes'", '__import__("os")',
     '(' * 5000, '[' * 5000, '-' * 5000 + '1', '1' * 5000, '{}', 'None',
     "['a'] * 3", '\x00', '9' * 400, 'nan'], ids=lambda text: repr(text)[:20])
-@pytest.mark.parametrize('wanted', [
+@pytest.mark.parametrize('text', [
     '>= 4', '= 4', '== 4', '<all-in> b', '<range-in> [ 3 5 ]'])
-def test_value_that_an_operator_cannot_read_ends_no_search(wanted, value):
-    wanted = expression.Expression.parse('capabilities:key', wanted)
-    assert constraints.satisfies(wanted, value) in (True, False)
+def test_value_that_an_operator_cannot_parse_is_no_error(text, value):
+    constraint = expression.Expression.parse('capabilities:key', text)
+    assert constraints.satisfies(constraint, value) in (True, False)
 
 
-@pytest.mark.parametrize('given, expected', [
+@pytest.mark.parametrize('text, expected', [
     ('key:value', {'key': 'value'}),
     ('key', {'key': 'true'}),
     ('a:1,b:2', {'a': '1', 'b': '2'}),
     (' a : b c ,d', {'a': 'b c', 'd': 'true'}),
     ('', {}), (None, {}), (7, {}), (['key'], {}), (',:,', {}),
 ], ids=repr)
-def test_capabilities_as_a_node_may_state_them(given, expected):
-    assert make_node({'capabilities': given}).capabilities == expected
+def test_capabilities_of_a_node(text, expected):
+    assert make_node({'capabilities': text}).capabilities == expected
 
 
 # Architecture
@@ -434,7 +433,7 @@ def test_architecture(body, node, expected):
     assert matches(body, make_node({'cpu_arch': node})) is expected
 
 
-def test_architecture_is_no_other_capability():
+def test_capability_cpu_arch_is_not_the_architecture():
     node = make_node({'capabilities': 'cpu_arch:x86_64'})
     assert not matches(specs({'cpu_arch': 'x86_64'}), node)
 
@@ -464,7 +463,7 @@ def test_architecture_is_no_other_capability():
      True),
     ('disk', specs({'capabilities:local_gb': 's== 100'}),
      {'local_gb': 100}, True),
-    # What a node states comes first.
+    # Capabilities of the node take precedence.
     ('stated', specs({'capabilities:hypervisor_type': 'ironic'}),
      {'capabilities': 'hypervisor_type:qemu'}, False),
     ('stated-size', specs({'capabilities:memory_mb': '>= 1024'}),
@@ -478,7 +477,7 @@ def test_host_attributes(body, node, expected):
     assert matches(body, make_node(node)) is expected
 
 
-# What an image asks for
+# Requirements of an image
 
 @table(
     ('baremetal', image(hypervisor_type='baremetal'), None, True),
@@ -506,7 +505,7 @@ def test_firmware_type(body, node, expected):
     assert matches(body, make_node({'capabilities': node})) is expected
 
 
-# Where a node is
+# Location of a node
 
 @table(
     ('same', {'conductor_group': 'rack-7'}, 'rack-7', True),
@@ -595,17 +594,17 @@ def test_unknown_class_of_amount_0_is_ignored(name):
     assert make_spec({'extra_specs': {key: '0'}}).ignored == (key,)
 
 
-# For whom
+# Visibility
 
 @pytest.mark.parametrize('owner, lessee, expected', [
     ('mine', None, True), (None, 'mine', True), ('yours', 'mine', True),
     ('mine', 'yours', True), ('yours', None, False), (None, None, False),
     ('', None, False), ('Mine', 'mine ', False)])
-def test_project_sees_what_it_owns_or_leases(owner, lessee, expected):
+def test_project_sees_nodes_that_it_owns_or_leases(owner, lessee, expected):
     spec = make_spec({'memory_mb': 0})
     node = make_node(owner=owner, lessee=lessee)
     assert matching.Matcher(spec, 'mine').is_visible(node) is expected
-    # With that, the nodes that have neither.
+    # This includes nodes without owner and lessee.
     assert matching.Matcher(spec, 'mine', True).is_visible(node) is (
         expected or owner is None and lessee is None)
     assert matching.Matcher(spec).is_visible(node) is True

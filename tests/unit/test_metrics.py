@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is counted for Prometheus; and that it is in nobody's way."""
+"""The counters for Prometheus, which must not disturb requests."""
 
 import os
 import subprocess
@@ -25,13 +25,13 @@ def cause(*eliminated):
 @pytest.mark.parametrize('eliminated, expected', [
     ([], 'no nodes'),
     ([('resource_class=CUSTOM_GOLD', 5)], 'resource_class'),
-    # What is asked for is a client's; a series of its own it is not.
+    # Values of a request do not become labels.
     ([('shard=trait:a', 5)], 'shard'),
     ([('memory_mb>=9', 90), ('trait:CUSTOM_A=required', 1)], 'trait'),
-    # Nodes match that cannot be held.
+    # Nodes match, but cannot be held.
     ([('vcpus>=9', 90), ('reserved', 2), ('not available', 3),
       ('locked', 1)], 'not available'),
-    # Nodes could be held, but not as a group; or not after all.
+    # Nodes can be held, but not as a group, or not at closer inspection.
     ([('reserved', 90), ('group:spread=capability:rack', 2)], 'group'),
     ([('reserved', 90), ('members=4', 2)], 'members'),
     ([('reserved', 90), ('malformed properties', 2)],
@@ -42,29 +42,29 @@ def test_cause(eliminated, expected):
 
 
 def test_causes_are_few():
-    """Whatever is asked for, its name is one of them."""
-    asked = {each.name for match in ('at_least', 'exact')
-             for each in tables.make_matcher(
+    """The name of every constraint leads to one of them."""
+    names = {constraint.name for match in ('at_least', 'exact')
+             for constraint in tables.make_matcher(
                  test_explain.BODY, match).constraints}
-    asked |= {f'{size}>=1' for size in ('memory_mb', 'vcpus', 'local_gb')}
-    asked |= {each.name for each in matching.Matcher(
+    names |= {f'{size}>=1' for size in ('memory_mb', 'vcpus', 'local_gb')}
+    names |= {constraint.name for constraint in matching.Matcher(
         tables.make_spec({'memory_mb': 1}),
         used_up=frozenset({quota.UsedUp('CUSTOM_GOLD')})).constraints}
-    asked |= {matching.Ownership('a', or_none).constraint.name
+    names |= {matching.Ownership('a', or_none).constraint.name
               for or_none in (False, True)}
-    asked |= {group_policy.name_policy(policy, 'resource_class')
+    names |= {group_policy.name_policy(policy, 'resource_class')
               for policy in constants.POLICIES}
-    asked |= {'members=3', 'resources:VGPU=1', explanation.MALFORMED}
-    asked |= {*matching.REASONS} - {matching.CLAIMABLE}
-    assert {cause((name, 1)) for name in asked} | {cause()} == {
+    names |= {'members=3', 'resources:VGPU=1', explanation.MALFORMED}
+    names |= {*matching.REASONS} - {matching.CLAIMABLE}
+    assert {cause((name, 1)) for name in names} | {cause()} == {
         *explanation.CAUSES}
 
 
 def run(program, tmp_path, **env):
-    """What a process says that has loaded the application alone."""
+    """Return the output of a process that loads only the application."""
     (tmp_path / 'ironic.conf').write_text(
         '[DEFAULT]\nauth_strategy = noauth\n')
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, '-c', f'''
 import os, shutil, sys
 import webob
@@ -80,17 +80,17 @@ def ask():
                if key != 'PROMETHEUS_MULTIPROC_DIR'},
             'OS_IRONIC_RESERVATIONS_CONFIG_FILES': str(
                 tmp_path / 'ironic.conf'), **env})
-    return done.stdout.split(), done.stderr
+    return process.stdout.split(), process.stderr
 
 
-def test_nothing_is_counted_unasked(tmp_path):
-    said, _ = run("ask(); print('prometheus_client' in sys.modules)",
-                  tmp_path)
-    assert said == ['400', 'False']
+def test_nothing_is_counted_by_default(tmp_path):
+    output, _ = run("ask(); print('prometheus_client' in sys.modules)",
+                    tmp_path)
+    assert output == ['400', 'False']
 
 
 def test_quota_is_a_cause(tmp_path):
-    """And the folder is made."""
+    """The application also creates the folder."""
     folder = tmp_path / 'a' / 'b'
     run('''
 from ironic_reservations import exception
@@ -102,29 +102,29 @@ for _ in range(3):
 ''', tmp_path, PROMETHEUS_MULTIPROC_DIR=str(folder))
     assert {path.name.partition('_')[0] for path in folder.iterdir()} == {
         'counter', 'histogram'}
-    counted = {tuple(sample.labels.values()): sample.value
-               for metric in multiprocess.MultiProcessCollector(
-                   None, str(folder)).collect()
-               for sample in metric.samples if sample.value
-               and sample.name == 'ironic_reservations_refusals_total'}
-    assert counted == {('quota',): 3}
+    values = {tuple(sample.labels.values()): sample.value
+              for metric in multiprocess.MultiProcessCollector(
+                  None, str(folder)).collect()
+              for sample in metric.samples if sample.value
+              and sample.name == 'ironic_reservations_refusals_total'}
+    assert values == {('quota',): 3}
 
 
-def test_folder_cannot_be_made(tmp_path):
-    said, log = run('ask()', tmp_path,
-                    PROMETHEUS_MULTIPROC_DIR=str(tmp_path / 'ironic.conf'))
-    assert said == ['400']
+def test_folder_cannot_be_created(tmp_path):
+    output, log = run('ask()', tmp_path,
+                      PROMETHEUS_MULTIPROC_DIR=str(tmp_path / 'ironic.conf'))
+    assert output == ['400']
     assert log.count('stopped counting for Prometheus') == 1
 
 
-def test_folder_is_gone_before_a_worker_begins(tmp_path):
-    """A request is never the worse for what is counted."""
-    said, log = run('''
+def test_folder_is_deleted_before_a_worker_starts(tmp_path):
+    """Requests succeed without counters."""
+    output, log = run('''
 shutil.rmtree(os.environ['PROMETHEUS_MULTIPROC_DIR'])
 if os.fork():
     sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
 ask()
 ask()
 ''', tmp_path, PROMETHEUS_MULTIPROC_DIR=str(tmp_path / 'counters'))
-    assert said == ['400', '400']
+    assert output == ['400', '400']
     assert log.count('stopped counting for Prometheus') == 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From which host to which a server's machine may be given."""
+"""The hosts between which servers may be moved."""
 
 import logging
 import types
@@ -11,9 +11,9 @@ from ironic_reservations.osc import move
 
 
 class Compute:
-    """Nova's services, whose heart beats each time that they are asked for.
+    """Nova's services, whose heartbeats advance with each query.
 
-    :param services: dicts of what differs from a host that is down.
+    :param services: dicts of the differences from a host that is down.
     """
 
     def __init__(self, *services):
@@ -23,9 +23,10 @@ class Compute:
         self._time += 1
         return [types.SimpleNamespace(**{
             'state': 'down', 'is_forced_down': False, 'updated_at':
-            self._time if each.get('beats') else 0,
-            'availability_zone': 'nova', **each})
-            for each in self._services if host in (None, each['host'])]
+            self._time if service.get('beats') else 0,
+            'availability_zone': 'nova', **service})
+            for service in self._services
+            if host in (None, service['host'])]
 
 
 UP = {'host': 'b', 'state': 'up'}

@@ -36,4 +36,4 @@ ROWS = [{'resource_class': 'baremetal.gold', 'shard': 'east',
 ], ids=str)
 def test_unknown_names(spec, unknown):
     assert names.find_unknown(names.list_requirements(spec),
-                         names.collect_names(ROWS)) == unknown
+                              names.collect_names(ROWS)) == unknown

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is installed is what is in the tree, and it loads from there."""
+"""Installed files are those of the tree, and load from the installation."""
 
 import configparser
 import importlib.util
@@ -26,8 +26,8 @@ TREES = {
     'migrations': 'ironic_reservations/db/migrations',
     'nova_driver': 'nova/virt/ironic_reservations',
 }
-# Runs with the installed folder in front and outside the tree, which is on
-# the path of the test itself.
+# Runs with the installation first on the path, and outside of the tree, which
+# is on the path of the test itself.
 LOAD = """
 import importlib.metadata
 import sys
@@ -35,17 +35,17 @@ import sys
 import nova.virt
 
 folder = sys.argv[1]
-# In an installation Nova's folder and ours are one.
+# In an installation, Nova's folder and ours are the same.
 nova.virt.__path__.insert(0, f'{folder}/nova/virt')
-found, = importlib.metadata.distributions(
+distribution, = importlib.metadata.distributions(
     name='ironic-reservations', path=[folder])
-for entry_point in found.entry_points:
+for entry_point in distribution.entry_points:
     entry_point.load()
     file = sys.modules[entry_point.module].__file__
     assert file.startswith(folder), f'{entry_point.name} is from {file}'
     print(entry_point.group, entry_point.name)
 """
-# Loads the client where nothing of the server can be imported.
+# Loads the client without the libraries of the server.
 CLIENT = """
 import pkgutil
 import sys
@@ -68,7 +68,7 @@ for module in pkgutil.walk_packages(osc.__path__, f'{osc.__name__}.'):
 
 @pytest.fixture(scope='module')
 def wheel(tmp_path_factory):
-    """The wheel as built from the sdist, so that this is complete too."""
+    """The wheel, built from the sdist to check that one as well."""
     folder = tmp_path_factory.mktemp('dist')
     programs.run(sys.executable, '-m', 'build', '--no-isolation', '--outdir',
                  folder, ROOT)
@@ -78,7 +78,7 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def lib(wheel, tmp_path_factory):
-    """The folder in which the wheel is installed, and nothing else."""
+    """A folder in which only the wheel is installed."""
     folder = tmp_path_factory.mktemp('lib')
     programs.run(
         sys.executable, '-m', 'pip', 'install', '--quiet', '--no-deps',
@@ -86,51 +86,51 @@ def lib(wheel, tmp_path_factory):
     return folder
 
 
-def modules_of_the_tree():
+def list_modules():
     return {
-        f'{installed}/{path.relative_to(ROOT / tree)}'
-        for tree, installed in TREES.items()
+        f'{target}/{path.relative_to(ROOT / tree)}'
+        for tree, target in TREES.items()
         for path in (ROOT / tree).rglob('*')
         if path.is_file() and '__pycache__' not in path.parts}
 
 
-def test_wheel_holds_the_tree(wheel):
+def test_wheel_contains_the_tree(wheel):
     with zipfile.ZipFile(wheel) as archive:
-        shipped = {name for name in archive.namelist()
-                   if '.dist-info/' not in name}
-    shared = {name for name in shipped if '.data/' in name}
-    assert shipped - shared == modules_of_the_tree()
-    # What operators copy.
+        names = {name for name in archive.namelist()
+                 if '.dist-info/' not in name}
+    data = {name for name in names if '.data/' in name}
+    assert names - data == list_modules()
+    # Operators copy these.
     shared_files = SETUP['options.data_files']['share/ironic-reservations']
-    assert {pathlib.PurePath(name).name for name in shared} == {
+    assert {pathlib.PurePath(name).name for name in data} == {
         pathlib.PurePath(name).name for name in shared_files.split()}
 
 
-def test_version_is_that_of_setup_cfg(wheel):
-    """Or, in a clone, of the commits that lead to it."""
-    stated = version.parse(SETUP['metadata']['version'])
+def test_version_of_the_wheel(wheel):
+    """In a clone, the version counts the commits since the last release."""
+    final = version.parse(SETUP['metadata']['version'])
     built = version.parse(wheel.name.split('-')[1])
-    assert built.base_version.startswith(stated.base_version)
-    assert built <= stated
+    assert built.base_version.startswith(final.base_version)
+    assert built <= final
 
 
 def test_entry_points_load_from_the_wheel(lib, tmp_path):
-    loaded = programs.run(
+    lines = programs.run(
         sys.executable, '-c', LOAD, str(lib), cwd=tmp_path,
         env={'PYTHONPATH': str(lib)}).split('\n')
-    assert 'ironic.api.middleware reservations' in loaded
-    assert 'openstack.baremetal.v1 baremetal_reservation_create' in loaded
-    assert 'oslo.config.opts ironic_reservations.nova' in loaded
+    assert 'ironic.api.middleware reservations' in lines
+    assert 'openstack.baremetal.v1 baremetal_reservation_create' in lines
+    assert 'oslo.config.opts ironic_reservations.nova' in lines
 
 
-def test_a_link_leads_nova_to_the_driver(lib, tmp_path):
-    """By the page, where Nova lies in another directory than the driver."""
+def test_link_for_a_separate_installation_of_nova(lib, tmp_path):
+    """Follow the page, with Nova in another directory than the driver."""
     elsewhere, bin_ = tmp_path / 'elsewhere', tmp_path / 'bin'
-    # Not imported here: that would change this process.
+    # An import would change this process.
     nova, = importlib.util.find_spec('nova').submodule_search_locations[:1]
     shutil.copytree(nova, elsewhere / 'nova', copy_function=os.symlink)
     bin_.mkdir()
-    # Without what the tests' own environment adds to the path of modules.
+    # These do not use the module path of the tests.
     for name, module in ('python3', ''), ('pip', '-m pip'):
         (bin_ / name).write_text(
             f'#!/bin/sh\nexec {sys.executable} -S {module} "$@"\n')
@@ -152,11 +152,11 @@ def test_a_link_leads_nova_to_the_driver(lib, tmp_path):
     run(ask)
 
 
-def test_client_needs_nothing_of_the_server(tmp_path):
-    """The modules that the page names for a package of the client alone."""
+def test_client_does_not_need_the_server(tmp_path):
+    """Only the modules that the page lists for the client are copied."""
     page = (ROOT / 'doc/source/install.rst').read_text()
-    named = re.findall(r'^   (ironic_reservations/\S+)$', page, re.MULTILINE)
-    for name in named:
+    names = re.findall(r'^   (ironic_reservations/\S+)$', page, re.MULTILINE)
+    for name in names:
         source, target = ROOT / name, tmp_path / name
         if source.is_dir():
             shutil.copytree(source, target)

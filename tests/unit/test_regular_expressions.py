@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No text of a client or of a node's owner has us match for long.
+"""Regular expressions match texts of clients and nodes in linear time.
 
-The other threads of the process wait while a regular expression is matched.
+The other threads of the process wait during a match.
 """
 
 import ast

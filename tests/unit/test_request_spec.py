@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a request means, and when two are the same.
+"""The meaning of a request, and when two requests are the same.
 
-What is no request, and what cannot be understood of one, is a table, which
-tests/api/test_refusals.py sends: tests/common/bad_requests.py.
+Invalid requests are a table, tests/common/bad_requests.py, from which
+tests/api/test_refusals.py sends them.
 """
 
 import copy
@@ -46,7 +46,7 @@ def identity(body):
     {'host': 'compute-1'}, {'project_id': 'p'}, {'user_id': 'u'},
     {'expires_in': 600},
 ], ids=str)
-def test_requests_that_are_the_same(more):
+def test_equal_requests(more):
     assert identity({**BODY, **more}) == identity(BODY)
 
 
@@ -56,7 +56,7 @@ def test_requests_that_are_the_same(more):
     ('image', 'min_disk', 0),
     ('properties', 'more', None),
 ], ids=str)
-def test_requests_that_are_the_same_inside(where, key, value):
+def test_equal_requests_with_other_inner_keys(where, key, value):
     body = copy.deepcopy(BODY)
     {'extra_specs': body['extra_specs'], 'image': body['image'],
      'properties': body['image']['properties']}[where][key] = value
@@ -71,10 +71,10 @@ def test_empty_is_absent(empty):
     assert identity({'vcpus': 8, **empty}) == identity({'vcpus': 8})
 
 
-def test_order_of_keys_is_no_difference():
-    reordered = dict(reversed(BODY.items()))
-    reordered['extra_specs'] = dict(reversed(BODY['extra_specs'].items()))
-    assert identity(reordered) == identity(BODY)
+def test_order_of_keys_does_not_matter():
+    body = dict(reversed(BODY.items()))
+    body['extra_specs'] = dict(reversed(BODY['extra_specs'].items()))
+    assert identity(body) == identity(BODY)
 
 
 @pytest.mark.parametrize('change', [
@@ -87,11 +87,11 @@ def test_order_of_keys_is_no_difference():
     {'image': {**BODY['image'], 'min_ram': 1}},
     {'image': {**BODY['image'], 'id': 'j'}}, {'candidate_nodes': ['a']},
 ], ids=str)
-def test_requests_that_differ(change):
+def test_different_requests(change):
     assert identity({**BODY, **change}) != identity(BODY)
 
 
-def test_identity_is_what_was_asked_for():
+def test_identity_is_the_request():
     assert json.loads(identity({**BODY, 'swap': None, 'host': 'h'})) == BODY
 
 
@@ -102,7 +102,7 @@ def test_request_spec_is_a_value():
         parse(BODY).exact = True
 
 
-# What is wanted
+# Constraints
 
 @pytest.mark.parametrize('body', [
     {'memory_mb': 1}, {'vcpus': 1}, {'root_gb': 1}, {'ephemeral_gb': 1},
@@ -125,9 +125,9 @@ def test_one_constraint_is_enough(body):
     assert parse(body)
 
 
-# What does not constrain the node is in tests/common/bad_requests.py.
+# Requests without a constraint are in tests/common/bad_requests.py.
 
-def test_adopted_request_keeps_what_a_hold_would_refuse():
+def test_adopted_request_keeps_invalid_extra_specs():
     specs = {'reservations:foo': 'a', 'resources:VGPU': '-1',
              'resources:GOLD': '1', 'trait:A': 'maybe', 'hw:x': 'y',
              'capabilities:x': '>= x', 'capabilities:rack': 'r1'}
@@ -149,26 +149,26 @@ def test_adopted_request_keeps_what_a_hold_would_refuse():
      'image': {'properties': {'trait:A': 'required'}}},
 ], ids=['two-classes', 'amount-2', 'class-and-class', 'many-traits',
         'traits-of-the-image'])
-def test_adopted_request_keeps_what_a_hold_would_refuse_together(body):
+def test_adopted_request_keeps_contradictions(body):
     spec = request_spec.RequestSpec.from_server(body)
     assert spec.ignored == tuple(sorted(body['extra_specs']))
     assert json.loads(spec.canonical) == body
 
 
-# What is understood
+# Expressions
 
 @pytest.mark.parametrize('value', [
     'plain', 'a b', 'Dell Inc.', '', ' ', '4', 'servers', 's', '~',
     '>= 4', '= 4.5', '== -4', '!= 1e3', 's== a', '<in> a', '<or> a <or> b',
     '<all-in> a b', '<range-in> ( 1 2.5 ]'], ids=repr)
-def test_capability_that_is_understood(value):
+def test_valid_capability(value):
     assert parse({'extra_specs': {'capabilities:x': value}})
 
 
 @hypothesis.given(strategies.requests())
 @hypothesis.settings(deadline=None, max_examples=1000)
 def test_valid_body_is_parsed_or_refused(body):
-    """And what is parsed stands for itself."""
+    """The identity of a parsed request is a request with that identity."""
     reservations.CREATE_BODY(body)
     try:
         spec = parse(body)
@@ -187,6 +187,6 @@ def test_null_is_absent(body, data):
         hypothesis.assume(False)
     absent = sorted(
         reservations.REQUEST_SPEC['properties'].keys() - body.keys())
-    chosen = data.draw(st.sets(st.sampled_from(absent)) if absent
-                       else st.just(()))
-    assert identity({**body, **dict.fromkeys(chosen)}) == expected
+    names = data.draw(st.sets(st.sampled_from(absent)) if absent
+                      else st.just(()))
+    assert identity({**body, **dict.fromkeys(names)}) == expected

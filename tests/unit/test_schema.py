@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Input is strict: what passes, and how what is refused is put into words.
+"""Validation of requests: valid input, and messages about invalid input.
 
-What is refused, field by field, is a table, which tests/api/test_refusals.py
-sends: tests/common/bad_requests.py.
+Invalid input, field by field, is a table, tests/common/bad_requests.py, from
+which tests/api/test_refusals.py sends it.
 """
 
 import io
@@ -29,18 +29,18 @@ UUID = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
 
 
 def validate(body):
-    """What the controller does with the bytes of a body."""
+    """Parse and validate the bytes of a body as the controller does."""
     return reservations.CREATE_BODY(requests.parse(body))
 
 
-def refused(function, *args):
-    with pytest.raises(exception.InvalidInput) as caught:
+def refuse(function, *args):
+    with pytest.raises(exception.InvalidInput) as error:
         function(*args)
-    message = str(caught.value)
-    assert message.startswith(f'{caught.value.field}: ')
-    # It goes into an answer and a log line.
+    message = str(error.value)
+    assert message.startswith(f'{error.value.field}: ')
+    # It becomes part of a response and of a log line.
     assert message.isprintable() and len(message) < 2000
-    return caught.value.field
+    return error.value.field
 
 
 VALIDATORS = {
@@ -51,7 +51,7 @@ VALIDATORS = {
 
 
 def keywords(part):
-    """Every keyword of a schema that refuses something, and its value."""
+    """Yield the keywords of a schema that can refuse input, with values."""
     for keyword, value in part.items():
         if keyword == 'properties':
             for inner in value.values():
@@ -63,26 +63,26 @@ def keywords(part):
 
 
 @pytest.mark.parametrize('name', VALIDATORS)
-def test_every_keyword_is_put_into_words(name):
+def test_every_keyword_has_a_message(name):
     for keyword, value in keywords(VALIDATORS[name].schema):
         assert schema.requirement(keyword, value), (keyword, value)
 
 
 @pytest.mark.parametrize('keyword, value', [('multipleOf', 2),
                                             ('pattern', '^a')])
-def test_keyword_without_words_refuses_all_the_same(keyword, value):
+def test_keyword_without_a_message(keyword, value):
     validate_one = schema.Validator(
         {'properties': {'name': {keyword: value}}}, 'body')
     bad = 3 if keyword == 'multipleOf' else 'b'
-    with pytest.raises(exception.InvalidInput) as caught:
+    with pytest.raises(exception.InvalidInput) as error:
         validate_one({'name': bad})
-    assert str(caught.value) == (
+    assert str(error.value) == (
         f'name: does not satisfy "{keyword}" of its schema')
 
 
-def test_unknown_key_is_shown_safely():
+def test_unknown_key_is_escaped_in_the_message():
     body = br'{"a\nb\u0000\ud800": 1}'
-    assert refused(validate, body) == r'a\nb\x00\ud800'
+    assert refuse(validate, body) == r'a\nb\x00\ud800'
 
 
 @pytest.mark.parametrize('body', [
@@ -107,7 +107,7 @@ anything = st.recursive(
         st.sampled_from(list(reservations.REQUEST_SPEC['properties']))
         | st.text(st.characters()), inner, max_size=4),
     max_leaves=12)
-# JSON where only one value is wrong, and maybe not even that.
+# JSON in which at most one value is invalid.
 nearly = st.builds(
     lambda body, key, value: {**body, key: value}, strategies.requests(),
     st.sampled_from(list(reservations.REQUEST_SPEC['properties'])), anything)
@@ -133,26 +133,26 @@ def test_any_bytes_are_valid_or_refused(body):
 
 @hypothesis.given(strategies.requests())
 @hypothesis.settings(deadline=None)
-def test_valid_body_comes_through_unchanged(body):
+def test_validation_does_not_change_the_body(body):
     assert validate(json.dumps(body).encode()) == body
 
 
-# Why it is a schema that validates: WSME takes these.
+# The reason for a schema: WSME accepts these.
 
-@pytest.mark.parametrize('value, taken', [(True, True), ('3', 3), (1.5, 1)],
+@pytest.mark.parametrize('value, number', [(True, True), ('3', 3), (1.5, 1)],
                          ids=repr)
-def test_wsme_takes_what_is_no_integer(value, taken):
-    assert wsme_json.fromjson(int, value) == taken
-    assert refused(
+def test_wsme_accepts_values_that_are_no_integers(value, number):
+    assert wsme_json.fromjson(int, value) == number
+    assert refuse(
         reservations.CREATE_BODY, {'memory_mb': value}) == 'memory_mb'
 
 
 @pytest.mark.parametrize('body', [b'[]', b'null'])
 def test_wsme_fails_on_a_body_that_is_no_object(body):
-    with pytest.raises(Exception) as caught:
+    with pytest.raises(Exception) as error:
         wsme_json.parse(body.decode(), {'memory_mb': None}, False)
-    assert not isinstance(caught.value, ValueError)
-    assert refused(validate, body) == 'body'
+    assert not isinstance(error.value, ValueError)
+    assert refuse(validate, body) == 'body'
 
 
 # Queries
@@ -185,10 +185,10 @@ def test_order(keys, directions, order):
 @pytest.mark.parametrize('keys, directions, field', [
     ('host,host', 'asc', 'sort_key'), ('host', 'asc,desc', 'sort_dir'),
     (None, 'asc,asc', 'sort_dir')])
-def test_no_order(keys, directions, field):
+def test_bad_order(keys, directions, field):
     query = {'sort_key': keys, 'sort_dir': directions}
-    assert refused(reservations.read_order, {name: value for name, value
-                                  in query.items() if value}) == field
+    assert refuse(reservations.read_order, {
+        name: value for name, value in query.items() if value}) == field
 
 
 @pytest.mark.parametrize('text, names', [
@@ -197,42 +197,42 @@ def test_good_fields(text, names):
     assert reservations.read_fields({'fields': text}) == names
 
 
-# Bounds that hold before anything is parsed
+# Limits that are checked before the body is parsed
 
-def limited(body, content_type='application/json', length=True):
-    """The body that passes the limits."""
+def pass_limits(body, content_type='application/json', length=True):
+    """Return the body behind the limits."""
     def app(environ, start_response):
-        seen.append(limits.body(webob.Request(environ)))
+        bodies.append(limits.body(webob.Request(environ)))
         return []
-    seen = []
+    bodies = []
     request = webob.Request.blank('/v1/reservations', method='POST',
                                   content_type=content_type)
     request.body_file = io.BytesIO(body)
     request.content_length = len(body) if length else None
     limits.Limits(app)(request.environ, lambda status, headers: None)
-    return seen[0]
+    return bodies[0]
 
 
 @pytest.mark.parametrize('length', [True, False])
 def test_body_of_64_kib_passes(length):
     body = b'"' + b'x' * (64 * 1024 - 2) + b'"'
-    assert limited(body, length=length) == body
+    assert pass_limits(body, length=length) == body
 
 
 @pytest.mark.parametrize('content_type', [
     'application/json', 'application/json; charset=utf-8'])
-def test_body_that_is_said_to_be_json(content_type):
-    assert limited(b'{}', content_type) == b'{}'
+def test_content_type_of_json(content_type):
+    assert pass_limits(b'{}', content_type) == b'{}'
 
 
 def depth(value):
-    """The levels of a parsed JSON value."""
+    """Return the number of levels of a parsed JSON value."""
     inner = (value if isinstance(value, list)
              else value.values() if isinstance(value, dict) else None)
     return 0 if inner is None else 1 + max(map(depth, inner), default=0)
 
 
-# Brackets, quotes and backslashes in strings and in keys are no levels.
+# Brackets, quotes and backslashes in strings and in keys form no levels.
 _tricky = st.text('[]{}"\\/u05bd,: \n\U0001f600', max_size=12)
 _levels = st.lists(st.sampled_from('[]{}') | _tricky, max_size=26)
 
@@ -250,24 +250,24 @@ deep = st.builds(_wrap, _tricky | st.lists(_tricky, max_size=2)
 @hypothesis.given(deep | st.lists(deep, max_size=3), st.booleans(),
                   st.sampled_from([None, 1]))
 @hypothesis.settings(deadline=None, max_examples=500)
-def test_20_levels_are_the_most(value, ascii_only, indent):
+def test_at_most_20_levels(value, ascii_only, indent):
     body = json.dumps(value, ensure_ascii=ascii_only,
                       indent=indent).encode('utf-8')
     if depth(value) <= 20:
-        assert limited(body) == body
+        assert pass_limits(body) == body
     else:
-        assert refused(limited, body) == 'body'
+        assert refuse(pass_limits, body) == 'body'
 
 
 @pytest.mark.parametrize('levels, passes', [(20, True), (21, False)])
 @pytest.mark.parametrize('pattern', [b'[', b'{"a":', b'[{"a":'])
-def test_levels_of_a_body_that_is_never_closed(pattern, levels, passes):
+def test_levels_of_an_incomplete_body(pattern, levels, passes):
     count = pattern.count(b'[') + pattern.count(b'{')
     body = pattern * (levels // count) + b'[' * (levels % count)
     if passes:
-        assert limited(body) == body
+        assert pass_limits(body) == body
     else:
-        assert refused(limited, body) == 'body'
+        assert refuse(pass_limits, body) == 'body'
 
 
 @pytest.mark.timeout(60)
@@ -276,10 +276,10 @@ def test_levels_of_a_body_that_is_never_closed(pattern, levels, passes):
     b'"[', b'["', b'"a', b'a', b' ', b'\\u', b'\xff', b'\x00', b'"\n',
     b'-', b'1', b',', b'"a":'], ids=repr)
 @pytest.mark.parametrize('before', [b'', b'"', b'["'], ids=repr)
-def test_hostile_body_is_looked_at_once(before, pattern):
-    """And through: whatever passes the limits can be parsed."""
+def test_hostile_body_takes_linear_time(before, pattern):
+    """A body within the limits can be parsed."""
     body = (before + pattern * limits.MAX_BODY)[:limits.MAX_BODY]
     try:
-        validate(limited(body))
+        validate(pass_limits(body))
     except exception.InvalidInput as error:
         assert error.field

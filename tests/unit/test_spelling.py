@@ -33,7 +33,7 @@ def test_closest_key(key, in_flavor, in_metadata):
     assert spelling.find_closest_key(key, spelling.METADATA) == in_metadata
 
 
-@pytest.mark.parametrize('name, known, expected', [
+@pytest.mark.parametrize('name, names, expected', [
     ('GPU', ['CUSTOM_GPU', 'CUSTOM_NVME'], 'CUSTOM_GPU'),
     ('nvme', ['CUSTOM_GPU', 'CUSTOM_NVME'], 'CUSTOM_NVME'),
     ('CUSTOM_NVEM', ['CUSTOM_GPU', 'CUSTOM_NVME'], 'CUSTOM_NVME'),
@@ -43,8 +43,8 @@ def test_closest_key(key, in_flavor, in_metadata):
     ('r9', ['r1', 'r2'], None),
     ('rack', [], None),
 ])
-def test_closest(name, known, expected):
-    assert spelling.find_closest(name, known) == expected
+def test_closest(name, names, expected):
+    assert spelling.find_closest(name, names) == expected
 
 
 def test_hint():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the statements say to MySQL, which none of the suites runs on."""
+"""The SQL for MySQL, on which the suites usually do not run."""
 
 import dataclasses
 import itertools
@@ -28,22 +28,22 @@ TRAITS = {f'trait:CUSTOM_{word.upper()}': word
           for word in ('required', 'forbidden')}
 
 
-def compiled(statement, dialect=None):
+def compile_(statement, dialect=None):
     return str(statement.compile(dialect=dialect or mysql.dialect()))
 
 
 def holds():
-    """The guarded update in its shapes."""
-    for traits, restricted_to, claimed in itertools.product(
+    """Yield the variants of the guarded UPDATE."""
+    for traits, restricted_to, claim_id in itertools.product(
             ({}, TRAITS), (None, 'p'), (None, 1)):
         matcher = dataclasses.replace(tables.make_matcher(
             {'resource_class': 'gold', 'extra_specs': traits}),
             restricted_to=restricted_to)
-        yield (f'hold-{len(traits)}-{restricted_to}-{claimed}',
-               node_rows.hold(NODE, matcher, INSTANCE, claimed)[0])
+        yield (f'hold-{len(traits)}-{restricted_to}-{claim_id}',
+               node_rows.hold(NODE, matcher, INSTANCE, claim_id)[0])
 
 
-#: The statements that ask other tables before they write, or their own.
+#: Statements whose conditions read other tables, or their own.
 WRITES = [
     *holds(),
     ('release', node_rows.release([HELD], ('available',), False)[0]),
@@ -62,24 +62,24 @@ WRITES = [
 @pytest.mark.parametrize('statement', [
     pytest.param(statement, id=name) for name, statement in WRITES])
 def test_no_subquery_names_the_table_that_is_written(statement):
-    """MySQL refuses that (error 1093), in EXISTS, too."""
-    text = compiled(statement)
-    written = statement.table.name
-    assert re.match(rf'(UPDATE|DELETE FROM) {written}\b', text)
-    behind = text.partition('WHERE')[2]
-    for named in re.findall(r'\bFROM ([\w, ]+)', behind):
-        assert written not in re.split(r'\W+', named), text
+    """MySQL refuses that with error 1093, also in EXISTS."""
+    text = compile_(statement)
+    table = statement.table.name
+    assert re.match(rf'(UPDATE|DELETE FROM) {table}\b', text)
+    conditions = text.partition('WHERE')[2]
+    for names in re.findall(r'\bFROM ([\w, ]+)', conditions):
+        assert table not in re.split(r'\W+', names), text
 
 
 @pytest.mark.parametrize('statement', [
     pytest.param(statement, id=name) for name, statement in WRITES
-    if 'FROM ports' in compiled(statement)])
-def test_what_a_node_has_is_asked_of_that_node(statement):
-    """And not whether any node has a port, on every database."""
+    if 'FROM ports' in compile_(statement)])
+def test_ports_are_those_of_the_node(statement):
+    """Otherwise a port of any node would count, on every database."""
     for table in 'ports', 'portgroups', 'volume_targets':
         assert re.search(
             rf'\(SELECT \* \nFROM {table} \nWHERE {table}\.node_id = ',
-            compiled(statement))
+            compile_(statement))
 
 
 # JSON
@@ -88,7 +88,7 @@ CPUS = functions.property_text(models.nodes.c.properties,
                                sa.literal_column("'$.cpus'"))
 IRREGULAR = functions.irregular_properties(models.nodes.c.properties)
 
-#: All that MySQL is asked of JSON is asked of a text that it can read.
+#: MySQL applies its JSON functions only to texts that it can parse.
 PLAIN = (
     "CASE WHEN LENGTH(CAST(nodes.properties AS BINARY)) - LENGTH(REPLACE("
     "REPLACE(CAST(nodes.properties AS BINARY), '{', ''), '[', '')) < 100 "
@@ -97,25 +97,25 @@ PLAIN = (
 
 
 def test_property_on_mysql():
-    """JSON_VALUE ends at 512 characters there."""
+    """JSON_VALUE is limited to 512 characters there."""
     value = "JSON_EXTRACT(nodes.properties, '$.cpus')"
-    assert compiled(CPUS) == (
+    assert compile_(CPUS) == (
         f"CASE WHEN {PLAIN} AND JSON_TYPE({value}) "
         f"NOT IN ('ARRAY', 'OBJECT', 'NULL') "
         f'THEN JSON_UNQUOTE({value}) END')
 
 
 def test_irregular_properties_on_mysql():
-    assert compiled(IRREGULAR) == (
+    assert compile_(IRREGULAR) == (
         f'CASE WHEN {PLAIN} THEN NULL ELSE nodes.properties END')
 
 
 def test_properties_on_mariadb():
-    """It is seen by the server's version that the dialect is MariaDB's."""
+    """The dialect derives ``is_mariadb`` from the server's version."""
     dialect = mysql.dialect(is_mariadb=True)
-    assert compiled(CPUS, dialect) == "JSON_VALUE(nodes.properties, '$.cpus')"
+    assert compile_(CPUS, dialect) == "JSON_VALUE(nodes.properties, '$.cpus')"
     text = 'CAST(nodes.properties AS BINARY)'
-    assert compiled(IRREGULAR, dialect) == (
+    assert compile_(IRREGULAR, dialect) == (
         f'CASE WHEN JSON_VALID(nodes.properties) AND INSTR({text}, CHAR(92)) '
         f"= 0 AND (INSTR({text}, '\": true') = 0 OR "
         f"{text} NOT RLIKE '\"(memory_mb|cpus|local_gb)\": true') "
