@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why no node matches, and what a dry run finds."""
+"""Explanations of refusals, and dry runs."""
 
 import uuid
 
@@ -18,13 +18,13 @@ POOL = [{'name': f'explained-{number}',
 
 
 @pytest.fixture(scope='module')
-def of_class(node_class):
-    """How an explanation names the class."""
+def class_constraint(node_class):
+    """The constraint for the class, as an explanation names it."""
     return f'resource_class=CUSTOM_{node_class.upper().replace(".", "_")}'
 
 
 def dry_run(ironic, **body):
-    """Ask for a dry run; it adds up and leaves no trace."""
+    """Check that a dry run adds up and changes nothing; return its JSON."""
     before = ironic.state()
     response = ironic.http.post(DRY_RUN, json=body)
     answers.check(response, 200)
@@ -32,46 +32,46 @@ def dry_run(ironic, **body):
     assert 'Location' not in response.headers
     verdict = response.json()
     assert list(verdict) == ['matching_nodes', 'profiles', 'explanation']
-    check(ironic, verdict['explanation'], verdict['matching_nodes'])
+    check_sum(ironic, verdict['explanation'], verdict['matching_nodes'])
     return verdict
 
 
-def check(ironic, explanation, matching=0):
+def check_sum(ironic, explanation, matching=0):
     assert explanation.keys() | {'nearest'} == {
         'considered', 'eliminated', 'nearest'}
     # In a noauth Ironic every caller sees all nodes.
     (count,), = ironic.execute('SELECT COUNT(*) FROM nodes')
     assert explanation['considered'] == count
-    assert count == matching + sum(each['nodes']
-                                   for each in explanation['eliminated'])
-    assert all(list(each) == ['by', 'nodes'] and each['nodes']
-               for each in explanation['eliminated'])
+    assert count == matching + sum(row['nodes']
+                                   for row in explanation['eliminated'])
+    assert all(list(row) == ['by', 'nodes'] and row['nodes']
+               for row in explanation['eliminated'])
 
 
-def refused(ironic, retry=False, **body):
-    """Ask for what there is not; a dry run says the same."""
+def refuse(ironic, retry=False, **body):
+    """Check a refusal, and a dry run of it; return the explanation."""
     before = ironic.state()
     response = ironic.http.post(OURS, json=body)
     text = answers.check(response, 422)
     assert ironic.state() == before
     assert response.headers.get('Retry-After') == ('1' if retry else None)
     explanation = response.json()['explanation']
-    check(ironic, explanation)
+    check_sum(ironic, explanation)
     verdict = dry_run(ironic, **body)
     assert verdict['explanation'] == explanation
     assert verdict['matching_nodes'] == 0
-    # For people: what was looked at and what keeps it from being held.
+    # The error text names the number of nodes and the first obstacle.
     assert str(explanation['considered']) in text
-    for each in explanation['eliminated'][:1]:
-        assert each['by'] in text and str(each['nodes']) in text
+    for row in explanation['eliminated'][:1]:
+        assert row['by'] in text and str(row['nodes']) in text
     assert '\n' not in text and '{' not in text
     return explanation
 
 
-def eliminated(explanation, of_class):
-    """{by: nodes} of the own nodes, in order."""
-    return {each['by']: each['nodes'] for each in explanation['eliminated']
-            if each['by'] != of_class}
+def count_by_constraint(explanation, class_constraint):
+    """Return {by: nodes} of the nodes of the class, in order."""
+    return {row['by']: row['nodes'] for row in explanation['eliminated']
+            if row['by'] != class_constraint}
 
 
 def test_dry_run(ironic, pool, node_class):
@@ -86,7 +86,7 @@ def test_dry_run(ironic, pool, node_class):
         'reserved': 0, 'taken': 0, 'out_of_service': 0}
 
 
-def test_profiles_come_by_fit(ironic, node_class):
+def test_profiles_are_sorted_by_fit(ironic, node_class):
     own_class = f'{node_class}.fit'
     sizes = [262144, 9000, 131072, 65536]
     with ironic.fleet(*({'resource_class': own_class,
@@ -94,13 +94,13 @@ def test_profiles_come_by_fit(ironic, node_class):
                         for size in sizes)):
         profiles = dry_run(ironic, resource_class=own_class,
                            memory_mb=8000)['profiles']
-    assert [each['memory_mb'] for each in profiles] == sorted(sizes)
-    # Of equal sizes, the fewest capabilities that were not asked for.
+    assert [profile['memory_mb'] for profile in profiles] == sorted(sizes)
+    # Among equal sizes, those with the fewest unrequested capabilities.
     texts = ['a:1,b:1', 'z:1', 'a:1,b:1,c:1']
     with ironic.fleet(*({'resource_class': own_class, 'properties': {
             'memory_mb': 9000, 'capabilities': text}} for text in texts)):
         profiles = dry_run(ironic, resource_class=own_class)['profiles']
-    assert [len(each['capabilities']) for each in profiles] == [1, 2, 3]
+    assert [len(profile['capabilities']) for profile in profiles] == [1, 2, 3]
 
 
 IGNORED = {'capabilites:rack': 'r1', 'foo': 'bar', 'resources:GOLD': '0',
@@ -108,7 +108,7 @@ IGNORED = {'capabilites:rack': 'r1', 'foo': 'bar', 'resources:GOLD': '0',
 
 
 @pytest.mark.parametrize('path', [OURS, f'{OURS}/groups'])
-def test_what_is_not_compared(ironic, pool, node_class, path):
+def test_ignored_extra_specs(ironic, pool, node_class, path):
     def post(status, query='', **more):
         spec = {'resource_class': node_class, 'extra_specs': IGNORED, **more}
         response = ironic.http.post(f'{path}{query}', json={
@@ -131,7 +131,7 @@ def test_what_is_not_compared(ironic, pool, node_class, path):
 
 @pytest.mark.parametrize('word, status', [
     ('true', 200), ('True', 200), ('false', 201), ('False', 201)])
-def test_dry_run_or_not(ironic, pool, node_class, word, status):
+def test_values_of_dry_run(ironic, pool, node_class, word, status):
     response = ironic.http.post(f'{OURS}?dry_run={word}',
                                 json={'resource_class': node_class})
     answers.check(response, status)
@@ -139,7 +139,7 @@ def test_dry_run_or_not(ironic, pool, node_class, word, status):
     assert len(rows) == (status == 201)
 
 
-def test_dry_run_of_an_instance_that_holds_a_node(ironic, pool, node_class):
+def test_dry_run_of_an_instance_with_a_node(ironic, pool, node_class):
     body = {'resource_class': node_class, 'memory_mb': 2048,
             'instance_uuid': str(uuid.uuid4())}
     answers.check(ironic.http.post(OURS, json=body), 201)
@@ -148,72 +148,72 @@ def test_dry_run_of_an_instance_that_holds_a_node(ironic, pool, node_class):
 
 def test_matching_nodes_can_be_held(ironic, pool, node_class):
     body = {'resource_class': node_class, 'memory_mb': 2048}
-    for left in (4, 3, 2, 1):
-        assert dry_run(ironic, **body)['matching_nodes'] == left
+    for number in (4, 3, 2, 1):
+        assert dry_run(ironic, **body)['matching_nodes'] == number
         answers.check(ironic.http.post(OURS, json=body), 201)
-    refused(ironic, **body)
+    refuse(ironic, **body)
 
 
-def test_locks_are_the_last_obstacle(ironic, pool, node_class, of_class):
+def test_locked_nodes(ironic, pool, node_class, class_constraint):
     for node in pool:
         ironic.set_node(node.id, reservation='conductor-1')
     body = {'resource_class': node_class, 'memory_mb': 2048}
-    explanation = refused(ironic, retry=True, **body)
-    assert eliminated(explanation, of_class) == {'memory_mb>=2048': 4,
-                                                 'locked': 4}
+    explanation = refuse(ironic, retry=True, **body)
+    assert count_by_constraint(explanation, class_constraint) == {
+        'memory_mb>=2048': 4, 'locked': 4}
     verdict = dry_run(ironic, **body)
     assert [profile['free'] for profile in verdict['profiles']] == [4]
-    # One that would not do anyway is no reason to come again.
-    refused(ironic, resource_class=node_class, memory_mb=8192)
+    # A locked node that would not match anyway is no reason to retry.
+    refuse(ironic, resource_class=node_class, memory_mb=8192)
     for node in pool[4:]:
         ironic.set_node(node.id, maintenance=True)
-    refused(ironic, **body)
+    refuse(ironic, **body)
     ironic.set_node(pool[7].id, reservation=None, maintenance=False)
     assert dry_run(ironic, **body)['matching_nodes'] == 1
     answers.check(ironic.http.post(OURS, json=body), 201)
 
 
-def test_candidates(ironic, pool, node_class, of_class):
-    wanted = [pool[0].name, pool[4].id, 'nobody']
-    verdict = dry_run(ironic, candidate_nodes=wanted)
+def test_candidates(ironic, pool, node_class, class_constraint):
+    names = [pool[0].name, pool[4].id, 'nobody']
+    verdict = dry_run(ironic, candidate_nodes=names)
     assert verdict['matching_nodes'] == 2
     considered = verdict['explanation']['considered']
     assert verdict['explanation']['eliminated'] == [
         {'by': 'candidate_nodes', 'nodes': considered - 2}]
-    explanation = refused(ironic, candidate_nodes=wanted, memory_mb=2048,
-                          extra_specs={'trait:CUSTOM_GPU': 'required'})
+    explanation = refuse(ironic, candidate_nodes=names, memory_mb=2048,
+                         extra_specs={'trait:CUSTOM_GPU': 'required'})
     assert explanation['eliminated'] == [
         {'by': 'candidate_nodes', 'nodes': considered - 2},
         {'by': 'memory_mb>=2048', 'nodes': 1},
         {'by': 'trait:CUSTOM_GPU=required', 'nodes': 1}]
 
 
-def test_candidates_of_the_flavor(ironic, pool):
+def test_candidates_in_extra_specs(ironic, pool):
     body = {'candidate_nodes': [pool[0].name, pool[1].name],
             'extra_specs': {'reservations:candidate_nodes':
                             f'{pool[1].id}, {pool[2].name}'}}
     assert dry_run(ironic, **body)['matching_nodes'] == 1
     ironic.set_node(pool[1].id, maintenance=True)
-    explanation = refused(ironic, **body)
+    explanation = refuse(ironic, **body)
     assert explanation['eliminated'] == [
         {'by': 'candidate_nodes', 'nodes': explanation['considered'] - 1},
         {'by': 'maintenance', 'nodes': 1}]
 
 
-def test_no_such_candidate(ironic, pool):
-    explanation = refused(ironic, candidate_nodes=['nobody'], memory_mb=2048)
+def test_unknown_candidate(ironic, pool):
+    explanation = refuse(ironic, candidate_nodes=['nobody'], memory_mb=2048)
     assert explanation['eliminated'] == [
         {'by': 'candidate_nodes', 'nodes': explanation['considered']}]
-    # Without the candidates the four of that size could be held.
+    # Without candidate_nodes, four nodes match.
     assert explanation['nearest'] == {'by': 'candidate_nodes', 'nodes': 4}
 
 
 @pytest.mark.on('sqlite', 'server')
-def test_words_of_the_caller_do_no_harm(ironic, pool):
+def test_special_characters(ironic, pool):
     text = 'x\'"; DROP TABLE nodes; -- %s %(a)s {0} \u00e4\U0001f600'
     refused_by = {'capabilities': text, f'capabilities:{text}': text}
     response = ironic.http.post(OURS, json={
         'shard': text, 'conductor_group': text, 'memory_mb': 1,
         'candidate_nodes': [text], 'extra_specs': refused_by})
     answers.check(response, 422)
-    check(ironic, response.json()['explanation'])
+    check_sum(ironic, response.json()['explanation'])

@@ -1,114 +1,114 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node that has just failed is not the next one's."""
+"""A node that has just failed to deploy is chosen last."""
 
 import pytest
 
 from tests.common import application
 
-#: As reservations of the application do: more than a page of a shelf.
+#: More nodes than a page of a shelf has.
 MANY = 40
 
 
-def node(memory=1024):
+def spec(memory=1024):
     return {'properties': {'memory_mb': memory}}
 
 
 @pytest.fixture
-def held(ironic, resource_class):
-    """Holds a node of those that are given; the order in which they go."""
-    def hold_all(nodes, **body):
-        found = [ironic.create(resource_class=resource_class, **body)
-                 for _ in nodes]
-        ids = [each.id for each in nodes]
-        return [ids.index(each['node_uuid']) for each in found]
-    return hold_all
+def hold(ironic, resource_class):
+    """Holds all nodes; returns their indexes in the order of the holds."""
+    def hold(nodes, **body):
+        ids = [node.id for node in nodes]
+        return [ids.index(ironic.create(
+            resource_class=resource_class, **body)['node_uuid'])
+            for _ in nodes]
+    return hold
 
 
 @pytest.fixture
 def fleet(ironic, resource_class):
-    def of(*nodes):
-        return ironic.fleet(*({**each, 'resource_class': resource_class}
-                              for each in nodes))
-    return of
+    def create(*nodes):
+        return ironic.fleet(*({**spec, 'resource_class': resource_class}
+                              for spec in nodes))
+    return create
 
 
-def test_after_its_equals(ironic, fleet, held):
-    with fleet(*[node()] * 6) as nodes:
-        for each in nodes[:3]:
-            ironic.add_history(each)
+def test_after_equal_nodes(ironic, fleet, hold):
+    with fleet(*[spec()] * 6) as nodes:
+        for node in nodes[:3]:
+            ironic.add_history(node)
         ironic.capacity()
-        order = held(nodes)
+        order = hold(nodes)
         assert set(order[:3]) == {3, 4, 5}
         assert set(order[3:]) == {0, 1, 2}
 
 
-def test_the_only_good_one_among_many(ironic, fleet, resource_class):
-    with fleet(*[node()] * MANY) as nodes:
-        for each in nodes:
-            if each is not nodes[MANY // 2]:
-                ironic.add_history(each)
+def test_one_good_node_among_many(ironic, fleet, resource_class):
+    with fleet(*[spec()] * MANY) as nodes:
+        for node in nodes:
+            if node is not nodes[MANY // 2]:
+                ironic.add_history(node)
         ironic.capacity()
         first = ironic.create(resource_class=resource_class)
         assert first['node_uuid'] == nodes[MANY // 2].id
-        # Better one that has failed than none.
+        # A failed node is better than none.
         ironic.create(resource_class=resource_class)
 
 
-def test_equals_of_another_profile(ironic, fleet, held):
-    """No request can tell them apart by their fit, only by their shard."""
-    with fleet(node(), {**node(), 'shard': 'a'}, {**node(), 'shard': 'b'},
-               {**node(), 'shard': 'c'}) as nodes:
-        for each in nodes[:3]:
-            ironic.add_history(each)
+def test_equal_nodes_of_another_profile(ironic, fleet, hold):
+    """The nodes differ only by their shard, which is no part of the fit."""
+    with fleet(spec(), {**spec(), 'shard': 'a'}, {**spec(), 'shard': 'b'},
+               {**spec(), 'shard': 'c'}) as nodes:
+        for node in nodes[:3]:
+            ironic.add_history(node)
         ironic.capacity()
-        assert held(nodes)[0] == 3
+        assert hold(nodes)[0] == 3
 
 
 @pytest.mark.parametrize('state', [
     None, 'deploying', 'wait call-back', 'deploy hold', 'deploy failed'])
-def test_states_of_a_deployment(ironic, fleet, held, state):
-    """An Ironic before 39 does not say in which state the node was."""
-    with fleet(*[node()] * 4) as nodes:
+def test_states_of_a_deployment(ironic, fleet, hold, state):
+    """An Ironic before 39 does not record the state of the node."""
+    with fleet(*[spec()] * 4) as nodes:
         ironic.add_history(nodes[0], state=state)
         ironic.capacity()
-        assert held(nodes)[-1] == 0
+        assert hold(nodes)[-1] == 0
 
 
-def test_fit_goes_first(ironic, fleet, held):
-    with fleet(node(2048), node(1024), node(2048), node(1024)) as nodes:
+def test_fit_comes_first(ironic, fleet, hold):
+    with fleet(spec(2048), spec(1024), spec(2048), spec(1024)) as nodes:
         ironic.add_history(nodes[1])
         ironic.add_history(nodes[2])
         ironic.capacity()
-        assert held(nodes, memory_mb=1024) == [3, 1, 0, 2]
+        assert hold(nodes, memory_mb=1024) == [3, 1, 0, 2]
 
 
-def test_named_nodes(ironic, fleet, held):
-    with fleet(*[node()] * 4) as nodes:
+def test_candidate_nodes(ironic, fleet, hold):
+    with fleet(*[spec()] * 4) as nodes:
         ironic.add_history(nodes[0])
-        assert held(nodes, candidate_nodes=[
-            each.id for each in nodes])[-1] == 0
+        assert hold(nodes, candidate_nodes=[
+            node.id for node in nodes])[-1] == 0
 
 
-def test_by_a_fresh_count(ironic, fleet, held):
-    """A fleet that no request has seen before."""
-    with fleet(*[node()] * 4) as nodes:
+def test_without_a_count(ironic, fleet, hold):
+    """No earlier request has counted the fleet."""
+    with fleet(*[spec()] * 4) as nodes:
         ironic.add_history(nodes[2])
-        assert held(nodes)[-1] == 2
+        assert hold(nodes)[-1] == 2
 
 
-@pytest.mark.parametrize(('note', 'options'), [
+@pytest.mark.parametrize(('event', 'options'), [
     ({'severity': 'INFO'}, {}), ({'ago': 3700}, {}),
     ({'ago': 20}, {'avoid_failed': 10}), ({}, {'avoid_failed': 0}),
     ({'state': 'clean failed'}, {}), ({'state': 'inspect failed'}, {}),
 ], ids=str)
-def test_what_makes_no_difference(ironic, fleet, resource_class, note,
-                                  options):
-    """The failed one is as often the first as any other."""
-    with fleet(*[node()] * 2) as nodes, application.set_options(
+def test_history_that_is_ignored(ironic, fleet, resource_class, event,
+                                 options):
+    """The node is chosen first as often as the other."""
+    with fleet(*[spec()] * 2) as nodes, application.set_options(
             {'reservations': options}):
-        ironic.add_history(nodes[0], **note)
+        ironic.add_history(nodes[0], **event)
         ironic.capacity()
-        missing = {each.id for each in nodes}
+        missing = {node.id for node in nodes}
         for _ in range(40):
             first = ironic.create(resource_class=resource_class)
             missing.discard(first['node_uuid'])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several reservations at once, near each other or apart, claimed later."""
+"""Groups of reservations: create, join, list, release, claim."""
 
 import collections
 import uuid
@@ -30,12 +30,12 @@ def no_groups(ironic):
     ironic.execute('DELETE FROM reservations_groups')
 
 
-def ident():
+def new_uuid():
     return str(uuid.uuid4())
 
 
 def create(ironic, node_class, members, status=201, query='', **more):
-    """POST of a group: its JSON, or an error's text."""
+    """Create a group; return it, or the text of the error."""
     response = ironic.http.post(GROUPS + query, json={
         'members': members, 'request': {'resource_class': node_class},
         **more})
@@ -52,9 +52,9 @@ def release(ironic, group, status=204):
 
 
 def domains(reservations):
-    """How many are in each domain."""
-    return collections.Counter(each['group']['domain']
-                               for each in reservations)
+    """Count the members of each domain."""
+    return collections.Counter(row['group']['domain']
+                               for row in reservations)
 
 
 def is_empty(ironic):
@@ -62,7 +62,7 @@ def is_empty(ironic):
         'SELECT uuid FROM nodes WHERE instance_uuid IS NOT NULL')
 
 
-# All at once
+# Create
 
 def test_group(ironic, pool, node_class):
     response = ironic.http.post(GROUPS, json={
@@ -70,39 +70,40 @@ def test_group(ironic, pool, node_class):
         'host': 'compute-1', 'project_id': 'p', 'user_id': 'u',
         'request': {'resource_class': node_class}})
     answers.check(response, 201)
-    made = response.json()
+    group = response.json()
     assert response.headers['Location'] == (
-        f'{ironic.url}{GROUPS}/{made["uuid"]}')
-    assert list(made) == ['uuid', 'policy', 'by', 'project_id', 'created_at',
-                          'reservations']
-    assert (made['policy'], made['by'], made['project_id']) == (
+        f'{ironic.url}{GROUPS}/{group["uuid"]}')
+    assert list(group) == ['uuid', 'policy', 'by', 'project_id', 'created_at',
+                           'reservations']
+    assert (group['policy'], group['by'], group['project_id']) == (
         'pack', RACK, 'p')
-    one, other = made['reservations']
-    assert one['group'] == {'uuid': made['uuid'], 'policy': 'pack',
+    one, other = group['reservations']
+    assert one['group'] == {'uuid': group['uuid'], 'policy': 'pack',
                             'by': RACK, 'domain': 'r2'}
     assert other['group'] == one['group']
-    for each in one, other:
-        whole = ironic.show(each['instance_uuid'])
+    for member in one, other:
+        whole = ironic.show(member['instance_uuid'])
         assert whole.pop('request_spec') == {'resource_class': node_class}
-        assert each == whole
-        assert (each['host'], each['project_id'], each['user_id']) == (
+        assert member == whole
+        assert (member['host'], member['project_id'], member['user_id']) == (
             'compute-1', 'p', 'u')
-        left = ironic.seconds_left(each)
-        assert 590 <= left <= 600
-        assert ironic.find_instance(each['node_uuid']) == each['instance_uuid']
-    assert show(ironic, made['uuid']) == made
+        seconds = ironic.seconds_left(member)
+        assert 590 <= seconds <= 600
+        assert (ironic.find_instance(member['node_uuid'])
+                == member['instance_uuid'])
+    assert show(ironic, group['uuid']) == group
 
 
-def test_instances_are_named(ironic, pool, node_class):
-    instances = [ident(), ident()]
-    made = create(ironic, node_class,
-                  [instances[0].upper(), instances[1]])
-    assert {each['instance_uuid'] for each in made['reservations']} == {
+def test_instances_of_the_caller(ironic, pool, node_class):
+    instances = [new_uuid(), new_uuid()]
+    group = create(ironic, node_class,
+                   [instances[0].upper(), instances[1]])
+    assert {member['instance_uuid'] for member in group['reservations']} == {
         *instances}
     # A group without a policy has no domains.
-    for each in made['reservations']:
-        assert each['group'] == {'uuid': made['uuid'], 'policy': None,
-                                 'by': None, 'domain': None}
+    for member in group['reservations']:
+        assert member['group'] == {'uuid': group['uuid'], 'policy': None,
+                                   'by': None, 'domain': None}
 
 
 @pytest.mark.parametrize('policy, members, available, by, nearest', [
@@ -117,9 +118,9 @@ def test_refusal(ironic, pool, node_class, policy, members, available, by,
         'request': {'resource_class': node_class}})
     text = answers.check(response, 422)
     assert f'{available} of {members} members' in text
-    refused = response.json()
-    assert refused['members'] == {'wanted': members, 'available': available}
-    explanation = refused['explanation']
+    body = response.json()
+    assert body['members'] == {'wanted': members, 'available': available}
+    explanation = body['explanation']
     assert by in [row['by'] for row in explanation['eliminated']]
     assert explanation.get('nearest') == nearest
     assert ironic.state() == before and is_empty(ironic)
@@ -131,11 +132,11 @@ def test_refusal_for_the_request(ironic, pool, node_class):
         'members': 2, 'policy': 'pack', 'by': RACK,
         'request': {'resource_class': node_class, 'memory_mb': 4096}})
     answers.check(response, 422)
-    refused = response.json()
-    assert refused['members'] == {'wanted': 2, 'available': 0}
-    # Without it three members could be held, of the six nodes.
-    assert refused['explanation']['nearest'] == {'by': 'memory_mb>=4096',
-                                                 'nodes': 3}
+    body = response.json()
+    assert body['members'] == {'wanted': 2, 'available': 0}
+    # Without this constraint three of the six nodes could be members.
+    assert body['explanation']['nearest'] == {'by': 'memory_mb>=4096',
+                                              'nodes': 3}
 
 
 def test_nearest_of_a_spread_counts_members(ironic, node_class):
@@ -146,19 +147,19 @@ def test_nearest_of_a_spread_counts_members(ironic, node_class):
             for rack in ('r1', 'r1', 'r1', 'r2'))):
         body = {'members': 3, 'policy': 'spread', 'by': RACK}
         # Without the class there are four more nodes, and no more racks.
-        explanation = refused(ironic, {**body, 'request': {
+        explanation = check_refusal(ironic, {**body, 'request': {
             'resource_class': own_class}})['explanation']
         assert explanation['eliminated'][-1] == {
             'by': f'group:spread={RACK}', 'nodes': 4}
         assert 'nearest' not in explanation
-        explanation = refused(ironic, {**body, 'request': {
+        explanation = check_refusal(ironic, {**body, 'request': {
             'resource_class': own_class,
             'extra_specs': {'capabilities:rack': 'r2'}}})['explanation']
         assert explanation['nearest'] == {'by': 'capabilities:rack=r2',
                                           'nodes': 2}
 
 
-def refused(ironic, body):
+def check_refusal(ironic, body):
     response = ironic.http.post(GROUPS, json=body)
     answers.check(response, 422)
     dry_run = ironic.http.post(f'{GROUPS}?dry_run=true', json=body).json()
@@ -167,27 +168,27 @@ def refused(ironic, body):
 
 
 def test_dry_run(ironic, pool, node_class):
-    found = create(ironic, node_class, 4, 200, '?dry_run=true', policy='pack',
-                   by=RACK)
-    assert found['members'] == {'wanted': 4, 'available': 3}
-    assert found['domains'] == [{'value': 'r1', 'nodes': 3},
-                                {'value': 'r2', 'nodes': 2},
-                                {'value': None, 'nodes': 1}]
-    assert found['matching_nodes'] == 6
+    result = create(ironic, node_class, 4, 200, '?dry_run=true', policy='pack',
+                    by=RACK)
+    assert result['members'] == {'wanted': 4, 'available': 3}
+    assert result['domains'] == [{'value': 'r1', 'nodes': 3},
+                                 {'value': 'r2', 'nodes': 2},
+                                 {'value': None, 'nodes': 1}]
+    assert result['matching_nodes'] == 6
     assert is_empty(ironic)
 
 
 def test_repeat(ironic, pool, node_class):
-    group = ident()
+    group = new_uuid()
     first = create(ironic, node_class, 5, uuid=group.upper(), expires_in=60,
                    policy='soft-pack', by=RACK)
     assert first['uuid'] == group
-    again = create(ironic, node_class, 5, 200, uuid=group, expires_in=600,
-                   policy='soft-pack', by=RACK)
-    assert [each['node_uuid'] for each in again['reservations']] == [
-        each['node_uuid'] for each in first['reservations']]
-    for each in again['reservations']:
-        assert ironic.seconds_left(each) > 500
+    repeat = create(ironic, node_class, 5, 200, uuid=group, expires_in=600,
+                    policy='soft-pack', by=RACK)
+    assert [member['node_uuid'] for member in repeat['reservations']] == [
+        member['node_uuid'] for member in first['reservations']]
+    for member in repeat['reservations']:
+        assert ironic.seconds_left(member) > 500
 
 
 @pytest.mark.parametrize('change', [
@@ -195,8 +196,9 @@ def test_repeat(ironic, pool, node_class):
     {'members': 3}, {'policy': None, 'by': None},
     {'request': {'memory_mb': 1}}], ids=str)
 def test_another_request(ironic, pool, node_class, change):
-    body = {'uuid': ident(), 'members': 2, 'policy': 'soft-pack', 'by': RACK,
-            'project_id': 'p', 'request': {'resource_class': node_class}}
+    body = {'uuid': new_uuid(), 'members': 2, 'policy': 'soft-pack',
+            'by': RACK, 'project_id': 'p',
+            'request': {'resource_class': node_class}}
     answers.check(ironic.http.post(GROUPS, json=body), 201)
     before = ironic.state()
     text = answers.check(ironic.http.post(GROUPS, json=body | change), 409)
@@ -204,24 +206,24 @@ def test_another_request(ironic, pool, node_class, change):
     assert ironic.state() == before
 
 
-def test_too_few_are_left(ironic, pool, node_class):
-    made = create(ironic, node_class, 2)
-    ironic.delete(made['reservations'][0]['instance_uuid'])
-    create(ironic, node_class, 2, 409, uuid=made['uuid'])
+def test_repeat_after_a_release(ironic, pool, node_class):
+    group = create(ironic, node_class, 2)
+    ironic.delete(group['reservations'][0]['instance_uuid'])
+    create(ironic, node_class, 2, 409, uuid=group['uuid'])
 
 
-def test_member_holds_a_node_already(ironic, pool, node_class):
-    held = ironic.create(resource_class=node_class)
+def test_member_that_holds_a_node(ironic, pool, node_class):
+    hold = ironic.create(resource_class=node_class)
     before = ironic.state()
-    text = create(ironic, node_class, [held['instance_uuid'], ident()], 409)
-    assert held['instance_uuid'] in text
+    text = create(ironic, node_class, [hold['instance_uuid'], new_uuid()], 409)
+    assert hold['instance_uuid'] in text
     assert ironic.state() == before
 
 
-# One at a time
+# Join
 
 def test_members_one_by_one(ironic, pool, node_class):
-    group = {'uuid': ident(), 'policy': 'spread', 'by': RACK}
+    group = {'uuid': new_uuid(), 'policy': 'spread', 'by': RACK}
 
     def join(status=201, **more):
         return ironic.create(status, resource_class=node_class, group=group,
@@ -235,8 +237,8 @@ def test_members_one_by_one(ironic, pool, node_class):
     assert response.json()['explanation']['nearest'] == {
         'by': f'group:spread={RACK}', 'nodes': 4}
     # They are in the order of the fleet.
-    order = [each.id for each in pool]
-    assert [each['node_uuid'] for each in show(
+    order = [node.id for node in pool]
+    assert [member['node_uuid'] for member in show(
         ironic, group['uuid'])['reservations']] == sorted(
             (one['node_uuid'], other['node_uuid']), key=order.index)
     # The same request again.
@@ -247,7 +249,7 @@ def test_members_one_by_one(ironic, pool, node_class):
 
 
 def test_dry_run_of_one_more(ironic, pool, node_class):
-    group = {'uuid': ident(), 'policy': 'pack', 'by': RACK}
+    group = {'uuid': new_uuid(), 'policy': 'pack', 'by': RACK}
     first = ironic.create(resource_class=node_class, group=group)
     assert first['group']['domain'] == 'r1'
     response = ironic.http.post(f'{OURS}?dry_run=true', json={
@@ -259,8 +261,8 @@ def test_dry_run_of_one_more(ironic, pool, node_class):
 @pytest.mark.parametrize('change', [
     {'policy': 'soft-spread'}, {'by': 'shard'}, {'policy': None, 'by': None}],
     ids=str)
-def test_first_member_decides(ironic, pool, node_class, change):
-    group = {'uuid': ident(), 'policy': 'spread', 'by': RACK}
+def test_first_member_sets_the_policy(ironic, pool, node_class, change):
+    group = {'uuid': new_uuid(), 'policy': 'spread', 'by': RACK}
     ironic.create(resource_class=node_class, group=group)
     text = ironic.create(409, resource_class=node_class,
                          group={**group, **change})
@@ -268,10 +270,10 @@ def test_first_member_decides(ironic, pool, node_class, change):
                                  project_id='another')
 
 
-def test_group_without_members_is_gone(ironic, pool, node_class):
-    group = {'uuid': ident(), 'policy': 'spread', 'by': RACK}
-    held = ironic.create(resource_class=node_class, group=group)
-    ironic.delete(held['instance_uuid'])
+def test_group_without_members(ironic, pool, node_class):
+    group = {'uuid': new_uuid(), 'policy': 'spread', 'by': RACK}
+    hold = ironic.create(resource_class=node_class, group=group)
+    ironic.delete(hold['instance_uuid'])
     show(ironic, group['uuid'], 404)
     release(ironic, group['uuid'], 404)
     again = ironic.create(resource_class=node_class,
@@ -285,82 +287,84 @@ def test_group_without_members_is_gone(ironic, pool, node_class):
 def test_other_domains(ironic, node_class, by, columns, domain):
     with ironic.fleet(node(resource_class=node_class, **columns),
                       node(resource_class=node_class)):
-        group = {'uuid': ident(), 'policy': 'spread', 'by': by}
-        held = ironic.create(resource_class=node_class, group=group)
-        assert held['group']['domain'] == domain
-        # The other node states none.
+        group = {'uuid': new_uuid(), 'policy': 'spread', 'by': by}
+        hold = ironic.create(resource_class=node_class, group=group)
+        assert hold['group']['domain'] == domain
+        # The other node has no domain.
         ironic.create(422, resource_class=node_class, group=group)
 
 
 # Lists and release
 
 def test_list(ironic, pool, node_class):
-    made = [create(ironic, node_class, number) for number in (1, 2, 3)]
-    listed = [{**{name: each[name] for name in (
+    groups = [create(ironic, node_class, number) for number in (1, 2, 3)]
+    rows = [{**{name: group[name] for name in (
         'uuid', 'policy', 'by', 'project_id', 'created_at')},
         'members': number, 'domains': []}
-        for number, each in enumerate(made, 1)]
+        for number, group in enumerate(groups, 1)]
 
     def page(**query):
         response = ironic.http.get(GROUPS, params=query)
         answers.check(response, 200)
         return response.json()
 
-    assert page() == {'groups': listed}
+    assert page() == {'groups': rows}
     first = page(limit=2)
-    assert first['groups'] == listed[:2]
+    assert first['groups'] == rows[:2]
     assert first['next'].startswith(f'{ironic.url}{GROUPS}?limit=2&marker=')
     assert ironic.http.get(first['next']).json() == page(
-        limit=2, marker=made[1]['uuid'].upper()) == {'groups': listed[2:]}
-    ironic.delete(made[0]['reservations'][0]['instance_uuid'])
-    assert page() == {'groups': listed[1:]}
+        limit=2, marker=groups[1]['uuid'].upper()) == {'groups': rows[2:]}
+    ironic.delete(groups[0]['reservations'][0]['instance_uuid'])
+    assert page() == {'groups': rows[1:]}
 
 
 def test_release(ironic, pool, node_class):
-    made = create(ironic, node_class, 3)
-    release(ironic, made['uuid'].upper())
+    group = create(ironic, node_class, 3)
+    release(ironic, group['uuid'].upper())
     assert is_empty(ironic)
     assert ironic.execute('SELECT * FROM reservations_groups') == []
-    release(ironic, made['uuid'], 404)
+    release(ironic, group['uuid'], 404)
 
 
-def test_what_cannot_be_released_stays(ironic, pool, node_class):
-    made = create(ironic, node_class, 3)
-    ironic.set_node(made['reservations'][1]['node_uuid'],
+def test_partial_release(ironic, pool, node_class):
+    group = create(ironic, node_class, 3)
+    ironic.set_node(group['reservations'][1]['node_uuid'],
                     provision_state='active')
-    text = release(ironic, made['uuid'], 409)
+    text = release(ironic, group['uuid'], 409)
     assert '1 of 3 members' in text
-    left, = show(ironic, made['uuid'])['reservations']
-    assert left['node_uuid'] == made['reservations'][1]['node_uuid']
+    member, = show(ironic, group['uuid'])['reservations']
+    assert member['node_uuid'] == group['reservations'][1]['node_uuid']
 
 
 # Claim
 
-@pytest.mark.parametrize('grouped', [False, True])
-def test_claim(ironic, pool, node_class, grouped):
-    made = create(ironic, node_class, 2, policy='pack', by=RACK,
-                  project_id='p', expires_in=60)
-    members = {each['instance_uuid']: each for each in made['reservations']}
-    instance = ident()
-    claim = made['uuid'] if grouped else next(iter(members))
+@pytest.mark.parametrize('by_group', [False, True])
+def test_claim(ironic, pool, node_class, by_group):
+    group = create(ironic, node_class, 2, policy='pack', by=RACK,
+                   project_id='p', expires_in=60)
+    members = {member['instance_uuid']: member
+               for member in group['reservations']}
+    instance = new_uuid()
+    claim = group['uuid'] if by_group else next(iter(members))
     body = {'claim': claim.upper(), 'instance_uuid': instance,
             'project_id': 'p', 'host': 'compute-1',
             'resource_class': node_class, 'expires_in': 3600}
     response = ironic.http.post(OURS, json=body)
     answers.check(response, 201)
-    held = response.json()
+    reservation = response.json()
     assert response.headers['Location'] == f'{ironic.url}{OURS}/{instance}'
-    old, = (each for each in members.values()
-            if each['node_uuid'] == held['node_uuid'])
-    if not grouped:
-        assert old['instance_uuid'] == claim
-    assert (held['instance_uuid'], held['host'], held['group']) == (
-        instance, 'compute-1', old['group'])
-    assert ironic.seconds_left(held) > 3000
-    assert ironic.find_instance(held['node_uuid']) == instance
-    ironic.show(old['instance_uuid'], 404)
-    assert len(show(ironic, made['uuid'])['reservations']) == 2
-    assert ironic.create(200, **body)['node_uuid'] == held['node_uuid']
+    member, = (member for member in members.values()
+               if member['node_uuid'] == reservation['node_uuid'])
+    if not by_group:
+        assert member['instance_uuid'] == claim
+    assert reservation['instance_uuid'] == instance
+    assert reservation['host'] == 'compute-1'
+    assert reservation['group'] == member['group']
+    assert ironic.seconds_left(reservation) > 3000
+    assert ironic.find_instance(reservation['node_uuid']) == instance
+    ironic.show(member['instance_uuid'], 404)
+    assert len(show(ironic, group['uuid'])['reservations']) == 2
+    assert ironic.create(200, **body)['node_uuid'] == reservation['node_uuid']
 
 
 @pytest.mark.parametrize('body, status', [
@@ -374,21 +378,21 @@ def test_claim_must_match(ironic, pool, node_class, body, status):
     assert (ironic.state() == before) == (status != 201)
 
 
-def test_what_a_host_has_is_not_claimed(ironic, pool, node_class):
+def test_claim_of_a_reservation_with_a_host(ironic, pool, node_class):
     first = ironic.create(resource_class=node_class, host='compute-1')
     ironic.create(409, resource_class=node_class,
                   claim=first['instance_uuid'])
-    made = create(ironic, node_class, 2, host='compute-1')
-    ironic.create(409, resource_class=node_class, claim=made['uuid'])
-    ironic.create(404, resource_class=node_class, claim=ident())
+    group = create(ironic, node_class, 2, host='compute-1')
+    ironic.create(409, resource_class=node_class, claim=group['uuid'])
+    ironic.create(404, resource_class=node_class, claim=new_uuid())
 
 
 # Ownership
 
 @pytest.fixture
-def owned(ironic):
+def own_class(ironic):
     """The resource class of four nodes."""
-    mine = f'test.{ident()}'
+    mine = f'test.{new_uuid()}'
     with ironic.fleet(*(
             node(name=name, resource_class=mine, **whose)
             for name, whose in (('free', {}), ('own', {'owner': 'p'}),
@@ -402,39 +406,39 @@ def owned(ironic):
     ('any', {'free', 'own', 'leased', 'other'}),
     ('project', {'own', 'leased'}),
     ('project_or_none', {'free', 'own', 'leased'})])
-def test_ownership(ironic, owned, ownership, nodes):
-    found = set()
+def test_ownership(ironic, own_class, ownership, nodes):
+    names = set()
     for _ in nodes:
-        found.add(ironic.create(resource_class=owned, project_id='p',
+        names.add(ironic.create(resource_class=own_class, project_id='p',
                                 ownership=ownership)['node_name'])
-    assert found == nodes
+    assert names == nodes
     if len(nodes) < 4:
-        ironic.create(422, resource_class=owned, project_id='p',
+        ironic.create(422, resource_class=own_class, project_id='p',
                       ownership=ownership)
 
 
-# Who may
+# Callers
 
-def test_group_is_its_projects(cloud):
-    made = cloud.callers['a-member'].post(GROUPS, json={
+def test_group_of_a_project(cloud):
+    response = cloud.callers['a-member'].post(GROUPS, json={
         'members': 2, 'request': {'memory_mb': 1}})
-    answers.check(made, 201)
-    group = made.json()
+    answers.check(response, 201)
+    group = response.json()
     assert group['project_id'] == cloud.projects['a']
-    kinds = cloud.kinds(each['node_uuid'] for each in group['reservations'])
+    kinds = cloud.kinds(row['node_uuid'] for row in group['reservations'])
     assert kinds <= {'of-a', 'leased-to-a'}
     for persona, sees in (('a-reader', True), ('b-member', False),
                           ('system-reader', True)):
-        listed = cloud.get(persona, GROUPS)['groups']
-        assert (group['uuid'] in {each['uuid'] for each in listed}) == sees
-    # Who else may not: tests/api/test_policy.py.
+        rows = cloud.get(persona, GROUPS)['groups']
+        assert (group['uuid'] in {row['uuid'] for row in rows}) == sees
+    # Other callers: tests/api/test_policy.py.
     cloud.call('a-member', 204, 'DELETE', f'{GROUPS}/{group["uuid"]}')
 
 
 def test_claim_for_a_project(cloud):
     """Nova claims for the server's project."""
-    held = cloud.hold('a-member')
-    body = {'memory_mb': 1, 'claim': held['instance_uuid'],
+    hold = cloud.hold('a-member')
+    body = {'memory_mb': 1, 'claim': hold['instance_uuid'],
             'host': 'compute-1'}
     for project, status in (('b', 404), ('a', 201)):
         answers.check(cloud.request('system-admin', 'POST', OURS, json={
@@ -442,7 +446,7 @@ def test_claim_for_a_project(cloud):
 
 
 def test_claim_needs_delete(cloud, policy):
-    held = cloud.hold('a-member')
+    hold = cloud.hold('a-member')
     policy({'baremetal:reservation:delete': '!'})
     cloud.call('a-member', 403, 'POST', OURS, json={
-        'memory_mb': 1, 'claim': held['instance_uuid']})
+        'memory_mb': 1, 'claim': hold['instance_uuid']})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A database that does not answer: only those wait who have asked it."""
+"""A database that does not answer delays only the requests that use it."""
 
 import concurrent.futures
 import contextlib
@@ -17,22 +17,22 @@ POOL = [{}] * 3
 
 
 @contextlib.contextmanager
-def hanging(containing):
-    """The next statement that contains a text is not answered for long.
+def hang_at(containing):
+    """Hang at the next statement that contains a text.
 
-    :returns: two Events: it was sent, and it is to be answered.
+    Yields two events: the statement was sent, and it may be answered.
     """
     engine, first = db_engine.get_engine(), threading.Lock()
-    asked, answered = threading.Event(), threading.Event()
+    is_sent, may_answer = threading.Event(), threading.Event()
 
     def hang(connection, cursor, text, *args):
         if containing in text and first.acquire(blocking=False):
-            asked.set()
-            assert answered.wait(20)
+            is_sent.set()
+            assert may_answer.wait(20)
 
     sa.event.listen(engine, 'before_cursor_execute', hang)
     try:
-        yield asked, answered
+        yield is_sent, may_answer
     finally:
         sa.event.remove(engine, 'before_cursor_execute', hang)
 
@@ -50,19 +50,19 @@ def test_others_are_answered_at_their_deadline(
             method, path, headers=service.FRESH,
             json={'resource_class': node_class} if method == 'POST' else None)
 
-    # Another has asked before, lest this one be the first of the process.
+    # The first count of a process takes another path.
     ironic.capacity()
-    with start({'reservations': {'deadline': 1}}) as hurried, \
-            hanging(containing) as (asked, answered), \
+    with start({'reservations': {'deadline': 1}}) as application, \
+            hang_at(containing) as (is_sent, may_answer), \
             concurrent.futures.ThreadPoolExecutor(1) as executor:
-        one = executor.submit(ask, hurried.url)
-        assert asked.wait(30)
-        other = ask(hurried.url)
+        one = executor.submit(ask, application.url)
+        assert is_sent.wait(30)
+        other = ask(application.url)
         # The first one hangs for as long as the database does.
         assert not one.done()
-        answered.set()
+        may_answer.set()
         assert 'try again' in answers.check(other, 503)
         assert other.headers['Retry-After'] == '5'
         answers.check(one.result(60), (200, 201))
-        # Nothing is left of the one that was refused.
-        answers.check(ask(hurried.url), (200, 201))
+        # The refused request has no lasting effect.
+        answers.check(ask(application.url), (200, 201))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hold a node, see it, let it go."""
+"""Create, show and release a reservation."""
 
 import datetime
 import uuid
@@ -33,31 +33,31 @@ def test_hold(ironic, pool, node_class):
         'resource_class': node_class, 'shard': None,
         'project_id': 'p-1', 'user_id': 'u-1'})
     answers.check(response, 201)
-    held = response.json()
-    assert held.pop('ignored') == ['hw:cpu_policy']
-    assert list(held) == KEYS
+    reservation = response.json()
+    assert reservation.pop('ignored') == ['hw:cpu_policy']
+    assert list(reservation) == KEYS
     url = f'{ironic.url}{OURS}/{instance_uuid}'
     assert response.headers['Location'] == url
-    assert held['links'] == [{'rel': 'self', 'href': url}]
-    node = next(node for node in pool if node.id == held['node_uuid'])
-    created_at = datetime.datetime.fromisoformat(held['created_at'])
+    assert reservation['links'] == [{'rel': 'self', 'href': url}]
+    node = next(node for node in pool if node.id == reservation['node_uuid'])
+    created_at = datetime.datetime.fromisoformat(reservation['created_at'])
     assert abs(datetime.datetime.now(datetime.UTC)
                - created_at) < datetime.timedelta(minutes=10)
-    assert {key: held[key] for key in KEYS[:9] + KEYS[10:11]} == {
+    assert {key: reservation[key] for key in KEYS[:9] + KEYS[10:11]} == {
         'instance_uuid': instance_uuid, 'node_uuid': node.id,
         'node_name': node.name, 'host': 'compute-1', 'state': 'reserved',
         'provision_state': 'available', 'resource_class': node_class,
         'project_id': 'p-1', 'user_id': 'u-1', 'expires_at': None}
-    assert held['updated_at'] is None
-    spec = held['request_spec']
+    assert reservation['updated_at'] is None
+    spec = reservation['request_spec']
     assert not set(spec) & {'instance_uuid', 'host', 'project_id', 'user_id'}
     assert spec['name'] == 'bm.small'
     assert spec['flavorid'] == 'f-1'
     assert spec['extra_specs']['hw:cpu_policy'] == 'shared'
-    assert ironic.show(instance_uuid) == held
-    assert ironic.show(instance_uuid.upper()) == held
-    del held['request_spec']
-    assert ironic.list(resource_class=node_class) == [held]
+    assert ironic.show(instance_uuid) == reservation
+    assert ironic.show(instance_uuid.upper()) == reservation
+    del reservation['request_spec']
+    assert ironic.list(resource_class=node_class) == [reservation]
 
     assert ironic.find_instance(node.id) == instance_uuid
 
@@ -76,25 +76,25 @@ def test_instance_uuid_is_generated_and_lower_case(
     assert one['instance_uuid'] != two['instance_uuid']
     assert one['node_uuid'] != two['node_uuid']
     upper = str(uuid.uuid4()).upper()
-    held = ironic.create(resource_class=node_class, instance_uuid=upper)
-    assert held['instance_uuid'] == upper.lower()
-    assert ironic.find_instance(held['node_uuid']) == upper.lower()
+    hold = ironic.create(resource_class=node_class, instance_uuid=upper)
+    assert hold['instance_uuid'] == upper.lower()
+    assert ironic.find_instance(hold['node_uuid']) == upper.lower()
     ironic.delete(upper)
 
 
-def test_pool_is_used_up(ironic, pool, node_class):
-    held = [ironic.create(resource_class=node_class) for _ in pool]
-    assert ({each['node_uuid'] for each in held}
+def test_all_nodes_of_the_pool(ironic, pool, node_class):
+    holds = [ironic.create(resource_class=node_class) for _ in pool]
+    assert ({hold['node_uuid'] for hold in holds}
             == {node.id for node in pool})
     response = ironic.http.post(OURS, json={'resource_class': node_class})
     answers.check(response, 422)
     assert 'Retry-After' not in response.headers
-    ironic.delete(held[0]['instance_uuid'])
-    again = ironic.create(resource_class=node_class)
-    assert again['node_uuid'] == held[0]['node_uuid']
+    ironic.delete(holds[0]['instance_uuid'])
+    hold = ironic.create(resource_class=node_class)
+    assert hold['node_uuid'] == holds[0]['node_uuid']
 
 
-# One of each part of a request; tests/unit/test_matching.py has all of them.
+# One case for each part of a request: tests/unit/test_matching.py has all.
 @pytest.mark.parametrize('body, status', [
     ({'memory_mb': 1024, 'vcpus': 8, 'root_gb': 99, 'swap': 1024}, 201),
     ({'image': {'properties': {'trait:CUSTOM_GPU': 'required'}}}, 422),
@@ -109,8 +109,8 @@ def test_matching(ironic, pool, node_class, body, status):
 def test_resource_class_as_nova_spells_it(ironic, pool, node_class):
     normal = 'CUSTOM_' + node_class.upper().replace('.', '_')
     ironic.create(resource_class=normal)
-    held = ironic.create(extra_specs={f'resources:{normal}': '1'})
-    assert held['resource_class'] == node_class
+    hold = ironic.create(extra_specs={f'resources:{normal}': '1'})
+    assert hold['resource_class'] == node_class
 
 
 def test_candidates_by_name_and_uuid(ironic, pool, node_class):
@@ -125,11 +125,11 @@ def test_best_fit(ironic, resource_class):
     nodes = [{'resource_class': resource_class,
               'properties': {'memory_mb': memory, 'cpus': 1, 'local_gb': 1}}
              for memory in (4096, 1024, 2048, 8192)]
-    with ironic.fleet(*nodes) as created:
-        sizes = {node.id: node.properties['memory_mb'] for node in created}
-        held = [ironic.create(resource_class=resource_class, memory_mb=1500)
-                for _ in range(3)]
-        assert [sizes[each['node_uuid']] for each in held] == [
+    with ironic.fleet(*nodes) as fleet:
+        sizes = {node.id: node.properties['memory_mb'] for node in fleet}
+        holds = [ironic.create(resource_class=resource_class, memory_mb=1500)
+                 for _ in range(3)]
+        assert [sizes[hold['node_uuid']] for hold in holds] == [
             2048, 4096, 8192]
         ironic.create(422, resource_class=resource_class, memory_mb=1500)
 
@@ -139,8 +139,8 @@ def test_urls_behind_a_proxy(start, pool, node_class):
              'X-Forwarded-Host': 'baremetal.example',
              'X-Forwarded-Prefix': '/baremetal'}
     with start({'oslo_middleware': {
-            'enable_proxy_headers_parsing': True}}) as behind:
-        response = behind.http.post(
+            'enable_proxy_headers_parsing': True}}) as application:
+        response = application.http.post(
             OURS, json={'resource_class': node_class}, headers=proxy)
         answers.check(response, 201)
         assert response.headers['Location'] == (
@@ -148,10 +148,10 @@ def test_urls_behind_a_proxy(start, pool, node_class):
             + response.json()['instance_uuid'])
 
 
-def test_noauth_takes_every_caller_for_an_admin(ironic, pool, node_class):
-    held = ironic.create(resource_class=node_class, project_id='p',
+def test_every_caller_of_noauth_is_an_admin(ironic, pool, node_class):
+    hold = ironic.create(resource_class=node_class, project_id='p',
                          user_id='u', host='h')
     response = ironic.http.get(
-        f'{OURS}/{held["instance_uuid"]}', headers={
+        f'{OURS}/{hold["instance_uuid"]}', headers={
             'X-Auth-Token': 'nonsense', 'Authorization': 'Basic nonsense'})
     answers.check(response, 200)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The leases of compute hosts, and the writes that they fence."""
+"""Host leases, and the writes that require one."""
 
 import datetime
 import urllib.parse
@@ -30,7 +30,7 @@ def path(host):
 
 
 def put(ironic, status=200, holder=ONE, ttl=30, host='compute-1'):
-    """The lease, or an error's text."""
+    """Acquire or renew a lease; return it, or the text of the error."""
     response = ironic.http.put(path(host),
                                json={'holder': holder, 'ttl': ttl})
     fault = answers.check(response, status)
@@ -48,22 +48,22 @@ def leases(ironic, **query):
     return response.json()['hosts']
 
 
-def end(ironic, seconds=0):
-    """Let leases be over this second, or so many from now."""
+def expire_leases(ironic, seconds=0):
+    """Let leases expire now, or in some seconds."""
     ironic.execute('UPDATE reservations_hosts '
                    f'SET expires_at = {ironic.clock(seconds)}')
 
 
-def forget(ironic, status=204, host='compute-1'):
+def delete_lease(ironic, status=204, host='compute-1'):
     return answers.check(ironic.http.delete(path(host)), status)
 
 
-def holder_of(ironic, host='compute-1'):
+def find_holder(ironic, host='compute-1'):
     lease, = leases(ironic, host=host)
     return lease['holder']
 
 
-# The lease
+# Leases
 
 @pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize('ttl', [10, 30, 600, 30.0])
@@ -72,61 +72,61 @@ def test_lease(ironic, ttl):
     assert lease.keys() == {'host', 'holder', 'expires_at'}
     assert (lease['host'], lease['holder']) == ('compute-1', ONE)
     assert ttl - 5 <= ironic.seconds_left(lease) <= ttl
-    listed, = leases(ironic)
-    assert lease.items() <= listed.items() and listed['live'] is True
-    assert listed['updated_at'] is None
-    began = datetime.datetime.fromisoformat(listed['created_at'])
+    row, = leases(ironic)
+    assert lease.items() <= row.items() and row['live'] is True
+    assert row['updated_at'] is None
+    began = datetime.datetime.fromisoformat(row['created_at'])
     assert service.get_expiry(lease) == began + datetime.timedelta(seconds=ttl)
 
 
-def test_another_waits(ironic):
+def test_lease_of_another_process(ironic):
     lease = put(ironic)
     assert '2' in put(ironic, 409, OTHER)
-    assert holder_of(ironic) == ONE
-    # Whatever is left of it.
-    end(ironic, 60)
+    assert find_holder(ironic) == ONE
+    # For any remaining time.
+    expire_leases(ironic, 60)
     put(ironic, 409, OTHER)
     assert put(ironic, ttl=600)['expires_at'] > lease['expires_at']
     put(ironic, 409, OTHER)
 
 
-# What an operator wants to know
+# Standbys, reservations and times
 
-def told(ironic, host='compute-1'):
+def count_users(ironic, host='compute-1'):
     lease, = leases(ironic, host=host)
     return lease['standbys'], lease['reservations']
 
 
 @pytest.mark.on('sqlite', 'server')
-def test_who_waits(ironic):
+def test_standbys(ironic):
     put(ironic)
-    assert told(ironic) == (0, 0)
+    assert count_users(ironic) == (0, 0)
     for _ in range(3):
         put(ironic, 409, OTHER)
-    assert told(ironic) == (1, 0)
+    assert count_users(ironic) == (1, 0)
     put(ironic, 409, str(uuid.uuid4()), ttl=600)
-    assert told(ironic) == (2, 0)
-    # Of another host, however much it sounds alike.
+    assert count_users(ironic) == (2, 0)
+    # Host names differ by case.
     put(ironic, host='COMPUTE-1')
-    assert told(ironic, 'COMPUTE-1') == (0, 0)
-    # One of them has died, and is known to for a ttl of its own.
+    assert count_users(ironic, 'COMPUTE-1') == (0, 0)
+    # One of them has died: it counts until its ttl has passed.
     ironic.execute('UPDATE reservations_standbys SET expires_at = '
                    f'{ironic.clock()} WHERE holder = :h', h=OTHER)
-    assert told(ironic) == (1, 0)
+    assert count_users(ironic) == (1, 0)
     put(ironic, 409, OTHER)
-    assert told(ironic) == (2, 0)
-    # Its successor waits no more, and nothing is kept of the dead.
-    end(ironic)
+    assert count_users(ironic) == (2, 0)
+    # The new holder is no standby, and the rows of the dead are deleted.
+    expire_leases(ironic)
     put(ironic, holder=OTHER)
-    assert told(ironic) == (1, 0)
+    assert count_users(ironic) == (1, 0)
     assert len(ironic.execute('SELECT * FROM reservations_standbys')) == 1
 
 
-def test_who_waits_is_noted_twice_in_its_time(ironic):
-    """It asks every other second, and each write is one of a cluster."""
+def test_standby_is_written_twice_per_ttl(ironic):
+    """It asks every two seconds; a write in a Galera cluster is expensive."""
     put(ironic)
 
-    def left():
+    def read_expiry():
         (text,), = ironic.execute(
             'SELECT expires_at FROM reservations_standbys')
         return text
@@ -134,74 +134,74 @@ def test_who_waits_is_noted_twice_in_its_time(ironic):
     put(ironic, 409, OTHER)
     ironic.execute('UPDATE reservations_standbys '
                    f'SET expires_at = {ironic.clock(20)}')
-    noted = left()
+    before = read_expiry()
     put(ironic, 409, OTHER)
-    assert left() == noted
+    assert read_expiry() == before
     ironic.execute('UPDATE reservations_standbys '
                    f'SET expires_at = {ironic.clock(14)}')
     put(ironic, 409, OTHER)
-    assert left() > noted
+    assert read_expiry() > before
 
 
 @pytest.mark.on('sqlite', 'server')
-def test_what_it_holds(ironic, resource_class):
+def test_number_of_reservations(ironic, resource_class):
     put(ironic)
     put(ironic, host='compute-2')
-    with ironic.fleet(*[{**each, 'resource_class': resource_class}
-                        for each in POOL]):
+    with ironic.fleet(*[{**spec, 'resource_class': resource_class}
+                        for spec in POOL]):
         first, second = (ironic.create(
             resource_class=resource_class, host='compute-1', expires_in=60)
             for _ in range(2))
         ironic.create(resource_class=resource_class)
-        assert told(ironic) == (0, 2)
-        assert told(ironic, 'compute-2') == (0, 0)
+        assert count_users(ironic) == (0, 2)
+        assert count_users(ironic, 'compute-2') == (0, 0)
         ironic.expire(first['instance_uuid'])
         ironic.set_node(second['node_uuid'], instance_uuid=None)
-        assert told(ironic) == (0, 0)
+        assert count_users(ironic) == (0, 0)
 
 
 def test_since(ironic):
-    """It is not the renewal that counts, nor the end of a lease."""
+    """A renewal does not change since, not even one after the expiry."""
     put(ironic)
     ironic.execute('UPDATE reservations_hosts SET '
                    f'created_at = {ironic.clock(-100)}')
     before, = leases(ironic)
-    end(ironic)
+    expire_leases(ironic)
     put(ironic)
     after, = leases(ironic)
     assert after['since'] == before['since'] == before['created_at']
-    end(ironic)
+    expire_leases(ironic)
     put(ironic, holder=OTHER)
     assert leases(ironic)[0]['since'] > before['since']
 
 
 @pytest.mark.on('sqlite', 'server')
-def test_host_is_forgotten(ironic):
-    forget(ironic, 404)
+def test_delete(ironic):
+    delete_lease(ironic, 404)
     put(ironic)
-    assert 'lease is over' in forget(ironic, 409)
-    assert holder_of(ironic) == ONE
-    end(ironic)
-    forget(ironic)
+    assert 'lease is over' in delete_lease(ironic, 409)
+    assert find_holder(ironic) == ONE
+    expire_leases(ironic)
+    delete_lease(ironic)
     assert leases(ironic) == []
-    forget(ironic, 404)
+    delete_lease(ironic, 404)
 
 
 @pytest.mark.on('sqlite', 'server')
-def test_another_takes_over_what_is_over(ironic):
+def test_takeover_of_an_expired_lease(ironic):
     put(ironic)
     put(ironic)
     ironic.execute('UPDATE reservations_hosts SET '
                    f'created_at = {ironic.clock(-100)}')
-    end(ironic)
-    assert [each['live'] for each in leases(ironic)] == [False]
+    expire_leases(ironic)
+    assert [row['live'] for row in leases(ironic)] == [False]
     lease = put(ironic, holder=OTHER)
     assert lease['holder'] == OTHER
     assert 25 <= ironic.seconds_left(lease) <= 30
-    listed, = leases(ironic)
-    assert listed['live'] is True and listed['updated_at'] is None
-    # It was not the host before.
-    began = datetime.datetime.fromisoformat(listed['created_at'])
+    row, = leases(ironic)
+    assert row['live'] is True and row['updated_at'] is None
+    # created_at is the time of the takeover.
+    began = datetime.datetime.fromisoformat(row['created_at'])
     assert service.get_expiry(lease) == began + datetime.timedelta(seconds=30)
     put(ironic, 409)
 
@@ -212,27 +212,27 @@ def test_renewal(ironic):
     ironic.execute('UPDATE reservations_hosts SET '
                    f'created_at = {ironic.clock(-100)}')
     put(ironic, ttl=60)
-    listed, = leases(ironic)
-    assert 55 <= ironic.seconds_left(listed) <= 60
-    assert listed['updated_at'] is not None
-    # It has had it since then.
-    assert listed['created_at'] < first['created_at']
+    row, = leases(ironic)
+    assert 55 <= ironic.seconds_left(row) <= 60
+    assert row['updated_at'] is not None
+    # created_at is still the time of the first lease.
+    assert row['created_at'] < first['created_at']
 
 
-def test_renewal_after_the_end(ironic):
-    """Nobody has taken over, so nothing has happened meanwhile."""
+def test_renewal_after_the_expiry(ironic):
+    """An expired lease can be renewed if no other process has acquired it."""
     put(ironic)
-    end(ironic, -1000)
+    expire_leases(ironic, -1000)
     assert 25 <= ironic.seconds_left(put(ironic)) <= 30
     put(ironic, 409, OTHER)
 
 
 def test_clock_that_was_set_back(ironic):
-    """A dead process does not keep its host until the old time is back."""
+    """A lease with a longer rest than any ttl counts as expired."""
     put(ironic)
-    end(ironic, 3600)
-    assert [each['live'] for each in leases(ironic)] == [False]
-    # Who lives and writes does not notice.
+    expire_leases(ironic, 3600)
+    assert [row['live'] for row in leases(ironic)] == [False]
+    # The holder can still write.
     ironic.create(422, resource_class='none', host='compute-1', holder=ONE)
     put(ironic, holder=OTHER)
     put(ironic, 409)
@@ -241,15 +241,15 @@ def test_clock_that_was_set_back(ironic):
 def test_give_up(ironic):
     put(ironic)
     give_up(ironic, 412, OTHER)
-    assert holder_of(ironic) == ONE
+    assert find_holder(ironic) == ONE
     give_up(ironic, holder=ONE.upper())
     assert leases(ironic) == []
     give_up(ironic, 404)
     give_up(ironic, 404, host='nobody')
     put(ironic, holder=OTHER)
     give_up(ironic, 412)
-    end(ironic)
-    # What is over can be given up by its holder alone, too.
+    expire_leases(ironic)
+    # An expired lease, too, can be given up only by its holder.
     give_up(ironic, 412)
     give_up(ironic, holder=OTHER)
 
@@ -259,21 +259,21 @@ def test_give_up(ironic):
     ('compute-1', 'compute-2'), ('compute-1', 'Compute-1'),
     ('compute-1', 'compute-1.example.org'), ('compute', 'comput\u00e9'),
     ('a', ' a')])
-def test_hosts_are_others(ironic, one, other):
+def test_similar_names(ironic, one, other):
     put(ironic, host=one)
     put(ironic, holder=OTHER, host=other)
-    assert {each['host']: each['holder'] for each in leases(ironic)} == {
+    assert {row['host']: row['holder'] for row in leases(ironic)} == {
         one: ONE, other: OTHER}
-    assert holder_of(ironic, other) == OTHER
+    assert find_holder(ironic, other) == OTHER
     give_up(ironic, holder=OTHER, host=other)
-    assert holder_of(ironic, one) == ONE
+    assert find_holder(ironic, one) == ONE
 
 
 @pytest.mark.on('sqlite', 'server')
-def test_space_at_the_end_is_another_host(ironic, held):
-    """In the path it is refused, because MariaDB would not tell the two."""
+def test_space_at_the_end_of_a_name(ironic, hold):
+    """In a path it is refused, because MariaDB would ignore it."""
     put(ironic)
-    ironic.create(412, resource_class=held['resource_class'],
+    ironic.create(412, resource_class=hold['resource_class'],
                   host='compute-1 ', holder=ONE)
     assert leases(ironic, host='compute-1 ') == []
 
@@ -287,7 +287,7 @@ def test_names(ironic, host):
     assert put(ironic, host=host)['host'] == host
     put(ironic, host=host)
     put(ironic, 409, OTHER, host=host)
-    assert holder_of(ironic, host) == ONE
+    assert find_holder(ironic, host) == ONE
     give_up(ironic, host=host)
     assert leases(ironic) == []
 
@@ -299,7 +299,7 @@ def test_slash_at_the_end(ironic):
         ironic.http.get(HOSTS).json())
 
 
-def test_holder_is_a_uuid_however_it_is_spelled(ironic):
+def test_case_of_the_holder_is_ignored(ironic):
     assert put(ironic, holder=ONE.upper())['holder'] == ONE
     assert put(ironic)['holder'] == ONE
 
@@ -310,40 +310,40 @@ def test_list(ironic):
     for name in names:
         put(ironic, host=name)
     names.sort()
-    assert [each['host'] for each in leases(ironic)] == names
-    assert [each['host'] for each in leases(
+    assert [row['host'] for row in leases(ironic)] == names
+    assert [row['host'] for row in leases(
         ironic, marker='compute-1')] == names[3:]
-    # A host that was given up since the page before.
-    assert [each['host'] for each in leases(
+    # The marker may be a host that has been given up.
+    assert [row['host'] for row in leases(
         ironic, marker='b', limit=2)] == names[2:4]
     assert leases(ironic, host='compute') == []
-    assert [[each['host'] for each in page] for page in ironic.pages(
+    assert [[row['host'] for row in page] for page in ironic.pages(
         HOSTS, 'hosts', limit=2)] == [names[:2], names[2:4], names[4:]]
 
 
-# The fence
+# Writes with a holder
 
 @pytest.fixture
-def held(ironic, pool, node_class):
+def hold(ironic, pool, node_class):
     return ironic.create(resource_class=node_class, host='compute-1',
                          expires_in=100)
 
 
-def hold(held, query, **more):
+def hold_request(hold, query, **more):
     return 'POST', '', query, {
-        'resource_class': held['resource_class'], **more}
+        'resource_class': hold['resource_class'], **more}
 
 
-def writes(held):
-    """What a compute host writes, with its holder: method, path, ..."""
-    item = f'/{held["instance_uuid"]}'
+def writes(hold):
+    """Return the requests of a compute host: method, path, query, body."""
+    item = f'/{hold["instance_uuid"]}'
     query = {'host': 'compute-1', 'holder': ONE}
     return {
-        'hold': hold(held, {}, **query),
-        'renew': hold(held, {}, **query, expires_in=50,
-                      instance_uuid=held['instance_uuid']),
+        'hold': hold_request(hold, {}, **query),
+        'renew': hold_request(hold, {}, **query, expires_in=50,
+                              instance_uuid=hold['instance_uuid']),
         'adopt': ('POST', '', {'adopt': 'true'}, {
-            **query, 'instance_uuid': held['instance_uuid'], 'vcpus': 1}),
+            **query, 'instance_uuid': hold['instance_uuid'], 'vcpus': 1}),
         'lease': ('PATCH', item, query, RENEW),
         'move': ('PATCH', item, query, MOVE),
         'release': ('DELETE', item, query, None),
@@ -353,76 +353,76 @@ def writes(held):
 WRITES = ['hold', 'renew', 'adopt', 'lease', 'move', 'release']
 
 
-def send(ironic, held, write):
-    method, item, query, body = writes(held)[write]
+def send(ironic, hold, write):
+    method, item, query, body = writes(hold)[write]
     return ironic.http.request(method, OURS + item, params=query, json=body)
 
 
-def changed(ironic, before):
+def has_changed(ironic, before):
     return ironic.state() != before
 
 
 @pytest.mark.parametrize('write', WRITES)
-def test_holder_writes(ironic, held, write):
+def test_holder_writes(ironic, hold, write):
     put(ironic)
     before = ironic.state()
-    answers.check(send(ironic, held, write), (200, 201, 204))
-    assert changed(ironic, before)
-    # As if it had not said so; its lease is as it was.
+    answers.check(send(ironic, hold, write), (200, 201, 204))
+    assert has_changed(ironic, before)
+    # The lease is not renewed.
     lease, = leases(ironic)
     assert lease['updated_at'] is None
 
 
-def nobody(ironic):
-    """Nobody has ever been the host."""
+def do_nothing(ironic):
+    """No process has ever acquired the lease."""
 
 
-def over(ironic):
+def expire(ironic):
     put(ironic)
-    end(ironic)
+    expire_leases(ironic)
 
 
-def anothers(ironic):
+def acquire_by_another(ironic):
     put(ironic, holder=OTHER)
 
 
-def taken_over(ironic):
-    over(ironic)
+def take_over(ironic):
+    expire(ironic)
     put(ironic, holder=OTHER)
 
 
-def given_up(ironic):
+def acquire_and_give_up(ironic):
     put(ironic)
     give_up(ironic)
 
 
-def of_another_host(ironic):
+def acquire_other_host(ironic):
     put(ironic, host='compute-2')
 
 
-def of_almost_that_host(ironic):
+def acquire_similar_host(ironic):
     put(ironic, host='Compute-1')
 
 
-@pytest.mark.parametrize('become', [
-    nobody, over, anothers, taken_over, given_up, of_another_host,
-    of_almost_that_host], ids=lambda become: become.__name__)
+@pytest.mark.parametrize('act', [
+    do_nothing, expire, acquire_by_another, take_over, acquire_and_give_up,
+    acquire_other_host, acquire_similar_host], ids=lambda act: act.__name__)
 @pytest.mark.parametrize('write', WRITES)
-def test_nobody_else_writes(ironic, held, write, become):
-    become(ironic)
+def test_other_processes_do_not_write(ironic, hold, write, act):
+    act(ironic)
     before = ironic.state()
-    fault = answers.check(send(ironic, held, write), 412)
+    fault = answers.check(send(ironic, hold, write), 412)
     assert 'compute-1' in fault and ONE in fault
-    assert not changed(ironic, before)
+    assert not has_changed(ironic, before)
 
 
 @pytest.mark.parametrize('write', WRITES)
-def test_who_does_not_say_it_is_not_fenced(ironic, held, write):
+def test_requests_without_a_holder(ironic, hold, write):
     put(ironic, holder=OTHER)
-    method, item, query, body = writes(held)[write]
-    for each in (query, body):
-        if isinstance(each, dict):
-            each.pop('holder', None)
+    method, item, query, body = writes(hold)[write]
+    for arguments in (query, body):
+        if isinstance(arguments, dict):
+            arguments.pop('holder', None)
     answers.check(ironic.http.request(
         method, OURS + item, params=query, json=body), (200, 201, 204))
 
@@ -431,14 +431,14 @@ def test_who_does_not_say_it_is_not_fenced(ironic, held, write):
     ({'resource_class': 'none'}, 422),
     ({'name': 'another spec'}, 409),
     ({}, 200)])
-def test_stale_holder_is_told_so_first(ironic, held, more, status):
-    """Whatever else there would be to say, that it is no host any more."""
-    ironic.set_node(held['node_uuid'], provision_state='active')
-    body = {'resource_class': held['resource_class'], 'host': 'compute-1',
-            'holder': ONE, 'instance_uuid': held['instance_uuid'], **more}
+def test_stale_holder_is_refused_first(ironic, hold, more, status):
+    """Before any other error about the request."""
+    ironic.set_node(hold['node_uuid'], provision_state='active')
+    body = {'resource_class': hold['resource_class'], 'host': 'compute-1',
+            'holder': ONE, 'instance_uuid': hold['instance_uuid'], **more}
     if status == 422:
         body['instance_uuid'] = None
-    anothers(ironic)
+    acquire_by_another(ironic)
     ironic.create(412, **body)
     ironic.create(status, **{**body, 'holder': OTHER.upper()})
 
@@ -452,54 +452,54 @@ def test_unknown_instance(ironic, method, body):
             'host': 'compute-1', 'holder': holder}), status)
 
 
-def test_dry_run_writes_nothing_and_is_not_fenced(ironic, held):
+def test_dry_run_needs_no_lease(ironic, hold):
     answers.check(ironic.http.post(f'{OURS}?dry_run=true', json={
-        'resource_class': held['resource_class'], 'host': 'compute-1',
+        'resource_class': hold['resource_class'], 'host': 'compute-1',
         'holder': ONE}), 200)
 
 
-def test_holder_is_no_part_of_what_is_wanted(ironic, held):
+def test_holder_is_no_part_of_the_request(ironic, hold):
     put(ironic)
-    body = {'resource_class': held['resource_class'], 'host': 'compute-1',
-            'instance_uuid': held['instance_uuid']}
+    body = {'resource_class': hold['resource_class'], 'host': 'compute-1',
+            'instance_uuid': hold['instance_uuid']}
     again = ironic.create(200, **body, holder=ONE)
-    assert again['request_spec'] == held['request_spec']
-    end(ironic)
+    assert again['request_spec'] == hold['request_spec']
+    expire_leases(ironic)
     put(ironic, holder=OTHER)
-    # A cast that was queued for the dead one is done by its successor.
+    # The successor repeats a request of the dead process.
     assert ironic.create(200, **body, holder=OTHER)['node_uuid'] == (
-        held['node_uuid'])
-    ironic.delete(held['instance_uuid'], host='compute-1', holder=OTHER)
+        hold['node_uuid'])
+    ironic.delete(hold['instance_uuid'], host='compute-1', holder=OTHER)
 
 
-def test_repeat_that_moves_is_the_new_hosts(ironic, held):
+def test_repeat_for_another_host(ironic, hold):
     put(ironic, host='compute-2')
-    body = {'resource_class': held['resource_class'], 'host': 'compute-2',
-            'instance_uuid': held['instance_uuid']}
+    body = {'resource_class': hold['resource_class'], 'host': 'compute-2',
+            'instance_uuid': hold['instance_uuid']}
     before = ironic.state()
     ironic.create(412, **body, holder=OTHER)
-    assert not changed(ironic, before)
+    assert not has_changed(ironic, before)
     assert ironic.create(200, **body, holder=ONE)['host'] == 'compute-2'
 
 
-def test_host_adopts_what_no_host_has(ironic, pool, node_class):
-    """What was reserved without a host, and what was adopted for none."""
+def test_adoption_of_reservations_without_a_host(ironic, pool, node_class):
+    """Reservations that were created or adopted without a host."""
     put(ironic)
-    held = ironic.create(resource_class=node_class)
-    carried = str(uuid.uuid4())
-    ironic.set_node(next(each.id for each in pool
-                         if each.id != held['node_uuid']),
-                    instance_uuid=carried, provision_state='active')
-    for instance_uuid, adopted in (held['instance_uuid'], 200), (carried, 201):
+    hold = ironic.create(resource_class=node_class)
+    instance = str(uuid.uuid4())
+    ironic.set_node(next(node.id for node in pool
+                         if node.id != hold['node_uuid']),
+                    instance_uuid=instance, provision_state='active')
+    for instance_uuid, status in (hold['instance_uuid'], 200), (instance, 201):
         body = {'instance_uuid': instance_uuid}
         answers.check(ironic.http.post(f'{OURS}?adopt=true', json=body),
-                      adopted)
+                      status)
         body['host'] = 'compute-1'
         before = ironic.state()
         fault = answers.check(ironic.http.post(
             f'{OURS}?adopt=true', json={**body, 'holder': OTHER}), 412)
         assert 'compute-1' in fault
-        assert not changed(ironic, before)
+        assert not has_changed(ironic, before)
         response = ironic.http.post(f'{OURS}?adopt=true',
                                     json={**body, 'holder': ONE})
         answers.check(response, 200)
