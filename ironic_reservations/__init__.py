@@ -29,7 +29,7 @@ A request is refused for lack of a node only after the fleet was counted
 during that request.
 
 Values that outlast a request are hints, and every write checks them against
-the database: the count of the fleet (``fleet.count``), and the nodes on
+the database: the count of the fleet (``fleet.counts``), and the nodes on
 shelves (``fleet.shelf``). Otherwise only results of pure functions are
 cached, and the endpoint in Keystone whose limits ``reservations.quota``
 reads for each request.

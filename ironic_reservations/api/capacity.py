@@ -61,7 +61,7 @@ def show():
     caller = requests.caller()
     caller.authorize('capacity')
     restricted_to = caller.restricted_to('list_all')
-    rows, age = capacity.capacity(
+    rows, age = capacity.list_rows(
         0 if pecan.request.cache_control.no_cache
         else conf.CONF.reservations.capacity_ttl,
         capacity.Filter(restricted_to=restricted_to,
@@ -72,8 +72,8 @@ def show():
     # A row is JSON already. With thousands of profiles it would take longer
     # to present each than to count them.
     if limit is None:
-        return {'capacity': [row.shown for row in rows]}
-    return answers.page('capacity', rows, limit, lambda row: row.shown,
+        return {'capacity': [row.content for row in rows]}
+    return answers.page('capacity', rows, limit, lambda row: row.content,
                         lambda last: markers.encode(order, last.position),
                         '/capacity')
 

@@ -145,7 +145,7 @@ def main() -> int | None:
         'command', title='Commands', handler=_add_commands))
     conf.load(sys.argv[1:], prog='ironic-reservations-dbsync')
     _, run = COMMANDS[conf.CONF.command.name]
-    database = engine.connect()
+    database = engine.create_engine()
     if not sa.inspect(database).has_table('nodes'):
         raise exception.DatabaseNotReady(
             "[database] connection is not Ironic's database: it has no table "

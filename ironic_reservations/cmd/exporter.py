@@ -84,15 +84,15 @@ def _count() -> list[core.Metric]:
     reservations: collections.Counter[tuple[Any, ...]] = collections.Counter()
     # Series at 0 are exported as well, because a series that vanishes keeps
     # its last value in a graph.
-    for *partition, reason, is_taken, number in counting.by_partition():
+    for *partition, reason, is_taken, number in counting.count_by_partition():
         nodes.update({(*partition, name): 0
                       for name in constants.NODE_STATES})
-        nodes[*partition, profiles.state(reason, is_taken)] += number
-    for host, provision_state, number in counting.by_host():
+        nodes[*partition, profiles.classify_node(reason, is_taken)] += number
+    for host, provision_state, number in counting.count_by_host():
         reservations.update({(host, name): 0 for name in constants.STATES})
         reservations[host, values.state_of(provision_state)] += number
     leases = hosts.find(limit=None)
-    [[now]] = engine.rows(sa.select(functions.utcnow()))
+    [[now]] = engine.fetch_rows(sa.select(functions.utcnow()))
     return [
         _gauge('nodes', 'Nodes that are free, reserved, taken or out of '
                'service', nodes,

@@ -68,13 +68,13 @@ class Checks(upgradecheck.UpgradeCommands):
             return _failure(
                 f'{name} is not supported, because Ironic has dropped it: use '
                 f'MariaDB, MySQL or SQLite')
-        problems = list(tables.problems(engine.connect()))
+        problems = list(tables.find_problems(engine.create_engine()))
         return _failure('; '.join(problems)) if problems else _SUCCESS
 
     @_use_database
     def _revision(self) -> upgradecheck.Result:
         """Check that our tables are at the newest revision."""
-        with engine.connect().connect() as connection:
+        with engine.create_engine().connect() as connection:
             newest = script.ScriptDirectory.from_config(
                 dbsync.make_config(connection)).get_current_head()
             current = runtime.migration.MigrationContext.configure(
@@ -97,7 +97,7 @@ class Checks(upgradecheck.UpgradeCommands):
     @_use_database
     def _stale_reads(self) -> upgradecheck.Result:
         """Check that reads see the writes of other members of a cluster."""
-        with engine.connect().connect() as connection:
+        with engine.create_engine().connect() as connection:
             variables = {} if connection.dialect.name != 'mysql' else dict(
                 connection.exec_driver_sql(
                     'SHOW SESSION VARIABLES WHERE Variable_name IN '
@@ -120,7 +120,7 @@ class Checks(upgradecheck.UpgradeCommands):
 
         Leases use the database's clock, logs and tokens the host's.
         """
-        with engine.connect().connect() as connection:
+        with engine.create_engine().connect() as connection:
             database_now = connection.execute(
                 sa.select(functions.utcnow())).scalar_one()
         difference = abs(timeutils.utcnow() - database_now)

@@ -16,23 +16,23 @@ _SYNC_WAIT = 'ironic_reservations.sync_wait'
 
 
 @contextlib.contextmanager
-def waiting(connection):
+def wait_for_commits(connection):
     """Let the reads of a connection wait while it lasts.
 
     :param connection: one that is in no transaction.
     """
-    bits = _sync_wait(connection)
+    bits = _get_sync_wait(connection)
     if bits is None or bits & WAIT_FOR_READS:
         yield
         return
-    _set(connection, bits | WAIT_FOR_READS)
+    _set_sync_wait(connection, bits | WAIT_FOR_READS)
     try:
         yield
     finally:
-        _set(connection, bits)
+        _set_sync_wait(connection, bits)
 
 
-def _sync_wait(connection):
+def _get_sync_wait(connection):
     """See _SYNC_WAIT; asked once of each connection."""
     if _SYNC_WAIT not in connection.info:
         found = {} if connection.dialect.name != 'mysql' else dict(
@@ -46,6 +46,6 @@ def _sync_wait(connection):
     return connection.info[_SYNC_WAIT]
 
 
-def _set(connection, bits):
+def _set_sync_wait(connection, bits):
     connection.exec_driver_sql(f'SET SESSION wsrep_sync_wait = {bits}')
     connection.rollback()

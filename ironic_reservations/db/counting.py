@@ -14,8 +14,8 @@ import sqlalchemy as sa
 from ironic_reservations import matching
 from ironic_reservations.constants import PROVISION_STATES
 from ironic_reservations.db import engine
-from ironic_reservations.db import expressions as expr
-from ironic_reservations.db import functions as fn
+from ironic_reservations.db import expressions
+from ironic_reservations.db import functions
 from ironic_reservations.db import models
 
 nodes = models.nodes
@@ -23,11 +23,11 @@ node_traits = models.node_traits
 reservations = models.reservations
 
 _EXPIRED_NODES = sa.select(reservations.c.node_id).join_from(
-    reservations, nodes, expr.CARRIED
-).where(expr.EXPIRED).correlate(None)
+    reservations, nodes, expressions.CARRIED
+).where(expressions.EXPIRED).correlate(None)
 
 _CLAIMABLE_NODES = sa.select(reservations.c.node_id).join_from(
-    reservations, nodes, expr.CLAIMABLE).correlate(None)
+    reservations, nodes, expressions.CLAIMABLE).correlate(None)
 
 # What is true of a node that cannot be held, by the reason. Where several are
 # true the first of ``matching.REASONS`` counts.
@@ -36,7 +36,8 @@ _APPLIES = {
     matching.ALLOCATED: nodes.c.allocation_id.is_not(None),
     # It is reserved, and an instance may take it over.
     matching.CLAIMABLE: sa.and_(
-        nodes.c.instance_uuid.is_not(None), *expr.ELIGIBLE, expr.UNLOCKED,
+        nodes.c.instance_uuid.is_not(None), *expressions.ELIGIBLE,
+        expressions.UNLOCKED,
         nodes.c.id.in_(_CLAIMABLE_NODES)),
     matching.RESERVED: sa.and_(nodes.c.instance_uuid.is_not(None),
                                nodes.c.id.not_in(_EXPIRED_NODES)),
@@ -46,8 +47,8 @@ _APPLIES = {
     'retired': nodes.c.retired == sa.true(),
     'power state unknown': nodes.c.power_state.is_(None),
     'child node': nodes.c.parent_node.is_not(None),
-    'health': expr.UNHEALTHY,
-    'deferred action': expr.DEFERRED,
+    'health': expressions.UNHEALTHY,
+    'deferred action': expressions.DEFERRED,
     matching.LOCKED: nodes.c.reservation.is_not(None),
 }
 
@@ -63,16 +64,16 @@ FEW = 3000
 
 # How many nodes show whether the texts of their properties repeat, and how
 # many of them may be different. So many are where the fleet has 16,000 texts.
-_LOOKED_AT, _DIFFERENT = 1000, 0.97
+_SAMPLE_SIZE, _DIFFERENT = 1000, 0.97
 
 
-def _first(reasons):
+def _find_first(reasons):
     """The first of these reasons that applies to a node, or NULL."""
     return sa.case(*((_APPLIES[reason], sa.literal(reason))
                      for reason in reasons), else_=sa.null())
 
 
-_REASON = _first(matching.REASONS)
+_REASON = _find_first(matching.REASONS)
 
 # 1 for a node that is being deployed, in use or being torn down, whether or
 # not an instance still has it, and for one on which that failed for its
@@ -86,10 +87,10 @@ _TAKEN = sa.case((sa.or_(
     else_=0)
 
 #: The facts in which all nodes of a profile group are equal.
-FACTS = tuple(name for name in expr.PROFILE if name != 'capabilities')
+FACTS = tuple(name for name in expressions.PROFILE if name != 'capabilities')
 
 
-class Counted(typing.NamedTuple):
+class NodeCount(typing.NamedTuple):
     """Nodes that are equal in all that follows.
 
     :param facts: what the database has of each of them, by the names of
@@ -118,7 +119,7 @@ class Counted(typing.NamedTuple):
     last: int
 
 
-def pages(candidates=(), with_hosts=False):
+def count_pages(candidates=(), with_hosts=False):
     """Count the nodes of each hardware profile, one page of ids at a time.
 
     A single statement counts a page, so that all numbers in it are of the
@@ -128,31 +129,33 @@ def pages(candidates=(), with_hosts=False):
     :param candidates: sets of UUIDs and names. A node that is in one of them
         is counted by itself.
     :param with_hosts: whether to tell apart, too, which host holds them.
-    :returns: iterator of pairs: a list of Counted, of which several may differ
-        in nothing but their nodes; and whether there is another page.
+    :returns: iterator of pairs: a list of NodeCount, of which several may
+        differ in nothing but their nodes; and whether there is another page.
     """
-    statement = count(candidates, with_hosts, texts_repeat())
-    facts, as_text = functools.cache(_facts), functools.cache(fn.as_text)
+    statement = select_counts(candidates, with_hosts, texts_repeat())
+    facts = functools.cache(_make_facts)
+    as_text = functools.cache(functions.decode_text)
     begin = 1
     while begin is not None:
-        rows = engine.rows(statement, {'begin': begin,
+        rows = engine.fetch_rows(statement, {'begin': begin,
                                        'end': begin + PAGE - 1})
         # Ids may have wide gaps.
-        [(begin,)] = engine.rows(sa.select(sa.func.min(nodes.c.id)).where(
-            nodes.c.id >= begin + PAGE))
+        [(begin,)] = engine.fetch_rows(
+            sa.select(sa.func.min(nodes.c.id)).where(
+                nodes.c.id >= begin + PAGE))
         # Attributes of the rows would take three times as long.
-        yield [Counted(
+        yield [NodeCount(
             facts(*values), as_text(capabilities), uuid and (uuid, name),
             reason, taken, as_text(host), number, first, last,
         ) for (*values, capabilities, reason, taken, number, first, last,
                uuid, name, host) in rows], begin is not None
 
 
-def _facts(*values):
-    return dict(zip(FACTS, map(fn.as_text, values), strict=True))
+def _make_facts(*values):
+    return dict(zip(FACTS, map(functions.decode_text, values), strict=True))
 
 
-def held_by(reservation_ids):
+def select_held_nodes(reservation_ids):
     """The nodes of reservations: a statement.
 
     :returns: rows of all that matching reads, of ``reservation_id``, and of
@@ -160,16 +163,16 @@ def held_by(reservation_ids):
         it could.
     """
     return sa.select(
-        *expr.FACTS, _first(
+        *expressions.FACTS, _find_first(
             reason for reason in matching.REASONS
             if reason not in (matching.CLAIMABLE, matching.RESERVED)
         ).label('reason'),
         reservations.c.id.label('reservation_id'),
-    ).join_from(reservations, nodes, expr.CARRIED).where(
+    ).join_from(reservations, nodes, expressions.CARRIED).where(
         reservations.c.id.in_(reservation_ids))
 
 
-def by_partition():
+def count_by_partition():
     """Count the nodes of each resource class, conductor group and shard.
 
     SELECT resource_class, conductor_group, shard, CASE ... END AS reason,
@@ -180,14 +183,15 @@ def by_partition():
     It reads no properties, and takes a fraction of the time of ``pages``.
 
     :returns: list of tuples of resource class, conductor group, shard,
-        ``reason`` and ``taken`` (see ``Counted``), and the number.
+        ``reason`` and ``taken`` (see ``NodeCount``), and the number.
     """
-    return [(*part, int(taken), number) for *part, taken, number in _grouped(
-        nodes, nodes.c.resource_class, nodes.c.conductor_group,
-        nodes.c.shard, _REASON, _TAKEN)]
+    return [(*part, int(taken), number)
+            for *part, taken, number in _count_groups(
+                nodes, nodes.c.resource_class, nodes.c.conductor_group,
+                nodes.c.shard, _REASON, _TAKEN)]
 
 
-def by_host():
+def count_by_host():
     """How many reservations count for each host.
 
     SELECT host, provision_state, COUNT(*) FROM reservations JOIN nodes ...
@@ -195,17 +199,18 @@ def by_host():
 
     :returns: list of tuples of host, the nodes' provision state, the number.
     """
-    return _grouped(reservations.join(nodes, sa.and_(expr.CARRIED,
-                                                     expr.LIVE)),
+    return _count_groups(reservations.join(nodes, sa.and_(expressions.CARRIED,
+                                                     expressions.LIVE)),
                     reservations.c.host, nodes.c.provision_state)
 
 
-def _grouped(source, *columns):
-    keys = [fn.exact(column).label(f'key_{number}')
+def _count_groups(source, *columns):
+    keys = [functions.as_bytes(column).label(f'key_{number}')
             for number, column in enumerate(columns)]
-    return [(*map(fn.as_text, key), number) for *key, number in engine.rows(
-        sa.select(*keys, sa.func.count()).select_from(source).group_by(
-            *(sa.literal_column(key.name) for key in keys)))]
+    query = sa.select(*keys, sa.func.count()).select_from(source).group_by(
+        *(sa.literal_column(key.name) for key in keys))
+    return [(*map(functions.decode_text, key), number)
+            for *key, number in engine.fetch_rows(query)]
 
 
 def texts_repeat():
@@ -217,19 +222,19 @@ def texts_repeat():
     SELECT COUNT(*), COUNT(DISTINCT <digest of the properties>)
     FROM nodes WHERE id IN (...)
     """
-    [(first, last)] = engine.rows(sa.select(sa.func.min(nodes.c.id),
+    [(first, last)] = engine.fetch_rows(sa.select(sa.func.min(nodes.c.id),
                                             sa.func.max(nodes.c.id)))
     if first is None or last - first < FEW:
         return False
-    ids = random.sample(range(first, last + 1), _LOOKED_AT)
-    [(looked_at, different)] = engine.rows(sa.select(
+    ids = random.sample(range(first, last + 1), _SAMPLE_SIZE)
+    [(looked_at, different)] = engine.fetch_rows(sa.select(
         sa.func.count(),
-        sa.func.count(sa.distinct(fn.digest(nodes.c.properties))),
+        sa.func.count(sa.distinct(functions.digest(nodes.c.properties))),
     ).where(nodes.c.id.in_(ids)))
     return different < looked_at * _DIFFERENT
 
 
-def count(candidates, with_hosts, by_text):
+def select_counts(candidates, with_hosts, by_text):
     """The statement that counts a page; ``pages`` runs it.
 
     SELECT STRAIGHT_JOIN resource_class, ...,
@@ -250,14 +255,16 @@ def count(candidates, with_hosts, by_text):
         properties. It is quicker, because little JSON is read then, unless
         most nodes have a text of their own.
     """
-    groups = _alike(candidates, with_hosts, by_text)
+    groups = _select_groups(candidates, with_hosts, by_text)
     source = groups.join(nodes, nodes.c.id == groups.c.first)
-    columns = [fn.exact(expr.PROFILE[name])
+    columns = [functions.as_bytes(expressions.PROFILE[name])
                for name in (*FACTS, 'capabilities')]
     columns += [_REASON, _TAKEN, groups.c.nodes, groups.c.first, groups.c.last]
-    columns += [sa.case((_among(candidates), nodes.c[name]), else_=sa.null())
+    columns += [sa.case((_is_candidate(candidates), nodes.c[name]),
+                        else_=sa.null())
                 if candidates else sa.null() for name in ('uuid', 'name')]
-    columns.append(fn.exact(reservations.c.host) if with_hosts else sa.null())
+    columns.append(functions.as_bytes(reservations.c.host) if with_hosts
+                   else sa.null())
     if with_hosts:
         source = _with_reservations(source)
     return sa.select(*(
@@ -266,7 +273,7 @@ def count(candidates, with_hosts, by_text):
     )).prefix_with('STRAIGHT_JOIN', dialect='mysql').select_from(source)
 
 
-def _alike(candidates, with_hosts, by_text):
+def _select_groups(candidates, with_hosts, by_text):
     """Nodes by hardware profile, and by the reason why they cannot be held.
 
     SELECT COUNT(*) AS nodes, MIN(id) AS first, MAX(id) AS last
@@ -278,27 +285,28 @@ def _alike(candidates, with_hosts, by_text):
     GROUP BY <digest of resource_class, ..., of_node.digest, the reason, and
               the properties or what is read from them>
     """
-    columns = [*(column for name, column in expr.PROFILE.items()
-                 if name not in (*_OF_PROPERTIES, 'traits')),
-               sa.func.hex(_OF_NODE.c.digest), _REASON, _TAKEN]
+    columns = [*(column for name, column in expressions.PROFILE.items()
+                 if name not in (*_PROPERTY_FACTS, 'traits')),
+               sa.func.hex(_NODE_TRAITS.c.digest), _REASON, _TAKEN]
     columns += ([nodes.c.properties] if by_text else
-                [expr.PROFILE[name] for name in _OF_PROPERTIES])
+                [expressions.PROFILE[name] for name in _PROPERTY_FACTS])
     if candidates:
-        columns.append(sa.case((_among(candidates), nodes.c.uuid),
+        columns.append(sa.case((_is_candidate(candidates), nodes.c.uuid),
                                else_=sa.null()))
     if with_hosts:
         columns.append(reservations.c.host)
-    source = nodes.outerjoin(_OF_NODE, _OF_NODE.c.node_id == nodes.c.id)
+    source = nodes.outerjoin(_NODE_TRAITS,
+                             _NODE_TRAITS.c.node_id == nodes.c.id)
     return sa.select(
         sa.func.count().label('nodes'), sa.func.min(nodes.c.id).label('first'),
         sa.func.max(nodes.c.id).label('last'),
     ).select_from(
         _with_reservations(source) if with_hosts else source
     ).where(_in_page(nodes.c.id)).group_by(
-        fn.digest(*columns)).subquery('alike')
+        functions.digest(*columns)).subquery('alike')
 
 
-_OF_PROPERTIES = ('memory_mb', 'cpus', 'local_gb', 'cpu_arch', 'capabilities',
+_PROPERTY_FACTS = ('memory_mb', 'cpus', 'local_gb', 'cpu_arch', 'capabilities',
                   'irregular_properties')
 
 
@@ -308,20 +316,21 @@ def _in_page(node_id):
                              for name in ('begin', 'end')))
 
 
-_OF_NODE = sa.select(
+_NODE_TRAITS = sa.select(
     node_traits.c.node_id,
-    fn.digest(sa.func.group_concat(node_traits.c.trait)).label('digest'),
+    functions.digest(
+        sa.func.group_concat(node_traits.c.trait)).label('digest'),
     # Left to itself MariaDB sorts the traits for a plan that it then drops.
 ).with_hint(node_traits, 'IGNORE INDEX FOR JOIN (PRIMARY)', 'mysql').where(
     _in_page(node_traits.c.node_id)
 ).group_by(node_traits.c.node_id).subquery('of_node')
 
 
-def _among(candidates):
-    return sa.or_(*map(expr.named, candidates))
+def _is_candidate(candidates):
+    return sa.or_(*map(expressions.is_named, candidates))
 
 
 def _with_reservations(source):
     """Each node with the reservation that counts, if it has one."""
     return source.outerjoin(reservations,
-                            sa.and_(expr.CARRIED, expr.LIVE))
+                            sa.and_(expressions.CARRIED, expressions.LIVE))

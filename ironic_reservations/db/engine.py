@@ -22,7 +22,7 @@ _lock = threading.Lock()
 _engine = None
 
 
-class _OfThread(threading.local):
+class _ThreadState(threading.local):
     """What a thread has while it is in ``retry``."""
 
     connection = None
@@ -30,7 +30,7 @@ class _OfThread(threading.local):
     deadline = None
 
 
-_thread = _OfThread()
+_thread = _ThreadState()
 
 #: How often a request tries again to reach the database, within a third of a
 #: second: while that is away, nobody is to wait for a worker in vain.
@@ -60,7 +60,7 @@ def retry(function):
     :raises: what the last run raised.
     """
     def run(*args, **kwargs):
-        with _connect() as _thread.connection:
+        with _acquire_connection() as _thread.connection:
             try:
                 return function(*args, **kwargs)
             finally:
@@ -72,20 +72,20 @@ def retry(function):
             return function(*args, **kwargs)
         attempt = db_api.wrap_db_retry(
             max_retries=1000, retry_interval=0.01, inc_retry_interval=True,
-            max_retry_interval=0.2, exception_checker=_Judge())(run)
+            max_retry_interval=0.2, exception_checker=_RetryPolicy())(run)
         _thread.deadline = time.monotonic() + conf.CONF.reservations.deadline
         try:
             return attempt(*args, **kwargs)
         except (db_exc.DBNonExistentTable, sa.exc.ProgrammingError):
             # Say what to do about it.
-            tables.check(get_engine())
+            tables.check_tables(get_engine())
             raise
         finally:
             _thread.deadline = None
     return wrapper
 
 
-class _Judge:
+class _RetryPolicy:
     """Says of each error of one request whether it may be run again."""
 
     def __init__(self):
@@ -98,15 +98,16 @@ class _Judge:
             # idle, and however long it takes to find that out, a new one may
             # do. One that is refused its writes is told no other thing soon.
             return self._lost == 1 or (
-                self._lost <= _RECONNECTS and not _is_over()
-                and _number(error.inner_exception) not in _READ_ONLY)
+                self._lost <= _RECONNECTS and not _is_past_deadline()
+                and _find_error_number(
+                    error.inner_exception) not in _READ_ONLY)
         if not _is_conflict(error):
             return False
         metrics.count_conflict()
-        return not _is_over()
+        return not _is_past_deadline()
 
 
-def _connect():
+def _acquire_connection():
     """A connection; where all are taken, the first that is given back.
 
     It is waited for until the deadline, not for as long as SQLAlchemy's pool
@@ -119,7 +120,7 @@ def _connect():
         try:
             return get_engine().connect()
         except sa.exc.TimeoutError:
-            if _is_over():
+            if _is_past_deadline():
                 raise
 
 
@@ -140,28 +141,28 @@ def _is_snapshot_conflict(error):
     "Record has changed since last read". Newer versions of oslo.db call it a
     deadlock.
     """
-    return _number(error) == 1020
+    return _find_error_number(error) == 1020
 
 
-def _number(error):
+def _find_error_number(error):
     """The database's own number of an error; None where it has none."""
     arguments = getattr(getattr(error, 'orig', None), 'args', ())
     return arguments[0] if arguments else None
 
 
-def _time_left():
+def _find_seconds_left():
     """Seconds until the deadline of the run; None where there is no run."""
     if _thread.deadline is None:
         return None
     return max(0, _thread.deadline - time.monotonic())
 
 
-def _is_over():
-    return _time_left() == 0
+def _is_past_deadline():
+    return _find_seconds_left() == 0
 
 
 @contextlib.contextmanager
-def locked(lock):
+def acquire_lock(lock):
     """Hold a lock of the process, and wait for it until the deadline only.
 
     The thread that holds it may be waiting for the database. Where that does
@@ -170,7 +171,7 @@ def locked(lock):
     :param lock: threading.Lock.
     :raises: DeadlineExceeded.
     """
-    left = _time_left()
+    left = _find_seconds_left()
     if not lock.acquire(timeout=-1 if left is None else left):
         raise exception.DeadlineExceeded(
             'The database does not answer another request, for whose result '
@@ -190,11 +191,11 @@ def check_deadline(why='What the request needs is being taken or changed by '
 
     :raises: DeadlineExceeded.
     """
-    if _is_over():
+    if _is_past_deadline():
         raise exception.DeadlineExceeded(why)
 
 
-def _is_lost_at_first(error):
+def _has_lost_first_connection(error):
     """Whether the connection was lost on which the schema is checked.
 
     SQLAlchemy asks an engine's first connection what server it is, before it
@@ -218,31 +219,31 @@ def get_engine():
     """
     global _engine
     if _engine is None:
-        with locked(_lock):
+        with acquire_lock(_lock):
             if _engine is None:
-                _engine = checked()
+                _engine = create_checked_engine()
     return _engine
 
 
-def checked():
+def create_checked_engine():
     """A new engine on ``[database] connection``, its schema checked.
 
     :raises: DatabaseNotReady when a table or column is missing.
     """
-    engine = connect()
+    engine = create_engine()
     try:
-        tables.check(engine)
+        tables.check_tables(engine)
     except BaseException as error:
         engine.dispose()
-        if _is_lost_at_first(error):
+        if _has_lost_first_connection(error):
             raise db_exc.DBConnectionError(error) from error
         raise
     return engine
 
 
-def rows(query, values=None):
+def fetch_rows(query, values=None):
     """All that a query finds, in the data as they are now."""
-    connection = _connection()
+    connection = _use_connection()
     found = connection.execute(query, values).all()
     # A transaction that writes begins with its write, and SQLite's writers
     # wait for every reader that has not ended.
@@ -251,28 +252,28 @@ def rows(query, values=None):
     return found
 
 
-def current_rows(query, values=None):
+def fetch_current_rows(query, values=None):
     """The same, and what other members of a cluster have committed."""
-    with cluster.waiting(_connection()):
-        return rows(query, values)
+    with cluster.wait_for_commits(_use_connection()):
+        return fetch_rows(query, values)
 
 
 @contextlib.contextmanager
 def transaction():
     """A transaction that writes; its connection."""
-    connection = _connection()
+    connection = _use_connection()
     with connection.begin():
         yield connection
     connection.info[_ENDED] = True
 
 
-def _connection():
+def _use_connection():
     """The connection of the run, about to be used."""
     _thread.connection.info.pop(_ENDED, None)
     return _thread.connection
 
 
-def connect():
+def create_engine():
     """An engine on ``[database] connection``, its schema unchecked."""
     if not conf.CONF.database.connection:
         raise exception.DatabaseNotReady(
@@ -291,7 +292,7 @@ def connect():
     facade.configure(connection=url.render_as_string(hide_password=False),
                      max_retries=0, thread_checkin=False)
     engine = facade.writer.get_engine()
-    sa.event.listen(engine, 'reset', _reset)
+    sa.event.listen(engine, 'reset', _reset_connection)
     if url.get_backend_name() == 'mysql':
         sa.event.listen(engine, 'connect', _set_up_session)
     return engine
@@ -330,7 +331,7 @@ dialects.plugins.register(_PLUGIN, __name__, '_Pool')
 _ENDED = 'ironic_reservations.ended'
 
 
-def _reset(connection, record, state):
+def _reset_connection(connection, record, state):
     """Let nothing stay open on a connection that goes back to the pool."""
     if not record.info.pop(_ENDED, False):
         connection.rollback()
@@ -350,7 +351,7 @@ def _leave_read_only(context):
     the pool's connections to the former one stay open and would be refused
     for ever. Where the server is the same, it is as one that is away.
     """
-    if _number(context.sqlalchemy_exception) in _READ_ONLY:
+    if _find_error_number(context.sqlalchemy_exception) in _READ_ONLY:
         context.is_disconnect = True
 
 

@@ -7,7 +7,7 @@ They are the facts of a node, and the conditions on nodes and reservations.
 import sqlalchemy as sa
 
 from ironic_reservations import conf
-from ironic_reservations.db import functions as fn
+from ironic_reservations.db import functions
 from ironic_reservations.db import models
 
 nodes = models.nodes
@@ -18,24 +18,24 @@ reservations = models.reservations
 OWN_FACTS = (nodes.c.id, nodes.c.uuid, nodes.c.name, nodes.c.properties)
 FACTS = (*OWN_FACTS, nodes.c.resource_class, nodes.c.conductor_group,
          nodes.c.shard, nodes.c.owner, nodes.c.lessee,
-         fn.trait_set().label('traits'))
+         functions.trait_set().label('traits'))
 
 #: The columns and expressions that make a hardware profile: two nodes with
 #: equal values of all of them cannot be told apart by a request.
 PROFILE = {
     **{name: nodes.c[name] for name in
        ('resource_class', 'conductor_group', 'shard', 'owner', 'lessee')},
-    **{name: fn.property_text(nodes.c.properties,
+    **{name: functions.property_text(nodes.c.properties,
                               sa.literal_column(f"'$.{name}'"))
        for name in ('memory_mb', 'cpus', 'local_gb', 'cpu_arch',
                     'capabilities')},
-    'traits': fn.trait_set(),
-    'irregular_properties': fn.irregular_properties(nodes.c.properties),
+    'traits': functions.trait_set(),
+    'irregular_properties': functions.irregular_properties(nodes.c.properties),
 }
 
 UNLOCKED = nodes.c.reservation.is_(None)
 
-_HEALTH = fn.optional(nodes.c.health)
+_HEALTH = functions.optional(nodes.c.health)
 
 #: Ironic says of the node's hardware that it must not be used, in the words
 #: of [reservations] refuse_health, which are read when a statement is run.
@@ -44,7 +44,7 @@ UNHEALTHY = _HEALTH.in_(sa.bindparam(
     callable_=lambda: conf.CONF.reservations.refuse_health))
 
 #: Ironic has an action for the node that it has not finished.
-DEFERRED = fn.if_present(
+DEFERRED = functions.if_present(
     sa.exists().where(
         models.deferred_actions.c.node_id == nodes.c.id,
         sa.func.coalesce(models.deferred_actions.c.state, '').not_in(
@@ -78,7 +78,7 @@ CARRIED = sa.and_(nodes.c.id == reservations.c.node_id,
                   nodes.c.instance_uuid == reservations.c.instance_uuid)
 
 
-def _of_node(table, *where):
+def _has_row(table, *where):
     """Whether the node has such a row in one of Ironic's tables.
 
     ``correlate`` makes it the node of the outermost statement. Without it
@@ -91,7 +91,7 @@ def _of_node(table, *where):
 
 
 def _has_vif(table):
-    return _of_node(table, sa.or_(
+    return _has_row(table, sa.or_(
         table.c.internal_info.like('%vif_port_id%'),
         table.c.extra.like('%vif_port_id%')))
 
@@ -103,11 +103,11 @@ TOUCHED = sa.or_(
     nodes.c.reservation.is_not(None),
     sa.func.coalesce(nodes.c.instance_info, '').not_in(('', '{}')),
     _has_vif(models.ports), _has_vif(models.portgroups),
-    _of_node(models.volume_targets),
+    _has_row(models.volume_targets),
 )
 
 #: The reservation is past its lease.
-PAST_LEASE = reservations.c.expires_at <= fn.utcnow()
+PAST_LEASE = reservations.c.expires_at <= functions.utcnow()
 
 #: The reservation is past its lease, and nothing has begun on its node: no
 #: read shows it, and the node counts as free.
@@ -125,13 +125,13 @@ CLAIMABLE_BY_ID = sa.exists().where(
 ).correlate(nodes)
 
 
-def equal(column, text):
+def equals_text(column, text):
     """Whether a column holds the very text; the column's index is used.
 
     The first comparison uses the index. The second is needed for our own
     tables, too, because utf8mb4_bin ignores trailing spaces.
     """
-    same = fn.same_text(column, text)
+    same = functions.same_text(column, text)
     if column.table is nodes and isinstance(text, str) and not _is_bmp(text):
         return same
     return sa.and_(column == text, same)
@@ -146,7 +146,7 @@ def _is_bmp(text):
     return all(character <= '\uffff' for character in text)
 
 
-def named(candidates):
+def is_named(candidates):
     """Nodes whose UUID or name is among the given ones.
 
     Ironic gives no node a name that is not of letters, digits and ``-._~``.

@@ -37,14 +37,14 @@ def _utcnow_sqlite(element, compiler, **kw):
 _NOW = sa.select(utcnow())
 
 
-class utcnow_told(utcnow):
+class readable_utcnow(utcnow):
     """UTC now, in an UPDATE from whose reply ``time_of`` can read it."""
 
     inherit_cache = True
 
 
-@compiler.compiles(utcnow_told, 'mysql', 'mariadb')
-def _utcnow_told(element, compiler, **kw):
+@compiler.compiles(readable_utcnow, 'mysql', 'mariadb')
+def _readable_utcnow(element, compiler, **kw):
     # The value that LAST_INSERT_ID() is given comes to the client with the
     # number of rows, and costs nothing. INSERT ... RETURNING can tell the
     # time, too, but to read its result takes a tenth of the worker's time
@@ -53,7 +53,7 @@ def _utcnow_told(element, compiler, **kw):
             "'1970-01-01')")
 
 
-def time_of(connection, updated):
+def read_utcnow(connection, updated):
     """The time that an UPDATE has written as ``utcnow_told``.
 
     :param connection: that ran it, in the same transaction.
@@ -104,7 +104,7 @@ class optional(expression.FunctionElement):
     inherit_cache = True
 
 
-def note_missing(engine, columns):
+def set_missing_columns(engine, columns):
     """Note which optional columns the database of an engine lacks.
 
     :param columns: names, each with its table, such as ``nodes.health``.
@@ -160,7 +160,7 @@ def _seconds_from_now_sqlite(element, compiler, **kw):
             f"{seconds} || ' seconds')")
 
 
-class exact(expression.FunctionElement):
+class as_bytes(expression.FunctionElement):
     """A text as its bytes, to be grouped and compared by them.
 
     The answer is bytes on MariaDB and text on SQLite: ``as_text`` reads both.
@@ -170,17 +170,17 @@ class exact(expression.FunctionElement):
     inherit_cache = True
 
 
-def as_text(value):
+def decode_text(value):
     return value.decode() if isinstance(value, bytes) else value
 
 
-@compiler.compiles(exact)
-def _exact(element, compiler, **kw):
+@compiler.compiles(as_bytes)
+def _as_bytes(element, compiler, **kw):
     return f'CAST({compiler.process(element.clauses, **kw)} AS BINARY)'
 
 
-@compiler.compiles(exact, 'sqlite')
-def _exact_sqlite(element, compiler, **kw):
+@compiler.compiles(as_bytes, 'sqlite')
+def _as_bytes_sqlite(element, compiler, **kw):
     return compiler.process(element.clauses, **kw)
 
 
@@ -196,20 +196,20 @@ class digest(expression.FunctionElement):
     inherit_cache = True
 
 
-def _quoted(element, compiler, **kw):
+def _quote_arguments(element, compiler, **kw):
     return [f'QUOTE({compiler.process(each, **kw)})'
             for each in element.clauses]
 
 
 @compiler.compiles(digest)
 def _digest(element, compiler, **kw):
-    quoted = ', '.join(_quoted(element, compiler, **kw))
+    quoted = ', '.join(_quote_arguments(element, compiler, **kw))
     return f"UNHEX(SHA2(CONCAT_WS(',', {quoted}), 256))"
 
 
 @compiler.compiles(digest, 'sqlite')
 def _digest_sqlite(element, compiler, **kw):
-    return " || ',' || ".join(_quoted(element, compiler, **kw))
+    return " || ',' || ".join(_quote_arguments(element, compiler, **kw))
 
 
 # A JSON text that every parser reads alike: well-formed by the database's
@@ -222,7 +222,7 @@ def _is_mariadb(compiler):
     return getattr(compiler.dialect, 'is_mariadb', False)
 
 
-def _plain_to_mysql(column):
+def _is_plain_on_mysql(column):
     """Whether a text is plain, on MySQL.
 
     There it is an error to ask whether a text is well-formed that is nested
@@ -259,7 +259,7 @@ def _property_text(element, compiler, **kw):
     # one.
     column = compiler.process(list(element.clauses)[0], **kw)
     value = f'JSON_EXTRACT({arguments})'
-    return (f'CASE WHEN {_plain_to_mysql(column)} AND '
+    return (f'CASE WHEN {_is_plain_on_mysql(column)} AND '
             f"JSON_TYPE({value}) NOT IN ('ARRAY', 'OBJECT', 'NULL') "
             f'THEN JSON_UNQUOTE({value}) END')
 
@@ -300,7 +300,7 @@ def _unless(plain, column):
 def _irregular_properties(element, compiler, **kw):
     column = compiler.process(element.clauses, **kw)
     if not _is_mariadb(compiler):
-        return _unless(_plain_to_mysql(column), column)
+        return _unless(_is_plain_on_mysql(column), column)
     # Bytes are searched faster than characters.
     text = f'CAST({column} AS BINARY)'
     return _unless(f'{_PLAIN} AND {_NO_SIZE_IS_TRUE}'.format(column, text),

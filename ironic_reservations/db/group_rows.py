@@ -3,8 +3,8 @@
 
 import sqlalchemy as sa
 
-from ironic_reservations.db import expressions as expr
-from ironic_reservations.db import functions as fn
+from ironic_reservations.db import expressions
+from ironic_reservations.db import functions
 from ironic_reservations.db import models
 
 nodes = models.nodes
@@ -18,23 +18,24 @@ _UUID = sa.bindparam('uuid', type_=sa.String)
 #: and ``domain``.
 GROUP = sa.select(
     *groups.c, reservations.c.id.label('member'), reservations.c.domain,
-    sa.and_(nodes.c.id.is_not(None), expr.LIVE).label('live'),
+    sa.and_(nodes.c.id.is_not(None), expressions.LIVE).label('live'),
 ).select_from(groups.outerjoin(
     reservations, reservations.c.group_id == groups.c.id
-).outerjoin(nodes, expr.CARRIED)).where(groups.c.uuid == _UUID)
+).outerjoin(nodes, expressions.CARRIED)).where(groups.c.uuid == _UUID)
 
 
-def group(uuid):
+def select_group(uuid):
     """The row of a group."""
     return sa.select(groups).where(groups.c.uuid == uuid)
 
 
 _HAS_MEMBERS = sa.exists().where(
-    reservations.c.group_id == groups.c.id, expr.CARRIED, expr.LIVE
+    reservations.c.group_id == groups.c.id, expressions.CARRIED,
+    expressions.LIVE
 ).correlate(groups)
 
 
-def live_groups(restricted_to, marker, limit):
+def select_live_groups(restricted_to, marker, limit):
     """The groups that have members, in order of id.
 
     :param restricted_to: only those of this project; None for all.
@@ -43,7 +44,8 @@ def live_groups(restricted_to, marker, limit):
     """
     query = sa.select(groups).where(_HAS_MEMBERS)
     if restricted_to is not None:
-        query = query.where(expr.equal(groups.c.project_id, restricted_to))
+        query = query.where(
+            expressions.equals_text(groups.c.project_id, restricted_to))
     if marker is not None:
         query = query.where(groups.c.id > marker)
     return query.order_by(groups.c.id).limit(limit)
@@ -54,20 +56,22 @@ def live_groups(restricted_to, marker, limit):
 _DOMAIN = sa.cast(reservations.c.domain, sa.LargeBinary)
 
 
-def domains(group_ids):
+def select_domains(group_ids):
     """How many members groups have in each domain.
 
     :returns: rows of a group's id, a domain or None, and the number.
     """
     return sa.select(
         reservations.c.group_id, sa.func.min(reservations.c.domain),
-        sa.func.count()).join_from(reservations, nodes, expr.CARRIED).where(
-            expr.LIVE, reservations.c.group_id.in_(group_ids)).group_by(
+        sa.func.count()
+    ).join_from(reservations, nodes, expressions.CARRIED).where(
+            expressions.LIVE, reservations.c.group_id.in_(group_ids)).group_by(
                 reservations.c.group_id, _DOMAIN)
 
 
 #: A group's row.
-INSERT_GROUP = sa.insert(groups).values(generation=0, created_at=fn.utcnow())
+INSERT_GROUP = sa.insert(groups).values(
+    generation=0, created_at=functions.utcnow())
 
 _AS_READ_GROUP = sa.and_(
     groups.c.id == sa.bindparam('group_id', type_=sa.Integer),
@@ -93,17 +97,17 @@ SHRINK = sa.update(groups).where(_GROUP).values(
     generation=groups.c.generation + 1)
 
 #: Delete a group if no row is left of its members, or touch no row.
-END_GROUP = sa.delete(groups).where(_GROUP, _EMPTY)
+DELETE_EMPTY_GROUP = sa.delete(groups).where(_GROUP, _EMPTY)
 
 #: Delete a group as it was read if no row is left of its members, or touch
 #: no row.
-DELETE_GROUP = sa.delete(groups).where(_AS_READ_GROUP, _EMPTY)
+DELETE_UNCHANGED_GROUP = sa.delete(groups).where(_AS_READ_GROUP, _EMPTY)
 
 #: The groups of whose members no row is left, as ids and generations.
 EMPTY_GROUPS = sa.select(groups.c.id, groups.c.generation).where(_EMPTY)
 
 
-def as_read(group):
+def bind_group(group):
     """The values of the two statements that compare a group as it was read.
 
     :param group: membership.Group, or a row of ``EMPTY_GROUPS``.

@@ -10,8 +10,8 @@ import functools
 
 import sqlalchemy as sa
 
-from ironic_reservations.db import expressions as expr
-from ironic_reservations.db import functions as fn
+from ironic_reservations.db import expressions
+from ironic_reservations.db import functions
 from ironic_reservations.db import models
 
 nodes = models.nodes
@@ -22,7 +22,7 @@ node_history = models.node_history
 # history of Ironic may say either of an error in a deployment.
 _DEPLOYMENT = ('deploying', 'wait call-back', 'deploy hold', 'deploy failed')
 
-_STATE = fn.optional(node_history.c.state)
+_STATE = functions.optional(node_history.c.state)
 
 # 1 for a node in whose history Ironic has noted since so many seconds that a
 # deployment has failed, or, where it does not say in which state the node was,
@@ -32,25 +32,25 @@ _STATE = fn.optional(node_history.c.state)
 _HISTORY = sa.func.coalesce(sa.select(sa.literal_column('1')).where(
     node_history.c.node_id == nodes.c.id,
     node_history.c.severity == 'ERROR',
-    node_history.c.created_at > fn.seconds_from_now(
+    node_history.c.created_at > functions.seconds_from_now(
         sa.bindparam('failed_since', type_=sa.Integer)),
     sa.or_(_STATE.is_(None), _STATE.in_(_DEPLOYMENT)),
 ).limit(1).scalar_subquery(), 0)
 
 
-def _failed(with_history):
+def _has_failed(with_history):
     """1 for a node that is to be held after its equals, else 0.
 
     :param with_history: whether its history makes a difference.
     """
-    return sa.case((expr.AILING, 1),
+    return sa.case((expressions.AILING, 1),
                    else_=_HISTORY if with_history else sa.literal_column('0'))
 
 
 
-def _visible(unowned):
+def _is_visible(unowned):
     """The nodes that a project may use: see matching.is_visible."""
-    whose = [fn.same_text(column, sa.bindparam('restricted_to',
+    whose = [functions.same_text(column, sa.bindparam('restricted_to',
                                                type_=sa.String))
              for column in (nodes.c.owner, nodes.c.lessee)]
     if unowned:
@@ -63,7 +63,7 @@ def _visible(unowned):
 _LONG = ('capabilities', 'traits', 'irregular_properties')
 
 
-def in_profiles(profiles):
+def is_in_profiles(profiles):
     """Nodes of some hardware profiles.
 
     One profile is compared in all of its facts. Of several, which may be
@@ -77,26 +77,26 @@ def in_profiles(profiles):
     where = []
     # What is cheap to compare stands first, because the database compares in
     # this order and stops at the first difference.
-    for name, column in expr.PROFILE.items():
+    for name, column in expressions.PROFILE.items():
         if any(name not in profile for profile in profiles):
             continue
         values = {profile[name] for profile in profiles}
         if len(values) > 1:
             if name not in _LONG:
-                where.append(_one_of(column, values))
+                where.append(_is_one_of(column, values))
         elif name == 'resource_class' and values != {None}:
-            where.append(expr.equal(column, *values))
+            where.append(expressions.equals_text(column, *values))
         else:
-            where.append(fn.same_text(column, *values))
+            where.append(functions.same_text(column, *values))
     return sa.and_(*where)
 
 
-def _one_of(column, values):
+def _is_one_of(column, values):
     found = column.in_(values - {None})
     return sa.or_(found, column.is_(None)) if None in values else found
 
 
-def page(where, matcher, first, last, limit, failed, avoid_failed):
+def select_page(where, matcher, first, last, limit, failed, avoid_failed):
     """Free nodes with ids from first to last, in order of id.
 
     :param where: what else is asked of them.
@@ -107,22 +107,23 @@ def page(where, matcher, first, last, limit, failed, avoid_failed):
         an error; 0 where errors make no difference.
     :returns: the statement and its values.
     """
-    has_failed = _failed(bool(avoid_failed))
-    statement = _page((*expr.FACTS, has_failed.label('failed')), where,
-                      failed, has_failed)
+    has_failed = _has_failed(bool(avoid_failed))
+    statement = _select_page(
+        (*expressions.FACTS, has_failed.label('failed')), where, failed,
+        has_failed)
     if matcher.restricted_to is not None:
-        statement = statement.where(_visible(matcher.unowned))
+        statement = statement.where(_is_visible(matcher.unowned))
     return statement, {'restricted_to': matcher.restricted_to, 'first': first,
                        'last': last, 'page': limit,
                        'failed_since': -avoid_failed}
 
 
-def page_of_profile(profile, first, last, limit, failed, avoid_failed):
+def select_profile_page(profile, first, last, limit, failed, avoid_failed):
     """The same of one hardware profile, by its facts.
 
     Only those columns are read in which its nodes differ.
     """
-    return (_page_of_profile(profile['resource_class'] is not None,
+    return (_select_profile_page(profile['resource_class'] is not None,
                              'capabilities' in profile, failed,
                              bool(avoid_failed)),
             {'first': first, 'last': last, 'page': limit,
@@ -131,27 +132,28 @@ def page_of_profile(profile, first, last, limit, failed, avoid_failed):
 
 
 @functools.cache
-def _page_of_profile(classified, of_capabilities, failed, with_history):
+def _select_profile_page(classified, of_capabilities, failed, with_history):
     profile = {name: sa.bindparam(f'profile_{name}', type_=sa.Text)
-               for name in expr.PROFILE
+               for name in expressions.PROFILE
                if of_capabilities or name != 'capabilities'}
     if not classified:
         profile['resource_class'] = None
-    return _page(expr.OWN_FACTS, in_profiles([profile]), failed,
-                 _failed(with_history))
+    return _select_page(expressions.OWN_FACTS, is_in_profiles([profile]),
+                        failed, _has_failed(with_history))
 
 
-def _page(columns, where, failed, has_failed):
+def _select_page(columns, where, failed, has_failed):
     first, last, limit = (sa.bindparam(name, type_=sa.Integer)
                           for name in ('first', 'last', 'page'))
     if failed is not None:
         where = sa.and_(where, has_failed == int(failed))
     return sa.select(*columns).where(
-        nodes.c.id.between(first, last), *expr.FREE, expr.UNLOCKED, where,
+        nodes.c.id.between(first, last), *expressions.FREE,
+        expressions.UNLOCKED, where,
     ).order_by(nodes.c.id).limit(limit)
 
 
-def hold(node, matcher, instance_uuid, claimed=None):
+def hold_node(node, matcher, instance_uuid, claimed=None):
     """The guarded update that makes a node somebody's, or touches no row.
 
     UPDATE nodes USE INDEX (PRIMARY)
@@ -174,7 +176,7 @@ def hold(node, matcher, instance_uuid, claimed=None):
     :returns: the statement and its values.
     """
     spec, restricted_to = matcher.spec, matcher.restricted_to
-    return (_hold(restricted_to is not None, matcher.unowned,
+    return (_hold_node(restricted_to is not None, matcher.unowned,
                   matcher.ownership is not None, bool(spec.required_traits),
                   bool(spec.forbidden_traits),
                   claimed is not None),
@@ -196,13 +198,14 @@ _OWNERS_AS_READ = ('owner', 'lessee')
 
 
 @functools.cache
-def _hold(restricted, unowned, owned, requiring, forbidding, claiming):
-    where = [nodes.c.id == sa.bindparam('node_id'), expr.UNLOCKED]
-    where += (*expr.ELIGIBLE, expr.CLAIMABLE_BY_ID) if claiming else expr.FREE
+def _hold_node(restricted, unowned, owned, requiring, forbidding, claiming):
+    where = [nodes.c.id == sa.bindparam('node_id'), expressions.UNLOCKED]
+    where += ((*expressions.ELIGIBLE, expressions.CLAIMABLE_BY_ID) if claiming
+              else expressions.FREE)
     if restricted:
-        where.append(_visible(unowned))
+        where.append(_is_visible(unowned))
     as_read = _AS_READ + (_OWNERS_AS_READ if owned else ())
-    where += [fn.same_text(nodes.c[name], sa.bindparam(
+    where += [functions.same_text(nodes.c[name], sa.bindparam(
         f'read_{name}', type_=sa.Text)) for name in as_read]
     of_node = node_traits.c.node_id == nodes.c.id
     if requiring:
@@ -214,24 +217,26 @@ def _hold(restricted, unowned, owned, requiring, forbidding, claiming):
         where.append(~sa.exists().where(of_node, node_traits.c.trait.in_(
             sa.bindparam('forbidden', expanding=True))))
     return sa.update(nodes).where(*where).values(
-        instance_uuid=sa.bindparam('instance'), updated_at=fn.utcnow_told(),
+        instance_uuid=sa.bindparam('instance'),
+        updated_at=functions.readable_utcnow(),
     ).with_hint('USE INDEX (PRIMARY)', dialect_name='mysql')
 
 
-def carrying(instance_uuid):
+def select_carrier(instance_uuid):
     """All that matching reads of the node that carries an instance."""
-    return sa.select(*expr.FACTS).where(nodes.c.instance_uuid == instance_uuid)
+    return sa.select(*expressions.FACTS).where(
+        nodes.c.instance_uuid == instance_uuid)
 
 
-def _let_go(*where):
+def _release_node(*where):
     return sa.update(nodes).where(
         nodes.c.id == sa.bindparam('node_id', type_=sa.Integer),
         nodes.c.instance_uuid == sa.bindparam('instance', type_=sa.String),
-        expr.UNLOCKED, *where,
-    ).values(instance_uuid=None, updated_at=fn.utcnow())
+        expressions.UNLOCKED, *where,
+    ).values(instance_uuid=None, updated_at=functions.utcnow())
 
 
-def release(held, states, restricted):
+def release_nodes(held, states, restricted):
     """Take instances off their nodes, one by one, where the state allows it.
 
     UPDATE nodes SET instance_uuid = NULL WHERE id = :n
@@ -248,22 +253,23 @@ def release(held, states, restricted):
     state = nodes.c.provision_state
     allowed = (
         sa.and_(state == sa.bindparam('as_read', type_=sa.String),
-                sa.or_(state != 'available', ~expr.TOUCHED))
+                sa.or_(state != 'available', ~expressions.TOUCHED))
         if restricted else
         sa.or_(state.in_(states), nodes.c.maintenance == sa.true()))
-    return (_let_go(nodes.c.allocation_id.is_(None), allowed),
-            [{**_node(each), 'as_read': each.provision_state} if restricted
-             else _node(each) for each in held])
+    return (_release_node(nodes.c.allocation_id.is_(None), allowed),
+            [{**_bind_node(each), 'as_read': each.provision_state}
+             if restricted
+             else _bind_node(each) for each in held])
 
 
-def give_back(held):
+def release_untouched_node(held):
     """Take an instance off its node if nothing has begun on it.
 
     UPDATE nodes SET instance_uuid = NULL WHERE id = :n
       AND instance_uuid = :i AND reservation IS NULL AND <untouched>
     """
-    return _let_go(~expr.TOUCHED), _node(held)
+    return _release_node(~expressions.TOUCHED), _bind_node(held)
 
 
-def _node(held):
+def _bind_node(held):
     return {'node_id': held.node_id, 'instance': held.instance_uuid}

@@ -3,28 +3,29 @@
 
 import sqlalchemy as sa
 
-from ironic_reservations.db import expressions as expr
+from ironic_reservations.db import expressions
 from ironic_reservations.db import models
 
 nodes = models.nodes
 reservations = models.reservations
 projects = models.projects
 
-_OF_PROJECT = sa.bindparam('of_project', type_=sa.String)
+_PROJECT_ID = sa.bindparam('of_project', type_=sa.String)
 
 #: Write the row of a project, or touch none.
 #:
 #: UPDATE reservations_projects SET serial = serial + 1
 #: WHERE project_id = :of_project
 WRITE_PROJECT = sa.update(projects).where(
-    projects.c.project_id == _OF_PROJECT
+    projects.c.project_id == _PROJECT_ID
 ).values(serial=projects.c.serial + 1)
 
 #: The row of a project that has none.
-NEW_PROJECT = sa.insert(projects).values(project_id=_OF_PROJECT, serial=0)
+INSERT_PROJECT = sa.insert(projects).values(project_id=_PROJECT_ID, serial=0)
 
 #: How many reservations of a project count, by resource class.
-USED = sa.select(nodes.c.resource_class, sa.func.count()).join_from(
-    reservations, nodes, expr.CARRIED).where(
-        expr.equal(reservations.c.project_id, _OF_PROJECT), expr.LIVE
+COUNT_USED = sa.select(nodes.c.resource_class, sa.func.count()).join_from(
+    reservations, nodes, expressions.CARRIED).where(
+        expressions.equals_text(reservations.c.project_id, _PROJECT_ID),
+        expressions.LIVE
 ).group_by(nodes.c.resource_class)

@@ -6,8 +6,8 @@ import functools
 
 import sqlalchemy as sa
 
-from ironic_reservations.db import expressions as expr
-from ironic_reservations.db import functions as fn
+from ironic_reservations.db import expressions
+from ironic_reservations.db import functions
 from ironic_reservations.db import host_rows
 from ironic_reservations.db import models
 
@@ -23,7 +23,7 @@ COLUMNS = tuple(name for name in reservations.c.keys()
                 if name not in ('id', 'updated_at'))
 
 
-def adopt(node_id, instance_uuid, states, values):
+def adopt_node(node_id, instance_uuid, states, values):
     """Make the reservation of a node that carries an instance already.
 
     INSERT INTO reservations (instance_uuid, node_id, node_uuid, ...)
@@ -41,11 +41,13 @@ def adopt(node_id, instance_uuid, states, values):
     return sa.insert(reservations).from_select(
         ['instance_uuid', 'node_id', 'node_uuid', 'created_at', *values],
         sa.select(sa.literal(instance_uuid), nodes.c.id, nodes.c.uuid,
-                  fn.utcnow(), *(sa.literal(value, reservations.c[name].type)
-                                 for name, value in values.items())
+                  functions.utcnow(), *(
+                      sa.literal(value, reservations.c[name].type)
+                      for name, value in values.items())
                   ).where(nodes.c.id == node_id,
                           nodes.c.instance_uuid == instance_uuid,
-                          nodes.c.allocation_id.is_(None), expr.UNLOCKED,
+                          nodes.c.allocation_id.is_(None),
+                          expressions.UNLOCKED,
                           nodes.c.provision_state.in_(states)
                           ).with_hint(nodes, 'USE INDEX (PRIMARY)',
                                       dialect_name='mysql'))
@@ -61,8 +63,8 @@ VIEW = {
     'resource_class': nodes.c.resource_class,
     'maintenance': nodes.c.maintenance, 'lock': nodes.c.reservation,
     'is_allocated': nodes.c.allocation_id.is_not(None),
-    'is_touched': sa.func.coalesce(expr.TOUCHED, sa.false()),
-    'is_expired': sa.func.coalesce(expr.EXPIRED, sa.false()),
+    'is_touched': sa.func.coalesce(expressions.TOUCHED, sa.false()),
+    'is_expired': sa.func.coalesce(expressions.EXPIRED, sa.false()),
 }
 
 _BRIEF = tuple(name for name in VIEW if name != 'request_spec')
@@ -71,7 +73,7 @@ _BRIEF = tuple(name for name in VIEW if name != 'request_spec')
 SPEC_LENGTH = sa.func.length(reservations.c.request_spec).label('spec_length')
 
 
-def _view(joined, names=None):
+def _select_view(joined, names=None):
     """What a values.Reservation is made of.
 
     :param names: which of ``VIEW`` to read. None for all but the request
@@ -84,7 +86,7 @@ def _view(joined, names=None):
         groups, groups.c.id == reservations.c.group_id))
 
 
-def carriers(*instance_uuids):
+def select_carriers(*instance_uuids):
     """The nodes that carry instances, with their reservations if they have.
 
     SELECT ... FROM nodes LEFT JOIN reservations
@@ -92,55 +94,59 @@ def carriers(*instance_uuids):
     WHERE nodes.instance_uuid IN (...)
     """
     names = [name for name in VIEW if name != 'instance_uuid']
-    return _view(nodes.outerjoin(reservations, expr.CARRIED), names
-                 ).add_columns(nodes.c.instance_uuid).where(
+    return _select_view(
+        nodes.outerjoin(reservations, expressions.CARRIED), names
+    ).add_columns(nodes.c.instance_uuid).where(
                      nodes.c.instance_uuid.in_(instance_uuids))
 
 
-def live(restricted_to=None, names=None):
+def select_live(restricted_to=None, names=None):
     """The reservations that count, each with its node.
 
     :param restricted_to: only those of this project, and those on nodes that
         it owns; None for all.
     :param names: what to read of them: see ``_view``.
     """
-    joined = reservations.join(nodes, expr.CARRIED)
+    joined = reservations.join(nodes, expressions.CARRIED)
     if restricted_to is not None:
         # A union, because each part of it has an index of its own.
         seen = sa.union(
             sa.select(reservations.c.id).where(
-                expr.equal(reservations.c.project_id, restricted_to)),
-            sa.select(reservations.c.id).join(nodes, expr.CARRIED).where(
-                expr.equal(nodes.c.owner, restricted_to))).subquery()
+                expressions.equals_text(
+                    reservations.c.project_id, restricted_to)),
+            sa.select(reservations.c.id).join(
+                nodes, expressions.CARRIED).where(
+                    expressions.equals_text(nodes.c.owner, restricted_to))
+        ).subquery()
         joined = joined.join(seen, seen.c.id == reservations.c.id)
-    return _view(joined, names).where(expr.LIVE)
+    return _select_view(joined, names).where(expressions.LIVE)
 
 
 #: How many reservations there are whose nodes carry their instances.
 COUNT_CARRIED = sa.select(sa.func.count()).select_from(
-    reservations.join(nodes, expr.CARRIED))
+    reservations.join(nodes, expressions.CARRIED))
 
 
-def expired(limit=None):
+def select_past_lease(limit=None):
     """Reservations whose lease is over, expired or not, in random order."""
-    return _view(reservations.join(nodes, expr.CARRIED)).where(
-        expr.PAST_LEASE).order_by(sa.func.random()).limit(limit)
+    return _select_view(reservations.join(nodes, expressions.CARRIED)).where(
+        expressions.PAST_LEASE).order_by(sa.func.random()).limit(limit)
 
 
-def overdue(at_work):
+def select_overdue(at_work):
     """Reservations past their lease whose node something has begun on.
 
     :param at_work: provision states in which Ironic or an instance is at
         work, and the lease is nobody's business.
     """
-    return _view(reservations.join(nodes, expr.CARRIED)).where(
-        expr.PAST_LEASE, expr.TOUCHED,
+    return _select_view(reservations.join(nodes, expressions.CARRIED)).where(
+        expressions.PAST_LEASE, expressions.TOUCHED,
         sa.func.coalesce(nodes.c.provision_state, '').not_in(at_work),
     ).order_by(reservations.c.expires_at, reservations.c.id)
 
 
 @functools.cache
-def fenced(has_target, has_holder):
+def select_fenced(has_target, has_holder):
     """The reservation of an instance if a host holds a node by it.
 
     SELECT ..., EXISTS (<the host's lease>) FROM reservations JOIN nodes ...
@@ -162,8 +168,8 @@ def fenced(has_target, has_holder):
     def given(name):
         return sa.bindparam(name, type_=sa.String)
 
-    is_host = host_rows.HOLDS_HOST.exists() if has_holder else sa.true()
-    query = live(names=('instance_uuid', 'project_id', 'node_owner')
+    is_host = host_rows.SELECT_HOST_LEASE.exists() if has_holder else sa.true()
+    query = select_live(names=('instance_uuid', 'project_id', 'node_owner')
                  ).add_columns(is_host.label('is_host')).where(
                      column_is('instance_uuid', given('instance')),
                      column_is('host', given('of_host')),
@@ -176,25 +182,25 @@ def fenced(has_target, has_holder):
     ).correlate(nodes))
 
 
-def members(group_id, behind, limit):
+def select_members(group_id, behind, limit):
     """The live members of a group in the order of their nodes' ids.
 
     :param behind: only those behind a node of this id.
     :param limit: how many at most; None for all.
     """
-    return live().where(
+    return select_live().where(
         reservations.c.group_id == group_id, reservations.c.node_id > behind
     ).order_by(reservations.c.node_id).limit(limit)
 
 
-def of_group(group_id):
+def select_group_rows(group_id):
     """All rows of a group, those that count no more among them."""
-    return _view(reservations.outerjoin(
+    return _select_view(reservations.outerjoin(
         nodes, nodes.c.id == reservations.c.node_id)).where(
             reservations.c.group_id == group_id)
 
 
-def request_specs(reservation_ids):
+def select_request_specs(reservation_ids):
     """The request specs of some reservations, with their ids."""
     return sa.select(reservations.c.id, reservations.c.request_spec).where(
         reservations.c.id.in_(reservation_ids))
@@ -202,17 +208,17 @@ def request_specs(reservation_ids):
 
 def column_is(name, value):
     """Reservations whose column is this, or their node's or their group's."""
-    return expr.equal(VIEW[name], value)
+    return expressions.equals_text(VIEW[name], value)
 
 
-def of_project(project_id):
+def is_of_project(project_id):
     """A project's reservations; for None, those that are no project's."""
     column = reservations.c.project_id
     return (column.is_(None) if project_id is None
-            else expr.equal(column, project_id))
+            else expressions.equals_text(column, project_id))
 
 
-def in_states(wanted, known):
+def is_in_states(wanted, known):
     """Nodes in the wanted provision states; in no known one for None."""
     state = nodes.c.provision_state
     if wanted is not None:
@@ -222,7 +228,7 @@ def in_states(wanted, known):
 
 
 def is_node(ident):
-    return expr.named([ident])
+    return expressions.is_named([ident])
 
 
 #: As values.Reservation.ends_at.
@@ -235,7 +241,7 @@ LEAST = {column.name: {sa.DateTime: datetime.datetime.min, sa.Integer: 0}.get(
     type(column.type), '') for column in reservations.c}
 
 
-def ordered(query, order, after):
+def order_rows(query, order, after):
     """Order by columns, from behind a row.
 
     :param order: see lookup.find.
@@ -259,16 +265,16 @@ def ordered(query, order, after):
 
 
 # The node no longer carries the instance.
-_STALE = ~sa.exists().where(expr.CARRIED).correlate(reservations)
+_STALE = ~sa.exists().where(expressions.CARRIED).correlate(reservations)
 
 
-def stale(instance_uuids, node_ids):
+def select_stale(instance_uuids, node_ids):
     """Rows whose node no longer carries their instance, with that node.
 
     :param instance_uuids: only those of these instances,
     :param node_ids: or of these nodes; none of both for all.
     """
-    query = _view(reservations.outerjoin(
+    query = _select_view(reservations.outerjoin(
         nodes, nodes.c.id == reservations.c.node_id)).where(_STALE)
     if not (instance_uuids or node_ids):
         return query
@@ -277,16 +283,16 @@ def stale(instance_uuids, node_ids):
         reservations.c.node_id.in_(node_ids)))
 
 
-def delete_stale(held):
+def delete_stale_row(held):
     """Delete a row unless its node carries its instance again."""
-    return delete(held).where(_STALE)
+    return delete_rows(held).where(_STALE)
 
 
 #: For ``update``: whichever host holds it, or none.
 ANY_HOST = object()
 
 
-def update(reservation_id, states, changes, host=ANY_HOST):
+def update_row(reservation_id, states, changes, host=ANY_HOST):
     """Change a row that counts.
 
     UPDATE reservations SET host = :h, expires_at = ... WHERE id = :r
@@ -302,28 +308,29 @@ def update(reservation_id, states, changes, host=ANY_HOST):
         seconds, which is None for no end.
     :param host: that must hold it; None for no host.
     """
-    values = {'updated_at': fn.utcnow(), **changes}
+    values = {'updated_at': functions.utcnow(), **changes}
     if 'lease' in changes:
-        values['expires_at'] = _lease(values.pop('lease'))
-    counts = [expr.CARRIED, expr.LIVE]
+        values['expires_at'] = _find_expiry(values.pop('lease'))
+    counts = [expressions.CARRIED, expressions.LIVE]
     if states is not None:
         counts.append(nodes.c.provision_state.in_(states))
     statement = sa.update(reservations).where(
         reservations.c.id == reservation_id,
         sa.exists().where(*counts).correlate(reservations)).values(values)
-    return statement if host is ANY_HOST else statement.where(_held_by(host))
+    return (statement if host is ANY_HOST
+            else statement.where(_is_held_by(host)))
 
 
-def _lease(seconds):
-    return fn.seconds_from_now(seconds) if seconds else sa.null()
+def _find_expiry(seconds):
+    return functions.seconds_from_now(seconds) if seconds else sa.null()
 
 
-def _held_by(host):
+def _is_held_by(host):
     return (reservations.c.host.is_(None) if host is None
-            else expr.equal(reservations.c.host, host))
+            else expressions.equals_text(reservations.c.host, host))
 
 
-def end_leases(states):
+def clear_leases(states):
     """Clear ``expires_at`` of leases that are over on deployed nodes.
 
     These nodes need no lease: nothing is done when it is over.
@@ -332,13 +339,14 @@ def end_leases(states):
         available without losing its instance.
     """
     return sa.update(reservations).where(
-        expr.PAST_LEASE,
-        sa.exists().where(expr.CARRIED, nodes.c.provision_state.in_(states)
-                          ).correlate(reservations),
+        expressions.PAST_LEASE,
+        sa.exists().where(
+            expressions.CARRIED, nodes.c.provision_state.in_(states)
+        ).correlate(reservations),
     ).values(expires_at=None)
 
 
-def delete(*held):
+def delete_rows(*held):
     """Delete rows that are still of the group that they were read in.
 
     :param held: values.Reservations of one group, or of none.
@@ -352,16 +360,16 @@ def delete(*held):
 DELETE_NOTHING = sa.delete(reservations).where(reservations.c.id == -1)
 
 
-def delete_of_hosts(*held):
+def delete_unmoved_rows(*held):
     """Like ``delete``, but only rows whose host is the one that was read."""
     ids = {}
     for each in held:
         ids.setdefault(each.host, []).append(each.id)
-    return delete(*held).where(sa.or_(*(
-        sa.and_(_held_by(host), reservations.c.id.in_(of_host))
+    return delete_rows(*held).where(sa.or_(*(
+        sa.and_(_is_held_by(host), reservations.c.id.in_(of_host))
         for host, of_host in ids.items())))
 
 
-def delete_expired(held):
+def delete_expired_row(held):
     """Delete a row unless its lease was renewed."""
-    return delete(held).where(expr.PAST_LEASE)
+    return delete_rows(held).where(expressions.PAST_LEASE)

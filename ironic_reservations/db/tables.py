@@ -11,23 +11,23 @@ from ironic_reservations.db import models
 LOG = log.getLogger(__name__)
 
 
-def check(engine):
+def check_tables(engine):
     """Check that the database has the columns that we stand on.
 
     :raises: DatabaseNotReady, after saying in the log what to do.
     """
-    for problem in problems(engine):
+    for problem in find_problems(engine):
         LOG.error('/v1/reservations cannot be served: %s', problem)
         raise exception.DatabaseNotReady(
             'The reservations service is not ready: its database schema is '
             'not up to date.')
     inspector = sa.inspect(engine)
-    functions.note_missing(engine, (
+    functions.set_missing_columns(engine, (
         str(column) for table in models.ironic.sorted_tables
-        for column in _missing(inspector, table, optional=True)))
+        for column in _list_missing(inspector, table, optional=True)))
 
 
-def problems(engine):
+def find_problems(engine):
     """What is missing in the database: sentences for an operator."""
     inspector = sa.inspect(engine)
     ours = models.Base.metadata.sorted_tables
@@ -41,12 +41,12 @@ def problems(engine):
                 continue
             yield f'table {table.name} is missing; {remedy}'
             continue
-        missing = [column.name for column in _missing(inspector, table)]
+        missing = [column.name for column in _list_missing(inspector, table)]
         if missing:
             yield (f'table {table.name} lacks {", ".join(missing)}; {remedy}')
 
 
-def _missing(inspector, table, optional=False):
+def _list_missing(inspector, table, optional=False):
     """The columns of a table that the database lacks: a list.
 
     :param optional: whether those that it may lack, or those that it may not.

@@ -11,7 +11,7 @@ import typing
 from ironic_reservations import constants
 from ironic_reservations import matching
 from ironic_reservations import resources
-from ironic_reservations.fleet import count as fleet
+from ironic_reservations.fleet import counts as fleet
 from ironic_reservations.matching import group_policy
 
 #: What rows can be summed by, beside ``capability:NAME``.
@@ -25,11 +25,11 @@ class Row(typing.NamedTuple):
     """A row of the capacity.
 
     :param position: texts by which rows are sorted.
-    :param shown: the row itself, a dict.
+    :param content: the row itself, a dict.
     """
 
     position: list
-    shown: dict
+    content: dict
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Filter:
         held = () if self.host is None else (sum(
             profile.held.get((self.host, state), 0)
             for state in constants.NODE_STATES),)
-        if not self.is_inside(profile.kind.node):
+        if not self.is_inside(profile.group.node):
             # Of such nodes only those that the host holds are counted.
             return (*held, *(profile.held.get((self.host, state), 0)
                              for state in constants.NODE_STATES), 0, *held
@@ -87,7 +87,7 @@ class Filter:
                 *held)
 
 
-def capacity(max_age, asked, limit=None, after=None, by=()):
+def list_rows(max_age, asked, limit=None, after=None, by=()):
     """What the fleet can give, profile by profile.
 
     :param max_age: seconds that the counts may be old.
@@ -98,28 +98,28 @@ def capacity(max_age, asked, limit=None, after=None, by=()):
         or ``capability:NAME``.
     :returns: list of Row, and the age of the counts in seconds.
     """
-    counted, age = fleet.at_most(max_age, with_hosts=asked.host is not None)
-    kinds = [kind for kind in counted.kinds
-             if asked.is_of_interest(kind.node)]
-    found = (_summed(kinds, by, asked.counts) if by
-             else _rows(kinds, asked.counts))
+    counted, age = fleet.get_fleet(max_age, with_hosts=asked.host is not None)
+    groups = [group for group in counted.groups
+             if asked.is_of_interest(group.node)]
+    found = (_yield_sums(groups, by, asked.counts) if by
+             else _yield_rows(groups, asked.counts))
     if after is not None:
         found = (row for row in found if row.position > after)
     return list(itertools.islice(found, limit)), age
 
 
-def rows(matches, fit):
+def list_matching_rows(matches, fit):
     """Profiles in the same form, with nothing held, the best fit first.
 
     :param matches: what Matcher.find_profiles returns.
     :param fit: function of a matching.Node, equal within a profile group.
     """
     fits = {}
-    for kind, _ in matches:
-        fits.setdefault(_key(kind.node), fit(kind.node))
-    return [row.shown for row in _rows(
-        [kind for kind, _ in matches], Filter().counts, dict(matches),
-        order=lambda key: (fits[key], _order(key)))]
+    for group, _ in matches:
+        fits.setdefault(_make_key(group.node), fit(group.node))
+    return [row.content for row in _yield_rows(
+        [group for group, _ in matches], Filter().counts, dict(matches),
+        order=lambda key: (fits[key], _make_sort_text(key)))]
 
 
 # The end of a value in a text by which rows are sorted, and of one of its
@@ -131,12 +131,12 @@ _LONGEST = 256
 
 
 @functools.lru_cache(4096)
-def _order(key):
+def _make_sort_text(key):
     """Return a text that sorts as a key: numbers by their size, None first."""
-    return _bounded(_END.join(map(_text, key)))
+    return _bound_text(_END.join(map(_format_value, key)))
 
 
-def _text(value):
+def _format_value(value):
     match value:
         case None:
             return ''
@@ -147,7 +147,7 @@ def _text(value):
     return f'{int(value):018}' + f'{value % 1:.17f}'[1:].rstrip('.0')
 
 
-def _bounded(text):
+def _bound_text(text):
     """Return a text if a marker can carry it, otherwise its start and digest.
 
     Rows are sorted by it, and two different texts stay different.
@@ -160,13 +160,13 @@ def _bounded(text):
         text.encode(errors='surrogatepass')).hexdigest()[:32]
 
 
-def _sorted(keys, order):
+def _sort_keys(keys, order):
     """Return pairs of ``order(key)`` and the key, sorted by the former."""
     return sorted(((order(key), key) for key in keys),
                   key=operator.itemgetter(0))
 
 
-def _rows(kinds, counts, among=None, order=_order):
+def _yield_rows(groups, counts, among=None, order=_make_sort_text):
     """Yield the Row of each profile, sorted.
 
     Profiles whose facts are spelled otherwise and mean the same share a row.
@@ -176,17 +176,19 @@ def _rows(kinds, counts, among=None, order=_order):
     :param order: function of what ``_key`` returns.
     """
     alike = {}
-    for kind in kinds:
-        alike.setdefault(_key(kind.node), []).append(kind)
-    for position, of_kind in _sorted(alike, order):
+    for group in groups:
+        alike.setdefault(_make_key(group.node), []).append(group)
+    for position, of_kind in _sort_keys(alike, order):
         found = {}
-        for kind in alike[of_kind]:
-            for profile in (kind.profiles if among is None
-                            or among[kind] == [kind.whole] else among[kind]):
-                _add(found, tuple(sorted(profile.capabilities.items())),
-                     counts(profile))
+        for group in alike[of_kind]:
+            for profile in (group.profiles if among is None
+                            or among[group] == [group.whole]
+                            else among[group]):
+                _add_numbers(
+                    found, tuple(sorted(profile.capabilities.items())),
+                    counts(profile))
         node = alike[of_kind][0].node
-        for text, capabilities in _sorted(found, lambda pairs: _bounded(
+        for text, capabilities in _sort_keys(found, lambda pairs: _bound_text(
                 _END_OF_PART.join(itertools.chain.from_iterable(pairs)))):
             yield Row([position, text], {
                 'resource_class': node.resource_class, **node.sizes,
@@ -198,30 +200,30 @@ def _rows(kinds, counts, among=None, order=_order):
                 **dict(zip(_COUNTS, found[capabilities], strict=False))})
 
 
-def _key(node):
+def _make_key(node):
     """All that a request can tell of a node but capabilities' values."""
     return (node.resource_class, *node.sizes.values(), node.cpu_arch,
             tuple(sorted(node.traits)), node.conductor_group, node.shard,
             node.owner, node.lessee, tuple(sorted(node.capabilities)))
 
 
-def _summed(kinds, by, counts):
+def _yield_sums(groups, by, counts):
     """Yield Rows that are sums, in order of the keys."""
     named = [group_policy.find_capability(each) for each in by]
     found = {}
-    for kind in kinds:
-        values = [_value(kind.node, each) for each in by]
-        for profile in kind.profiles if any(named) else [kind.whole]:
-            _add(found, tuple(
+    for group in groups:
+        values = [_get_value(group.node, each) for each in by]
+        for profile in group.profiles if any(named) else [group.whole]:
+            _add_numbers(found, tuple(
                 value if name is None else profile.capabilities.get(name)
                 for name, value in zip(named, values, strict=True)),
                 counts(profile))
-    for position, key in _sorted(found, _order):
+    for position, key in _sort_keys(found, _make_sort_text):
         yield Row([position], {**dict(zip(by, key, strict=True)),
                         **dict(zip(_COUNTS, found[key], strict=False))})
 
 
-def _value(node, by):
+def _get_value(node, by):
     if by not in COLUMNS:
         return node.capability(by.removeprefix(group_policy.CAPABILITY))
     value = getattr(node, by)
@@ -229,7 +231,7 @@ def _value(node, by):
     return value.lower() if by == 'conductor_group' else value
 
 
-def _add(found, key, numbers):
+def _add_numbers(found, key, numbers):
     if numbers is not None:
         before = found.get(key)
         found[key] = numbers if before is None else tuple(

@@ -3,10 +3,10 @@
 
 A hardware profile is a set of nodes that no request can tell apart. Profiles
 that differ only in the values of capabilities form a *profile group*
-(``Kind``). Where a capability names the rack there are thousands of profiles,
-but only as many profile groups as models of machines. So a request is compared
-with the profile groups first, and with their profiles only in the capabilities
-that it requires.
+(``ProfileGroup``). Where a capability names the rack there are thousands of
+profiles, but only as many profile groups as models of machines. So a request
+is compared with the profile groups first, and with their profiles only in the
+capabilities that it requires.
 
 These are values: they never change once they are counted, and they may be
 old. That makes no wrong answer, because whether a node is free is decided on
@@ -22,7 +22,7 @@ from ironic_reservations import matching
 from ironic_reservations.matching import group_policy
 
 
-def state(reason, taken):
+def classify_node(reason, taken):
     """Return which number of the capacity a node counts to.
 
     :param reason: why it cannot be held, one of ``matching.REASONS``; None if
@@ -41,7 +41,7 @@ def state(reason, taken):
 class Profile:
     """Nodes that no request can tell apart.
 
-    :param kind: the profile group, a Kind.
+    :param group: the profile group, a ProfileGroup.
     :param text: their capabilities as the database spells them; None where
         they have none.
     :param capabilities: names and values. Profiles may share this dict.
@@ -57,7 +57,7 @@ class Profile:
         where that was asked for.
     """
 
-    kind: 'Kind'
+    group: 'ProfileGroup'
     text: str | None
     capabilities: dict
     counts: dict
@@ -69,23 +69,23 @@ class Profile:
 
     @property
     def is_whole(self):
-        """Whether it stands for its whole profile group: see Kind.whole."""
-        return self is self.kind.whole
+        """Whether it stands for its whole profile group."""
+        return self is self.group.whole
 
     @property
     def facts(self):
         """The facts that the nodes have in common, as the database has them.
 
         :returns: dict by the names of ``expressions.PROFILE``; of a whole
-            kind without ``capabilities``.
+            group without ``capabilities``.
         """
-        facts = self.kind.facts
+        facts = self.group.facts
         return facts if self.is_whole else {**facts, 'capabilities': self.text}
 
     @property
     def node(self):
         """A matching.Node that stands for each of them."""
-        return self.kind.node if self.is_whole else self.kind.node_with(
+        return self.group.node if self.is_whole else self.group.node_with(
             self.text)
 
     @property
@@ -107,14 +107,14 @@ class Profile:
         """How many nodes could be held this very moment."""
         return self.counts.get(None, 0)
 
-    def domain(self, by):
+    def find_domain(self, by):
         """The domain of these nodes: see group_policy."""
         name = group_policy.find_capability(by)
-        return (group_policy.find_domain(self.kind.node, by) if name is None
+        return (group_policy.find_domain(self.group.node, by) if name is None
                 else group_policy.parse_domain(self.capabilities.get(name)))
 
 
-class Kind:
+class ProfileGroup:
     """A profile group: profiles that differ only in values of capabilities.
 
     :param facts: what their nodes have in common as the database spells it,
@@ -171,63 +171,63 @@ class Kind:
 class Fleet:
     """All profile groups, counted at the same moment.
 
-    :param kinds: iterable of Kind.
+    :param groups: iterable of ProfileGroup.
     :ivar remembered: what a search has found to match, by the Matcher: see
         ``search``.
     """
 
-    def __init__(self, kinds):
-        self.kinds = tuple(kinds)
+    def __init__(self, groups):
+        self.groups = tuple(groups)
         self.remembered = {}
 
     @classmethod
-    def of(cls, counted):
+    def from_counts(cls, counted):
         """The fleet of counts.
 
-        :param counted: iterable of counting.Counted.
+        :param counted: iterable of counting.NodeCount.
         """
-        capabilities = functools.cache(_capabilities)
-        kinds, rows = {}, collections.defaultdict(list)
+        capabilities = functools.cache(_parse_capabilities)
+        groups, rows = {}, collections.defaultdict(list)
         for each in counted:
             names = capabilities(each.capabilities,
                                  each.facts['irregular_properties'])
             key = (*each.facts.values(), each.candidate, frozenset(names))
-            if key not in kinds:
-                kinds[key] = Kind(each.facts, each.candidate,
+            if key not in groups:
+                groups[key] = ProfileGroup(each.facts, each.candidate,
                                   each.capabilities)
             rows[key, each.capabilities].append(each)
         for (key, text), of_profile in rows.items():
-            kind = kinds[key]
-            kind.profiles.append(_profile(kind, text, capabilities(
-                text, kind.facts['irregular_properties']), of_profile))
-        return cls(kinds.values())
+            group = groups[key]
+            group.profiles.append(_make_profile(group, text, capabilities(
+                text, group.facts['irregular_properties']), of_profile))
+        return cls(groups.values())
 
     @property
     def profiles(self):
         """All profiles of all profile groups, a list."""
-        return [profile for kind in self.kinds for profile in kind.profiles]
+        return [profile for group in self.groups for profile in group.profiles]
 
     @functools.cached_property
     def total(self):
         """How many nodes there are."""
-        return sum(kind.whole.total for kind in self.kinds)
+        return sum(group.whole.total for group in self.groups)
 
 
-def _capabilities(text, irregular):
+def _parse_capabilities(text, irregular):
     return matching.parse_capabilities(text) if irregular is None else (
         matching.Node(0, '', properties=irregular).capabilities)
 
 
-def _profile(kind, text, capabilities, rows):
+def _make_profile(group, text, capabilities, rows):
     """A Profile of rows that differ in their reason and host alone."""
     counts, states, held = {}, collections.Counter(), {}
     for row in rows:
-        name = state(row.reason, row.taken)
+        name = classify_node(row.reason, row.taken)
         states[name] += row.nodes
         counts[row.reason] = counts.get(row.reason, 0) + row.nodes
         if row.host is not None:
             held[row.host, name] = held.get((row.host, name), 0) + row.nodes
-    return Profile(kind, text, capabilities, counts,
+    return Profile(group, text, capabilities, counts,
                    states['reserved'], states['taken'],
                    min(row.first for row in rows),
                    max(row.last for row in rows), held)

@@ -43,7 +43,7 @@ SMALL = 2000
 REST_TO_COST, LONGEST_REST = 50, 5
 
 
-def search(matcher, fleet, thorough=False):
+def find_nodes(matcher, fleet, thorough=False):
     """Free nodes that satisfy a request, the best fitting ones first.
 
     Stop iterating once you have taken a node; asking for the next one says
@@ -58,39 +58,40 @@ def search(matcher, fleet, thorough=False):
     :returns: iterator of matching.Node.
     """
     if matcher.spec.candidate_nodes:
-        return _among_candidates(matcher)
-    return _in_turn(matcher, _remembered(matcher, fleet), thorough,
+        return _find_candidates(matcher)
+    return _search_in_turn(matcher, _get_by_fit(matcher, fleet), thorough,
                     small=fleet.total <= SMALL)
 
 
-def among(matcher, matches, thorough=False):
+def find_nodes_among(matcher, matches, thorough=False):
     """The same among profiles that are known to match, in a small fleet.
 
     :param matches: what Matcher.find_profiles returns.
     """
     if matcher.spec.candidate_nodes:
-        return _among_candidates(matcher)
-    return _in_turn(matcher, _by_fit(matcher, matches), thorough, small=True)
+        return _find_candidates(matcher)
+    return _search_in_turn(matcher, _group_by_fit(matcher, matches), thorough,
+                           small=True)
 
 
-def _among_candidates(matcher):
-    named = sa.and_(*map(expressions.named, matcher.spec.candidate_nodes))
+def _find_candidates(matcher):
+    named = sa.and_(*map(expressions.is_named, matcher.spec.candidate_nodes))
     # All of them in one page, so that the best fit comes first.
-    return _read(matcher, named, limit=request_spec.MAX_INT)
+    return _read_nodes(matcher, named, limit=request_spec.MAX_INT)
 
 
-def _in_turn(matcher, by_fit, thorough, small):
+def _search_in_turn(matcher, by_fit, thorough, small):
     last, others = [], []
-    for profiles, failed in _turns(by_fit, small):
+    for profiles, failed in _list_turns(by_fit, small):
         if thorough:
-            yield from _look_together(matcher, profiles, failed, others)
+            yield from _search_together(matcher, profiles, failed, others)
             continue
-        shelves = [shelf.of(profile, failed) for profile in profiles]
+        shelves = [shelf.get_shelf(profile, failed) for profile in profiles]
         if all(each.empty for each in shelves):
             last.append((profiles, failed))
             continue
         began, found = time.monotonic(), False
-        for node in _look(matcher, profiles, failed, others):
+        for node in _search_profile(matcher, profiles, failed, others):
             found = True
             yield node
         if not found and not small:
@@ -98,11 +99,11 @@ def _in_turn(matcher, by_fit, thorough, small):
             for each in shelves:
                 each.rest(min(took * REST_TO_COST, LONGEST_REST))
     for profiles, failed in last:
-        yield from _look(matcher, profiles, failed, others)
+        yield from _search_profile(matcher, profiles, failed, others)
     yield from others
 
 
-def _turns(by_fit, small):
+def _list_turns(by_fit, small):
     """Yield lists of profiles that match, to be looked through in turn.
 
     A profile that had many free nodes when it was counted has a turn of its
@@ -119,7 +120,7 @@ def _turns(by_fit, small):
     """
     few = shelf.PAGE if small else 0
     for has_many, found in itertools.groupby(
-            _in_order(by_fit), key=lambda pair: pair[0].free > few):
+            _order_profiles(by_fit), key=lambda pair: pair[0].free > few):
         if not has_many:
             found = [profile for profile, _ in found]
             if found[0].free:
@@ -133,12 +134,12 @@ def _turns(by_fit, small):
                     # Where each rack is a profile of its own there are many
                     # equals. A page of each would serve one request only.
                     equals.sort(key=lambda each:
-                                not shelf.in_stock(each, failed))
+                                not shelf.has_stock(each, failed))
                 for profile in equals:
                     yield [profile], failed
 
 
-def _in_order(by_fit):
+def _order_profiles(by_fit):
     """Yield profiles and their fits, the best first."""
     for fit, equals in by_fit:
         # Equally good ones come in random order, or every process would want
@@ -149,7 +150,7 @@ def _in_order(by_fit):
             yield profile, fit
 
 
-def _remembered(matcher, fleet):
+def _get_by_fit(matcher, fleet):
     """What ``_by_fit`` says of a fleet, worked out once for each request.
 
     Flavors are few, and a count serves many requests of each.
@@ -157,43 +158,43 @@ def _remembered(matcher, fleet):
     known = fleet.remembered
     if matcher.policy is not None:
         # The members of its group change with each hold.
-        return _by_fit(
+        return _group_by_fit(
             matcher, matcher.find_profiles(fleet, matcher.policy.by))
     if matcher not in known:
         if len(known) >= FLAVORS:
             known.clear()
-        known[matcher] = _by_fit(matcher, matcher.find_profiles(fleet))
+        known[matcher] = _group_by_fit(matcher, matcher.find_profiles(fleet))
     return known[matcher]
 
 
-def _by_fit(matcher, matches):
+def _group_by_fit(matcher, matches):
     """Pairs of a fit and the profiles that fit so, the best first: a list."""
     by_fit = collections.defaultdict(list)
-    for kind, profiles in matches:
-        alone = matcher.fit_alone(kind.node)
+    for group, profiles in matches:
+        alone = matcher.fit_alone(group.node)
         if matcher.policy is None:
             by_fit[alone] += profiles
             continue
         for profile in profiles:
-            by_fit[matcher.fit_in(profile.domain(matcher.policy.by),
+            by_fit[matcher.fit_in(profile.find_domain(matcher.policy.by),
                                   alone)].append(profile)
     return sorted(by_fit.items(), key=operator.itemgetter(0))
 
 
-def _avoid_failed():
+def _get_avoid_failed():
     return conf.CONF.reservations.avoid_failed
 
 
-def _look(matcher, profiles, failed, others):
+def _search_profile(matcher, profiles, failed, others):
     """Yield the free nodes of one turn that match.
 
     :param others: a list for those that match and are to come last of all.
     """
     if failed is None:
-        yield from _look_together(matcher, profiles, failed, others)
+        yield from _search_together(matcher, profiles, failed, others)
         return
     best, = profiles
-    for node in shelf.of(best, failed).nodes(
+    for node in shelf.get_shelf(best, failed).nodes(
             functools.partial(_read_profile, best, failed)):
         # Matching reads the node's own properties once more, because the
         # database may read a number otherwise than Python does.
@@ -209,13 +210,13 @@ def _look(matcher, profiles, failed, others):
             others.append(node)
 
 
-def _look_together(matcher, profiles, failed, others):
+def _search_together(matcher, profiles, failed, others):
     """Yield the free nodes of some profiles that match, without shelves.
 
     :param others: a list for those that match and are to come last of all.
     """
-    found = _read(
-        matcher, node_rows.in_profiles([each.facts for each in profiles]),
+    found = _read_nodes(
+        matcher, node_rows.is_in_profiles([each.facts for each in profiles]),
         min(each.first for each in profiles),
         max(each.last for each in profiles), failed=failed)
     worst_fit = matcher.fit(profiles[-1].node)
@@ -232,11 +233,12 @@ def _look_together(matcher, profiles, failed, others):
 def _read_profile(profile, failed, first, last, limit):
     """A page of the free nodes of a profile, in order of id."""
     return [dataclasses.replace(profile.node, **row._mapping)
-            for row in engine.rows(*node_rows.page_of_profile(
-                profile.facts, first, last, limit, failed, _avoid_failed()))]
+            for row in engine.fetch_rows(*node_rows.select_profile_page(
+                profile.facts, first, last, limit, failed,
+                _get_avoid_failed()))]
 
 
-def _read(matcher, where, first=0, last=request_spec.MAX_INT,
+def _read_nodes(matcher, where, first=0, last=request_spec.MAX_INT,
           limit=LARGE_PAGE, failed=None):
     """Yield the free nodes that match, the best fitting of each page first.
 
@@ -245,10 +247,10 @@ def _read(matcher, where, first=0, last=request_spec.MAX_INT,
         None for all.
     """
     while first <= last:
-        rows = engine.rows(*node_rows.page(
-            where, matcher, first, last, limit, failed, _avoid_failed()))
+        rows = engine.fetch_rows(*node_rows.select_page(
+            where, matcher, first, last, limit, failed, _get_avoid_failed()))
         LOG.debug('Read %d free nodes from id %d on', len(rows), first)
-        found = [node for node in (node_of(row._mapping) for row in rows)
+        found = [node for node in (make_node(row._mapping) for row in rows)
                  if matcher.matches(node)]
         random.shuffle(found)
         found.sort(key=lambda node: (matcher.fit(node), node.failed))
@@ -257,7 +259,7 @@ def _read(matcher, where, first=0, last=request_spec.MAX_INT,
         first = rows[-1].id + 1 if len(rows) == limit else last + 1
 
 
-def node_of(row):
+def make_node(row):
     """A matching.Node of a row that has all of ``expressions.FACTS``.
 
     :param row: a mapping.

@@ -68,7 +68,7 @@ class Shelf:
             yield node
 
     def _take(self, read, end):
-        with engine.locked(self._lock):
+        with engine.acquire_lock(self._lock):
             while not self._nodes and self._travelled < end:
                 self._read_page(read, end - self._travelled)
             return self._nodes.pop() if self._nodes else None
@@ -94,7 +94,7 @@ class Shelf:
 _shelves = weakref.WeakKeyDictionary()
 
 
-def of(profile, failed=None):
+def get_shelf(profile, failed=None):
     """The shelf of a profiles.Profile in this process.
 
     :param failed: whether of the nodes that have failed lately. They have a
@@ -107,7 +107,7 @@ def of(profile, failed=None):
     return shelves[failed]
 
 
-def in_stock(profile, failed=None):
+def has_stock(profile, failed=None):
     """Whether there is such a shelf of a profile already, with a node on it.
     """
     shelves = _shelves.get(profile, {})

@@ -185,7 +185,7 @@ def count_room(matches: 'Iterable[matcher.Match]', by: str | None,
         group_fit, resource_class = fit(group.node), group.node.resource_class
         for profile in profiles:
             if available := profile.available:
-                domain = profile.domain(by)
+                domain = profile.find_domain(by)
                 by_class[domain, resource_class] += available
                 fits[domain] = min(fits.get(domain, group_fit), group_fit)
     for (domain, resource_class), number in by_class.items():

@@ -21,7 +21,7 @@ if typing.TYPE_CHECKING:
     from ironic_reservations.reservations import quota
 
 #: A profile group, and those of its profiles that match.
-Match = tuple['fleets.Kind', list['fleets.Profile']]
+Match = tuple['fleets.ProfileGroup', list['fleets.Profile']]
 
 #: A capability, and a function that returns whether a value is allowed.
 _Check = tuple[str, Callable[[Any], bool]]
@@ -102,7 +102,7 @@ class Matcher:
         """
         matches: list[Match] = []
         checks = self._list_checks()
-        for group in fleet.kinds:
+        for group in fleet.groups:
             if self.is_visible(group.node) and all(
                     allows(group.node) for allows in self._group_checks):
                 matches += [
@@ -124,7 +124,7 @@ class Matcher:
                  if constraint.capability is not None]
         near_misses: dict[str, list[Match]] = {
             constraint.name: [] for constraint in self.constraints}
-        for group in fleet.kinds:
+        for group in fleet.groups:
             if not self.is_visible(group.node):
                 continue
             group_unmet = {constraint.name for constraint in self.constraints
@@ -186,7 +186,7 @@ class Matcher:
         checks = self._list_checks()
         return self.explain(
             (node, reason, number)
-            for group in fleet.kinds if self.is_visible(group.node)
+            for group in fleet.groups if self.is_visible(group.node)
             for _, profiles in _split_group(group, checks)
             # The constraints are equal for all of these profiles.
             for node in [profiles[0].node] for profile in profiles
@@ -245,7 +245,8 @@ class Matcher:
         return explanation
 
 
-def _separate_domains(group: 'fleets.Kind', profiles: list['fleets.Profile'],
+def _separate_domains(group: 'fleets.ProfileGroup',
+                      profiles: list['fleets.Profile'],
                       by: str | None) -> list['fleets.Profile']:
     """Return profiles whose nodes have one domain each."""
     if profiles == [group.whole] and group_policy.find_capability(by):
@@ -253,8 +254,9 @@ def _separate_domains(group: 'fleets.Kind', profiles: list['fleets.Profile'],
     return profiles
 
 
-def _split_group(group: 'fleets.Kind', checks: list[_Check]) -> Iterable[
-        tuple[tuple[bool, ...], list['fleets.Profile']]]:
+def _split_group(
+        group: 'fleets.ProfileGroup', checks: list[_Check]
+) -> Iterable[tuple[tuple[bool, ...], list['fleets.Profile']]]:
     """Divide the profiles of a profile group by the results of checks.
 
     :returns: pairs of results and profiles. If the results are equal for all

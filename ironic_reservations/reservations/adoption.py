@@ -87,8 +87,8 @@ def _write(run, instance_uuid, carried, columns, place):
     :returns: the Reservation as it is then.
     :raises: Again.
     """
-    [node] = [search.node_of(row._mapping) for row in
-              engine.rows(node_rows.carrying(instance_uuid))] or [None]
+    rows = engine.fetch_rows(node_rows.select_carrier(instance_uuid))
+    [node] = [search.make_node(row._mapping) for row in rows] or [None]
     if node is None:
         raise transaction.Again()
     try:
@@ -96,12 +96,12 @@ def _write(run, instance_uuid, carried, columns, place):
             group = place.join(tx)
             columns = {**columns, **place.columns(group, node)}
             if carried.id is None:
-                tx.one(reservation_rows.adopt(
+                tx.one(reservation_rows.adopt_node(
                     node.id, instance_uuid, values.AT_REST, columns))
             else:
                 named = {name: value for name, value in columns.items()
                          if value is not None}
-                tx.one(reservation_rows.update(
+                tx.one(reservation_rows.update_row(
                     carried.id, values.AT_REST, {**named, 'lease': None},
                     carried.host))
             adopted = tx.read('instance_uuid', instance_uuid)

@@ -70,11 +70,12 @@ class _Claim(holds.OneNode):
         matcher = self.matcher
         candidates = {each.id: each for each in self._candidates()}
         found = []
-        for row in engine.rows(counting.held_by(list(candidates))):
+        for row in engine.fetch_rows(
+                counting.select_held_nodes(list(candidates))):
             facts = dict(row._mapping)
             reason = facts.pop('reason')
             claimed = candidates[facts.pop('reservation_id')]
-            found.append((search.node_of(facts), claimed, reason))
+            found.append((search.make_node(facts), claimed, reason))
         fitting = [(node, claimed) for node, claimed, reason in found
                    if reason is None and matcher.is_visible(node)
                    and matcher.matches(node)]

@@ -3,7 +3,7 @@
 
 from ironic_reservations.db import engine
 from ironic_reservations.fleet import capacity
-from ironic_reservations.fleet import count
+from ironic_reservations.fleet import counts
 from ironic_reservations.matching import explanation
 from ironic_reservations.reservations import membership
 
@@ -24,7 +24,7 @@ def dry_run(matcher, quota, group=None, members=None):
     :param members: how many new members the group is to have at once; None
         where it is but one more.
     """
-    counted = count.fresh(matcher.spec.candidate_nodes)
+    counted = counts.get_fresh_fleet(matcher.spec.candidate_nodes)
     quota.refresh()
     if members is None:
         place = membership.Place.find(group, end=False)
@@ -39,8 +39,8 @@ def dry_run(matcher, quota, group=None, members=None):
         refused = available < members <= before
     if refused:
         quota.refuse(matcher.find_profiles(counted), members or 1)
-    found['profiles'] = capacity.rows(matcher.find_profiles(counted),
-                                      matcher.fit_alone)
+    found['profiles'] = capacity.list_matching_rows(
+        matcher.find_profiles(counted), matcher.fit_alone)
     if quota.refusal:
         found['quota'] = quota.refusal.quota
     if matcher.spec.ignored:

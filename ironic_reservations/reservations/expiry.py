@@ -32,7 +32,8 @@ def sweep():
     numbers = give_back_lapsed(check=lambda: None), purge()
     for group in _empty_groups():
         # The statement leaves a group that has members again.
-        _execute(group_rows.DELETE_GROUP, group_rows.as_read(group))
+        _execute(group_rows.DELETE_UNCHANGED_GROUP,
+                 group_rows.bind_group(group))
     return numbers
 
 
@@ -43,12 +44,13 @@ def give_back_lapsed(limit=None, check=engine.check_deadline):
     :param check: called before each, to end what takes too long.
     :returns: how many nodes are free again.
     """
-    expired = _read(reservation_rows.expired(limit))
+    expired = _read(reservation_rows.select_past_lease(limit))
     if any(each.state == 'active' for each in expired):
         # What is deployed needs its lease no more. Without this, a search for
         # lapsed leases would read every instance that there is.
         _execute(
-            reservation_rows.end_leases(constants.PROVISION_STATES['active']))
+            reservation_rows.clear_leases(
+                constants.PROVISION_STATES['active']))
     given_back = 0
     for each in expired:
         if each.is_expired:
@@ -64,8 +66,8 @@ def purge(*instance_uuids, node_ids=()):
     :param node_ids: or of these nodes; none of both for all.
     :returns: how many were deleted.
     """
-    stale = _read(reservation_rows.stale(instance_uuids, node_ids))
-    return sum(_end(each, events.PURGED, reservation_rows.delete_stale)
+    stale = _read(reservation_rows.select_stale(instance_uuids, node_ids))
+    return sum(_end(each, events.PURGED, reservation_rows.delete_stale_row)
                for each in stale)
 
 
@@ -94,7 +96,7 @@ def forget(*instance_uuids, node_ids=()):
 
     :param node_ids: also what is left on these nodes.
     """
-    for carried in _read(reservation_rows.carriers(*instance_uuids)):
+    for carried in _read(reservation_rows.select_carriers(*instance_uuids)):
         if carried.is_expired:
             _give_back(carried)
     purge(*instance_uuids, node_ids=node_ids)
@@ -102,7 +104,7 @@ def forget(*instance_uuids, node_ids=()):
 
 def end_remains(group_id):
     """Delete the lapsed and stale reservations of a group."""
-    for each in _read(reservation_rows.of_group(group_id)):
+    for each in _read(reservation_rows.select_group_rows(group_id)):
         if each.is_expired:
             _give_back(each)
         purge(each.instance_uuid)
@@ -117,7 +119,7 @@ def overdue():
 
     :returns: list of Reservation, the longest overdue first.
     """
-    return _read(reservation_rows.overdue(
+    return _read(reservation_rows.select_overdue(
         [each for state in ('deploying', 'active', 'releasing')
          for each in constants.PROVISION_STATES[state]]))
 
@@ -128,8 +130,8 @@ def _give_back(held):
     The node must still be untouched, and the lease must not have been renewed
     meanwhile.
     """
-    return _end(held, events.EXPIRED, reservation_rows.delete_expired,
-                node_rows.give_back)
+    return _end(held, events.EXPIRED, reservation_rows.delete_expired_row,
+                node_rows.release_untouched_node)
 
 
 def _end(held, event, delete, free=None):
@@ -178,7 +180,7 @@ def delete_rows(tx, statement, held, error=transaction.Again):
     if tx.execute(statement).rowcount != len(held):
         raise error()
     if grouped:
-        tx.execute(group_rows.END_GROUP, of_group)
+        tx.execute(group_rows.DELETE_EMPTY_GROUP, of_group)
 
 
 @engine.retry
@@ -188,7 +190,7 @@ def _read(query):
 
 @engine.retry
 def _empty_groups():
-    return engine.rows(group_rows.EMPTY_GROUPS)
+    return engine.fetch_rows(group_rows.EMPTY_GROUPS)
 
 
 @engine.retry

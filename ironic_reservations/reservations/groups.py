@@ -126,15 +126,15 @@ class _New(obtain.Ask):
             group.policy,
             group_policy.count_room(matches, by, matcher.fit, remaining),
             len(self.request.instances)) or {}
-        for kind, profiles in matches:
+        for profile_group, profiles in matches:
             for profile in profiles:
-                if (where := profile.domain(by)) in plan:
-                    by_domain[where].append((kind, [profile]))
+                if (where := profile.find_domain(by)) in plan:
+                    by_domain[where].append((profile_group, [profile]))
         chosen = []
         for where, members in plan.items():
             nodes = {}
-            for node in search.among(matcher, by_domain[where],
-                                     self._finder.fresh):
+            for node in search.find_nodes_among(
+                    matcher, by_domain[where], self._finder.fresh):
                 # A statement that reads many profiles also finds nodes of
                 # other domains.
                 counts_as = resources.limit_names(node.resource_class)
@@ -159,7 +159,8 @@ class _New(obtain.Ask):
 
     def answer(self, tx, reservations, picks):
         """See obtain.Ask."""
-        row = tx.execute(group_rows.group(self.request.group.uuid)).one()
+        row = tx.execute(
+            group_rows.select_group(self.request.group.uuid)).one()
         for member in reservations:
             tx.emits(events.HELD, member)
         return membership.Group(**row._mapping, members=tuple(reservations))
@@ -170,7 +171,7 @@ def _again(before):
 
     :raises: Again when it is gone, or another has its UUID by now.
     """
-    for row in engine.rows(group_rows.group(before.uuid)):
+    for row in engine.fetch_rows(group_rows.select_group(before.uuid)):
         members = lookup.of_group(row.id)
         if row.id == before.id and members:
             return membership.Group(**row._mapping, members=tuple(members))
@@ -189,7 +190,7 @@ def get(uuid, authorize=lambda group: None):
     :raises: NotFound when there is none, or none of its members is left; what
         ``authorize`` raises.
     """
-    for row in engine.rows(group_rows.group(uuid)):
+    for row in engine.fetch_rows(group_rows.select_group(uuid)):
         group = membership.Group(**row._mapping)
         authorize(group)
         members = lookup.of_group(row.id)
@@ -208,7 +209,7 @@ def find_marker(uuid, restricted_to=None):
 
     :raises: InvalidInput when there is no such group.
     """
-    for row in engine.rows(group_rows.group(uuid)):
+    for row in engine.fetch_rows(group_rows.select_group(uuid)):
         if restricted_to in (None, row.project_id):
             return row.id
     raise exception.InvalidInput('marker', 'must be the UUID of a group')
@@ -228,8 +229,8 @@ def find(limit, restricted_to=None, after=None, room=math.inf):
     found, length = [], 0
     while True:
         wanted = min(limit - len(found), MEMBERS_AT_ONCE)
-        rows = engine.rows(group_rows.live_groups(restricted_to, after,
-                                                  wanted))
+        rows = engine.fetch_rows(group_rows.select_live_groups(
+            restricted_to, after, wanted))
         # Members may go between the two statements; a page that is not full
         # would be taken for the last one.
         for each in _counted(rows):
@@ -243,8 +244,8 @@ def find(limit, restricted_to=None, after=None, room=math.inf):
 def _counted(rows):
     """membership.Group of each of those rows that have members."""
     domains = collections.defaultdict(collections.Counter)
-    for group_id, domain, number in rows and engine.rows(
-            group_rows.domains([row.id for row in rows])):
+    for group_id, domain, number in rows and engine.fetch_rows(
+            group_rows.select_domains([row.id for row in rows])):
         domains[group_id][domain] = number
     return [membership.Group(**row._mapping, domains=domains[row.id])
             for row in rows if row.id in domains]

@@ -118,7 +118,7 @@ class _Hold(OneNode):
         self.place = membership.Place.find(self.request.group)
         finder.prepare(self._judge)
         in_vain = True
-        for node in search.search(self._narrowed(), finder.counted,
+        for node in search.find_nodes(self._narrowed(), finder.counted,
                                   thorough=finder.fresh):
             in_vain = False
             yield [obtain.Pick(self.instance_uuid, node)]

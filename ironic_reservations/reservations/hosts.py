@@ -61,8 +61,9 @@ def find(limit, marker=None, host=None):
     :param host: only of this host.
     :returns: list of Lease.
     """
-    return [Lease(**row._mapping) for row in engine.rows(
-        host_rows.details(MAX_TTL, host, marker).limit(limit))]
+    query = host_rows.select_host_lease_details(MAX_TTL, host, marker)
+    return [Lease(**row._mapping)
+            for row in engine.fetch_rows(query.limit(limit))]
 
 
 def hold(host, holder, ttl):
@@ -86,14 +87,16 @@ def hold(host, holder, ttl):
                 f'{before.expires_at} UTC.')
         try:
             with transaction.write(run) as tx:
-                tx.one(host_rows.new_host(host, holder, ttl) if before is None
-                       else host_rows.renew_host(host, holder, ttl)
+                tx.one(host_rows.insert_host_lease(host, holder, ttl)
+                       if before is None
+                       else host_rows.renew_host_lease(host, holder, ttl)
                        if before.holder == holder
-                       else host_rows.take_host(host, before.holder, holder,
-                                                ttl, MAX_TTL))
+                       else host_rows.take_over_host_lease(
+                           host, before.holder, holder, ttl, MAX_TTL))
                 if before is None or before.holder != holder:
                     tx.execute(host_rows.delete_standbys(host, holder))
-                row = tx.execute(host_rows.host_leases(MAX_TTL, host)).one()
+                row = tx.execute(
+                    host_rows.select_host_leases(MAX_TTL, host)).one()
         except db_exc.DBDuplicateEntry:
             raise transaction.Again()
         return before, Lease(**row._mapping)
@@ -111,7 +114,7 @@ def _note_standby(run, host, holder, ttl):
 
     It asks every other second, and is noted twice in that time.
     """
-    noted = engine.rows(host_rows.standby(host, holder, ttl // 2))
+    noted = engine.fetch_rows(host_rows.select_standby(host, holder, ttl // 2))
     if noted and noted[0][0]:
         return
     # Another request of the same process may have noted it just now.
@@ -120,7 +123,7 @@ def _note_standby(run, host, holder, ttl):
         if noted:
             tx.execute(host_rows.renew_standby(host, holder, ttl))
         else:
-            tx.execute(host_rows.new_standby(host, holder, ttl))
+            tx.execute(host_rows.insert_standby(host, holder, ttl))
             tx.execute(host_rows.delete_standbys(host))
 
 
@@ -140,7 +143,8 @@ def forget(host):
                 f'Host {host} is held by a process until {lease.expires_at} '
                 f'UTC; only a host whose lease is over can be forgotten.')
         with transaction.write(run) as tx:
-            tx.one(host_rows.forget_host(host, lease.holder, MAX_TTL))
+            tx.one(host_rows.delete_expired_host_lease(
+                host, lease.holder, MAX_TTL))
 
     transaction.attempts(attempt)
     LOG.info('Host %s, whose lease was over, is forgotten', host)
@@ -160,7 +164,7 @@ def give_up(host, holder):
                 raise exception.NotFound(f'Nobody holds host {host}.')
             raise transaction.not_held(values.Actor(host, holder))
         with transaction.write(run) as tx:
-            tx.one(host_rows.delete_host(host, holder))
+            tx.one(host_rows.delete_host_lease(host, holder))
 
     transaction.attempts(attempt)
     LOG.info('Host %(host)s is given up by %(holder)s',
@@ -169,6 +173,6 @@ def give_up(host, holder):
 
 def _get(host):
     """The Lease of a host without what an operator wants to know, or None."""
-    for row in engine.rows(host_rows.host_leases(MAX_TTL, host)):
+    for row in engine.fetch_rows(host_rows.select_host_leases(MAX_TTL, host)):
         return Lease(**row._mapping)
     return None

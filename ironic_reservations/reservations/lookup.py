@@ -36,7 +36,7 @@ def live(instance_uuid, restricted_to=None):
         those on nodes that it owns.
     :raises: NotFound.
     """
-    query = reservation_rows.live(restricted_to, reservation_rows.VIEW)
+    query = reservation_rows.select_live(restricted_to, reservation_rows.VIEW)
     for held in transaction.read(query.where(
             reservation_rows.column_is('instance_uuid', instance_uuid))):
         return held
@@ -64,7 +64,7 @@ def carried(*instance_uuids):
     :returns: list of Reservation; the ``id`` is None where a node carries an
         instance without a reservation.
     """
-    return transaction.read(reservation_rows.carriers(*instance_uuids))
+    return transaction.read(reservation_rows.select_carriers(*instance_uuids))
 
 
 @engine.retry
@@ -78,8 +78,8 @@ def named(uuid, project_id):
     :param project_id: None for the reservations that are no project's.
     :returns: list of Reservation, without their request specs.
     """
-    own = reservation_rows.live().where(
-        reservation_rows.of_project(project_id))
+    own = reservation_rows.select_live().where(
+        reservation_rows.is_of_project(project_id))
     return (transaction.read(own.where(
                 reservation_rows.column_is('instance_uuid', uuid)))
             or transaction.read(own.where(
@@ -99,11 +99,11 @@ def fenced(instance_uuid, node_uuid, target_uuid, actor):
         and whether the actor is its host; None and False where the host does
         not hold the node for the instance.
     """
-    query = reservation_rows.fenced(
+    query = reservation_rows.select_fenced(
         target_uuid is not None, actor.holder is not None)
-    for row in engine.current_rows(query, {
+    for row in engine.fetch_current_rows(query, {
             'instance': instance_uuid, 'node': node_uuid,
-            'target': target_uuid, **host_rows.of_holder(*actor)}):
+            'target': target_uuid, **host_rows.bind_holder(*actor)}):
         facts = dict(row._mapping)
         is_host = bool(facts.pop('is_host'))
         return values.Reservation(**facts), is_host
@@ -117,7 +117,8 @@ def of_group(group_id, behind=-1, limit=None):
     :param limit: how many at most; None for all.
     :returns: list of Reservation, without their request specs.
     """
-    return transaction.read(reservation_rows.members(group_id, behind, limit))
+    return transaction.read(
+        reservation_rows.select_members(group_id, behind, limit))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,11 +157,11 @@ def find(filters=Filters(), order=None, after=None, limit=None,
     """
     order = order or {'id': 'asc'}
     names = {'id', 'instance_uuid', 'provision_state'} | names | order.keys()
-    query = reservation_rows.live(filters.restricted_to, [
+    query = reservation_rows.select_live(filters.restricted_to, [
         name for name in reservation_rows.VIEW
         if name in names - {'request_spec'}])
     if filters.state is not None:
-        query = query.where(reservation_rows.in_states(
+        query = query.where(reservation_rows.is_in_states(
             constants.PROVISION_STATES.get(filters.state),
             constants.PROVISION_STATES))
     if filters.node is not None:
@@ -168,7 +169,7 @@ def find(filters=Filters(), order=None, after=None, limit=None,
     for name in ('host', 'project_id', 'resource_class'):
         if (value := getattr(filters, name)) is not None:
             query = query.where(reservation_rows.column_is(name, value))
-    query = reservation_rows.ordered(query, order, after).limit(limit)
+    query = reservation_rows.order_rows(query, order, after).limit(limit)
     return (_with_request_specs(query, room) if 'request_spec' in names
             else transaction.read(query))
 
@@ -205,13 +206,13 @@ def _with_request_specs(query, room):
     """
     while True:
         found, length = {}, 0
-        for row in engine.rows(
+        for row in engine.fetch_rows(
                 query.add_columns(reservation_rows.SPEC_LENGTH)):
             facts = found[row.id] = dict(row._mapping)
             length += facts.pop('spec_length')
             if length > room:
                 break
-        specs = engine.rows(reservation_rows.request_specs(found))
+        specs = engine.fetch_rows(reservation_rows.select_request_specs(found))
         if len(specs) == len(found):
             for row in specs:
                 found[row.id] |= row._mapping

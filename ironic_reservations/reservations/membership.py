@@ -87,7 +87,7 @@ def load(uuid, end=True):
         domains = collections.Counter()
         facts, remains = None, False
         # One statement reads both, so that they are of the same moment.
-        for row in engine.rows(group_rows.GROUP, {'uuid': uuid}):
+        for row in engine.fetch_rows(group_rows.GROUP, {'uuid': uuid}):
             facts = dict(row._mapping)
             member, domain, live = map(facts.pop, ('member', 'domain', 'live'))
             if live:
@@ -165,10 +165,11 @@ class Place:
         if self.named is None:
             return None
         if self._has_members():
-            tx.one(group_rows.GROW, group_rows.as_read(self.group))
+            tx.one(group_rows.GROW, group_rows.bind_group(self.group))
             return self.group.id
         if self.group is not None:
-            tx.one(group_rows.DELETE_GROUP, group_rows.as_read(self.group))
+            tx.one(group_rows.DELETE_UNCHANGED_GROUP,
+                   group_rows.bind_group(self.group))
         [group_id] = tx.execute(group_rows.INSERT_GROUP, {
             **vars(self.named), 'request_digest': request_digest,
         }).inserted_primary_key

@@ -144,15 +144,15 @@ def _take(run, ask, picks):
                 if number:
                     # Each of them may be waited for.
                     engine.check_deadline()
-                updated = tx.one(*node_rows.hold(
+                updated = tx.one(*node_rows.hold_node(
                     pick.node, ask.matcher, pick.instance_uuid,
                     pick.claimed and pick.claimed.id),
                     error=transaction.NodeLost)
-            now = functions.time_of(tx.connection, updated)
+            now = functions.read_utcnow(tx.connection, updated)
             group_id = ask.place.join(tx, ask.request.digest)
             for pick in picks:
                 if pick.claimed:
-                    tx.one(reservation_rows.delete_of_hosts(pick.claimed))
+                    tx.one(reservation_rows.delete_unmoved_rows(pick.claimed))
             reservations = _insert(tx, [
                 _new_reservation(ask, pick, now, group_id) for pick in picks])
             ask.request.quota.verify(tx, [pick.node for pick in picks],

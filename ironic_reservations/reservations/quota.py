@@ -89,7 +89,7 @@ class Quota:
             return
         project = {'of_project': self._project_id}
         if not tx.execute(project_rows.WRITE_PROJECT, project).rowcount:
-            tx.execute(project_rows.NEW_PROJECT, project)
+            tx.execute(project_rows.INSERT_PROJECT, project)
 
     def verify(self, tx, nodes, spec):
         """Let a transaction through only within the limits.
@@ -116,7 +116,7 @@ class Quota:
                 raise self.refusal
             raise transaction.Again()
 
-    def refresh(self, execute=engine.rows, requested=()):
+    def refresh(self, execute=engine.fetch_rows, requested=()):
         """Count what the project has besides what the request holds.
 
         :param execute: function that runs a statement and returns its rows.
@@ -125,7 +125,7 @@ class Quota:
         if self._project_id is None:
             return
         self._used = collections.Counter()
-        for resource_class, number in execute(project_rows.USED, {
+        for resource_class, number in execute(project_rows.COUNT_USED, {
                 'of_project': self._project_id}):
             for name in resources.limit_names(resource_class):
                 self._used[name] += number
@@ -158,8 +158,8 @@ class Quota:
         :param members: how many nodes are wanted.
         """
         free = collections.Counter()
-        for kind, profiles in matches:
-            free[kind.node.resource_class] += sum(
+        for group, profiles in matches:
+            free[group.node.resource_class] += sum(
                 profile.available for profile in profiles)
         for resource_class, number in (+free).most_common():
             total, *others = resources.limit_names(resource_class)

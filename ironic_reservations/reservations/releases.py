@@ -77,7 +77,7 @@ def let_go(run, held, restricted):
     :raises: Again when one of them is no longer as it was read;
         DeadlineExceeded, between two of them.
     """
-    statement, parameters = node_rows.release(
+    statement, parameters = node_rows.release_nodes(
         held, values.RELEASABLE, restricted)
     with transaction.write(run) as tx:
         for number, each in enumerate(parameters):
@@ -85,6 +85,7 @@ def let_go(run, held, restricted):
                 # Each of them may be waited for.
                 engine.check_deadline()
             tx.one(statement, each)
-        expiry.delete_rows(tx, reservation_rows.delete_of_hosts(*held), held)
+        expiry.delete_rows(
+            tx, reservation_rows.delete_unmoved_rows(*held), held)
         for each in held:
             tx.emits(events.RELEASED, each)

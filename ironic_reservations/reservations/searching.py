@@ -9,7 +9,7 @@ in between, and the fleet is counted again.
 
 import time
 
-from ironic_reservations.fleet import count
+from ironic_reservations.fleet import counts
 from ironic_reservations.matching import explanation
 from ironic_reservations.reservations import expiry
 
@@ -51,7 +51,7 @@ class Finder:
             # A search that something ends early is not in vain.
             self.in_vain = False
         elif self.counted is None and not self._matcher.spec.candidate_nodes:
-            self.counted, just_now = count.recent()
+            self.counted, just_now = counts.get_recent_fleet()
             if just_now:
                 expiry.give_back_lapsed(LAPSED_AT_ONCE)
 
@@ -59,20 +59,21 @@ class Finder:
         """Count the nodes that the request names, if it names any."""
         named = self._matcher.spec.candidate_nodes
         if named and self.counted is None:
-            self.counted, self.fresh = count.fresh(named), True
+            self.counted, self.fresh = counts.get_fresh_fleet(named), True
 
     def _recount(self, judge):
         expiry.give_back_lapsed()
-        self.counted = count.fresh(self._matcher.spec.candidate_nodes,
-                                   None if self.fresh else self._began)
+        self.counted = counts.get_fresh_fleet(
+            self._matcher.spec.candidate_nodes,
+            None if self.fresh else self._began)
         self.fresh = True
         verdict, enough = judge()
-        counts = verdict['matching_nodes'], verdict.get('domains')
+        numbers = verdict['matching_nodes'], verdict.get('domains')
         # Another request that takes and gives back nodes while they are
         # searched for is no reason to say that there are none.
-        alike = counts == self._counted_before or self._quota.refusal
+        alike = numbers == self._counted_before or self._quota.refusal
         self._times = self._times + 1 if alike else 0
-        self._counted_before = counts
+        self._counted_before = numbers
         if not enough or self._times >= IN_VAIN:
             raise self._quota.refusal or explanation.make_refusal(
                 verdict, self._matcher)

@@ -131,7 +131,7 @@ class Transaction:
         :raises: Again when none counts.
         """
         self.fence()
-        query = reservation_rows.live(names=reservation_rows.VIEW)
+        query = reservation_rows.select_live(names=reservation_rows.VIEW)
         for row in self.execute(query.where(
                 reservation_rows.column_is(column, value))):
             return values.Reservation(**row._mapping)
@@ -156,7 +156,7 @@ class Transaction:
         if self._actor.holder is None or self._fenced:
             return
         if not self.execute(host_rows.FENCE,
-                            host_rows.of_holder(*self._actor)).rowcount:
+                            host_rows.bind_holder(*self._actor)).rowcount:
             raise not_held(self._actor)
         self._fenced = True
 
@@ -197,7 +197,7 @@ def read(query, parameters=None):
     :returns: list.
     """
     return [values.Reservation(**row._mapping)
-            for row in engine.rows(query, parameters)]
+            for row in engine.fetch_rows(query, parameters)]
 
 
 def _check_holder(actor):
@@ -209,8 +209,8 @@ def _check_holder(actor):
 
     :raises: PreconditionFailed.
     """
-    if actor.holder is not None and not engine.rows(
-            host_rows.HOLDS_HOST, host_rows.of_holder(*actor)):
+    if actor.holder is not None and not engine.fetch_rows(
+            host_rows.SELECT_HOST_LEASE, host_rows.bind_holder(*actor)):
         raise not_held(actor)
 
 

@@ -58,7 +58,7 @@ def change(run, held, changes, event, host=reservation_rows.ANY_HOST):
     :raises: Again.
     """
     with transaction.write(run) as tx:
-        tx.one(reservation_rows.update(
+        tx.one(reservation_rows.update_row(
             held.id, constants.PROVISION_STATES['reserved']
             if 'lease' in changes else None, changes, host))
         changed = tx.read('id', held.id)

@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from ironic_reservations.fleet import count
+from ironic_reservations.fleet import counts
 from tests.common import application
 
 PAGE = pathlib.Path(__file__).parents[2] / 'doc' / 'source' / 'walk.rst'
@@ -40,7 +40,7 @@ def check(title, ironic, status, body):
 @pytest.mark.on('server')
 def test_walk(ironic, monkeypatch):
     # What is counted at first serves until a request counts for itself.
-    monkeypatch.setattr(count, 'AGE_TO_COST', 10 ** 6)
+    monkeypatch.setattr(counts, 'AGE_TO_COST', 10 ** 6)
     one, other = ({'instance_uuid': str(uuid.uuid4()), **WANTED}
                   for _ in range(2))
     with ironic.fleet(NODE):

@@ -116,7 +116,7 @@ def bare(url, guarded=True):
         {'memory_mb': 1}))
     as_pymysql = pymysql.dialect(paramstyle='pyformat')
     # No released Ironic has this table.
-    functions.note_missing(types.SimpleNamespace(dialect=as_pymysql),
+    functions.set_missing_columns(types.SimpleNamespace(dialect=as_pymysql),
                            ['deferred_actions.state'])
 
     def give(values, parameter):
@@ -130,7 +130,7 @@ def bare(url, guarded=True):
                   'request_spec': matcher.spec.canonical,
                   'created_at': datetime.datetime.now()}
         if guarded:
-            statement, read = node_rows.hold(
+            statement, read = node_rows.hold_node(
                 types.SimpleNamespace(**node), matcher,
                 values['instance_uuid'])
             update = visitors.cloned_traverse(statement, {}, {

@@ -135,7 +135,7 @@ def serve(ironic_app=None):
 def serve_database(url, conf_file):
     """Serve a database; yields the Application and its engine."""
     with set_options({'database': {'connection': url}}):
-        engine = db_engine.checked()
+        engine = db_engine.create_checked_engine()
     databases.skip_fsync(engine)
     try:
         with serve() as address:

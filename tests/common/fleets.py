@@ -15,7 +15,7 @@ from ironic_reservations.db import engine as db_engine
 from ironic_reservations.db import models
 from ironic_reservations.db import tables
 from ironic_reservations.fleet import capacity
-from ironic_reservations.fleet import count as counts
+from ironic_reservations.fleet import counts
 from ironic_reservations.matching import request_spec
 from ironic_reservations.reservations import claims
 from ironic_reservations.reservations import groups
@@ -64,19 +64,19 @@ def connect(url):
     """Return an engine with the settings of the service."""
     conf.CONF.set_override('connection', url, group='database')
     try:
-        engine = db_engine.connect()
+        engine = db_engine.create_engine()
     finally:
         conf.CONF.clear_override('connection', group='database')
     databases.skip_fsync(engine)
     # An empty database is not ready yet.
     with contextlib.suppress(exception.DatabaseNotReady):
-        tables.check(engine)
+        tables.check_tables(engine)
     return engine
 
 
 def recount():
     """Count the fleet on each request instead of using the cache."""
-    return counts.Latest().at_most(0)[0], True
+    return counts.Latest().get_fleet(0)[0], True
 
 
 class Fleet:
@@ -334,8 +334,8 @@ class Fleet:
     @staticmethod
     def count_nodes(**query):
         """Return the current numbers of all, free and held nodes."""
-        rows, _ = capacity.capacity(0, capacity.Filter(**query))
-        return tuple(sum(row.shown.get(name, 0) for row in rows)
+        rows, _ = capacity.list_rows(0, capacity.Filter(**query))
+        return tuple(sum(row.content.get(name, 0) for row in rows)
                      for name in ('total', 'free', 'held'))
 
 

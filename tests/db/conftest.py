@@ -11,7 +11,7 @@ import pytest
 
 from ironic_reservations import conf
 from ironic_reservations.db import engine as db_engine
-from ironic_reservations.fleet import count as counts
+from ironic_reservations.fleet import counts
 from ironic_reservations.reservations import values
 from tests.common import databases
 from tests.common import fleets
@@ -59,7 +59,7 @@ def fleet(database, monkeypatch):
     monkeypatch.setattr(db_engine, 'get_engine', lambda: database.engine)
 
     # Every request sees the fleet as it is and releases expired reservations.
-    monkeypatch.setattr(counts, 'recent', fleets.recount)
+    monkeypatch.setattr(counts, 'get_recent_fleet', fleets.recount)
     fleet = fleets.Fleet(database.engine)
     yield fleet
     fleet.clear()
@@ -69,7 +69,7 @@ def fleet(database, monkeypatch):
 def use_count(monkeypatch):
     """Let all searches use a count: use_count(counts.fresh())."""
     def set_(count):
-        monkeypatch.setattr(counts, 'recent', lambda: (count, False))
+        monkeypatch.setattr(counts, 'get_recent_fleet', lambda: (count, False))
     return set_
 
 

@@ -17,7 +17,7 @@ from ironic_reservations import exception
 from ironic_reservations import matching
 from ironic_reservations.db import engine
 from ironic_reservations.fleet import capacity
-from ironic_reservations.fleet import count
+from ironic_reservations.fleet import counts
 from ironic_reservations.fleet import search
 from ironic_reservations.reservations import dry_runs
 from ironic_reservations.reservations import quota
@@ -33,7 +33,7 @@ def dry_run(matcher):
 
 def rows(**query):
     """Return the current capacity rows."""
-    return [row.shown for row in capacity.capacity(
+    return [row.content for row in capacity.list_rows(
         0, capacity.Filter(**query))[0]]
 
 
@@ -49,7 +49,8 @@ def index_rows(capacity_rows, *names):
 @engine.retry
 def search_all(matcher):
     """Return the IDs of all nodes that a search yields, without a hold."""
-    return {node.id for node in search.search(matcher, count.fresh())}
+    return {node.id for node in search.find_nodes(
+        matcher, counts.get_fresh_fleet())}
 
 
 @pytest.mark.on('sqlite', 'server')

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.on('sqlite', 'server')
 
 def count_pages(candidates=(), with_hosts=False):
     """Count the nodes, page by page, and return all rows."""
-    return [row for page, _ in counting.pages(candidates, with_hosts)
+    return [row for page, _ in counting.count_pages(candidates, with_hosts)
             for row in page]
 
 
@@ -62,7 +62,7 @@ def count_profiles(rows):
     """Return the numbers of nodes by what Python can tell apart."""
     numbers = collections.Counter()
     for row in rows:
-        [profile] = profiles.Fleet.of([row]).profiles
+        [profile] = profiles.Fleet.from_counts([row]).profiles
         numbers[strategies.profile_key(profile.node), row.reason,
                 row.host] += row.nodes
     return numbers
@@ -88,7 +88,7 @@ def test_counts_agree_with_matching(fleet, batch):
 def test_boolean_is_no_size(fleet, name, value):
     """For a database true may be 1."""
     fleet.add_node(properties=json.dumps({'capabilities': 'a:b', name: value}))
-    [profile] = profiles.Fleet.of(count_nodes()).profiles
+    [profile] = profiles.Fleet.from_counts(count_nodes()).profiles
     assert set(profile.node.sizes.values()) == {0}
     # The node is found by these facts.
     fleet.hold()
@@ -174,8 +174,8 @@ def test_partitions_and_hosts_are_sums(fleet, batch):
               row.facts['shard'], row.reason, row.taken] += row.nodes
     for reservation in lookup.find():
         hosts[reservation.host, reservation.provision_state] += 1
-    for expected, count in (parts, counting.by_partition), (
-            hosts, counting.by_host):
+    for expected, count in (parts, counting.count_by_partition), (
+            hosts, counting.count_by_host):
         rows = engine.retry(count)()
         assert {tuple(key): number for *key, number in rows} == expected
         assert len(rows) == len(expected)
@@ -284,7 +284,7 @@ def test_pages_of_ids(fleet, page, monkeypatch):
 def test_gaps_between_ids_are_not_read(fleet):
     fleet.add({'id': 1}, {'id': 2 ** 30}, {'id': 2 ** 30 + 1})
     assert [([row.nodes for row in page], more) for page, more
-            in engine.retry(lambda: [*counting.pages()])()] == [
+            in engine.retry(lambda: [*counting.count_pages()])()] == [
                 ([1], True), ([2], False)]
 
 

@@ -26,7 +26,7 @@ def ready_database(database):
     """The database, whose tables are restored at the end."""
     yield database
     upgrade(database)
-    db_tables.check(database.engine)
+    db_tables.check_tables(database.engine)
 
 
 def upgrade(database):

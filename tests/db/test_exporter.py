@@ -68,7 +68,7 @@ def test_nodes_are_counted_as_in_the_capacity(fleet):
             'conductor_group', ''), ('resource_class', 'gold'),
             ('shard', ''), ('state', state)]
         for state in constants.NODE_STATES}
-    [[row], _] = capacity.capacity(0, capacity.Filter())
-    assert counts == {state: row.shown[state]
+    [[row], _] = capacity.list_rows(0, capacity.Filter())
+    assert counts == {state: row.content[state]
                       for state in constants.NODE_STATES}
-    assert row.shown['total'] == len(NODES)
+    assert row.content['total'] == len(NODES)

@@ -5,7 +5,7 @@ from oslo_db import exception as db_exc
 import pytest
 
 from ironic_reservations.db import engine
-from ironic_reservations.fleet import count
+from ironic_reservations.fleet import counts
 from tests.common import fleets
 
 
@@ -14,7 +14,7 @@ from tests.common import fleets
     db_exc.DBDeadlock(), db_exc.DBConnectionError()], ids=repr)
 def test_count_is_retried_after_a_database_error(fleet, error):
     fleet.add({})
-    recent = engine.retry(count.Latest().recent)
+    recent = engine.retry(counts.Latest().get_recent)
     with fleet.before('SELECT', fleets.raising(error),
                       containing='AS alike'):
         assert recent()[0].total == 1

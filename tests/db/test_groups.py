@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from ironic_reservations import exception
 from ironic_reservations.db import models
 from ironic_reservations.fleet import capacity
-from ironic_reservations.fleet import count
+from ironic_reservations.fleet import counts
 from ironic_reservations.fleet import profiles
 from ironic_reservations.reservations import adoption
 from ironic_reservations.reservations import claims
@@ -288,7 +288,7 @@ def test_node_taken_while_all_are_held(fleet):
 def test_nodes_taken_during_each_search(fleet, monkeypatch):
     """Each count shows enough nodes, of which others then take some."""
     add_racks(fleet, r1=4)
-    recount, others, turns = count.fresh, [], []
+    recount, others, turns = counts.get_fresh_fleet, [], []
 
     def fresh(candidates, since):
         while len(others) > len(turns) % 2:
@@ -297,10 +297,10 @@ def test_nodes_taken_during_each_search(fleet, monkeypatch):
         while len(others) < 2 and len(turns) < 6:
             others.append(fleet.hold()[0].instance_uuid)
         return turns[-1]
-    monkeypatch.setattr(count, 'fresh', fresh)
+    monkeypatch.setattr(counts, 'get_fresh_fleet', fresh)
     # The first search uses an outdated count.
     recent = iter([profiles.Fleet(())])
-    monkeypatch.setattr(count, 'recent',
+    monkeypatch.setattr(counts, 'get_recent_fleet',
                         lambda: (next(recent, None) or recount(), True))
 
 
@@ -309,9 +309,10 @@ def test_conflict_does_not_repeat_the_count(fleet, use_count, monkeypatch):
     add_racks(fleet, r1=2, r2=2)
     join(fleet, 'soft-spread')
     use_count(profiles.Fleet(()))
-    fresh, counts = count.fresh, []
+    fresh, recounts = counts.get_fresh_fleet, []
     monkeypatch.setattr(
-        count, 'fresh', lambda *args: counts.append(args) or fresh(*args))
+        counts, 'get_fresh_fleet',
+        lambda *args: recounts.append(args) or fresh(*args))
 
     def change():
         fleet.execute(sa.update(models.groups).values(
@@ -319,7 +320,7 @@ def test_conflict_does_not_repeat_the_count(fleet, use_count, monkeypatch):
 
     with fleet.before('UPDATE nodes', change, times=4) as statements:
         join(fleet, 'soft-spread')
-    assert len(statements) == 4 and len(counts) == 1
+    assert len(statements) == 4 and len(recounts) == 1
 
 
 def test_malformed_properties(fleet):
@@ -616,10 +617,10 @@ def test_capacity_counts_claimable_nodes(fleet):
     for change in {'maintenance': True}, {'provision_state': 'active'}:
         reservation, _ = fleet.hold(owner=values.Assignment())
         fleet.set_node(reservation.node_id, **change)
-    [(_, row)] = capacity.capacity(0, capacity.Filter())[0]
+    [(_, row)] = capacity.list_rows(0, capacity.Filter())[0]
     assert (row['total'], row['free'], row['claimable']) == (6, 2, 1)
     claim(next(row.instance_uuid for row in fleet.rows if not row.host))
-    [(_, row)] = capacity.capacity(0, capacity.Filter())[0]
+    [(_, row)] = capacity.list_rows(0, capacity.Filter())[0]
     assert (row['free'], row['claimable']) == (2, 0)
 
 

@@ -15,7 +15,7 @@ from ironic_reservations import conf
 from ironic_reservations import exception
 from ironic_reservations.db import counting
 from ironic_reservations.db import engine
-from ironic_reservations.fleet import count
+from ironic_reservations.fleet import counts
 from ironic_reservations.fleet import profiles
 from ironic_reservations.reservations import expiry
 from tests.common import fleets
@@ -31,14 +31,14 @@ def test_first_count_of_a_process(fleet, option):
         assert answer.wait(20)
         return profiles.Fleet(())
 
-    latest = count.Latest(lambda: iter([(count_slowly, False)]))
-    with another(engine.retry(latest.recent)) as first:
+    latest = counts.Latest(lambda: iter([(count_slowly, False)]))
+    with another(engine.retry(latest.get_recent)) as first:
         assert is_running.wait(30)
         with pytest.raises(exception.DeadlineExceeded):
-            engine.retry(latest.recent)()
+            engine.retry(latest.get_recent)()
         assert not first.done()
         answer.set()
-        assert first.result(60)[0] is latest.recent()[0]
+        assert first.result(60)[0] is latest.get_recent()[0]
 
 
 def test_fleet_that_takes_too_long_to_count(fleet, option, monkeypatch):
@@ -46,22 +46,22 @@ def test_fleet_that_takes_too_long_to_count(fleet, option, monkeypatch):
     fleet.add(*[{}] * 4)
     option(deadline=1)
     monkeypatch.setattr(counting, 'PAGE', 1)
-    monkeypatch.setattr(count, 'AT_ONCE', 0)
+    monkeypatch.setattr(counts, 'AT_ONCE', 0)
     parts = []
 
     def slowly():
-        for part in count.parts():
+        for part in counts.count_parts():
             parts.append(part)
             time.sleep(0.6)
             yield part
 
-    latest = count.Latest(slowly)
+    latest = counts.Latest(slowly)
     with pytest.raises(exception.DeadlineExceeded, match='counted'):
-        engine.retry(latest.at_most)(0)
+        engine.retry(latest.get_fleet)(0)
     number = len(parts)
     assert number < 3
     # The next request continues this count.
-    assert engine.retry(latest.recent)()[0].total == number + 1
+    assert engine.retry(latest.get_recent)()[0].total == number + 1
 
 
 def test_first_connection_of_a_process(option, monkeypatch):

@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from ironic_reservations import exception
-from ironic_reservations.fleet import count
+from ironic_reservations.fleet import counts
 from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import holds
 from ironic_reservations.reservations import lookup
@@ -193,14 +193,14 @@ def test_hold_that_counts_the_fleet_releases_expired_nodes(
     monkeypatch.setattr(searching, 'LAPSED_AT_ONCE', 3)
     fleet.hold()
     assert len(fleet.rows) == 3
-    use_count(count.fresh())
+    use_count(counts.get_fresh_fleet())
     fleet.hold()
     assert len(fleet.rows) == 4
 
 
 def test_refusal_releases_all_expired_nodes(
         fleet, use_count):
-    use_count(count.fresh())
+    use_count(counts.get_fresh_fleet())
     fleet.add(*[{}] * 20)
     for _ in range(20):
         fleet.hold()

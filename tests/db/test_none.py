@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from ironic_reservations import exception
-from ironic_reservations.fleet import count
+from ironic_reservations.fleet import counts
 from ironic_reservations.fleet import profiles
 from ironic_reservations.fleet import shelf
 from ironic_reservations.reservations import expiry
@@ -17,7 +17,7 @@ from ironic_reservations.reservations import expiry
 def after_count(monkeypatch):
     """Run an action right after each fresh count, one after the other."""
     def set_(*actions):
-        fresh, remaining = count.fresh, list(actions)
+        fresh, remaining = counts.get_fresh_fleet, list(actions)
 
         def count_and_act(candidates=(), since=None):
             fleet = fresh(candidates, since)
@@ -25,9 +25,9 @@ def after_count(monkeypatch):
                 remaining.pop(0)()
             return fleet
 
-        monkeypatch.setattr(count, 'fresh', count_and_act)
+        monkeypatch.setattr(counts, 'get_fresh_fleet', count_and_act)
         # The first search has no count.
-        monkeypatch.setattr(count, 'recent',
+        monkeypatch.setattr(counts, 'get_recent_fleet',
                             lambda: (profiles.Fleet(()), False))
         return remaining
     return set_
@@ -35,12 +35,12 @@ def after_count(monkeypatch):
 
 def test_fresh_count_is_not_repeated(fleet, monkeypatch):
     fleet.add_node()
-    monkeypatch.setattr(count, 'recent',
-                        lambda: (count.at_most(0)[0], True))
-    with fleet.statements('AS nodes') as counts:
+    monkeypatch.setattr(counts, 'get_recent_fleet',
+                        lambda: (counts.get_fleet(0)[0], True))
+    with fleet.statements('AS nodes') as statements:
         with pytest.raises(exception.NoMatchingNode):
             fleet.hold(memory_mb=10 ** 9)
-    assert len(counts) == 1
+    assert len(statements) == 1
 
 
 def test_node_locked_after_the_count(fleet, after_count):
@@ -101,24 +101,25 @@ def test_node_on_the_shelf_of_another_request(fleet, monkeypatch):
     """A repeat takes a node from the shelf, but does not hold it."""
     fleet.add({}, {})
     fleet.hold()
-    fresh = count.fresh()
-    monkeypatch.setattr(count, 'recent', lambda: (fresh, False))
-    monkeypatch.setattr(count, 'fresh', lambda candidates, since: fresh)
+    fresh = counts.get_fresh_fleet()
+    monkeypatch.setattr(counts, 'get_recent_fleet', lambda: (fresh, False))
+    monkeypatch.setattr(
+        counts, 'get_fresh_fleet', lambda candidates, since: fresh)
     [profile] = fresh.profiles
     # The shelf has no node for this request.
     monkeypatch.setattr(shelf.Shelf, 'nodes', lambda *_: iter(()))
-    assert shelf.of(profile)
+    assert shelf.get_shelf(profile)
     assert fleet.hold()[1]
 
 
 def test_request_with_the_text_of_an_error_of_the_database(fleet):
     """Requests are retried when SQLite reports this error."""
     fleet.add_node()
-    with fleet.statements('AS alike') as counts:
+    with fleet.statements('AS alike') as statements:
         with pytest.raises(exception.NoMatchingNode):
             fleet.hold(extra_specs={
                 'capabilities:x': 'database is locked'})
-    assert len(counts) <= 2
+    assert len(statements) <= 2
 
 
 def test_deadline_limits_the_release_of_expired_nodes(fleet, option):

@@ -9,7 +9,7 @@ from ironic_reservations.db import engine as db_engine
 from ironic_reservations.db import node_rows
 from ironic_reservations.db import tables
 from ironic_reservations.fleet import capacity
-from ironic_reservations.fleet import count
+from ironic_reservations.fleet import counts
 from tests.common import fleets
 
 pytestmark = pytest.mark.on('sqlite', 'server')
@@ -38,9 +38,9 @@ def change_schema(new_database, monkeypatch, fleet_class, statements):
         with database.engine.begin() as connection:
             for statement in statements:
                 connection.execute(sa.text(statement))
-        tables.check(database.engine)
+        tables.check_tables(database.engine)
         monkeypatch.setattr(db_engine, 'get_engine', lambda: database.engine)
-        monkeypatch.setattr(count, 'recent', fleets.recount)
+        monkeypatch.setattr(counts, 'get_recent_fleet', fleets.recount)
         yield fleet_class(database.engine)
 
 
@@ -57,8 +57,8 @@ def test_nodes_are_counted_and_held(old_fleet):
     ids = old_fleet.add({}, {'maintenance': True})
     reservation, _ = old_fleet.hold(**GOLD)
     assert reservation.node_id == ids[0]
-    row, = capacity.capacity(0, capacity.Filter())[0]
-    assert row.shown['out_of_service'] == row.shown['reserved'] == 1
+    row, = capacity.list_rows(0, capacity.Filter())[0]
+    assert row.content['out_of_service'] == row.content['reserved'] == 1
 
 
 def test_any_error_counts(old_fleet):
@@ -81,14 +81,14 @@ def test_node_with_an_open_deferred_action_is_not_held(new_fleet):
         new_fleet.hold(**GOLD)
     assert error.value.explanation['eliminated'] == [
         {'by': 'reserved', 'nodes': 2}, {'by': 'deferred action', 'nodes': 2}]
-    row, = capacity.capacity(0, capacity.Filter())[0]
-    assert row.shown['out_of_service'] == 2
+    row, = capacity.list_rows(0, capacity.Filter())[0]
+    assert row.content['out_of_service'] == 2
 
 
 def test_deferred_action_that_starts_after_the_search(new_fleet, monkeypatch):
     """The guard of the hold detects it."""
     ids = new_fleet.add({}, {})
-    hold = node_rows.hold
+    hold = node_rows.hold_node
 
     def begin(node, *args):
         if not actions:
@@ -97,6 +97,6 @@ def test_deferred_action_that_starts_after_the_search(new_fleet, monkeypatch):
         return hold(node, *args)
 
     actions = []
-    monkeypatch.setattr(node_rows, 'hold', begin)
+    monkeypatch.setattr(node_rows, 'hold_node', begin)
     node_id = new_fleet.hold(**GOLD)[0].node_id
     assert {node_id, *actions} == {*ids}

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from ironic_reservations import exception
-from ironic_reservations.fleet import count
+from ironic_reservations.fleet import counts
 from ironic_reservations.fleet import search
 from ironic_reservations.fleet import shelf
 from ironic_reservations.reservations import releases
@@ -113,14 +113,14 @@ def _change(fleet, **changes):
 
 
 def _mix_up(fleet):
-    nodes = [kind.node for kind in fleet.kinds]
-    for kind, node in zip(fleet.kinds, nodes[1:] + nodes[:1], strict=True):
+    nodes = [kind.node for kind in fleet.groups]
+    for kind, node in zip(fleet.groups, nodes[1:] + nodes[:1], strict=True):
         kind.node = node
 
 
 WRONG = {
-    'empty': lambda fleet: setattr(fleet, 'kinds', ()),
-    'reversed': lambda fleet: setattr(fleet, 'kinds', fleet.kinds[::-1]),
+    'empty': lambda fleet: setattr(fleet, 'groups', ()),
+    'reversed': lambda fleet: setattr(fleet, 'groups', fleet.groups[::-1]),
     'nothing free': lambda fleet: _change(
         fleet, counts=lambda profile: {'reserved': profile.total}),
     'other ids': lambda fleet: _change(
@@ -138,7 +138,7 @@ def test_wrong_counts_hide_no_node(fleet, use_count, wrong):
               'traits': ['CUSTOM_A'] * (shard == 'a')}
              for size in (1, 2, 4) for shard in 'ab' for _ in range(3)]
     ids = fleet.add(*batch)
-    wrong_count = count.fresh()
+    wrong_count = counts.get_fresh_fleet()
     WRONG[wrong](wrong_count)
     use_count(wrong_count)
     expected = {node_id for node_id, node in zip(ids, batch, strict=True)
@@ -161,7 +161,7 @@ def test_wrong_counts_hide_no_node(fleet, use_count, wrong):
 
 def test_node_that_has_changed_since_the_count(fleet, use_count):
     node_id = fleet.add_node(**make_node(1024), shard='a')
-    use_count(count.fresh())
+    use_count(counts.get_fresh_fleet())
     fleet.set_node(node_id, shard='b', properties={'memory_mb': 4096})
     with pytest.raises(exception.NoMatchingNode):
         fleet.hold(memory_mb=0, shard='a')
@@ -173,7 +173,7 @@ def test_best_fit_that_is_free_since_the_count(fleet, use_count):
     good, *_ = fleet.add(make_node(1024), *[make_node(65536)] * 5)
     reservation, _ = fleet.hold(memory_mb=1024)
     assert reservation.node_id == good
-    use_count(count.fresh())
+    use_count(counts.get_fresh_fleet())
     releases.release(reservation.instance_uuid)
     assert fleet.hold(memory_mb=1024)[0].node_id == good
 
@@ -191,7 +191,7 @@ def test_best_fit_behind_many_exhausted_profiles(fleet, use_count, make,
     """One statement searches all of them, and may return other nodes."""
     batch = [{**make(number), 'maintenance': True} for number in range(1100)]
     *_, good = fleet.add(*batch[:9], worse, *batch[9:], good)
-    use_count(count.fresh())
+    use_count(counts.get_fresh_fleet())
     assert fleet.hold(memory_mb=1000)[0].node_id == good
 
 
@@ -204,7 +204,7 @@ def large_fleet(fleet, use_count, monkeypatch):
         make_node(1024), *[make_node(65536)] * 5)
     fleet.best_hold = fleet.hold(memory_mb=1024)[0]
     assert fleet.best_hold.node_id == fleet.best
-    use_count(count.fresh())
+    use_count(counts.get_fresh_fleet())
     return fleet
 
 
@@ -225,7 +225,7 @@ def test_large_fleet_remembers_exhausted_profiles(large_fleet, use_count):
     # The first reads the exhausted profile, and a page for both.
     assert (len(first), len(second)) == (2, 0)
     # The memory is part of the count.
-    use_count(count.fresh())
+    use_count(counts.get_fresh_fleet())
     assert hold_small(large_fleet)
 
 
@@ -251,9 +251,9 @@ def test_exhausted_profiles_come_last(large_fleet):
     for _ in large_fleet.others:
         hold_small(large_fleet)
     releases.release(large_fleet.best_hold.instance_uuid)
-    with large_fleet.statements('AS alike') as counts:
+    with large_fleet.statements('AS alike') as statements:
         assert hold_small(large_fleet)
-    assert counts == []
+    assert statements == []
 
 
 @pytest.mark.on('sqlite', 'server')
@@ -273,7 +273,7 @@ def test_best_fit_of_many_candidates(fleet):
 def test_rare_profiles_are_read_together(fleet, use_count, places, number):
     """Most nodes are no longer free since the count."""
     ids = fleet.add(*[make_node(1024 * size) for size in range(1, 9)])
-    use_count(count.fresh())
+    use_count(counts.get_fresh_fleet())
     for node_id in set(ids) - {ids[place] for place in places}:
         fleet.set_node(node_id, maintenance=True)
     with fleet.statements('SELECT nodes') as statements:
@@ -284,7 +284,7 @@ def test_rare_profiles_are_read_together(fleet, use_count, places, number):
 def test_rare_nodes_in_order_of_fit_and_failures(fleet, use_count):
     fits = [make_node(1024), make_node(2048), make_node(2048, cpus=4)]
     ids = fleet.add(*[fit for fit in fits for _ in range(2)])
-    use_count(count.fresh())
+    use_count(counts.get_fresh_fleet())
     for node_id in ids[::2]:
         fleet.set_node(node_id, health='Warning')
     node_ids = [fleet.hold()[0].node_id for _ in ids]
@@ -295,7 +295,7 @@ def test_rare_nodes_in_order_of_fit_and_failures(fleet, use_count):
 
 def test_page_serves_several_holds(fleet, use_count):
     fleet.add(*[{}] * (2 * shelf.PAGE))
-    use_count(count.fresh())
+    use_count(counts.get_fresh_fleet())
     reads = []
     for _ in range(2 * shelf.PAGE):
         with fleet.statements('SELECT nodes') as statements:
@@ -315,7 +315,7 @@ def in_racks(racks, size):
 def test_page_of_a_rack_serves_several_holds(fleet, use_count):
     """If there are many racks, all are equally good."""
     fleet.add(*in_racks(shelf.PAGE + 1, shelf.PAGE))
-    use_count(count.fresh())
+    use_count(counts.get_fresh_fleet())
     with fleet.statements('SELECT nodes') as reads:
         for _ in range(shelf.PAGE):
             fleet.hold()
@@ -327,7 +327,7 @@ def test_exhausted_racks_are_not_read(fleet, use_count):
     for node_id in ids:
         if node_id % 12 != ids[3] % 12:
             fleet.set_node(node_id, maintenance=True)
-    use_count(count.fresh())
+    use_count(counts.get_fresh_fleet())
     with fleet.statements('SELECT nodes') as reads:
         assert fleet.hold()[0].node_id in ids[3::12]
     assert len(reads) == 1
@@ -340,7 +340,7 @@ def test_hold_from_the_shelf_takes_three_statements(fleet, use_count):
     SQLite needs another one for the time, which costs no round trip there.
     """
     fleet.add(*[{}] * 4)
-    use_count(count.fresh())
+    use_count(counts.get_fresh_fleet())
     fleet.hold()
     with fleet.statements() as statements:
         fleet.hold()
@@ -352,7 +352,7 @@ def test_hold_from_the_shelf_takes_three_statements(fleet, use_count):
 def test_node_on_the_shelf_that_has_changed(fleet, use_count):
     """It is held only while it is as it was read."""
     ids = fleet.add(*[{}] * 6)
-    use_count(count.fresh())
+    use_count(counts.get_fresh_fleet())
     node_ids = {fleet.hold()[0].node_id}
     others = [node_id for node_id in ids if node_id not in node_ids][:4]
     for node_id in others:
@@ -366,7 +366,7 @@ def test_node_on_the_shelf_that_has_changed(fleet, use_count):
 
 def test_better_fit_comes_before_a_node_on_the_shelf(fleet, use_count):
     fleet.add(*[make_node(65536)] * 4, *[make_node(1024)] * 2)
-    use_count(count.fresh())
+    use_count(counts.get_fresh_fleet())
     fleet.hold(memory_mb=65536)
     sizes = [json.loads(fleet[fleet.hold(memory_mb=1024)[0].node_id]
                         .properties)['memory_mb'] for _ in range(4)]

@@ -172,8 +172,9 @@ def test_first_connection_is_cut(server, monkeypatch):
         conf.CONF.set_override('connection', proxy.url, group='database')
         try:
             for number in range(1000):
-                monkeypatch.setattr(engine, 'get_engine',
-                                    functools.cache(engine.checked))
+                monkeypatch.setattr(
+                    engine, 'get_engine',
+                    functools.cache(engine.create_checked_engine))
                 proxy.decide = cuts = Cuts(number, [proxies.UNHEARD], False)
                 assert engine.retry(lambda: 'done')() == 'done'
                 engine.get_engine().dispose()

@@ -10,7 +10,7 @@ import pytest
 
 from ironic_reservations import matching
 from ironic_reservations.db import counting
-from ironic_reservations.fleet import count as fleet
+from ironic_reservations.fleet import counts
 from ironic_reservations.fleet import profiles
 from ironic_reservations.matching import group_policy
 from tests.unit import tables
@@ -38,7 +38,7 @@ class Counter:
 
 def make_latest(count):
     """Return a Latest of fleets that a function counts in one part."""
-    return fleet.Latest(lambda: iter([(count, False)]))
+    return counts.Latest(lambda: iter([(count, False)]))
 
 
 def start_threads(number, function):
@@ -66,13 +66,13 @@ def wait_for(threads, gate):
 
 
 def test_time_between_counts_is_proportional_to_their_duration(monkeypatch):
-    monkeypatch.setattr(fleet, 'AGE_TO_COST', 4)
+    monkeypatch.setattr(counts, 'AGE_TO_COST', 4)
     count = Counter(seconds=0.1)
     latest = make_latest(count)
     began = time.monotonic()
-    first, _ = latest.recent()
-    assert [latest.recent()[0] for _ in range(3)] == [first] * 3
-    while (second := latest.recent()[0]) is first:
+    first, _ = latest.get_recent()
+    assert [latest.get_recent()[0] for _ in range(3)] == [first] * 3
+    while (second := latest.get_recent()[0]) is first:
         time.sleep(0.01)
     # The count itself, and the rest of four times its duration.
     assert time.monotonic() - began >= 0.4
@@ -80,18 +80,18 @@ def test_time_between_counts_is_proportional_to_their_duration(monkeypatch):
 
 
 def test_result_says_whether_the_request_has_counted(monkeypatch):
-    monkeypatch.setattr(fleet, 'AGE_TO_COST', 10 ** 6)
+    monkeypatch.setattr(counts, 'AGE_TO_COST', 10 ** 6)
     latest = make_latest(lambda: time.sleep(0.01) or profiles.Fleet(()))
-    assert [latest.recent()[1] for _ in range(3)] == [True, False, False]
-    monkeypatch.setattr(fleet, 'AGE_TO_COST', 0)
-    assert latest.recent()[1]
+    assert [latest.get_recent()[1] for _ in range(3)] == [True, False, False]
+    monkeypatch.setattr(counts, 'AGE_TO_COST', 0)
+    assert latest.get_recent()[1]
 
 
 def test_first_requests_wait_for_the_count():
     gate = threading.Event()
     count = Counter(gate=gate)
     latest = make_latest(count)
-    threads, results = start_threads(8, latest.recent)
+    threads, results = start_threads(8, latest.get_recent)
     time.sleep(0.1)
     assert results == []
     wait_for(threads, gate)
@@ -99,14 +99,14 @@ def test_first_requests_wait_for_the_count():
 
 
 def test_other_requests_use_the_old_count(monkeypatch):
-    monkeypatch.setattr(fleet, 'AGE_TO_COST', 0)
+    monkeypatch.setattr(counts, 'AGE_TO_COST', 0)
     gate = threading.Event()
     gate.set()
     count = Counter(gate=gate)
     latest = make_latest(count)
-    old, _ = latest.recent()
+    old, _ = latest.get_recent()
     gate.clear()
-    threads, results = start_threads(8, latest.recent)
+    threads, results = start_threads(8, latest.get_recent)
     while len(results) < 7:
         threads[0].join(0.01)
     assert results == [(old, False)] * 7 and len(count.counts) == 2
@@ -114,32 +114,32 @@ def test_other_requests_use_the_old_count(monkeypatch):
     assert results[7] == (count.counts[1], True)
 
 
-@pytest.mark.parametrize('max_age, counts', [(3600, 1), (0, 2)])
-def test_concurrent_requests_share_a_count(max_age, counts):
+@pytest.mark.parametrize('max_age, number', [(3600, 1), (0, 2)])
+def test_concurrent_requests_share_a_count(max_age, number):
     """A request for a fresh count does not use one that started before."""
     gate = threading.Event()
     count = Counter(gate=gate)
     latest = make_latest(count)
-    one, _ = start_threads(1, lambda: latest.at_most(max_age))
+    one, _ = start_threads(1, lambda: latest.get_fleet(max_age))
     while not count.counts:
         one[0].join(0.01)
-    threads, results = start_threads(11, lambda: latest.at_most(max_age))
+    threads, results = start_threads(11, lambda: latest.get_fleet(max_age))
     threads[0].join(0.2)
     assert len(count.counts) == 1
     wait_for([*one, *threads], gate)
-    assert len(results) == 11 and len(count.counts) == counts
+    assert len(results) == 11 and len(count.counts) == number
     assert {result for result, _ in results} == {count.counts[-1]}
 
 
 def test_fresh_count_starts_after_the_request():
     count = Counter()
     latest = make_latest(count)
-    assert latest.at_most(0) == (count.counts[0], 0)
-    assert latest.at_most(0) == (count.counts[1], 0)
+    assert latest.get_fleet(0) == (count.counts[0], 0)
+    assert latest.get_fleet(0) == (count.counts[1], 0)
     time.sleep(0.05)
-    result, age = latest.at_most(3600)
+    result, age = latest.get_fleet(3600)
     assert result is count.counts[1] and 0.05 <= age < 60
-    assert latest.recent()[0] is not count.counts[0]
+    assert latest.get_recent()[0] is not count.counts[0]
 
 
 def test_failed_count_is_not_cached():
@@ -147,7 +147,7 @@ def test_failed_count_is_not_cached():
         raise ZeroDivisionError
 
     latest = make_latest(fail)
-    for ask in (latest.recent, lambda: latest.at_most(0)) * 2:
+    for ask in (latest.get_recent, lambda: latest.get_fleet(0)) * 2:
         with pytest.raises(ZeroDivisionError):
             ask()
 
@@ -171,22 +171,22 @@ class Parts:
             time.sleep(self.seconds)
             self.calls += 1
             rows.append(profile(resource_class=f'c{number}'))
-            yield (functools.partial(profiles.Fleet.of, list(rows)),
+            yield (functools.partial(profiles.Fleet.from_counts, list(rows)),
                    number + 1 < self.number)
 
 
 @pytest.fixture
 def share(monkeypatch):
     """Let a request count one part."""
-    monkeypatch.setattr(fleet, 'AT_ONCE', 0)
-    monkeypatch.setattr(fleet, 'AGE_TO_COST', 10 ** 6)
+    monkeypatch.setattr(counts, 'AT_ONCE', 0)
+    monkeypatch.setattr(counts, 'AGE_TO_COST', 10 ** 6)
 
 
 def test_requests_count_a_large_fleet_in_turn(share):
     """No request waits for the whole count, and each can search a part."""
     parts = Parts(3, 0.001)
-    latest = fleet.Latest(parts)
-    results = [latest.recent() for _ in range(5)]
+    latest = counts.Latest(parts)
+    results = [latest.get_recent() for _ in range(5)]
     assert [(part.total, is_whole) for part, is_whole in results] == [
         (1, False), (2, False), (3, True), (3, False), (3, False)]
     assert parts.calls == 3 and results[2][0] is results[4][0]
@@ -195,21 +195,21 @@ def test_requests_count_a_large_fleet_in_turn(share):
 def test_old_count_is_used_while_a_large_fleet_is_counted(
         share, monkeypatch):
     parts = Parts(3, 0.001)
-    latest = fleet.Latest(parts)
-    old, _ = latest.at_most(0)
-    monkeypatch.setattr(fleet, 'AGE_TO_COST', 0)
-    assert [latest.recent() for _ in range(2)] == [(old, False)] * 2
-    new, whole = latest.recent()
+    latest = counts.Latest(parts)
+    old, _ = latest.get_fleet(0)
+    monkeypatch.setattr(counts, 'AGE_TO_COST', 0)
+    assert [latest.get_recent() for _ in range(2)] == [(old, False)] * 2
+    new, whole = latest.get_recent()
     assert whole and new is not old and parts.calls == 6
 
 
 def test_fresh_count_does_not_continue_an_old_one(share):
     """The old count does not become newer when the fresh one is complete."""
     parts = Parts(3)
-    latest = fleet.Latest(parts)
-    latest.recent()
-    assert latest.at_most(0)[0].total == 3
-    assert parts.calls == 4 and latest.recent()[0].total == 3
+    latest = counts.Latest(parts)
+    latest.get_recent()
+    assert latest.get_fleet(0)[0].total == 3
+    assert parts.calls == 4 and latest.get_recent()[0].total == 3
 
 
 def test_count_that_fails_in_the_middle(share):
@@ -219,12 +219,12 @@ def test_count_that_fails_in_the_middle(share):
         yield next(parts())
         raise ZeroDivisionError
 
-    latest = fleet.Latest(fail)
-    assert latest.recent()[0].total == 1
+    latest = counts.Latest(fail)
+    assert latest.get_recent()[0].total == 1
     with pytest.raises(ZeroDivisionError):
-        latest.recent()
+        latest.get_recent()
     # The first part can still be searched, but is not regarded as complete.
-    part, is_whole = latest.recent()
+    part, is_whole = latest.get_recent()
     assert (part.total, is_whole) == (1, False)
 
 
@@ -232,14 +232,14 @@ def test_hold_does_not_wait_for_the_whole_count_of_another_request(share):
     gate = threading.Event()
 
     def slow():
-        yield functools.partial(profiles.Fleet.of, [profile()]), True
+        yield functools.partial(profiles.Fleet.from_counts, [profile()]), True
         assert gate.wait(60)
-        yield (functools.partial(profiles.Fleet.of, [profile(), profile()]),
-               False)
+        yield (functools.partial(profiles.Fleet.from_counts,
+                                 [profile(), profile()]), False)
 
-    latest = fleet.Latest(slow)
-    threads, results = start_threads(1, lambda: latest.at_most(0))
-    assert latest.recent()[0].total == 1
+    latest = counts.Latest(slow)
+    threads, results = start_threads(1, lambda: latest.get_fleet(0))
+    assert latest.get_recent()[0].total == 1
     assert not results
     wait_for(threads, gate)
     assert results[0][0].total == 2
@@ -253,7 +253,8 @@ def profile(**fields):
              'local_gb', 'cpu_arch', 'capabilities')
     facts = dict.fromkeys(names) | {'conductor_group': '', **fields}
     capabilities = facts.pop('capabilities')
-    return counting.Counted(facts, capabilities, None, None, 0, None, 1, 1, 1)
+    return counting.NodeCount(
+        facts, capabilities, None, None, 0, None, 1, 1, 1)
 
 
 #: Each property in which profiles differ, compared with the first one.
@@ -285,16 +286,16 @@ REQUESTS = [
 @pytest.mark.parametrize('body', REQUESTS, ids=str)
 def test_matching_profiles_are_the_ones_found_one_by_one(body, more):
     matcher = dataclasses.replace(tables.make_matcher(body), **more)
-    whole_fleet = profiles.Fleet.of(PROFILES)
+    whole_fleet = profiles.Fleet.from_counts(PROFILES)
     expected = {item for item in whole_fleet.profiles
                 if matcher.is_visible(item.node)
                 and matcher.matches(item.node)}
     for by in (None, 'shard', 'capability:rack'):
         results = set()
-        for kind, matches in matcher.find_profiles(whole_fleet, by):
-            if matches == [kind.whole]:
-                assert by != 'capability:rack' or len(kind.profiles) == 1
-                matches = kind.profiles
+        for group, matches in matcher.find_profiles(whole_fleet, by):
+            if matches == [group.whole]:
+                assert by != 'capability:rack' or len(group.profiles) == 1
+                matches = group.profiles
             results.update(matches)
             assert len({matcher.fit_alone(item.node) for item in matches}) == 1
         assert results == expected
@@ -305,6 +306,6 @@ def test_matching_profiles_are_the_ones_found_one_by_one(body, more):
 def test_racks_share_a_profile_group():
     racks = [profile(resource_class=name, capabilities=f'rack:r{number}')
              for name in ('gold', 'silver') for number in range(9)]
-    kinds = profiles.Fleet.of(racks).kinds
-    assert [len(kind.profiles) for kind in kinds] == [9, 9]
-    assert [kind.whole.available for kind in kinds] == [9, 9]
+    groups = profiles.Fleet.from_counts(racks).groups
+    assert [len(group.profiles) for group in groups] == [9, 9]
+    assert [group.whole.available for group in groups] == [9, 9]

@@ -177,5 +177,5 @@ def test_shelf_belongs_to_its_profile():
         first, last, free = 1, 9, 5
 
     one, two = Profile(), Profile()
-    assert shelf.of(one) is shelf.of(one)
-    assert shelf.of(one) is not shelf.of(two)
+    assert shelf.get_shelf(one) is shelf.get_shelf(one)
+    assert shelf.get_shelf(one) is not shelf.get_shelf(two)

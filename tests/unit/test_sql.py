@@ -40,22 +40,23 @@ def holds():
             {'resource_class': 'gold', 'extra_specs': traits}),
             restricted_to=restricted_to)
         yield (f'hold-{len(traits)}-{restricted_to}-{claim_id}',
-               node_rows.hold(NODE, matcher, INSTANCE, claim_id)[0])
+               node_rows.hold_node(NODE, matcher, INSTANCE, claim_id)[0])
 
 
 #: Statements whose conditions read other tables, or their own.
 WRITES = [
     *holds(),
-    ('release', node_rows.release([HELD], ('available',), False)[0]),
-    ('release-bound', node_rows.release([HELD], ('available',), True)[0]),
-    ('give-back', node_rows.give_back(HELD)[0]),
-    ('update', reservation_rows.update(1, ('available',), {'lease': 60})),
-    ('end-leases', reservation_rows.end_leases(('active',))),
-    ('delete-stale', reservation_rows.delete_stale(HELD)),
-    ('delete-of-hosts', reservation_rows.delete_of_hosts(HELD)),
-    ('delete-expired', reservation_rows.delete_expired(HELD)),
+    ('release', node_rows.release_nodes([HELD], ('available',), False)[0]),
+    ('release-bound',
+     node_rows.release_nodes([HELD], ('available',), True)[0]),
+    ('give-back', node_rows.release_untouched_node(HELD)[0]),
+    ('update', reservation_rows.update_row(1, ('available',), {'lease': 60})),
+    ('end-leases', reservation_rows.clear_leases(('active',))),
+    ('delete-stale', reservation_rows.delete_stale_row(HELD)),
+    ('delete-of-hosts', reservation_rows.delete_unmoved_rows(HELD)),
+    ('delete-expired', reservation_rows.delete_expired_row(HELD)),
     ('grow', group_rows.GROW),
-    ('delete-group', group_rows.DELETE_GROUP),
+    ('delete-group', group_rows.DELETE_UNCHANGED_GROUP),
 ]
 
 

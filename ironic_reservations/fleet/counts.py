@@ -31,7 +31,7 @@ AT_ONCE = 1
 WAIT = 0.1
 
 
-def parts(candidates=(), with_hosts=False):
+def count_parts(candidates=(), with_hosts=False):
     """Count the fleet, part by part: see ``db.counting``.
 
     :param candidates: sets of UUIDs and names; a node that is in one of them
@@ -41,9 +41,9 @@ def parts(candidates=(), with_hosts=False):
         all that was counted so far; and whether there is more.
     """
     rows = []
-    for page, more in counting.pages(candidates, with_hosts):
+    for page, more in counting.count_pages(candidates, with_hosts):
         rows += page
-        yield functools.partial(profiles.Fleet.of, rows), more
+        yield functools.partial(profiles.Fleet.from_counts, rows), more
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,9 +94,9 @@ class _Counting:
         began = time.monotonic()
         fleet = self._make()
         cost = self._cost + time.monotonic() - began
-        LOG.debug('Counted %(nodes)d nodes of %(kinds)d profile groups in '
+        LOG.debug('Counted %(nodes)d nodes of %(groups)d profile groups in '
                   '%(seconds).3f s', {'nodes': fleet.total,
-                                      'kinds': len(fleet.kinds),
+                                      'groups': len(fleet.groups),
                                       'seconds': cost})
         return _Count(fleet, self._began, cost)
 
@@ -115,12 +115,12 @@ class Latest:
     :param parts: see the function of this name.
     """
 
-    def __init__(self, parts=parts):
+    def __init__(self, parts=count_parts):
         self._parts = parts
         self._lock = threading.Lock()
         self._newest, self._under_way = _Count(), None
 
-    def recent(self):
+    def get_recent(self):
         """A Fleet whose age is at most ``AGE_TO_COST`` times its cost.
 
         While one request counts again, the others go on with the old count.
@@ -165,7 +165,7 @@ class Latest:
                 self._newest = counting.so_far()
         return whole
 
-    def at_most(self, max_age):
+    def get_fleet(self, max_age):
         """A Fleet that is at most so many seconds old, and its age.
 
         For a ``max_age`` of 0 it was counted after the call has begun.
@@ -175,7 +175,7 @@ class Latest:
         """
         asked = time.monotonic()
         if asked - self._newest.began > max_age:
-            with engine.locked(self._lock):
+            with engine.acquire_lock(self._lock):
                 if asked - self._newest.began > max_age:
                     self._count_all()
         newest = self._newest
@@ -193,25 +193,25 @@ _latest = Latest()
 # What a host holds and what is free are counted at the same moment, because a
 # node that changes in between would count twice: a node gets its instance's
 # project as lessee when it is deployed, for example.
-_latest_with_hosts = Latest(functools.partial(parts, with_hosts=True))
+_latest_with_hosts = Latest(functools.partial(count_parts, with_hosts=True))
 
 
-def recent():
-    """A Fleet to order a search by; it may be old: see ``Latest.recent``."""
-    return _latest.recent()
+def get_recent_fleet():
+    """A Fleet to order a search by; see ``Latest.get_recent``."""
+    return _latest.get_recent()
 
 
 @engine.retry
-def at_most(max_age, with_hosts=False):
+def get_fleet(max_age, with_hosts=False):
     """A Fleet that is at most so many seconds old, and its age in seconds.
 
     :param with_hosts: see ``parts``.
     """
     latest = _latest_with_hosts if with_hosts else _latest
-    return latest.at_most(max_age)
+    return latest.get_fleet(max_age)
 
 
-def fresh(candidates=(), since=None):
+def get_fresh_fleet(candidates=(), since=None):
     """A Fleet that was counted after a moment.
 
     :param candidates: see ``parts``. With some it is counted for this request
@@ -219,6 +219,6 @@ def fresh(candidates=(), since=None):
     :param since: the moment, on time.monotonic(); None for now.
     """
     if candidates:
-        latest = Latest(functools.partial(parts, candidates))
-        return engine.retry(latest.at_most)(0)[0]
-    return at_most(0 if since is None else time.monotonic() - since)[0]
+        latest = Latest(functools.partial(count_parts, candidates))
+        return engine.retry(latest.get_fleet)(0)[0]
+    return get_fleet(0 if since is None else time.monotonic() - since)[0]
