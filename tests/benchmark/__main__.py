@@ -7,15 +7,15 @@
     make bench ARGS="--server mysql --draw mysql.svg"
     make bench ARGS="--shapes"
 
-A private MariaDB, or MySQL, at default durability; our application alone under
-uWSGI with two workers for each core, all of them warm; clients on kept-alive
-connections. Every answer is checked. The fleets take turns, and each figure is
-the median of the rounds. "Floor" is the guarded UPDATE of a hold, an INSERT
+A private MariaDB, or MySQL, with default durability; our application alone
+under uWSGI with two workers per core, all of them warm; clients on keep-alive
+connections. Every response is checked. The fleets take turns, and each figure
+is the median of the rounds. "Floor" is the guarded UPDATE of a hold, an INSERT
 and a COMMIT by raw PyMySQL, in the same round on the same database; "bare
-floor" finds the node by its id alone. "Racks" are fleets in which a capability
-names each node's rack, 40 nodes of one kind, enrolled one rack after the other
-or in no order. Milliseconds are those of one client,
-rates and processor times (CPU-ms a call) those of eight.
+floor" finds the node only by its ID. In fleets with "racks" a capability names
+the rack of each node; racks have 40 nodes of one profile, enrolled rack by
+rack or in random order. Milliseconds are for one client; rates and processor
+times (CPU-ms per call) for eight.
 """
 
 import argparse
@@ -41,21 +41,21 @@ from tests.benchmark import fleet
 from tests.benchmark import shapes
 from tools import services
 
-#: The database servers on which it can be measured.
+#: Database servers for the benchmark.
 SERVERS = {'mariadb': services.mariadb, 'mysql': services.mysql}
 
-#: What is measured of each fleet, and of those with racks.
+#: Steps for each fleet, and for those with racks.
 STEPS = ('few', 'many', 'used_up', 'none', 'capacity', 'taken', 'groups')
-OF_RACKS = ('few', 'none', 'capacity', 'groups')
+RACK_STEPS = ('few', 'none', 'capacity', 'groups')
 
 GROUPS = ('eight holds', 'group of 8, soft-pack', 'group of 8, spread',
           'group of 64, soft-pack', 'eight holds in a group, soft-pack',
           'eight holds in a group, spread')
 
-#: How often several holds are compared with one group, in each round.
+#: Number of comparisons of several holds with one group, per round.
 PAIRS = 8
 
-#: Seconds of processor time that each worker spends before it is measured.
+#: Seconds of processor time of each worker before a measurement.
 WARM = 0.5
 
 
@@ -63,7 +63,7 @@ class Measures:
     """One fleet, and our application on it.
 
     :param tell: function of a figure's name and the figure.
-    :param racks: one of ``fleet.RACKS`` where the fleet has such; else None.
+    :param racks: an item of ``fleet.RACKS``, or None without racks.
     """
 
     def __init__(self, size, ironic, processes, tell, racks=None):
@@ -74,9 +74,9 @@ class Measures:
 
     @contextlib.contextmanager
     def serving(self, keep=True):
-        """Our application, warm; its process.
+        """Run our application, warm; yield its process.
 
-        :param keep: else nodes are rare, and none is kept for long.
+        :param keep: False if nodes are rare, so that each is soon released.
         """
         with services.uwsgi(
                 'ironic_reservations.wsgi:application', self._conf_file,
@@ -91,12 +91,12 @@ class Measures:
                 self._port, self._process = before
 
     def _workers(self):
-        """Seconds of processor time of each worker, by its process id."""
+        """Return the seconds of processor time of each worker, by PID."""
         return {child.pid: sum(child.cpu_times()[:2]) for child in
                 psutil.Process(self._process.pid).children(recursive=True)}
 
     def _mariadb(self):
-        """Seconds of processor time of the database."""
+        """Return the seconds of processor time of the database."""
         path = sa.make_url(self._url).query['unix_socket']
         [server] = [child for child in psutil.Process().children(
             recursive=True) if f'--socket={path}' in child.cmdline()]
@@ -124,16 +124,16 @@ class Measures:
         return clients.holding(self._port, kinds, self._check, keep)
 
     def warm_up(self, keep=True):
-        """Let every worker hold nodes, however the router shares them out."""
-        begun = self._workers()
+        """Let every worker hold nodes, although the router picks workers."""
+        before = self._workers()
         # One of the processes is the router, which takes less.
-        while sum(spent - begun.get(pid, 0) > WARM for pid, spent
+        while sum(spent - before.get(pid, 0) > WARM for pid, spent
                   in self._workers().items()) < self._processes:
             if keep:
                 self._run(self._holding(), min(20, self.size // 40),
                           clients.MANY)
             else:
-                # One client, because two may want the same last node.
+                # One client, because two may compete for the last node.
                 clients.run(self._holding(fleet.WITH_CLASS, keep), 20)
 
     def few(self):
@@ -141,7 +141,7 @@ class Measures:
         times = min(100, self.size // 10)
         if not self.racks:
             self._tell('bare floor', self._run(
-                clients.bare(self._url, guarded=False), times).median)
+                clients.bare(self._url, has_guard=False), times).median)
             self._tell('floor',
                        self._run(clients.bare(self._url), times).median)
         for name, kinds in (('hold, mix', fleet.MIX),
@@ -152,17 +152,17 @@ class Measures:
     def many(self):
         """Many clients, for some seconds if the fleet is large enough.
 
-        The profiles are counted before; a process counts them anew for a
-        fiftieth of its time at most.
+        The profiles are counted before; afterwards, a process spends at most
+        a fiftieth of its time on counting.
         """
-        for name, guarded in (('bare floor', False), ('floor', True)):
-            self._rate(name, clients.bare(self._url, guarded),
+        for name, has_guard in (('bare floor', False), ('floor', True)):
+            self._rate(name, clients.bare(self._url, has_guard),
                        min(800, self.size // 10))
         self.warm_up()
         self._rate('hold', self._holding(), min(400, self.size // 40))
 
     def _rate(self, name, client, times):
-        """What many clients get, and what it costs the processors."""
+        """Measure the rate of many clients, and their processor time."""
         workers, mariadb = sum(self._workers().values()), self._mariadb()
         result = clients.run(client, times, clients.MANY)
         calls = times * clients.MANY
@@ -175,22 +175,22 @@ class Measures:
         self.free_all()
 
     def taken(self):
-        """Nodes are rare: one in 1,000, one of each profile at least.
+        """Nodes are rare: one in 1,000, and at least one of each profile.
 
-        The service starts on such a fleet: one that has counted another
-        goes by that for fifty times as long as counting takes.
+        The service is started on this fleet, because it would use an earlier
+        count for fifty times its duration.
         """
-        left = ', '.join(map(str, fleet.scattered(self.size)))
+        ids = ', '.join(map(str, fleet.sample_ids(self.size)))
         self._sql('UPDATE nodes SET instance_uuid = uuid',
                   'UPDATE nodes SET instance_uuid = NULL '
-                  f'WHERE id IN ({left})')
+                  f'WHERE id IN ({ids})')
         with self.serving(keep=False):
             self._tell('hold, 99.9 % taken', self._run(
                 self._holding(fleet.WITH_CLASS, keep=False), 100).median)
 
     def used_up(self):
         """The nodes that fit best are taken; larger ones are left."""
-        taken = fleet.of_profile(self.size, fleet.SMALLEST)
+        taken = fleet.find_ids(self.size, fleet.SMALLEST)
         self._sql('UPDATE nodes SET instance_uuid = uuid '
                   f'WHERE id IN ({", ".join(map(str, taken))})')
 
@@ -201,9 +201,9 @@ class Measures:
                    self._run(self._holding([smallest]), 100).median)
 
     def groups(self):
-        """Several at once, against one after the other: pairs, one client.
+        """Compare groups with single holds, in pairs, with one client.
 
-        Each begins on a fleet in which all nodes are free.
+        Each call starts on a fleet in which all nodes are free.
         """
         request = clients.Http(self._port).request
         by = f'capability:{"rack" if self.racks else "gpus"}'
@@ -214,34 +214,34 @@ class Measures:
             return (time.perf_counter() - began) * 1000
 
         def at_once(members, policy):
-            return lambda asked: post('/groups', members=members, by=by,
-                                      policy=policy, request=asked)
+            return lambda spec: post('/groups', members=members, by=by,
+                                     policy=policy, request=spec)
 
         def one_by_one(policy):
-            def hold(asked):
+            def hold(spec):
                 group = {'uuid': str(uuid.uuid4()), 'policy': policy,
                          'by': by}
-                return sum(post(**asked, group=group) for _ in range(8))
+                return sum(post(**spec, group=group) for _ in range(8))
             return hold
 
-        ways = {'eight holds': lambda asked: sum(
-                    post(**asked) for _ in range(8)),
+        ways = {'eight holds': lambda spec: sum(
+                    post(**spec) for _ in range(8)),
                 'group of 64, soft-pack': at_once(64, 'soft-pack')}
         for policy in ('soft-pack', 'spread') if self.racks else (
                 'soft-pack',):
             ways |= {f'group of 8, {policy}': at_once(8, policy),
                      f'eight holds in a group, {policy}': one_by_one(policy)}
-        taken = collections.defaultdict(list)
+        times = collections.defaultdict(list)
         for _ in range(PAIRS):
-            asked = {'resource_class': random.choice(fleet.PROFILES)[0]}
+            spec = {'resource_class': random.choice(fleet.PROFILES)[0]}
             for name, hold in random.sample([*ways.items()], len(ways)):
-                taken[name].append(hold(asked))
+                times[name].append(hold(spec))
                 self.free_all()
-        for name, figures in taken.items():
+        for name, figures in times.items():
             self._tell(name, statistics.median(figures))
             self._tell(f'{name}: eight holds', statistics.median(
                 figure / holds for figure, holds in zip(
-                    figures, taken['eight holds'], strict=True)))
+                    figures, times['eight holds'], strict=True)))
 
     def none(self):
         """No node matches."""
@@ -250,7 +250,7 @@ class Measures:
             'POST', '/v1/reservations', 422, {'memory_mb': 2 ** 30}), 3))
 
     def capacity(self):
-        """The fleet counted, and the least that can be asked of all nodes."""
+        """Count the fleet, and run the smallest query about all nodes."""
         def scan():
             with fleet.connected(self._url) as connection:
                 connection.cursor().execute(
@@ -265,7 +265,7 @@ class Measures:
 
 
 def serve(stack, *args, **kwargs):
-    """Our application on a fleet; Measures, and its process."""
+    """Run our application on a fleet; return its Measures and process."""
     measures = Measures(*args, **kwargs)
     return measures, stack.enter_context(measures.serving())
 
@@ -289,13 +289,13 @@ def main():
                              'of a million nodes')
     args = parser.parse_args()
     services.stop_on_signal()
-    # It tells of each process that has ended.
+    # It logs the end of each process.
     logging.getLogger('pifpaf').setLevel('ERROR')
-    found = measure(args)
-    show(args.nodes, found)
+    figures = measure(args)
+    show(args.nodes, figures)
     if len(args.nodes) > 1 and args.steps is STEPS:
         from tests.benchmark import draw
-        draw.draw(args.draw, args.nodes, found)
+        draw.draw(args.draw, args.nodes, figures)
         console.Console().print(f'drawn: {args.draw}')
     if args.shapes:
         shapes.show(shapes.SHAPES | shapes.LARGE,
@@ -303,7 +303,7 @@ def main():
 
 
 def measure(args):
-    """Figures by name and size: a median of the rounds each."""
+    """Return the medians of all rounds, by name and size."""
     figures = collections.defaultdict(list)
     with SERVERS[args.server]() as server, progress.Progress() as bar, \
             contextlib.ExitStack() as stack:
@@ -314,49 +314,50 @@ def measure(args):
                 bar.console.print(f'{size:,} nodes: {name}: {figure:.2f}')
             return tell
 
-        served = []
+        services_ = []
         for size, racks in itertools.product(args.nodes,
                                              (*fleet.RACKS, None)):
             ironic = stack.enter_context(fleet.ironic(
                 server, size, lambda steps, size=size: bar.track(
                     steps, description=f'enrolling {size:,} nodes'), racks))
-            # It may have grown large.
-            fleet.end(ironic)
-            served.append(serve(
+            # Its memory may have grown.
+            fleet.stop(ironic)
+            services_.append(serve(
                 stack, size, ironic, args.workers,
                 tells(size, racks and f', {racks} racks' or ''), racks))
-        work = [(step, each) for _ in range(args.rounds)
+        work = [(step, measures) for _ in range(args.rounds)
                 for step in args.steps
-                for each, _ in random.sample(served, len(served))
-                if step in OF_RACKS or not each.racks]
-        for step, each in bar.track(work, description='rounds'):
-            getattr(each, step)()
-        for each, process in served:
-            if not each.racks:
-                tells(each.size)('worker memory',
-                                 fleet.peak_memory(process.pid))
+                for measures, _ in random.sample(services_, len(services_))
+                if step in RACK_STEPS or not measures.racks]
+        for step, measures in bar.track(work, description='rounds'):
+            getattr(measures, step)()
+        for measures, process in services_:
+            if not measures.racks:
+                tells(measures.size)('worker memory',
+                                     fleet.peak_memory(process.pid))
     return {key: statistics.median(values)
             for key, values in figures.items()}
 
 
-def show(sizes, found):
+def show(sizes, figures):
     def print_table(title, rows):
-        """Rows of a figure's name, its digits, and what it is compared to.
+        """Print a table.
 
-        The last is a function of the name: a pair of names to divide.
+        :param rows: the name of a figure, its digits, and a function of the
+            name that returns the names of two figures to divide.
         """
-        shown = table.Table(title, *(f'{size:,} nodes' for size in sizes))
+        output = table.Table(title, *(f'{size:,} nodes' for size in sizes))
         for name, digits, compare in rows:
             cells = []
             for size in sizes:
-                above, below = ((each, size) for each in compare(name))
-                cells.append('' if (name, size) not in found else (
-                    f'{found[name, size]:,.{digits}f}' + (
-                        f' ({found[above] / found[below]:.2f})'
-                        if above in found and below in found else '')))
+                above, below = ((part, size) for part in compare(name))
+                cells.append('' if (name, size) not in figures else (
+                    f'{figures[name, size]:,.{digits}f}' + (
+                        f' ({figures[above] / figures[below]:.2f})'
+                        if above in figures and below in figures else '')))
             if any(cells):
-                shown.add_row(name, *cells)
-        console.Console().print(shown)
+                output.add_row(name, *cells)
+        console.Console().print(output)
 
     few = ('bare floor', 'floor', 'hold, mix', 'hold, class given',
            'hold, sizes alone', 'hold, best fit used up',
@@ -368,7 +369,7 @@ def show(sizes, found):
     print_table('eight clients: calls per second (the floor is times that)', [
         (name, 0, lambda name: ('floor rate', name)) for name in
         ('bare floor rate', 'floor rate', 'hold rate')])
-    # What a client of the bare database does, a worker does in a hold.
+    # A worker does in a hold what a client of the bare database does.
     print_table('eight clients: CPU-ms a call (times the floor)', [
         (f'{name}, CPU of {whose}', 2,
          lambda name, floor=floor: (name, f'floor, CPU of {floor}'))
@@ -395,9 +396,9 @@ def show(sizes, found):
         for which in fleets])
     print_table('memory: MiB', [
         ('worker memory', 0, lambda name: (name, ''))])
-    goals = table.Table('', 'measured', 'wanted')
+    goals = table.Table('', 'measured', 'goal')
     small, large = min(sizes), max(sizes)
-    for title, above, below, wanted in (
+    for title, above, below, goal in (
             ('hold, times the floor, one client', 'hold, mix', 'floor', 4),
             ('floor, times the holds, eight clients', 'floor rate',
              'hold rate', 4),
@@ -407,20 +408,21 @@ def show(sizes, found):
              'hold, class given', 2),
             ('422, times the smallest scan', '422 and why', 'smallest scan',
              4)):
-        if {(above, large), (below, large)} <= found.keys():
-            figure = found[above, large] / found[below, large]
-            goals.add_row(title, f'{figure:.2f}', f'at most {wanted}')
-    given = 'hold, class given'
-    if (given, large) in found:
+        if {(above, large), (below, large)} <= figures.keys():
+            figure = figures[above, large] / figures[below, large]
+            goals.add_row(title, f'{figure:.2f}', f'at most {goal}')
+    name = 'hold, class given'
+    if (name, large) in figures:
         goals.add_row(
             f'class given, times that at {small:,} nodes',
-            f'{found[given, large] / found[given, small]:.2f}', 'at most 1.2')
-    for name, wanted in (('group of 8, soft-pack', 1.5),
-                         ('eight holds in a group, soft-pack', 1.3)):
-        if (name, large) in found:
+            f'{figures[name, large] / figures[name, small]:.2f}',
+            'at most 1.2')
+    for name, goal in (('group of 8, soft-pack', 1.5),
+                       ('eight holds in a group, soft-pack', 1.3)):
+        if (name, large) in figures:
             goals.add_row(f'{name}, times eight holds',
-                          f'{found[f"{name}: eight holds", large]:.2f}',
-                          f'at most {wanted}')
+                          f'{figures[f"{name}: eight holds", large]:.2f}',
+                          f'at most {goal}')
     goals.title = f'at {large:,} nodes'
     console.Console().print(goals)
 

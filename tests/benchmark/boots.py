@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long concurrent boots take, with Nova's own Ironic driver and ours.
+"""Measure concurrent boots with Nova's own Ironic driver and with ours.
 
     PATH=$PWD/.tox/py3/bin:$PATH \\
         python -m tests.benchmark.boots --deploy-delay 10,20
 
-A whole cloud as "make cloud" has it, whose nodes take a while to deploy, as
-hardware does. So many servers are asked for at once, each by a call of its
-own, and waited for until all are ACTIVE or ERROR; then they are deleted, and
-the same cloud is switched to the other driver. Seconds are from the request
-to ACTIVE, as whoever asks every half second sees it. Retries are builds that
-had to go on to another host. The status is 1 if a server did not get there, or
-two of them are on one node.
+A whole cloud as in "make cloud", whose nodes take a while to deploy, like
+hardware. All servers are requested at once, each by a call of its own, until
+all are ACTIVE or ERROR; then they are deleted, and the same cloud changes to
+the other driver. Seconds are from the request to ACTIVE, as seen by a client
+that polls every half second. Retries are builds that continued on another
+host. The exit status is 1 if a server did not become ACTIVE, or if two servers
+share a node.
 
     --only-ours --set filter_scheduler.host_subset_size=1 --rounds 3
 
-tries other options of Nova's scheduler than those of the documentation.
+uses other scheduler options than the documentation.
 """
 
 import argparse
@@ -41,19 +41,19 @@ DRIVERS = {'row per node': 'ironic.IronicDriver',
 
 
 def boot(operator, count):
-    """Ask for so many servers at once, and wait for them.
+    """Request servers at once, and wait for them.
 
-    :returns: seconds to ACTIVE of each server that got there, distinct nodes,
-        and numbers of servers by host.
+    :returns: sorted seconds to ACTIVE of the active servers, the number of
+        their nodes, and the numbers of servers by host.
     """
-    wanted = operator.wanted()
-    asked, active = {}, {}
+    body = operator.wanted()
+    starts, active = {}, {}
 
     def ask(number):
         began = time.monotonic()
         server = operator.connection.compute.create_server(
-            name=f'server-{number}', **wanted)
-        asked[server.id] = began
+            name=f'server-{number}', **body)
+        starts[server.id] = began
 
     with concurrent.futures.ThreadPoolExecutor(count) as pool:
         list(pool.map(ask, range(count)))
@@ -63,35 +63,36 @@ def boot(operator, count):
         try:
             servers = operator.servers()
         except sdk_exc.SDKException:
-            continue  # A busy API of a small machine.
+            continue  # The API is busy.
         now = time.monotonic()
-        for each in servers:
-            if each.status == 'ACTIVE':
-                active.setdefault(each.id, now - asked[each.id])
-        if all(each.status in ('ACTIVE', 'ERROR') for each in servers):
+        for server in servers:
+            if server.status == 'ACTIVE':
+                active.setdefault(server.id, now - starts[server.id])
+        if all(server.status in ('ACTIVE', 'ERROR') for server in servers):
             break
     return sorted(active.values()), len({
         node.id for node in operator.nodes() if node.instance_id in active}), (
-            collections.Counter(each.compute_host for each in servers
-                                if each.id in active))
+            collections.Counter(server.compute_host for server in servers
+                                if server.id in active))
 
 
-def failed_holds(cloud):
-    """How many builds have gone on to another host up to now."""
+def count_retries(cloud):
+    """Return the number of builds that have continued on another host."""
     return sum(path.read_text(errors='replace').count('No node is reserved')
                for host in cloud.hosts
                for path in (cloud.folder / 'logs').glob(f'{host}*'))
 
 
 def ready(operator, rows):
-    """Nova knows its rows, and Placement has all nodes to give."""
+    """Check that Nova has its rows, and Placement all nodes."""
     assert len(list(operator.connection.compute.hypervisors())) == rows
     placement = operator.connection.placement
-    offered = sum(each.total - each.reserved
-                  for provider in placement.resource_providers()
-                  for each in placement.resource_provider_inventories(provider)
-                  if each.resource_class == operators.CLASS)
-    assert offered >= operator.cloud.nodes
+    available = sum(
+        inventory.total - inventory.reserved
+        for provider in placement.resource_providers()
+        for inventory in placement.resource_provider_inventories(provider)
+        if inventory.resource_class == operators.CLASS)
+    assert available >= operator.cloud.nodes
 
 
 def main():
@@ -104,23 +105,23 @@ def main():
     parser.add_argument('--deploy-delay', default='20,40',
                         help='seconds, "FROM,TO" (default: %(default)s)')
     parser.add_argument('--rounds', type=int, default=1,
-                        help='each driver in turn, so often')
+                        help='number of rounds of all drivers')
     parser.add_argument('--only-ours', action='store_true')
     parser.add_argument('--set', metavar='SECTION.OPTION=VALUE', nargs='+',
-                        default=[], help='of Nova\'s scheduler')
+                        default=[], help='options of Nova\'s scheduler')
     args = parser.parse_args()
     scheduler = services.read_conf(
         tools_cloud.DOCUMENTED / 'nova-scheduler.conf')
-    for each in args.set:
-        name, _, value = each.partition('=')
+    for setting in args.set:
+        name, _, value = setting.partition('=')
         section, _, option = name.partition('.')
         scheduler.setdefault(section, {})[option] = value
-    drivers = [each for each in DRIVERS.items()
-               if not args.only_ours or each[1] == tools_cloud.DRIVER]
-    lost = False
-    shown = table.Table('driver', 'asked', 'ACTIVE', 'on nodes', 'first',
-                        'median', 'last', 'by host', 'retries',
-                        title='Seconds to ACTIVE')
+    drivers = [item for item in DRIVERS.items()
+               if not args.only_ours or item[1] == tools_cloud.DRIVER]
+    is_incomplete = False
+    output = table.Table('driver', 'requested', 'ACTIVE', 'on nodes', 'first',
+                         'median', 'last', 'by host', 'retries',
+                         title='Seconds to ACTIVE')
     services.stop_on_signal()
     with tempfile.TemporaryDirectory() as folder:
         cloud = tools_cloud.Cloud(
@@ -136,21 +137,22 @@ def main():
                 operators.eventually(functools.partial(
                     ready, operator, args.computes if driver
                     == tools_cloud.DRIVER else args.nodes), TIMEOUT)
-                failed = failed_holds(cloud)
+                before = count_retries(cloud)
                 seconds, nodes, hosts = boot(operator, args.boots)
-                shown.add_row(
+                output.add_row(
                     name, str(args.boots), str(len(seconds)), str(nodes),
-                    *(f'{each(seconds):.1f}' if seconds else '-'
-                      for each in (min, statistics.median, max)),
+                    *(f'{statistic(seconds):.1f}' if seconds else '-'
+                      for statistic in (min, statistics.median, max)),
                     '/'.join(str(hosts[host]) for host in cloud.hosts),
-                    str(failed_holds(cloud) - failed))
-                lost = lost or {len(seconds), nodes} != {args.boots}
+                    str(count_retries(cloud) - before))
+                is_incomplete = is_incomplete or (
+                    {len(seconds), nodes} != {args.boots})
                 operator.delete_all()
                 operators.eventually(operator.drained, TIMEOUT)
         finally:
             cloud.down()
-    console.Console().print(shown)
-    return int(lost)
+    console.Console().print(output)
+    return int(is_incomplete)
 
 
 if __name__ == '__main__':

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients, each a process: of the service, and of the bare database."""
+"""Clients of the service and of the bare database, each a process."""
 
 import dataclasses
 import datetime
@@ -27,7 +27,7 @@ from ironic_reservations.db import node_rows
 from ironic_reservations.matching import request_spec
 from tests.benchmark import fleet
 
-#: Clients, when there are many.
+#: The number of many clients.
 MANY = 8
 
 _fork = multiprocessing.get_context('fork')
@@ -35,11 +35,11 @@ _fork = multiprocessing.get_context('fork')
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What some clients did at the same time.
+    """Results of concurrent clients.
 
     :param median: milliseconds of one call.
     :param rate: calls per second of all clients.
-    :param cpu: milliseconds of processor time that a call takes of a client.
+    :param cpu: milliseconds of a client's processor time per call.
     """
 
     median: float
@@ -48,7 +48,7 @@ class Result:
 
 
 class Http:
-    """One kept-alive connection."""
+    """One keep-alive connection."""
 
     def __init__(self, port):
         self._connection = http.client.HTTPConnection('127.0.0.1', port)
@@ -69,19 +69,19 @@ class Http:
 
 
 def seconds(function, times):
-    """Return the median time of some calls."""
-    times_taken = []
+    """Return the median duration of some calls."""
+    durations = []
     for _ in range(times):
         began = time.monotonic()
         function()
-        times_taken.append(time.monotonic() - began)
-    return statistics.median(times_taken)
+        durations.append(time.monotonic() - began)
+    return statistics.median(durations)
 
 
 def holding(port, kinds, check, keep=True):
-    """A client that holds nodes, and checks that they are what it wanted.
+    """Return a client that holds nodes, and checks that they match.
 
-    :param keep: else each is released before the next is held.
+    :param keep: False to release each before the next hold.
     """
     def client(seed):
         connection, requests = Http(port), fleet.requests(kinds, seed)
@@ -90,37 +90,38 @@ def holding(port, kinds, check, keep=True):
             began = time.perf_counter()
             answer = connection.request('POST', '/v1/reservations', 201,
                                         request)
-            taken = time.perf_counter() - began
+            duration = time.perf_counter() - began
             check(request, answer)
             if not keep:
                 connection.request('DELETE', '/v1/reservations/'
                                    + answer['instance_uuid'], 204)
-                # After an answer without a body uWSGI's router closes it.
+                # uWSGI's router closes it after a response without a body.
                 connection = Http(port)
-            yield taken
+            yield duration
     return client
 
 
-def bare(url, guarded=True):
-    """A client of the database: what no hold can do without.
+def bare(url, has_guard=True):
+    """Return a client of the database that does the minimum of a hold.
 
-    An UPDATE, an INSERT and a COMMIT by raw PyMySQL, of nodes that are known
-    beforehand.
+    It runs an UPDATE, an INSERT and a COMMIT by raw PyMySQL, on nodes that it
+    knows.
 
-    :param guarded: whether the UPDATE has the guard of a hold, with all that
-        a node must still be; else it finds the node by its id alone.
+    :param has_guard: whether the UPDATE has the guard of a hold, which
+        compares the whole node; otherwise it compares only the ID.
     """
+    # The guard contains the value of an option.
     # The guard has an option's value in it.
     conf.register_opts()
     matcher = matching.Matcher(request_spec.RequestSpec.from_dict(
         {'memory_mb': 1}))
     as_pymysql = pymysql.dialect(paramstyle='pyformat')
     # No released Ironic has this table.
-    functions.set_missing_columns(types.SimpleNamespace(dialect=as_pymysql),
-                           ['deferred_actions.state'])
+    functions.set_missing_columns(
+        types.SimpleNamespace(dialect=as_pymysql), ['deferred_actions.state'])
 
-    def give(values, parameter):
-        # All before it is compiled, because one of them is a list.
+    def set_value(values, parameter):
+        # This precedes the compilation, because one of them is a list.
         if parameter.key in values:
             parameter.value, parameter.required = values[parameter.key], False
 
@@ -129,12 +130,12 @@ def bare(url, guarded=True):
                   'node_uuid': node['uuid'], 'host': 'compute-1',
                   'request_spec': matcher.spec.canonical,
                   'created_at': datetime.datetime.now()}
-        if guarded:
+        if has_guard:
             statement, read = node_rows.hold_node(
                 types.SimpleNamespace(**node), matcher,
                 values['instance_uuid'])
             update = visitors.cloned_traverse(statement, {}, {
-                'bindparam': functools.partial(give, read)}).compile(
+                'bindparam': functools.partial(set_value, read)}).compile(
                     dialect=as_pymysql,
                     compile_kwargs={'render_postcompile': True})
             update = str(update), update.params
@@ -149,7 +150,7 @@ def bare(url, guarded=True):
     def client(seed):
         with fleet.connected(url) as connection:
             cursor = connection.cursor(cursors.DictCursor)
-            # Each of the clients has nodes of its own.
+            # Each client has its own nodes.
             cursor.execute(
                 'SELECT id, uuid, name, resource_class, properties, '
                 'conductor_group, shard, owner, lessee FROM nodes '
@@ -166,34 +167,34 @@ def bare(url, guarded=True):
 
 
 def run(client, times, number=1):
-    """Let so many clients work at the same time, each so many times."""
-    begin, results = _fork.Barrier(number), _fork.SimpleQueue()
+    """Run a number of clients at the same time, each a number of times."""
+    barrier, results = _fork.Barrier(number), _fork.SimpleQueue()
 
     def work(seed):
-        each = client(seed)
+        calls = client(seed)
         try:
-            next(each)  # Connected.
-            begin.wait()
+            next(calls)  # This connects.
+            barrier.wait()
             began, cpu = time.monotonic(), time.process_time()
-            taken = [next(each) for _ in range(times)]
-            results.put((began, time.monotonic(), taken,
+            durations = [next(calls) for _ in range(times)]
+            results.put((began, time.monotonic(), durations,
                          time.process_time() - cpu))
         except Exception as error:
             results.put(error)
-            begin.abort()
+            barrier.abort()
 
     seed = random.randrange(2 ** 32)
     processes = [_fork.Process(target=work, args=(seed + index,))
                  for index in range(number)]
     for process in processes:
         process.start()
-    told = [results.get() for _ in processes]
+    outcomes = [results.get() for _ in processes]
     for process in processes:
         process.join()
-    for error in told:
+    for error in outcomes:
         if isinstance(error, Exception):
             raise error
-    begins, ends, taken, cpu = zip(*told, strict=True)
-    return Result(statistics.median(sum(taken, [])) * 1000,
+    begins, ends, durations, cpu = zip(*outcomes, strict=True)
+    return Result(statistics.median(sum(durations, [])) * 1000,
                   number * times / (max(ends) - min(begins)),
                   sum(cpu) * 1000 / (number * times))

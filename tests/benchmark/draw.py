@@ -7,7 +7,7 @@ Axes are logarithmic.
 import matplotlib
 
 matplotlib.use('svg')
-# One and the same picture of the same figures, and text that is text.
+# Draw the same picture for the same figures, with text as text.
 matplotlib.rcParams.update({'svg.hashsalt': 'ironic-reservations',
                             'svg.fonttype': 'none', 'font.size': 9})
 
@@ -22,14 +22,14 @@ _PANELS = (
 )
 
 
-def draw(path, sizes, found):
+def draw(path, sizes, results):
     figure, panels = pyplot.subplots(1, 2, figsize=(9, 3.6))
     for axes, (title, lines) in zip(panels, _PANELS, strict=True):
         for (name, label), style in zip(lines, ('o-', 's--'), strict=True):
-            known = [size for size in sizes if (name, size) in found]
-            if known:
-                axes.loglog(known, [found[name, size] for size in known],
-                            style, label=label)
+            points = [(size, results[name, size]) for size in sizes
+                      if (name, size) in results]
+            if points:
+                axes.loglog(*zip(*points, strict=True), style, label=label)
         axes.set(title=title, xlabel='nodes', xticks=sizes)
         axes.xaxis.set_major_formatter('{x:,.0f}')
         axes.yaxis.set_major_formatter('{x:,g}')
@@ -40,19 +40,19 @@ def draw(path, sizes, found):
     figure.savefig(path, metadata={'Date': None})
 
 
-def draw_shapes(path, found):
-    """What calls take of the processors, a bar for each shape of a fleet.
+def draw_shapes(path, results):
+    """Draw the processor time of calls, with a bar for each shape of a fleet.
 
-    :param found: see ``shapes.Calls``, by the name of the shape.
+    :param results: see ``shapes.Calls``, by the name of the shape.
     """
     calls = [*reversed(dict.fromkeys(
-        call for figures in found.values() for call in figures))]
+        call for figures in results.values() for call in figures))]
     figure, axes = pyplot.subplots(figsize=(9, 5.6))
-    height = 0.8 / len(found)
-    for number, (shape, figures) in enumerate(reversed(found.items())):
-        known = [(row + number * height, sum(figures[call][1:]))
-                 for row, call in enumerate(calls) if call in figures]
-        axes.barh(*zip(*known, strict=True), height, label=shape)
+    height = 0.8 / len(results)
+    for number, (shape, figures) in enumerate(reversed(results.items())):
+        bars = [(row + number * height, sum(figures[call][1:]))
+                for row, call in enumerate(calls) if call in figures]
+        axes.barh(*zip(*bars, strict=True), height, label=shape)
     axes.set(xscale='log', yticks=[row + 0.4 for row in range(len(calls))],
              yticklabels=calls,
              xlabel="milliseconds of the worker's processor and MariaDB's")

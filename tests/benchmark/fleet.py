@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fleets of any size in Ironic's real schema, and what is asked of them.
+"""Fleets of any size in Ironic's real schema, and requests for their nodes.
 
 40 hardware profiles in 10 resource classes, 0 to 3 traits, a tenth of the
-nodes with a root_device of their own. Nodes stand in racks of alike ones, and
-racks in no order: a profile is spread over the whole fleet.
+nodes with a root_device of their own. A rack has nodes of one profile, and
+profiles are shuffled among racks, so that each is spread over the fleet.
 """
 
 import contextlib
@@ -22,8 +22,7 @@ from tools import services
 
 CLASSES = 10
 
-#: The nodes of a rack are enrolled one after the other, or those of all racks
-#: in no order.
+#: Whether nodes are enrolled rack by rack, or in random order.
 RACKS = ORDERED, SCATTERED = 'ordered', 'scattered'
 
 _pick = random.Random(1)
@@ -38,11 +37,11 @@ PROFILES = [
      [f'CUSTOM_T{trait}' for trait in range(number % 4)])
     for number in range(40)]
 
-#: The smallest: for whom it does, most of the others would do.
+#: The smallest profile: most others satisfy requests for it, too.
 SMALLEST = min(PROFILES, key=lambda profile: (
     profile[1]['local_gb'], profile[1]['memory_mb'], profile[1]['cpus']))
 
-# Ironic's own periodic work on a fleet is none of what is measured.
+# Ironic's periodic tasks would disturb the measurement.
 _IRONIC = {'conductor': {'automated_clean': 'false',
                          'sync_power_state_interval': 0},
            'sensor_data': {'send_sensor_data': 'false'}}
@@ -50,19 +49,19 @@ _IRONIC = {'conductor': {'automated_clean': 'false',
 
 @contextlib.contextmanager
 def ironic(server, size, track=iter, racks=None):
-    """A real Ironic with so many nodes: a tools.services.Service.
+    """Run a real Ironic with nodes; yield a tools.services.Service.
 
-    They are enrolled by SQL: through the API it would take hours.
+    SQL enrols the nodes: through the API it would take hours.
 
-    :param racks: one of ``RACKS`` where a capability names each node's rack,
-        so that each rack is a hardware profile of its own.
+    :param racks: an item of ``RACKS`` if a capability names each node's rack,
+        so that each rack has its own hardware profile.
     """
     with services.database(server) as url, \
             tempfile.TemporaryDirectory() as directory, \
             services.ironic(directory, url, services.free_port(),
                             config=_IRONIC) as service, \
             connected(url) as connection:
-        # One through the API, for what Ironic wants to see in its rows.
+        # One is enrolled through the API, to copy columns that Ironic needs.
         baremetal = services.connect(service.url)
         pattern = services.enrol(baremetal, [{'traits': ['CUSTOM_A']}])
         with connection.cursor() as cursor:
@@ -84,14 +83,14 @@ def ironic(server, size, track=iter, racks=None):
         yield service
 
 
-def end(ironic):
-    """End Ironic itself, of which nothing more is wanted but its database."""
+def stop(ironic):
+    """Stop Ironic, of which only the database is needed."""
     ironic.process.terminate()
     ironic.process.wait(services.STOP_TIMEOUT)
 
 
 def peak_memory(pid):
-    """Return the most MiB that the largest process of a service has had."""
+    """Return the peak MiB of the largest process of a service."""
     service = psutil.Process(pid)
     return max(int(re.search(r'VmHWM:\s*(\d+) kB', pathlib.Path(
         f'/proc/{process.pid}/status').read_text())[1])
@@ -100,7 +99,7 @@ def peak_memory(pid):
 
 @contextlib.contextmanager
 def connected(url):
-    """A raw PyMySQL connection."""
+    """Open a raw PyMySQL connection."""
     parts = sa.make_url(url)
     with contextlib.closing(pymysql.connect(
             unix_socket=parts.query['unix_socket'], user=parts.username,
@@ -108,43 +107,44 @@ def connected(url):
         yield connection
 
 
-def _rack_of(size, racks=None):
-    """The rack of each node, by number: 200 racks, or 40 nodes in each."""
-    rack = max(1, min(40, size // 200))
-    of = [number // rack for number in range(size)]
+def _list_racks(size, racks=None):
+    """Return the rack of each node: 200 racks, or 40 nodes in each."""
+    nodes_per_rack = max(1, min(40, size // 200))
+    rack_numbers = [number // nodes_per_rack for number in range(size)]
     if racks == SCATTERED:
-        random.Random(3).shuffle(of)
-    return of
+        random.Random(3).shuffle(rack_numbers)
+    return rack_numbers
 
 
-def _profile_of(size, racks=None):
-    """The profile of each node, by number."""
-    of = _rack_of(size, racks)
-    profiles = [number % len(PROFILES) for number in range(max(of) + 1)]
+def _list_profiles(size, racks=None):
+    """Return the profile of each node."""
+    rack_numbers = _list_racks(size, racks)
+    profiles = [number % len(PROFILES)
+                for number in range(max(rack_numbers) + 1)]
     random.Random(2).shuffle(profiles)
-    return [PROFILES[profiles[rack]] for rack in of]
+    return [PROFILES[profiles[rack]] for rack in rack_numbers]
 
 
-def scattered(size):
-    """Ids of one node in 1,000, of one of each profile at least."""
-    of = {}
-    for node_id, profile in enumerate(_profile_of(size), 1):
-        of.setdefault(str(profile), []).append(node_id)
-    return [node_id for ids in of.values()
+def sample_ids(size):
+    """Return the IDs of one in 1,000 nodes, and at least one per profile."""
+    ids_by_profile = {}
+    for node_id, profile in enumerate(_list_profiles(size), 1):
+        ids_by_profile.setdefault(str(profile), []).append(node_id)
+    return [node_id for ids in ids_by_profile.values()
             for node_id in random.sample(ids, -(-len(ids) // 1000))]
 
 
-def of_profile(size, profile):
-    """Ids of all nodes of a profile."""
-    return [node_id for node_id, each in enumerate(_profile_of(size), 1)
-            if each is profile]
+def find_ids(size, profile):
+    """Return the IDs of all nodes of a profile."""
+    return [node_id for node_id, other in enumerate(_list_profiles(size), 1)
+            if other is profile]
 
 
 def fill(cursor, size, track=iter, racks=None):
-    """Enrol the nodes of a fleet, as little of each as we look at."""
+    """Enrol the nodes of a fleet, with only the columns that we read."""
     nodes, traits = [], []
     for number, ((resource_class, properties, names), rack) in enumerate(
-            zip(_profile_of(size, racks), _rack_of(size, racks),
+            zip(_list_profiles(size, racks), _list_racks(size, racks),
                 strict=True), 1):
         if racks:
             properties = {**properties, 'capabilities': (
@@ -168,7 +168,7 @@ def fill(cursor, size, track=iter, racks=None):
             traits[first:first + 5000])
 
 
-# What is asked
+# Requests
 
 def class_and_trait(profile):
     resource_class, _, traits = profile
@@ -199,7 +199,7 @@ MIX = (*WITH_CLASS, sizes)
 
 
 def requests(kinds, seed):
-    """Requests without end, for one profile after the other."""
+    """Yield requests without end, for random profiles."""
     pick = random.Random(seed)
     while True:
         for kind in kinds:
@@ -212,19 +212,21 @@ class WrongAnswer(Exception):
 
 
 def checker(size, racks=None):
-    """A function that checks an answer, a reservation, against a request."""
-    profile_of = _profile_of(size, racks)
+    """Return a function that checks a reservation against its request."""
+    profiles = _list_profiles(size, racks)
 
     def check(request, answer):
-        resource_class, properties, traits = profile_of[
+        resource_class, properties, traits = profiles[
             int(answer['node_name'].removeprefix('node-')) - 1]
         specs = request.get('extra_specs', {})
         gpus = re.search(r'\d', specs.get('capabilities:gpus', '0'))[0]
-        have = [properties[name] for name in ('memory_mb', 'cpus', 'local_gb')]
-        asked = [request.get(name, 0)
-                 for name in ('memory_mb', 'vcpus', 'root_gb')]
-        fits = have == asked if 'reservations:match' in specs else all(
-            size >= least for size, least in zip(have, asked, strict=True))
+        values = [properties[name]
+                  for name in ('memory_mb', 'cpus', 'local_gb')]
+        minima = [request.get(name, 0)
+                  for name in ('memory_mb', 'vcpus', 'root_gb')]
+        fits = values == minima if 'reservations:match' in specs else all(
+            value >= least for value, least in zip(values, minima,
+                                                   strict=True))
         if not (fits and properties['capabilities'][-1] >= gpus
                 and request.get('resource_class') in (None, resource_class)
                 and answer['instance_uuid'] == request['instance_uuid']

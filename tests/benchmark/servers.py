@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a compute host costs that has servers already, by driver.
+"""Measure a compute host that has many servers, by driver.
 
     python -m tests.benchmark.servers --servers 0 100 1000
 
 One host, and nodes for that many servers and ten more. The servers are
-written into the databases of Nova, Ironic and Placement, as they are after
-their builds. Then the host is started, its periodic task is run, and one more
-server is built and deleted, with ours, one row, and with Nova's own Ironic
-driver, a row per node, whose rows are updated by one thread or by four
-(``[compute] update_resources_max_workers``).
+written into the databases of Nova, Ironic and Placement, as their builds would
+leave them. Then the host is started, its periodic task is run, and one more
+server is built and deleted. This is done with our driver, which has one row,
+and with Nova's own Ironic driver, which has a row per node, updated by one
+thread or by four (``[compute] update_resources_max_workers``).
 
-Claims and deletions are those of Nova's resource tracker, which does one at a
-time under a lock. Calls are those to Placement, and to Ironic.
+Claims and deletions are those of Nova's resource tracker, which handles them
+one by one under a lock. Calls are those to Placement and to Ironic.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import os
 import re
 import time
 
-# Before Nova: it decides how Nova is imported.
+# This precedes Nova, because it decides how Nova is imported.
 from tests.nova import base
 
 # isort: split
@@ -55,13 +55,13 @@ class Cloud(base.TestCase):
     hosts, servers, workers = (), 0, 1
 
     def enrol(self):
-        pass  # The fleet is there for all runs.
+        pass  # All runs share the fleet.
 
     remove_all_nodes = enrol
 
     def measure(self):
         self.flags(group='compute', update_resources_max_workers=self.workers)
-        self.asked = {'placement': 0, 'ironic': 0}
+        self.calls = {'placement': 0, 'ironic': 0}
         for method in 'get', 'put', 'post', 'delete':
             self._count(report.SchedulerReportClient, method, 'placement')
         self._count(openstack.proxy.Proxy, 'request', 'ironic')
@@ -74,38 +74,39 @@ class Cloud(base.TestCase):
         self._time_method('update_usage', 'deletion')
         self.delete(server)
 
-    def _count(self, owner, name, what):
+    def _count(self, owner, name, service):
         call = getattr(owner, name)
 
         @functools.wraps(call)
-        def counted(*args, **kwargs):
-            self.asked[what] += 1
+        def count(*args, **kwargs):
+            self.calls[service] += 1
             return call(*args, **kwargs)
 
         self.useFixture(fixtures.MonkeyPatch(
-            f'{owner.__module__}.{owner.__qualname__}.{name}', counted))
+            f'{owner.__module__}.{owner.__qualname__}.{name}', count))
 
     def _time(self, name, step):
-        self.asked.update(placement=0, ironic=0)
+        self.calls.update(placement=0, ironic=0)
         began = time.perf_counter()
         result = step()
         self.tell(name, (time.perf_counter() - began,
-                         self.asked['placement'], self.asked['ironic']))
+                         self.calls['placement'], self.calls['ironic']))
         return result
 
     def _time_method(self, method, name):
         """Time the next call of the resource tracker's method."""
         call = getattr(resource_tracker.ResourceTracker, method)
-        left = [name]
+        names = [name]
 
         @functools.wraps(call)
-        def timed(*args, **kwargs):
-            if not left:
+        def time_first(*args, **kwargs):
+            if not names:
                 return call(*args, **kwargs)
-            return self._time(left.pop(), lambda: call(*args, **kwargs))
+            return self._time(names.pop(), lambda: call(*args, **kwargs))
 
         self.useFixture(fixtures.MonkeyPatch(
-            'nova.compute.resource_tracker.ResourceTracker.' + method, timed))
+            'nova.compute.resource_tracker.ResourceTracker.' + method,
+            time_first))
 
     def _populate(self):
         """Give the host its servers."""
@@ -122,7 +123,7 @@ class Cloud(base.TestCase):
             nodes = cursor.fetchall()
             self.resource_class = re.sub(
                 r'\W', '_', nodes[self.servers][2]).upper()
-            rows = {each.hypervisor_hostname: each for each in
+            rows = {row.hypervisor_hostname: row for row in
                     objects.ComputeNodeList.get_all_by_host(cell, HOST)}
             for node_id, node_uuid, resource_class in nodes[:self.servers]:
                 row = rows[HOST if one_row else node_uuid]
@@ -152,13 +153,13 @@ class Cloud(base.TestCase):
 
 
 def measure(ironic, driver, limit, cloud_class):
-    """Figures by name, for one driver, as far as it comes in this time."""
+    """Return the figures of a driver that are complete in time, by name."""
     def run():
-        # This is no test, which would have hung by then.
+        # The timeout for tests does not apply.
         os.environ['OS_TEST_TIMEOUT'] = '0'
         cloud = cloud_class('measure')
         cloud.ironic, cloud.compute_driver = ironic, driver
-        cloud.tell = lambda *figure: told.put(figure)
+        cloud.tell = lambda *figure: results.put(figure)
         result = testtools.TestResult()
         cloud.run(result)
         for _, text in result.errors + result.failures:
@@ -166,15 +167,15 @@ def measure(ironic, driver, limit, cloud_class):
 
     # Nova's services cannot be stopped half-way; a process can.
     fork = multiprocessing.get_context('fork')
-    told = fork.SimpleQueue()
+    results = fork.SimpleQueue()
     process = fork.Process(target=run)
     process.start()
     process.join(limit)
     process.kill()
     process.join()
     figures = {}
-    while not told.empty():
-        name, figure = told.get()
+    while not results.empty():
+        name, figure = results.get()
         figures[name] = figure
     return figures
 
@@ -191,24 +192,24 @@ def main():
     args = parser.parse_args()
     services.stop_on_signal()
     logging.getLogger('pifpaf').setLevel('ERROR')
-    shown = table.Table('servers', 'what', *DRIVERS, title=(
+    output = table.Table('servers', 'step', *DRIVERS, title=(
         'seconds, calls to Placement, calls to Ironic'))
     with services.mariadb() as server:
         for count in args.servers:
-            found = []
+            results = []
             for driver, workers in DRIVERS.values():
-                # Each has a fleet of its own, free at first.
+                # Each driver has its own fleet, free at first.
                 with fleet.ironic(server, count + SPARE) as service:
                     cloud = type('Host', (Cloud,), {
                         'servers': count, 'workers': workers})
-                    found.append(measure(
+                    results.append(measure(
                         ironics.Ironic(service), driver, args.limit, cloud))
             for step in STEPS:
-                shown.add_row(f'{count:,}', step, *(
+                output.add_row(f'{count:,}', step, *(
                     '{:.2f} s, {}, {}'.format(*figures[step])
                     if step in figures else f'not within {args.limit:,} s'
-                    for figures in found))
-            console.Console().print(shown)
+                    for figures in results))
+            console.Console().print(output)
 
 
 if __name__ == '__main__':

@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What calls cost by the shape of a fleet, where its size says little.
+"""Measure calls by the shape of a fleet, which matters more than its size.
 
     python -m tests.benchmark.shapes
     python -m tests.benchmark.shapes --large
 
-Fleets of many hardware profiles, because a capability names each node's rack:
-2,500 racks of 40 nodes that are alike, enrolled one rack after the other or in
-any order, or of mixed hardware; racks of 5 nodes that are alike; and with
-``--large`` one of a million nodes, too, whose 40 profiles are those of all
-other benchmarks. Our application has one worker. Of each call the median is
-told of some in a row, and in brackets the milliseconds of the worker's
-processor and of MariaDB's; these hardly depend on what else the machine does,
-as times do. The eight holds of the same run are their reference.
+Fleets have many hardware profiles, because a capability names each node's
+rack: 2,500 racks of 40 equal nodes, enrolled rack by rack or in random order,
+or of mixed hardware; racks of 5 equal nodes; and with ``--large`` a million
+nodes, with the 40 profiles of all other benchmarks. Our application has one
+worker. The output is the median of several calls in a row, and in brackets the
+milliseconds of the worker's processor and of MariaDB's, which hardly depend on
+other load of the machine. Compare the eight holds of the same run.
 """
 
 import argparse
@@ -32,9 +31,8 @@ from tests.benchmark import clients
 from tests.benchmark import fleet
 from tools import services
 
-#: How many nodes there are, in which order those of a rack were enrolled, and
-#: in SQL which rack a node is in, if not as ``fleet`` has it; None where racks
-#: have no names.
+#: Number of nodes, order of enrolment, and SQL for the rack of a node, if it
+#: differs from ``fleet``. The order is None if racks have no names.
 SHAPES = {'40 profiles': (100_000, None, None),
           '2,500 racks': (100_000, fleet.ORDERED, None),
           'in any order': (100_000, fleet.SCATTERED, None),
@@ -43,7 +41,7 @@ SHAPES = {'40 profiles': (100_000, None, None),
           '20,000 profiles': (100_000, fleet.ORDERED, '(id - 1) DIV 5')}
 LARGE = {'a million nodes': (1_000_000, None, None)}
 
-#: More are copied from these within the database, which is quicker.
+#: Further nodes are copied from these by the database, which is quicker.
 ENROLLED = 100_000
 
 OURS, RACK = '/v1/reservations', 'capability:rack'
@@ -51,10 +49,10 @@ NOW = {'Cache-Control': 'no-cache'}
 
 
 @contextlib.contextmanager
-def fleet_of(server, size, racks, rack):
-    """A fleet of a shape: a tools.services.Service."""
+def run_ironic(server, size, racks, rack):
+    """Run a fleet of a shape; yield a tools.services.Service."""
     with fleet.ironic(server, min(size, ENROLLED), racks=racks) as ironic:
-        fleet.end(ironic)
+        fleet.stop(ironic)
         with fleet.connected(ironic.database_url) as connection, \
                 connection.cursor() as cursor:
             if rack:
@@ -69,7 +67,7 @@ def fleet_of(server, size, racks, rack):
 
 
 def _copy(cursor, more):
-    """Enrol the first nodes once more, so many ids later."""
+    """Copy the first nodes, with IDs that are higher by a number."""
     for name, own in (('nodes', {
             'id': f'id + {more}', 'uuid': 'UUID()',
             'name': f"CONCAT('node-', id + {more})"}),
@@ -83,37 +81,38 @@ def _copy(cursor, more):
 
 
 class Calls:
-    """Calls to our application on a fleet, and what each has taken.
+    """Calls to our application on a fleet, and their figures.
 
-    :ivar found: milliseconds by the name of the call: of time, of the
-        worker's processor and of MariaDB's.
+    :ivar figures: milliseconds by the name of the call: duration, processor
+        time of the worker, and of MariaDB.
     """
 
     def __init__(self, service, database_url):
         self._request = clients.Http(service.port).request
-        self._url, self.found = database_url, {}
-        # The worker, and the router before it, which takes little.
+        self._url, self.figures = database_url, {}
+        # The worker, and its router, which uses little.
         self._service = psutil.Process(service.process.pid).children(
             recursive=True)
         self._server = [child for child in psutil.Process().children(
             recursive=True) if child.name() in ('mysqld', 'mariadbd')]
 
     def _spent(self):
-        return [sum(sum(each.cpu_times()[:2]) for each in processes) * 1000
+        return [1000 * sum(sum(process.cpu_times()[:2])
+                           for process in processes)
                 for processes in (self._service, self._server)]
 
     def time(self, name, times, call):
-        """Make a call so many times on a fleet of which all is free."""
-        taken, spent = [], [0, 0]
+        """Repeat a call on a fleet in which all nodes are free."""
+        durations, spent = [], [0, 0]
         for _ in range(times):
             before, began = self._spent(), time.perf_counter()
             call()
-            taken.append((time.perf_counter() - began) * 1000)
-            spent = [total + after - each for total, after, each in zip(
+            durations.append((time.perf_counter() - began) * 1000)
+            spent = [total + after - start for total, after, start in zip(
                 spent, self._spent(), before, strict=True)]
             self.free_all()
-        self.found[name] = (statistics.median(taken),
-                            *(each / times for each in spent))
+        self.figures[name] = (statistics.median(durations),
+                              *(total / times for total in spent))
 
     def free_all(self):
         with fleet.connected(self._url) as connection, \
@@ -143,24 +142,24 @@ class Calls:
     @tenacity.retry(reraise=True, stop=tenacity.stop_after_attempt(10),
                     retry=tenacity.retry_if_exception_message(
                         match='.*: 503 '))
-    def _counted(self, *args, **headers):
-        """Ask again if told to: what was counted within a deadline is kept."""
+    def _repeat(self, *args, **headers):
+        """Repeat a request after a 503: the service continues its count."""
         return self._request(*args, **headers)
 
     def capacity(self, query='', headers=None):
-        return lambda: self._counted('GET', f'{OURS}/capacity{query}', 200,
-                                     **(headers or {}))
+        return lambda: self._repeat('GET', f'{OURS}/capacity{query}', 200,
+                                    **(headers or {}))
 
     def none(self):
-        self._counted('POST', OURS, 422, {'memory_mb': 2 ** 30})
+        self._repeat('POST', OURS, 422, {'memory_mb': 2 ** 30})
 
     def all(self, by):
-        """All calls that are measured.
+        """Measure all calls.
 
         :param by: the domain of groups.
         """
         self.time('first hold of a process', 1, self.hold)
-        # It may have counted only a part so far.
+        # The first hold may have counted only a part of the fleet.
         self.capacity(headers=NOW)()
         for _ in range(3):
             self.eight_holds()
@@ -173,41 +172,41 @@ class Calls:
         self.time('sums by rack, kept', 3, self.capacity(f'?by={by}'))
         for members, policy in ((8, 'spread'), (8, 'soft-pack'),
                                 (64, 'soft-pack'), (64, 'pack')):
-            # Fewer domains than members are refused, and racks that are too
-            # small for them.
+            # Groups larger than the number of domains or racks are refused.
             if policy == 'soft-pack' or (policy == 'spread') == (by == RACK):
                 self.time(f'group of {members}, {policy}', 5,
                           self.group(members, policy, by))
 
 
-def show(chosen, path=None):
-    """Measure fleets of some shapes, and print what was found.
+def show(names, path=None):
+    """Measure fleets of some shapes, and print the results.
 
-    :param path: where to draw it; None to print it only.
+    :param path: file for a picture, or None.
     """
-    found, memory = {}, []
+    results, memory = {}, []
     with services.mariadb() as server:
-        for name in chosen:
+        for name in names:
             size, racks, rack = (SHAPES | LARGE)[name]
-            with fleet_of(server, size, racks, rack) as ironic, services.uwsgi(
-                    'ironic_reservations.wsgi:application', ironic.conf_file,
-                    services.free_port(), processes=1,
-                    keepalive=True) as service:
+            with run_ironic(server, size, racks, rack) as ironic, \
+                    services.uwsgi(
+                        'ironic_reservations.wsgi:application',
+                        ironic.conf_file, services.free_port(), processes=1,
+                        keepalive=True) as service:
                 calls = Calls(service, ironic.database_url)
                 calls.all(RACK if racks else 'capability:gpus')
                 memory.append(fleet.peak_memory(service.process.pid))
-            found[name] = calls.found
-    shown = table.Table('ms (CPU-ms of the worker, of MariaDB)', *chosen)
-    for call in dict.fromkeys(call for figures in found.values()
+            results[name] = calls.figures
+    output = table.Table('ms (CPU-ms of the worker, of MariaDB)', *names)
+    for call in dict.fromkeys(call for figures in results.values()
                               for call in figures):
-        shown.add_row(call, *(
+        output.add_row(call, *(
             '{:,.0f} ({:,.0f}, {:,.0f})'.format(*figures[call])
-            if call in figures else '' for figures in found.values()))
-    shown.add_row('worker, MiB', *(f'{each:,.0f}' for each in memory))
-    console.Console(width=140).print(shown)
+            if call in figures else '' for figures in results.values()))
+    output.add_row('worker, MiB', *(f'{size:,.0f}' for size in memory))
+    console.Console(width=140).print(output)
     if path:
         from tests.benchmark import draw
-        draw.draw_shapes(path, found)
+        draw.draw_shapes(path, results)
 
 
 def main():
@@ -215,11 +214,11 @@ def main():
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--large', action='store_true',
-                        help='a million nodes, too')
+                        help='also a million nodes')
     parser.add_argument('--shapes', nargs='+', choices=SHAPES | LARGE,
-                        help='which of them (default: all)')
+                        help='names of shapes (default: all)')
     parser.add_argument('--draw', type=pathlib.Path,
-                        help='where to draw it, which takes matplotlib')
+                        help='file for a picture; needs matplotlib')
     args = parser.parse_args()
     services.stop_on_signal()
     logging.getLogger('pifpaf').setLevel('ERROR')

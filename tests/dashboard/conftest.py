@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real browser before a real Horizon, Keystone and Ironic.
+"""A real browser with a real Horizon, Keystone and Ironic.
 
-They are started once. What the tests look at is the fleet of "make dashboard".
+They are started once, with the fleet of "make dashboard".
 """
 
 import dataclasses
@@ -14,16 +14,16 @@ from tests.common import service
 from tools import dashboard
 from tools import services
 
-#: Milliseconds for which the browser waits at most.
+#: Milliseconds that the browser waits.
 TIMEOUT = 60_000
 
 
 @pytest.fixture(scope='session')
 def cloud(tmp_path_factory):
     with dashboard.cloud(tmp_path_factory.mktemp('cloud'),
-                         services.free_port(), services.free_port()) as made:
-        dashboard.enrol_fleet(made)
-        yield made
+                         services.free_port(), services.free_port()) as cloud:
+        dashboard.enrol_fleet(cloud)
+        yield cloud
 
 
 @pytest.fixture(scope='session')
@@ -35,7 +35,7 @@ def ironic(cloud):
 
 @pytest.fixture(scope='session')
 def start_horizon(cloud, tmp_path_factory):
-    """Starts a Horizon: a context manager."""
+    """A context manager that starts a Horizon."""
     return lambda **kwargs: dashboard.horizon(
         tmp_path_factory.mktemp('horizon'), services.free_port(),
         cloud.auth['auth_url'], **kwargs)
@@ -52,7 +52,7 @@ def browser():
     path = services.find('chromium')
     assert path, 'chromium is not installed'
     with sync_api.sync_playwright() as playwright:
-        # Without its sandbox, which does not work for root.
+        # The sandbox does not work for root.
         browser = playwright.chromium.launch(executable_path=path,
                                              args=['--no-sandbox'])
         yield browser
@@ -61,7 +61,7 @@ def browser():
 
 @dataclasses.dataclass(frozen=True)
 class Visitor:
-    """Somebody who is logged in.
+    """A user who is logged in.
 
     :param page: of the browser.
     :param url: of the panel.
@@ -85,17 +85,17 @@ class Visitor:
         return self.page.locator('.ir-page')
 
     def rows(self):
-        """The texts of a table's rows, by their first line."""
+        """Return the texts of a table's rows, by their first line."""
         return {text.splitlines()[0].strip(): re.sub(r'\s+', ' ', text)
                 for text in self.main.locator('tbody tr').all_inner_texts()}
 
 
 @pytest.fixture(scope='session')
 def log_in(cloud, browser):
-    """Logs somebody in at a Horizon, and opens the panel.
+    """Log a user in at a Horizon, and open the panel.
 
     :param panel: admin or project.
-    :param entrance: what leads there in the scope that it needs.
+    :param entrance: path that leads there in the scope that it needs.
     """
     def log_in(url, user, panel, entrance=dashboard.TO_PROJECT):
         page = browser.new_context().new_page()
@@ -114,7 +114,7 @@ def log_in(cloud, browser):
 
 @pytest.fixture(scope='session')
 def admin(horizon, log_in):
-    """Sees the whole fleet."""
+    """A user who sees the whole fleet."""
     return log_in(horizon, 'admin', 'admin', dashboard.TO_FLEET)
 
 

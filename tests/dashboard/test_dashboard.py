@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Somebody looks at the fleet, filters, asks why, and releases."""
+"""The panels: the fleet, filters, explanations and releases."""
 
 import re
 import time
@@ -13,18 +13,18 @@ from ironic_reservations import constants
 
 EVIL = '<script>document.title = "owned"</script>'
 PAGES = ('', 'reservations/', 'groups/', 'hosts/', 'ask/')
-#: So many reservations more.
+#: Number of additional reservations.
 MANY = 10_000
 
 
 @pytest.fixture
-def held(cloud):
-    """A reservation of team-a, which somebody may have released since."""
-    made = cloud.admin.baremetal_reservations.create(
+def reservation(cloud):
+    """A reservation of team-a, which a test may release."""
+    reservation = cloud.admin.baremetal_reservations.create(
         candidate_nodes=['gold-1'], expires_in=3600,
         project_id=cloud.projects['team-a'])
-    yield made
-    cloud.admin.baremetal_reservations.release(made)
+    yield reservation
+    cloud.admin.baremetal_reservations.release(reservation)
 
 
 def memory(row):
@@ -32,13 +32,13 @@ def memory(row):
     return int(re.search(r'(\d+) GiB', row)[1])
 
 
-# To look
+# The lists
 
 def test_capacity_at_a_glance(admin, cloud):
     page = admin.open()
-    counts = [each.to_dict() for each in
+    counts = [row.to_dict() for row in
               cloud.admin.baremetal_reservations.capacity()]
-    whole = {key: sum(each[key] for each in counts) for key in (
+    whole = {key: sum(row[key] for row in counts) for key in (
         'total', 'free', 'reserved', 'taken', 'out_of_service')}
     assert whole['total'] == 16 and whole['taken'] and whole['out_of_service']
     assert page.get_by_role('heading', level=2).inner_text() == (
@@ -48,7 +48,7 @@ def test_capacity_at_a_glance(admin, cloud):
     assert page.get_by_role('img', name=label, exact=True).is_visible()
     assert admin.main.locator('thead th').all_inner_texts()[2:] == [
         'Free', 'Reserved', 'Taken', 'Out of service', 'Total']
-    # In the order of the API: by class, then by numbers.
+    # The order is that of the API: by class, then by numbers.
     sizes = [(re.match(r'\S+', row)[0], memory(row))
              for row in admin.main.locator('tbody tr').all_inner_texts()]
     assert sizes == sorted(sizes) == [
@@ -56,25 +56,25 @@ def test_capacity_at_a_glance(admin, cloud):
     gold = admin.main.get_by_role('row').filter(has_text='256 GiB').filter(
         has_text='baremetal.gold')
     assert '96 CPUs' in gold.inner_text() and 'rack: r2' in gold.inner_text()
-    # The longest bar of the page fills its room.
-    widths = [each.get_attribute('width') for each in
+    # The longest bar of the page has the full width.
+    widths = [bar.get_attribute('width') for bar in
               admin.main.locator('tbody svg rect').all()]
     assert '100.000%' in widths
 
 
-@pytest.mark.parametrize(('by', 'named'), [
+@pytest.mark.parametrize(('by', 'name'), [
     ('Resource class', 'baremetal.gold'), ('rack', 'r1'), ('Shard', 'east'),
     ('Owner', 'none')])
-def test_capacity_is_summed(admin, by, named):
+def test_capacity_is_summed(admin, by, name):
     page = admin.open()
     page.get_by_label('Group by').select_option(by)
     admin.follow('button', 'Show')
     total = admin.main.locator('tbody tr td:last-child').all_inner_texts()
     assert sum(map(int, total)) == 16
-    assert any(row.startswith(named) for row in admin.rows())
+    assert any(row.startswith(name) for row in admin.rows())
 
 
-def test_project_sees_its_own(ada):
+def test_project_sees_its_nodes(ada):
     ada.open()
     assert 'of 2 machines' in ada.main.inner_text()
     assert ada.page.get_by_role('link', name='Compute hosts').count() == 0
@@ -84,7 +84,7 @@ def test_project_sees_its_own(ada):
     assert 'project' not in ada.main.locator('thead').inner_text().lower()
 
 
-def test_reservations_are_filtered_and_sorted(admin, held):
+def test_reservations_are_filtered_and_sorted(admin, reservation):
     page = admin.open('reservations/')
     everything = admin.rows()
     assert 'team-b' in everything['gpu-1']
@@ -108,8 +108,8 @@ def test_reservations_are_filtered_and_sorted(admin, held):
     assert {*hosts[0]} == {*everything} and hosts[0] != hosts[1]
 
 
-def test_states_are_the_servers(admin):
-    """The panel has its own copy: it imports nothing of the server."""
+def test_states_are_those_of_the_server(admin):
+    """The panel has a copy, because it does not import the server."""
     page = admin.open('reservations/')
     assert page.get_by_label('State').locator('option').evaluate_all(
         'all => all.map(each => each.value)') == ['', *constants.STATES]
@@ -126,22 +126,22 @@ def test_groups_and_hosts(admin):
     assert len(admin.rows()) == 1
 
 
-def test_one_reservation(admin, held):
+def test_one_reservation(admin, reservation):
     admin.open('reservations/')
     admin.follow('link', 'gold-1')
     text = admin.main.inner_text()
-    assert held.instance_uuid in text and 'candidate_nodes' in text
+    assert reservation.instance_uuid in text and 'candidate_nodes' in text
 
 
-# To release
+# Releases
 
-def test_release_is_confirmed(ada, held, cloud):
+def test_release_is_confirmed(ada, reservation, cloud):
     page = ada.open('reservations/')
     ada.follow('link', 'Release gold-1')
-    assert held.instance_uuid in ada.main.inner_text()
+    assert reservation.instance_uuid in ada.main.inner_text()
     ada.follow('link', 'Keep it')
     assert 'gold-1' in ada.rows()
-    assert cloud.admin.baremetal_reservations.show(held.instance_uuid)
+    assert cloud.admin.baremetal_reservations.show(reservation.instance_uuid)
     ada.follow('link', 'Release gold-1')
     ada.follow('button', 'Release')
     assert page.get_by_text('was released').is_visible()
@@ -149,13 +149,13 @@ def test_release_is_confirmed(ada, held, cloud):
     assert cloud.admin.baremetal.get_node('gold-1').instance_id is None
 
 
-def test_release_by_keyboard(ada, held, cloud):
+def test_release_by_keyboard(ada, reservation, cloud):
     ada.open('reservations/')
     for role, name in ('link', 'Release gold-1'), ('button', 'Release'):
-        wanted = ada.page.get_by_role(role, name=name, exact=True)
+        element = ada.page.get_by_role(role, name=name, exact=True)
         for _ in range(100):
             ada.page.keyboard.press('Tab')
-            if wanted.evaluate('it => it === document.activeElement'):
+            if element.evaluate('it => it === document.activeElement'):
                 break
         with ada.page.expect_navigation():
             ada.page.keyboard.press('Enter')
@@ -163,34 +163,34 @@ def test_release_by_keyboard(ada, held, cloud):
 
 
 @pytest.mark.parametrize('token', [None, 'forged'])
-def test_release_needs_the_token_of_the_form(ada, held, cloud, token):
-    url = f'{ada.url}/reservations/{held.instance_uuid}/release/'
+def test_release_needs_the_token_of_the_form(ada, reservation, cloud, token):
+    url = f'{ada.url}/reservations/{reservation.instance_uuid}/release/'
     answer = ada.page.request.post(
         url, form={'csrfmiddlewaretoken': token} if token else {})
     assert answer.status == 403
-    # To look at the question releases nothing.
+    # The question itself releases nothing.
     assert ada.page.request.get(url).status == 200
-    assert cloud.admin.baremetal_reservations.show(held.instance_uuid)
+    assert cloud.admin.baremetal_reservations.show(reservation.instance_uuid)
 
 
-def test_release_is_refused(ada, held, cloud, ironic):
-    """A machine on which something has begun meanwhile is kept."""
-    page = ada.open(f'reservations/{held.instance_uuid}/release/')
+def test_release_is_refused(ada, reservation, cloud, ironic):
+    """A node on which a deployment has started is not released."""
+    page = ada.open(f'reservations/{reservation.instance_uuid}/release/')
     state = ('UPDATE nodes SET provision_state = :state '
              'WHERE uuid = :uuid')
-    ironic.execute(state, state='deploying', uuid=held.node_uuid)
+    ironic.execute(state, state='deploying', uuid=reservation.node_uuid)
     try:
         ada.follow('button', 'Release')
         assert 'deploying' in page.locator('.alert-danger').inner_text()
         assert 'gold-1' in ada.rows()
-        ada.open(f'reservations/{held.instance_uuid}/release/')
+        ada.open(f'reservations/{reservation.instance_uuid}/release/')
         assert page.get_by_role('button', name='Release').count() == 0
     finally:
-        ironic.execute(state, state='available', uuid=held.node_uuid)
+        ironic.execute(state, state='available', uuid=reservation.node_uuid)
 
 
-def test_what_is_not_there(ada, cloud):
-    """Somebody else's is not there."""
+def test_reservation_of_another_project(ada, cloud):
+    """It looks as if it did not exist."""
     other, = cloud.admin.baremetal_reservations.list(node='gpu-1')
     for path in '', 'release/':
         page = ada.open(f'reservations/{other.instance_uuid}/{path}')
@@ -198,9 +198,9 @@ def test_what_is_not_there(ada, cloud):
         assert 'gpu-1' not in ada.main.inner_text()
 
 
-# To ask
+# Explanations
 
-def test_why_nothing_matches(admin):
+def test_explanation(admin):
     page = admin.open('ask/')
     page.get_by_label('Resource class').fill('baremetal.gold')
     page.get_by_label('Required traits').fill('CUSTOM_FPGA')
@@ -215,7 +215,7 @@ def test_why_nothing_matches(admin):
                             ).is_visible()
 
 
-def test_what_matches(admin, cloud):
+def test_matching_profiles(admin, cloud):
     before = len([*cloud.admin.baremetal_reservations.list()])
     page = admin.open('ask/')
     page.get_by_label('Memory (MiB)').fill('65536')
@@ -252,7 +252,7 @@ def test_best_fit_comes_first(admin):
      'Not compared with machines: capabilites:rack '
      '(did you mean capabilities:rack?), hw:x'),
 ], ids=str)
-def test_names_that_nothing_has(admin, label, entry, hint):
+def test_unknown_names(admin, label, entry, hint):
     page = admin.open('ask/')
     page.get_by_label('CPUs').fill('1')
     page.get_by_label(label, exact=True).fill(entry)
@@ -270,7 +270,7 @@ def test_known_names_need_no_hint(admin):
         assert page.locator('.alert-warning').count() == 0
 
 
-def test_filters_that_nothing_matches(admin):
+def test_filters_without_a_match(admin):
     page = admin.open('?resource_class=baremetal.golf')
     text = re.sub(r'\s+', ' ', admin.main.inner_text())
     assert ('No machine has the resource class baremetal.golf. '
@@ -295,7 +295,7 @@ def test_filters_that_nothing_matches(admin):
         assert admin.rows()
 
 
-def test_nothing_is_asked_for(ada):
+def test_empty_request(ada):
     page = ada.open('ask/')
     ada.follow('button', 'Ask')
     assert 'Enter a resource class' in page.get_by_role(
@@ -305,17 +305,17 @@ def test_nothing_is_asked_for(ada):
     assert 'of 2 machines' in ada.main.inner_text()
 
 
-def test_a_request_that_ironic_refuses(admin):
+def test_request_that_ironic_refuses(admin):
     page = admin.open('ask/')
     page.get_by_label('Capabilities').fill('gpus=>= many')
     admin.follow('button', 'Ask')
     assert 'gpus' in page.get_by_role('alert').inner_text()
 
 
-# Who sees nothing is told so
+# Scopes
 
 def test_without_system_scope(start_horizon, log_in):
-    """Where Horizon does not offer it, the panel under Admin is a part."""
+    """If Horizon does not offer it, the panel shows a part of the fleet."""
     with start_horizon(system_scope=[]) as url:
         admin = log_in(url, 'admin', 'admin')
         for path in PAGES:
@@ -324,26 +324,26 @@ def test_without_system_scope(start_horizon, log_in):
 
 
 def test_panel_is_in_one_scope(admin, horizon, log_in):
-    """Where Horizon offers it, an admin of a project has no such panel."""
+    """If Horizon offers it, an admin of a project has no such panel."""
     admin.open()
     assert 'This is not the whole fleet' not in admin.main.inner_text()
-    of_project = log_in(horizon, 'admin', 'project')
-    of_project.open()
-    panel = of_project.page.locator('a[href="/admin/baremetal_reservations/"]')
+    visitor = log_in(horizon, 'admin', 'project')
+    visitor.open()
+    panel = visitor.page.locator('a[href="/admin/baremetal_reservations/"]')
     assert panel.count() == 0
-    url = of_project.url.replace('/project/', '/admin/')
-    of_project.page.goto(f'{url}/')
-    assert of_project.main.count() == 0
+    url = visitor.url.replace('/project/', '/admin/')
+    visitor.page.goto(f'{url}/')
+    assert visitor.main.count() == 0
 
 
-def test_panel_of_admins_is_theirs(ada):
+def test_panel_of_admins_is_not_for_members(ada):
     url = ada.url.replace('/project/', '/admin/')
     ada.page.goto(f'{url}/')
     assert ada.main.count() == 0
     ada.open()
 
 
-# Those who do not see, and those who do harm
+# Accessibility and security
 
 @pytest.mark.parametrize('path', [*PAGES, 'ask/?asked=yes&memory_mb=65536'])
 def test_screen_readers(admin, path):
@@ -353,14 +353,14 @@ def test_screen_readers(admin, path):
             ('.ir-page', {'rules': {'color-contrast': {'enabled': False}}}),
             ({'include': ['.ir-page'], 'exclude': ['.ir-page a', '.btn']},
              {'runOnly': 'color-contrast'})):
-        found = axe.Axe().run(page, context=context, options=options)
-        assert found.response['passes'], 'nothing was looked at'
-        assert not found.response['violations'], found.generate_report()
+        result = axe.Axe().run(page, context=context, options=options)
+        assert result.response['passes'], 'nothing was checked'
+        assert not result.response['violations'], result.generate_report()
 
 
-def test_names_are_texts(admin, ironic, held):
-    """Of operators, and of whoever makes a link for another one."""
-    whose = f"uuid = '{held.node_uuid}'"
+def test_names_are_escaped(admin, ironic, reservation):
+    """This includes names of operators and of forged links."""
+    whose = f"uuid = '{reservation.node_uuid}'"
     before, = ironic.execute(f'SELECT name, shard, resource_class, properties '
                              f'FROM nodes WHERE {whose}')
     ironic.execute(f'UPDATE nodes SET name = :e, shard = :e, '
@@ -368,13 +368,13 @@ def test_names_are_texts(admin, ironic, held):
                    e=EVIL, p='{"memory_mb": 1024, "capabilities": '
                              '"<img src=x onerror=document.title=1>:<b>"}')
     ironic.execute('UPDATE reservations SET host = :e WHERE '
-                   'instance_uuid = :i', e=EVIL, i=held.instance_uuid)
+                   'instance_uuid = :i', e=EVIL, i=reservation.instance_uuid)
     evil = re.sub('[<>" =]', lambda it: f'%{ord(it[0]):02X}', EVIL)
     try:
         for path in (*PAGES, f'?by=shard&resource_class={evil}',
                      f'reservations/?host={evil}',
-                     f'reservations/{held.instance_uuid}/',
-                     f'reservations/{held.instance_uuid}/release/',
+                     f'reservations/{reservation.instance_uuid}/',
+                     f'reservations/{reservation.instance_uuid}/release/',
                      f'ask/?asked=yes&resource_class={evil}',
                      f'ask/?asked=yes&vcpus=1&extra_specs={evil}%0Aa{evil}=b',
                      f'ask/?asked=yes&candidate_nodes={evil}',
@@ -391,11 +391,11 @@ def test_names_are_texts(admin, ironic, held):
                        **dict(zip('nscp', before, strict=True)))
 
 
-# Many
+# Large numbers
 
 @pytest.fixture
 def many(ironic, cloud):
-    """Reservations of 10,000 nodes that exist in the database alone."""
+    """Reservations of 10,000 nodes that exist only in the database."""
     rows = [{'number': number, 'node': str(uuid.uuid4()),
              'instance': str(uuid.uuid4()),
              'project': cloud.projects['team-b']} for number in range(MANY)]
@@ -419,8 +419,8 @@ def many(ironic, cloud):
 
 
 def test_ten_thousand(admin, many):
-    """Each page of them is counted or cut by the server; prints how long."""
-    def timed(name, action):
+    """The server counts or limits each page; prints the durations."""
+    def measure(name, action):
         began = time.monotonic()
         action()
         print(f'{time.monotonic() - began:6.2f} s  {name}')
@@ -428,16 +428,16 @@ def test_ten_thousand(admin, many):
     print()
     for path in (*PAGES, 'reservations/?sort_key=expires_at&sort_dir=desc',
                  'ask/?asked=yes&resource_class=baremetal.many'):
-        timed(path or 'capacity', lambda path=path: admin.open(path))
+        measure(path or 'capacity', lambda path=path: admin.open(path))
     assert '0 of 10,016 machines' in admin.main.inner_text()
     admin.open('reservations/')
     seen = [[*admin.rows()]]
     for _ in range(3):
-        timed('next page', lambda: admin.follow('link', 'Next page'))
+        measure('next page', lambda: admin.follow('link', 'Next page'))
         seen.append([*admin.rows()])
-    assert len({each for rows in seen for each in rows}) == sum(
+    assert len({row for rows in seen for row in rows}) == sum(
         map(len, seen)) == 80
     for expected in reversed(seen[:3]):
-        timed('previous page', lambda: admin.follow('link', 'Previous page'))
+        measure('previous page', lambda: admin.follow('link', 'Previous page'))
         assert [*admin.rows()] == expected
     assert admin.page.get_by_role('link', name='Previous page').count() == 0

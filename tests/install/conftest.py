@@ -11,7 +11,7 @@ from tests.install import environments
 
 @pytest.fixture(scope='session')
 def wheel(tmp_path_factory):
-    """Built from a copy of the tree that git knows nothing of."""
+    """The wheel, built from a copy of the tree outside of git."""
     tree = tmp_path_factory.mktemp('wheel') / 'tree'
     shutil.copytree(environments.ROOT, tree, ignore=shutil.ignore_patterns(
         '.*', 'build', '*.egg-info', '__pycache__'))

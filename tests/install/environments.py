@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python environments of their own, each of which has half a gigabyte."""
+"""Python environments, each of which takes half a gigabyte."""
 
 import pathlib
 import sys
@@ -9,15 +9,15 @@ from tools import services
 
 ROOT = pathlib.Path(__file__).parents[2]
 CONSTRAINTS = ROOT / 'tests' / 'install' / 'constraints'
-#: With it the upgrade check has nothing to warn of.
-CHECKED = {'reservations': {'require_lease': 'true'}}
+#: Options with which the upgrade check has no warnings.
+CONFIG = {'reservations': {'require_lease': 'true'}}
 
 
 class Environment:
-    """One without a pip of its own: that of the tests installs into it.
+    """An environment without a pip, into which that of the tests installs.
 
     Python compiles a module when it is first imported. pip would compile all
-    of them, and most are never imported.
+    modules, most of which are never imported.
     """
 
     def __init__(self, path):
@@ -38,15 +38,15 @@ class Environment:
         return programs.run(self.bin / program, *args, **kwargs)
 
     def check(self, conf_file):
-        """Pass the upgrade check, which has nothing to warn of."""
+        """Pass the upgrade check without warnings."""
         assert self.run('ironic-reservations-status', '--config-file',
                         conf_file, 'upgrade', 'check')
 
     def programs(self, monkeypatch, others=None):
-        """Let the starters in tools take their programs from here.
+        """Let the starters in tools run the programs of this environment.
 
-        :param others: dict of the beginnings of some programs' names, and of
-            the Environment that has these.
+        :param others: Environments for some programs, by the prefix of their
+            names.
         """
         def program(name):
             for begin, environment in (others or {}).items():
@@ -58,11 +58,11 @@ class Environment:
 
 
 def constraints(path, release, lines=()):
-    """The constraints of a release, but for the packages of these lines.
+    """Write the constraints of a release, and return the path.
 
-    :param release: name of a file in CONSTRAINTS; None for what is tested
-        together. SQLAlchemy is pinned there for the fixtures of Nova alone,
-        and its newest release is taken here.
+    :param release: name of a file in CONSTRAINTS; None for the constraints of
+        the tests, which pin SQLAlchemy only for fixtures of Nova: without it.
+    :param lines: constraints that replace those of the release.
     """
     source = (CONSTRAINTS / f'{release}.txt' if release
               else ROOT / 'constraints.txt')

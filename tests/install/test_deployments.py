@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Installed beside what people have: deployments.yaml says what."""
+"""Installations together with the releases in deployments.yaml."""
 
 import contextlib
 import shutil
@@ -19,10 +19,10 @@ TABLE = yaml.safe_load(
 
 
 class Deployment:
-    """An Ironic, and us.
+    """An Ironic with our plugin or application.
 
     :ivar ironic: Environment of Ironic.
-    :ivar ours: Environment of ours, the same one where Ironic loads us.
+    :ivar ours: Environment of ours, the same one if Ironic loads the plugin.
     """
 
     def __init__(self, folder, row, wheel):
@@ -45,13 +45,13 @@ class Deployment:
 
     @contextlib.contextmanager
     def running(self, folder, database_url, monkeypatch):
-        """It runs; yields the URLs of Ironic's nodes and of ours."""
+        """Run it; yield the URLs of Ironic and of our API."""
         self.ironic.programs(monkeypatch, others={
             'ironic-reservations': self.ours, 'uwsgi': self.ours})
-        # The tables come first: the application alone answers as soon as it
-        # is started.
+        # The tables come first, because the application answers as soon as it
+        # has started.
         with services.ironic(folder, database_url, services.free_port(),
-                             config=environments.CHECKED, kill=True,
+                             config=environments.CONFIG, kill=True,
                              plugin=not self.alone) as ironic:
             if not self.alone:
                 self.ours.check(ironic.conf_file)
@@ -59,7 +59,7 @@ class Deployment:
                 return
             self.ours.run('ironic-reservations-dbsync', '--config-file',
                           ironic.conf_file, 'upgrade')
-            # As the page says to find it out.
+            # The page explains how to determine this version.
             version = requests.head(f'{ironic.url}/v1', timeout=60).headers[
                 'X-OpenStack-Ironic-API-Maximum-Version']
             print(self.release, 'says', version)
@@ -73,27 +73,27 @@ class Deployment:
 
 
 @pytest.fixture(scope='module')
-def deployed(tmp_path_factory, wheel):
-    """Returns the Deployment of a row, which is made once and kept alone.
+def make_deployment(tmp_path_factory, wheel):
+    """Return the Deployment of a row; only the latest one is kept.
 
-    Each has half a gigabyte.
+    Each takes half a gigabyte.
     """
-    kept = {}
+    cache = {}
 
     def remove():
-        for folder in list(kept):
-            del kept[folder]
+        for folder in list(cache):
+            del cache[folder]
             shutil.rmtree(folder)
 
-    def deployed(row):
-        if row['ironic'] not in [made for made, _ in kept.values()]:
+    def make(row):
+        if row['ironic'] not in [release for release, _ in cache.values()]:
             remove()
             folder = tmp_path_factory.mktemp('deployment')
-            kept[folder] = row['ironic'], Deployment(folder, row, wheel)
-        (_, deployment), = kept.values()
+            cache[folder] = row['ironic'], Deployment(folder, row, wheel)
+        (_, deployment), = cache.values()
         return deployment
 
-    yield deployed
+    yield make
     remove()
 
 
@@ -104,16 +104,17 @@ def deployed(tmp_path_factory, wheel):
                  else pytest.mark.long)
     for row in TABLE for database in ('sqlite', 'mariadb')
 ])
-def test_deployment(row, database, deployed, request, tmp_path, monkeypatch):
-    """Installing moves nothing, and a node is held and given back."""
-    deployment = deployed(row)
+def test_deployment(row, database, make_deployment, request, tmp_path,
+                    monkeypatch):
+    """The installation upgrades no package, and the API works."""
+    deployment = make_deployment(row)
     with contextlib.ExitStack() as stack:
         url = (f'sqlite:///{tmp_path}/ironic.sqlite' if database == 'sqlite'
                else stack.enter_context(services.database(
                    request.getfixturevalue('server_url'))))
         ironic_url, our_url = stack.enter_context(
             deployment.running(tmp_path, url, monkeypatch))
-        ironic, ours = (service.Http(each) for each in (ironic_url, our_url))
+        ironic, ours = (service.Http(item) for item in (ironic_url, our_url))
         ironic.post('/v1/nodes', json={
             'driver': 'fake-hardware', 'resource_class': 'gold',
             'properties': {'memory_mb': 1024}}).raise_for_status()
@@ -125,17 +126,17 @@ def test_deployment(row, database, deployed, request, tmp_path, monkeypatch):
 
 
 def hold_and_release(ironic, ours):
-    wanted = {'resource_class': 'gold', 'memory_mb': 1024}
+    spec = {'resource_class': 'gold', 'memory_mb': 1024}
     newest = ironic.get('/v1').headers[service.API_VERSION]
-    held = ours.post(service.OURS, json=wanted)
-    answers.check(held, 201)
-    assert held.headers[service.API_VERSION] == newest
-    instance = held.json()['instance_uuid']
+    response = ours.post(service.OURS, json=spec)
+    answers.check(response, 201)
+    assert response.headers[service.API_VERSION] == newest
+    instance = response.json()['instance_uuid']
     nodes = ironic.get('/v1/nodes/detail').json()['nodes']
     assert [node['instance_uuid'] for node in nodes] == [instance]
-    for wish, status in (
-            ({**wanted, 'instance_uuid': instance}, 200), (wanted, 422)):
-        answers.check(ours.post(service.OURS, json=wish), status)
+    for body, status in (
+            ({**spec, 'instance_uuid': instance}, 200), (spec, 422)):
+        answers.check(ours.post(service.OURS, json=body), status)
     answers.check(ours.delete(f'{service.OURS}/{instance}'), 204)
     nodes = ironic.get('/v1/nodes/detail').json()['nodes']
     assert [node['instance_uuid'] for node in nodes] == [None]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Taken out as the documentation says, and what it needs at the least.
+"""The documented removal, and the lowest versions of dependencies.
 
-That installing moves nothing is in test_deployments.py.
+test_deployments.py checks that an installation upgrades no package.
 """
 
 import re
@@ -20,8 +20,8 @@ ROOT = environments.ROOT
 OURS = '/v1/reservations'
 
 
-def removal():
-    """The commands of the page on it in the documentation, as scripts."""
+def read_commands():
+    """Return the commands on the page about the removal, as scripts."""
     page = (ROOT / 'doc/source/uninstall.rst').read_text()
     blocks = re.findall(r'\.\. code-block:: console\n\n((?: {6}.*\n)+)', page)
     return [re.sub(r'^ {6}(?:[$#] )?', '', block, flags=re.MULTILINE)
@@ -29,9 +29,9 @@ def removal():
 
 
 @pytest.mark.timeout(900)
-def test_taken_out_and_installed_again(environment, wheel, tmp_path,
-                                       monkeypatch):
-    """By the page, word by word."""
+def test_removal_and_new_installation(environment, wheel, tmp_path,
+                                      monkeypatch):
+    """Run the commands of the page."""
     environment.install(
         '-c', environments.constraints(tmp_path / 'constraints.txt', None),
         'ironic', f'{wheel}[osc]', 'pip')
@@ -47,15 +47,15 @@ def test_taken_out_and_installed_again(environment, wheel, tmp_path,
         for name, value in {'/etc/ironic/ironic.conf': ironic.conf_file,
                             **names}.items():
             script = script.replace(name, value)
-        # Whatever asks is told so.
+        # All questions are answered with yes.
         return programs.run('bash', '-ec', f'({script}) <<<y', env={
             'PATH': f'{systemctl.parent}:{environment.bin}:/usr/bin:/bin',
             'HOME': str(tmp_path), 'OS_AUTH_TYPE': 'none',
             'OS_ENDPOINT': ironic.url})
 
-    release, clear, sweep, drop, uninstall = removal()
+    release, clear, sweep, drop, uninstall = read_commands()
     with services.ironic(tmp_path, database_url, services.free_port(),
-                         config=environments.CHECKED,
+                         config=environments.CONFIG,
                          kill=True) as ironic:
         for _ in range(2):
             service.Http(ironic.url).post('/v1/nodes', json={
@@ -66,16 +66,16 @@ def test_taken_out_and_installed_again(environment, wheel, tmp_path,
                 "UPDATE nodes SET provision_state = 'available', "
                 "power_state = 'power off'"))
         one, two = (reserve(ironic) for _ in range(2))
-        said = run(release, ironic, INSTANCE=one['instance_uuid'])
-        assert two['instance_uuid'] in said
+        output = run(release, ironic, INSTANCE=one['instance_uuid'])
+        assert two['instance_uuid'] in output
         run(clear, ironic, NODE=two['node_uuid'])
         run(sweep, ironic)
     run(drop, ironic)
     run(uninstall, ironic)
-    with restarted(ironic, middleware=''):
+    with restart(ironic, middleware=''):
         http = service.Http(ironic.url)
         nodes = http.get('/v1/nodes/detail').json()['nodes']
-        assert [each['instance_uuid'] for each in nodes] == [None, None]
+        assert [node['instance_uuid'] for node in nodes] == [None, None]
         assert http.get(OURS).status_code == 404
     assert not [name for name in sa.inspect(
         sa.create_engine(database_url)).get_table_names()
@@ -83,7 +83,7 @@ def test_taken_out_and_installed_again(environment, wheel, tmp_path,
     environment.install(wheel)
     environment.run('ironic-reservations-dbsync', '--config-file',
                     ironic.conf_file, 'upgrade')
-    with restarted(ironic, middleware='reservations'):
+    with restart(ironic, middleware='reservations'):
         environment.check(ironic.conf_file)
         for _ in range(2):
             reserve(ironic)
@@ -96,8 +96,8 @@ def reserve(ironic):
     return answer.json()
 
 
-def restarted(ironic, middleware):
-    """The same Ironic with other middleware: a context manager."""
+def restart(ironic, middleware):
+    """Run the same Ironic with other middleware: a context manager."""
     config = services.read_conf(ironic.conf_file)
     config['api']['middleware'] = middleware
     services.write_conf(ironic.conf_file, config)
@@ -106,7 +106,7 @@ def restarted(ironic, middleware):
         ironic.log, f'{ironic.url}/v1', kill=True)
 
 
-#: Runs with the lowest versions, where no server is.
+#: Runs with the lowest versions, without a server.
 PROBE = """
 import json
 import sys
@@ -127,26 +127,26 @@ def ask(method, path, status, **body):
 
 
 OURS = '/v1/reservations'
-wanted = {'resource_class': 'gold', 'expires_in': 60,
-          'extra_specs': {'capabilities:gpus': '>= 2'}}
-held = ask('POST', OURS, 201, **wanted).json
-ask('POST', OURS, 200, **wanted, instance_uuid=held['instance_uuid'])
-ask('POST', OURS, 422, **wanted)
+spec = {'resource_class': 'gold', 'expires_in': 60,
+        'extra_specs': {'capabilities:gpus': '>= 2'}}
+reservation = ask('POST', OURS, 201, **spec).json
+ask('POST', OURS, 200, **spec, instance_uuid=reservation['instance_uuid'])
+ask('POST', OURS, 422, **spec)
 ask('POST', OURS, 400, memory_mb=True)
-ask('POST', f'{OURS}?dry_run=true', 200, **wanted)
+ask('POST', f'{OURS}?dry_run=true', 200, **spec)
 ask('GET', OURS, 200)
 ask('GET', f'{OURS}/capacity', 200)
-ask('GET', f'{OURS}/{held["instance_uuid"]}', 200)
+ask('GET', f'{OURS}/{reservation["instance_uuid"]}', 200)
 ask('PUT', OURS, 405)
 ask('GET', '/v1/nodes', 404)
 ask('GET', '/healthcheck', 200)
-ask('DELETE', f'{OURS}/{held["instance_uuid"]}', 204)
+ask('DELETE', f'{OURS}/{reservation["instance_uuid"]}', 204)
 """
 
 
 @pytest.mark.timeout(600)
 def test_lowest_versions(environment, wheel, tmp_path):
-    """The application alone, with the least that it says it needs."""
+    """The application alone works with the lowest required versions."""
     lowest = re.findall(r'^([\w.-]+)>=([\w.]+)',
                         (ROOT / 'requirements.txt').read_text(), re.MULTILINE)
     path = tmp_path / 'lowest.txt'
