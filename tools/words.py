@@ -28,8 +28,9 @@ CLEAN = (
     'ironic_reservations/policy.py', 'ironic_reservations/resources.py',
     'ironic_reservations/spelling.py', 'ironic_reservations/text.py',
     'ironic_reservations/wsgi.py',
-    'migrations/', 'tests/common/fleets.py', 'tests/common/programs.py',
-    'tests/db/', 'tests/unit/', 'tools/')
+    'migrations/', 'tests/benchmark/', 'tests/common/', 'tests/conftest.py',
+    'tests/dashboard/', 'tests/db/', 'tests/install/', 'tests/unit/',
+    'tools/')
 
 #: These two have to name what the check looks for.
 EXEMPT = ('tools/words.py', 'tests/unit/test_words.py')

@@ -11,7 +11,7 @@ from tests.common import answers
 from tests.common import bad_requests
 
 OURS, ITEM = bad_requests.OURS, bad_requests.ITEM
-MAX_INT, wanted = bad_requests.MAX_INT, bad_requests.wanted
+MAX_INT, wanted = bad_requests.MAX_INT, bad_requests.body_with
 
 
 @pytest.fixture(scope='module')

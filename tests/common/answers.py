@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every answer must be."""
+"""Checks that apply to every response."""
 
 import json
 import re
@@ -7,11 +7,11 @@ import re
 VERSION_HEADERS = ('X-OpenStack-Ironic-API-Version',
                    'X-OpenStack-Ironic-API-Minimum-Version',
                    'X-OpenStack-Ironic-API-Maximum-Version')
-#: Ours alone; those above are Ironic's, too.
+#: This one is only ours; Ironic sends those above, too.
 OWN_HEADER = 'X-OpenStack-Ironic-Reservations-Version'
 REQUEST_ID_HEADERS = ('x-openstack-request-id', 'openstack-request-id')
 
-# What no answer may tell: code, SQL, paths.
+# Code, SQL and paths, which no response may reveal.
 LEAK = re.compile(
     r'Traceback|File "|\.py\b|site-packages|sqlalchemy|pymysql|sqlite|'
     r'\bSELECT\b|\bINSERT INTO\b|\bUPDATE nodes\b|\bDELETE FROM\b|'
@@ -19,10 +19,11 @@ LEAK = re.compile(
 
 
 def check(response, status=None):
-    """Headers and form of an answer; returns an error's text, or None.
+    """Check the headers and the format of a response.
 
     :param status: one status code, a tuple of them, or None for all below
         500.
+    :returns: the text of an error, or None.
     """
     if status is None:
         assert response.status_code < 500, response.text
@@ -41,7 +42,7 @@ def check(response, status=None):
 
 
 def fault(response):
-    """The text of an error in Ironic's envelope."""
+    """Return the text of an error in Ironic's envelope."""
     assert not LEAK.search(response.text), response.text
     inner = json.loads(response.json()['error_message'])
     assert set(inner) == {'faultcode', 'faultstring', 'debuginfo'}

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that are refused, and what their refusal must say."""
+"""Requests that are refused, and the errors that they cause."""
 
 import contextlib
 import json
 import typing
 
 OURS = '/v1/reservations'
-# A free node of this class would be held by whatever is not refused.
+# A request that is not refused would hold a free node of this class.
 CLASS = 'test-input'
 HELD = '11111111-2222-4333-8444-555555555555'
 HOST = f'{OURS}/hosts/compute-1'
@@ -47,40 +47,40 @@ def patch(id, body, field, status=400, headers=None, path=ITEM):
         method='PATCH')
 
 
-def wanted(**more):
+def body_with(**more):
     return {'resource_class': CLASS, **more}
 
 
 def literal(key, text):
-    """A body with something that json.dumps would not write."""
+    """Return a body with a value that json.dumps would not write."""
     return f'{{"resource_class": "{CLASS}", "{key}": {text}}}'.encode()
 
 
 def specs(**more):
-    return wanted(extra_specs=more)
+    return body_with(extra_specs=more)
 
 
 def spec(key, value):
-    return wanted(extra_specs={key: value})
+    return body_with(extra_specs={key: value})
 
 
 def properties(key, value):
-    return wanted(image={'properties': {key: value}})
+    return body_with(image={'properties': {key: value}})
 
 
 def field_value(field, value):
-    """A body in which a dotted field has a value."""
+    """Return a body in which a dotted field has a value."""
     first, _, rest = field.partition('.')
-    return wanted(**{first: {rest: value} if rest else value})
+    return body_with(**{first: {rest: value} if rest else value})
 
 
 def literal_group(members):
-    """A group with something that json.dumps would not write."""
+    """Return a group with members that json.dumps would not write."""
     return (f'{{"request": {{"resource_class": "{CLASS}"}}, '
             f'"members": {members}}}').encode()
 
 
-def nested(depth, opening='[', closing=']'):
+def nest(depth, opening='[', closing=']'):
     return (opening * depth + closing * depth).encode()
 
 
@@ -93,12 +93,12 @@ BODIES = [
     post('fraction', 1.5, 'body'),
     post('text', 'x', 'body'),
     post('list', [], 'body'),
-    post('list-of-objects', [wanted()], 'body'),
+    post('list-of-objects', [body_with()], 'body'),
     post('nan-alone', b'NaN', 'body'),
     post('unfinished', b'{"resource_class": "' + CLASS.encode(), 'body'),
     post('brace', b'{', 'body'),
-    post('more-behind', json.dumps(wanted()).encode() + b'{}', 'body'),
-    post('single-quotes', str(wanted()).encode(), 'body'),
+    post('more-behind', json.dumps(body_with()).encode() + b'{}', 'body'),
+    post('single-quotes', str(body_with()).encode(), 'body'),
     post('comma', b'{"resource_class": "' + CLASS.encode() + b'",}', 'body'),
     post('control-character', literal('name', '"\n"'), 'body'),
     post('bad-escape', literal('name', '"\\x41"'), 'body'),
@@ -135,21 +135,21 @@ NOTHING_WANTED = [
     }.items()]
 
 UNKNOWN_KEYS = [
-    post('unknown-key', wanted(foo=1), 'foo'),
-    post('unknown-key-null', wanted(foo=None), 'foo'),
-    post('unknown-key-case', wanted(Memory_MB=1), 'Memory_MB'),
-    post('unknown-key-space', wanted(**{'host ': 'h'}), 'host '),
-    post('unknown-key-empty', wanted(**{'': 1}), ''),
-    post('unknown-key-nul', wanted(**{NUL: 1}), 'a'),
-    post('unknown-key-surrogate', wanted(**{SURROGATE: 1}), 'a'),
-    post('unknown-key-long', wanted(**{'k' * 10000: 1}), 'kkk'),
-    post('unknown-key-prototype', wanted(__class__='x'), '__class__'),
-    post('unknown-key-nova', {'nova_object.data': wanted()},
+    post('unknown-key', body_with(foo=1), 'foo'),
+    post('unknown-key-null', body_with(foo=None), 'foo'),
+    post('unknown-key-case', body_with(Memory_MB=1), 'Memory_MB'),
+    post('unknown-key-space', body_with(**{'host ': 'h'}), 'host '),
+    post('unknown-key-empty', body_with(**{'': 1}), ''),
+    post('unknown-key-nul', body_with(**{NUL: 1}), 'a'),
+    post('unknown-key-surrogate', body_with(**{SURROGATE: 1}), 'a'),
+    post('unknown-key-long', body_with(**{'k' * 10000: 1}), 'kkk'),
+    post('unknown-key-prototype', body_with(__class__='x'), '__class__'),
+    post('unknown-key-nova', {'nova_object.data': body_with()},
          'nova_object.data'),
-    post('unknown-image-key', wanted(image={'name': 'x'}), 'image.name'),
-    post('unknown-image-key-nul', wanted(image={NUL: 1}), 'image.a'),
-    post('state-key', wanted(state='active'), 'state'),
-    post('node-key', wanted(node_uuid=UNKNOWN), 'node_uuid'),
+    post('unknown-image-key', body_with(image={'name': 'x'}), 'image.name'),
+    post('unknown-image-key-nul', body_with(image={NUL: 1}), 'image.a'),
+    post('state-key', body_with(state='active'), 'state'),
+    post('node-key', body_with(node_uuid=UNKNOWN), 'node_uuid'),
 ]
 
 LEASES = [
@@ -163,15 +163,15 @@ LEASES = [
 ]
 
 DRY_RUN = [
-    post('dry-run-unknown-key', wanted(foo=1), 'foo',
+    post('dry-run-unknown-key', body_with(foo=1), 'foo',
          path=f'{OURS}?dry_run=true'),
     post('dry-run-nothing-wanted', {}, 'constrain',
          path=f'{OURS}?dry_run=true'),
-    post('dry-run-lease', wanted(expires_in=0), 'expires_in',
+    post('dry-run-lease', body_with(expires_in=0), 'expires_in',
          path=f'{OURS}?dry_run=true'),
-    post('dry-run-over-max_lease', wanted(expires_in=2592001), 'expires_in',
+    post('dry-run-over-max_lease', body_with(expires_in=2592001), 'expires_in',
          path=f'{OURS}?dry_run=true'),
-    post('dry-run-size', wanted(memory_mb='1'), 'memory_mb',
+    post('dry-run-size', body_with(memory_mb='1'), 'memory_mb',
          path=f'{OURS}?dry_run=true'),
     post('dry-run-trait', spec('trait:A', 'x'), 'extra_specs.trait:A',
          path=f'{OURS}?dry_run=true'),
@@ -283,7 +283,7 @@ NO_UUIDS = {
 }
 
 UUIDS = [
-    post(f'{field}-{id}', wanted(host='h', **{field: value}), field)
+    post(f'{field}-{id}', body_with(host='h', **{field: value}), field)
     for field in ('instance_uuid', 'holder') for id, value in NO_UUIDS.items()
 ]
 
@@ -350,7 +350,7 @@ RACK = 'capability:rack'
 
 
 def group(**more):
-    return {'members': 1, 'request': wanted(), **more}
+    return {'members': 1, 'request': body_with(), **more}
 
 
 def group_row(id, body, field, **more):
@@ -371,7 +371,7 @@ GROUPS = [
     group_row(f'uuid-{id}', group(uuid=value), 'uuid')
     for id, value in NO_UUIDS.items()
 ] + [
-    group_row(f'inside-{key}', group(request=wanted(**{key: value})),
+    group_row(f'inside-{key}', group(request=body_with(**{key: value})),
               f'request.{key}')
     for key, value in {
         'group': {'uuid': UNKNOWN}, 'claim': UNKNOWN, 'instance_uuid':
@@ -392,17 +392,17 @@ GROUPS = [
         ('outside', group(memory_mb=1), 'memory_mb'),
         ('lease', group(expires_in=2592001), 'expires_in'),
         ('host-nul', group(host=NUL), 'host'),
-        ('ownership', group(request=wanted(ownership='project')),
+        ('ownership', group(request=body_with(ownership='project')),
          'request.ownership'),
         ('amount', group(request=spec('resources:CUSTOM_A', '2')),
          'request.extra_specs'),
         ('deep', b'[' * 50000, 'nested'))
 ] + [
-    row for where, inside, made in (
-        ('', '', group), ('one-', 'group.', lambda **more: wanted(
+    row for where, inside, make in (
+        ('', '', group), ('one-', 'group.', lambda **more: body_with(
             group={'uuid': UNKNOWN, **more})))
     for row in [
-        post(f'group-{where}{id}', made(**more), inside + field,
+        post(f'group-{where}{id}', make(**more), inside + field,
              path=OURS if where else f'{OURS}/groups')
         for id, more, field in (
             ('policy-alone', {'policy': 'pack'}, 'by'),
@@ -416,7 +416,7 @@ GROUPS = [
                             'shards', 'capability:a\nb', 'capability:' +
                             'x' * 256, 3, None, ['shard'])))]
 ] + [
-    post(f'group-one-{id}', wanted(group=value), field)
+    post(f'group-one-{id}', body_with(group=value), field)
     for id, value, field in (
         ('list', [], 'group'), ('text', UNKNOWN, 'group'),
         ('empty', {}, 'uuid'), ('unknown', {'uuid': UNKNOWN, 'foo': 1},
@@ -424,19 +424,19 @@ GROUPS = [
         *((f'uuid-{id}', {'uuid': value}, 'uuid')
           for id, value in {**NO_UUIDS, 'null': None}.items()))
 ] + [
-    post(f'claim-{id}', wanted(claim=value), 'claim')
+    post(f'claim-{id}', body_with(claim=value), 'claim')
     for id, value in NO_UUIDS.items()
 ] + [
-    post('claim-group', wanted(claim=UNKNOWN, group={'uuid': UNKNOWN}),
+    post('claim-group', body_with(claim=UNKNOWN, group={'uuid': UNKNOWN}),
          'claim'),
-    post('claim-dry-run', wanted(claim=UNKNOWN), 'claim',
+    post('claim-dry-run', body_with(claim=UNKNOWN), 'claim',
          path=f'{OURS}?dry_run=true'),
     post('claim-adopt', {'instance_uuid': UNKNOWN, 'claim': HELD}, 'claim',
          path=f'{OURS}?adopt=true'),
-    post('claim-unknown', wanted(claim=UNKNOWN), UNKNOWN, 404),
-    post('claim-of-a-host', wanted(claim=HELD), HELD, 409),
+    post('claim-unknown', body_with(claim=UNKNOWN), UNKNOWN, 404),
+    post('claim-of-a-host', body_with(claim=HELD), HELD, 409),
 ] + [
-    post(f'ownership-{id}', wanted(ownership=value), 'ownership')
+    post(f'ownership-{id}', body_with(ownership=value), 'ownership')
     for id, value in (
         ('word', 'own'), ('empty', ''), ('list', ['any']), ('case', 'Any'),
         ('true', True), ('no-project', 'project'),
@@ -475,7 +475,7 @@ GROUPS = [
         (f'{UNKNOWN}/more', 404, None))
 ]
 
-#: Who writes for a host must name it, and be it.
+#: A caller with a holder must name the host, and have its lease.
 HOLDERS = [
     Row(f'holder-{method}-{query}', method, f'{ITEM}?{query}',
         {'Content-Type': 'application/json'},
@@ -489,15 +489,16 @@ HOLDERS = [
         (f'host=h&holder={UNKNOWN}&holder={UNKNOWN}', 400, 'holder'),
         (f'host=h&holder={UNKNOWN}', 412, UNKNOWN))
 ] + [
-    post(f'holder-{id}', wanted(**body), 'holder')
+    post(f'holder-{id}', body_with(**body), 'holder')
     for id, body in {'alone': {'holder': UNKNOWN},
                      'null-host': {'holder': UNKNOWN, 'host': None}}.items()
 ] + [
-    post('holder-dry-run', wanted(holder=UNKNOWN), 'holder',
+    post('holder-dry-run', body_with(holder=UNKNOWN), 'holder',
          path=f'{OURS}?dry_run=true'),
     post('holder-adopt', {'instance_uuid': UNKNOWN, 'holder': UNKNOWN},
          'holder', path=f'{OURS}?adopt=true'),
-    post('holder-of-nothing', wanted(holder=UNKNOWN, host='h'), UNKNOWN, 412),
+    post('holder-of-nothing', body_with(holder=UNKNOWN, host='h'), UNKNOWN,
+         412),
 ]
 
 ADOPTIONS = [
@@ -697,16 +698,16 @@ RESOURCES = [
                           'resources2:CUSTOM_B': '1'}}, 'resource_class'),
 ]
 
-# Valid but for its depth; and brackets inside of strings do not count.
+# Bodies that are only too deep; brackets in strings do not count.
 DEPTH = [
-    post('depth-21-lists', nested(21), 'nested'),
-    post('depth-21-objects', nested(21, '{"a":', '}'), 'nested'),
-    post('depth-20-lists', nested(20), 'object'),
+    post('depth-21-lists', nest(21), 'nested'),
+    post('depth-21-objects', nest(21, '{"a":', '}'), 'nested'),
+    post('depth-20-lists', nest(20), 'object'),
     post('depth-21-inside',
          literal('foo', '[' * 20 + ']' * 20), 'nested'),
     post('depth-20-inside', literal('foo', '[' * 19 + ']' * 19), 'foo'),
     post('depth-50000', b'[' * 50000, 'nested'),
-    post('depth-25000-closed', nested(25000), 'nested'),
+    post('depth-25000-closed', nest(25000), 'nested'),
     post('depth-objects', b'{"a":' * 13000, 'nested'),
     post('depth-mixed', b'[{"a":' * 10000, 'nested'),
     post('depth-behind-a-string',
@@ -714,7 +715,7 @@ DEPTH = [
     post('depth-behind-a-quote',
          b'{"a": "\\"", "b": ' + b'[' * 50000, 'nested'),
     post('depth-closing', b']' * 50000 + b'[' * 10000, None),
-    post('depth-in-text', wanted(name='[' * 300), 'name'),
+    post('depth-in-text', body_with(name='[' * 300), 'name'),
     post('open-string', b'{"a": "' + b'\\"' * 30000, 'body'),
     post('open-string-backslashes', b'{"a": "' + b'\\' * 60000, 'body'),
     post('open-string-odd', b'{"a": "' + b'\\\\"' * 20000, 'body'),
@@ -725,8 +726,8 @@ DEPTH = [
 
 SIZE = [
     post('one-byte-too-long',
-         json.dumps(wanted()).encode().ljust(LIMIT + 1), 'body', 413),
-    post('text-too-long', wanted(name='x' * LIMIT), 'body', 413),
+         json.dumps(body_with()).encode().ljust(LIMIT + 1), 'body', 413),
+    post('text-too-long', body_with(name='x' * LIMIT), 'body', 413),
     post('brackets-too-long', b'[' * 100000, 'body', 413),
     post('too-long-and-no-json', b'x' * (LIMIT + 1), 'body', 413,
          {'Content-Type': 'text/plain'})._replace(status=(413, 415),
@@ -735,11 +736,11 @@ SIZE = [
 
 ENCODINGS = [
     post(f'encoding-{id}', body, 'body') for id, body in {
-        'utf-16': json.dumps(wanted()).encode('utf-16'),
-        'utf-16-le': json.dumps(wanted()).encode('utf-16-le'),
-        'utf-16-be': json.dumps(wanted()).encode('utf-16-be'),
-        'utf-32': json.dumps(wanted()).encode('utf-32'),
-        'utf-8-bom': json.dumps(wanted()).encode('utf-8-sig'),
+        'utf-16': json.dumps(body_with()).encode('utf-16'),
+        'utf-16-le': json.dumps(body_with()).encode('utf-16-le'),
+        'utf-16-be': json.dumps(body_with()).encode('utf-16-be'),
+        'utf-32': json.dumps(body_with()).encode('utf-32'),
+        'utf-8-bom': json.dumps(body_with()).encode('utf-8-sig'),
         'utf-7': b'+AHs-}',
         'latin-1': literal('name', '"\u00e9"').decode().encode('latin-1'),
         'not-utf-8': literal('name', '"?"').replace(b'?', b'\xff\xfe'),
@@ -750,13 +751,13 @@ ENCODINGS = [
         'gzip': b'\x1f\x8b\x08\x00',
     }.items()
 ] + [
-    post('encoding-utf-16-said', json.dumps(wanted()).encode('utf-16'),
+    post('encoding-utf-16-said', json.dumps(body_with()).encode('utf-16'),
          'body', headers={'Content-Type': 'application/json; charset=utf-16'})
 ]
 
 TYPES = [
-    post(f'type-{content_type or "none"}', wanted(), 'application/json', 415,
-         {'Content-Type': content_type})
+    post(f'type-{content_type or "none"}', body_with(), 'application/json',
+         415, {'Content-Type': content_type})
     for content_type in (
         None, 'text/plain', 'text/json', 'application/xml', '*/*',
         'application/json-patch+json', 'application/x-www-form-urlencoded',
@@ -828,7 +829,7 @@ QUERIES = [
                          ('force=true', 'force'), ('Host=h', 'Host'),
                          ('host=' + 'h' * 256, 'host'))
 ] + [
-    post(f'query-post-{query}', wanted(), field, path=f'{OURS}?{query}')
+    post(f'query-post-{query}', body_with(), field, path=f'{OURS}?{query}')
     for query, field in (('foo=1', 'foo'), ('host=h', 'host'),
                          ('dry_run=1', 'dry_run'), ('dry_run', 'dry_run'),
                          ('dry_run=', 'dry_run'), ('dry_run=maybe', 'dry_run'),
@@ -846,7 +847,7 @@ PATHS = [
                  f'{HELD}.json', '%2e%2e', '%f0%9f%98%80',
                  'node-1', 'None', '%27%20OR%201=1', 'x' * 5000)
 ] + [
-    # Some servers take the slash for one, and some do not.
+    # Some servers unquote the slash, and some do not.
     Row('path-quoted-slash', 'GET', f'{OURS}/..%2fnodes', {}, None,
         (400, 404), None),
     Row('path-quoted-slash-delete', 'DELETE', f'{OURS}/..%2fnodes', {}, None,
@@ -864,7 +865,7 @@ PATHS = [
     Row('path-below-delete', 'DELETE', f'{ITEM}/more', {}, None, 404, None),
     Row('path-below-far', 'GET', f'{ITEM}' + '/x' * 500, {}, None, 404, None),
 ] + [
-    # Names of our own code are no names of reservations.
+    # Names in our code are not names of reservations.
     Row(f'path-{name}', 'GET', f'{OURS}/{name}', {}, None, (400, 404), None)
     for name in ('index', 'list', 'create', 'get', 'delete', '_lookup',
                  '_default', '_route', '__class__', '__init__')
@@ -904,7 +905,7 @@ VERSIONS = [
          'OpenStack-API-Version': value}, None, 406, None)
     for value in ('baremetal x', 'baremetal 1.99999', 'baremetal 1')
 ] + [
-    Row('version-of-a-post', *post('', wanted(), None, 406, {
+    Row('version-of-a-post', *post('', body_with(), None, 406, {
         'X-OpenStack-Ironic-API-Version': '1.99999'})[1:]),
     Row('version-of-a-delete', 'DELETE', ITEM,
         {'X-OpenStack-Ironic-API-Version': 'x'}, None, 406, None),
@@ -918,14 +919,14 @@ ROWS = (BODIES + NOTHING_WANTED + UNKNOWN_KEYS + LEASES + DRY_RUN
         + METHODS + VERSIONS)
 assert len({row.id for row in ROWS}) == len(ROWS)
 
-#: Of these the text begins with the field that is at fault.
+#: The text of these errors begins with the name of the bad field.
 AT_FAULT = {row.id for row in LEASES + CAPACITY + ADOPTIONS + PATCHES
             if row.status == 400}
 
 
 @contextlib.contextmanager
 def fleet(ironic):
-    """A node to be had, and one that is held."""
+    """Provide a free node and a held one."""
     with ironic.fleet({'resource_class': CLASS},
                       {'resource_class': CLASS}) as nodes:
         ironic.create(instance_uuid=HELD, resource_class=CLASS, host='h')

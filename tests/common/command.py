@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The openstack command, run in the process of its tests.
+"""The openstack command, run in the process of the test.
 
-That is ten times faster than a process of its own, most of whose time is
-start-up. What it would print and exit with is returned.
+A process of its own would take ten times as long, mostly to start. The result
+has the output and the exit status.
 """
 
 import contextlib
@@ -21,9 +21,9 @@ from tools import services
 
 
 def run(url, *args, **env):
-    """Run it against the Ironic at a URL.
+    """Run the command against the Ironic at a URL.
 
-    :param env: more of its environment.
+    :param env: additional environment variables.
     :returns: a subprocess.CompletedProcess.
     """
     stdout, stderr = io.StringIO(), io.StringIO()
@@ -33,8 +33,8 @@ def run(url, *args, **env):
             clear=True))
         stack.enter_context(contextlib.redirect_stdout(stdout))
         stack.enter_context(contextlib.redirect_stderr(stderr))
-        stack.enter_context(_logging_of_its_own())
-        stack.enter_context(_clients_of_its_own())
+        stack.enter_context(_restore_logging())
+        stack.enter_context(_renew_clients())
         try:
             status = shell.main(args)
         except SystemExit as e:
@@ -44,19 +44,19 @@ def run(url, *args, **env):
 
 
 def output(result):
-    """What a command that succeeded has printed, and nothing beside it."""
+    """Return the output of a command, after checking that it succeeded."""
     assert result.returncode == 0, result.stderr
     assert not result.stderr
     return result.stdout
 
 
 def data(result):
-    """What it has printed as JSON."""
+    """Return the JSON output of a command."""
     return json.loads(output(result))
 
 
 def refused(result):
-    """What a command that failed has said, without the request's id."""
+    """Return the error of a command that failed, without the request ID."""
     assert result.returncode == 1, result.stdout + result.stderr
     assert not result.stdout
     assert 'Traceback' not in result.stderr
@@ -64,8 +64,8 @@ def refused(result):
 
 
 @contextlib.contextmanager
-def _logging_of_its_own():
-    """Let what it sets up for its log end with it."""
+def _restore_logging():
+    """Undo the changes that the command makes to logging."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     root.handlers[:] = []
@@ -76,9 +76,9 @@ def _logging_of_its_own():
         root.setLevel(level)
 
 
-def _clients_of_its_own():
-    """Let no client that it makes serve the next, at another URL."""
+def _renew_clients():
+    """Replace the caches of clients, whose URLs belong to an earlier test."""
     return mock.patch.multiple(clientmanager.ClientManager, **{
-        name: clientmanager.ClientCache(each.factory)
-        for name, each in vars(clientmanager.ClientManager).items()
-        if isinstance(each, clientmanager.ClientCache)})
+        name: clientmanager.ClientCache(cache.factory)
+        for name, cache in vars(clientmanager.ClientManager).items()
+        if isinstance(cache, clientmanager.ClientCache)})

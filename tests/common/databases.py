@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""On which databases a test runs, and how these come by Ironic's schema.
+"""The databases that tests use, and the creation of Ironic's schema.
 
-They are SQLite and a database server: MariaDB, or with the option ``--server``
-MySQL. Where it is given, those tests alone run that need a server, since the
-others have run without it.
+Tests run on SQLite and on a database server: MariaDB, or MySQL with the option
+``--server``, with which only those tests run that need a server.
 
-The schema, with our tables, is made once in a run of tests and then copied.
-Ironic's own command takes many seconds to make it; a run has two databases and
-several workers, and some tests want a schema of their own. A copy takes a
-second on a server, and no time at all on SQLite.
+The schema, with our tables, is created once per run and then copied, because
+Ironic's command takes many seconds. A copy takes a second on a server, and
+almost no time on SQLite.
 """
 
 import contextlib
@@ -25,15 +23,14 @@ from tools import services
 def choose(metafunc, fixture, scope):
     """Run a test on the databases that its mark ``on`` names.
 
-    Without the mark it runs on SQLite, because most of what is tested is the
-    same on any database. Those that hold texts, numbers and times against
-    what Python makes of them, and those that look at what a database refuses,
-    run on both: ``@pytest.mark.on('sqlite', 'server')``. What happens between
-    two statements of a transaction is a server's: SQLite has one writer. What
-    MySQL does not have is for ``'mariadb'``.
+    The default is SQLite, because most results do not depend on the database.
+    Tests of texts, numbers, times and constraints run on both:
+    ``@pytest.mark.on('sqlite', 'server')``. Tests of concurrent transactions
+    need a server, because SQLite has one writer. ``'mariadb'`` is for features
+    that MySQL lacks.
 
-    :param fixture: the fixture that takes the name of a database. A test that
-        parametrizes it by itself is left alone.
+    :param fixture: the fixture that takes the name of a database, unless the
+        test parametrizes it.
     """
     definition = metafunc.definition
     if fixture in metafunc.fixturenames and not any(
@@ -45,62 +42,62 @@ def choose(metafunc, fixture, scope):
 
 
 def needs_server(item):
-    """Whether a test works on the database server, whichever it is."""
-    chosen = getattr(item, 'callspec', None)
-    return 'server_url' in item.fixturenames or chosen is not None and any(
-        each in ('server', 'utf8') for each in chosen.params.values()
-        if isinstance(each, str))
+    """Return whether a test uses a database server."""
+    callspec = getattr(item, 'callspec', None)
+    return 'server_url' in item.fixturenames or callspec is not None and any(
+        value in ('server', 'utf8') for value in callspec.params.values()
+        if isinstance(value, str))
 
 
-def create_sqlite(shared, path):
-    """Make a SQLite database with the schema in a file; its URL.
+def create_sqlite(directory, path):
+    """Create a SQLite database with the schema in a file; return its URL.
 
-    :param shared: directory of all workers of this run, for the original.
+    :param directory: for the original, common to all workers of this run.
     """
-    original = pathlib.Path(shared, 'schema.sqlite')
+    original = pathlib.Path(directory, 'schema.sqlite')
     with _locked(original):
         if not original.exists():
-            made = pathlib.Path(f'{original}.made')
-            _make(made, f'sqlite:///{made}')
-            made.rename(original)
+            new = pathlib.Path(f'{original}.new')
+            _create_schema(new, f'sqlite:///{new}')
+            new.rename(original)
     shutil.copyfile(original, path)
     return f'sqlite:///{path}'
 
 
 @contextlib.contextmanager
-def on_server(shared, server_url):
-    """A new database on the server with the schema; its URL.
+def on_server(directory, server_url):
+    """Create a database with the schema on a server; yield its URL.
 
-    :param shared: directory of all workers of this run, for the original.
-    :param server_url: as the fixture ``server_url`` has it.
+    :param directory: for the original, common to all workers of this run.
+    :param server_url: see the fixture ``server_url``.
     """
     with services.database(server_url) as url:
-        create(shared, url)
+        create(directory, url)
         yield url
 
 
-def create(shared, url):
-    """Make the schema in an empty database of a server."""
-    with _connected(url) as connection:
-        # Neither understands all that the other says of its tables.
-        kind = 'mariadb' if connection.dialect.is_mariadb else 'mysql'
-    original = pathlib.Path(shared, f'schema.{kind}')
+def create(directory, url):
+    """Create the schema in an empty database of a server."""
+    with _connect(url) as connection:
+        # The two do not accept all statements of each other.
+        name = 'mariadb' if connection.dialect.is_mariadb else 'mysql'
+    original = pathlib.Path(directory, f'schema.{name}')
     with _locked(original):
         if not original.exists():
-            made = pathlib.Path(f'{original}.made')
-            _make(made, url)
-            made.write_text(json.dumps(list(_statements(url))))
-            made.rename(original)
+            new = pathlib.Path(f'{original}.new')
+            _create_schema(new, url)
+            new.write_text(json.dumps(list(_dump_statements(url))))
+            new.rename(original)
             return
-    with _connected(url) as connection:
-        # The tables come in the order of their names.
+    with _connect(url) as connection:
+        # The tables are created in the order of their names.
         connection.exec_driver_sql('SET foreign_key_checks = 0')
         for statement, values in json.loads(original.read_text()):
             connection.exec_driver_sql(statement, tuple(values))
 
 
 def skip_fsync(engine):
-    """Do not wait for the disk: no test's database outlives the machine."""
+    """Do not wait for the disk, because no database outlives its tests."""
     if engine.name == 'sqlite':
         sa.event.listen(engine, 'connect', lambda connection, _: (
             connection.execute('PRAGMA synchronous = OFF')))
@@ -108,39 +105,39 @@ def skip_fsync(engine):
 
 @contextlib.contextmanager
 def _locked(path):
-    """Let one worker at a time look whether there is an original yet."""
+    """Let one worker at a time check whether the original exists."""
     with open(f'{path}.lock', 'w') as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 @contextlib.contextmanager
-def _connected(url):
+def _connect(url):
     engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
     with engine.begin() as connection:
         yield connection
 
 
-def _make(path, url):
-    """Have the commands of Ironic and ours make the schema.
+def _create_schema(path, url):
+    """Run the commands of Ironic and ours that create the schema.
 
-    :param path: what the names of their files begin with.
+    :param path: prefix of their files.
     """
     conf_file = services.write_conf(f'{path}.conf', {
         'DEFAULT': services.FAKE_HARDWARE, 'database': {'connection': url}})
     services.create_schema(conf_file, f'{path}.log')
 
 
-def _statements(url):
-    """What makes a server's database once more: statements and their values.
+def _dump_statements(url):
+    """Yield statements that copy a database of a server, and their values.
 
-    The few rows are those in which Alembic keeps the revisions.
+    It has few rows, for Alembic's revisions.
     """
-    with _connected(url) as connection:
+    with _connect(url) as connection:
         for table in sa.inspect(connection).get_table_names():
             _, statement = connection.exec_driver_sql(
                 f'SHOW CREATE TABLE {table}').one()
             yield statement.replace('%', '%%'), ()
             for row in connection.exec_driver_sql(f'SELECT * FROM {table}'):
-                places = ', '.join(['%s'] * len(row))
-                yield f'INSERT INTO {table} VALUES ({places})', tuple(row)
+                marks = ', '.join(['%s'] * len(row))
+                yield f'INSERT INTO {table} VALUES ({marks})', tuple(row)

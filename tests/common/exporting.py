@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ironic-reservations-exporter as a process, and what it tells."""
+"""ironic-reservations-exporter as a process, and its samples."""
 
 import contextlib
 
@@ -16,7 +16,7 @@ class Exporter:
         self.process, self.log, self.url = process, log, url
 
     def samples(self):
-        """What it tells: values by name and labels."""
+        """Return the values of all samples, by name and labels."""
         answer = requests.get(f'{self.url}/metrics', timeout=60)
         assert answer.status_code == 200
         return {(sample.name, *sorted(sample.labels.items())): sample.value
@@ -30,10 +30,10 @@ class Exporter:
 
 @contextlib.contextmanager
 def exporter(conf_file, directory, *args):
-    """A running exporter.
+    """Run an exporter; yield an Exporter.
 
     :param directory: for its log.
-    :param args: more of its arguments.
+    :param args: further arguments of the exporter.
     """
     port = services.free_port()
     log = directory / f'exporter-{port}.log'

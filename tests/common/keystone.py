@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real Keystone, and what tests make in it."""
+"""A real Keystone with projects, users and limits."""
 
 from keystoneauth1 import session as ks_session
 from keystoneauth1.identity import v3
@@ -10,10 +10,10 @@ REGION = 'RegionOne'
 
 
 class Keystone:
-    """Its administrator; the projects a, b and service are there.
+    """The administrator of a Keystone with the projects a, b and service.
 
-    :param auth: of services.keystone().
-    :param url: Ironic's.
+    :param auth: see services.keystone().
+    :param url: URL of Ironic.
     """
 
     def __init__(self, auth, url):
@@ -29,15 +29,15 @@ class Keystone:
         self._roles = {role.name: role for role in identity.roles()}
 
     def admin(self):
-        """A connection of the administrator, who finds what is there now."""
+        """Return a new connection of the administrator."""
         return openstack.connect(
             load_envvars=False, load_yaml_config=False,
             auth={**self.auth, 'system_scope': 'all'})
 
     def user(self, name, role, on):
-        """Create a user with a role; the user's id.
+        """Create a user with a role, and return the user's ID.
 
-        :param on: a project's name, system, domain or None; of token(), too.
+        :param on: name of a project, system or domain; in token() also None.
         """
         user = self.identity.create_user(
             name=name, password=self.auth['password'], domain_id='default')
@@ -59,30 +59,30 @@ class Keystone:
             **{**self.auth, 'username': name},
             **scope or {'project_id': self.projects[on]})).get_token()
 
-    def register(self, limits, **of_projects):
-        """Have these limits and no others.
+    def register(self, limits, **project_limits):
+        """Replace all limits: register({TOTAL: 1}, a={TOTAL: 2}).
 
-        :param limits: of all projects,
-        :param of_projects: and of some: register({TOTAL: 1}, a={TOTAL: 2}).
+        :param limits: for all projects.
+        :param project_limits: for some projects.
         """
         identity = self.identity
-        for each in identity.limits():
-            identity.delete_limit(each)
-        for each in identity.registered_limits():
-            identity.delete_registered_limit(each)
+        for limit in identity.limits():
+            identity.delete_limit(limit)
+        for limit in identity.registered_limits():
+            identity.delete_registered_limit(limit)
         where = {'service_id': self._service, 'region_id': REGION}
         for name, number in limits.items():
             identity.create_registered_limit(
                 resource_name=name, default_limit=number, **where)
-        for project, theirs in of_projects.items():
-            for name, number in theirs.items():
+        for project, limits in project_limits.items():
+            for name, number in limits.items():
                 identity.create_limit(
                     project_id=self.projects[project], resource_name=name,
                     resource_limit=number, **where)
 
 
 def config(auth):
-    """What an operator adds to ironic.conf, for tokens and for limits."""
+    """Return the options of ironic.conf for tokens and limits."""
     return {
         'DEFAULT': {'auth_strategy': 'keystone'},
         'keystone_authtoken': {

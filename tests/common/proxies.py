@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A proxy between us and MariaDB or MySQL, which cuts and delays."""
+"""A proxy for MariaDB or MySQL that cuts and delays connections."""
 
 import collections
 import contextlib
@@ -11,23 +11,23 @@ import time
 
 import sqlalchemy as sa
 
-#: The connection is cut before the server has heard of a statement.
+#: The connection is cut before the server receives a statement.
 UNHEARD = 'unheard'
-#: The server has done it, and the client does not hear of that.
+#: The connection is cut before the client receives the response.
 UNANSWERED = 'unanswered'
 
-#: A packet begins with three bytes of its length, and its number; that of a
-#: statement has the number 0, and a 3 for COM_QUERY.
+#: A packet begins with its length in three bytes, and its number; a statement
+#: has the number 0, and a 3 for COM_QUERY.
 _HEADER, _QUERY = 4, b'\x00\x03'
 
 
 class Proxy(socketserver.ThreadingTCPServer):
-    """A proxy that sees each statement before the server does.
+    """A proxy that inspects each statement.
 
     :param url: of the database.
-    :ivar decide: function of a statement in bytes: UNHEARD, UNANSWERED, the
-        seconds for which the statement is kept back, or None.
-    :ivar seen: Counter of what was decided, ``float`` for delays.
+    :ivar decide: function of a statement in bytes that returns UNHEARD,
+        UNANSWERED, the seconds of a delay, or None.
+    :ivar seen: Counter of the decisions, with ``float`` for delays.
     """
 
     daemon_threads = True
@@ -40,7 +40,7 @@ class Proxy(socketserver.ThreadingTCPServer):
 
     @property
     def url(self):
-        # Statements could not be told in what is encrypted.
+        # Statements cannot be recognized if they are encrypted.
         return self.database.set(
             host='127.0.0.1', port=self.server_address[1]
         ).difference_update_query(['unix_socket']).update_query_dict(
@@ -55,36 +55,37 @@ class Proxy(socketserver.ThreadingTCPServer):
         if not path:
             return socket.create_connection(
                 (self.database.host, self.database.port))
-        found = socket.socket(socket.AF_UNIX)
-        found.connect(path)
-        return found
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(path)
+        return connection
 
-    def fate(self, statement):
+    def decide_fate(self, statement):
         with self._lock:
-            found = self.decide(statement)
-            self.seen[float if isinstance(found, float) else found] += 1
-            return found
+            fate = self.decide(statement)
+            self.seen[float if isinstance(fate, float) else fate] += 1
+            return fate
 
 
 class _Handler(socketserver.BaseRequestHandler):
 
     def handle(self):
         with contextlib.suppress(OSError), self.server.connect() as upstream:
-            for each in self.request, upstream:
-                if each.family == socket.AF_INET:
-                    each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for connection in self.request, upstream:
+                if connection.family == socket.AF_INET:
+                    connection.setsockopt(
+                        socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             while self._relay(upstream):
                 pass
 
     def _relay(self, upstream):
-        """Hand on what has come; False where the connection ends."""
+        """Pass on the available data; return whether to continue."""
         ready, _, _ = select.select([self.request, upstream], [], [])
         if upstream in ready:
             data = upstream.recv(65536)
             self.request.sendall(data)
             return data
         data = self._packet()
-        fate = (self.server.fate(data[5:])
+        fate = (self.server.decide_fate(data[5:])
                 if data[3:5] == _QUERY else None)
         if not data or fate == UNHEARD:
             return False
@@ -96,7 +97,7 @@ class _Handler(socketserver.BaseRequestHandler):
         return fate != UNANSWERED
 
     def _packet(self):
-        """A whole packet of the client; nothing where it has gone."""
+        """Return a whole packet of the client; empty if it is gone."""
         data = self.request.recv(65536)
         while data and len(data) < _HEADER + int.from_bytes(
                 data[:3], 'little'):
@@ -109,10 +110,10 @@ class _Handler(socketserver.BaseRequestHandler):
 
 @contextlib.contextmanager
 def proxy(url, decide=lambda statement: None):
-    """A Proxy while it works."""
-    with Proxy(url, decide) as found:
-        threading.Thread(target=found.serve_forever, daemon=True).start()
+    """Run a proxy; yield the Proxy."""
+    with Proxy(url, decide) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
-            yield found
+            yield server
         finally:
-            found.shutdown()
+            server.shutdown()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Database servers that may be killed: one alone, or a Galera cluster."""
+"""Database servers that tests can kill: a single one, or a Galera cluster."""
 
 import contextlib
 import getpass
@@ -20,42 +20,42 @@ from tools import mysql
 from tools import services
 
 GALERA = '/usr/lib/galera/libgalera_smm.so'
-#: Seconds that a server has to start, with recovery and state transfer.
+#: Time limit in seconds for a start, with recovery and state transfer.
 START_TIMEOUT = 120
 
 
 def find(name):
-    """Path of a program or a file; what needs it is skipped without it."""
-    found = next(glob.iglob(name), None) or services.find(name)
-    if not found:
+    """Return the path of a program or file; skip the test without it."""
+    path = next(glob.iglob(name), None) or services.find(name)
+    if not path:
         message = f'NOT TESTED, not installed: {name}'
-        # Where all of it is owed.
+        # CI must not skip it.
         if os.environ.get('IRONIC_RESERVATIONS_REQUIRE_MARIADB') == '1':
             pytest.fail(message)
         pytest.skip(message)
-    return found
+    return path
 
 
 def _user():
-    """Who runs the servers: not root, with which they refuse to start."""
+    """Return the user of the servers, which refuse to run as root."""
     return {'user': 'nobody', 'extra_groups': [],
             'group': pwd.getpwnam('nobody').pw_gid} if not os.getuid() else {}
 
 
 def wait(condition, what, timeout=START_TIMEOUT):
-    """Wait until something is so; what it is then."""
+    """Wait until a function returns a true value, and return that."""
     end = time.monotonic() + timeout
-    while not (found := condition()):
+    while not (result := condition()):
         assert time.monotonic() < end, f'not within {timeout} s: {what}'
         time.sleep(0.1)
-    return found
+    return result
 
 
 class Server:
-    """mariadbd with its data in a directory, on a port of its own.
+    """A mariadbd with its own directory and port.
 
-    :param env: of the process, beside ours.
-    :param options: of the server, beside its defaults.
+    :param env: additional environment variables.
+    :param options: additional options of the server.
     """
 
     def __init__(self, directory, *options, env=None):
@@ -80,13 +80,13 @@ class Server:
         subprocess.run(
             [find('mariadb-install-db'), '--no-defaults',
              f'--datadir={self.directory / "data"}', '--skip-test-db',
-             # A server that starts clears away what others have in its own.
+             # A server that starts deletes the files of others there.
              f'--tmpdir={self.directory}',
              '--auth-root-authentication-method=normal'],
             check=True, stdout=subprocess.DEVNULL, **_user())
 
     def run(self, *options):
-        """A process of the server's program."""
+        """Start a process of the server's program."""
         return self._popen([find('mariadbd'), '--no-defaults', *self._options,
                             *options], **_user())
 
@@ -102,19 +102,19 @@ class Server:
         self.process = self.run(*options)
 
     def wait(self):
-        """Wait until it answers; what it takes part in, too."""
+        """Wait until it is ready, as a member of its cluster, too."""
         def ready():
             assert self.process.poll() is None, services.tail(self.log, 60)
             return self.is_ready()
 
-        wait(ready, f'a server ready for work, see {self.log}')
+        wait(ready, f'a server is ready, see {self.log}')
 
     def is_ready(self):
         with contextlib.suppress(pymysql.MySQLError):
             return self.sql('SELECT 1', database=None)
 
     def sql(self, statement, *values, **kwargs):
-        """The rows of a statement, committed."""
+        """Run a statement, commit, and return the rows."""
         with self.connect(autocommit=True, **kwargs) as connection:
             with connection.cursor() as cursor:
                 cursor.execute(statement, values)
@@ -130,13 +130,13 @@ class Server:
             yield connection
 
     def stop(self):
-        """In good order, so that its files have all that it has."""
+        """Shut the server down, so that its files are complete."""
         os.killpg(self.process.pid, signal.SIGTERM)
         self.process.wait(START_TIMEOUT)
         self.process = None
 
     def kill(self):
-        """As if the power went."""
+        """Kill the server, as a power failure would."""
         if self.process is not None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
@@ -144,12 +144,12 @@ class Server:
 
 
 class MySQL(Server):
-    """MySQL's mysqld, as the user who runs the tests.
+    """A mysqld, run by the user of the tests.
 
-    No other user may be able to read where it is unpacked.
+    Other users may be unable to read its files.
     """
 
-    #: Its own installation lets root in by the socket alone.
+    #: A new installation accepts root only on the socket.
     ROOT = ("CREATE USER IF NOT EXISTS root@'127.0.0.1';\n"
             "GRANT ALL ON *.* TO root@'127.0.0.1';\n")
 
@@ -165,13 +165,13 @@ class MySQL(Server):
         assert status == 0, services.tail(self.log)
 
     def run(self, *options):
-        program, needed = mysql.make_command()
+        program, more = mysql.make_command()
         return self._popen([*program, '--no-defaults', *self._options,
-                            *options, *needed])
+                            *options, *more])
 
 
 class Member(Server):
-    """A member of a Galera cluster. Its time-outs are Galera's defaults."""
+    """A member of a Galera cluster, with Galera's default timeouts."""
 
     def __init__(self, directory):
         self.address = f'127.0.0.1:{services.free_port()}'
@@ -187,7 +187,7 @@ class Member(Server):
                 'gcache.size=64M')))
 
     def join(self, members, *options):
-        """Start as a member of the cluster, whatever it has died of."""
+        """Start as a member of the cluster, also after a crash."""
         addresses = ','.join(member.address for member in members)
         options += f'--wsrep-cluster-address=gcomm://{addresses}',
         state = self.directory / 'data' / 'grastate.dat'
@@ -196,14 +196,14 @@ class Member(Server):
         self.start(*options)
 
     def forget(self):
-        """Lose all data: another member is its donor when it joins."""
+        """Delete all data: another member is the donor when this joins."""
         shutil.rmtree(self.directory / 'data')
         _make_own(self.directory / 'data')
 
     def _position(self, *options):
-        """Where it was when it died: what it has missed is enough then.
+        """Recover the position of the crash, for an incremental transfer.
 
-        It is what the service of a distribution (galera_recovery) does.
+        The service of a distribution (galera_recovery) does the same.
         """
         begin = self.log.stat().st_size
         status = self.run('--wsrep-recover', *options).wait(START_TIMEOUT)
@@ -226,15 +226,15 @@ class Member(Server):
 def _directories(*names):
     with tempfile.TemporaryDirectory(prefix='survival-') as root:
         os.chmod(root, 0o755)
-        found = [pathlib.Path(root, name) for name in names]
-        for path in found:
+        paths = [pathlib.Path(root, name) for name in names]
+        for path in paths:
             for directory in path, path / 'data':
                 _make_own(directory)
-        yield found
+        yield paths
 
 
 def _make_own(directory):
-    """Make a directory that belongs to the user of the servers."""
+    """Create a directory that belongs to the user of the servers."""
     directory.mkdir()
     if not os.getuid():
         shutil.chown(directory, 'nobody')
@@ -242,7 +242,7 @@ def _make_own(directory):
 
 @contextlib.contextmanager
 def alone(*options, kind=Server, env=None):
-    """A server alone, with an empty database ``ironic``."""
+    """Run a single server with an empty database ``ironic``."""
     with _directories('alone') as (directory,):
         server = kind(directory, *options, env=env)
         server.install()
@@ -257,17 +257,17 @@ def alone(*options, kind=Server, env=None):
 
 @contextlib.contextmanager
 def copied(original, *options):
-    """A second server, with options of its own and the data of another."""
+    """Run a second server with the data of another, and further options."""
     with _directories('copy') as (directory,):
         server = type(original)(directory, *options)
         original.stop()
         subprocess.run(['cp', '-a', f'{original.directory / "data"}/.',
                         directory / 'data'], check=True)
         try:
-            for each in original, server:
-                each.start()
-            for each in original, server:
-                each.wait()
+            for member in original, server:
+                member.start()
+            for member in original, server:
+                member.wait()
             yield server
         finally:
             server.kill()
@@ -275,7 +275,7 @@ def copied(original, *options):
 
 @contextlib.contextmanager
 def galera(size=3):
-    """A cluster with an empty database ``ironic``; yields its members."""
+    """Run a cluster with an empty database ``ironic``; yield its members."""
     for name in GALERA, 'mariadbd', 'wsrep_sst_rsync', 'rsync':
         find(name)
     names = [f'member-{number + 1}' for number in range(size)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each of Ironic's provision states means for a reservation."""
+"""The state of a reservation, by Ironic's provision state."""
 
 DEPLOYING = ('deploying', 'wait call-back', 'deploy hold', 'deploy complete')
 ACTIVE = ('active', 'rescue', 'rescuing', 'rescue wait', 'rescue failed',
@@ -11,7 +11,7 @@ UNAVAILABLE = ('manageable', 'enroll', 'verifying', 'cleaning', 'clean wait',
                'clean hold', 'clean failed', 'inspecting', 'inspect wait',
                'inspect failed')
 
-#: By Ironic's word, ours.
+#: Our states by Ironic's.
 STATES = {'available': 'reserved',
           **dict.fromkeys(DEPLOYING, 'deploying'),
           **dict.fromkeys(ACTIVE, 'active'),

@@ -61,7 +61,7 @@ def exchange(ironic, request):
 
 
 def test_nothing_follows_an_answer_without_content(ironic, fleet):
-    response = ironic.http.post(OURS, json=bad_requests.wanted())
+    response = ironic.http.post(OURS, json=bad_requests.body_with())
     answers.check(response, 201)
     answer = exchange(ironic, (
         f'DELETE {OURS}/{response.json()["instance_uuid"]} HTTP/1.1\r\n'
