@@ -14,9 +14,9 @@ SERVERS = {'mariadb': services.mariadb, 'mysql': services.mysql}
 
 def pytest_addoption(parser):
     parser.addoption('--server', choices=SERVERS,
-                     help='run what needs a database server, on this one')
+                     help='run the tests that need a database server, on this')
     parser.addoption('--server-option', action='append', default=[],
-                     help='an option that it is started with')
+                     help='option of the database server')
 
 
 def pytest_configure():
@@ -53,7 +53,7 @@ def shared_directory(tmp_path_factory, worker_id):
     return own if worker_id == 'master' else own.parent
 
 
-# Nodes, for the tests of a service. Each "ironic" has a method fleet().
+# Nodes for the tests of a service. Each fixture "ironic" has a method fleet().
 
 @pytest.fixture
 def resource_class():
@@ -62,7 +62,7 @@ def resource_class():
 
 @pytest.fixture(scope='module')
 def node_class():
-    """The resource class of the nodes that a module has for its tests."""
+    """The resource class of the nodes of a module."""
     return f'test.{uuid.uuid4().hex}'
 
 
