@@ -142,7 +142,19 @@ HOSTILE = [
     ('{"memory_mb": 4096.0000000000009}', NUMBER),
     (r'{"memory\u005fmb": 4096}', NUMBER),
     (r'{"memory_mb": 4096, "a": "\u0061"}', NUMBER),
+    *((f'{{"memory_mb": 2048, "cpus": "8", {text}}}', {
+        'memory_mb': 2000, 'vcpus': 8,
+        'image': {'properties': {'hw_firmware_type': 'uefi'}}}) for text in (
+            '"a": ' + '[' * 99 + ']' * 99, '"a": ' + '[' * 120 + ']' * 120,
+            '"a": ' + '{"a": ' * 400 + '1' + '}' * 400,
+            '"a": [' + ', '.join(['{}'] * 300) + ']',
+            '"capabilities": "' + 'a:b,' * 500 + 'rack:r1"', '"a": 1e999',
+            '"capabilities": null, "cpu_arch": null')),
 ]
+WITHOUT_SIZE = [
+    None, '', ' ', '{', 'null', '[1]', '3', '{"memory_mb": [2048]}',
+    '{"memory_mb": {"a": 2048}}', '{"memory_mb": true}', '[' * 120,
+    '[' * 120 + ']' * 120, r'{"memory_mb": "\u0000"}', '{"memory_mb":']
 
 
 @pytest.mark.on('sqlite', 'server')
@@ -157,16 +169,20 @@ def test_hostile_properties_do_not_hide_their_node(fleet, text, body):
 
 
 @pytest.mark.on('sqlite', 'server')
-@pytest.mark.parametrize('text', [text for text, _ in HOSTILE]
-                         + [r'{"memory_mb": "\u0000"}', '{"memory_mb":'],
-                         ids=lambda value: value[:60])
+@pytest.mark.parametrize(
+    'text', [text for text, _ in HOSTILE] + WITHOUT_SIZE,
+    ids=lambda value: str(value)[:60])
 def test_hostile_properties_of_one_node_harm_no_other(fleet, text):
-    fleet.add_node(properties=text)
+    hostile_id = fleet.add_node(properties=text)
     node_id = fleet.add_node(properties={'memory_mb': 8192})
-    assert sum(row['total'] for row in rows()) == 2
+    assert fleet.count_nodes(host='compute-1') == (2, 2, 0)
     assert fleet.hold(memory_mb=8000)[0].node_id == node_id
-    with pytest.raises(exception.NoMatchingNode):
-        fleet.hold(memory_mb=8000)
+    for size in (8000,) if text not in WITHOUT_SIZE else (8000, 1):
+        with pytest.raises(exception.NoMatchingNode):
+            fleet.hold(memory_mb=size)
+    # A request without sizes gets the other node.
+    assert fleet.hold()[0].node_id == hostile_id
+    assert fleet.count_nodes(host='compute-1') == (2, 0, 2)
 
 
 @pytest.mark.on('sqlite', 'server')

@@ -39,6 +39,11 @@ def expire(fleet, group):
     fleet.hold()
 
 
+def sweep(fleet, group):
+    fleet.expire_leases()
+    expiry.sweep()
+
+
 def expire_one_by_one(fleet, group):
     """Let their leases expire, and request the release of each."""
     fleet.expire_leases()
@@ -64,7 +69,8 @@ def hold_again(fleet, group):
 
 
 @pytest.mark.parametrize('end', [
-    release, release_group, expire, expire_one_by_one, tear_down, hold_again])
+    release, release_group, expire, sweep, expire_one_by_one, tear_down,
+    hold_again])
 def test_group_is_deleted_with_its_last_member(fleet, group, end):
     end(fleet, group)
     assert fleet.group_rows == []

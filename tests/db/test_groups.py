@@ -16,7 +16,6 @@ from ironic_reservations.fleet import counts
 from ironic_reservations.fleet import profiles
 from ironic_reservations.reservations import adoption
 from ironic_reservations.reservations import claims
-from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import group_releases
 from ironic_reservations.reservations import groups
 from ironic_reservations.reservations import membership
@@ -172,14 +171,6 @@ def test_stale_member_is_not_revived(fleet):
     fleet.set_node(first.node_id, instance_uuid=first.instance_uuid)
     assert count_members() == {'r1': 1, 'r2': 1}
 
-
-def test_sweep_deletes_empty_groups(fleet):
-    add_racks(fleet, r1=2)
-    fleet.hold(group=name_group('spread'), lease=60)
-    fleet.expire_leases()
-    fleet.hold(group=name_group('pack', str(uuid_.uuid4())))
-    expiry.sweep()
-    assert len(fleet.group_rows) == len(groups.find(9)) == 1
 
 
 @pytest.mark.on('sqlite', 'server')

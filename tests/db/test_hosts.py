@@ -238,58 +238,47 @@ def test_takeover_after_a_commit_without_a_response(fleet, reservation, write,
 
 # The lease itself
 
+# Concurrent requests for the lease itself
+
 def acquire(fleet):
     hosts.hold(HOST, OTHER, 30)
 
 
-def test_concurrent_requests_for_a_new_lease(fleet):
-    with fleet.before('INSERT INTO reservations_hosts',
-                      lambda: acquire(fleet)), \
-            pytest.raises(exception.Conflict):
-        hosts.hold(HOST, ONE, 30)
-    assert read_holder(fleet) == OTHER
+def renew_lease(fleet):
+    return hosts.hold(HOST, ONE, 30)
 
 
-def test_concurrent_requests_for_an_expired_lease(fleet):
-    hosts.hold(HOST, 'third', 30)
-    expire_host_leases(fleet)
-    with fleet.before('UPDATE reservations_hosts', lambda: acquire(fleet)), \
-            pytest.raises(exception.Conflict):
-        hosts.hold(HOST, ONE, 30)
-    assert read_holder(fleet) == OTHER
+def give_up(fleet):
+    hosts.give_up(HOST, ONE)
 
 
-def test_renewal_after_a_takeover(fleet, reservation):
-    with fleet.before('UPDATE reservations_hosts',
-                      lambda: take_over(fleet)), \
-            pytest.raises(exception.Conflict):
-        hosts.hold(HOST, ONE, 30)
-    assert read_holder(fleet) == OTHER
-
-
-def test_renewal_before_a_takeover(fleet, reservation):
-    expire_host_leases(fleet)
-    with fleet.before('UPDATE reservations_hosts',
-                      lambda: hosts.hold(HOST, ONE, 30)), \
-            pytest.raises(exception.Conflict):
-        hosts.hold(HOST, OTHER, 30)
-    assert read_holder(fleet) == ONE
+@pytest.mark.parametrize('holder, is_expired, statement, first, second', [
+    (None, False, 'INSERT INTO', acquire, renew_lease),
+    ('third', True, 'UPDATE', acquire, renew_lease),
+    (ONE, False, 'UPDATE', take_over, renew_lease),
+    (ONE, True, 'UPDATE', renew_lease, acquire),
+    (ONE, False, 'DELETE FROM', take_over, give_up)],
+    ids=['new', 'expired', 'renewal after takeover',
+         'renewal before takeover', 'given up after takeover'])
+def test_conflict(fleet, holder, is_expired, statement, first, second):
+    """The second request has read the lease before the first is complete."""
+    if holder:
+        hosts.hold(HOST, holder, 30)
+    if is_expired:
+        expire_host_leases(fleet)
+    with fleet.before(f'{statement} reservations_hosts',
+                      lambda: first(fleet)), \
+            pytest.raises(exception.PreconditionFailed if second == give_up
+                          else exception.Conflict):
+        second(fleet)
+    assert read_holder(fleet) == (ONE if first == renew_lease else OTHER)
 
 
 def test_lease_given_up_during_its_renewal(fleet, reservation):
     """The process acquires a new lease."""
-    with fleet.before('UPDATE reservations_hosts',
-                      lambda: hosts.give_up(HOST, ONE)):
-        assert hosts.hold(HOST, ONE, 30).updated_at is None
+    with fleet.before('UPDATE reservations_hosts', lambda: give_up(fleet)):
+        assert renew_lease(fleet).updated_at is None
     assert read_holder(fleet) == ONE
-
-
-def test_takeover_before_the_lease_is_given_up(fleet, reservation):
-    with fleet.before('DELETE FROM reservations_hosts',
-                      lambda: take_over(fleet)), \
-            pytest.raises(exception.PreconditionFailed):
-        hosts.give_up(HOST, ONE)
-    assert read_holder(fleet) == OTHER
 
 
 def test_standby_does_not_write_the_lease(fleet, reservation):

@@ -210,3 +210,15 @@ def test_spellings_of_a_group(fleet):
     ids = fleet.add({'conductor_group': 'rack'}, {'conductor_group': 'Rack'})
     fleet.add({'conductor_group': ''}, {'conductor_group': 'rack2'})
     assert hold_all(fleet, memory_mb=0, conductor_group='RACK') == set(ids)
+
+
+def test_long_capabilities_are_distinguished(fleet):
+    """They differ after the 512th character."""
+    racks = {rack: json.dumps({
+        'capabilities': 'a:b,' * 500 + f'rack:{rack}'}) for rack in 'rs'}
+    ids = dict(zip(racks, fleet.add(*(
+        {'properties': text} for text in racks.values())), strict=True))
+    for rack, node_id in ids.items():
+        reservation, _ = fleet.hold(resource_class='gold', extra_specs={
+            'capabilities:rack': rack})
+        assert reservation.node_id == node_id
