@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure what a hold costs, by size of the fleet, against its minimum.
+"""Measure holds by the size of the fleet, compared with their minimum cost.
 
     make bench
     make bench ARGS="--nodes 1000 10000 --rounds 3"
@@ -102,22 +102,9 @@ class Measures:
             recursive=True) if f'--socket={path}' in child.cmdline()]
         return sum(server.cpu_times()[:2])
 
-    def _sql(self, *statements):
-        with fleet.connected(self._url) as connection:
-            with connection.cursor() as cursor:
-                for statement in statements:
-                    cursor.execute(statement)
-            connection.commit()
-
-    def free_all(self):
-        self._sql('UPDATE nodes SET instance_uuid = NULL '
-                  'WHERE instance_uuid IS NOT NULL',
-                  'DELETE FROM reservations',
-                  'DELETE FROM reservations_groups')
-
     def _run(self, client, times, number=1):
         result = clients.run(client, times, number)
-        self.free_all()
+        fleet.free_all(self._url)
         return result
 
     def _holding(self, kinds=fleet.MIX, keep=True):
@@ -172,7 +159,7 @@ class Measures:
         workers = sum(self._workers().values()) - workers
         self._tell(f'{name}, CPU of workers', workers * 1000 / calls)
         self._tell(f'{name}, CPU of clients', result.cpu)
-        self.free_all()
+        fleet.free_all(self._url)
 
     def taken(self):
         """Nodes are rare: one in 1,000, and at least one of each profile.
@@ -181,9 +168,9 @@ class Measures:
         count for fifty times its duration.
         """
         ids = ', '.join(map(str, fleet.sample_ids(self.size)))
-        self._sql('UPDATE nodes SET instance_uuid = uuid',
-                  'UPDATE nodes SET instance_uuid = NULL '
-                  f'WHERE id IN ({ids})')
+        fleet.execute(
+            self._url, 'UPDATE nodes SET instance_uuid = uuid',
+            f'UPDATE nodes SET instance_uuid = NULL WHERE id IN ({ids})')
         with self.serving(keep=False):
             self._tell('hold, 99.9 % taken', self._run(
                 self._holding(fleet.WITH_CLASS, keep=False), 100).median)
@@ -191,8 +178,9 @@ class Measures:
     def used_up(self):
         """The nodes that fit best are taken; larger ones are left."""
         taken = fleet.find_ids(self.size, fleet.SMALLEST)
-        self._sql('UPDATE nodes SET instance_uuid = uuid '
-                  f'WHERE id IN ({", ".join(map(str, taken))})')
+        fleet.execute(
+            self._url, 'UPDATE nodes SET instance_uuid = uuid '
+            f'WHERE id IN ({", ".join(map(str, taken))})')
 
         def smallest(profile):
             return fleet.sizes(fleet.SMALLEST)
@@ -236,7 +224,7 @@ class Measures:
             spec = {'resource_class': random.choice(fleet.PROFILES)[0]}
             for name, hold in random.sample([*ways.items()], len(ways)):
                 times[name].append(hold(spec))
-                self.free_all()
+                fleet.free_all(self._url)
         for name, figures in times.items():
             self._tell(name, statistics.median(figures))
             self._tell(f'{name}: eight holds', statistics.median(
@@ -252,7 +240,7 @@ class Measures:
     def capacity(self):
         """Count the fleet, and run the smallest query about all nodes."""
         def scan():
-            with fleet.connected(self._url) as connection:
+            with fleet.connect(self._url) as connection:
                 connection.cursor().execute(
                     'SELECT resource_class, provision_state, COUNT(*) '
                     'FROM nodes GROUP BY 1, 2')
@@ -369,7 +357,7 @@ def show(sizes, figures):
     print_table('eight clients: calls per second (the floor is times that)', [
         (name, 0, lambda name: ('floor rate', name)) for name in
         ('bare floor rate', 'floor rate', 'hold rate')])
-    # A worker does in a hold what a client of the bare database does.
+    # In a hold, the worker does the work of a client of the bare database.
     print_table('eight clients: CPU-ms a call (times the floor)', [
         (f'{name}, CPU of {whose}', 2,
          lambda name, floor=floor: (name, f'floor, CPU of {floor}'))

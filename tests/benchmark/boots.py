@@ -5,9 +5,9 @@
         python -m tests.benchmark.boots --deploy-delay 10,20
 
 A whole cloud as in "make cloud", whose nodes take a while to deploy, like
-hardware. All servers are requested at once, each by a call of its own, until
-all are ACTIVE or ERROR; then they are deleted, and the same cloud changes to
-the other driver. Seconds are from the request to ACTIVE, as seen by a client
+hardware. All servers are requested at once, each by its own call. When all are
+ACTIVE or ERROR, they are deleted, and the same cloud changes to the other
+driver. Seconds are from the request to ACTIVE, as seen by a client
 that polls every half second. Retries are builds that continued on another
 host. The exit status is 1 if a server did not become ACTIVE, or if two servers
 share a node.

@@ -148,7 +148,7 @@ def bare(url, has_guard=True):
         return update, (str(insert), values)
 
     def client(seed):
-        with fleet.connected(url) as connection:
+        with fleet.connect(url) as connection:
             cursor = connection.cursor(cursors.DictCursor)
             # Each client has its own nodes.
             cursor.execute(

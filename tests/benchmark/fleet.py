@@ -60,7 +60,7 @@ def ironic(server, size, track=iter, racks=None):
             tempfile.TemporaryDirectory() as directory, \
             services.ironic(directory, url, services.free_port(),
                             config=_IRONIC) as service, \
-            connected(url) as connection:
+            connect(url) as connection:
         # One is enrolled through the API, to copy columns that Ironic needs.
         baremetal = services.connect(service.url)
         pattern = services.enrol(baremetal, [{'traits': ['CUSTOM_A']}])
@@ -98,13 +98,28 @@ def peak_memory(pid):
 
 
 @contextlib.contextmanager
-def connected(url):
+def connect(url):
     """Open a raw PyMySQL connection."""
     parts = sa.make_url(url)
     with contextlib.closing(pymysql.connect(
             unix_socket=parts.query['unix_socket'], user=parts.username,
             database=parts.database)) as connection:
         yield connection
+
+
+def execute(url, *statements):
+    """Run statements in one transaction."""
+    with connect(url) as connection, connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+        connection.commit()
+
+
+def free_all(url):
+    """Release all nodes."""
+    execute(url, 'UPDATE nodes SET instance_uuid = NULL '
+            'WHERE instance_uuid IS NOT NULL',
+            'DELETE FROM reservations', 'DELETE FROM reservations_groups')
 
 
 def _list_racks(size, racks=None):

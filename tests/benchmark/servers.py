@@ -115,7 +115,7 @@ class Cloud(base.TestCase):
         flavor = objects.Flavor.get_by_flavor_id(
             ctxt, self.flavor(None, memory_mb=1))
         client = report.SchedulerReportClient()
-        with fleet.connected(self.ironic.database_url) as connection, \
+        with fleet.connect(self.ironic.database_url) as connection, \
                 connection.cursor() as cursor, context.target_cell(
                     ctxt, self.cell_mappings['cell1']) as cell:
             cursor.execute('SELECT id, uuid, resource_class FROM nodes '

@@ -53,7 +53,7 @@ def run_ironic(server, size, racks, rack):
     """Run a fleet of a shape; yield a tools.services.Service."""
     with fleet.ironic(server, min(size, ENROLLED), racks=racks) as ironic:
         fleet.stop(ironic)
-        with fleet.connected(ironic.database_url) as connection, \
+        with fleet.connect(ironic.database_url) as connection, \
                 connection.cursor() as cursor:
             if rack:
                 cursor.execute(
@@ -110,20 +110,9 @@ class Calls:
             durations.append((time.perf_counter() - began) * 1000)
             spent = [total + after - start for total, after, start in zip(
                 spent, self._spent(), before, strict=True)]
-            self.free_all()
+            fleet.free_all(self._url)
         self.figures[name] = (statistics.median(durations),
                               *(total / times for total in spent))
-
-    def free_all(self):
-        with fleet.connected(self._url) as connection, \
-                connection.cursor() as cursor:
-            for statement in (
-                    'UPDATE nodes SET instance_uuid = NULL '
-                    'WHERE instance_uuid IS NOT NULL',
-                    'DELETE FROM reservations',
-                    'DELETE FROM reservations_groups'):
-                cursor.execute(statement)
-            connection.commit()
 
     def hold(self, **body):
         self._request('POST', OURS, 201, {
@@ -163,7 +152,7 @@ class Calls:
         self.capacity(headers=NOW)()
         for _ in range(3):
             self.eight_holds()
-        self.free_all()
+        fleet.free_all(self._url)
         self.time('eight holds', 10, self.eight_holds)
         self.time('422 and why', 3, self.none)
         self.time('capacity, counted', 3, self.capacity(headers=NOW))

@@ -577,7 +577,7 @@ CANDIDATES = [
          'extra_specs.reservations:candidate_nodes')
     for id, value in {'empty': '', 'blank': ' ', 'commas': ', ,'}.items()]
 
-#: Keys below "reservations:", and what the message proposes.
+#: Keys below "reservations:", and texts of the message.
 OWN_SPECS = [
     post(f'own-spec-{key}', spec(f'reservations:{key}', 'node-1'), text)
     for key, text in (

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The openstack command, run in the process of the test.
 
-A process of its own would take ten times as long, mostly to start. The result
+A separate process would take ten times as long, mostly to start. The result
 has the output and the exit status.
 """
 

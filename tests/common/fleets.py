@@ -302,7 +302,7 @@ class Fleet:
 
     def hold(self, instance_uuid=None, restricted_to=None, owner=None,
              lease=None, group=None, **body):
-        """Do what a POST does.
+        """Hold a node like a POST.
 
         :returns: the reservation, and whether it is new.
         """

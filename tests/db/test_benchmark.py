@@ -10,7 +10,7 @@ from tests.benchmark import clients
 @pytest.mark.parametrize('has_guard', [True, False])
 def test_floor_takes_nodes(fleet, database, has_guard):
     nodes = fleet.add(*[{} for _ in range(clients.MANY)])
-    # Each of the clients has nodes of its own.
+    # Each client has its own nodes.
     for seed in range(clients.MANY):
         for _ in clients.bare(database.url, has_guard)(seed):
             pass

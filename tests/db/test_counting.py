@@ -181,7 +181,7 @@ def test_partitions_and_hosts_are_sums(fleet, batch):
         assert len(rows) == len(expected)
 
 
-def test_hosts_that_hold_alike_nodes(fleet):
+def test_hosts_that_hold_equal_nodes(fleet):
     for host in ('compute-1', 'compute-2', 'compute-2'):
         fleet.add_node()
         fleet.hold(owner=values.Assignment(host, None))

@@ -46,7 +46,7 @@ def find_tables(database):
 
 
 def read_schema(database):
-    """Return the revision of our tables, and what they consist of.
+    """Return the revision and the columns, indexes and keys of our tables.
 
     MySQL reports the character set of some columns besides their collation.
     """

@@ -139,7 +139,7 @@ def test_database_that_fails(fleet, group, error, number, caplog):
 @pytest.mark.parametrize('statement, number', [
     # The transaction of the page fails.
     ('UPDATE nodes', 0),
-    # It is complete, and the next one does not begin.
+    # The transaction is complete, and the next one does not start.
     ('DELETE FROM reservations_groups', PAGE)])
 def test_release_stops_at_the_deadline(fleet, group, option, statement,
                                        number):

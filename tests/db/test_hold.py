@@ -228,7 +228,7 @@ def change(fleet, node_id, how):
 @pytest.mark.on('server')
 @pytest.mark.parametrize('name', CHANGES)
 def test_node_that_changes_is_searched_for_again(fleet, name):
-    """After most changes, the only node does not match any more."""
+    """After most changes, the only node no longer matches."""
     node_id = fleet.add_node(**NODE_1)
     with fleet.before(HOLD, lambda: change(fleet, node_id, CHANGES[name])):
         if name in STILL_MATCHING:

@@ -97,5 +97,5 @@ def test_wrong_usage(tmp_path, args):
 @pytest.mark.parametrize('connection', ['sqlite:///{}/empty.sqlite',
                                         'sqlite:///{}/no/such.sqlite'])
 def test_no_such_database(tmp_path, connection):
-    """An error that says what is wrong, instead of a traceback."""
+    """The command reports an error without a traceback."""
     assert run(tmp_path, connection, 'sweep').returncode > 0

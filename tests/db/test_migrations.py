@@ -59,7 +59,7 @@ def find_tables(database):
 
 
 def read_schema(database):
-    """Return what the database says about Ironic's tables."""
+    """Return the schema of Ironic's tables."""
     inspector = sa.inspect(database.engine)
     return {name: [str(item) for item in (
         *inspector.get_columns(name), inspector.get_pk_constraint(name),

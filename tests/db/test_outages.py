@@ -229,7 +229,7 @@ def test_permanent_error_leaves_no_hold(fleet):
 
 
 def event_lines(caplog):
-    """Return what the log says about reservations."""
+    """Return the log lines about reservations."""
     return [record.getMessage() for record in caplog.records
             if record.name == 'ironic_reservations.events']
 
@@ -248,7 +248,7 @@ def test_commit_of_an_adoption_is_lost(fleet, caplog, after):
 
 @pytest.mark.parametrize('after', [True, False])
 def test_commit_of_a_repeated_adoption_is_lost(busy_fleet, after):
-    """The row existed before, so the retry compares what has changed."""
+    """The row existed before, so the retry compares its new values."""
     spec = request_spec.RequestSpec.from_server({'name': 'new'})
     with busy_fleet.fail_commit(LOST, after=after):
         reservation, is_new = adoption.adopt(INSTANCE, spec, values.Assignment(
@@ -297,7 +297,7 @@ def names_instance(instance_uuid, caplog):
 
 
 def test_commit_of_a_move_is_lost_and_another_renews(busy_fleet):
-    """The retry compares only what the request has written."""
+    """The retry compares only the values that the request has written."""
     with busy_fleet.fail_commit(LOST, after=True,
                                 then=busy_fleet.renew_leases):
         reservation = updates.update(INSTANCE, {'host': 'compute-2'},

@@ -37,7 +37,7 @@ def matcher(**body):
 
 
 def hold(limits, instance_uuid=None, expect_new=True, **body):
-    """Do what a POST of a member of project A does.
+    """Hold a node like a POST of a member of project A.
 
     :returns: the resource class of the node.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of several nodes is held, whatever the search is based on."""
+"""The choice of a node, with current, outdated and wrong counts."""
 
 import json
 import time

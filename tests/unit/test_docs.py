@@ -202,23 +202,27 @@ def test_fence():
         assert name in text and name in PAGES['security']
 
 
-@pytest.mark.parametrize('word', constants.STATES)
-def test_states(word):
-    assert f'``{word}``' in PARAMETERS['state']['description']
+# The API does not reveal which nodes can be claimed.
+REASONS = sorted({*matching.REASONS} - {matching.CLAIMABLE})
 
 
-@pytest.mark.parametrize('word', constants.SORT_KEYS)
-def test_sort_keys(word):
-    assert f'``{word}``' in PARAMETERS['sort_key']['description']
-
-
-@pytest.mark.parametrize('word', sorted(
-    # The API does not reveal which nodes can be claimed.
-    {*matching.REASONS} - {matching.CLAIMABLE}))
-def test_reasons(word):
-    assert f'``{word}``' in (
-        PARAMETERS['explanation.eliminated.by']['description'])
-    assert f'``{word}``' in PAGES['matching']
+@pytest.mark.parametrize(('word', 'text'), [
+    pytest.param(word, text, id=f'{place}: {word}')
+    for place, text, words in (
+        ('state', PARAMETERS['state']['description'], constants.STATES),
+        ('sort_key', PARAMETERS['sort_key']['description'],
+         constants.SORT_KEYS),
+        ('by', PARAMETERS['explanation.eliminated.by']['description'],
+         REASONS),
+        ('matching', PAGES['matching'], REASONS),
+        ('metrics', ' '.join(PAGES['metrics'].split()),
+         [*constants.NODE_STATES, *explanation.CAUSES]),
+        ('configuration', PAGES['configuration'],
+         [f'[{group or "DEFAULT"}] {opt.name}'
+          for group, opts in conf.ironic_opts.items() for opt in opts]))
+    for word in words])
+def test_words_are_documented(word, text):
+    assert f'``{word}``' in text
 
 
 @pytest.mark.parametrize('name', SAMPLES)
@@ -301,13 +305,6 @@ def test_options(opt):
     assert f'``{opt.name}``' in PAGES['configuration']
     assert any(f'``[reservations] {opt.name}``' in page.replace('\n', ' ')
                for page in PAGES.values())
-
-
-@pytest.mark.parametrize(('group', 'name'), [
-    (group or 'DEFAULT', opt.name)
-    for group, opts in conf.ironic_opts.items() for opt in opts])
-def test_options_of_ironic(group, name):
-    assert f'``[{group}] {name}``' in PAGES['configuration']
 
 
 @pytest.mark.parametrize('rule', policy.rules, ids=lambda rule: rule.name)
@@ -489,12 +486,6 @@ def test_commands_of_the_api_hosts(program, names):
     assert heading in PAGES['cli']
     section = re.split(r'\n=+\n', PAGES['cli'].partition(heading)[2])[0]
     assert re.findall(r'^``(.*)``$', section, re.MULTILINE) == [*names]
-
-
-@pytest.mark.parametrize('word', [*constants.NODE_STATES,
-                                  *explanation.CAUSES])
-def test_words_of_the_metrics(word):
-    assert f'``{word}``' in ' '.join(PAGES['metrics'].split())
 
 
 @pytest.mark.parametrize('opt', exporter.OPTIONS, ids=lambda opt: opt.name)

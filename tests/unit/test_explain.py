@@ -54,7 +54,7 @@ def node(memory=4096, resource_class='gold', traits=(), **more):
 
 
 def explain(matcher_, *groups):
-    """Explain, and check what is true for all explanations."""
+    """Explain, and check rules that apply to all explanations."""
     explanation = matcher_.explain(groups)
     assert [*explanation][:2] == ['considered', 'eliminated']
     assert explanation.keys() <= {'considered', 'eliminated', 'nearest'}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Markers of lists: what they carry, and what is refused."""
+"""Markers of lists: their values, and invalid markers."""
 
 import base64
 import datetime
