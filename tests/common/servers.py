@@ -24,7 +24,7 @@ GALERA = '/usr/lib/galera/libgalera_smm.so'
 START_TIMEOUT = 120
 
 
-def find(name):
+def find_program(name):
     """Return the path of a program or file; skip the test without it."""
     path = next(glob.iglob(name), None) or services.find(name)
     if not path:
@@ -78,7 +78,7 @@ class Server:
 
     def install(self):
         subprocess.run(
-            [find('mariadb-install-db'), '--no-defaults',
+            [find_program('mariadb-install-db'), '--no-defaults',
              f'--datadir={self.directory / "data"}', '--skip-test-db',
              # A server that starts deletes the files of others there.
              f'--tmpdir={self.directory}',
@@ -87,8 +87,8 @@ class Server:
 
     def run(self, *options):
         """Start a process of the server's program."""
-        return self._popen([find('mariadbd'), '--no-defaults', *self._options,
-                            *options], **_user())
+        return self._popen([find_program('mariadbd'), '--no-defaults',
+                            *self._options, *options], **_user())
 
     def _popen(self, command, **kwargs):
         with open(self.log, 'ab') as log:
@@ -277,7 +277,7 @@ def copied(original, *options):
 def galera(size=3):
     """Run a cluster with an empty database ``ironic``; yield its members."""
     for name in GALERA, 'mariadbd', 'wsrep_sst_rsync', 'rsync':
-        find(name)
+        find_program(name)
     names = [f'member-{number + 1}' for number in range(size)]
     with _directories(*names) as directories, contextlib.ExitStack() as stack:
         members = [Member(directory) for directory in directories]

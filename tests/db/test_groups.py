@@ -220,9 +220,9 @@ def test_group_is_deleted_while_it_is_joined(fleet):
     add_racks(fleet, r1=2, r2=2)
     first, _ = fleet.hold(group=name_group('spread'))
 
-    def end():
+    def release_member():
         releases.release(first.instance_uuid)
-    with fleet.before('UPDATE nodes', end):
+    with fleet.before('UPDATE nodes', release_member):
         join(fleet, 'spread')
     assert len(groups.get(fleets.GROUP).members) == 1
 
@@ -447,10 +447,10 @@ def test_page_is_full_although_a_group_is_deleted(fleet):
     first, *others = [create(fleet, 1, None, uuid=str(uuid_.uuid4()))[0]
                       for _ in range(4)]
 
-    def end():
+    def release_first():
         releases.release(first.members[0].instance_uuid)
     # This statement follows the one that selects the groups of the page.
-    with fleet.before('SELECT reservations.', end):
+    with fleet.before('SELECT reservations.', release_first):
         page = groups.find(2)
     assert [group.uuid for group in page] == [
         group.uuid for group in others[:2]]
@@ -476,12 +476,12 @@ def test_group_is_deleted_while_it_is_requested_again(fleet, is_recreated):
     group, _ = create(fleet, 2, None)
     names = [member.instance_uuid for member in group.members]
 
-    def end():
+    def release_all():
         for name in names:
             releases.release(name)
         if is_recreated:
             create(fleet, 1, None, project=B)
-    with fleet.before('SELECT reservations.', end):
+    with fleet.before('SELECT reservations.', release_all):
         if is_recreated:
             with pytest.raises(exception.Conflict):
                 create(fleet, names, None)

@@ -11,26 +11,26 @@ from tests.common import fleets
 pytestmark = pytest.mark.on('sqlite', 'server')
 
 
-def check():
+def run_check():
     return health.Backend(None, {}).healthcheck(80)
 
 
 def test_healthy(fleet):
-    assert check().available
+    assert run_check().available
 
 
 def test_without_our_table(fleet, database):
     with database.engine.begin() as connection:
         connection.execute(sa.text('ALTER TABLE reservations RENAME TO r'))
     try:
-        result = check()
+        result = run_check()
     finally:
         with database.engine.begin() as connection:
             connection.execute(sa.text(
                 'ALTER TABLE r RENAME TO reservations'))
     assert not result.available
     assert result.reason == 'RESERVATIONS DATABASE UNAVAILABLE'
-    assert check().available
+    assert run_check().available
 
 
 @pytest.fixture
@@ -50,5 +50,5 @@ def test_read_only(fleet, read_only, monkeypatch):
     monkeypatch.setattr(db_engine, 'get_engine', lambda: read_only)
     with read_only.connect() as connection:
         assert connection.scalar(sa.text('SELECT 1')) == 1
-    assert not check().available
+    assert not run_check().available
     read_only.dispose()

@@ -96,7 +96,7 @@ def read_holder(fleet):
 
 # A takeover between the check and the fence
 
-def hold(reservation):
+def hold_node(reservation):
     return holds.hold(
         fleets.matcher(resource_class='gold'), obtain.Request(
             (str(uuid.uuid4()),), values.Assignment(HOST), holder=ONE))
@@ -139,7 +139,7 @@ def release(reservation):
 
 
 WRITES = pytest.mark.parametrize('write, first', [
-    (hold, 'UPDATE nodes'), (renew, 'UPDATE reservations SET'),
+    (hold_node, 'UPDATE nodes'), (renew, 'UPDATE reservations SET'),
     (adopt, 'UPDATE reservations SET'),
     (adopt_new, 'INSERT INTO reservations'),
     (change, 'UPDATE reservations SET'), (move, 'UPDATE reservations SET'),
@@ -162,7 +162,7 @@ def test_lease_given_up_after_the_check(fleet, reservation):
     before = fleet.rows, fleet.instances
     with fleet.before('UPDATE nodes', lambda: hosts.give_up(HOST, ONE)), \
             pytest.raises(exception.PreconditionFailed):
-        hold(reservation)
+        hold_node(reservation)
     assert (fleet.rows, fleet.instances) == before
 
 
@@ -217,7 +217,7 @@ def test_takeover_waits_for_the_commit_of_a_write(database, fleet,
                     holder=OTHER))
 
     with fleet.fail_commit(LOST, then=attempt):
-        hold(reservation)
+        hold_node(reservation)
     assert attempts
 
 
@@ -232,7 +232,7 @@ def test_takeover_after_a_commit_without_a_response(fleet, reservation, write,
             else contextlib.nullcontext()):
         write(reservation)
     assert len(fleet.rows) == before + {
-        hold: 1, adopt_new: 1, release: -1}.get(write, 0)
+        hold_node: 1, adopt_new: 1, release: -1}.get(write, 0)
     assert read_holder(fleet) == OTHER
 
 

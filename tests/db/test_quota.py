@@ -36,7 +36,7 @@ def matcher(**body):
     return fleets.matcher(A, **body or {'memory_mb': 1})
 
 
-def hold(limits, instance_uuid=None, expect_new=True, **body):
+def hold_node(limits, instance_uuid=None, expect_new=True, **body):
     """Hold a node like a POST of a member of project A.
 
     :returns: the resource class of the node.
@@ -101,38 +101,42 @@ def hold_for_hosts(fleet, number, project=A, **owner):
 def test_total(fleet, add_nodes):
     add_nodes(gold=3, silver=3)
     limits = {TOTAL: 2}
-    assert {hold(limits), hold(limits)} == {'gold'}
-    assert refuse(hold, limits) == (TOTAL, 2, 2, 1)
-    assert refuse(hold, limits, resource_class='silver') == (TOTAL, 2, 2, 1)
+    assert {hold_node(limits), hold_node(limits)} == {'gold'}
+    assert refuse(hold_node, limits) == (TOTAL, 2, 2, 1)
+    assert refuse(hold_node, limits, resource_class='silver') == (
+        TOTAL, 2, 2, 1)
     assert len(fleet.holds) == 2
 
 
 @pytest.mark.parametrize('limits', [{TOTAL: -1}, {TOTAL: -1, GOLD: -1}])
 def test_no_limit(add_nodes, limits):
     add_nodes(gold=3)
-    assert [hold(limits) for _ in range(3)] == ['gold'] * 3
+    assert [hold_node(limits) for _ in range(3)] == ['gold'] * 3
     with pytest.raises(exception.NoMatchingNode):
-        hold(limits)
+        hold_node(limits)
 
 
 def test_unregistered_total_is_zero(add_nodes):
     add_nodes(gold=1)
-    assert refuse(hold, {GOLD: 5}) == (TOTAL, 0, 0, 1)
+    assert refuse(hold_node, {GOLD: 5}) == (TOTAL, 0, 0, 1)
 
 
 def test_full_class_is_skipped(fleet, add_nodes):
     add_nodes(gold=5, silver=2, bronze=5)
     limits = {TOTAL: 9, GOLD: 1, SILVER: 0}
     # The smallest node fits best.
-    assert [hold(limits) for _ in range(3)] == ['gold', 'bronze', 'bronze']
-    assert refuse(hold, limits, resource_class='gold') == (GOLD, 1, 1, 1)
-    assert refuse(hold, limits, resource_class='silver') == (SILVER, 0, 0, 1)
+    assert [hold_node(limits) for _ in range(3)] == [
+        'gold', 'bronze', 'bronze']
+    assert refuse(hold_node, limits, resource_class='gold') == (GOLD, 1, 1, 1)
+    assert refuse(hold_node, limits, resource_class='silver') == (
+        SILVER, 0, 0, 1)
     assert len(fleet.holds) == 3
 
 
 def test_all_classes_are_full(add_nodes):
     add_nodes(gold=1, silver=1)
-    assert refuse(hold, {TOTAL: 9, GOLD: 0, SILVER: 0})[0] in (GOLD, SILVER)
+    assert refuse(hold_node, {TOTAL: 9, GOLD: 0, SILVER: 0})[0] in (
+        GOLD, SILVER)
 
 
 @pytest.mark.on('sqlite', 'server')
@@ -142,22 +146,22 @@ def test_class_is_compared_by_its_name_in_placement(fleet, add_nodes):
     resource = f'{TOTAL}:CUSTOM_BAREMETAL_GOLD'
     assert refuse(create, {TOTAL: 9, resource: 3}, 4) == (resource, 3, 0, 4)
     limits = {TOTAL: 9, resource: 1}
-    hold(limits)
-    assert refuse(hold, limits) == (resource, 1, 1, 1)
+    hold_node(limits)
+    assert refuse(hold_node, limits) == (resource, 1, 1, 1)
     assert refuse(create, limits, 2) == (resource, 1, 1, 2)
 
 
 def test_node_without_a_class(fleet, add_nodes):
     fleet.add(*[{'owner': A, 'resource_class': None}] * 2)
-    hold({TOTAL: 1, GOLD: 0})
-    assert refuse(hold, {TOTAL: 1, GOLD: 0}) == (TOTAL, 1, 1, 1)
+    hold_node({TOTAL: 1, GOLD: 0})
+    assert refuse(hold_node, {TOTAL: 1, GOLD: 0}) == (TOTAL, 1, 1, 1)
 
 
 def test_other_causes_are_reported(add_nodes):
     add_nodes(gold=1)
     for limits in {TOTAL: 0}, {TOTAL: 9, GOLD: 0}:
         with pytest.raises(exception.NoMatchingNode):
-            hold(limits, memory_mb=10 ** 6)
+            hold_node(limits, memory_mb=10 ** 6)
         with pytest.raises(exception.NoMatchingNode) as error:
             create(limits, 2)
         assert error.value.members == {'wanted': 2, 'available': 1}
@@ -166,11 +170,11 @@ def test_other_causes_are_reported(add_nodes):
 def test_repeat_is_not_counted(fleet, add_nodes):
     add_nodes(gold=2)
     instance = str(uuid.uuid4())
-    hold({TOTAL: 1}, resource_class='gold')
+    hold_node({TOTAL: 1}, resource_class='gold')
     [row] = fleet.rows
     for limits in {TOTAL: 1}, {TOTAL: 0}, {TOTAL: 9, GOLD: 0}:
-        hold(limits, row.instance_uuid, resource_class='gold')
-        assert refuse(hold, limits, instance_uuid=instance,
+        hold_node(limits, row.instance_uuid, resource_class='gold')
+        assert refuse(hold_node, limits, instance_uuid=instance,
                        resource_class='gold')
     _, group = create({TOTAL: 2}, 1)
     assert create({TOTAL: 0}, 1, uuid_=group) == (['gold'], group)
@@ -180,7 +184,7 @@ def test_repeat_is_not_counted(fleet, add_nodes):
 @pytest.mark.on('server')
 def test_commit_without_a_response_is_counted_once(fleet, add_nodes):
     add_nodes(gold=2)
-    for call in hold, create_one:
+    for call in hold_node, create_one:
         number = len(fleet.holds) + 1
         with fleet.fail_commit(db_exc.DBConnectionError(), after=True):
             call({TOTAL: number}, expect_new=False)
@@ -200,21 +204,21 @@ def test_reservations_that_count(fleet, add_nodes):
     fleet.add_stale_row(project_id=A, node_id=fleet.add_node(maintenance=True))
     assert dry_run({TOTAL: 2})['quota']['used'] == 2
     fleet.add_node(resource_class='gold', instance_uuid=str(uuid.uuid4()))
-    assert refuse(hold, {TOTAL: 2}) == (TOTAL, 2, 2, 1)
+    assert refuse(hold_node, {TOTAL: 2}) == (TOTAL, 2, 2, 1)
     [instance] = set(fleet.instances.values()) - {
         row.instance_uuid for row in fleet.rows}
     adoption.adopt(instance, matcher().spec,
                    values.Assignment('compute-1', A))
-    assert refuse(hold, {TOTAL: 3}) == (TOTAL, 3, 3, 1)
-    assert refuse(hold, {TOTAL: 2}) == (TOTAL, 2, 3, 1)
-    hold({TOTAL: 4})
+    assert refuse(hold_node, {TOTAL: 3}) == (TOTAL, 3, 3, 1)
+    assert refuse(hold_node, {TOTAL: 2}) == (TOTAL, 2, 3, 1)
+    hold_node({TOTAL: 4})
 
 
 def test_released_reservation_does_not_count(fleet, add_nodes):
     add_nodes(gold=2)
-    hold({TOTAL: 1})
+    hold_node({TOTAL: 1})
     releases.release(fleet.rows[0].instance_uuid)
-    hold({TOTAL: 1})
+    hold_node({TOTAL: 1})
 
 
 def test_members_one_by_one(fleet, add_nodes):
@@ -278,7 +282,7 @@ def test_dry_run(fleet, add_nodes):
     add_nodes(gold=2, silver=1)
     result = dry_run({TOTAL: 1})
     assert (result['matching_nodes'], 'quota' in result) == (3, False)
-    hold({TOTAL: 9})
+    hold_node({TOTAL: 9})
     result = dry_run({TOTAL: 9, GOLD: 1})
     assert (result['matching_nodes'], 'quota' in result) == (1, False)
     assert {'by': f'quota:{GOLD}', 'nodes': 2} in (
@@ -318,12 +322,14 @@ create_one = functools.partial(create, members=1)
 
 
 @pytest.mark.on('server')
-@pytest.mark.parametrize('first', [hold, create_one], ids=['one', 'group'])
-@pytest.mark.parametrize('second', [hold, create_one], ids=['one', 'group'])
+@pytest.mark.parametrize('first', [hold_node, create_one],
+                         ids=['one', 'group'])
+@pytest.mark.parametrize('second', [hold_node, create_one],
+                         ids=['one', 'group'])
 def test_concurrent_requests_of_a_project_run_in_turn(fleet, add_nodes, first,
                                                      second):
     add_nodes(gold=2, silver=1)
-    hold({TOTAL: 2})
+    hold_node({TOTAL: 2})
     with concurrent.futures.ThreadPoolExecutor(1) as executor:
         futures = []
 
@@ -338,7 +344,8 @@ def test_concurrent_requests_of_a_project_run_in_turn(fleet, add_nodes, first,
     assert len(fleet.holds) == 2
 
 
-@pytest.mark.parametrize('call', [hold, create_one], ids=['one', 'group'])
+@pytest.mark.parametrize('call', [hold_node, create_one],
+                         ids=['one', 'group'])
 def test_refusal_does_not_count_the_fleet(add_nodes, fleet, call):
     add_nodes(gold=1, silver=1)
     for limits, body in (({TOTAL: 0}, {}), ({TOTAL: 9, GOLD: 0}, {
@@ -360,10 +367,10 @@ def test_no_queries_without_a_quota(fleet, add_nodes):
 def test_project_is_written_first(fleet, add_nodes):
     """The row locks other requests out before the reservations are counted."""
     add_nodes(gold=3)
-    hold({TOTAL: 3})
+    hold_node({TOTAL: 3})
     assert fleet.execute(sa.select(models.projects)) == [(A, 0)]
     with fleet.statements() as statements:
-        hold({TOTAL: 3})
+        hold_node({TOTAL: 3})
     writes = [text.split()[:2] for text in statements
               if text.split()[0] in ('UPDATE', 'INSERT')]
     assert writes[0] == ['UPDATE', 'reservations_projects']

@@ -78,7 +78,7 @@ def prometheus(exporter, directory):
                 'targets': [exporter.url.removeprefix('http://')]}]}]}))
     port = services.free_port()
     with services.running(
-            [servers.find('prometheus'),
+            [servers.find_program('prometheus'),
              f'--config.file={directory / "prometheus.yaml"}',
              f'--storage.tsdb.path={directory / "tsdb"}',
              f'--web.listen-address=127.0.0.1:{port}'],
@@ -380,7 +380,7 @@ def test_exporter_is_stopped(server, exporter):
 # promtool
 
 def promtool(*args):
-    done = subprocess.run([servers.find('promtool'), *args],
+    done = subprocess.run([servers.find_program('promtool'), *args],
                           capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

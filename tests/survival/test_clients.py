@@ -60,7 +60,7 @@ def proxy(fleet, conf_file, tmp_path):
             f'{tmp_path}/uwsgi.log', f'http://127.0.0.1:{back}',
             {conf.FILES_VARIABLE: conf_file(str(fleet.engine.url))}), \
         services.running(
-            [servers.find('haproxy'), '-db', '-f', haproxy],
+            [servers.find_program('haproxy'), '-db', '-f', haproxy],
             f'{tmp_path}/haproxy.log', f'http://127.0.0.1:{front}'):
         yield front
 

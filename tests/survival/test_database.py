@@ -274,7 +274,7 @@ class Unsure(clients.Client):
 @pytest.fixture(scope='module')
 def clock(start_mariadb, create_schema, start_api):
     """An API, its fleet, and what sets the database so many seconds on."""
-    library = servers.find('/usr/lib/*/faketime/libfaketimeMT.so.1')
+    library = servers.find_program('/usr/lib/*/faketime/libfaketimeMT.so.1')
     with tempfile.NamedTemporaryFile('w', prefix='survival-') as file:
         # MariaDB's user is not ours.
         os.chmod(file.name, 0o644)

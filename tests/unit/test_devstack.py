@@ -52,11 +52,11 @@ def devstack(tmp_path):
                  **{f'{name.upper()}_CONF': str(path)
                     for name, path in files.items()},
                  'IRONIC_CONF_FILE': str(files['ironic']), **env})
-        return output, *(read(files[name]) for name in names)
+        return output, *(read_options(files[name]) for name in names)
     return run
 
 
-def read(path):
+def read_options(path):
     config = configparser.RawConfigParser(strict=False)
     config.read(path)
     return {(section, option): value

@@ -33,7 +33,7 @@ UP = {'host': 'b', 'state': 'up'}
 
 
 @pytest.fixture
-def check(monkeypatch):
+def check_move(monkeypatch):
     monkeypatch.setattr(move, 'HEARTBEAT', 0)
     cmd = types.SimpleNamespace(log=logging.getLogger(__name__))
 
@@ -44,8 +44,8 @@ def check(monkeypatch):
 
 @pytest.mark.parametrize('source', [
     {}, {'is_forced_down': True}], ids=str)
-def test_from_a_host_that_is_down(check, source):
-    check({'host': 'a', **source}, UP)
+def test_from_a_host_that_is_down(check_move, source):
+    check_move({'host': 'a', **source}, UP)
 
 
 @pytest.mark.parametrize('source, target, words', [
@@ -57,15 +57,15 @@ def test_from_a_host_that_is_down(check, source):
     ({'availability_zone': 'other'}, UP, 'is in availability zone nova'),
 ], ids=str)
 @pytest.mark.parametrize('force', [False, True])
-def test_refused(check, source, target, words, force):
+def test_refused(check_move, source, target, words, force):
     services = {'host': 'a', **source}, target
     if force and ('zone' in words or 'no compute' in words):
-        check(*services, force=True)
+        check_move(*services, force=True)
         return
     with pytest.raises(exceptions.CommandError, match=words):
-        check(*services, force=force)
+        check_move(*services, force=force)
 
 
-def test_to_itself(check):
+def test_to_itself(check_move):
     with pytest.raises(exceptions.CommandError, match='are the same'):
-        check(UP, target='b', source='b')
+        check_move(UP, target='b', source='b')

@@ -79,7 +79,7 @@ def seconds(match, text):
     return min(times)
 
 
-def check(pattern, method, prefix):
+def check_duration(pattern, method, prefix):
     """Fail where a text of eight times the length takes far more time.
 
     A quadratic match takes 64 times as long, and seconds for 64 KiB; less than
@@ -108,14 +108,14 @@ def test_matching_takes_linear_time(name):
     assert expressions
     for pattern in expressions:
         for prefix in PREFIXES[name]:
-            check(pattern, METHODS.get(name, 'fullmatch'), prefix)
+            check_duration(pattern, METHODS.get(name, 'fullmatch'), prefix)
 
 
 @pytest.mark.parametrize('pattern', sorted({
     value['pattern'] for value in vars(schema).values()
     if isinstance(value, dict) and isinstance(value.get('pattern'), str)}))
 def test_validating_takes_linear_time(pattern):
-    check(re.compile(pattern), 'search', '')
+    check_duration(re.compile(pattern), 'search', '')
 
 
 def test_all_modules_are_listed():
