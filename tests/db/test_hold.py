@@ -353,20 +353,6 @@ def test_node_that_changes_all_the_time(fleet, option):
 
 # The complete scan
 
-@pytest.mark.parametrize('place', [0, 299, 599])
-def test_one_node_of_hundreds(fleet, place):
-    """The search starts at a random node."""
-    ids = fleet.add(*(
-        {'properties': {'memory_mb': 1024,
-                        'capabilities': f'rack:{n == place}'}}
-        for n in range(600)))
-    for _ in range(2):
-        reservation, _ = fleet.hold(
-            **GOLD, extra_specs={'capabilities:rack': 'True'})
-        assert reservation.node_id == ids[place]
-        fleet.release_all()
-
-
 @pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize('extra_specs', [
     {'capabilities:rack': '<in> True'}, {'trait:CUSTOM_A': 'required'},
