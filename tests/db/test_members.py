@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A group's row goes with the row of its last member."""
+"""Members of groups: the end of the last one, and queries about many."""
 
 import concurrent.futures
 
@@ -11,6 +11,7 @@ from ironic_reservations.db import models
 from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import group_releases
 from ironic_reservations.reservations import groups
+from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import releases
 from tests.common import fleets
 
@@ -41,7 +42,7 @@ def expire(fleet, group):
 
 def sweep(fleet, group):
     fleet.expire_leases()
-    expiry.sweep()
+    assert expiry.sweep() == (2, 0)
 
 
 def expire_one_by_one(fleet, group):
@@ -96,3 +97,40 @@ def test_all_members_are_released_at_once(fleet):
     with concurrent.futures.ThreadPoolExecutor(4) as executor:
         list(executor.map(releases.release, names))
     assert not fleet.holds and fleet.group_rows == []
+
+
+# Request specs
+
+def claim(fleet, group):
+    fleet.claim(fleets.GROUP)
+
+
+def purge(fleet, group):
+    for member in group.members:
+        fleet.set_node(member.node_id, instance_uuid=None)
+    assert expiry.purge() == 2
+
+
+def be_overdue(fleet, group):
+    for member in group.members:
+        fleet.set_node(member.node_id, provision_state='deploy failed')
+    fleet.expire_leases()
+    assert len(expiry.overdue()) == 2
+
+
+def join_the_rest(fleet, group):
+    fleet.set_node(group.members[0].node_id, instance_uuid=None)
+    fleet.hold(group=membership.Named(fleets.GROUP, None, None, None))
+
+
+@pytest.mark.parametrize('act', [
+    claim, sweep, purge, be_overdue, join_the_rest])
+def test_request_specs_stay_unread(fleet, group, act):
+    """A request spec may have 63 KB; a group of 256 has 16 MB of them."""
+    with fleet.statements('reservations.host') as statements:
+        act(fleet, group)
+    assert statements
+    # The reservation of one instance is found through the node's row.
+    assert not [statement for statement in statements
+                if 'reservations.request_spec' in statement
+                and 'FROM nodes LEFT OUTER JOIN reservations' not in statement]
