@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds and releases while the database fails."""
+"""Holds, releases and sweeps while the database fails."""
 
 import concurrent.futures
+import contextlib
 import time
 from unittest import mock
 
@@ -11,9 +12,12 @@ import sqlalchemy as sa
 
 from ironic_reservations.db import engine
 from ironic_reservations.db import models
+from ironic_reservations.fleet import counts
 from ironic_reservations.matching import request_spec
 from ironic_reservations.reservations import adoption
+from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import hosts
+from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import releases
 from ironic_reservations.reservations import updates
 from ironic_reservations.reservations import values
@@ -318,3 +322,54 @@ def test_host_lease_is_written_before_the_transaction_reads(busy_fleet):
                  if text.startswith('UPDATE reservations SET'))
     assert [text.split()[:2] for text in statements[first + 1:]] == [
         ['UPDATE', 'reservations_hosts'], ['SELECT', mock.ANY]]
+
+
+@ERRORS
+def test_statement_of_a_count_that_fails(fleet, error):
+    fleet.add({})
+    recent = engine.retry(counts.Latest().get_recent)
+    with fleet.before('SELECT', fleets.raising(error),
+                      containing='AS alike'):
+        assert recent()[0].total == 1
+
+
+def test_sweep_that_takes_longer_than_a_request(fleet, option):
+    """Each step is retried, and counted once."""
+    active = fleet.add_node()
+    fleet.hold(INSTANCE)
+    for _ in range(3):
+        fleet.add_node()
+        fleet.hold()
+    fleet.add_node(conductor_group='rack-7')
+    member, _ = fleet.hold(group=membership.Named(
+        fleets.GROUP, 'spread', 'conductor_group', None))
+    fleet.expire_leases()
+    fleet.set_node(active, provision_state='active')
+    # The reservation is stale, and its group has no other.
+    fleet.set_node(member.node_id, instance_uuid=None)
+    option(deadline=1)
+    with contextlib.ExitStack() as stack:
+        # The first statement takes longer than the deadline.
+        stack.enter_context(
+            fleet.before('SELECT', lambda: time.sleep(1.1)))
+        for statement in (
+                'UPDATE reservations SET', 'UPDATE nodes SET',
+                'DELETE FROM reservations WHERE',
+                'DELETE FROM reservations_groups'):
+            stack.enter_context(
+                fleet.before(statement, fleets.raising(DEADLOCK)))
+        assert expiry.sweep() == (3, 1)
+    assert fleet.holds == {active: INSTANCE}
+    assert fleet.group_rows == []
+
+
+def test_sweep_and_a_permanent_deadlock(fleet, option):
+    """The sweep fails while another transaction keeps the node locked."""
+    fleet.add_node()
+    fleet.hold(INSTANCE)
+    fleet.expire_leases()
+    option(deadline=1)
+    with fleet.before('UPDATE nodes SET', fleets.raising(DEADLOCK),
+                      times=10000):
+        with pytest.raises(db_exc.DBDeadlock):
+            expiry.sweep()
