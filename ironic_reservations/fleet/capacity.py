@@ -2,7 +2,6 @@
 """What the fleet can still give: the answer of /v1/reservations/capacity."""
 
 import dataclasses
-import functools
 import hashlib
 import itertools
 import operator
@@ -130,7 +129,6 @@ _END, _END_OF_PART = '\1', '\2'
 _LONGEST = 256
 
 
-@functools.lru_cache(4096)
 def _make_sort_text(key):
     """Return a text that sorts as a key: numbers by their size, None first."""
     return _bound_text(_END.join(map(_format_value, key)))
