@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the fleet can give: this package reads, and never writes."""
+"""Counts and searches the nodes of the fleet. It never writes."""

@@ -1,61 +1,81 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the fleet can still give: the answer of /v1/reservations/capacity."""
+"""Lists how many nodes are left, for /v1/reservations/capacity."""
 
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
 import dataclasses
 import hashlib
 import itertools
 import operator
 import typing
+from typing import Any
 
 from ironic_reservations import constants
 from ironic_reservations import matching
 from ironic_reservations import resources
-from ironic_reservations.fleet import counts as fleet
+from ironic_reservations.fleet import counts
+from ironic_reservations.fleet import profiles
 from ironic_reservations.matching import group_policy
 
-#: What rows can be summed by, beside ``capability:NAME``.
+if typing.TYPE_CHECKING:
+    from ironic_reservations.matching import matcher
+
+#: Keys by which rows can be summed, besides ``capability:NAME``.
 COLUMNS = ('resource_class', 'owner', 'lessee', 'conductor_group', 'shard')
 
-#: The counts of a row; the last only where a host was asked for.
+#: Numbers in a row; the last only if a host was requested.
 _COUNTS = ('total', *constants.NODE_STATES, 'claimable', 'held')
+
+#: Values by which profiles or sums are distinguished.
+_Key = tuple[Any, ...]
+
+#: Values of ``_COUNTS``.
+_Numbers = tuple[int, ...]
+
+#: Returns the numbers of a profile; None if it is left out.
+_Counter = Callable[[profiles.Profile], _Numbers | None]
 
 
 class Row(typing.NamedTuple):
     """A row of the capacity.
 
     :param position: texts by which rows are sorted.
-    :param content: the row itself, a dict.
+    :param content: JSON object of the row.
     """
 
-    position: list
-    content: dict
+    position: list[Any]
+    content: dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
 class Filter:
-    """Which nodes the capacity is asked of.
+    """The nodes of which the capacity is requested.
 
     :param restricted_to: a project: only nodes that it owns or leases.
-    :param unowned: with that also nodes that nobody owns or leases.
-    :param resource_class: only of this class, in any spelling.
-    :param traits: only with all of these.
-    :param conductor_group: only in this group; ``""`` is the default one.
-    :param shard: only in this shard.
-    :param host: whose holds are counted as ``held``. They are, wherever
-        their nodes are now: a node with an instance stays its host's when
-        its conductor group changes.
+    :param unowned: with ``restricted_to``, also nodes without owner and
+        lessee.
+    :param resource_class: only this class, in any spelling.
+    :param traits: only nodes with all of these.
+    :param conductor_group: only this group; ``""`` is the default group.
+    :param shard: only this shard.
+    :param host: the host whose nodes are counted as ``held``. They are
+        counted in any conductor group and shard, because a node with an
+        instance stays with its host when its conductor group changes.
     """
 
     restricted_to: str | None = None
     unowned: bool = False
     resource_class: str | None = None
-    traits: frozenset = frozenset()
+    traits: frozenset[str] = frozenset()
     conductor_group: str | None = None
     shard: str | None = None
     host: str | None = None
 
-    def is_of_interest(self, node):
-        """Whether the caller has asked of such nodes, wherever they are."""
+    def matches(self, node: matching.Node) -> bool:
+        """Return whether a node is requested, wherever it is."""
         return (matching.is_visible(node.owner, node.lessee,
                                     self.restricted_to, self.unowned)
                 and node.traits.issuperset(self.traits)
@@ -64,77 +84,81 @@ class Filter:
                     resources.normalize_class(
                         self.resource_class))))
 
-    def is_inside(self, node):
-        """Whether they are in the group and the shard asked for."""
+    def is_inside(self, node: matching.Node) -> bool:
+        """Return whether a node is in the requested group and shard."""
         return ((self.conductor_group is None or node.conductor_group.lower()
                  == self.conductor_group.lower())
                 and self.shard in (None, node.shard))
 
-    def counts(self, profile):
-        """The numbers of a profile, by ``_COUNTS``; None where it has none."""
-        held = () if self.host is None else (sum(
+    def count_nodes(self, profile: profiles.Profile) -> _Numbers | None:
+        """Return the numbers of a profile; None if it is left out."""
+        by_state: list[int] = [] if self.host is None else [
             profile.held.get((self.host, state), 0)
-            for state in constants.NODE_STATES),)
+            for state in constants.NODE_STATES]
+        host_total = () if self.host is None else (sum(by_state),)
         if not self.is_inside(profile.group.node):
-            # Of such nodes only those that the host holds are counted.
-            return (*held, *(profile.held.get((self.host, state), 0)
-                             for state in constants.NODE_STATES), 0, *held
-                    ) if any(held) else None
+            # Only the nodes that the host holds are counted here.
+            return ((*host_total, *by_state, 0, *host_total)
+                    if any(host_total) else None)
         total, free, reserved = profile.total, profile.free, profile.reserved
         return (total, free, reserved, profile.taken,
                 total - free - reserved - profile.taken, profile.claimable,
-                *held)
+                *host_total)
 
 
-def list_rows(max_age, asked, limit=None, after=None, by=()):
-    """What the fleet can give, profile by profile.
+def list_rows(max_age: float, node_filter: Filter, limit: int | None = None,
+              after: list[Any] | None = None,
+              by: Sequence[str] = ()) -> tuple[list[Row], float]:
+    """List how many nodes are left in each profile.
 
-    :param max_age: seconds that the counts may be old.
-    :param asked: Filter.
-    :param limit: how many rows at most; None for all.
-    :param after: position of the last row of the page before.
-    :param by: sum the rows that are equal in these, each one of ``COLUMNS``
-        or ``capability:NAME``.
-    :returns: list of Row, and the age of the counts in seconds.
+    :param max_age: maximum age of the counts in seconds.
+    :param limit: maximum number of rows; None for all.
+    :param after: position of the last row of the previous page.
+    :param by: sum the rows that are equal in these keys, each one of
+        ``COLUMNS`` or ``capability:NAME``.
+    :returns: rows, and the age of the counts in seconds.
     """
-    counted, age = fleet.get_fleet(max_age, with_hosts=asked.host is not None)
-    groups = [group for group in counted.groups
-             if asked.is_of_interest(group.node)]
-    found = (_yield_sums(groups, by, asked.counts) if by
-             else _yield_rows(groups, asked.counts))
+    fleet, age = counts.get_fleet(
+        max_age, with_hosts=node_filter.host is not None)
+    groups = [group for group in fleet.groups
+              if node_filter.matches(group.node)]
+    rows = (_yield_sums(groups, by, node_filter.count_nodes) if by
+            else _yield_rows(groups, node_filter.count_nodes))
     if after is not None:
-        found = (row for row in found if row.position > after)
-    return list(itertools.islice(found, limit)), age
+        rows = (row for row in rows if row.position > after)
+    return list(itertools.islice(rows, limit)), age
 
 
-def list_matching_rows(matches, fit):
-    """Profiles in the same form, with nothing held, the best fit first.
+def list_matching_rows(matches: 'list[matcher.Match]',
+                       fit: Callable[[matching.Node], tuple[Any, ...]]
+                       ) -> list[dict[str, Any]]:
+    """List the rows of profiles that match, best fit first, without holds.
 
-    :param matches: what Matcher.find_profiles returns.
-    :param fit: function of a matching.Node, equal within a profile group.
+    :param matches: result of ``Matcher.find_profiles``.
+    :param fit: function of a node, equal within a profile group.
     """
-    fits = {}
+    fits: dict[_Key, tuple[Any, ...]] = {}
     for group, _ in matches:
         fits.setdefault(_make_key(group.node), fit(group.node))
     return [row.content for row in _yield_rows(
-        [group for group, _ in matches], Filter().counts, dict(matches),
-        order=lambda key: (fits[key], _make_sort_text(key)))]
+        [group for group, _ in matches], Filter().count_nodes, dict(matches),
+        make_position=lambda key: (fits[key], _make_sort_text(key)))]
 
 
-# The end of a value in a text by which rows are sorted, and of one of its
-# parts. They are less than all that can be in a value.
+# The end of a value in a text by which rows are sorted, and the end of a part
+# of a value. They sort before all characters of values.
 _END, _END_OF_PART = '\1', '\2'
 
-# The most characters of such a text, which stands in a URL.
+# Maximum length of such a text, which is part of a URL.
 _LONGEST = 256
 
 
-def _make_sort_text(key):
+def _make_sort_text(key: _Key) -> str:
     """Return a text that sorts as a key: numbers by their size, None first."""
-    return _bound_text(_END.join(map(_format_value, key)))
+    return _shorten(_END.join(map(_format_value, key)))
 
 
-def _format_value(value):
+def _format_value(value: Any) -> str:
     match value:
         case None:
             return ''
@@ -145,48 +169,53 @@ def _format_value(value):
     return f'{int(value):018}' + f'{value % 1:.17f}'[1:].rstrip('.0')
 
 
-def _bound_text(text):
-    """Return a text if a marker can carry it, otherwise its start and digest.
+def _shorten(text: str) -> str:
+    """Return a text that a marker can contain, or its start and a digest.
 
     Rows are sorted by it, and two different texts stay different.
     """
     if len(text) <= _LONGEST and text.isascii() and '\0' not in text:
-        return text  # Nearly all texts: each profile has one.
+        return text  # Fast path, taken by nearly all profiles.
     start = text[:_LONGEST].encode(errors='replace').decode().replace(
         '\0', '?')
     return text if start == text else start + hashlib.sha256(
         text.encode(errors='surrogatepass')).hexdigest()[:32]
 
 
-def _sort_keys(keys, order):
-    """Return pairs of ``order(key)`` and the key, sorted by the former."""
-    return sorted(((order(key), key) for key in keys),
+def _sort_keys(keys: Iterable[_Key], make_position: Callable[[_Key], Any]
+               ) -> list[tuple[Any, _Key]]:
+    """Return pairs of a position and a key, sorted by position."""
+    return sorted(((make_position(key), key) for key in keys),
                   key=operator.itemgetter(0))
 
 
-def _yield_rows(groups, counts, among=None, order=_make_sort_text):
-    """Yield the Row of each profile, sorted.
+def _yield_rows(
+        groups: Iterable[profiles.ProfileGroup], count: _Counter,
+        among: dict[profiles.ProfileGroup, list[profiles.Profile]]
+        | None = None,
+        make_position: Callable[[_Key], Any] = _make_sort_text
+) -> Iterator[Row]:
+    """Yield the rows of profiles, sorted.
 
-    Profiles whose facts are spelled otherwise and mean the same share a row.
+    Profiles whose facts are spelled differently and mean the same share a row.
 
-    :param counts: function of a profile: see Filter.counts.
-    :param among: lists of the profiles by profile group; None for all.
-    :param order: function of what ``_key`` returns.
+    :param among: profiles by profile group; None for all.
+    :param make_position: function of the result of ``_make_key``.
     """
-    alike = {}
+    groups_by_key: dict[_Key, list[profiles.ProfileGroup]] = {}
     for group in groups:
-        alike.setdefault(_make_key(group.node), []).append(group)
-    for position, of_kind in _sort_keys(alike, order):
-        found = {}
-        for group in alike[of_kind]:
+        groups_by_key.setdefault(_make_key(group.node), []).append(group)
+    for position, group_key in _sort_keys(groups_by_key, make_position):
+        sums: dict[_Key, _Numbers] = {}
+        for group in groups_by_key[group_key]:
             for profile in (group.profiles if among is None
                             or among[group] == [group.whole]
                             else among[group]):
                 _add_numbers(
-                    found, tuple(sorted(profile.capabilities.items())),
-                    counts(profile))
-        node = alike[of_kind][0].node
-        for text, capabilities in _sort_keys(found, lambda pairs: _bound_text(
+                    sums, tuple(sorted(profile.capabilities.items())),
+                    count(profile))
+        node = groups_by_key[group_key][0].node
+        for text, capabilities in _sort_keys(sums, lambda pairs: _shorten(
                 _END_OF_PART.join(itertools.chain.from_iterable(pairs)))):
             yield Row([position, text], {
                 'resource_class': node.resource_class, **node.sizes,
@@ -195,42 +224,44 @@ def _yield_rows(groups, counts, among=None, order=_make_sort_text):
                 'traits': sorted(node.traits),
                 'conductor_group': node.conductor_group, 'shard': node.shard,
                 'owner': node.owner, 'lessee': node.lessee,
-                **dict(zip(_COUNTS, found[capabilities], strict=False))})
+                **dict(zip(_COUNTS, sums[capabilities], strict=False))})
 
 
-def _make_key(node):
-    """All that a request can tell of a node but capabilities' values."""
+def _make_key(node: matching.Node) -> _Key:
+    """Return the facts of a node except the values of capabilities."""
     return (node.resource_class, *node.sizes.values(), node.cpu_arch,
             tuple(sorted(node.traits)), node.conductor_group, node.shard,
             node.owner, node.lessee, tuple(sorted(node.capabilities)))
 
 
-def _yield_sums(groups, by, counts):
-    """Yield Rows that are sums, in order of the keys."""
-    named = [group_policy.find_capability(each) for each in by]
-    found = {}
+def _yield_sums(groups: Iterable[profiles.ProfileGroup],
+                by: Collection[str], count: _Counter) -> Iterator[Row]:
+    """Yield sums by the values of keys, sorted by the values."""
+    names = [group_policy.find_capability(key) for key in by]
+    sums: dict[_Key, _Numbers] = {}
     for group in groups:
-        values = [_get_value(group.node, each) for each in by]
-        for profile in group.profiles if any(named) else [group.whole]:
-            _add_numbers(found, tuple(
+        values = [_get_value(group.node, key) for key in by]
+        for profile in group.profiles if any(names) else [group.whole]:
+            _add_numbers(sums, tuple(
                 value if name is None else profile.capabilities.get(name)
-                for name, value in zip(named, values, strict=True)),
-                counts(profile))
-    for position, key in _sort_keys(found, _make_sort_text):
+                for name, value in zip(names, values, strict=True)),
+                count(profile))
+    for position, key in _sort_keys(sums, _make_sort_text):
         yield Row([position], {**dict(zip(by, key, strict=True)),
-                        **dict(zip(_COUNTS, found[key], strict=False))})
+                               **dict(zip(_COUNTS, sums[key], strict=False))})
 
 
-def _get_value(node, by):
-    if by not in COLUMNS:
-        return node.capability(by.removeprefix(group_policy.CAPABILITY))
-    value = getattr(node, by)
-    # Groups of conductors that differ by case alone are the same to Ironic.
-    return value.lower() if by == 'conductor_group' else value
+def _get_value(node: matching.Node, key: str) -> str | None:
+    if key not in COLUMNS:
+        return node.capability(key.removeprefix(group_policy.CAPABILITY))
+    value = getattr(node, key)
+    # Ironic ignores the case of conductor groups.
+    return value.lower() if key == 'conductor_group' else value
 
 
-def _add_numbers(found, key, numbers):
+def _add_numbers(sums: dict[_Key, _Numbers], key: _Key,
+                 numbers: _Numbers | None) -> None:
     if numbers is not None:
-        before = found.get(key)
-        found[key] = numbers if before is None else tuple(
+        before = sums.get(key)
+        sums[key] = numbers if before is None else tuple(
             map(operator.add, before, numbers))

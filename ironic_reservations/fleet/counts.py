@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When the fleet is counted, and which count serves which request.
+"""Decides when the fleet is counted, and which count a request uses."""
 
-A search goes by the profiles of a count in turn, an explanation speaks of
-them, and the capacity lists them: see ``profiles``.
-"""
-
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterator
 import dataclasses
 import functools
 import threading
@@ -18,81 +17,88 @@ from ironic_reservations.fleet import profiles
 
 LOG = log.getLogger(__name__)
 
-#: ``recent`` counts again when the last count is older than this many times
-#: what it took, so that counting takes at most a fiftieth of the time.
+#: ``get_recent`` recounts when the last count is older than this multiple of
+#: its duration, so that counting takes at most a fiftieth of the time.
 AGE_TO_COST = 50
 
-#: Seconds after which ``recent`` leaves what is not yet counted to the next
-#: request. The part that is being counted then is finished.
+#: Seconds after which ``get_recent`` leaves the rest of a count to the next
+#: request. It finishes the current part first.
 AT_ONCE = 1
 
-#: Seconds after which a request looks again whether another has counted
-#: something, where nothing was counted before.
+#: Seconds between the checks of a request that waits for the first part of
+#: the first count.
 WAIT = 0.1
 
+#: For each part of a count: a function that returns the fleet that was
+#: counted so far, and whether more parts follow.
+Parts = Iterator[tuple[Callable[[], profiles.Fleet], bool]]
 
-def count_parts(candidates=(), with_hosts=False):
-    """Count the fleet, part by part: see ``db.counting``.
 
-    :param candidates: sets of UUIDs and names; a node that is in one of them
-        becomes a profile of its own, with its uuid and name.
-    :param with_hosts: whether to count, too, which host holds how many.
-    :returns: iterator of pairs: a function that makes the profiles.Fleet of
-        all that was counted so far; and whether there is more.
+def count_parts(candidates: Collection[Collection[str]] = (),
+                with_hosts: bool = False) -> Parts:
+    """Count the fleet, part by part; see ``db.counting``.
+
+    :param candidates: sets of UUIDs and names. A node in one of them becomes a
+        profile with its UUID and name.
+    :param with_hosts: whether to count the nodes that each host holds.
     """
-    rows = []
+    rows: list[counting.NodeCount] = []
     for page, more in counting.count_pages(candidates, with_hosts):
         rows += page
         yield functools.partial(profiles.Fleet.from_counts, rows), more
 
 
+# The fleet before the first part of the first count.
+_UNCOUNTED = profiles.Fleet(())
+
+
 @dataclasses.dataclass(frozen=True)
 class _Count:
-    """A Fleet, when it began to be counted, and how long that took.
+    """A Fleet, and when it was counted.
 
-    :param fleet: while nothing else was counted, of a part of the nodes.
-    :param began: on time.monotonic(); of a part of the nodes long ago.
-    :param cost: seconds.
+    :param fleet: a part of the fleet until the first count is complete.
+    :param began: time.monotonic(); long ago for a part of the fleet.
+    :param cost: duration in seconds.
     """
 
-    fleet: profiles.Fleet | None = None
+    fleet: profiles.Fleet = _UNCOUNTED
     began: float = -float('inf')
     cost: float = 0
 
     @property
-    def is_old(self):
+    def is_old(self) -> bool:
         return time.monotonic() - self.began > self.cost * AGE_TO_COST
 
 
 class _Counting:
-    """A count that is under way, from one request to the next if need be.
+    """A count in progress, which several requests may continue.
 
-    :param parts: what ``parts`` returns.
+    :param parts: see ``count_parts``.
     """
 
-    def __init__(self, parts):
+    def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._began, self._cost = time.monotonic(), 0
+        self._began, self._cost = time.monotonic(), 0.0
 
-    def go_on(self):
-        """Count for so long as a request may; a part at least.
+    def count_more(self) -> bool:
+        """Count at least one part, for at most the time of a request.
 
-        :returns: whether all is counted.
+        :returns: whether the count is complete.
         """
         began = time.monotonic()
         try:
-            for make, more in self._parts:
-                self._make = make
+            for make_fleet, more in self._parts:
+                self._make_fleet = make_fleet
                 if more and time.monotonic() - began > AT_ONCE:
                     return False
             return True
         finally:
             self._cost += time.monotonic() - began
 
-    def counted(self):
-        """The _Count, once all is counted."""
+    def finish(self) -> _Count:
+        """Return the complete count."""
         began = time.monotonic()
-        fleet = self._make()
+        fleet = self._make_fleet()
         cost = self._cost + time.monotonic() - began
         LOG.debug('Counted %(nodes)d nodes of %(groups)d profile groups in '
                   '%(seconds).3f s', {'nodes': fleet.total,
@@ -100,122 +106,124 @@ class _Counting:
                                       'seconds': cost})
         return _Count(fleet, self._began, cost)
 
-    def so_far(self):
-        """The same of what is counted so far."""
-        return _Count(self._make())
+    def make_part(self) -> _Count:
+        """Return the part of the fleet that was counted so far."""
+        return _Count(self._make_fleet())
 
 
 class Latest:
-    """The newest count that this process has.
+    """The newest count of this process.
 
-    One request at a time counts. Those that wait for it meanwhile take what
-    it has counted, if that is fresh enough for them, and wait until their
-    deadline only: see ``engine.locked``.
+    One request at a time counts. Others that wait for it use its count, if
+    that is recent enough for them, and wait until their deadline only: see
+    ``engine.acquire_lock``.
 
-    :param parts: see the function of this name.
+    :param parts: see ``count_parts``.
     """
 
-    def __init__(self, parts=count_parts):
+    def __init__(self, parts: Callable[[], Parts] = count_parts) -> None:
         self._parts = parts
         self._lock = threading.Lock()
-        self._newest, self._under_way = _Count(), None
+        self._newest = _Count()
+        self._counting: _Counting | None = None
 
-    def get_recent(self):
-        """A Fleet whose age is at most ``AGE_TO_COST`` times its cost.
+    def get_recent(self) -> tuple[profiles.Fleet, bool]:
+        """Return a Fleet of at most ``AGE_TO_COST`` times its cost in age.
 
-        While one request counts again, the others go on with the old count.
-        If there is more to count than one request may, it goes on with the
-        old count, too, and the next request counts on. Before the first count
-        is whole, a part of it serves.
+        While one request recounts, others use the old count. If a recount
+        takes longer than ``AT_ONCE``, the request uses the old count, too, and
+        the next request continues. Until the first count is complete, the
+        parts that were counted are used.
 
-        :returns: Fleet, and whether this request has counted it.
+        :returns: Fleet, and whether this request has completed its count.
         """
-        counted = False
-        if self._newest.is_old and self._is_ours():
+        complete = False
+        if self._newest.is_old and self._acquire_turn():
             try:
                 # Another request may have counted before this one's turn.
-                counted = self._newest.is_old and self._count_on()
+                complete = self._newest.is_old and self._count_more()
             finally:
                 self._lock.release()
-        return self._newest.fleet, counted
+        return self._newest.fleet, complete
 
-    def _is_ours(self):
-        """Have the lock, if nobody has it or nothing is counted yet."""
+    def _acquire_turn(self) -> bool:
+        """Acquire the lock. Wait for it only if nothing was counted yet."""
         while not self._lock.acquire(timeout=(
-                WAIT if self._newest.fleet is None else 0)):
-            if self._newest.fleet is not None:
+                WAIT if self._newest.fleet is _UNCOUNTED else 0)):
+            if self._newest.fleet is not _UNCOUNTED:
                 return False
             engine.check_deadline()
         return True
 
-    def _count_on(self):
-        """Go on with the count that is under way, or begin one.
+    def _count_more(self) -> bool:
+        """Continue the count in progress, or start one.
 
-        :returns: whether all is counted.
+        :returns: whether the count is complete.
         """
-        counting = self._under_way or _Counting(self._parts())
-        # What has raised an exception is not gone on with.
-        self._under_way = None
-        whole = counting.go_on()
-        if whole:
-            self._newest = counting.counted()
+        count = self._counting or _Counting(self._parts())
+        # A count that raises an exception is not continued.
+        self._counting = None
+        complete = count.count_more()
+        if complete:
+            self._newest = count.finish()
         else:
-            self._under_way = counting
+            self._counting = count
             if self._newest.began == _Count.began:
-                self._newest = counting.so_far()
-        return whole
+                self._newest = count.make_part()
+        return complete
 
-    def get_fleet(self, max_age):
-        """A Fleet that is at most so many seconds old, and its age.
+    def get_fleet(self, max_age: float) -> tuple[profiles.Fleet, float]:
+        """Return a Fleet of at most this age in seconds, and its age.
 
-        For a ``max_age`` of 0 it was counted after the call has begun.
+        With a ``max_age`` of 0, the count begins after the call.
 
-        :raises: DeadlineExceeded; ``recent`` goes on with what is counted
-            until then.
+        :raises: DeadlineExceeded; ``get_recent`` then continues the count.
         """
-        asked = time.monotonic()
-        if asked - self._newest.began > max_age:
+        start = time.monotonic()
+        if start - self._newest.began > max_age:
             with engine.acquire_lock(self._lock):
-                if asked - self._newest.began > max_age:
+                if start - self._newest.began > max_age:
                     self._count_all()
         newest = self._newest
-        return newest.fleet, max(asked - newest.began, 0)
+        return newest.fleet, max(start - newest.began, 0)
 
-    def _count_all(self):
-        # The one that is under way may have begun too early.
-        self._under_way = None
-        while not self._count_on():
+    def _count_all(self) -> None:
+        # The count in progress may have begun too early.
+        self._counting = None
+        while not self._count_more():
             engine.check_deadline('The fleet cannot be counted within the '
-                                  'time that a request has; try again.')
+                                  'time limit of a request; try again.')
 
 
 _latest = Latest()
-# What a host holds and what is free are counted at the same moment, because a
-# node that changes in between would count twice: a node gets its instance's
-# project as lessee when it is deployed, for example.
+# The nodes that a host holds and the free nodes are counted together, because
+# a node that changes between two counts would count twice. For example,
+# deployment sets the project of the instance as the lessee of the node.
 _latest_with_hosts = Latest(functools.partial(count_parts, with_hosts=True))
 
 
-def get_recent_fleet():
-    """A Fleet to order a search by; see ``Latest.get_recent``."""
+def get_recent_fleet() -> tuple[profiles.Fleet, bool]:
+    """Return a Fleet that may be outdated; see ``Latest.get_recent``."""
     return _latest.get_recent()
 
 
 @engine.retry
-def get_fleet(max_age, with_hosts=False):
-    """A Fleet that is at most so many seconds old, and its age in seconds.
+def get_fleet(max_age: float,
+              with_hosts: bool = False) -> tuple[profiles.Fleet, float]:
+    """Return a Fleet of at most this age in seconds, and its age.
 
-    :param with_hosts: see ``parts``.
+    :param with_hosts: see ``count_parts``.
     """
     latest = _latest_with_hosts if with_hosts else _latest
     return latest.get_fleet(max_age)
 
 
-def get_fresh_fleet(candidates=(), since=None):
-    """A Fleet that was counted after a moment.
+def get_fresh_fleet(candidates: Collection[Collection[str]] = (),
+                    since: float | None = None) -> profiles.Fleet:
+    """Return a Fleet that was counted after a moment.
 
-    :param candidates: see ``parts``. With some it is counted for this request
-        alone.
+    :param candidates: see ``count_parts``. With candidates, the fleet is
+        counted for this request only.
     :param since: the moment, on time.monotonic(); None for now.
     """
     if candidates:

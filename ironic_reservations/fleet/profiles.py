@@ -2,28 +2,30 @@
 """The counted fleet: hardware profiles and profile groups.
 
 A hardware profile is a set of nodes that no request can tell apart. Profiles
-that differ only in the values of capabilities form a *profile group*
-(``ProfileGroup``). Where a capability names the rack there are thousands of
-profiles, but only as many profile groups as models of machines. So a request
-is compared with the profile groups first, and with their profiles only in the
-capabilities that it requires.
+that differ only in the values of capabilities form a *profile group*. Where a
+capability names the rack, there are thousands of profiles, but only one
+profile group for each model of machine. So a request is compared with the
+profile groups first, and with their profiles only in the capabilities that it
+requires.
 
-These are values: they never change once they are counted, and they may be
-old. That makes no wrong answer, because whether a node is free is decided on
-its current row.
+A counted fleet never changes, and it may be outdated. That causes no wrong
+result, because a hold checks the current row of the node.
 """
 
 import collections
+from collections.abc import Iterable
 import dataclasses
 import functools
 import json
+from typing import Any
 
 from ironic_reservations import matching
+from ironic_reservations.db import counting
 from ironic_reservations.matching import group_policy
 
 
-def classify_node(reason, taken):
-    """Return which number of the capacity a node counts to.
+def classify_node(reason: str | None, taken: int | bool) -> str:
+    """Return the number of the capacity that a node belongs to.
 
     :param reason: why it cannot be held, one of ``matching.REASONS``; None if
         it can.
@@ -41,193 +43,206 @@ def classify_node(reason, taken):
 class Profile:
     """Nodes that no request can tell apart.
 
-    :param group: the profile group, a ProfileGroup.
-    :param text: their capabilities as the database spells them; None where
-        they have none.
-    :param capabilities: names and values. Profiles may share this dict.
-    :param counts: numbers of nodes by why they cannot be held (one of
-        ``matching.REASONS``); None: they can.
-    :param reserved: how many have a reservation or an allocation, and no
-        work has begun on them.
-    :param taken: how many are in use, being deployed or being torn down.
-    :param first: the least id of these nodes. Nodes that were enrolled
-        together are near each other.
-    :param last: the greatest id.
-    :param held: numbers of nodes by the host that holds them and by ``state``,
-        where that was asked for.
+    :param text: their capabilities as the database spells them; None if they
+        have none.
+    :param capabilities: values by name. Profiles may share this dict.
+    :param counts: numbers of nodes by the reason why they cannot be held (one
+        of ``matching.REASONS``; None if they can).
+    :param reserved: number of nodes with a reservation or an allocation on
+        which no work has begun.
+    :param taken: number of nodes in use, being deployed or being torn down.
+    :param first: lowest id of these nodes. Nodes that were enrolled together
+        have similar ids.
+    :param last: highest id.
+    :param held: numbers of nodes by host and ``classify_node``, if the count
+        includes hosts.
     """
 
     group: 'ProfileGroup'
     text: str | None
-    capabilities: dict
-    counts: dict
+    capabilities: dict[str, str]
+    counts: dict[str | None, int]
     reserved: int
     taken: int
     first: int
     last: int
-    held: dict
+    held: dict[tuple[str, str], int]
 
     @property
-    def is_whole(self):
-        """Whether it stands for its whole profile group."""
+    def is_whole(self) -> bool:
+        """Return whether it stands for its whole profile group."""
         return self is self.group.whole
 
     @property
-    def facts(self):
-        """The facts that the nodes have in common, as the database has them.
+    def facts(self) -> dict[str, str | None]:
+        """Return the facts of its nodes, as the database spells them.
 
-        :returns: dict by the names of ``expressions.PROFILE``; of a whole
-            group without ``capabilities``.
+        :returns: values by the names of ``expressions.PROFILE``; without
+            ``capabilities`` for a whole profile group.
         """
         facts = self.group.facts
         return facts if self.is_whole else {**facts, 'capabilities': self.text}
 
     @property
-    def node(self):
-        """A matching.Node that stands for each of them."""
-        return self.group.node if self.is_whole else self.group.node_with(
-            self.text)
+    def node(self) -> matching.Node:
+        """Return a Node that stands for each of its nodes."""
+        return (self.group.node if self.is_whole
+                else self.group.make_node(self.text))
 
     @property
-    def total(self):
+    def total(self) -> int:
+        """Return the number of its nodes."""
         return sum(self.counts.values())
 
     @property
-    def free(self):
-        """How many nodes could be held, were it not for a passing lock."""
+    def free(self) -> int:
+        """Return how many nodes can be held, now or after a short lock."""
         return self.available + self.counts.get(matching.LOCKED, 0)
 
     @property
-    def claimable(self):
-        """How many are held for instances that may take them over."""
+    def claimable(self) -> int:
+        """Return how many nodes have a reservation that can be claimed."""
         return self.counts.get(matching.CLAIMABLE, 0)
 
     @property
-    def available(self):
-        """How many nodes could be held this very moment."""
+    def available(self) -> int:
+        """Return how many nodes can be held now."""
         return self.counts.get(None, 0)
 
-    def find_domain(self, by):
-        """The domain of these nodes: see group_policy."""
+    def find_domain(self, by: str | None) -> str | None:
+        """Return the domain of these nodes; see ``group_policy``."""
         name = group_policy.find_capability(by)
         return (group_policy.find_domain(self.group.node, by) if name is None
                 else group_policy.parse_domain(self.capabilities.get(name)))
 
 
 class ProfileGroup:
-    """A profile group: profiles that differ only in values of capabilities.
+    """Profiles that differ only in the values of capabilities.
 
-    :param facts: what their nodes have in common as the database spells it,
-        by the names of ``expressions.PROFILE`` without ``capabilities``.
-    :param candidate: UUID and name, if it is one node alone.
-    :param text: the capabilities of the first profile.
+    :param facts: facts of their nodes as the database spells them, by the
+        names of ``expressions.PROFILE`` without ``capabilities``.
+    :param candidate: UUID and name, if it is a single node.
+    :param text: capabilities of the first profile.
     """
 
-    def __init__(self, facts, candidate, text):
+    def __init__(self, facts: dict[str, str | None],
+                 candidate: tuple[str, str | None] | None,
+                 text: str | None) -> None:
         self.facts, self._candidate = facts, candidate or (None, None)
-        self.node = self.node_with(text)
-        self.profiles, self._values = [], {}
+        self.node = self.make_node(text)
+        self.profiles: list[Profile] = []
+        self._values: dict[str, set[str | None]] = {}
 
-    def node_with(self, text):
-        """A matching.Node with these facts and these capabilities."""
+    def make_node(self, text: str | None) -> matching.Node:
+        """Return a Node with these facts.
+
+        :param text: its capabilities.
+        """
         facts, (uuid, name) = self.facts, self._candidate
-        stated = {**facts, 'capabilities': text}
+        spelling = {**facts, 'capabilities': text}
         properties = facts['irregular_properties'] or json.dumps(
-            {key: stated[key] for key in ('memory_mb', 'cpus', 'local_gb',
-                                          'cpu_arch', 'capabilities')
-             if stated[key] is not None})
+            {key: spelling[key] for key in ('memory_mb', 'cpus', 'local_gb',
+                                            'cpu_arch', 'capabilities')
+             if spelling[key] is not None})
+        columns: dict[str, Any] = {'uuid': uuid, **{
+            key: facts[key] for key in ('resource_class', 'conductor_group',
+                                        'shard', 'owner', 'lessee')}}
         return matching.Node(
-            id=0, uuid=uuid, name=name, properties=properties,
+            id=0, name=name, properties=properties,
             traits=frozenset(
                 facts['traits'].split(',') if facts['traits'] else ()),
-            **{key: facts[key] for key in
-               ('resource_class', 'conductor_group', 'shard', 'owner',
-                'lessee')})
+            **columns)
 
-    def values(self, name):
-        """The values that its nodes have of a capability, a set."""
+    def values(self, name: str) -> set[str | None]:
+        """Return the values of a capability that its nodes have."""
         if name not in self.node.capabilities:
             return {None}
         if name not in self._values:
-            self._values[name] = {each.capabilities[name]
-                                  for each in self.profiles}
+            self._values[name] = {profile.capabilities[name]
+                                  for profile in self.profiles}
         return self._values[name]
 
     @functools.cached_property
-    def whole(self):
-        """All nodes as one Profile, for requests that do not divide them."""
-        counts, held = collections.Counter(), collections.Counter()
+    def whole(self) -> Profile:
+        """Return all nodes as one Profile, for requests that fit them all."""
+        counts: collections.Counter[str | None] = collections.Counter()
+        hosts: collections.Counter[tuple[str, str]] = collections.Counter()
         for profile in self.profiles:
             counts.update(profile.counts)
-            held.update(profile.held)
+            hosts.update(profile.held)
         return Profile(
             self, None, self.node.capabilities, counts,
-            sum(each.reserved for each in self.profiles),
-            sum(each.taken for each in self.profiles),
-            min(each.first for each in self.profiles),
-            max(each.last for each in self.profiles), held)
+            sum(profile.reserved for profile in self.profiles),
+            sum(profile.taken for profile in self.profiles),
+            min(profile.first for profile in self.profiles),
+            max(profile.last for profile in self.profiles), hosts)
 
 
 class Fleet:
     """All profile groups, counted at the same moment.
 
-    :param groups: iterable of ProfileGroup.
-    :ivar remembered: what a search has found to match, by the Matcher: see
-        ``search``.
+    :ivar matches: cache of ``search`` for this count: by Matcher, the fits
+        with the profiles that match.
     """
 
-    def __init__(self, groups):
+    def __init__(self, groups: Iterable[ProfileGroup]) -> None:
         self.groups = tuple(groups)
-        self.remembered = {}
+        self.matches: dict[
+            matching.Matcher, list[tuple[Any, list[Profile]]]] = {}
 
     @classmethod
-    def from_counts(cls, counted):
-        """The fleet of counts.
-
-        :param counted: iterable of counting.NodeCount.
-        """
-        capabilities = functools.cache(_parse_capabilities)
-        groups, rows = {}, collections.defaultdict(list)
-        for each in counted:
-            names = capabilities(each.capabilities,
-                                 each.facts['irregular_properties'])
-            key = (*each.facts.values(), each.candidate, frozenset(names))
+    def from_counts(cls, counts: Iterable[counting.NodeCount]) -> 'Fleet':
+        """Return the fleet of the counts of its nodes."""
+        parse = functools.cache(_parse_capabilities)
+        groups: dict[tuple[Any, ...], ProfileGroup] = {}
+        rows = collections.defaultdict(list)
+        for count in counts:
+            names = parse(count.capabilities,
+                          count.facts['irregular_properties'])
+            key = (*count.facts.values(), count.candidate, frozenset(names))
             if key not in groups:
-                groups[key] = ProfileGroup(each.facts, each.candidate,
-                                  each.capabilities)
-            rows[key, each.capabilities].append(each)
-        for (key, text), of_profile in rows.items():
+                groups[key] = ProfileGroup(count.facts, count.candidate,
+                                           count.capabilities)
+            rows[key, count.capabilities].append(count)
+        for (key, text), profile_rows in rows.items():
             group = groups[key]
-            group.profiles.append(_make_profile(group, text, capabilities(
-                text, group.facts['irregular_properties']), of_profile))
+            group.profiles.append(_make_profile(
+                group, text, parse(text, group.facts['irregular_properties']),
+                profile_rows))
         return cls(groups.values())
 
     @property
-    def profiles(self):
-        """All profiles of all profile groups, a list."""
+    def profiles(self) -> list[Profile]:
+        """Return the profiles of all profile groups."""
         return [profile for group in self.groups for profile in group.profiles]
 
     @functools.cached_property
-    def total(self):
-        """How many nodes there are."""
+    def total(self) -> int:
+        """Return the number of all nodes."""
         return sum(group.whole.total for group in self.groups)
 
 
-def _parse_capabilities(text, irregular):
+def _parse_capabilities(text: str | None,
+                        irregular: str | None) -> dict[str, str]:
     return matching.parse_capabilities(text) if irregular is None else (
         matching.Node(0, '', properties=irregular).capabilities)
 
 
-def _make_profile(group, text, capabilities, rows):
-    """A Profile of rows that differ in their reason and host alone."""
-    counts, states, held = {}, collections.Counter(), {}
+def _make_profile(group: ProfileGroup, text: str | None,
+                  capabilities: dict[str, str],
+                  rows: list[counting.NodeCount]) -> Profile:
+    """Return a Profile of counts that differ only in reason and host."""
+    counts: dict[str | None, int] = {}
+    states: collections.Counter[str] = collections.Counter()
+    hosts: dict[tuple[str, str], int] = {}
     for row in rows:
-        name = classify_node(row.reason, row.taken)
-        states[name] += row.nodes
+        state = classify_node(row.reason, row.taken)
+        states[state] += row.nodes
         counts[row.reason] = counts.get(row.reason, 0) + row.nodes
         if row.host is not None:
-            held[row.host, name] = held.get((row.host, name), 0) + row.nodes
+            hosts[row.host, state] = hosts.get((row.host, state), 0) + (
+                row.nodes)
     return Profile(group, text, capabilities, counts,
                    states['reserved'], states['taken'],
                    min(row.first for row in rows),
-                   max(row.last for row in rows), held)
+                   max(row.last for row in rows), hosts)

@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which nodes to try, and in which turn: profiles by fit, then their shelves.
+"""Chooses the order in which nodes are tried.
 
-The search reads, and decides nothing: a node that it gives may be taken or
-changed at any moment, and the guarded update of the hold finds that out. So
-what a search goes by may be old. What it leaves to the next one lies on the
-shelves.
+The search only reads: a concurrent request may take or change a node at any
+moment, and the guarded update of the hold notices that. So the search may use
+outdated data, and leaves nodes that it has read to the next request: see
+``shelf``.
 """
 
 import collections
+from collections.abc import Iterator
+from collections.abc import Mapping
 import dataclasses
 import functools
 import itertools
 import operator
 import random
 import time
+import typing
+from typing import Any
 
 from oslo_log import log
 import sqlalchemy as sa
@@ -23,186 +27,203 @@ from ironic_reservations import matching
 from ironic_reservations.db import engine
 from ironic_reservations.db import expressions
 from ironic_reservations.db import node_rows
+from ironic_reservations.fleet import profiles
 from ironic_reservations.fleet import shelf
 from ironic_reservations.matching import request_spec
 
+if typing.TYPE_CHECKING:
+    from ironic_reservations.matching import matcher as matchers
+
 LOG = log.getLogger(__name__)
 
-#: Of how many requests it is remembered what matches in a count.
+#: Number of requests for which a count caches the profiles that match.
 FLAVORS = 256
 
-#: How many nodes are read at once where most of them may be of no use.
+#: How many nodes are read at once if most of them may not match.
 LARGE_PAGE = 1024
 
-#: In a fleet of at most so many nodes, each search looks at the best fitting
-#: profiles first, however lately another has found nothing there.
+#: In a fleet of at most this number of nodes, each search starts with the best
+#: fitting profiles, even if another one has just found nothing there.
 SMALL = 2000
 
-#: A profile in which nothing was found is looked at last for so many times
-#: the seconds that the look took, and for so many seconds at most.
+#: After a search found nothing in a profile, others search it last for this
+#: multiple of its duration, and for at most this number of seconds.
 REST_TO_COST, LONGEST_REST = 50, 5
 
+#: Pairs of a fit and the profiles that fit equally well, best fit first.
+ByFit = list[tuple[tuple[Any, ...], list[profiles.Profile]]]
 
-def find_nodes(matcher, fleet, thorough=False):
-    """Free nodes that satisfy a request, the best fitting ones first.
+#: Profiles, and whether to search for nodes that failed recently; None for all
+#: nodes.
+Turn = tuple[list[profiles.Profile], bool | None]
 
-    Stop iterating once you have taken a node; asking for the next one says
-    that the last was lost to somebody else.
 
-    :param matcher: matching.Matcher.
-    :param fleet: profiles.Fleet by which the search goes. A node of a profile
-        that was not counted is not found.
-    :param thorough: whether to read all nodes for this request alone, rather
-        than to go by what others have read. A node on a shelf goes to one
-        request only, which may then not take it.
-    :returns: iterator of matching.Node.
+def find_nodes(matcher: matching.Matcher, fleet: profiles.Fleet,
+               thorough: bool = False) -> Iterator[matching.Node]:
+    """Yield free nodes that satisfy a request, best fit first.
+
+    Stop iterating after taking a node. Requesting the next one means that the
+    last was lost to another request.
+
+    :param fleet: determines the order. Nodes of profiles that are not in it
+        are not found.
+    :param thorough: whether to read all nodes for this request only. Otherwise
+        nodes on shelves are used, which may be given to other requests that
+        then do not take them.
     """
     if matcher.spec.candidate_nodes:
         return _find_candidates(matcher)
-    return _search_in_turn(matcher, _get_by_fit(matcher, fleet), thorough,
-                    small=fleet.total <= SMALL)
+    return _search_turns(matcher, _get_matches(matcher, fleet), thorough,
+                         small=fleet.total <= SMALL)
 
 
-def find_nodes_among(matcher, matches, thorough=False):
-    """The same among profiles that are known to match, in a small fleet.
+def find_nodes_among(matcher: matching.Matcher,
+                     matches: 'list[matchers.Match]',
+                     thorough: bool = False) -> Iterator[matching.Node]:
+    """Yield free nodes of profiles that match, as in a small fleet.
 
-    :param matches: what Matcher.find_profiles returns.
+    :param matches: result of ``Matcher.find_profiles``.
+    :param thorough: see ``find_nodes``.
     """
     if matcher.spec.candidate_nodes:
         return _find_candidates(matcher)
-    return _search_in_turn(matcher, _group_by_fit(matcher, matches), thorough,
-                           small=True)
+    return _search_turns(matcher, _group_by_fit(matcher, matches), thorough,
+                         small=True)
 
 
-def _find_candidates(matcher):
-    named = sa.and_(*map(expressions.is_named, matcher.spec.candidate_nodes))
+def _find_candidates(matcher: matching.Matcher) -> Iterator[matching.Node]:
+    is_candidate = sa.and_(
+        *map(expressions.is_named, matcher.spec.candidate_nodes))
     # All of them in one page, so that the best fit comes first.
-    return _read_nodes(matcher, named, limit=request_spec.MAX_INT)
+    return _read_nodes(matcher, is_candidate, limit=request_spec.MAX_INT)
 
 
-def _search_in_turn(matcher, by_fit, thorough, small):
-    last, others = [], []
-    for profiles, failed in _list_turns(by_fit, small):
+def _search_turns(matcher: matching.Matcher, by_fit: ByFit, thorough: bool,
+                  small: bool) -> Iterator[matching.Node]:
+    last: list[Turn] = []
+    others: list[matching.Node] = []
+    for batch, is_failed in _list_turns(by_fit, small):
         if thorough:
-            yield from _search_together(matcher, profiles, failed, others)
+            yield from _search_together(matcher, batch, is_failed, others)
             continue
-        shelves = [shelf.get_shelf(profile, failed) for profile in profiles]
-        if all(each.empty for each in shelves):
-            last.append((profiles, failed))
+        shelves = [shelf.get_shelf(profile, is_failed) for profile in batch]
+        if all(profile_shelf.empty for profile_shelf in shelves):
+            last.append((batch, is_failed))
             continue
-        began, found = time.monotonic(), False
-        for node in _search_profile(matcher, profiles, failed, others):
-            found = True
+        began, has_nodes = time.monotonic(), False
+        for node in _search_turn(matcher, batch, is_failed, others):
+            has_nodes = True
             yield node
-        if not found and not small:
-            took = time.monotonic() - began
-            for each in shelves:
-                each.rest(min(took * REST_TO_COST, LONGEST_REST))
-    for profiles, failed in last:
-        yield from _search_profile(matcher, profiles, failed, others)
+        if not has_nodes and not small:
+            cost = time.monotonic() - began
+            for profile_shelf in shelves:
+                profile_shelf.rest(min(cost * REST_TO_COST, LONGEST_REST))
+    for batch, is_failed in last:
+        yield from _search_turn(matcher, batch, is_failed, others)
     yield from others
 
 
-def _list_turns(by_fit, small):
-    """Yield lists of profiles that match, to be looked through in turn.
+def _list_turns(by_fit: ByFit, small: bool) -> Iterator[Turn]:
+    """Yield the profiles that match, in the order in which to search them.
 
-    A profile that had many free nodes when it was counted has a turn of its
-    own, and after all that fit as well another one, for those of its nodes
-    that have failed lately or are not well. Profiles that had none are looked
-    through together with their neighbours in the order of fit, because it
-    takes one query for all of them, and there may be thousands. In a small
-    fleet so are those that had few, after the best of them: where nodes are
-    rare, most of those that were counted are taken by now.
-
-    :param by_fit: what ``_by_fit`` returns.
-    :returns: iterator of pairs of profiles, and whether to look for nodes
-        that have failed lately; None for all nodes.
+    A profile that had many free nodes when it was counted has its own turn.
+    After all profiles that fit equally well, it has another turn for its nodes
+    that failed recently or are unhealthy. Profiles without free nodes are
+    searched together with their neighbors in the order of fit, because that
+    takes one query, and there may be thousands of them. In a small fleet the
+    same applies to profiles with few free nodes, except the best of them:
+    where nodes are rare, most of them may be taken by now.
     """
     few = shelf.PAGE if small else 0
-    for has_many, found in itertools.groupby(
+    for has_many, pairs in itertools.groupby(
             _order_profiles(by_fit), key=lambda pair: pair[0].free > few):
         if not has_many:
-            found = [profile for profile, _ in found]
-            if found[0].free:
-                yield found[:1], False
-            yield found, None
+            batch = [profile for profile, _ in pairs]
+            if batch[0].free:
+                yield batch[:1], False
+            yield batch, None
             continue
-        for _, equals in itertools.groupby(found, key=lambda pair: pair[1]):
-            equals = [profile for profile, _ in equals]
-            for failed in False, True:
+        for _, equal_pairs in itertools.groupby(
+                pairs, key=operator.itemgetter(1)):
+            equals = [profile for profile, _ in equal_pairs]
+            for is_failed in False, True:
                 if len(equals) > shelf.PAGE:
-                    # Where each rack is a profile of its own there are many
-                    # equals. A page of each would serve one request only.
-                    equals.sort(key=lambda each:
-                                not shelf.has_stock(each, failed))
+                    # Where each rack is a profile, there are many equals, and
+                    # a page of each would serve one request only.
+                    equals.sort(key=lambda profile:
+                                not shelf.has_stock(profile, is_failed))
                 for profile in equals:
-                    yield [profile], failed
+                    yield [profile], is_failed
 
 
-def _order_profiles(by_fit):
-    """Yield profiles and their fits, the best first."""
+def _order_profiles(by_fit: ByFit) -> Iterator[
+        tuple[profiles.Profile, tuple[Any, ...]]]:
+    """Yield profiles and their fits, best fit first."""
     for fit, equals in by_fit:
-        # Equally good ones come in random order, or every process would want
-        # the same nodes; those last in which nothing was free.
+        # Equals come in random order, so that processes do not compete for the
+        # same nodes. Those without free nodes come last.
         equals = random.sample(equals, len(equals))
         equals.sort(key=lambda profile: not profile.free)
         for profile in equals:
             yield profile, fit
 
 
-def _get_by_fit(matcher, fleet):
-    """What ``_by_fit`` says of a fleet, worked out once for each request.
+def _get_matches(matcher: matching.Matcher, fleet: profiles.Fleet) -> ByFit:
+    """Return the profiles of a fleet that match, cached for equal requests.
 
     Flavors are few, and a count serves many requests of each.
     """
-    known = fleet.remembered
     if matcher.policy is not None:
         # The members of its group change with each hold.
         return _group_by_fit(
             matcher, matcher.find_profiles(fleet, matcher.policy.by))
-    if matcher not in known:
-        if len(known) >= FLAVORS:
-            known.clear()
-        known[matcher] = _group_by_fit(matcher, matcher.find_profiles(fleet))
-    return known[matcher]
+    cache = fleet.matches
+    if matcher not in cache:
+        if len(cache) >= FLAVORS:
+            cache.clear()
+        cache[matcher] = _group_by_fit(matcher, matcher.find_profiles(fleet))
+    return cache[matcher]
 
 
-def _group_by_fit(matcher, matches):
-    """Pairs of a fit and the profiles that fit so, the best first: a list."""
-    by_fit = collections.defaultdict(list)
-    for group, profiles in matches:
+def _group_by_fit(matcher: matching.Matcher,
+                  matches: 'list[matchers.Match]') -> ByFit:
+    by_fit: dict[tuple[Any, ...], list[profiles.Profile]] = (
+        collections.defaultdict(list))
+    for group, batch in matches:
         alone = matcher.fit_alone(group.node)
         if matcher.policy is None:
-            by_fit[alone] += profiles
+            by_fit[alone] += batch
             continue
-        for profile in profiles:
+        for profile in batch:
             by_fit[matcher.fit_in(profile.find_domain(matcher.policy.by),
                                   alone)].append(profile)
     return sorted(by_fit.items(), key=operator.itemgetter(0))
 
 
-def _get_avoid_failed():
+def _get_avoid_failed() -> int:
     return conf.CONF.reservations.avoid_failed
 
 
-def _search_profile(matcher, profiles, failed, others):
+def _search_turn(matcher: matching.Matcher, batch: list[profiles.Profile],
+                 is_failed: bool | None,
+                 others: list[matching.Node]) -> Iterator[matching.Node]:
     """Yield the free nodes of one turn that match.
 
-    :param others: a list for those that match and are to come last of all.
+    :param others: receives nodes that match and must come last.
     """
-    if failed is None:
-        yield from _search_together(matcher, profiles, failed, others)
+    if is_failed is None:
+        yield from _search_together(matcher, batch, is_failed, others)
         return
-    best, = profiles
-    for node in shelf.get_shelf(best, failed).nodes(
-            functools.partial(_read_profile, best, failed)):
-        # Matching reads the node's own properties once more, because the
-        # database may read a number otherwise than Python does.
+    best, = batch
+    for node in shelf.get_shelf(best, is_failed).nodes(
+            functools.partial(_read_profile, best, is_failed)):
+        # The node's properties are matched again, because the database may
+        # read a number differently than Python.
         if not matcher.matches(node):
             continue
-        # Where the database has not compared the capabilities it also finds
-        # nodes of other profile groups, which have more of them, and usually
-        # a turn of their own.
+        # A statement that does not compare capabilities also finds nodes of
+        # other profile groups, which have more of them, and usually their own
+        # turn.
         if not best.is_whole or (
                 node.capabilities.keys() <= best.capabilities.keys()):
             yield node
@@ -210,60 +231,64 @@ def _search_profile(matcher, profiles, failed, others):
             others.append(node)
 
 
-def _search_together(matcher, profiles, failed, others):
+def _search_together(matcher: matching.Matcher,
+                     batch: list[profiles.Profile], is_failed: bool | None,
+                     others: list[matching.Node]) -> Iterator[matching.Node]:
     """Yield the free nodes of some profiles that match, without shelves.
 
-    :param others: a list for those that match and are to come last of all.
+    :param others: receives nodes that match and must come last.
     """
-    found = _read_nodes(
-        matcher, node_rows.is_in_profiles([each.facts for each in profiles]),
-        min(each.first for each in profiles),
-        max(each.last for each in profiles), failed=failed)
-    worst_fit = matcher.fit(profiles[-1].node)
-    for node in found:
-        # The statement may find nodes of other profiles, too. Those that fit
-        # worse than all of these have a turn later, as a rule: not those whose
-        # properties the database reads otherwise than Python does.
+    nodes = _read_nodes(
+        matcher,
+        node_rows.is_in_profiles([profile.facts for profile in batch]),
+        min(profile.first for profile in batch),
+        max(profile.last for profile in batch), is_failed=is_failed)
+    worst_fit = matcher.fit(batch[-1].node)
+    for node in nodes:
+        # The statement may find nodes of other profiles, too. Those with a
+        # worse fit usually have a later turn; an exception are properties that
+        # the database reads differently than Python.
         if matcher.fit(node) <= worst_fit:
             yield node
         else:
             others.append(node)
 
 
-def _read_profile(profile, failed, first, last, limit):
-    """A page of the free nodes of a profile, in order of id."""
+def _read_profile(profile: profiles.Profile, is_failed: bool, first: int,
+                  last: int, limit: int) -> list[matching.Node]:
+    """Return a page of the free nodes of a profile, in order of id."""
     return [dataclasses.replace(profile.node, **row._mapping)
             for row in engine.fetch_rows(*node_rows.select_profile_page(
-                profile.facts, first, last, limit, failed,
+                profile.facts, first, last, limit, is_failed,
                 _get_avoid_failed()))]
 
 
-def _read_nodes(matcher, where, first=0, last=request_spec.MAX_INT,
-          limit=LARGE_PAGE, failed=None):
-    """Yield the free nodes that match, the best fitting of each page first.
+def _read_nodes(matcher: matching.Matcher, where: sa.ColumnElement[bool],
+                first: int = 0, last: int = request_spec.MAX_INT,
+                limit: int = LARGE_PAGE,
+                is_failed: bool | None = None) -> Iterator[matching.Node]:
+    """Yield the free nodes that match, best fit of each page first.
 
-    :param where: what else is asked of them, in SQL.
-    :param failed: only those that have failed lately, or only the others;
-        None for all.
+    :param where: further condition.
+    :param is_failed: whether to yield only nodes that failed recently, or
+        only others; None for all.
     """
     while first <= last:
         rows = engine.fetch_rows(*node_rows.select_page(
-            where, matcher, first, last, limit, failed, _get_avoid_failed()))
+            where, matcher, first, last, limit, is_failed,
+            _get_avoid_failed()))
         LOG.debug('Read %d free nodes from id %d on', len(rows), first)
-        found = [node for node in (make_node(row._mapping) for row in rows)
+        nodes = [node for node in (make_node(row._mapping) for row in rows)
                  if matcher.matches(node)]
-        random.shuffle(found)
-        found.sort(key=lambda node: (matcher.fit(node), node.failed))
-        yield from found
-        # A page that is not full has come to the last id.
+        random.shuffle(nodes)
+        nodes.sort(key=lambda node: (matcher.fit(node), node.failed))
+        yield from nodes
+        # A page that is not full reaches the last id.
         first = rows[-1].id + 1 if len(rows) == limit else last + 1
 
 
-def make_node(row):
-    """A matching.Node of a row that has all of ``expressions.FACTS``.
-
-    :param row: a mapping.
-    """
+def make_node(row: Mapping[Any, Any]) -> matching.Node:
+    """Return the Node of a row with all of ``expressions.FACTS``."""
     facts = dict(row)
     traits = facts.pop('traits')
     return matching.Node(
