@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nobody, strangers, and claims that nobody has checked."""
+"""Requests without a valid token, and with forged headers."""
 
 import contextlib
 import logging
@@ -27,17 +27,17 @@ PAGE = {'Origin': ORIGIN}
     ('GET', f'{OURS}/'), ('GET', f'{OURS}/not-a-uuid'),
     ('GET', f'{OURS}/capacity'), ('DELETE', f'{OURS}/{{a}}'),
     ('GET', f'{OURS}/{{a}}/more'), ('GET', f'{OURS}?foo=bar')])
-def test_refusal(cloud, persona, method, path):
+def test_without_a_valid_token(cloud, persona, method, path):
     response = cloud.request(persona, method, path, headers=PAGE)
     answers.check(response, 401)
     assert response.headers['WWW-Authenticate'] == (
         f'Keystone uri="{personas.KEYSTONE}"')
-    # A page can read it.
+    # A page of another origin can read it.
     assert response.headers['Access-Control-Allow-Origin'] == ORIGIN
     assert response.headers['X-OpenStack-Ironic-API-Version'] != '1.1'
 
 
-def test_body_of_a_stranger_is_not_read(cloud):
+def test_body_is_not_read(cloud):
     cloud.call('no-token', 401, 'POST', OURS, data=b'[' * 60000)
 
 
@@ -52,17 +52,18 @@ def test_preflight_needs_no_token(cloud):
 FORGED = personas.FORGED
 
 
-def test_claims_are_not_believed(cloud):
+def test_forged_headers(cloud):
     cloud.call('no-token', 401, 'GET', OURS, headers=FORGED)
     cloud.call('a-reader', 403, 'POST', OURS, headers=FORGED, json=ANY)
     cloud.call('a-member', 404, 'GET', f'{OURS}/{{b}}', headers=FORGED)
-    held = cloud.request('a-member', 'POST', OURS, headers=FORGED, json=ANY)
-    answers.check(held, 201)
-    assert held.json()['project_id'] == cloud.projects['a']
-    assert held.json()['user_id'] == cloud.users['a-member']
+    response = cloud.request('a-member', 'POST', OURS, headers=FORGED,
+                             json=ANY)
+    answers.check(response, 201)
+    assert response.json()['project_id'] == cloud.projects['a']
+    assert response.json()['user_id'] == cloud.users['a-member']
 
 
-def test_noauth_does_not_believe_claims(cloud, start):
+def test_forged_headers_with_noauth(cloud, start):
     with start({'DEFAULT': {'auth_strategy': 'noauth'}}) as noauth:
         for headers in {}, FORGED, {**FORGED, 'X-Auth-Token': 'nonsense',
                                     'X-Roles': '', 'X-User': 'forged',
@@ -99,10 +100,10 @@ def test_http_basic(cloud, basic):
     assert response.json()['host'] == 'h'
     assert response.json()['project_id'] is None
     assert response.json()['user_id'] != 'forged'
-    listed = basic.http.get(OURS, auth=('nova', 'secret'))
-    answers.check(listed, 200)
-    assert len(listed.json()['reservations']) == 4
-    # As Ironic's.
+    response = basic.http.get(OURS, auth=('nova', 'secret'))
+    answers.check(response, 200)
+    assert len(response.json()['reservations']) == 4
+    # Ironic sends the same.
     assert challenge == 'Basic realm="Baremetal API"'
 
 
@@ -110,21 +111,21 @@ def test_http_basic(cloud, basic):
 @pytest.mark.parametrize('method, path', [
     ('GET', OURS), ('POST', OURS), ('GET', f'{OURS}/{uuid.UUID(int=1)}'),
     ('DELETE', f'{OURS}/{uuid.UUID(int=1)}'), ('PUT', OURS)])
-def test_http_basic_refuses_strangers(basic, auth, method, path):
+def test_http_basic_without_a_user(basic, auth, method, path):
     response = basic.http.request(
         method, path, auth=auth, json={'resource_class': 'x'})
     answers.check(response, 401)
 
 
-def test_stranger_does_not_send_us_looking(basic):
+def test_http_basic_does_not_read_the_body(basic):
     response = basic.http.post(
         OURS, data=b'[' * 60000, headers={'Content-Type': 'text/plain'})
     answers.check(response, 401)
 
 
 @contextlib.contextmanager
-def callers_in_the_log():
-    """Those that the access lines and the lines of holds are logged for."""
+def record_callers():
+    """Record the callers for which requests and holds are logged."""
     callers = []
 
     class Handler(logging.Handler):
@@ -142,9 +143,9 @@ def callers_in_the_log():
         yield callers
 
 
-def test_caller_in_the_log_and_nobody_else(cloud):
-    """A thread serves many; its lines do not name the caller before."""
-    with callers_in_the_log() as callers:
+def test_caller_in_the_log(cloud):
+    """A thread serves many callers; no line names an earlier one."""
+    with record_callers() as callers:
         cloud.get('a-member', OURS)
         response = cloud.request('bad-token', 'GET', OURS)
     answers.check(response, 401)
@@ -154,16 +155,16 @@ def test_caller_in_the_log_and_nobody_else(cloud):
     assert second.request_id == response.headers['x-openstack-request-id']
 
 
-def test_first_request_asks_ironic_and_stays_ours(cloud, start):
-    """Ironic, asked for its versions, leaves its own context to the thread."""
-    def of_ironic(environ, start_response):
+def test_caller_of_the_first_request(cloud, start):
+    """Ironic leaves its own context to the thread that asks its version."""
+    def ironic_app(environ, start_response):
         context.RequestContext(user_id='of Ironic')
         return webob.Response()(environ, start_response)
 
     with start({'DEFAULT': {'auth_strategy': 'noauth'}},
-                    of_ironic) as first, callers_in_the_log() as callers:
+                    ironic_app) as first, record_callers() as callers:
         response = first.http.post(OURS, json=ANY)
     answers.check(response, 201)
-    held, asked = callers
-    assert held is asked
-    assert held.request_id == response.headers['x-openstack-request-id']
+    event, line = callers
+    assert event is line
+    assert event.request_id == response.headers['x-openstack-request-id']

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients and an API that is newer than they are."""
+"""Clients of an API that is newer than they are."""
 
 import contextlib
 import json
@@ -18,11 +18,11 @@ from ironic_reservations.api import version
 from tests.common import command
 
 NODE = {'resource_class': 'newer', 'properties': {'memory_mb': 4096}}
-UNHEARD_OF = {'of_a_later_release': {'a': [{'b': None}]}}
+NEW_KEY = {'of_a_later_release': {'a': [{'b': None}]}}
 
 
 class Newer:
-    """Answers as a later release may: with keys that nobody knows yet."""
+    """Answers as a later release may: with unknown keys."""
 
     def __init__(self):
         self.application = middleware.ReservationsMiddleware(
@@ -31,26 +31,26 @@ class Newer:
     @webob.dec.wsgify
     def __call__(self, request):
         if request.path == '/':
-            # What openstacksdk asks before anything else.
+            # The first request of openstacksdk.
             return webob.Response(json_body={'versions': [{
                 'id': 'v1', 'status': 'CURRENT', 'min_version': '1.1',
                 'version': '1.999', 'links': [{
                     'rel': 'self', 'href': f'{request.host_url}/v1/'}]}]})
-        answer = request.get_response(self.application)
-        answer.headers[version.OWN_HEADER] = '1.99'
-        if answer.body:
-            answer.json_body = more(answer.json_body)
-        return answer
+        response = request.get_response(self.application)
+        response.headers[version.OWN_HEADER] = '1.99'
+        if response.body:
+            response.json_body = add_keys(response.json_body)
+        return response
 
 
-def more(value):
+def add_keys(value):
     if isinstance(value, list):
-        return [more(each) for each in value]
+        return [add_keys(item) for item in value]
     if not isinstance(value, dict):
         return value
-    found = {key: more(each) for key, each in value.items()}
-    # The texts that go by a name of their own stay as they are.
-    return found if 'error_message' in found else {**found, **UNHEARD_OF}
+    result = {key: add_keys(item) for key, item in value.items()}
+    # Objects of names and texts are not extended.
+    return result if 'error_message' in result else {**result, **NEW_KEY}
 
 
 @pytest.fixture
@@ -60,26 +60,26 @@ def url(ironic):
         yield url
 
 
-def test_commands_go_on(url):
+def test_commands(url):
     def run(*words):
-        done = command.run(url, 'baremetal', 'reservation', *words,
-                           '-f', 'json')
-        assert not done.returncode, done.stderr
-        return json.loads(done.stdout)
+        result = command.run(url, 'baremetal', 'reservation', *words,
+                             '-f', 'json')
+        assert not result.returncode, result.stderr
+        return json.loads(result.stdout)
 
-    held = run('create', '--resource-class', 'newer', '--ram', '1024')
-    assert held['state'] == 'reserved'
-    ident = held['instance_uuid']
-    assert run('show', ident)['node_uuid'] == held['node_uuid']
-    assert [each['Instance UUID'] for each in run('list')] == [ident]
-    assert [each['Resource Class'] for each in run('capacity', 'list')] == [
+    reservation = run('create', '--resource-class', 'newer', '--ram', '1024')
+    assert reservation['state'] == 'reserved'
+    instance_uuid = reservation['instance_uuid']
+    assert run('show', instance_uuid)['node_uuid'] == reservation['node_uuid']
+    assert [row['Instance UUID'] for row in run('list')] == [instance_uuid]
+    assert [row['Resource Class'] for row in run('capacity', 'list')] == [
         'newer']
-    refused = command.run(url, 'baremetal', 'reservation', 'create',
+    refusal = command.run(url, 'baremetal', 'reservation', 'create',
                           '--resource-class', 'newer', '--ram', '8192')
-    assert 'No free node matches' in refused.stderr
+    assert 'No free node matches' in refusal.stderr
 
 
-def test_library_goes_on(url):
+def test_library(url):
     connection = openstack.connect(
         load_envvars=False, load_yaml_config=False, auth_type='none',
         endpoint=url)
@@ -87,8 +87,8 @@ def test_library_goes_on(url):
         connection.add_service(sdk.SERVICE)
         ours = connection.baremetal_reservations
         assert ours.endpoint_version() == '1.99'
-        held = ours.create(resource_class='newer', memory_mb=1024)
-        assert ours.show(held).node_uuid == held.node_uuid
-        assert [each.id for each in ours.list()] == [held.id]
-        ours.release(held)
+        reservation = ours.create(resource_class='newer', memory_mb=1024)
+        assert ours.show(reservation).node_uuid == reservation.node_uuid
+        assert [row.id for row in ours.list()] == [reservation.id]
+        ours.release(reservation)
         assert not list(ours.list())

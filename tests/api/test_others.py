@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a project sees and gets of others' reservations and nodes.
+"""Reservations and nodes of other projects, and unowned nodes.
 
-The nodes are those of tests.common.personas. Two are nobody's, one of which is
-held for no project; two are leased to A by a lessor.
+The nodes are those of tests.common.personas.
 """
 
 import json
@@ -25,20 +24,20 @@ RENEW = [{'op': 'replace', 'path': '/expires_in', 'value': 60}]
     ('elevated-service', {'a', 'b', 'none'}), ('a-admin', {'a'}),
     ('a-reader', {'a'}), ('b-member', {'b'}), ('service', set())])
 def test_list(cloud, persona, projects):
-    def listed(**query):
+    def list_uuids(**query):
         return {row['instance_uuid']
                 for row in cloud.get(persona, OURS, **query)['reservations']}
     uuids = {cloud.names[name] for name in projects}
-    assert listed() == uuids
+    assert list_uuids() == uuids
     for query in ({'host': 'h'}, {'state': 'reserved'},
                   {'resource_class': 'gold'}, {'sort_key': 'project_id'}):
-        assert listed(**query) == uuids
+        assert list_uuids(**query) == uuids
     for name, node in (('a', 'of-a-1'), ('b', 'of-b-1'), ('none', 'free-1')):
-        assert listed(node=node) == {cloud.names[name]} & uuids
+        assert list_uuids(node=node) == {cloud.names[name]} & uuids
 
 
-# Neither an answer nor the time that it takes tells whether a UUID exists.
-# The statements decide the time, and are the same each time.
+# Neither a response nor its time may depend on whether a UUID exists. The
+# time depends on the statements, which must be the same.
 
 INSTANCES = {
     'show': ('GET', '/{}', None),
@@ -58,18 +57,18 @@ GROUP = {
 }
 
 
-def work(cloud, persona, call, ident):
-    """Status, error and statements of a request, without the UUID."""
+def observe(cloud, persona, call, uuid):
+    """Return status, error and statements of a request, without the UUID."""
     method, path, body = call
     if isinstance(body, dict):
-        body = {**body, 'claim': ident}
+        body = {**body, 'claim': uuid}
     with application.record_statements() as statements:
-        response = cloud.request(persona, method, OURS + path.format(ident),
+        response = cloud.request(persona, method, OURS + path.format(uuid),
                                  json=body)
     status = response.status_code
     assert status in (400, 404) and statements or status == 403
     return status, answers.check(response, status).replace(
-        ident, 'UUID'), statements
+        uuid, 'UUID'), statements
 
 
 @pytest.mark.parametrize('persona, others', [
@@ -77,30 +76,33 @@ def work(cloud, persona, call, ident):
     ('service', ['a', 'b', 'none']), ('domain-admin', ['a', 'b', 'none']),
     ('unscoped', ['a', 'b', 'none'])])
 @pytest.mark.parametrize('call', INSTANCES.values(), ids=INSTANCES)
-def test_others_instance_is_like_none(cloud, persona, others, call):
-    idents = [cloud.names[name] for name in others]
+def test_instance_of_another_project(cloud, persona, others, call):
+    instances = [cloud.names[name] for name in others]
     if 'a' in others:
-        idents.append(cloud.hold('a-member', expires_in=600)['instance_uuid'])
+        instances.append(
+            cloud.hold('a-member', expires_in=600)['instance_uuid'])
     before = cloud.ironic.state()
-    expected = work(cloud, persona, call, str(uuid.uuid4()))
-    for ident in idents:
-        assert work(cloud, persona, call, ident) == expected
+    expected = observe(cloud, persona, call, str(uuid.uuid4()))
+    for instance in instances:
+        assert observe(cloud, persona, call, instance) == expected
     assert cloud.ironic.state() == before
 
 
 @pytest.mark.parametrize('call', GROUP.values(), ids=GROUP)
-def test_others_group_is_like_none(cloud, call):
-    ident = str(uuid.uuid4())
+def test_group_of_another_project(cloud, call):
+    group_uuid = str(uuid.uuid4())
     cloud.call('a-member', 201, 'POST', GROUPS, json={
-        'uuid': ident, 'members': 2, 'request': ANY})
+        'uuid': group_uuid, 'members': 2, 'request': ANY})
     before = cloud.ironic.state()
-    assert (work(cloud, 'b-member', call, ident)
-            == work(cloud, 'b-member', call, str(uuid.uuid4())))
+    assert (observe(cloud, 'b-member', call, group_uuid)
+            == observe(cloud, 'b-member', call, str(uuid.uuid4())))
     assert cloud.ironic.state() == before
-def test_conflict_says_the_same_for_all(cloud):
+
+
+def test_all_conflicts_have_one_error(cloud):
     reservation = cloud.hold('b-member')
-    carried = str(uuid.uuid4())
-    cloud.set_node('free-2', instance_uuid=carried)
+    other = str(uuid.uuid4())
+    cloud.set_node('free-2', instance_uuid=other)
     before = cloud.ironic.state()
     faults = {
         cloud.call('a-member', 409, 'POST', OURS, json={
@@ -108,9 +110,8 @@ def test_conflict_says_the_same_for_all(cloud):
         for instance, body in [
             (cloud.names['a'], {'memory_mb': 2}),
             (cloud.names['b'], {'memory_mb': 2}),
-            (reservation['instance_uuid'],
-             reservation['request_spec']),
-            (cloud.names['none'], ANY), (carried, ANY)]}
+            (reservation['instance_uuid'], reservation['request_spec']),
+            (cloud.names['none'], ANY), (other, ANY)]}
     assert cloud.ironic.state() == before
     fault, = faults
     for hint in (*cloud.nodes, *cloud.nodes.values(),
@@ -118,8 +119,8 @@ def test_conflict_says_the_same_for_all(cloud):
         assert hint not in fault
 
 
-def test_others_node_is_like_none(cloud):
-    """Neither a refusal nor a dry run tells that there is such a node."""
+def test_node_of_another_project(cloud):
+    """Neither a refusal nor a dry run depends on whether a node exists."""
     def verdict(query, node):
         response = cloud.callers['a-member'].post(
             f'{OURS}{query}', json={'candidate_nodes': [node]})
@@ -153,7 +154,7 @@ def test_explanation_counts_what_the_caller_may_see(cloud, persona,
 
 @pytest.mark.parametrize('persona, nodes', [
     ('system-reader', 3), ('a-reader', 1), ('b-member', 1), ('service', 0)])
-def test_capacity_counts_a_hosts_nodes_that_the_caller_may_see(
+def test_capacity_of_a_host(
         cloud, persona, nodes):
     response = cloud.request(persona, 'GET', f'{OURS}/capacity?host=h',
                              headers={'Cache-Control': 'no-cache'})
@@ -169,7 +170,7 @@ def test_dry_run_shows_own_profiles(cloud):
             for row in dry_run['profiles']} == {(a, None), ('lessor', a)}
 
 
-# Projects that may hold nodes without an owner
+# Projects that may hold unowned nodes
 
 UNOWNED = {**ANY, 'ownership': 'project_or_none'}
 
@@ -187,7 +188,7 @@ def post(cloud, persona, status, body, path=OURS):
 
 @pytest.mark.parametrize('persona', ['a-admin', 'a-member', 'b-member',
                                      'service-admin'])
-def test_unowned_is_closed_by_default(cloud, persona):
+def test_unowned_nodes_are_refused_by_default(cloud, persona):
     before = cloud.ironic.state()
     for path, body in ((OURS, UNOWNED), (f'{OURS}?dry_run=true', UNOWNED),
                        (GROUPS, {'members': 1, 'request': UNOWNED})):
@@ -222,7 +223,7 @@ def test_unowned_nodes_are_visible(cloud, open_rule):
     assert dry_run['matching_nodes'] == 3
     dry_run = post(cloud, 'a-member', 200, UNOWNED, f'{OURS}?dry_run=true')
     assert dry_run['matching_nodes'] == 4
-    # Their reservations are not.
+    # Their reservations are not visible.
     cloud.call('a-member', 404, 'GET', f'{OURS}/{{none}}')
 
 
@@ -234,7 +235,7 @@ def test_unowned_nodes_are_visible(cloud, open_rule):
     ('service-member', UNOWNED, {'free'}),
     ('service-member', ANY, set()),
 ])
-def test_unowned_until_there_is_none(cloud, open_rule, persona, body, kinds):
+def test_all_unowned_nodes_can_be_held(cloud, open_rule, persona, body, kinds):
     nodes = []
     while (response := cloud.request(persona, 'POST', OURS, json=body)
            ).status_code == 201:
@@ -261,7 +262,7 @@ def test_reservation_outlasts_the_unowned_rule(cloud, policy, open_rule):
     body = {**UNOWNED, 'candidate_nodes': ['free-2'],
             'instance_uuid': str(uuid.uuid4())}
     post(cloud, 'a-member', 201, body)
-    # The ownership is a part of the request.
+    # The ownership is part of the request.
     post(cloud, 'a-member', 409, {**body, 'ownership': 'project'})
     policy({})
     post(cloud, 'a-member', 403, body)

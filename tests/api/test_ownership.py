@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may repeat, renew and release an existing reservation."""
+"""Repeat, renewal and release of existing reservations, by caller."""
 
 import uuid
 
@@ -22,8 +22,7 @@ def url(reservation):
     return f'{OURS}/{reservation["instance_uuid"]}'
 
 
-# The same instance again
-
+# Repeats
 
 @pytest.fixture
 def body(node_class):
@@ -35,17 +34,17 @@ def body(node_class):
 def test_repeat_moves_to_the_last_host(ironic, pool, body):
     del body['expires_in']
     first = ironic.create(**body)
-    moved = ironic.create(200, **body | {'host': 'compute-2'})
-    changes = {'host': 'compute-2', 'updated_at': moved['updated_at']}
-    assert moved == first | changes and moved['updated_at']
-    assert ironic.show(body['instance_uuid']) == moved
+    repeat = ironic.create(200, **body | {'host': 'compute-2'})
+    changes = {'host': 'compute-2', 'updated_at': repeat['updated_at']}
+    assert repeat == first | changes and repeat['updated_at']
+    assert ironic.show(body['instance_uuid']) == repeat
     # Without a host, or with another user, the host stays.
     for more in ({}, {'host': None}, {'expires_in': 60},
                  {'expires_in': None}, {'project_id': None},
                  {'user_id': 'other'}, {'swap': 0, 'shard': None}):
         assert ironic.create(200, **body | {'host': None} | more)[
             'host'] == 'compute-2'
-    # The late clean-up of the first host finds no reservation of its own.
+    # A late clean-up by the first host does not find the reservation.
     ironic.delete(body['instance_uuid'], 404, host='compute-1')
     assert ironic.show(body['instance_uuid'])['host'] == 'compute-2'
     ironic.delete(body['instance_uuid'], host='compute-2')
@@ -64,12 +63,12 @@ def test_release_for_a_host_without_one(ironic, pool, body):
     {'name': 'other'}, {'memory_mb': None}, {'memory_mb': 9999999}], ids=str)
 def test_another_spec_of_the_same_instance(ironic, pool, body, change):
     reservation = ironic.create(**body)
-    # Nor does it renew the lease.
+    # The lease is not renewed.
     ironic.create(409, **body | change | {'expires_in': 9})
     assert ironic.show(body['instance_uuid']) == reservation
 
 
-def test_conflicts_do_not_tell_why(ironic, pool, body, node_class):
+def test_all_conflicts_have_one_error(ironic, pool, body, node_class):
     body |= {'host': 'secret-host', 'project_id': 'secret-project'}
     reservation = ironic.create(**body)
     texts = {ironic.create(409, **body | {'name': 'other'}),
@@ -82,7 +81,7 @@ def test_conflicts_do_not_tell_why(ironic, pool, body, node_class):
     for state in ('deleting', 'deploy failed', 'manageable', 'cleaning'):
         ironic.set_node(reservation['node_uuid'], provision_state=state)
         texts.add(ironic.create(409, **body))
-    # The node has the instance, although no reservation says so.
+    # The node carries the instance without a reservation.
     ironic.set_node(reservation['node_uuid'], provision_state='available')
     ironic.execute('DELETE FROM reservations WHERE instance_uuid = :i',
                    i=body['instance_uuid'])
@@ -93,8 +92,8 @@ def test_conflicts_do_not_tell_why(ironic, pool, body, node_class):
         assert secret not in text
 
 
-def test_stale_reservation_does_not_come_back(ironic, pool, body):
-    """Also where somebody puts the instance back onto its node by hand."""
+def test_stale_reservation_stays_stale(ironic, pool, body):
+    """Not even when an operator puts the instance back onto its node."""
     reservation = ironic.create(**body)
     instance_uuid, node_uuid = (
         reservation[name] for name in ('instance_uuid', 'node_uuid'))
@@ -107,8 +106,7 @@ def test_stale_reservation_does_not_come_back(ironic, pool, body):
     assert ironic.find_instance(node_uuid) == instance_uuid
 
 
-# Nova repeats the request of a project
-
+# Repeats by Nova for a project
 
 @pytest.mark.parametrize('persona', SERVICES)
 def test_repeat_by_a_service(cloud, persona):
@@ -133,7 +131,6 @@ def test_repeat_by_a_service(cloud, persona):
 
 # The owner and the lessee of a node
 
-
 def uuids(cloud, persona, **query):
     return [row['instance_uuid'] for row in cloud.get(
         persona, OURS, **query)['reservations']]
@@ -143,17 +140,17 @@ def test_owner_of_the_node(cloud):
     reservation = cloud.hold('system-admin', project_id=cloud.projects['a'],
                              candidate_nodes=['of-b-2'])
     assert cloud.get('b-member', url(reservation)) == reservation
-    listed = uuids(cloud, 'b-member')
-    assert set(listed) == {reservation['instance_uuid'],
-                           cloud.holds['b']['instance_uuid']}
+    rows = uuids(cloud, 'b-member')
+    assert set(rows) == {reservation['instance_uuid'],
+                         cloud.holds['b']['instance_uuid']}
     first, = uuids(cloud, 'b-member', limit=1)
     second, = uuids(cloud, 'b-member', limit=1, marker=first)
-    assert {first, second} == set(listed)
+    assert {first, second} == set(rows)
     assert uuids(cloud, 'b-member', marker=second) == []
     # The project of the reservation sees it, too.
     assert cloud.get('a-reader', url(reservation)) == reservation
     assert reservation['instance_uuid'] in uuids(cloud, 'a-reader')
-    # The owner may release the reservation, but does not get it.
+    # The owner may release the reservation, but not take it over.
     before = cloud.ironic.state()
     cloud.call('b-member', 409, 'POST', OURS, json={
         **ANY, 'candidate_nodes': ['of-b-2'],
@@ -163,7 +160,7 @@ def test_owner_of_the_node(cloud):
     cloud.call('a-member', 404, 'GET', url(reservation))
 
 
-def test_lessee_does_not_see_others_on_its_node(cloud):
+def test_lessee_does_not_see_reservations_of_others(cloud):
     reservation = cloud.hold(
         'system-admin', project_id=cloud.projects['b'],
         candidate_nodes=['leased-to-a-2'])
@@ -172,8 +169,7 @@ def test_lessee_does_not_see_others_on_its_node(cloud):
     assert reservation['instance_uuid'] not in uuids(cloud, 'a-member')
 
 
-# A project that may not use the node any more
-
+# A project that may no longer use the node
 
 @pytest.fixture
 def set_leased(cloud):
@@ -199,7 +195,7 @@ RENEWALS = {
     'repeat of the group': lambda reservation, group: (
         'POST', GROUPS, {**group, 'expires_in': 3600}),
 }
-#: Requests that may use a node of its project's, and of nobody's.
+#: Nodes that a request with this ownership may use.
 ALLOWED = {'project': {'ours'}, 'project_or_none': {'ours', 'nobodys'}}
 
 
@@ -219,16 +215,16 @@ def test_former_lessee_does_not_renew(cloud, policy, set_leased, ownership,
         group, reservation = None, cloud.hold('a-member', expires_in=60,
                                               **spec)
     method, path, body = RENEWALS[renewal](reservation, group)
-    for whose, columns in {
+    for case, columns in {
             'lessors': {'lessee': None}, 'leased to B': {'lessee': b},
             'nobodys': {'owner': None, 'lessee': None},
             'of B': {'owner': b}, 'ours': {'owner': a}}.items():
         set_leased(**columns)
         before = cloud.ironic.state()
-        allowed = whose in ALLOWED[ownership]
-        fault = cloud.call('a-member', 200 if allowed else 409, method,
+        is_allowed = case in ALLOWED[ownership]
+        fault = cloud.call('a-member', 200 if is_allowed else 409, method,
                            path, json=body)
-        if not allowed:
+        if not is_allowed:
             assert cloud.ironic.state() == before
             assert b not in fault
             assert (method == 'PATCH') == (
@@ -250,24 +246,23 @@ def test_renewal_of_a_reservation_of_any_node(cloud, set_leased, owner,
     cloud.call('a-member', status, method, path, json=body)
 
 
-@pytest.mark.parametrize('of_group', [False, True])
-def test_former_lessee_releases(cloud, set_leased, of_group):
+@pytest.mark.parametrize('is_group', [False, True])
+def test_former_lessee_releases(cloud, set_leased, is_group):
     reservation = cloud.hold('a-member', candidate_nodes=[LEASED],
                              group={'uuid': str(uuid.uuid4())})
-    path = (f'{GROUPS}/{reservation["group"]["uuid"]}' if of_group
+    path = (f'{GROUPS}/{reservation["group"]["uuid"]}' if is_group
             else url(reservation))
-    shown = cloud.get('a-member', path)
+    before = cloud.get('a-member', path)
     set_leased(lessee=None)
-    assert cloud.get('a-member', path) == shown
+    assert cloud.get('a-member', path) == before
     cloud.call('a-member', 204, 'DELETE', path)
     cloud.call('a-member', 404, 'GET', path)
 
 
 # A build that may be in progress
 
-
 @pytest.mark.parametrize('persona', ['a-member', 'b-member'])
-def test_project_does_not_release_what_a_host_holds(cloud, persona):
+def test_project_does_not_release_a_reservation_with_a_host(cloud, persona):
     reservation = cloud.hold(
         'system-service', project_id=cloud.projects['a'],
         host='compute-1', candidate_nodes=['of-b-2'])
@@ -280,7 +275,7 @@ def test_project_does_not_release_what_a_host_holds(cloud, persona):
 
 @pytest.mark.parametrize('persona', ['a-member', 'a-admin'])
 def test_project_does_not_change_the_lease_of_a_build(cloud, persona):
-    """A short one would give the node to anybody, none would keep it."""
+    """A short lease would free the node, and none would block it."""
     body = {**ANY, 'candidate_nodes': ['of-a-2'],
             'instance_uuid': str(uuid.uuid4())}
     reservation = cloud.hold('system-service', **body, host='compute-1',
@@ -290,14 +285,14 @@ def test_project_does_not_change_the_lease_of_a_build(cloud, persona):
         assert cloud.get(persona, url(reservation)) == reservation
 
 
-def test_service_releases_what_a_host_holds(cloud):
+def test_service_releases_a_reservation_with_a_host(cloud):
     reservation = cloud.hold(
         'system-service', project_id=cloud.projects['a'], host='compute-1')
     cloud.set_node(reservation['node_name'], instance_info='{"a": "b"}')
     cloud.call('system-service', 204, 'DELETE', url(reservation))
 
 
-def test_project_must_name_a_lease(cloud):
+def test_require_lease(cloud):
     with application.set_options({'reservations': {'require_lease': True}}):
         for more in {}, {'expires_in': None}:
             for query in '', '?dry_run=true':

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may do what, with the tokens of every kind of caller."""
+"""Every request with the token of every caller."""
 
 import uuid
 
@@ -10,6 +10,7 @@ from tests.common import command
 from tests.common import personas
 
 OURS, ANY = personas.OURS, personas.ANY
+
 
 @pytest.mark.parametrize('persona, call, status', personas.rows())
 def test_call(cloud, persona, call, status):
@@ -22,49 +23,48 @@ def test_call(cloud, persona, call, status):
 
 
 @pytest.mark.parametrize('persona', personas.NODES)
-def test_nodes_that_are_counted(cloud, persona):
+def test_capacity(cloud, persona):
     kinds = personas.NODES[persona]
     capacity = cloud.request(persona, 'GET', f'{OURS}/capacity', headers={
         'Cache-Control': 'no-cache'}).json()['capacity']
-    assert sum(each['total'] for each in capacity) == 2 * len(kinds)
+    assert sum(row['total'] for row in capacity) == 2 * len(kinds)
     assert len(capacity) == len(kinds)
-    # All again, from what has been counted for another.
+    # Also from the cache, which was filled for another caller.
     assert cloud.get(persona, f'{OURS}/capacity')['capacity'] == capacity
 
 
 @pytest.mark.parametrize('persona', [
     persona for persona in personas.NODES
     if persona not in ('system-reader', 'a-reader', 'service')])
-def test_nodes_that_a_caller_gets_until_there_are_none(cloud, persona):
+def test_all_nodes_of_a_caller(cloud, persona):
     kinds = personas.NODES[persona]
     dry_run = cloud.request(persona, 'POST', f'{OURS}?dry_run=true',
                             json=ANY).json()
-    got = []
+    holds = []
     while True:
         response = cloud.callers[persona].post(OURS, json=ANY)
         if response.status_code != 201:
             break
-        got.append(response.json())
+        holds.append(response.json())
     answers.check(response, 422)
-    held = sum(kind in kinds for kind in ('free', 'of-a', 'of-b'))
-    assert len(got) == dry_run['matching_nodes'] == 2 * len(kinds) - held
-    assert cloud.kinds(each['node_uuid'] for each in got) == kinds
+    number = sum(kind in kinds for kind in ('free', 'of-a', 'of-b'))
+    assert len(holds) == dry_run['matching_nodes'] == 2 * len(kinds) - number
+    assert cloud.kinds(hold['node_uuid'] for hold in holds) == kinds
     assert response.json()['explanation'] == {
         'considered': 2 * len(kinds),
         'eliminated': [{'by': 'reserved', 'nodes': 2 * len(kinds)}]}
-    role, on = personas.PERSONAS.get(persona, ('service', 'service'))
-    for each in got:
-        assert each['project_id'] == cloud.projects.get(on)
-        assert each['user_id'] == cloud.users[persona]
-        assert each['host'] is None
+    role, scope = personas.PERSONAS.get(persona, ('service', 'service'))
+    for hold in holds:
+        assert hold['project_id'] == cloud.projects.get(scope)
+        assert hold['user_id'] == cloud.users[persona]
+        assert hold['host'] is None
 
 
-# For whom
-
+# host, project_id and user_id
 
 @pytest.mark.parametrize('persona', ['a-admin', 'a-member', 'b-member'])
 @pytest.mark.parametrize('key', ['host', 'project_id', 'user_id'])
-def test_project_cannot_say_for_whom(cloud, persona, key):
+def test_project_cannot_set_host_project_or_user(cloud, persona, key):
     before = cloud.ironic.state()
     own = {'project_id': cloud.projects[persona[0]],
            'user_id': cloud.users[persona]}
@@ -74,39 +74,38 @@ def test_project_cannot_say_for_whom(cloud, persona, key):
                                json={**ANY, key: value})
             assert key in fault
     assert cloud.ironic.state() == before
-    # Absent is null.
+    # null has no effect.
     assert cloud.hold(persona, **{key: None})['user_id'] == own['user_id']
 
 
 @pytest.mark.parametrize('persona', [
     'system-member', 'system-service', 'elevated-service'])
-def test_compute_service_says_for_whom(cloud, persona):
+def test_compute_service_sets_host_project_and_user(cloud, persona):
     project, user = cloud.projects['a'], cloud.users['a-member']
-    held = cloud.hold(persona, host='compute-1', project_id=project,
+    hold = cloud.hold(persona, host='compute-1', project_id=project,
                       user_id=user, candidate_nodes=['free-2'])
-    assert (held['host'], held['project_id'], held['user_id']) == (
+    assert (hold['host'], hold['project_id'], hold['user_id']) == (
         'compute-1', project, user)
-    # Its project sees it, on a node that it does not see.
-    path = f'{OURS}/{held["instance_uuid"]}'
+    # The project sees the reservation, but not its node.
+    path = f'{OURS}/{hold["instance_uuid"]}'
     assert cloud.get('a-reader', path)['node_name'] == 'free-2'
     cloud.call('b-member', 404, 'GET', path)
     cloud.call('a-member', 409, 'DELETE', path)
     cloud.call(persona, 204, 'DELETE', path)
 
 
-def test_services_own_hold_is_its_projects(cloud):
-    held = cloud.hold('elevated-service')
-    assert held['project_id'] == cloud.projects['service']
-    assert held['user_id'] == cloud.users['service']
-    # Also where the role alone gives nothing.
-    listed = cloud.get('service', OURS)['reservations']
-    assert [each['instance_uuid'] for each in listed] == [
-        held['instance_uuid']]
-    cloud.call('service', 403, 'DELETE', listed[0]['links'][0]['href'])
+def test_reservation_of_a_service_without_a_project(cloud):
+    hold = cloud.hold('elevated-service')
+    assert hold['project_id'] == cloud.projects['service']
+    assert hold['user_id'] == cloud.users['service']
+    # Without elevated access, too, the service sees its own reservation.
+    rows = cloud.get('service', OURS)['reservations']
+    assert [row['instance_uuid'] for row in rows] == [
+        hold['instance_uuid']]
+    cloud.call('service', 403, 'DELETE', rows[0]['links'][0]['href'])
 
 
-# A node in maintenance
-
+# Nodes in maintenance
 
 @pytest.mark.parametrize('persona, status', [
     ('system-admin', 204), ('system-member', 204), ('system-service', 204),
@@ -124,10 +123,9 @@ def test_active_node_is_not_released(cloud):
         cloud.call(persona, 409, 'DELETE', f'{OURS}/{{a}}')
 
 
-# The policy file, Ironic's own
+# The policy file of Ironic
 
-
-def test_policy_forbids_to_create(cloud, policy):
+def test_policy_without_create(cloud, policy):
     policy({'baremetal:reservation:create': '!'})
     for persona in 'system-admin', 'system-service', 'a-member':
         for query in '', '?dry_run=true':
@@ -137,7 +135,7 @@ def test_policy_forbids_to_create(cloud, policy):
     cloud.hold('a-member')
 
 
-def test_command_of_who_may_not_list(cloud, policy):
+def test_command_without_permission_to_list(cloud, policy):
     policy({'baremetal:reservation:list': '!'})
     caller = cloud.callers['a-member']
     unknown = str(uuid.uuid4())
@@ -145,11 +143,11 @@ def test_command_of_who_may_not_list(cloud, policy):
         caller.url, 'baremetal', 'reservation', 'group', 'show', unknown,
         OS_AUTH_TYPE='admin_token', OS_TOKEN=caller.headers['X-Auth-Token'])
     assert result.returncode == 1
-    # And not that there are no reservations at all.
+    # The error is not that Ironic lacks the plugin.
     assert result.stderr.startswith(f'No group {unknown} could be found.')
 
 
-def test_policy_gives_a_project_more(cloud, policy):
+def test_policy_with_more_permissions(cloud, policy):
     policy({f'baremetal:reservation:{rule}': 'role:admin'
             for rule in ('list_all', 'get', 'create_restricted')})
     assert len(cloud.get('a-admin', OURS)['reservations']) == 3
@@ -157,15 +155,15 @@ def test_policy_gives_a_project_more(cloud, policy):
     assert cloud.get('a-admin', f'{OURS}/{{b}}')
     assert cloud.hold('a-admin', host='x', project_id='p',
                       candidate_nodes=['of-b-2'])['project_id'] == 'p'
-    # Shown, but not its own to release.
+    # The admin sees it, but may not release it.
     cloud.call('a-admin', 403, 'DELETE', f'{OURS}/{{b}}')
     cloud.call('a-member', 403, 'GET', f'{OURS}/{{a}}')
     cloud.call('a-member', 404, 'GET', f'{OURS}/{{b}}')
 
 
 @pytest.mark.parametrize('persona', ['service-admin', 'a-member'])
-def test_who_sees_no_node_is_told_what_is_missing(cloud, persona):
-    """A compute service whose user has a project instead of the system."""
+def test_hint_about_system_scope(cloud, persona):
+    """A compute service whose user has project scope, not system scope."""
     fault = answers.check(cloud.request(
         persona, 'POST', OURS, json={'memory_mb': 2 ** 30}), 422)
     assert ('compute services need a user with system scope' in fault) == (

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What callers are told of the limits that their project has in Keystone.
+"""Responses when a limit in Keystone is exceeded.
 
-What is counted, and when, is in tests/db/test_quota.py; a real Keystone is in
-tests/functional/test_keystone.py.
+tests/db/test_quota.py tests the counts, tests/functional/test_keystone.py a
+real Keystone.
 """
 
 from unittest import mock
@@ -24,16 +24,16 @@ TOTAL = keystones.TOTAL
 
 @pytest.fixture
 def limit(cloud, keystone):
-    """Sets limits: of all projects, and of projects by name.
+    """Sets limits for all projects, and for projects by name.
 
-    Project A, who calls, has nothing reserved, and four nodes to be had.
+    Project A has no reservation, and may reserve four nodes.
     """
     cloud.request('system-admin', 'DELETE', f'{OURS}/{{a}}')
 
-    def limit(limits, **of_projects):
+    def limit(limits, **project_limits):
         keystone.reglimits = limits
         keystone.projlimits = {cloud.projects[name]: theirs
-                               for name, theirs in of_projects.items()}
+                               for name, theirs in project_limits.items()}
     with application.set_options({
             'reservations': {'quota': 'unified_limits'},
             'oslo_limit': {'endpoint_service_type': 'baremetal'}}):
@@ -50,26 +50,26 @@ def post(cloud):
 
 
 @pytest.fixture
-def refused(post):
-    def refused(*args, **kwargs):
-        """What a 403 says of the quota."""
+def refuse(post):
+    def refuse(*args, **kwargs):
+        """Check a 403; return the values of its quota."""
         response = post(403, *args, **kwargs)
         quota = response.json()['quota']
         assert set(quota) == {'resource', 'limit', 'used', 'requested'}
-        for each in quota.values():
-            assert str(each) in answers.fault(response)
+        for value in quota.values():
+            assert str(value) in answers.fault(response)
         return tuple(quota.values())
-    return refused
+    return refuse
 
 
-def test_group(limit, post, refused):
+def test_group(limit, post, refuse):
     limit({TOTAL: 3})
-    assert refused(GROUPS, members=4, request=ANY) == (TOTAL, 3, 0, 4)
+    assert refuse(GROUPS, members=4, request=ANY) == (TOTAL, 3, 0, 4)
     body = {'uuid': str(uuid.uuid4()), 'members': 2, 'request': ANY}
     post(201, GROUPS, **body)
     limit({TOTAL: 1})
     post(200, GROUPS, **body)
-    assert refused() == (TOTAL, 1, 2, 1)
+    assert refuse() == (TOTAL, 1, 2, 1)
 
 
 def test_dry_run(limit, post):
@@ -82,13 +82,13 @@ def test_dry_run(limit, post):
     assert dry_run['matching_nodes'] == 4
 
 
-def test_compute_service_is_counted_and_not_limited(cloud, limit, post,
-                                                    refused):
+def test_compute_service_is_not_limited(cloud, limit, post,
+                                        refuse):
     limit({TOTAL: 1})
     for _ in range(2):
         post(201, caller='system-service', host='compute-1',
              project_id=cloud.projects['a'], **ANY)
-    assert refused() == (TOTAL, 1, 2, 1)
+    assert refuse() == (TOTAL, 1, 2, 1)
 
 
 def test_claim_and_repeat_are_not_limited(limit, post):
@@ -101,32 +101,32 @@ def test_claim_and_repeat_are_not_limited(limit, post):
     post(403, **body)
 
 
-def test_openstack_command_says_it_in_one_sentence(cloud, limit):
+def test_error_of_the_openstack_command(cloud, limit):
     limit({TOTAL: 0})
     caller = cloud.callers['a-member']
-    done = command.run(
+    result = command.run(
         caller.url, 'baremetal', 'reservation', 'create', '--ram', '1',
         OS_AUTH_TYPE='admin_token',
         OS_TOKEN=caller.headers['X-Auth-Token'])
-    assert (done.returncode, done.stdout) == (1, '')
-    told, = done.stderr.strip().splitlines()
-    assert f'{TOTAL} is limited to 0' in told
+    assert (result.returncode, result.stdout) == (1, '')
+    error, = result.stderr.strip().splitlines()
+    assert f'{TOTAL} is limited to 0' in error
 
 
-def test_limits_cannot_be_read(cloud, keystone, limit, post):
+def test_keystone_failure(cloud, keystone, limit, post):
     before = cloud.ironic.state()
     with mock.patch.object(keystone.mock_conn, 'registered_limits',
                            side_effect=ks_exc.ConnectFailure):
         for path in OURS, f'{OURS}?dry_run=true':
             assert post(503, path).headers['Retry-After']
         assert cloud.ironic.state() == before
-        # Those do not need them.
+        # Compute services do not need limits.
         post(201, caller='system-service', **ANY)
 
 
-def test_what_nobody_owns_counts_too(limit, post, refused, policy):
+def test_unowned_nodes_count(limit, post, refuse, policy):
     policy({'baremetal:reservation:create_unowned': 'role:member'})
     limit({TOTAL: 1})
     unowned = {**ANY, 'ownership': 'project_or_none'}
     post(201, **unowned, candidate_nodes=['free-2'])
-    assert refused(**unowned) == (TOTAL, 1, 1, 1)
+    assert refuse(**unowned) == (TOTAL, 1, 1, 1)

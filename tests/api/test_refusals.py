@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever comes in: refused by name, and without a trace."""
+"""Refusals name the key, and change nothing."""
 
 import json
 import uuid
@@ -11,7 +11,7 @@ from tests.common import answers
 from tests.common import bad_requests
 
 OURS, ITEM = bad_requests.OURS, bad_requests.ITEM
-MAX_INT, wanted = bad_requests.MAX_INT, bad_requests.body_with
+MAX_INT, body_with = bad_requests.MAX_INT, bad_requests.body_with
 
 
 @pytest.fixture(scope='module')
@@ -21,8 +21,8 @@ def fleet(ironic):
 
 
 @pytest.fixture
-def untouched(ironic, fleet):
-    """Nothing has changed when a test is over."""
+def unchanged(ironic, fleet):
+    """Check after the test that it has changed nothing."""
     before = ironic.state()
     yield
     assert ironic.state() == before
@@ -30,7 +30,7 @@ def untouched(ironic, fleet):
 
 @pytest.mark.parametrize('row', [pytest.param(row, id=ascii(row.id)[1:-1])
                                  for row in bad_requests.ROWS])
-def test_refused(ironic, untouched, row):
+def test_refusal(ironic, unchanged, row):
     response = bad_requests.send(ironic.http, row)
     fault = answers.check(response, row.status)
     if row.field is not None:
@@ -41,7 +41,7 @@ def test_refused(ironic, untouched, row):
         assert {'GET', 'PUT'}.intersection(
             response.headers['Allow'].split(', '))
         assert row.method not in response.headers['Allow'].split(', ')
-    # As ironicclient reads it.
+    # ironicclient reads the same error.
     assert ironicclient_http._extract_error_json(
         response.content)['error_message'] == fault
 
@@ -50,7 +50,7 @@ def test_refused(ironic, untouched, row):
     (OURS, 200), (ITEM, 200), (f'{OURS}/hosts', 200),
     (f'{OURS}/capacity', 200), (f'{OURS}/{bad_requests.UNKNOWN}', 404),
     (f'{OURS}/x', 400), (f'{OURS}?foo=1', 400), (f'{ITEM}/more', 404)])
-def test_head_is_get_without_body(ironic, untouched, path, status):
+def test_head(ironic, unchanged, path, status):
     head = ironic.http.head(path)
     answers.check(head, status)
     get = ironic.http.get(path)
@@ -66,8 +66,8 @@ def test_head_is_get_without_body(ironic, untouched, path, status):
 @pytest.mark.parametrize('method, path, status', [
     ('GET', OURS, 200), ('GET', ITEM, 200), ('GET', f'{OURS}/x', 400),
     ('GET', f'{ITEM}/more', 404), ('PUT', ITEM, 405)])
-def test_answers_are_json_whatever_is_accepted(
-        ironic, untouched, accept, method, path, status):
+def test_any_accept_header(
+        ironic, unchanged, accept, method, path, status):
     response = ironic.http.request(method, path, headers={'Accept': accept})
     answers.check(response, status)
     assert response.json()
@@ -84,7 +84,7 @@ def test_answers_are_json_whatever_is_accepted(
 ])
 @pytest.mark.parametrize('path', [
     OURS, ITEM, f'{OURS}/{bad_requests.UNKNOWN}'])
-def test_versions_are_told(ironic, untouched, headers, version, path):
+def test_version_headers(ironic, unchanged, headers, version, path):
     headers = {'X-OpenStack-Ironic-API-Version': None, **headers}
     response = ironic.http.get(path, headers=headers)
     answers.check(response)
@@ -93,13 +93,13 @@ def test_versions_are_told(ironic, untouched, headers, version, path):
         version or most, least, most]
 
 
-def test_own_request_id_is_kept_in_the_log_only(ironic, untouched):
-    mine = f'req-{uuid.uuid4()}'
-    response = ironic.http.get(OURS, headers={'X-Openstack-Request-Id': mine})
+def test_request_id_of_the_caller(ironic, unchanged):
+    id = f'req-{uuid.uuid4()}'
+    response = ironic.http.get(OURS, headers={'X-Openstack-Request-Id': id})
     answers.check(response, 200)
-    given = response.headers['x-openstack-request-id']
-    assert given.startswith('req-') and given != mine
-    assert given == response.headers['openstack-request-id']
+    request_id = response.headers['x-openstack-request-id']
+    assert request_id.startswith('req-') and request_id != id
+    assert request_id == response.headers['openstack-request-id']
 
 
 @pytest.mark.parametrize('headers', [
@@ -107,29 +107,29 @@ def test_own_request_id_is_kept_in_the_log_only(ironic, untouched):
     {'Content-Type': 'application/JSON'},
     {'Content-Type': 'application/json', 'Accept': 'text/html'},
 ], ids=str)
-def test_accepted_and_given_back(ironic, fleet, headers):
-    response = ironic.http.post(OURS, data=json.dumps(wanted()),
+def test_accepted_content_types(ironic, fleet, headers):
+    response = ironic.http.post(OURS, data=json.dumps(body_with()),
                                 headers=headers)
     answers.check(response, 201)
     ironic.delete(response.json()['instance_uuid'])
 
 
-def test_body_of_just_the_limit(ironic, fleet):
+def test_largest_body(ironic, fleet):
     response = ironic.http.post(
-        OURS, data=json.dumps(wanted()).encode().ljust(bad_requests.LIMIT),
+        OURS, data=json.dumps(body_with()).encode().ljust(bad_requests.LIMIT),
         headers={'Content-Type': 'application/json'})
     answers.check(response, 201)
     ironic.delete(response.json()['instance_uuid'])
 
 
 def test_largest_values(ironic, fleet):
-    response = ironic.http.post(OURS, json=wanted(
+    response = ironic.http.post(OURS, json=body_with(
         vcpu_weight=MAX_INT, rxtx_factor=MAX_INT, name='n' * 255,
         extra_specs={'k' * 255: 'v' * 1024},
         image={'properties': {'k' * 255: 'v' * 1024}, 'min_ram': 0}))
     answers.check(response, 201)
     ironic.delete(response.json()['instance_uuid'])
-    response = ironic.http.post(OURS, json=wanted(
+    response = ironic.http.post(OURS, json=body_with(
         memory_mb=MAX_INT, vcpus=MAX_INT, root_gb=MAX_INT,
         ephemeral_gb=MAX_INT, swap=MAX_INT))
     answers.check(response, 422)

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What "upgrade check" says, in this process.
+"""The checks of "upgrade check", in the process of the tests.
 
-That it is a command, and what it says before and after our tables are made, is
-in tests/db/test_migrations.py.
+tests/db/test_migrations.py runs the command, with and without our tables.
 """
 
 import os
@@ -25,7 +24,7 @@ QUOTA = {'reservations': {'quota': 'unified_limits'}}
 
 @pytest.fixture
 def check(ironic, keystone, capsys):
-    """Runs all checks: their status, and each one's result and details.
+    """Runs all checks; returns the status, and {check: (result, details)}.
 
     :param changes: of the configuration, {group: {option: value}}.
     """
@@ -48,7 +47,7 @@ def check(ironic, keystone, capsys):
     ({}, 'Warning'), ({'default_lease': 60}, 'Warning'),
     ({'require_lease': True}, 'Success'),
     ({'quota': 'unified_limits'}, 'Success')], ids=str)
-def test_one_project_may_hold_everything(check, options, expected):
+def test_projects_without_a_limit(check, options, expected):
     result, details = check({'reservations': options})[1]['Projects']
     assert result == expected
     assert ('require_lease' in details) == (expected == 'Warning')
@@ -58,24 +57,25 @@ def test_one_project_may_hold_everything(check, options, expected):
     ('!', {}, 'Success'), ('role:member', {}, 'Warning'),
     ('project_id:pool', {}, 'Warning'), ('role:member', QUOTA, 'Success'),
 ], ids=str)
-def test_nodes_of_nobody_without_a_quota(check, policy, rule, changes,
-                                         expected):
+def test_unowned_nodes(check, policy, rule, changes,
+                       expected):
     policy({f'{RULE}create_unowned': rule})
     result, details = check(changes)[1]['Unowned nodes']
     assert result == expected
     assert ('create_unowned' in details) == (expected == 'Warning')
 
 
-def test_policies(check, policy):
+def test_policy_rules(check, policy):
     policy(dict.fromkeys((f'{RULE}creat', f'{RULE}list_all',
                           'baremetal:node:create'), '!'))
-    code, found = check({})
+    code, results = check({})
     assert code == 1
     for name in ('Database schema', 'Database revision', 'Stale reads',
                  'Clocks'):
-        assert found[name][0] == 'Success'
-    assert found['Policy rules'][0] == found['Service role'][0] == 'Warning'
-    assert f'rules that do not exist: {RULE}creat ' in found[
+        assert results[name][0] == 'Success'
+    for name in 'Policy rules', 'Service role':
+        assert results[name][0] == 'Warning'
+    assert f'rules that do not exist: {RULE}creat ' in results[
         'Policy rules'][1]
 
 
@@ -83,11 +83,11 @@ def test_policies(check, policy):
     'sqlite:///{}/no/such.sqlite', 'sqlite:///{}/empty.sqlite', None,
     'mysql+pymysql://root:secret@localhost/x?unix_socket={}/nobody'])
 def test_without_a_database(check, tmp_path, connection):
-    code, found = check({'database': {
+    code, results = check({'database': {
         'connection': connection and connection.format(tmp_path)}})
     assert code == 2
-    assert found['Database schema'][0] == 'Failure'
-    assert 'API plugin' in found and 'secret' not in str(found)
+    assert results['Database schema'][0] == 'Failure'
+    assert 'API plugin' in results and 'secret' not in str(results)
 
 
 def test_postgresql_is_not_supported(check):
@@ -107,23 +107,23 @@ def test_quota(check, keystone, limits, expected, words):
     assert result == expected and words in details
 
 
-def test_quota_that_cannot_be_read(check, keystone):
+def test_keystone_failure(check, keystone):
     with mock.patch.object(keystone.mock_conn, 'registered_limits',
                            side_effect=ks_exc.ConnectFailure):
-        code, found = check(QUOTA)
-    assert code == 2 and found['Quota'][0] == 'Failure'
+        code, results = check(QUOTA)
+    assert code == 2 and results['Quota'][0] == 'Failure'
 
 
-def test_quota_lacks_its_library(tmp_path):
-    """As where the extra "quota" is not installed: a process of its own."""
+def test_quota_without_its_library(tmp_path):
+    """The extra "quota" is not installed, in a separate process."""
     (tmp_path / 'oslo_limit.py').write_text('raise ImportError\n')
     path = tmp_path / 'ironic.conf'
     path.write_text('[reservations]\nquota = unified_limits\n')
-    done = subprocess.run(
+    result = subprocess.run(
         [services.program('ironic-reservations-status'), '--config-file',
          path, 'upgrade', 'check'], stdin=subprocess.DEVNULL,
         capture_output=True, text=True, check=False,
         env={**os.environ, 'PYTHONPATH': str(tmp_path)})
     assert re.search(
         'Check: Quota Result: Failure .*run "pip install oslo.limit"',
-        re.sub(r'[\s|+-]+', ' ', done.stdout))
+        re.sub(r'[\s|+-]+', ' ', result.stdout))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All of Unicode is kept, compared and looked for as it is."""
+"""All of Unicode is stored, compared and searched for unchanged."""
 
 import pytest
 
@@ -20,13 +20,13 @@ TEXTS = {
 }
 
 
-#: Which only values may contain.
+#: With characters that only values may contain.
 VALUES = {**TEXTS, 'controls': '\x01\x07\x1b\x7f\x85\u2028',
           'lines': 'a\r\nb\tc'}
 
 
 @pytest.mark.parametrize('text', TEXTS.values(), ids=TEXTS)
-def test_text_is_kept(ironic, pool, node_class, text):
+def test_text_is_stored_unchanged(ironic, pool, node_class, text):
     http = ironic.http
     body = {
         'resource_class': node_class, 'host': text, 'name': text,
@@ -34,32 +34,32 @@ def test_text_is_kept(ironic, pool, node_class, text):
         'extra_specs': {text: text * 4},
         'image': {'id': text, 'properties': {text: text * 4}},
     }
-    response = http.post(OURS, json=body)
-    answers.check(response, 201)
-    held = response.json()
-    assert held.pop('ignored') == [text]
+    post_response = http.post(OURS, json=body)
+    answers.check(post_response, 201)
+    reservation = post_response.json()
+    assert reservation.pop('ignored') == [text]
     try:
         for name in 'host', 'project_id', 'user_id':
-            assert held[name] == text
+            assert reservation[name] == text
         for name in 'name', 'flavorid', 'extra_specs', 'image':
-            assert held['request_spec'][name] == body[name]
-        fields = ','.join(name for name in held if name != 'links')
+            assert reservation['request_spec'][name] == body[name]
+        fields = ','.join(name for name in reservation if name != 'links')
         for name in 'host', 'project_id':
             for more in {}, {'limit': 1, 'sort_key': name}:
-                found = http.get(OURS, params={name: text, 'fields': fields,
-                                               **more})
-                answers.check(found, 200)
-                listed, = found.json()['reservations']
-                assert {**listed, 'links': held['links']} == held
-        again = http.post(OURS, json={
-            **body, 'instance_uuid': held['instance_uuid']})
-        answers.check(again, 200)
+                response = http.get(OURS, params={name: text, 'fields': fields,
+                                                  **more})
+                answers.check(response, 200)
+                row, = response.json()['reservations']
+                assert {**row, 'links': reservation['links']} == reservation
+        repeat = http.post(OURS, json={
+            **body, 'instance_uuid': reservation['instance_uuid']})
+        answers.check(repeat, 200)
     finally:
-        answers.check(http.delete(f'{OURS}/{held["instance_uuid"]}',
+        answers.check(http.delete(f'{OURS}/{reservation["instance_uuid"]}',
                                   params={'host': text}), 204)
 
 
-#: What a request may have such a text in: as a name, and as a value.
+#: Request bodies with a text as a name, and as a value.
 IN_NAMES = {
     'resource_class': lambda text: {'resource_class': text},
     'conductor_group': lambda text: {'conductor_group': text},
@@ -92,7 +92,7 @@ def test_text_that_no_node_has(ironic, pool, node_class, body, text):
 @pytest.mark.parametrize('text', TEXTS.values(), ids=TEXTS)
 @pytest.mark.parametrize('name', ['host', 'node', 'resource_class',
                                   'project_id'])
-def test_text_that_nothing_is_called(ironic, pool, name, text):
+def test_text_that_no_name_matches(ironic, pool, name, text):
     response = ironic.http.get(OURS, params={name: text})
     answers.check(response, 200)
     assert response.json()['reservations'] == []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the log and the message bus tell: who has asked, who holds what."""
+"""Access lines, events in the log and on the message bus, and the audit."""
 
 import json
 import random
@@ -29,15 +29,14 @@ def log(caplog):
     caplog.set_level('INFO')
 
     def lines(logger):
-        found = [record.getMessage() for record in caplog.records
-                 if record.name == logger]
+        messages = [record.getMessage() for record in caplog.records
+                    if record.name == logger]
         caplog.clear()
-        return found
+        return messages
     yield lines
 
 
-# The access line
-
+# Access lines
 
 @pytest.mark.parametrize('method, path, body, status', [
     ('GET', OURS, None, 200),
@@ -54,51 +53,51 @@ def log(caplog):
     ('PUT', OURS, None, 405),
     ('OPTIONS', OURS, None, 405),
 ], ids=str)
-def test_one_line_for_a_request(ironic, pool, log, method, path, body,
-                                status):
+def test_access_line(ironic, pool, log, method, path, body,
+                     status):
     response = ironic.http.request(method, path, json=body)
     answers.check(response, status)
     if status == 405:
         assert response.headers['Allow'] == 'GET, HEAD, POST'
     line, = log(ACCESS)
-    found = TEMPLATE.fullmatch(line)
-    assert (found['method'], found['path'], found['status']) == (
+    match = TEMPLATE.fullmatch(line)
+    assert (match['method'], match['path'], match['status']) == (
         method, path.replace('%0a', '%0A'), str(status))
 
 
-def test_refusal_says_its_cause(ironic, pool, node_class, log):
+def test_cause_of_a_refusal(ironic, pool, node_class, log):
     ironic.create(422, resource_class=node_class, memory_mb=10 ** 9)
     line, = log('ironic_reservations.api.errors')
     assert 'memory_mb>=1000000000 eliminates 4' in line
 
 
-# Nothing of a client's begins a new line or commands a terminal
+# No text of a client starts a new line or controls the terminal
 
-EVIL = ['a\nINFO forged', 'a\rb', 'a\x1b[31m', 'a\x7f', 'a\u2028b', 'a\x85']
+TEXTS = ['a\nINFO forged', 'a\rb', 'a\x1b[31m', 'a\x7f', 'a\u2028b', 'a\x85']
 
 
-@pytest.mark.parametrize('evil', EVIL, ids=ascii)
-def test_names_without_control_characters(ironic, pool, log, evil):
-    for body in ({'host': evil}, {'project_id': evil}, {'name': evil},
-                 {'resource_class': evil}, {'shard': evil},
-                 {'conductor_group': evil}, {'candidate_nodes': [evil]},
-                 {'extra_specs': {evil: 'x'}}, {evil: 'x'},
-                 {'image': {'properties': {evil: 'x'}}}):
+@pytest.mark.parametrize('text', TEXTS, ids=ascii)
+def test_control_characters(ironic, pool, log, text):
+    for body in ({'host': text}, {'project_id': text}, {'name': text},
+                 {'resource_class': text}, {'shard': text},
+                 {'conductor_group': text}, {'candidate_nodes': [text]},
+                 {'extra_specs': {text: 'x'}}, {text: 'x'},
+                 {'image': {'properties': {text: 'x'}}}):
         ironic.create(400, **{'memory_mb': 1, **body})
-    for query in ({'host': evil}, {'node': evil}, {'fields': evil},
-                  {evil: 'x'}):
+    for query in ({'host': text}, {'node': text}, {'fields': text},
+                  {text: 'x'}):
         answers.check(ironic.http.get(OURS, params=query), 400)
-    # A value may, but does not stand in a line as it is.
+    # A value may contain them, and is quoted in the log.
     fault = ironic.create(422, extra_specs={f'capabilities:{uuid.uuid4()}':
-                                            evil})
-    assert evil not in fault and evil[0] in fault
+                                            text})
+    assert text not in fault and text[0] in fault
     for logger in ACCESS, 'ironic_reservations.api.errors':
         lines = log(logger)
         assert not any(re.search('[\x00-\x1f\x7f-\x9f\u2028]', line)
                        for line in lines), lines
 
 
-def test_address_is_not_what_the_client_says(ironic, log):
+def test_address_of_the_client(ironic, log):
     ironic.http.get(OURS, headers={
         'X-Forwarded-For': '10.9.9.9 - POST /forged - 201 (1.00ms)',
         'X-Real-IP': '10.9.9.9'})
@@ -108,14 +107,13 @@ def test_address_is_not_what_the_client_says(ironic, log):
 
 # Events
 
-
 @pytest.fixture
-def notifying(start, monkeypatch):
+def start_notifying(start, monkeypatch):
     """Starts the application with notifications: a context manager."""
-    # It registers the options.
+    # This registers the options.
     oslo_messaging.get_notification_transport(conf.CONF, 'fake://')
     _impl_test.reset()
-    # One that has made no notifier yet: it makes it of these options.
+    # A new one makes its notifier from these options.
     monkeypatch.setattr(notifications, 'OUTBOX', notifications.Outbox())
 
     def start_notifying(level='info', driver='test', url='fake://'):
@@ -127,36 +125,37 @@ def notifying(start, monkeypatch):
 
 
 @pytest.fixture
-def bus(notifying):
-    """The application with notifications, kept in a list."""
-    with notifying() as service:
+def bus(start_notifying):
+    """The application, whose notifications are kept in a list."""
+    with start_notifying() as service:
         yield service
 
 
-def notified():
+def read_events():
     notifications.OUTBOX.wait(10)
-    found = [(message['event_type'], message['payload'])
-             for _, message, _, _ in _impl_test.NOTIFICATIONS]
+    events = [(message['event_type'], message['payload'])
+              for _, message, _, _ in _impl_test.NOTIFICATIONS]
     _impl_test.reset()
-    return found
+    return events
 
 
-def in_log(lines):
-    """The instance of each node, by the lines of the log alone."""
-    held = {}
+def read_log(lines):
+    """Derive the instance and the host of each node from the log."""
+    holds = {}
     for line in lines:
         node, = re.findall(r'node ([0-9a-f-]{36})', line, re.I)
         instance, = re.findall(r'instance ([0-9a-f-]{36})', line, re.I)
         host, = re.findall(r'\(host (\S+),', line)
         if 'is held for' in line or 'renewed' in line or 'moves' in line:
-            held[node] = instance, host
+            holds[node] = instance, host
         else:
-            assert held.pop(node)[0] == instance
-    return held
+            assert holds.pop(node)[0] == instance
+    return holds
 
 
-def on_bus(messages):
-    held = {}
+def read_messages(messages):
+    """Derive the same from the notifications."""
+    holds = {}
     for event_type, payload in messages:
         assert payload['ironic_object.name'] == 'ReservationPayload'
         data = payload['ironic_object.data']
@@ -164,17 +163,17 @@ def on_bus(messages):
         json.dumps(payload)
         match event_type.split('.'):
             case ['baremetal', 'reservation', 'create' | 'update', 'end']:
-                held[data['node_uuid']] = (data['instance_uuid'],
-                                           str(data['host']))
+                holds[data['node_uuid']] = (data['instance_uuid'],
+                                            str(data['host']))
             case ['baremetal', 'reservation', 'delete' | 'expire', 'end']:
-                assert held.pop(data['node_uuid'])[0] == data['instance_uuid']
+                assert holds.pop(data['node_uuid'])[0] == data['instance_uuid']
             case _:
                 raise AssertionError(event_type)
-    return held
+    return holds
 
 
 def test_trail_of_fifty_events(bus, ironic, pool, node_class, log):
-    """Who held which node when, from the log and the bus alone."""
+    """The log and the bus each suffice to know who holds which node."""
     lines, messages = [], []
 
     def hold():
@@ -182,85 +181,84 @@ def test_trail_of_fifty_events(bus, ironic, pool, node_class, log):
                    host=random.choice([None, 'compute-1']),
                    instance_uuid=str(uuid.uuid4()))
 
-    def renew(held):
-        bus.create(200, **held['request_spec'], expires_in=60,
-                   instance_uuid=held['instance_uuid'])
+    def renew(row):
+        bus.create(200, **row['request_spec'], expires_in=60,
+                   instance_uuid=row['instance_uuid'])
 
-    def move(held):
-        bus.create(200, **held['request_spec'], host='compute-2',
-                   expires_in=60, instance_uuid=held['instance_uuid'])
+    def move(row):
+        bus.create(200, **row['request_spec'], host='compute-2',
+                   expires_in=60, instance_uuid=row['instance_uuid'])
 
-    def release(held):
-        bus.delete(held['instance_uuid'])
+    def release(row):
+        bus.delete(row['instance_uuid'])
 
-    def expire(held):
-        bus.expire(held['instance_uuid'])
-        bus.delete(held['instance_uuid'], 404)
+    def expire(row):
+        bus.expire(row['instance_uuid'])
+        bus.delete(row['instance_uuid'], 404)
 
-    def lose(held):
-        bus.set_node(held['node_uuid'], instance_uuid=None)
-        bus.show(held['instance_uuid'], 404)
+    def lose(row):
+        bus.set_node(row['node_uuid'], instance_uuid=None)
+        bus.show(row['instance_uuid'], 404)
 
     counts = {}
     while len(lines) < 50 or len(counts) < 6:
-        listed = bus.list(resource_class=node_class, fields=(
+        rows = bus.list(resource_class=node_class, fields=(
             'instance_uuid,node_uuid,request_spec'))
-        act = hold if not listed else random.choice(
+        act = hold if not rows else random.choice(
             [hold, renew, move, release, expire, lose])
-        if act is hold and len(listed) == len(pool):
+        if act is hold and len(rows) == len(pool):
             continue
         if act is hold:
             hold()
         else:
-            act(random.choice(listed))
+            act(random.choice(rows))
         counts[act.__name__] = counts.get(act.__name__, 0) + 1
         lines += log(EVENTS)
-        messages += notified()
-        truth = {each['node_uuid']: (each['instance_uuid'],
-                                     str(each['host']))
-                 for each in bus.list(resource_class=node_class)}
-        assert in_log(lines) == truth
-        assert on_bus(messages) == truth
+        messages += read_events()
+        truth = {row['node_uuid']: (row['instance_uuid'],
+                                    str(row['host']))
+                 for row in bus.list(resource_class=node_class)}
+        assert read_log(lines) == truth
+        assert read_messages(messages) == truth
     assert len(lines) == len(messages) == sum(counts.values())
 
 
-def test_server_that_moves_has_no_lease(bus, pool, node_class, log):
-    """The event says when it ends as answers do: by itself, never."""
-    held = bus.create(resource_class=node_class, host='compute-1',
+def test_event_of_a_deployed_node(bus, pool, node_class, log):
+    """The event shows no expiry, as responses do."""
+    hold = bus.create(resource_class=node_class, host='compute-1',
                       expires_in=600)
-    bus.set_node(held['node_uuid'], provision_state='active')
-    log(EVENTS), notified()
-    answers.check(bus.http.patch(f'{OURS}/{held["instance_uuid"]}', json=[
+    bus.set_node(hold['node_uuid'], provision_state='active')
+    log(EVENTS), read_events()
+    answers.check(bus.http.patch(f'{OURS}/{hold["instance_uuid"]}', json=[
         {'op': 'replace', 'path': '/host', 'value': 'compute-2'}]), 200)
     line, = log(EVENTS)
     assert 'expires at None' in line
-    (_, payload), = notified()
+    (_, payload), = read_events()
     assert payload['ironic_object.data']['expires_at'] is None
 
 
 @pytest.mark.parametrize('level', ['warning', None])
-def test_no_notifications(pool, node_class, notifying, level):
-    with notifying(level) as service:
+def test_no_notifications(pool, node_class, start_notifying, level):
+    with start_notifying(level) as service:
         service.create(resource_class=node_class)
-    assert notified() == []
+    assert read_events() == []
 
 
-def test_notifications_that_cannot_be_made(pool, node_class, notifying,
-                                           caplog):
-    """What is done is done, and is answered so."""
-    with notifying(driver='messagingv2', url='nonsense://x') as service:
+def test_broken_notifications(pool, node_class, start_notifying,
+                              caplog):
+    """The request succeeds all the same."""
+    with start_notifying(driver='messagingv2', url='nonsense://x') as service:
         for _ in range(2):
-            held = service.create(resource_class=node_class)
-            service.delete(held['instance_uuid'])
-        assert notified() == []
+            hold = service.create(resource_class=node_class)
+            service.delete(hold['instance_uuid'])
+        assert read_events() == []
     assert caplog.text.count('Cannot send notification') == 4
 
 
 # The audit
 
-
 @pytest.fixture
-def audited(start, tmp_path):
+def audit_service(start, tmp_path):
     """The application with Ironic's audit."""
     for group, opts in audit.list_opts():
         conf.CONF.register_opts(opts, group=group)
@@ -274,23 +272,23 @@ def audited(start, tmp_path):
         yield service
 
 
-def test_audit(ironic, pool, node_class, audited):
-    held = audited.create(resource_class=node_class)
-    audited.create(422, resource_class=node_class, memory_mb=10 ** 9)
-    audited.delete(held['instance_uuid'])
-    found = [message['payload'] for _, message, _, _
-             in _impl_test.NOTIFICATIONS
-             if message['event_type'] == 'audit.http.response']
-    assert [(each['action'], each['outcome'], each['reason']['reasonCode'],
-             each['requestPath']) for each in found] == [
+def test_audit(ironic, pool, node_class, audit_service):
+    hold = audit_service.create(resource_class=node_class)
+    audit_service.create(422, resource_class=node_class, memory_mb=10 ** 9)
+    audit_service.delete(hold['instance_uuid'])
+    events = [message['payload'] for _, message, _, _
+              in _impl_test.NOTIFICATIONS
+              if message['event_type'] == 'audit.http.response']
+    assert [(event['action'], event['outcome'], event['reason']['reasonCode'],
+             event['requestPath']) for event in events] == [
         ('create', 'success', '201', OURS), ('create', 'failure', '422', OURS),
-        ('delete', 'success', '204', f'{OURS}/{held["instance_uuid"]}')]
+        ('delete', 'success', '204', f'{OURS}/{hold["instance_uuid"]}')]
 
 
 @pytest.mark.parametrize('body', [b'[' * 60000, b'{}' + b' ' * 70000])
-def test_audit_parses_no_body(ironic, audited, body):
-    """It would take the action of "…/action" from there."""
-    response = audited.http.post(
+def test_audit_and_a_bad_body(ironic, audit_service, body):
+    """The audit reads the body of paths that end with "/action"."""
+    response = audit_service.http.post(
         f'{OURS}/action', data=body,
         headers={'Content-Type': 'application/json'})
     answers.check(response, (400, 413))

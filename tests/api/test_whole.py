@@ -21,25 +21,25 @@ UNKNOWN = '99999999-2222-4333-8444-555555555555'
 
 @pytest.fixture(autouse=True)
 def short_pages(monkeypatch):
-    """An answer has room for two or three members of a group, or groups."""
+    """A response has room for two or three members of a group, or groups."""
     monkeypatch.setattr(answers, 'MAX_PAGE', 1500)
 
 
 class Client:
     """Releases reservations between the pages that it reads.
 
-    :ivar between: called with the answer before each further page, once.
+    :ivar act: called once, with the response, before the next page.
     """
 
     requests = 0
 
     def __init__(self):
-        self.between = lambda page: None
+        self.act = lambda page: None
 
     def read(self, page):
         self.requests += 1
-        between, self.between = self.between, lambda page: None
-        between(page)
+        act, self.act = self.act, lambda page: None
+        act(page)
 
     def release(self, ironic):
         """Release the last row of the first page."""
@@ -49,12 +49,12 @@ class Client:
             self.victim = row.get('instance_uuid') or row['uuid']
             ironic.http.delete(f'{OURS}/{self.victim}')
             ironic.http.delete(f'{OURS}/groups/{self.victim}')
-        self.between = release
+        self.act = release
 
 
 @pytest.fixture
 def cli(ironic, monkeypatch):
-    """Shows and makes groups, and lists, with the openstack command."""
+    """Shows and creates groups, and lists, with the openstack command."""
     user, request = Client(), client.request
 
     def send(cmd, method, url, **kwargs):
@@ -63,10 +63,10 @@ def cli(ironic, monkeypatch):
         return page
 
     def run(*args):
-        done = command.run(ironic.url, 'baremetal', 'reservation', *args,
-                           '-f', 'json')
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        result = command.run(ironic.url, 'baremetal', 'reservation', *args,
+                             '-f', 'json')
+        assert result.returncode == 0, result.stderr
+        return json.loads(result.stdout)
 
     def group(*args):
         return [row['instance_uuid']
@@ -87,7 +87,7 @@ def library(ironic, monkeypatch):
     """Does the same with openstacksdk."""
     conn = openstack.connect(load_envvars=False, load_yaml_config=False,
                              auth_type='none', endpoint=ironic.url)
-    # conn would ask for the versions of Ironic, which is not there.
+    # conn would ask for the versions of Ironic, which is missing.
     proxy, user = sdk.Proxy(
         conn.session, service_type='baremetal',
         endpoint_override=f'{ironic.url}/v1'), Client()
@@ -133,34 +133,35 @@ def create(ironic, node_class, number):
     ).json()['uuid']
 
 
-def held(ironic, node_class):
+def find_holds(ironic, node_class):
     return [row.id for row in ironic.execute(
         'SELECT instance_uuid AS id FROM nodes WHERE resource_class = :c '
         'AND instance_uuid IS NOT NULL ORDER BY id', c=node_class)]
 
 
-def test_group_too_large_for_an_answer(ironic, user, group, node_class):
-    assert sorted(user.show(group)) == sorted(held(ironic, node_class))
+def test_group_too_large_for_a_response(ironic, user, group, node_class):
+    assert sorted(user.show(group)) == sorted(find_holds(ironic, node_class))
     assert user.requests > 2
 
 
 def check_deleted(ironic, user, rows, node_class):
-    """All rows but one are there at the end, and each is listed once."""
+    """Check that each row was listed once, and all but one still exist."""
     assert len(rows) == 7
-    assert sorted(rows) == sorted([user.victim, *held(ironic, node_class)])
+    assert sorted(rows) == sorted(
+        [user.victim, *find_holds(ironic, node_class)])
 
 
-def test_group_whose_member_goes(ironic, user, group, node_class):
+def test_group_whose_member_is_released(ironic, user, group, node_class):
     user.release(ironic)
     check_deleted(ironic, user, user.show(group), node_class)
 
 
-def test_new_group_whose_member_goes(ironic, user, pool, node_class):
+def test_new_group_whose_member_is_released(ironic, user, pool, node_class):
     user.release(ironic)
     check_deleted(ironic, user, user.create(node_class), node_class)
 
 
-def test_list_whose_marker_goes(ironic, user, group, node_class):
+def test_list_whose_marker_is_released(ironic, user, group, node_class):
     user.release(ironic)
     check_deleted(ironic, user, user.list(node_class), node_class)
 
@@ -180,7 +181,7 @@ def test_last_page_with_a_limit(ironic, library, group, node_class):
                               fields='instance_uuid')
     for row in rows:
         ironic.http.delete(f'{OURS}/{row.id}')
-    assert held(ironic, node_class) == []
+    assert find_holds(ironic, node_class) == []
 
 
 def test_marker_of_the_caller(library, group):
