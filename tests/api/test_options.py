@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every option of every command of the client.
 
-``audit`` and ``move`` need all of Nova: ``tests/nova`` has theirs. What is
-looked up in a real Nova, Glance and Keystone, tests/functional/test_cli.py and
-test_keystone.py have.
+``audit`` and ``move`` need all of Nova: see ``tests/nova``. Lookups in a real
+Nova, Glance and Keystone are in tests/functional/test_cli.py and
+test_keystone.py.
 """
 
 import configparser
@@ -27,16 +27,17 @@ from tools import services
 ROOT = pathlib.Path(__file__).parents[2]
 OURS = service.OURS
 CLASS = 'baremetal.options'
-# What is held of them, World says.
+# Nodes with a reservation, see World.
 HELD = [f'node-{number}' for number in range(5)]
 FREE = [f'node-{number}' for number in range(5, 9)]
 OWNED = FREE[-1]
 NEW = '99999999-2222-4333-8444-00000000000'
 
-class World:
-    """Nodes, what is held of them, and what it is called.
 
-    ``names`` is what the rows below have in braces.
+class World:
+    """Nodes and reservations.
+
+    :ivar names: of the placeholders in the rows below.
     """
 
     def __init__(self, ironic):
@@ -57,10 +58,10 @@ class World:
                 {'host': 'host-0', 'project_id': 'east'},
                 {'host': 'host-1', 'project_id': 'west', 'expires_in': 600},
                 {}, group, group]):
-            held = self.ironic.create(resource_class=CLASS,
+            hold = self.ironic.create(resource_class=CLASS,
                                       candidate_nodes=[HELD[number]], **more)
-            self.names |= {f'i{number}': held['instance_uuid'],
-                           f'n{number}': held['node_uuid']}
+            self.names |= {f'i{number}': hold['instance_uuid'],
+                           f'n{number}': hold['node_uuid']}
         for host in 'host-0', 'host-1':
             assert self.ironic.http.put(f'{OURS}/hosts/{host}', json={
                 'holder': NEW + '0', 'ttl': 600}).status_code == 200
@@ -87,17 +88,17 @@ def world(world_of_module):
     return world_of_module.names
 
 
-# What is expected of a row: a function of what the command has printed, as
-# data, of the world, and of the service behind it.
+# The expectation of a row is a function of the output of the command as data,
+# of the names of the world, and of the service.
 
 
-def spec(**wanted):
-    """The request spec of the reservation, or of each member of the group."""
-    def check(shown, world, ironic):
-        for each in shown.get('reservations', [shown]):
-            held = ironic.show(each['instance_uuid'])
-            assert held['request_spec'] == json.loads(json.dumps(
-                {'resource_class': CLASS, **wanted}) % world)
+def spec(**fields):
+    """Check the request spec of the reservation, or of each member."""
+    def check(result, world, ironic):
+        for member in result.get('reservations', [result]):
+            reservation = ironic.show(member['instance_uuid'])
+            assert reservation['request_spec'] == json.loads(json.dumps(
+                {'resource_class': CLASS, **fields}) % world)
     return check
 
 
@@ -105,93 +106,93 @@ def extra(**specs):
     return spec(extra_specs=specs)
 
 
-def has(**wanted):
-    """These attributes of the reservation, or of each member."""
-    def check(shown, world, ironic):
-        for each in shown.get('reservations', [shown]):
-            assert {name: each[name] for name in wanted} == {
+def has(**fields):
+    """Check attributes of the reservation, or of each member."""
+    def check(result, world, ironic):
+        for member in result.get('reservations', [result]):
+            assert {name: member[name] for name in fields} == {
                 name: value % world if isinstance(value, str) else value
-                for name, value in wanted.items()}
+                for name, value in fields.items()}
     return check
 
 
-def lease(shown, world, ironic):
-    for each in shown.get('reservations', [shown]):
-        assert 500 < ironic.seconds_left(each) <= 600
+def lease(result, world, ironic):
+    for member in result.get('reservations', [result]):
+        assert 500 < ironic.seconds_left(member) <= 600
 
 
-def nothing_is_held(shown, world, ironic):
-    assert shown['matching_nodes'] == 4
+def is_dry_run(result, world, ironic):
+    assert result['matching_nodes'] == 4
     assert len(ironic.list()) == 5
 
 
-def group(**wanted):
-    """Of which group the new reservation is a member."""
-    def check(shown, world, ironic):
-        assert {name: shown['group'][name] for name in wanted} == {
-            name: value and value % world for name, value in wanted.items()}
+def group(**fields):
+    """Check the group of the new reservation."""
+    def check(result, world, ironic):
+        assert {name: result['group'][name] for name in fields} == {
+            name: value and value % world for name, value in fields.items()}
     return check
 
 
 def policy(name, by, domains):
-    """The policy of a new group, and how many members are in a domain."""
-    def check(shown, world, ironic):
-        assert (shown['policy'], shown['by']) == (name, by)
-        assert sorted(each['nodes'] for each in shown['domains']) == domains
+    """Check the policy of a group, and the members of each domain."""
+    def check(result, world, ironic):
+        assert (result['policy'], result['by']) == (name, by)
+        assert sorted(row['nodes'] for row in result['domains']) == domains
     return check
 
 
 def members(number):
-    def check(shown, world, ironic):
-        assert len(shown['reservations']) == number
+    def check(result, world, ironic):
+        assert len(result['reservations']) == number
     return check
 
 
 def rows(*names, column='Node'):
-    """A column of the table."""
-    def check(shown, world, ironic):
-        assert [row[column] for row in shown] == [
+    """Check a column of the table."""
+    def check(result, world, ironic):
+        assert [row[column] for row in result] == [
             name % world for name in names]
     return check
 
 
 def columns(text):
-    def check(shown, world, ironic):
-        assert [','.join(row) for row in shown][0] == text
+    def check(result, world, ironic):
+        assert [','.join(row) for row in result][0] == text
     return check
 
 
-def counts(**wanted):
-    """Sums over the hardware profiles, except for numbers alone."""
-    def check(shown, world, ironic):
-        assert {name: sum(row[name] for row in shown)
-                for name in wanted} == wanted
+def counts(**sums):
+    """Check the sums of columns over all rows."""
+    def check(result, world, ironic):
+        assert {name: sum(row[name] for row in result)
+                for name in sums} == sums
     return check
 
 
 def says(text):
-    def check(shown, world, ironic):
-        assert shown == text % world
+    def check(result, world, ironic):
+        assert result == text % world
     return check
 
 
-def then(name, **wanted):
-    """What a reservation has become; nothing is printed."""
-    def check(shown, world, ironic):
-        assert shown == ''
-        now = ironic.show(world[name])
-        assert {name: now[name] for name in wanted} == wanted
+def then(name, **fields):
+    """Check a reservation afterwards; the command prints nothing."""
+    def check(result, world, ironic):
+        assert result == ''
+        reservation = ironic.show(world[name])
+        assert {name: reservation[name] for name in fields} == fields
     return check
 
 
-def each_of(*checks):
-    def check(shown, world, ironic):
-        for each in checks:
-            each(shown, world, ironic)
+def all_of(*checks):
+    def check(result, world, ironic):
+        for check_part in checks:
+            check_part(result, world, ironic)
     return check
 
 
-# Of both commands that hold nodes; the resource class is always asked for.
+# For both commands that hold nodes, always with the resource class.
 HOLD = [
     ('', spec()),
     ('--ram 1024 --vcpus 2 --disk 20 --ephemeral 10 --swap 512',
@@ -219,16 +220,16 @@ HOLD = [
     ('--ownership project --project east', has(node_name=OWNED)),
     ('--ownership project_or_none --project east',
      spec(ownership='project_or_none')),
-    ('--expires-in 600 --host host-9', each_of(lease, has(host='host-9'))),
-    # Without a Keystone these are taken for ids.
+    ('--expires-in 600 --host host-9', all_of(lease, has(host='host-9'))),
+    # Without a Keystone these are used as ids.
     ('--project west --project-domain a --user ann --user-domain b',
      has(project_id='west', user_id='ann')),
-    ('--dry-run', nothing_is_held),
+    ('--dry-run', is_dry_run),
 ]
 
 RACK = 'capability:rack'
 
-#: The command, its arguments, and what is expected.
+#: Commands with arguments, and the expectations.
 TABLE = [
     *((f'{verb} --resource-class {CLASS} {args}', expected)
       for verb in ('create', 'group create --members 1')
@@ -237,7 +238,7 @@ TABLE = [
     (f'create --resource-class {CLASS} --instance-uuid %(new)s',
      has(instance_uuid='%(new)s')),
     ('create --claim %(i2)s', has(node_name='node-2')),
-    ('create --swap 100 --dry-run', nothing_is_held),
+    ('create --swap 100 --dry-run', is_dry_run),
     (f'create --resource-class {CLASS} --claim %(group)s',
      group(uuid='%(group)s')),
     (f'create --resource-class {CLASS} --group %(group)s '
@@ -252,7 +253,7 @@ TABLE = [
     (f'group create --resource-class {CLASS} --instance-uuid %(new)s '
      '--instance-uuid %(newer)s', members(2)),
     (f'group create --resource-class {CLASS} --members 1 --uuid %(new)s',
-     lambda shown, world, ironic: shown['uuid'] == world['new']),
+     lambda result, world, ironic: result['uuid'] == world['new']),
     (f'group create --resource-class {CLASS} --members 1 --spread {RACK}',
      policy('spread', RACK, [1])),
     *((f'group create --resource-class {CLASS} --members 3 --{name} {RACK}',
@@ -293,7 +294,7 @@ TABLE = [
     ('set node-2 --host host-7', then('i2', host='host-7')),
     ('set node-2 --host host-8 --force', then('i2', host='host-8')),
     ('set %(i1)s --no-expiry', then('i1', expires_at=None)),
-    ('set %(n2)s --expires-in 600', lambda shown, world, ironic: lease(
+    ('set %(n2)s --expires-in 600', lambda result, world, ironic: lease(
         ironic.show(world['i2']), world, ironic)),
     ('set %(i2)s --host host-7 --expires-in 600',
      then('i2', host='host-7')),
@@ -310,7 +311,7 @@ TABLE = [
 
     *((f'{verb} --no-cache --resource-class {CLASS} {args}', expected)
       for verb in ('capacity list', 'capacity') for args, expected in [
-          ('', each_of(counts(Total=9, Free=4, Reserved=5), columns(
+          ('', all_of(counts(Total=9, Free=4, Reserved=5), columns(
               'Resource Class,Memory MB,VCPUs,Local GB,CPU Arch,Traits,'
               'Total,Free,Reserved,Taken,Out Of Service'))),
           ('--trait CUSTOM_NVME', counts(Total=9)),
@@ -324,12 +325,12 @@ TABLE = [
               'Resource Class,Memory MB,VCPUs,Local GB,CPU Arch,Traits,'
               'Capabilities,Conductor Group,Shard,Owner,Lessee,Total,Free,'
               'Reserved,Taken,Out Of Service,Claimable')),
-          ('--by capability:rack --by owner', each_of(
+          ('--by capability:rack --by owner', all_of(
               columns('capability:rack,Owner,Total,Free,Reserved,Taken,'
                       'Out Of Service'),
               rows('a', 'b', 'b', column='capability:rack'),
               counts(Total=9, Free=4, Reserved=5))),
-          ('--by shard --long --host host-0', each_of(
+          ('--by shard --long --host host-0', all_of(
               columns('Shard,Total,Free,Reserved,Taken,Out Of Service,Held,'
                       'Claimable'),
               counts(Held=1, Claimable=3))),
@@ -350,7 +351,7 @@ TABLE = [
         'Updated At')),
 ]
 
-#: Rows of a command that ends with status 1, or prints no data.
+#: Commands that exit with status 1, and a part of their output.
 FAILING = [
     ('host delete host-0', 'only a host whose lease is over'),
     ('explain', 'Say what is wanted: a server, --flavor, '),
@@ -367,10 +368,10 @@ def test_option(ironic, world, args, expected):
         ironic.url, 'baremetal', 'reservation', *shlex.split(args % world),
         *([] if prints else ['-f', 'json']))
     assert result.returncode == 0, result.stderr
-    shown = result.stdout if prints else json.loads(result.stdout)
-    # Of an empty list it is said what was looked for.
-    assert bool(result.stderr) == (shown == []), result.stderr
-    assert expected(shown, world, ironic) is not False
+    data = result.stdout if prints else json.loads(result.stdout)
+    # For an empty list the filters are printed.
+    assert bool(result.stderr) == (data == []), result.stderr
+    assert expected(data, world, ironic) is not False
 
 
 @pytest.mark.parametrize(('args', 'expected'), FAILING,
@@ -382,8 +383,8 @@ def test_failure(ironic, world, args, expected):
     assert expected in result.stdout + result.stderr
 
 
-def parsers():
-    """The parsers of our commands, by what follows "reservation"."""
+def make_parsers():
+    """Yield the parsers of our commands, by the words after "reservation"."""
     setup = configparser.ConfigParser()
     setup.read(ROOT / 'setup.cfg')
     for line in setup['options.entry_points'][
@@ -393,25 +394,25 @@ def parsers():
                pkgutil.resolve_name(value)(None, None).get_parser(name))
 
 
-PARSERS = dict(parsers())
+PARSERS = dict(make_parsers())
 
 
-def command_of(args):
+def find_command(args):
     return max((name for name in PARSERS
                 if f'{args} '.startswith(f'{name} ')), key=len)
 
 
-def missing(parser, rows):
-    """Options, and choices of options, that no row has."""
+def find_missing(parser, rows):
+    """Yield options, and choices of options, that no row has."""
     words = {word for row in rows for word in shlex.split(row)}
-    # The options of cliff, such as --format, are in groups of their own.
+    # The options of cliff, such as --format, are in other groups.
     for action in parser._optionals._group_actions:
         if '--help' not in action.option_strings:
             yield from {*action.option_strings,
                         *(action.choices or ())} - words
 
 
-#: Who else has options of a command.
+#: Other tests of the options of a command.
 ELSEWHERE = {'audit': 'tests/nova/test_audit.py',
              'move': 'tests/nova/test_move.py',
              'create': 'tests/functional/test_cli.py',
@@ -421,21 +422,21 @@ ELSEWHERE = {'audit': 'tests/nova/test_audit.py',
 
 @pytest.mark.parametrize('name', PARSERS)
 def test_no_option_is_missing(name):
-    # What is wanted is said to both with the same options.
+    # explain shares the options of create.
     names = {name, 'create'} if name == 'explain' else {name}
-    rows = [args for args, _ in TABLE + FAILING if command_of(args) in names]
+    rows = [args for args, _ in TABLE + FAILING if find_command(args) in names]
     if path := ELSEWHERE.get(name):
-        # They are lists of words there.
+        # These tests have lists of words.
         rows.append(re.sub('["#].*', '', re.sub(
             r"[',\[\]()]", ' ', (ROOT / path).read_text())))
     assert rows
-    assert [*missing(PARSERS[name], rows)] == []
+    assert [*find_missing(PARSERS[name], rows)] == []
 
 
-# What bash completes
+# Completion by bash
 
 COMPLETION = r"""
-# A stand-in for that of the package bash-completion.
+# A substitute for the function of the package bash-completion.
 _get_comp_words_by_ref() {
   cur=${COMP_WORDS[COMP_CWORD]}
   words=("${COMP_WORDS[@]}")
@@ -449,14 +450,14 @@ echo ${COMPREPLY[@]}
 
 @pytest.fixture(scope='module')
 def completion(tmp_path_factory):
-    """The script in which bash completes, with what the command prints."""
+    """A script with the completions that the command prints."""
     path = tmp_path_factory.mktemp('bash') / 'complete'
-    # A process, because it names the command as it was called.
+    # In a process, because the script contains the name of the program.
     path.write_text(programs.run(services.program('openstack'), 'complete'))
     return path
 
 
-@pytest.mark.parametrize(('words', 'begun', 'completed'), [
+@pytest.mark.parametrize(('words', 'prefix', 'expected'), [
     ('baremetal', 'res', 'reservation'),
     ('baremetal reservation', 'de', 'delete'),
     ('baremetal reservation', 'g', 'group'),
@@ -468,9 +469,9 @@ def completion(tmp_path_factory):
     ('baremetal reservation capacity', '--no-c', '--no-cache'),
     ('baremetal reservation capacity list', '--no-c', '--no-cache'),
 ])
-def test_bash_completes(completion, words, begun, completed):
-    done = subprocess.run(
-        ['bash', '-c', COMPLETION, 'bash', str(completion), words, begun],
+def test_bash_completes(completion, words, prefix, expected):
+    result = subprocess.run(
+        ['bash', '-c', COMPLETION, 'bash', str(completion), words, prefix],
         capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.split()) == sorted(completed.split())
+    assert result.returncode == 0, result.stderr
+    assert sorted(result.stdout.split()) == sorted(expected.split())
