@@ -7,7 +7,7 @@ only from below ``nova.virt``.
 
 The methods that Nova calls:
 
-* ``driver``: overrides those of Nova's own Ironic driver.
+* ``driver``: overrides methods of Nova's own Ironic driver.
 * ``filters``: scheduler filters that leave server groups to Ironic.
 * ``conf``: the options of ``[reservations]`` in nova.conf.
 
@@ -15,33 +15,35 @@ Requests to Ironic:
 
 * ``client``: the client of ``/v1/reservations``.
 * ``wanted``: builds the body of a reservation request from an instance.
-* ``builds``: holds nodes for instances that are being built, and renews their
+* ``builds``: holds nodes for instances that are being built, and renews the
   leases.
-* ``ownership``: checks whether this host owns an instance, and provides the
-  view of the instance that Nova's Ironic driver needs.
+* ``ownership``: finds the host and the node of an instance, for Nova's Ironic
+  driver.
 * ``fence``: adds the fence header to requests, and handles refusals.
 * ``power``: reads the power states of many instances in one list.
 
 What the host reports to Nova and Placement:
 
-* ``mode``: decides whether the host has one compute node or one per Ironic
-  node, and which ``compute_id`` it has.
+* ``mode``: decides whether the host is one row or a row per node, and
+  implements the driver's methods for one row.
 * ``report``: caches the capacity of the fleet between two periodic tasks.
 * ``fleet``: computes inventories and traits from the capacity.
-* ``placement``: reads and writes the allocations of the host's provider.
+* ``placement``: reads and writes the allocations and the inventory of the
+  host's provider.
 
 Processes of a host, and moves between hosts:
 
-* ``lease``: acquires and renews the host lease of a process with a standby.
-* ``deadline``: has the kernel kill a stopped process whose lease expires.
-* ``stopping``: ends a process early that has been told to stop.
+* ``host_lease``: acquires and renews the host lease of a process with a
+  standby.
+* ``deadline``: makes the kernel kill a stopped process whose lease expires.
+* ``stopping``: ends a stopping process as soon as another one can continue.
 * ``restart``: completes operations that were in progress when the previous
   process ended.
 * ``endings``: does what Nova does at the end of a build, rebuild or deletion.
-* ``reconciler``: the worker thread, and rounds of bringing instances to a
+* ``reconciler``: the driver's thread, and rounds of moving instances to a
   compute node.
-* ``adoption``: migrates a host to one compute node while its servers run, and
-  back.
+* ``migration``: migrates the servers of a host from a row per node to one row,
+  and back.
 * ``takeover``: takes over servers that were moved from a host that is down.
 """
 

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The instances that are being built, their nodes and leases."""
+"""Holds nodes for instances that are being built, and renews the leases."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
 import dataclasses
 import threading
 
 from nova import exception
+from nova import objects
 from oslo_log import log as logging
 
 from . import client
@@ -12,120 +16,125 @@ from . import wanted
 
 LOG = logging.getLogger(__name__)
 
-#: The keys of a request by which a host asks in its part of the fleet alone.
+#: The keys of a request that restrict it to the host's part of the fleet.
 _PARTITION = ('conductor_group', 'shard')
 
 
 @dataclasses.dataclass
 class _Build:
-    """An instance that is being built, on a node that is held for it."""
+    """An instance that is being built on a node that is held for it."""
 
-    request: dict
+    request: client.Request
     node_uuid: str
-    #: Why the build must not go on; None as long as it may.
-    lost: str | None = None
-    #: Held while the lease is renewed and when the build ends, so that no
-    #: lease is renewed, and no node held anew, after that.
+    #: Why the build must not continue; None as long as it may.
+    abort_reason: str | None = None
+    #: Serializes renewals with the end of the build, after which nothing may
+    #: be renewed.
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
 
-# Stands for the build of an instance that is not being built any more.
-_OVER = _Build({}, '', lost='its build is over')
+# The build of an instance that is no longer being built.
+_NO_BUILD = _Build({}, '', abort_reason='its build has ended')
 
 
 class Builds:
     """The instances that this nova-compute builds, by UUID.
 
-    Failures of the reservations API become the exceptions that Nova acts
-    upon: ``ComputeResourcesUnavailable`` sends a build to the next host,
-    ``InstanceUnacceptable`` ends it and shows its message to the user.
+    Failures of the reservations API are converted to exceptions of Nova:
+    after ``ComputeResourcesUnavailable`` it tries the next host, after
+    ``InstanceUnacceptable`` it aborts the build and shows the message to the
+    user.
 
-    :param reservations: a client.Client.
     :param host: the name of this compute host.
     """
 
-    def __init__(self, reservations, host):
+    def __init__(self, reservations: client.Client, host: str):
         self._client = reservations
         self._host = host
-        self._builds = {}
+        self._builds: dict[str, _Build] = {}
 
-    def __contains__(self, instance_uuid):
+    def __contains__(self, instance_uuid: str) -> bool:
         return instance_uuid in self._builds
 
-    def begin(self, instance, partition):
+    def begin(self, instance: objects.Instance,
+              partition: dict[str, str | None]) -> None:
         """Hold a node for an instance.
 
         :raises: ComputeResourcesUnavailable, InstanceUnacceptable.
         """
-        request = wanted.to_build(instance, self._host, partition)
-        unknown = wanted.unknown_metadata(instance)
+        request = wanted.make_build_request(instance, self._host, partition)
+        unknown = wanted.find_unknown_metadata(instance)
         if unknown:
-            LOG.warning('Unknown metadata is ignored: %s', ', '.join(unknown),
+            LOG.warning('Ignored unknown metadata: %s', ', '.join(unknown),
                         instance=instance)
         try:
             try:
                 reservation = self._hold(request)
             except client.Conflict as e:
-                LOG.info('Releasing what an earlier build has left: %s', e,
+                LOG.info('Releasing the node of an earlier build: %s', e,
                          instance=instance)
                 self._client.release(instance.uuid, self._host)
                 reservation = self._hold(request)
         except client.Failure as e:
-            raise self._verdict(e, instance, request)
-        wanted.warn_of_ignored(request, reservation.get('ignored', ()))
+            raise self._convert_failure(e, instance, request)
+        wanted.warn_of_ignored_specs(request, reservation.get('ignored', ()))
         LOG.info('Node %s is reserved until %s', reservation['node_uuid'],
                  reservation['expires_at'], instance=instance)
         self._builds[instance.uuid] = _Build(
             request, reservation['node_uuid'])
 
-    def _hold(self, request):
+    def _hold(self, request: client.Request) -> client.Reservation:
         """Hold a node.
 
-        :raises: Conflict also when the node that the instance holds already
-            is beyond ``reserved``: an earlier build has begun on it.
+        :raises: Conflict also when the instance already holds a node and its
+            state is not ``reserved``: an earlier build has started on it.
         """
         reservation = self._client.hold(request)
         if reservation['state'] != 'reserved':
-            raise client.Conflict(f'its node is {reservation["state"]} '
-                                  f'already')
+            raise client.Conflict(
+                f'its node is already {reservation["state"]}')
         return reservation
 
-    def _verdict(self, failure, instance, request):
-        """Return the exception by which Nova does what a failure calls for."""
-        LOG.warning('No node is reserved: %s', failure, instance=instance)
-        ends, reason = self._judge(failure, instance, request)
-        unknown = wanted.unknown_metadata(instance)
+    def _convert_failure(
+            self, failure: client.Failure, instance: objects.Instance,
+            request: client.Request) -> exception.NovaException:
+        """Return the exception for Nova, and log the failure."""
+        LOG.warning('Could not reserve a node: %s', failure,
+                    instance=instance)
+        is_final, reason = self._judge(failure, instance, request)
+        unknown = wanted.find_unknown_metadata(instance)
         if unknown:
             reason += f'; unknown metadata: {", ".join(unknown)}'
-        if ends:
+        if is_final:
             return wanted.unacceptable(instance, reason)
         return exception.ComputeResourcesUnavailable(reason=reason)
 
-    def _judge(self, failure, instance, request):
-        """Return whether a failure ends a build, and the reason."""
+    def _judge(self, failure: client.Failure, instance: objects.Instance,
+               request: client.Request) -> tuple[bool, str]:
+        """Return whether a failure aborts the build, and the reason."""
         if isinstance(failure, client.NoNode):
-            LOG.warning('Why none: %s', failure.explanation,
+            LOG.warning('No node matched: %s', failure.explanation,
                         instance=instance)
-            wanted.warn_of_ignored(request, failure.ignored)
-            # Where no other host can find what this one has not found, they
-            # are not tried.
-            everywhere = self._everywhere(failure, request)
-            return bool(everywhere), (everywhere or failure).reason
+            wanted.warn_of_ignored_specs(request, failure.ignored)
+            # Do not try other hosts if none of them can find a node either.
+            refusal = self._find_global_refusal(failure, request)
+            return bool(refusal), (refusal or failure).reason
         if (isinstance(failure, (client.Refused, client.NotFound))
                 or isinstance(failure, client.Conflict)
                 and request.keys() & {'claim', 'group'}):
-            # What is claimed, or the group, is the same for every host.
+            # The claim or group is the same for every host.
             return True, str(failure)
         return False, (
-            'another reservation of this instance is in the way'
+            'this instance already has another reservation'
             if isinstance(failure, client.Conflict)
             else 'the node reservation service did not serve this host')
 
-    def _everywhere(self, failure, request):
-        """Return why there is no node in the whole fleet.
+    def _find_global_refusal(self, failure: client.NoNode,
+                             request: client.Request) -> client.NoNode | None:
+        """Return why no node of the whole fleet matches.
 
-        :param failure: client.NoNode in this host's part of the fleet.
-        :returns: client.NoNode; None when another host may find a node.
+        :param failure: the refusal in this host's part of the fleet.
+        :returns: None when another host may find a node.
         """
         if failure.busy:
             return None
@@ -137,83 +146,84 @@ class Builds:
             return self._client.refusal(
                 {**request, **dict.fromkeys(_PARTITION)})
         except client.Failure as e:
-            LOG.warning('Whether the rest of the fleet has a node is not '
-                        'known: %s', e)
+            LOG.warning('Could not search the rest of the fleet: %s', e)
             return None
 
-    def renew(self, instance):
-        """Renew the lease before something is done to the node.
+    def renew(self, instance: objects.Instance) -> str:
+        """Renew the lease before changing the node.
 
         :returns: UUID of the node.
-        :raises: InstanceUnacceptable when the node is not held any more.
+        :raises: InstanceUnacceptable when the node is no longer held.
         """
-        # The build is not there any more if another thread has deleted the
-        # instance meanwhile.
-        build = self._builds.get(instance.uuid, _OVER)
+        # Another thread may have deleted the instance, and ended the build.
+        build = self._builds.get(instance.uuid, _NO_BUILD)
         try:
             self._renew(build, self._client.renew)
         except client.Conflict as e:
-            build.lost = str(e)
+            build.abort_reason = str(e)
         except client.Failure as e:
-            raise self._verdict(e, instance, build.request)
-        if build.lost:
-            raise wanted.unacceptable(instance, build.lost)
+            raise self._convert_failure(e, instance, build.request)
+        if build.abort_reason:
+            raise wanted.unacceptable(instance, build.abort_reason)
         return build.node_uuid
 
-    def renew_all(self):
+    def renew_all(self) -> None:
         """Renew the leases of all builds.
 
-        What fails is logged and left to the next periodic task. When Ironic
-        is unavailable, the other leases are not tried.
+        Failures are logged, and the next periodic task retries. When Ironic
+        is unavailable, the remaining leases are skipped.
         """
         for instance_uuid, build in list(self._builds.items()):
             try:
                 self._renew(build, self._client.renew_now)
             except client.Conflict:
-                pass  # The deployment has begun, and needs no lease.
+                pass  # Deployment has started, and needs no lease.
             except client.Failure as e:
-                LOG.warning('The lease of instance %s is not renewed: %s',
+                LOG.warning('Could not renew the lease of instance %s: %s',
                             instance_uuid, e)
                 if isinstance(e, client.Unavailable):
                     return
 
-    def _renew(self, build, renew):
-        """Renew the lease of a build, and note when its node was lost.
+    def _renew(self, build: _Build,
+               renew: Callable[..., client.Reservation]) -> None:
+        """Renew the lease of a build, and abort the build if it lost its node.
 
-        Nothing is held anew: the node may have been given to another, or the
-        reservation to another host.
+        Do not hold another node: the reservation may have moved to another
+        host.
 
         :param renew: the client's method to use, ``renew`` or ``renew_now``.
         """
         with build.lock:
-            if build.lost:
+            if build.abort_reason:
                 return
+            reservation = None
             try:
-                held = renew(build.request['instance_uuid'], self._host,
-                             build.request['expires_in'])
+                reservation = renew(
+                    build.request['instance_uuid'], self._host,
+                    build.request['expires_in'])
             except client.NotFound as e:
-                LOG.error('Node %s is not held any more: %s',
+                LOG.error('Lost the reservation of node %s: %s',
                           build.node_uuid, e)
-                held = None
-            if held is None or held['node_uuid'] != build.node_uuid:
-                build.lost = 'the reservation of its node has ended'
+            if not reservation or reservation['node_uuid'] != build.node_uuid:
+                build.abort_reason = 'the reservation of its node has ended'
 
-    def end(self, instance):
-        """Forget a build: its lease is not renewed any more.
+    def end(self, instance: objects.Instance) -> None:
+        """Forget a build, and stop renewing its lease.
 
-        The node stays held until it is released or the lease ends.
+        The node stays held until it is released or the lease expires.
         """
         build = self._builds.pop(instance.uuid, None)
         if build:
             with build.lock:
-                build.lost = _OVER.lost
+                build.abort_reason = _NO_BUILD.abort_reason
 
 
-def lost_node(instance):
-    """Return the error for a node that has lost its instance.
+def make_lost_node_error(
+        instance: objects.Instance) -> exception.InstanceDeployFailure:
+    """Return the error for an instance whose node was taken away.
 
     :raises: InstanceNotFound when the instance itself has been deleted,
-        because Nova then ends its work on it without an error.
+        because Nova then stops without an error.
     """
     instance.refresh()
     return exception.InstanceDeployFailure(

@@ -1,58 +1,67 @@
 # SPDX-License-Identifier: Apache-2.0
 """The driver's client of ``/v1/reservations``."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterator
 import contextlib
 import datetime
 import itertools
 import json
 import time
+from typing import Any
 import urllib.parse
 
 from keystoneauth1 import exceptions as ksa_exc
 from nova import exception
 from openstack import exceptions as sdk_exc
+import requests
 import tenacity
 
 from ironic_reservations import text
 
-#: PATIENCE is for how many seconds a call is tried again that may succeed a
-#: little later; PAUSE is between two tries, as the server's "Retry-After: 1"
-#: says.
+#: For PATIENCE seconds a call is retried that may succeed a little later.
+#: PAUSE seconds are between two attempts, as in "Retry-After: 1".
 PATIENCE, PAUSE = 10, 1
 
-#: How often Ironic must deny the endpoint before that is believed, because
-#: behind a proxy some of its API processes may have the plugin and others not
-#: yet.
+#: How many times Ironic must deny the endpoint before the driver believes it,
+#: because during an upgrade only some API processes behind a proxy have the
+#: plugin.
 DENIALS = 3
 
-#: How those constraints begin that the host has added to the user's.
+#: Prefixes of the constraints that the host has added to the user's.
 _PARTITION = ('conductor_group=', 'shard=')
 
-#: Where reservations are, and below that the leases of hosts.
+#: The path of reservations, and below it that of host leases.
 RESERVATIONS, HOSTS = '/reservations', '/hosts'
 
-#: Every answer of Ironic's API has this header, except its 404 to a path that
-#: it does not know.
+#: A header of all responses of Ironic's API, except of its 404 to an unknown
+#: path.
 _VERSION = 'X-OpenStack-Ironic-API-Version'
+
+#: The body of a request for a node, and a reservation: see the API reference.
+Request = dict[str, Any]
+Reservation = dict[str, Any]
 
 
 class Failure(Exception):
-    """A call that has failed.
+    """A call has failed.
 
     :ivar busy: whether the same call may succeed a little later.
     """
 
-    def __init__(self, message, busy=False):
+    def __init__(self, message: object, busy: bool = False):
         super().__init__(message)
         self.busy = busy
 
 
 class Unavailable(Failure):
-    """Ironic cannot be reached, has an error of its own, or refuses access."""
+    """Ironic cannot be reached, has an internal error, or denies access."""
 
 
 class NoEndpoint(Unavailable):
-    """The API process of Ironic that answers has no /v1/reservations."""
+    """The API process of Ironic has no /v1/reservations."""
 
 
 class NotFound(Failure):
@@ -62,34 +71,35 @@ class NotFound(Failure):
 class NoNode(Failure):
     """No free node matches.
 
-    :ivar busy: whether nodes match that are locked at this moment.
-    :ivar explanation: why none matches, a dict; see the API reference.
+    :ivar busy: whether any matching nodes are locked at the moment.
+    :ivar explanation: why no node matches; see the API reference.
     :ivar ignored: the extra specs that are not compared with nodes.
     """
 
-    def __init__(self, message, explanation, busy, ignored=()):
+    def __init__(self, message: object, explanation: dict[str, Any],
+                 busy: bool, ignored: list[str] | tuple[()] = ()):
         super().__init__(message, busy)
         self.explanation, self.ignored = explanation, ignored
 
     @property
-    def reason(self):
-        """What stands in the way, in words that a user may read.
+    def reason(self) -> str:
+        """The reason to show to the user.
 
-        It names constraints that the user can change. It has no numbers and
-        says nothing of how the operator has split the fleet, because a user
-        must not learn these.
+        It names constraints that the user can change. Users must not learn
+        numbers of nodes, or how the operator has split the fleet.
         """
         nearest = self.explanation.get('nearest')
-        by = [each['by'] for each in ([nearest] if nearest else
-                                      self.explanation.get('eliminated', ()))
-              if not each['by'].startswith(_PARTITION)]
-        asked = [each for each in by if ':' in each or '=' in each]
-        taken = [each for each in by if each not in asked]
-        if asked and not taken:
-            return f'no free node matches {", ".join(asked)}'
+        names = [cause['by'] for cause in (
+                     [nearest] if nearest
+                     else self.explanation.get('eliminated', ()))
+                 if not cause['by'].startswith(_PARTITION)]
+        constraints = [name for name in names if ':' in name or '=' in name]
+        states = [name for name in names if name not in constraints]
+        if constraints and not states:
+            return f'no free node matches {", ".join(constraints)}'
         # The nodes that match are reserved, in maintenance or the like.
         return 'no matching node is free' + (
-            f' ({", ".join(taken)})' if taken else '')
+            f' ({", ".join(states)})' if states else '')
 
 
 class Conflict(Failure):
@@ -100,12 +110,12 @@ class Refused(Failure):
     """The request is malformed; no other host could serve it either."""
 
 
-def _patient(*errors, seconds=PATIENCE):
-    """Decorate a call to be tried again while it may succeed.
+def _patient(*errors: type[Failure], seconds: float = PATIENCE) -> Any:
+    """Return a decorator that retries a call while it may succeed.
 
-    :param errors: classes of exceptions after which it is tried again,
-        beside those that are ``busy``.
-    :param seconds: after how many seconds the last error is raised.
+    :param errors: classes of exceptions after which to retry, in addition to
+        those that are ``busy``.
+    :param seconds: time limit, after which the last error is raised.
     """
     return tenacity.retry(
         retry=tenacity.retry_if_exception(
@@ -118,63 +128,61 @@ def _patient(*errors, seconds=PATIENCE):
 class Client:
     """The calls of /v1/reservations, through an adapter of openstacksdk.
 
-    :param connect: a function that returns the adapter. It may raise what
-        Nova and the SDK raise when Ironic cannot be reached.
+    :param connect: returns the adapter. It may raise the errors of Nova and
+        the SDK when Ironic cannot be reached.
     """
 
-    def __init__(self, connect):
+    def __init__(self, connect: Callable[[], Any]):
         self._connect = connect
 
     @_patient()
-    def hold(self, request):
+    def hold(self, request: Request) -> Reservation:
         """Hold a node, or return the one that the instance holds already.
 
-        :param request: the body of POST, a dict.
-        :returns: the reservation, a dict.
-        :raises: NoNode; NotFound when the project has nothing of what is
-            claimed; Conflict, Refused, Unavailable.
+        :raises: NoNode; NotFound when the project has no such reservation to
+            claim; Conflict, Refused, Unavailable.
         """
         return self._call('POST', json=request)
 
-    def adopt(self, request):
-        """Reserve the node that carries an instance already, in one try.
+    def adopt(self, request: Request) -> Reservation:
+        """Reserve the node that already carries an instance, without retry.
 
-        :param request: the body of POST, a dict.
-        :returns: the reservation, a dict.
         :raises: NotFound when no node carries it; Conflict when the node is
-            at work, or another host's; Refused, Unavailable.
+            busy, or reserved by another host; Refused, Unavailable.
         """
         return self._call('POST', params={'adopt': 'true'}, json=request)
 
-    def refusal(self, request):
-        """Ask why a request would find no node, without holding one.
+    def refusal(self, request: Request) -> NoNode | None:
+        """Return why a request would get no node, without holding one.
 
-        :param request: the body of POST, a dict.
-        :returns: NoNode; None if there is a node, or one that is locked now.
+        :returns: None if a node matches, including nodes that are locked.
         :raises: Refused, Unavailable.
         """
-        found = self._call('POST', params={'dry_run': 'true'}, json=request)
-        why = found['explanation']
-        if found['matching_nodes'] or any(
-                each['by'] == 'locked' for each in why['eliminated']):
+        answer = self._call('POST', params={'dry_run': 'true'}, json=request)
+        explanation = answer['explanation']
+        if answer['matching_nodes'] or any(
+                cause['by'] == 'locked'
+                for cause in explanation['eliminated']):
             return None
-        return NoNode('no node of the whole fleet matches', why, busy=False)
+        return NoNode('no node of the whole fleet matches', explanation,
+                      busy=False)
 
-    def renew_now(self, instance_uuid, host, seconds):
-        """Begin the lease of an instance's node anew, in one try.
+    def renew_now(self, instance_uuid: str, host: str,
+                  seconds: int) -> Reservation:
+        """Renew the lease of an instance's node, without retry.
 
-        :returns: the reservation, a dict.
-        :raises: NotFound when this host holds no node for it any more;
-            Conflict when something has begun on the node; Unavailable.
+        :raises: NotFound when this host no longer holds a node for it;
+            Conflict when deployment has started; Unavailable.
         """
         return self._call('PATCH', f'/{instance_uuid}', params={'host': host},
                           json=[{'op': 'replace', 'path': '/expires_in',
                                  'value': seconds}])
 
-    #: The same call, tried again while the failure is ``busy``.
+    #: The same call, retried while the failure is ``busy``.
     renew = _patient()(renew_now)
 
-    def release(self, instance_uuid, host, patience=PATIENCE):
+    def release(self, instance_uuid: str, host: str,
+                patience: float = PATIENCE) -> None:
         """Release the node of an instance if this host holds it.
 
         :param patience: seconds to wait for a node that is locked or is
@@ -182,139 +190,146 @@ class Client:
         :raises: Conflict, Refused, Unavailable.
         """
         @_patient(Conflict, seconds=patience)
-        def attempt():
+        def attempt() -> None:
             with contextlib.suppress(NotFound):
                 self._call('DELETE', f'/{instance_uuid}',
                            params={'host': host})
 
         attempt()
 
-    def get_now(self, instance_uuid):
-        """Return the reservation of an instance, in one try.
-
-        :returns: a dict; None without one.
-        """
-        with contextlib.suppress(NotFound):
+    def get_now(self, instance_uuid: str) -> Reservation | None:
+        """Return the reservation of an instance, without retry."""
+        try:
             return self._call('GET', f'/{instance_uuid}')
+        except NotFound:
+            return None
 
-    #: The same call, tried again while the failure is ``busy``.
+    #: The same call, retried while the failure is ``busy``.
     get = _patient()(get_now)
 
-    def held_by(self, host, fields, **filters):
+    def list_by_host(self, host: str, fields: list[str],
+                     **filters: str) -> list[Reservation]:
         """Return the reservations that a host holds.
 
-        :param fields: the fields to return, beside ``instance_uuid``.
+        :param fields: the fields to return, in addition to ``instance_uuid``.
         :param filters: more filters of the list, such as ``state``.
-        :returns: list of dicts.
         """
-        return list(self._listed({'host': host, **filters, 'fields': ','.join(
-            ('instance_uuid', *fields))}))
+        return list(self._iterate({
+            'host': host, **filters,
+            'fields': ','.join(('instance_uuid', *fields))}))
 
-    def changed(self, host, since=None):
-        """Return those reservations of a host that have changed.
+    def list_changes(
+            self, host: str, since: datetime.datetime | None = None,
+            ) -> list[tuple[str, datetime.datetime]]:
+        """Return the reservations of a host that have changed.
 
-        :param since: the oldest time of interest, a datetime; None for all
-            that have changed ever.
-        :returns: list of pairs of an instance's UUID and the time of its last
-            change, newest first.
+        :param since: time of the oldest change of interest; None for all.
+        :returns: UUID of the instance and time of the last change, newest
+            first.
         """
-        newest_first = self._listed({
+        newest_first = self._iterate({
             'host': host, 'limit': 50, 'sort_key': 'updated_at',
             'sort_dir': 'desc', 'fields': 'instance_uuid,updated_at'})
-        # Those that have never changed have no time, and come last: the rest
-        # of the list, which is as long as the host has servers, is not read.
-        times = ((each['instance_uuid'],
-                  datetime.datetime.fromisoformat(each['updated_at']))
-                 for each in itertools.takewhile(
-                     lambda each: each['updated_at'], newest_first))
+        # Reservations that have never changed have no time and come last.
+        # That part of the list is as long as the host has servers, so it is
+        # not read.
+        changes = ((reservation['instance_uuid'],
+                    datetime.datetime.fromisoformat(
+                        reservation['updated_at']))
+                   for reservation in itertools.takewhile(
+                       lambda reservation: reservation['updated_at'],
+                       newest_first))
         return list(itertools.takewhile(
-            lambda each: since is None or each[1] >= since, times))
+            lambda change: since is None or change[1] >= since, changes))
 
-    def _listed(self, query):
-        """Yield the reservations of a list, page after page.
-
-        :param query: dict of the parameters of the list.
-        """
+    def _iterate(self, query: dict[str, Any]) -> Iterator[Reservation]:
+        """Yield the reservations of a list, page after page."""
         while query:
             page = self._call('GET', params=query)
             yield from page['reservations']
             query = text.parse_next_link(page.get('next'))
 
-    def capacity(self, host, fresh=False, **partition):
-        """Return what the fleet can give, by hardware profile.
+    def capacity(self, host: str, fresh: bool = False,
+                 **partition: str | None) -> tuple[list[dict[str, Any]], int]:
+        """Return the capacity of the fleet, by hardware profile.
 
-        :param host: count what this host holds as ``held``.
-        :param fresh: have it counted anew.
+        :param host: count nodes of this host as ``held``.
+        :param fresh: bypass the cache of the API.
         :param partition: ``conductor_group`` and ``shard`` of the nodes to
             count; None for any.
-        :returns: list of profiles (``capacity`` in the API reference), and
-            the age of their counts in seconds.
+        :returns: capacity rows (``capacity`` in the API reference), and the
+            age of their counts in seconds.
         """
         response = self._send('GET', '/capacity', params={
             'host': host, **{name: value for name, value in partition.items()
                              if value is not None}},
             headers={'Cache-Control': 'no-cache'} if fresh else {})
-        return self._parsed(response)['capacity'], int(
+        return self._parse(response)['capacity'], int(
             response.headers.get('Age', 0))
 
-    def be_host(self, host, holder, ttl):
-        """Have a process hold a host's lease, or renew it, in one try.
+    def acquire_host_lease(self, host: str, holder: str, ttl: int) -> None:
+        """Acquire or renew the host lease of a process, without retry.
 
         :param holder: UUID of the process.
-        :param ttl: for how many seconds from now.
-        :raises: Conflict while another holds it; Refused, Unavailable.
+        :param ttl: duration in seconds.
+        :raises: Conflict while another process holds it; Refused,
+            Unavailable.
         """
-        # An answer that comes later than this is of little use.
-        self._call('PUT', _lease_of(host), timeout=ttl / 3,
+        # A response that comes later than this is of little use.
+        self._call('PUT', _host_lease_path(host), timeout=ttl / 3,
                    json={'holder': holder, 'ttl': ttl})
 
-    def host_since(self, host):
-        """Return since when the holder of a host's lease has it, a text.
+    def get_host_lease_start(self, host: str) -> str | None:
+        """Return the time at which the holder acquired the host lease.
 
         :raises: Refused, Unavailable.
         """
-        found = self._call('GET', HOSTS, params={'host': host})['hosts']
-        return found[0]['created_at'] if found else None
+        hosts = self._call('GET', HOSTS, params={'host': host})['hosts']
+        return hosts[0]['created_at'] if hosts else None
 
-    def leave_host(self, host, holder):
-        """Give a host's lease up, in one try.
+    def give_up_host_lease(self, host: str, holder: str) -> None:
+        """Give up a host lease, without retry.
 
         :raises: NotFound, Refused, Unavailable.
         """
-        self._call('DELETE', _lease_of(host), params={'holder': holder})
+        self._call('DELETE', _host_lease_path(host),
+                   params={'holder': holder})
 
-    def is_present(self):
-        """Ask whether this Ironic has /v1/reservations.
+    def is_present(self) -> bool:
+        """Return whether this Ironic has /v1/reservations.
 
-        :returns: False only after DENIALS denials of an Ironic whose own API
-            answers well.
-        :raises: Failure when it cannot be known now.
+        It is absent only after DENIALS denials by an Ironic whose own API
+        works.
+
+        :raises: Failure when this cannot be determined now.
         """
-        for denied in range(DENIALS):
-            if denied:
+        for denials in range(DENIALS):
+            if denials:
                 time.sleep(PAUSE)
             with contextlib.suppress(NoEndpoint, NotFound):
                 self._call('GET', params={'limit': 1})
                 return True
             root = self._send_to('GET', '/')
             if root.status_code != 200 or _VERSION not in root.headers:
-                raise Unavailable('what answers is not an Ironic API')
+                raise Unavailable('the response is not from an Ironic API')
         return False
 
-    def _call(self, method, path='', **kwargs):
-        """Send a request; return the answer's body, None if it has none."""
+    def _call(self, method: str, path: str = '', **kwargs: Any) -> Any:
+        """Send a request; return the body of the response, or None."""
         response = self._send(method, path, **kwargs)
         if response.status_code == 204:
             return None
-        return self._parsed(response)
+        return self._parse(response)
 
-    def _send(self, method, path='', **kwargs):
+    def _send(self, method: str, path: str = '',
+              **kwargs: Any) -> requests.Response:
         return self._send_to(method, f'{RESERVATIONS}{path}', **kwargs)
 
-    def _send_to(self, method, path, **kwargs):
+    def _send_to(self, method: str, path: str,
+                 **kwargs: Any) -> requests.Response:
         try:
-            # By itself the SDK would repeat requests that are answered with
-            # 409 or 503 for about 15 seconds; _patient decides that here.
+            # By default the SDK repeats requests for about 15 seconds after
+            # 409 or 503; here _patient decides that.
             return self._connect().request(
                 path, method, raise_exc=False, connect_retries=0,
                 status_code_retries=0, **kwargs)
@@ -323,22 +338,22 @@ class Client:
             raise Unavailable(f'Ironic cannot be reached: {e}', busy=True)
 
     @staticmethod
-    def _parsed(response):
-        """Return the body of a success.
+    def _parse(response: requests.Response) -> dict[str, Any]:
+        """Return the body of a successful response.
 
-        :raises: the Failure that the answer's status stands for.
+        :raises: the Failure for the status of the response.
         """
         status = response.status_code
         try:
             body = response.json()
             if status < 300 and isinstance(body, dict):
                 return body
-            message = _fault(body)
+            message = _get_fault(body)
         except (ValueError, KeyError, TypeError):
-            # The answer is not Ironic's but that of a proxy on the way, or
-            # of another server.
+            # The response is from a proxy, or from another server.
             raise Unavailable(
-                f'unexpected answer with status {status} from {response.url}',
+                f'unexpected response with status {status} from '
+                f'{response.url}',
                 busy=status >= 500)
         if status == 404:
             if _VERSION in response.headers:
@@ -355,15 +370,15 @@ class Client:
         raise Unavailable(f'{message} (HTTP {status})', busy=status >= 500)
 
 
-def _lease_of(host):
+def _host_lease_path(host: str) -> str:
     return f'{HOSTS}/{urllib.parse.quote(host, safe="")}'
 
 
-def _fault(body):
-    """Return the text in the body of an error of Ironic's API.
+def _get_fault(body: dict[str, Any]) -> Any:
+    """Return the message in the body of an error of Ironic's API.
 
-    It is in JSON text inside of the JSON body, except for Ironic's own 404,
-    whose body has an object there.
+    It is JSON text inside the JSON body, except in Ironic's own 404, whose
+    body has an object there.
     """
     fault = body['error_message']
     if isinstance(fault, str):

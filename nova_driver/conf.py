@@ -12,90 +12,90 @@ RESERVATIONS = cfg.OptGroup(
 reservations_opts = [
     cfg.StrOpt(
         'mode', default='auto',
-        choices=[('auto', 'A host that has its one row keeps it; one with a '
-                          'row per node, or with instances on such rows, '
-                          'keeps those; any other asks Ironic when it '
-                          'starts.'),
+        choices=[('auto', 'Keep the rows that the host has in Nova\'s table '
+                          'of compute nodes, or where its instances are. A '
+                          'host without any asks Ironic when it starts.'),
                  ('reservations', 'One row per host.'),
-                 ('per_node', 'A row per node and a hash ring, as Nova\'s '
-                              'own Ironic driver has them. Deprecated.')],
+                 ('per_node', 'A row per node and a hash ring, as with '
+                              'Nova\'s own Ironic driver. Deprecated.')],
         help='Whether this compute host is one row, and reserves a node in '
              'Ironic when it builds an instance.'),
     cfg.BoolOpt(
         'adopt', default=False,
-        help='Bring instances that this host has on other rows to the one or '
-             'to those that it has now, while they run. With mode = '
+        help='Migrate instances of this host that are on other rows to the '
+             'rows that it has now, while they run. With mode = '
              'reservations: from a row per node to the host\'s one row; '
-             'with mode = per_node: back. Nothing of Ironic\'s nodes is '
-             'written. Switch all hosts that share a conductor group and a '
-             'shard, one after the other.'),
+             'with mode = per_node: back. Ironic\'s nodes are not changed. '
+             'Migrate all hosts that share a conductor group and a shard, '
+             'one after the other.'),
     cfg.IntOpt(
         'lease', default=3600, min=1,
-        help='Seconds after which a node goes back to the fleet when this '
-             'host dies between reserving it and preparing it for an '
-             'instance. It is renewed in each periodic task '
-             '([DEFAULT] update_resources_interval) while the build goes on, '
-             'so it should be several times as long as their interval, and '
-             'need not be as long as a build. At most [reservations] '
-             'max_lease in ironic.conf.'),
+        help='Lease of a reservation in seconds. When it expires before the '
+             'node was prepared for the instance, for example because this '
+             'host died, the node is free again. Each periodic task '
+             '([DEFAULT] update_resources_interval) renews the leases of '
+             'builds in progress, so it should be several times the '
+             'interval of that task, and may be shorter than a build. At '
+             'most [reservations] max_lease in ironic.conf.'),
     cfg.BoolOpt(
         'standby', default=False,
-        help='Be this compute host only while no other process is it. Any '
-             'number of nova-compute may then be started with the same '
-             '[DEFAULT] host, on as many machines: one works, and another '
-             'takes its place when it dies. All of them need this option.'),
+        help='Run as a hot standby: wait until no other process serves this '
+             'compute host. Any number of nova-compute processes may be '
+             'started with the same [DEFAULT] host, each on another '
+             'machine: one works, and another takes over when it dies. All '
+             'of them need this option.'),
     cfg.IntOpt(
         'standby_ttl', default=30, min=10, max=600,
-        help='With standby, seconds after which another process may be this '
-             'host when this one has not told Ironic that it lives. It tells '
-             'so three times in that time.'),
+        help='Duration of the host lease in seconds, with standby: how long '
+             'a standby waits after the active process last renewed. The '
+             'active process renews three times in that time.'),
     cfg.StrOpt(
         'ownership', default='any',
         choices=[('any', 'Any node.'),
                  ('project', 'Nodes whose owner or lessee is the instance\'s '
                              'project.'),
                  ('project_or_none', 'Those, and nodes that have neither.')],
-        help='Whose the nodes must be that instances are built on.'),
+        help='Who must own or lease the nodes that instances are built on.'),
+
     cfg.StrOpt(
         'server_group_by',
         regex=r'^(conductor_group|shard|capability:[^:,]+)$',
-        help='What the members of a server group are kept apart or together '
-             'by: capability:NAME, such as capability:rack, is the value of '
-             'that capability of their nodes; the others are conductor_group '
-             'and shard. The policy anti-affinity then means that no two '
-             'members are in one rack, affinity that all are in one, and the '
-             'soft ones as far as possible. Unset, server groups make no '
-             'difference. Needs a cell conductor that knows [api_database], '
-             'because nothing is built while server groups cannot be looked '
-             'up. The same on all hosts that share nodes.'),
+        help='Property of nodes by which the policy of a server group is '
+             'enforced: conductor_group, shard, or capability:NAME for a '
+             'capability such as capability:rack. With capability:rack, '
+             'anti-affinity means that no two members are in one rack, '
+             'affinity that all are in one, and the soft policies do this '
+             'as far as possible. Unset, server groups are ignored. '
+             'Requires [api_database] in the configuration of the cell\'s '
+             'conductor: nothing is built while server groups cannot be '
+             'looked up. Set the same value on all hosts that share nodes.'),
     cfg.ListOpt(
         'server_metadata', default=['claim'],
         item_type=cfg.types.String(
             choices=['claim', 'candidate_nodes', 'trait']),
-        help='What users may ask of a node by the metadata of a server: '
-             'claim is reservations:claim, the UUID of a reservation or of a '
-             'group of their project that becomes the server\'s; '
-             'candidate_nodes is reservations:candidate_nodes, names or '
-             'UUIDs of nodes separated by commas; trait is '
-             'reservations:trait:NAME, required or forbidden. A server whose '
-             'metadata has one of these keys that is not listed here is not '
-             'built.'),
+        help='Metadata keys of servers by which users may choose a node. '
+             'claim: reservations:claim, the UUID of a reservation or group '
+             'of their project to use for the server; candidate_nodes: '
+             'reservations:candidate_nodes, names or UUIDs of nodes '
+             'separated by commas; trait: reservations:trait:NAME, required '
+             'or forbidden. A server that uses one of these keys is not '
+             'built unless the key is listed here.'),
     cfg.BoolOpt(
         'report_standard_resources', default=False,
-        help='Report VCPU, MEMORY_MB and DISK_GB to Placement beside the '
-             'resource classes of the nodes, for flavors that ask for sizes '
-             'and for no resource class.'),
+        help='Report VCPU, MEMORY_MB and DISK_GB to Placement besides the '
+             'resource classes of the nodes, for flavors that request sizes '
+             'instead of a resource class.'),
 ]
 
 
-def register_opts(conf):
-    """Register the driver's options; it happens when Nova loads the driver."""
+def register_opts(conf: cfg.ConfigOpts) -> None:
+    """Register the driver's options."""
     conf.register_group(RESERVATIONS)
     conf.register_opts(reservations_opts, group=RESERVATIONS)
 
 
-def list_opts():
-    """For oslo-config-generator."""
+def list_opts() -> list[tuple[cfg.OptGroup, list[cfg.Opt]]]:
+    """Return the options for oslo-config-generator."""
     return [(RESERVATIONS, reservations_opts)]
 
 

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A time at which the kernel kills this process, unless that is put off.
+"""A time at which the kernel kills this process, unless it is postponed.
 
-A process that is stopped cannot end itself, and when it goes on, all of its
-threads do at once. The kernel kills it while it is stopped, so that none of
-them goes on. That is a timer of POSIX, whose signal is SIGKILL: it belongs to
-this process alone, because fork(2) does not hand timers on, and it interrupts
-no call and no handler of signals, unlike SIGALRM, which oslo.service takes.
+A stopped process cannot exit, and when it is continued, all its threads are at
+once. So the kernel kills it while it is stopped, by a POSIX timer whose signal
+is SIGKILL. Child processes do not inherit the timer, and unlike SIGALRM, which
+oslo.service uses, it interrupts no system call.
 """
 
 import ctypes
 import os
 import signal
 import time
+from typing import Any
 
 from oslo_log import log as logging
 
@@ -36,17 +36,17 @@ class _Spec(ctypes.Structure):
 
 
 class Deadline:
-    """There is none until it is put off for the first time.
+    """A deadline of this process; none before the first ``postpone``.
 
-    Where the kernel does not do that, the log says so, and there is none.
+    Where the kernel cannot do this, a warning is logged, and there is none.
     """
 
-    def __init__(self):
-        self._timer = None
+    def __init__(self) -> None:
+        self._timer: ctypes.c_void_p | None = None
         try:
             if os.getpid() == 1:
-                raise OSError('it is the first process of its container, '
-                              'which none of its own signals ends')
+                raise OSError('its own signals cannot kill the first process '
+                              'of a container')
             self._libc = ctypes.CDLL(None, use_errno=True)
             timer = ctypes.c_void_p()
             self._call('timer_create', time.CLOCK_BOOTTIME, ctypes.byref(
@@ -54,10 +54,10 @@ class Deadline:
             self._timer = timer
         except (AttributeError, OSError) as e:
             LOG.warning('The kernel will not kill this process if it is '
-                        'stopped until another one is the host: %s', e)
+                        'stopped while its host lease expires: %s', e)
 
-    def put_off(self, until):
-        """Have the process killed then, and not before.
+    def postpone(self, until: float) -> None:
+        """Kill the process at this time, and not before.
 
         :param until: a time of CLOCK_BOOTTIME in seconds; 0 for never.
         """
@@ -66,6 +66,6 @@ class Deadline:
                 _Spec(seconds=int(until),
                       nanoseconds=int(until % 1 * 10 ** 9))), None)
 
-    def _call(self, name, *args):
+    def _call(self, name: str, *args: Any) -> None:
         if getattr(self._libc, name)(*args):
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

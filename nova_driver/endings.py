@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How Nova ends a build, a rebuild or a deletion that another process began.
+"""Does what Nova does at the end of a build, rebuild or deletion.
 
-Each method does what Nova's compute manager does after a method of the driver
-has returned or raised, in the same order. What it would take from the message
-of the request, which is lost, it takes from Nova's database.
+It does this for operations that another process began. Each method repeats
+the steps of Nova's compute manager after a method of the driver has returned
+or raised. The message of the request is lost, so these methods read its
+content from Nova's database.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
 import sys
+from types import TracebackType
+from typing import TYPE_CHECKING
+from typing import Any
 
 from nova import context as nova_context
 from nova import exception
@@ -20,13 +27,16 @@ from oslo_log import log as logging
 
 from . import conf
 
+if TYPE_CHECKING:
+    from nova.compute import manager as compute_manager
+
 CONF = conf.CONF
 LOG = logging.getLogger(__name__)
 
-#: What is called or read of Nova's ComputeManager that is private to Nova: the
-#: release in which it was read, and what of Nova's uses it in the same way.
-#: tests/nova/test_seams.py compares the signatures with those of the releases
-#: that the driver runs on.
+#: The private methods and attributes of Nova's ComputeManager that the driver
+#: uses: the release in which they were read, and a method of Nova that uses
+#: them in the same way. tests/nova/test_seams.py compares them with all
+#: releases that the driver runs on.
 PRIVATE = {
     '_build_failed': ('34.0.0', 'build_and_run_instance'),
     '_build_succeeded': ('34.0.0', 'build_and_run_instance'),
@@ -47,35 +57,34 @@ PRIVATE = {
     '_shutdown_in_progress': ('34.0.0', 'periodic_tasks'),
 }
 
-#: Where an instance has, while it is rebuilt, the time at which its node had
-#: last changed its provision state before.
+#: Key of an instance's system metadata during a rebuild: the time at which the
+#: provision state of its node changed last before the rebuild.
 REBUILT_FROM = 'reservations_rebuilt_from'
 
-#: What has to be loaded of an instance for the methods below.
+#: Fields of an instance that must be loaded for the methods below.
 LOADED = ['flavor', 'info_cache', 'metadata', 'numa_topology', 'services',
           'system_metadata']
 
-# The user's actions and their events: Nova's decorators would end these.
+# The user's actions and their events, which Nova's decorators would end.
 _BUILD = instance_actions.CREATE, 'compute__do_build_and_run_instance'
 _REBUILD = instance_actions.REBUILD, 'compute_rebuild_instance'
 _DELETION = instance_actions.DELETE, 'compute_terminate_instance'
 
 
 class Endings:
-    """Ends what was begun with the instances of a host.
+    """Ends the operations of a host's instances.
 
     The caller has Nova's lock of the instance, and has read the instance
-    under it, with LOADED.
+    under it, with LOADED. Each docstring names the method of Nova's.
 
     :param host: the name of the compute host.
-    :param manager: nova.compute.manager.ComputeManager.
     """
 
-    def __init__(self, host, manager):
+    def __init__(self, host: str, manager: compute_manager.ComputeManager):
         self._host = host
         self._manager = manager
 
-    def built(self, instance):
+    def finish_build(self, instance: objects.Instance) -> None:
         """End a build whose node was deployed: _build_and_run_instance."""
         request = _Request(instance, _BUILD)
         network_info = instance.get_network_info()
@@ -95,12 +104,12 @@ class Endings:
         self._manager._build_succeeded(self._host)
         request.finish()
 
-    def not_built(self, instance, reason):
-        """End a build that has failed, for good: _do_build_and_run_instance.
+    def fail_build(self, instance: objects.Instance,
+                   reason: str | None) -> None:
+        """End a failed build: _do_build_and_run_instance.
 
-        Another host cannot try it, because what the user asked for was in
-        the message. If something fails here, nothing is forgotten that the
-        next attempt needs.
+        Another host cannot retry it, because the message of the request is
+        lost. After an error here, the next attempt can start over.
         """
         request = _Request(instance, _BUILD)
         self._manager._shutdown_instance(
@@ -118,7 +127,7 @@ class Endings:
             request.context, instance, self._host,
             phase=fields.NotificationPhase.ERROR, exception=error,
             bdms=request.bdms)
-        # Before Nova forgets that the instance is with this host.
+        # Before Nova unsets the instance's host.
         self._manager.reportclient.delete_allocation_for_instance(
             request.context, instance.uuid, force=True)
         self._manager._nil_out_instance_obj_host_and_node(instance)
@@ -127,11 +136,11 @@ class Endings:
         self._manager._build_failed(self._host)
         request.finish()
 
-    def rebuilt(self, instance):
+    def finish_rebuild(self, instance: objects.Instance) -> Callable[[], None]:
         """End a rebuild whose node was deployed: _do_rebuild_instance.
 
-        :returns: function without arguments, which the caller calls when it
-            has given up Nova's lock of the instance.
+        :returns: a function to call after releasing Nova's lock of the
+            instance.
         """
         request = _Request(instance, _REBUILD)
         was_stopped = instance.vm_state == vm_states.STOPPED
@@ -143,9 +152,9 @@ class Endings:
             instance.progress = 0
             instance.save()
 
-        def stop_and_tell():
+        def stop_and_notify() -> None:
             if was_stopped:
-                # It takes the lock itself.
+                # This acquires the lock.
                 self._manager.stop_instance(request.context, instance, False)
             self._manager._update_scheduler_instance_info(request.context,
                                                           instance)
@@ -157,10 +166,11 @@ class Endings:
                 phase=fields.NotificationPhase.END, bdms=request.bdms)
             request.finish()
 
-        return stop_and_tell
+        return stop_and_notify
 
-    def not_rebuilt(self, instance, reason):
-        """End a rebuild that has failed: rebuild_instance.
+    def fail_rebuild(self, instance: objects.Instance,
+                     reason: str | None) -> None:
+        """End a failed rebuild: rebuild_instance.
 
         The instance keeps its machine and its allocation.
         """
@@ -173,11 +183,11 @@ class Endings:
                                                     clean_task_state=True)
         request.finish()
 
-    def delete(self, instance):
-        """Go on with a deletion: _init_instance.
+    def continue_deletion(self, instance: objects.Instance) -> None:
+        """Continue a deletion: _init_instance.
 
-        :raises: whatever it fails with; the instance is in ERROR then, and
-            still to be deleted.
+        :raises: any error, after which the instance is in ERROR, and still to
+            be deleted.
         """
         request = _Request(instance, _DELETION)
         try:
@@ -188,8 +198,9 @@ class Endings:
             raise
         request.finish()
 
-    def not_begun(self, instance, reason):
-        """End a build that no host has begun."""
+    def fail_queued_build(self, instance: objects.Instance,
+                          reason: str) -> None:
+        """Fail a build that no host has begun."""
         request = _Request(instance, _BUILD)
         request.fail(reason)
         self._manager.reportclient.delete_allocation_for_instance(
@@ -199,39 +210,36 @@ class Endings:
 
 
 class _Request:
-    """A user's request, as Nova's database has it.
+    """A user's request in Nova's database.
 
-    :param instance: nova.objects.Instance, which writes as that user from
-        then on.
-    :param action: the name of the request's action, and of its event.
-    :ivar context: the request's own, but for its token: with that of an
-        administrator, the event of another request would be ended.
+    :param instance: from then on it is saved in the context of that user.
+    :param names: of the request's action, and of its event.
+    :ivar context: the context of the request, without a token: with an
+        administrator's, Nova would end the event of another request.
     :ivar bdms: the block devices of the instance.
     """
 
-    def __init__(self, instance, action):
+    def __init__(self, instance: objects.Instance, names: tuple[str, str]):
         self._instance = instance
-        self._error = self._trace = None
+        self._error: exception.NovaException | None = None
+        self._trace: TracebackType | None = None
         self.context = nova_context.get_admin_context()
         # Newest first.
-        asked = next((each for each in
-                      objects.InstanceActionList.get_by_instance_uuid(
-                          self.context, instance.uuid)
-                      if each.action == action[0]), None)
-        self._event = asked and action[1]
-        if asked:
+        action = next((action for action in
+                       objects.InstanceActionList.get_by_instance_uuid(
+                           self.context, instance.uuid)
+                       if action.action == names[0]), None)
+        self._event = action and names[1]
+        if action:
             self.context = nova_context.RequestContext(
-                user_id=asked.user_id, project_id=asked.project_id,
-                request_id=asked.request_id, is_admin=True, overwrite=False)
+                user_id=action.user_id, project_id=action.project_id,
+                request_id=action.request_id, is_admin=True, overwrite=False)
         instance._context = self.context
         self.bdms = objects.BlockDeviceMappingList.get_by_instance_uuid(
             self.context, instance.uuid)
 
-    def fail(self, reason):
-        """Have the user read why it has failed.
-
-        :returns: the error.
-        """
+    def fail(self, reason: str | None) -> exception.NovaException:
+        """Store the reason of the failure for the user, and return it."""
         try:
             raise exception.BuildAbortException(
                 instance_uuid=self._instance.uuid, reason=reason)
@@ -242,7 +250,7 @@ class _Request:
                 self.context, self._instance, e, sys.exc_info())
             return e
 
-    def finish(self):
+    def finish(self) -> None:
         """End the event of the request."""
         if self._event is None:
             return
@@ -251,12 +259,11 @@ class _Request:
                 self.context, self._instance.uuid, self._event,
                 exc_val=self._error, exc_tb=self._trace, want_result=False)
         except exception.NotFound as e:
-            LOG.debug('No event is to be ended: %s', e,
-                      instance=self._instance)
+            LOG.debug('No event to end: %s', e, instance=self._instance)
 
 
-def _set_access_ips(instance, network_info):
-    """Give a new server the addresses of [DEFAULT] default_access_ip_...."""
+def _set_access_ips(instance: objects.Instance, network_info: Any) -> None:
+    """Set the addresses of [DEFAULT] default_access_ip_network_name."""
     label = CONF.default_access_ip_network_name
     if not label or instance.access_ip_v4 or instance.access_ip_v6:
         return

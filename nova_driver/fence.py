@@ -1,228 +1,236 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For whom the driver writes to Ironic, said with each request.
+"""Adds the fence header to requests to Ironic, and handles refusals.
 
-A host looks whose an instance is before it writes, and what it has seen may be
-over when the request arrives: the process was frozen, the request was slow, or
-sent again. So the request itself says for which instance, host and node it is,
-and Ironic's API lets it in only as long as that holds.
+A host checks that it holds an instance before it writes, but that may have
+changed when the request arrives: the process was frozen, or the request was
+slow or repeated. So the request itself names instance, host and node, and
+Ironic's API refuses it if they no longer match.
 
-What is said is bound to a copy of the driver when Nova calls it. The methods
+These names are bound to a copy of the driver when Nova calls it. The methods
 of the parent, and the threads that they start, write through that copy.
 """
+
+from __future__ import annotations
 
 import copy
 import dataclasses
 import functools
 import threading
+from typing import Any
 import urllib.parse
 
 from nova import context as nova_context
 from nova import exception
 from nova import objects
 from oslo_log import log as logging
+import requests
 
 from . import client
-from . import stopping
+from . import host_lease
 
 LOG = logging.getLogger(__name__)
 
-#: What a request says, and what answers to such requests say.
+#: The header of requests, and the header of responses from the middleware.
 HEADER = 'X-OpenStack-Ironic-Reservation'
 FENCE = 'X-OpenStack-Ironic-Reservations-Fence'
 
-#: Its path does not name a node, so the header does.
+#: The path of these requests does not name a node, so the header does.
 _VOLUME_TARGETS = '/volume/targets'
 
-#: The one thing that is read by node, and would be wrong if the node had
-#: become another's since it was looked up.
+#: The only reading by node that must be fenced: it would show the console of
+#: another instance if the node had changed hands.
 _CONSOLE = '/states/console'
 
 
 class Refused(exception.InstanceNotFound):
-    """Ironic's API did not let a request in: the node is not held for it."""
+    """Ironic's API refused a request: the node is not held for it."""
 
 
-#: The binding of what is written for an instance without a reservation.
-WITHOUT = object()
+class Binding:
+    """The instance for which a copy of the driver writes to Ironic."""
+
+
+#: The binding of an instance without a reservation.
+WITHOUT = Binding()
 
 
 @dataclasses.dataclass
-class Held:
-    """What is written for an instance whose node this host holds.
+class Held(Binding):
+    """The binding of an instance whose node this host holds.
 
     :ivar building: whether Nova would free the instance's ports, and set it to
-        ERROR, whatever is returned or raised after another host was given it.
-    :ivar refused: the Refused that was raised, also when Nova's driver has
-        made another error of it.
+        ERROR, after any return or exception, even if another host has the
+        instance.
+    :ivar refusal: the Refused that was raised, also when Nova's driver has
+        converted it to another error.
     """
 
-    instance: object
-    node_uuid: str
+    instance: objects.Instance
+    node_uuid: str | None
     building: bool = False
-    refused: Refused | None = None
+    refusal: Refused | None = None
 
 
 class Fence:
-    """Ironic's door, as one driver stands before it.
+    """Sends the requests of one driver to Ironic.
 
-    :param reservations: a client.Client.
-    :ivar host: the name of the compute host, once it is known.
-    :ivar lease: the lease.Lease of a host with a standby, or None.
-    :ivar cleaned_up: set once Nova has called ``cleanup_host``.
+    :ivar host: the name of the compute host, set by ``init_host``.
+    :ivar host_lease: the host lease of a process with a standby.
+    :ivar cleanup: set once Nova has called ``cleanup_host``.
     """
 
-    def __init__(self, reservations):
-        self._client = reservations
-        self.host = self.lease = None
-        self.cleaned_up = threading.Event()
-        self._warned = False
+    host: str
 
-    def before(self, connection, binding):
-        """Return a connection that says for whom it writes.
+    def __init__(self, reservations: client.Client):
+        self._client = reservations
+        self.host_lease: host_lease.HostLease | None = None
+        self.cleanup = threading.Event()
+        self._has_warned = False
+
+    def wrap_connection(self, connection: Any,
+                        binding: Binding | None) -> Any:
+        """Return a connection that sends the fence header.
 
         :param connection: the SDK's proxy for Ironic.
-        :param binding: Held or WITHOUT; None lets it write nothing but
-            reservations.
+        :param binding: None permits to write reservations only.
         """
-        own = copy.copy(connection)
-        own.request = functools.partial(self._request, connection, binding)
-        return own
+        wrapper = copy.copy(connection)
+        wrapper.request = functools.partial(
+            self._request, connection, binding)
+        return wrapper
 
-    def _request(self, connection, binding, url, method, *args, **kwargs):
+    def _request(self, connection: Any, binding: Binding | None, url: str,
+                 method: str, *args: Any, **kwargs: Any) -> requests.Response:
         send = functools.partial(connection.request, url, method, *args)
         path = '/' + url.lstrip('/')
         reads = method in ('GET', 'HEAD')
         if (reads and not path.endswith(_CONSOLE)
                 or path.startswith(client.RESERVATIONS + client.HOSTS)):
             return send(**kwargs)
-        ours = path.startswith(client.RESERVATIONS)
-        if ours:
-            self._name_holder(method, kwargs)
+        is_reservation = path.startswith(client.RESERVATIONS)
+        if is_reservation:
+            self._add_holder(method, kwargs)
+        elif isinstance(binding, Held):
+            kwargs['headers'] = {**(kwargs.get('headers') or {}),
+                                 HEADER: self._format(binding, path)}
         elif binding is None:
             raise RuntimeError(f'{method} {path} is for no instance')
-        elif binding is not WITHOUT:
-            kwargs['headers'] = {**(kwargs.get('headers') or {}),
-                                 HEADER: self._text(binding, path)}
-        if self.lease is not None and not reads:
-            # keystoneauth repeats requests by itself, and calls this before
-            # each of them. It does not for those that it sends to Keystone.
-            kwargs['requests_auth'] = self._wait
+        if self.host_lease is not None and not reads:
+            # keystoneauth repeats requests itself, and calls this before each
+            # attempt, but not for requests to Keystone.
+            kwargs['requests_auth'] = self._wait_for_lease
         response = send(**kwargs)
-        if binding is WITHOUT and not ours:
+        if binding is WITHOUT and not is_reservation:
             return response
-        if response.status_code == 412 and self.lease is not None:
-            # The lease was over, or the reservation is another's. If it was
-            # the former and nobody has taken the lease, it is sent again.
-            self.lease.renew_or_wait()
+        if response.status_code == 412 and self.host_lease is not None:
+            # The host lease has expired, or another host has the reservation.
+            # If no other process has acquired the lease, repeat the request.
+            self.host_lease.renew_or_wait()
             response = send(**kwargs)
-        if not ours:
-            self._judge(response, binding)
+        if not is_reservation and isinstance(binding, Held):
+            self._check_response(response, binding)
         return response
 
-    def _name_holder(self, method, kwargs):
-        if self.lease is not None:
+    def _add_holder(self, method: str, kwargs: dict[str, Any]) -> None:
+        if self.host_lease is not None:
             where = 'json' if method == 'POST' else 'params'
-            kwargs[where] = {**kwargs[where], 'holder': self.lease.holder}
+            kwargs[where] = {**kwargs[where],
+                             'holder': self.host_lease.holder}
 
-    def _text(self, held, path):
-        parts = [('instance', held.instance.uuid), ('host', self.host)]
-        if self.lease is not None:
-            parts.append(('holder', self.lease.holder))
-        if path.startswith(_VOLUME_TARGETS):
-            parts.append(('node', held.node_uuid))
+    def _format(self, binding: Held, path: str) -> str:
+        parts = [('instance', binding.instance.uuid), ('host', self.host)]
+        if self.host_lease is not None:
+            parts.append(('holder', self.host_lease.holder))
+        if path.startswith(_VOLUME_TARGETS) and binding.node_uuid:
+            parts.append(('node', binding.node_uuid))
         return '; '.join(f'{name}={urllib.parse.quote(value)}'
                          for name, value in parts)
 
-    def _wait(self, prepared):
-        self.lease.wait()
-        return prepared
+    def _wait_for_lease(
+            self, request: requests.PreparedRequest,
+            ) -> requests.PreparedRequest:
+        if self.host_lease is not None:
+            self.host_lease.wait()
+        return request
 
-    def _judge(self, response, held):
-        """Look at the answer to a request that has said for whom it is.
+    def _check_response(self, response: requests.Response,
+                        binding: Held) -> None:
+        """Check the response to a request with the fence header.
 
         :raises: Refused.
         """
         if response.status_code == 412:
-            LOG.warning('Ironic does not let a request in: host %s does not '
-                        'hold node %s for this instance.', self.host,
-                        held.node_uuid, instance=held.instance)
-            held.refused = Refused(instance_id=held.instance.uuid)
-            if held.building:
-                self.stay_if_anothers(held.instance, certain=True)
-            raise held.refused
+            LOG.warning('Ironic refused a request: host %s does not hold node '
+                        '%s for this instance.', self.host,
+                        binding.node_uuid, instance=binding.instance)
+            binding.refusal = Refused(instance_id=binding.instance.uuid)
+            if binding.building:
+                self.block_if_lost(binding.instance, certain=True)
+            raise binding.refusal
         if response.status_code < 400 and FENCE not in response.headers:
             self._warn()
 
-    def _warn(self):
-        if not self._warned:
-            self._warned = True
+    def _warn(self) -> None:
+        if not self._has_warned:
+            self._has_warned = True
             LOG.warning(
-                'Ironic\'s API does not look whose a node is when a request '
-                'for it arrives: its middleware is older than this driver, '
-                'or absent. This host alone looks, before it sends a request.')
+                'Ironic\'s API does not check which host holds the node of a '
+                'request: its middleware is older than this driver, or '
+                'absent. Only this host checks, before it sends a request.')
 
-    def stay_if_anothers(self, instance, certain=False):
-        """Never come back if another host or process has an instance.
+    def block_if_lost(self, instance: objects.Instance,
+                      certain: bool = False) -> client.Reservation | None:
+        """Block this thread forever if another host owns the instance.
 
-        Whatever is returned to Nova or raised, it would free the ports of the
-        instance and set it to ERROR, or save what it was.
+        After any return or exception Nova would free the ports of the
+        instance and set it to ERROR, or save its earlier state.
 
-        :param certain: whether to ask until Ironic answers.
-        :returns: the reservation that this host has of it, a dict, or None.
-        :raises: client.Failure when it is not known.
+        :param certain: whether to retry until Ironic responds.
+        :returns: the reservation of this host, if there is one.
+        :raises: client.Failure when Ironic does not respond.
         """
-        if self.lease is not None:
-            self.lease.wait()
+        if self.host_lease is not None:
+            self.host_lease.wait()
         while True:
             try:
-                held = self._client.get(instance.uuid)
+                reservation = self._client.get(instance.uuid)
                 break
             except client.Failure as e:
                 if not (certain and e.busy):
                     raise
-                if self.cleaned_up.wait(client.PAUSE):
-                    stopping.end()
-        if not held or held['host'] == self.host:
-            return held
-        if not self._is_built_next(instance, held):
-            self.stay(instance, f'host {held["host"]}')
+                if self.cleanup.wait(client.PAUSE):
+                    host_lease.end_process()
+        if not reservation or reservation['host'] == self.host:
+            return reservation
+        if not self._is_next_build(instance, reservation):
+            self.block(instance, f'host {reservation["host"]}')
         return None
 
-    def _is_built_next(self, instance, held):
-        """Whether another host is only the next that is to build an instance.
+    def _is_next_build(self, instance: objects.Instance,
+                       reservation: client.Reservation) -> bool:
+        """Return whether the other host is only the next to try the build.
 
-        It may have held the node while this one still fails to build it. Nova
-        goes on there when it knows of the failure, and nothing is lost.
+        It may hold the node while the build on this host is still failing.
+        Nova continues there after the failure, and nothing is lost.
         """
-        if held['state'] != 'reserved':
+        if reservation['state'] != 'reserved':
             return False
         try:
-            known = objects.Instance.get_by_uuid(
+            current = objects.Instance.get_by_uuid(
                 nova_context.get_admin_context(read_deleted='yes'),
                 instance.uuid, expected_attrs=[])
         except exception.InstanceNotFound:
             return True  # It was deleted, and is archived.
-        return known.host in (None, self.host)
+        return current.host in (None, self.host)
 
-    def stay(self, instance, who):
-        """Never come back, because somebody else has an instance.
+    def block(self, instance: objects.Instance, owner: str) -> None:
+        """Block this thread forever, because another owns the instance.
 
-        :param who: who has it, for the log.
+        :param owner: host or process, for the log.
         """
-        why = f'{who} has instance {instance.uuid}, which was built here'
-        if self.lease is not None:
-            self.lease.end(why)
-        LOG.warning('This thread waits for the end of the process: %s', why,
+        reason = f'{owner} has instance {instance.uuid}, which was built here'
+        if self.host_lease is not None:
+            self.host_lease.end(reason)
+        LOG.warning('This thread waits until the process ends: %s', reason,
                     instance=instance)
-        wait_for_the_end(self.cleaned_up)
-
-
-def wait_for_the_end(cleaned_up):
-    """Block this thread, and end the process once its host is cleaned up.
-
-    Nova joins its threads then, and would wait for this one. The stack is not
-    unwound: even SystemExit would have Nova abort its claim, which unsets the
-    host of an instance that is another's (Claim.__exit__).
-    """
-    cleaned_up.wait()
-    stopping.end()
+        host_lease.wait_for_process_end(self.cleanup)

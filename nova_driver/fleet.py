@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a host reports of the nodes that it may use: their sums."""
+"""Sums over the nodes that a host may use, as reported to Nova."""
+
+from __future__ import annotations
 
 import collections
 import contextlib
 import dataclasses
 import re
+from typing import Any
 
 from nova import exception
 from nova.objects import fields
@@ -13,17 +16,15 @@ import os_traits
 
 from ironic_reservations import resources
 
-#: The largest number that fits in Nova's compute_nodes and in Placement's
-#: inventories.
+#: The largest number in Nova's compute_nodes and in Placement's inventories.
 MAX_INT = 2 ** 31 - 1
 
 
-def normalize(resource_class):
+def normalize(resource_class: str | None) -> str | None:
     """Return a node's resource class in the spelling of Placement.
 
     :returns: None for a node without a class and for a class that no request
-        can name, because Placement would refuse the whole inventory of the
-        host for it.
+        can name: with it Placement would refuse the host's whole inventory.
     """
     if not resource_class or resource_class in orc.STANDARDS:
         return None
@@ -35,74 +36,76 @@ def normalize(resource_class):
 class Fleet:
     """The nodes that a host may use and those that it holds.
 
-    :param rows: hardware profiles, as ``client.Client.capacity`` returns
-        them.
-    :param taken: Counter of what the instances of this host have allocated
-        altogether; None when the standard resource classes are not reported,
-        because then each has allocated 1 of its node's class.
+    :param rows: capacity rows by hardware profile, from
+        ``client.Client.capacity``.
+    :param taken: sum of the allocations of this host's instances; None when
+        the standard resource classes are not reported, because then each
+        instance has 1 of its node's class.
     """
 
-    rows: list
-    taken: collections.Counter | None = None
+    rows: list[dict[str, Any]]
+    taken: collections.Counter[str] | None = None
 
     @property
-    def in_use(self):
-        """How many nodes are not free."""
+    def in_use(self) -> int:
+        """The number of nodes that are not free."""
         return sum(row['total'] - row['free'] for row in self.rows)
 
-    def resources(self):
+    def resources(self) -> dict[str, Any]:
         """Return the sums for Nova's ``compute_nodes``, in MiB, CPUs and GiB.
 
-        What is used is given as 0, because Nova adds that up by itself.
+        The amounts used are 0, because Nova adds these up itself.
         """
         sums = {size: _clamp(sum(row['total'] * row[size]
                                  for row in self.rows))
                 for size in resources.SIZES.values()}
         return {**sums, **{f'{size}_used': 0 for size in sums},
-                # If this is more than is left of the host's disks, the
-                # scheduler logs a warning for each request.
+                # If this is larger than the free disk space of the host,
+                # the scheduler logs a warning for each request.
                 'disk_available_least': None,
                 'supported_instances': [
-                    (each, fields.HVType.BAREMETAL, fields.VMMode.HVM)
-                    for each in self._architectures()]}
+                    (architecture, fields.HVType.BAREMETAL, fields.VMMode.HVM)
+                    for architecture in self._architectures()]}
 
-    def _architectures(self):
-        found = set()
+    def _architectures(self) -> list[str]:
+        names = set()
         for name in {row['cpu_arch'] for row in self.rows} - {None}:
             with contextlib.suppress(exception.InvalidArchitectureName):
-                found.add(fields.Architecture.canonicalize(name))
-        return sorted(found)
+                names.add(fields.Architecture.canonicalize(name))
+        return sorted(names)
 
-    def traits(self):
-        """Return the traits of all nodes together.
+    def traits(self) -> set[str]:
+        """Return the union of all nodes' traits.
 
         A host is then a candidate if any of its nodes has a required trait;
-        whether one node has all of them is decided by the hold. Standard
-        traits that are newer than this Nova are left out, because Placement
-        would refuse the host's inventory for a trait that it does not know.
+        the hold checks that one node has all of them. Standard traits that
+        are newer than this Nova are left out, because Placement would refuse
+        the host's inventory for an unknown trait.
         """
-        found = set().union(*(row['traits'] for row in self.rows))
-        return {each for each in found if os_traits.is_custom(each)
-                or each in os_traits.get_traits()}
+        names = set().union(*(row['traits'] for row in self.rows))
+        return {name for name in names if os_traits.is_custom(name)
+                or name in os_traits.get_traits()}
 
-    def inventory(self, released):
+    def inventory(self, releases: collections.Counter[str],
+                  ) -> dict[str, dict[str, int | float]]:
         """Return the inventory of the host's provider in Placement.
 
-        ``total`` counts every node, ``reserved`` those that are neither free
-        nor held by this host nor to be claimed, so that each host offers at
-        most what an instance can have.
-        A node that the host has held since the profiles were counted was
-        counted as free then, which makes no difference here.
+        ``total`` counts every node. ``reserved`` counts those that are not
+        free, not held by this host and not to be claimed, so that each host
+        offers at most the nodes that an instance can get. A node that the
+        host has held since the count was free then, which makes no
+        difference here.
 
-        :param released: amounts by resource class of the nodes that this
-            host has released since the profiles were counted, and that are
-            being cleaned now.
+        :param releases: amounts by resource class of the nodes that this
+            host has released since the count, and that are being cleaned.
         """
-        total, usable = collections.Counter(), collections.Counter()
+        # A node without a class has the name None.
+        total: collections.Counter[str | None] = collections.Counter()
+        usable: collections.Counter[str | None] = collections.Counter()
         for row in self.rows:
             name = normalize(row['resource_class'])
             total[name] += row['total']
-            usable[name] += _to_be_had(row)
+            usable[name] += _count_available(row)
             if self.taken is None:
                 usable[name] += row['held']
         largest = dict.fromkeys(total, 1)
@@ -110,12 +113,12 @@ class Fleet:
             for name, size in resources.SIZES.items():
                 total[name] = sum(row['total'] * row[size]
                                   for row in self.rows)
-                usable[name] = sum(_to_be_had(row) * row[size]
+                usable[name] = sum(_count_available(row) * row[size]
                                    for row in self.rows)
                 largest[name] = max((row[size] for row in self.rows),
                                     default=0)
             usable.update(self.taken)
-        usable.subtract(released)
+        usable.subtract(releases)
         return {
             name: {'total': _clamp(amount),
                    'reserved': _clamp(amount) - min(
@@ -126,11 +129,11 @@ class Fleet:
             for name, amount in total.items() if name and amount}
 
 
-def _to_be_had(row):
-    """How many nodes of a profile an instance may hold or claim."""
-    # An Ironic that is not upgraded yet does not say what can be claimed.
+def _count_available(row: dict[str, Any]) -> int:
+    """Return how many nodes of a row an instance may hold or claim."""
+    # An Ironic that is not upgraded yet does not have "claimable".
     return row['free'] + row.get('claimable', 0)
 
 
-def _clamp(amount):
+def _clamp(amount: int) -> int:
     return min(amount, MAX_INT)

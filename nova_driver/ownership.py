@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose an instance is, and the view of it that Nova's Ironic driver needs."""
+"""Finds the host and the node of an instance, for Nova's Ironic driver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 from nova import context as nova_context
 from nova import exception
@@ -10,6 +15,8 @@ from oslo_log import log as logging
 import wrapt
 
 from . import client
+from . import fence
+from . import mode
 
 LOG = logging.getLogger(__name__)
 
@@ -21,15 +28,15 @@ class OnNode(wrapt.ObjectProxy):
     the name of its row.
     """
 
-    def __init__(self, instance, node_uuid):
+    def __init__(self, instance: objects.Instance, node_uuid: str | None):
         super().__init__(instance)
         self._self_node = node_uuid
 
     @property
-    def node(self):
+    def node(self) -> str | None:
         return self._self_node
 
-    def get(self, key, *default):
+    def get(self, key: str, *default: Any) -> Any:
         return (self.node if key == 'node'
                 else self.__wrapped__.get(key, *default))
 
@@ -37,141 +44,145 @@ class OnNode(wrapt.ObjectProxy):
 class Unheld(OnNode):
     """A view of an instance for which this host holds no node.
 
-    Nothing may be done to a node that carries the instance nevertheless.
+    If a node carries the instance nevertheless, it must not be changed.
     """
 
 
 class Ownership:
-    """Says which instances are this host's, and on which nodes they are.
+    """Finds out which instances belong to this host, and their nodes.
 
     :param host: the name of the compute host.
-    :param reservations: a client.Client.
-    :param mode: a mode.Mode.
-    :param fence: a fence.Fence.
     """
 
-    def __init__(self, host, reservations, mode, fence):
+    def __init__(self, host: str, reservations: client.Client,
+                 host_mode: mode.Mode, host_fence: fence.Fence):
         self._host = host
         self._client = reservations
-        self._mode = mode
-        self._fence = fence
+        self._mode = host_mode
+        self._fence = host_fence
 
-    def is_ours(self, instance):
+    def is_ours(self, instance: objects.Instance) -> bool:
         """Return whether an instance is on the one row of a host.
 
         Its node is reserved then. An instance without a node is being built,
-        and goes to the row that this host builds on now. An instance that
-        another host has taken over may be on that host's row already.
+        on the row that this host now builds on. An instance that another host
+        has taken over may already be on that host's row.
 
-        :raises: VirtDriverNotReady while the host cannot decide whether it is
-            one row.
+        :raises: VirtDriverNotReady while the mode of the host is undecided.
         """
         if not instance.node:
             return self._mode.one_row
         return instance.node in (self._host, instance.host)
 
-    def _held(self, instance):
+    def _get_reservation(
+            self, instance: objects.Instance) -> client.Reservation | None:
         """Return the reservation of an instance; None without one.
 
         :raises: InstanceNotFound if another host holds it; client.Failure.
         """
-        held = self._client.get(instance.uuid)
-        if held and held['host'] != self._host:
-            LOG.warning('Host %s holds node %s for this instance; it is left '
-                        'alone.', held['host'], held['node_uuid'],
+        reservation = self._client.get(instance.uuid)
+        if reservation and reservation['host'] != self._host:
+            LOG.warning('Ignored the instance: host %s holds node %s for it.',
+                        reservation['host'], reservation['node_uuid'],
                         instance=instance)
             raise exception.InstanceNotFound(instance_id=instance.uuid)
-        return held
+        return reservation
 
-    def stay_if_anothers(self, instance, is_ended):
-        """See fence.Fence.stay_if_anothers; go on where it is not known.
+    def block_if_lost(
+            self, instance: objects.Instance,
+            is_complete: Callable[[objects.Instance], bool]) -> None:
+        """Block this thread if another host or process has the instance.
 
-        :param is_ended: function of the instance that says whether another
-            process of this host has ended what this one does to it.
+        See fence.Fence.block_if_lost. Returns if Ironic does not respond.
+
+        :param is_complete: returns whether another process of this host has
+            already completed the operation.
         """
         try:
-            held = self._fence.stay_if_anothers(instance)
+            reservation = self._fence.block_if_lost(instance)
         except client.Failure as e:
-            LOG.warning('Whose the instance is now is not known: %s', e,
+            LOG.warning('Could not check which host has the instance: %s', e,
                         instance=instance)
         else:
-            if held and is_ended(instance):
-                self._fence.stay(instance, f'another process of {self._host}')
+            if reservation and is_complete(instance):
+                self._fence.block(instance,
+                                  f'another process of {self._host}')
 
-    def on_node(self, instance, building=False):
+    def on_node(self, instance: objects.Instance,
+                building: bool = False) -> objects.Instance:
         """Return the view of an instance that the parent's methods need.
 
-        :param building: whether never to return if another host has it.
+        :param building: whether to block this thread if another host has the
+            instance.
         :raises: InstanceNotFound if this host holds no node for it;
-            NovaException if Ironic does not tell.
+            NovaException if Ironic does not respond.
         """
         if isinstance(instance, OnNode):
             return instance
-        if not self.is_ours(instance) and not self._mode.known:
+        if not self.is_ours(instance) and not self._mode.decision:
             return instance
-        look = self._fence.stay_if_anothers if building else self._held
+        find = self._fence.block_if_lost if building else self._get_reservation
         try:
-            held = look(instance)
+            reservation = find(instance)
         except client.Failure as e:
-            LOG.error('The node is not known: %s', e, instance=instance)
+            LOG.error('Could not find the node: %s', e, instance=instance)
             raise exception.NovaException(
-                f'The node of instance {instance.uuid} is not known now.')
-        view = self.view(instance, held)
+                f'The node of instance {instance.uuid} could not be found.')
+        view = self.view(instance, reservation)
         if isinstance(view, Unheld):
             raise exception.InstanceNotFound(instance_id=instance.uuid)
         return view
 
-    def view(self, instance, held):
-        """Return the view of an instance that the parent's methods need.
-
-        :param held: the reservation of the instance, or None.
-        """
-        if held:
-            return OnNode(instance, held['node_uuid'])
+    def view(self, instance: objects.Instance,
+             reservation: client.Reservation | None) -> objects.Instance:
+        """Return the view of an instance that the parent's methods need."""
+        if reservation:
+            return OnNode(instance, reservation['node_uuid'])
         if self.is_ours(instance):
             return Unheld(instance, None)
-        return instance  # It is on a row per node, and not adopted yet.
+        return instance  # It is on a row per node, and not migrated yet.
 
-    def may_destroy(self, instance, held, starting):
+    def may_destroy(self, instance: objects.Instance,
+                    reservation: client.Reservation | None,
+                    starting: bool) -> bool:
         """Return whether this host may destroy an instance.
 
         Nova's request may have been queued while the host was down, and
-        another host may have the instance since.
+        another host may have taken over the instance since.
 
-        :param held: the reservation of the instance, or None.
-        :param starting: whether Nova still initializes the instances that it
-            has found when it started.
-        :returns: False if the instance is left alone without an error. While
-            the host starts, this is an instance that nobody has deleted,
-            because before release 34 Nova destroys then what an unfinished
-            evacuation was to take from the host. At any time it is an
-            instance that another host is building, because after an error
-            Nova would end that build, too.
-        :raises: InstancePowerOffFailure if another host has the instance. It
-            is the only error after which Nova leaves the instance its ports.
+        :param starting: whether Nova is still initializing the instances that
+            it found when it started.
+        :returns: False to skip the instance without an error. While the host
+            starts, that is an instance that was not deleted, because before
+            release 34 Nova destroys the instances of unfinished evacuations
+            then. At any time it is an instance that another host is building,
+            because after an error Nova would abort that build.
+        :raises: InstancePowerOffFailure if another host has the instance: the
+            only error after which Nova keeps the instance's ports.
         """
         try:
-            known = objects.Instance.get_by_uuid(
+            current = objects.Instance.get_by_uuid(
                 nova_context.get_admin_context(read_deleted='yes'),
                 instance.uuid, expected_attrs=[])
         except exception.InstanceNotFound:
-            known = instance  # It was deleted, and is archived.
-        deleting = known.deleted or known.task_state == task_states.DELETING
+            current = instance  # It was deleted, and is archived.
+        deleting = (current.deleted
+                    or current.task_state == task_states.DELETING)
         if starting and not deleting:
-            LOG.warning('Nobody has deleted the instance, and it is not '
-                        'destroyed.', instance=instance)
+            LOG.warning('Did not destroy the instance, because it is not '
+                        'deleted.', instance=instance)
             return False
-        # A deleted instance still has the name of the host that was down,
-        # because a takeover does not bring it to the host that was given its
-        # machine. So only the holder of the machine counts.
-        hosts = ([held['host']] if known.deleted and held
-                 else [known.host, held and held['host']])
+        # A deleted instance keeps the name of the host that was down, because
+        # a takeover does not change it. So only its reservation counts.
+        hosts = [reservation and reservation['host']]
+        if not (current.deleted and reservation):
+            hosts.insert(0, current.host)
         for host in hosts:
             if host not in (None, self._host):
-                LOG.warning('The instance is with host %s now, and is left '
-                            'alone.', host, instance=instance)
-                if known.vm_state == vm_states.BUILDING and not deleting:
+                LOG.warning('Ignored the instance, because it is now on host '
+                            '%s.', host, instance=instance)
+                if current.vm_state == vm_states.BUILDING and not deleting:
                     return False
                 raise exception.InstancePowerOffFailure(
-                    reason=f'it is with host {host} now')
+                    reason=f'it is now on host {host}')
         return True

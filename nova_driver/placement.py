@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The allocations of a host's one provider in Placement."""
+"""The allocations and the inventory of a host's provider in Placement."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Collection
 import functools
 import time
+from typing import TYPE_CHECKING
+from typing import Any
 
 from keystoneauth1 import exceptions as ksa_exc
 from nova import context as nova_context
@@ -10,6 +16,7 @@ from nova import exception
 from nova import objects
 from nova.compute import vm_states
 from nova.scheduler import utils as scheduler_utils
+from nova.scheduler.client import report as report_client
 from oslo_log import log as logging
 import tenacity
 
@@ -17,44 +24,49 @@ from . import client
 from . import conf
 from . import fleet
 
+if TYPE_CHECKING:
+    from nova.compute import resource_tracker
+
 CONF = conf.CONF
 LOG = logging.getLogger(__name__)
 
-#: Seconds until an allocation that could not be made is tried again.
+#: Seconds until the next attempt to restore an allocation.
 _PAUSE = 600
 
-#: Columns of Nova's compute_nodes in which the resource tracker adds up what
+#: Columns of Nova's compute_nodes in which the resource tracker sums up what
 #: instances use. They have 32 bits.
 _SUMS = ('vcpus_used', 'memory_mb_used', 'local_gb_used')
 
 
-def adapt_tracker(tracker, host):
-    """Have Nova's resource tracker bear many large instances on one row.
+def adapt_tracker(tracker: resource_tracker.ResourceTracker,
+                  host: str) -> None:
+    """Patch Nova's resource tracker to scale to many instances per host.
 
-    Nova asks Placement for the allocations of each instance of the provider,
-    one by one, at every claim, deletion and periodic task. Only drivers that
-    reshape their providers, and PCI devices in Placement, need them. Nor does
-    Nova expect that the instances of one row have more than 2 PiB of memory.
+    Nova reads the allocations of each instance of the provider from
+    Placement, one by one, at every claim, deletion and periodic task. Only
+    drivers that reshape their providers, and PCI devices in Placement, need
+    them. Nor does Nova expect more than 2 PiB of memory per compute node.
 
-    :param tracker: nova.compute.resource_tracker.ResourceTracker.
-    :param host: the name of the row.
+    :param host: the name of the host and of its compute node.
     """
     reportclient = tracker.reportclient
     allocations = reportclient.get_allocations_for_provider_tree
     update_usage = tracker._update_usage
 
     @functools.wraps(allocations)
-    def get_allocations_for_provider_tree(context, nodename):
+    def get_allocations_for_provider_tree(
+            context: Any, nodename: str) -> dict[str, Any]:
         if nodename == host and not CONF.pci.report_in_placement:
             return {}
         return allocations(context, nodename)
 
     @functools.wraps(update_usage)
-    def _update_usage(usage, nodename, sign=1):
+    def _update_usage(usage: Any, nodename: str, sign: int = 1) -> None:
         update_usage(usage, nodename, sign)
-        row = tracker.compute_nodes[nodename]
+        compute_node = tracker.compute_nodes[nodename]
         for name in _SUMS:
-            setattr(row, name, min(getattr(row, name), fleet.MAX_INT))
+            setattr(compute_node, name,
+                    min(getattr(compute_node, name), fleet.MAX_INT))
 
     reportclient.get_allocations_for_provider_tree = (
         get_allocations_for_provider_tree)
@@ -64,32 +76,32 @@ def adapt_tracker(tracker, host):
 class Allocations:
     """The allocations of a host's provider.
 
-    :param reportclient: nova.scheduler.client.report.SchedulerReportClient.
-    :param host: the name of the host and of its row.
-    :param compute_id: UUID of the row and of the provider.
+    :param host: the name of the host and of its compute node.
+    :param compute_id: UUID of the compute node and of the provider.
     """
 
-    def __init__(self, reportclient, host, compute_id):
+    def __init__(self, reportclient: report_client.SchedulerReportClient,
+                 host: str, compute_id: str):
         self._reportclient = reportclient
         self._host = host
         self._compute_id = compute_id
-        # Instance UUID -> time before which a refused allocation is not
-        # retried.
-        self._next_try = {}
+        # When to retry a refused allocation, by the instance's UUID.
+        self._next_try: dict[str, float] = {}
 
-    def read(self):
-        """See ``read``."""
-        return read(self._reportclient, self._compute_id)
+    def read(self) -> dict[str, dict[str, Any]] | None:
+        """See ``read_allocations``."""
+        return read_allocations(self._reportclient, self._compute_id)
 
-    def put_back(self, present, reservations):
-        """Make allocations anew that Nova has lost.
+    def restore(self, present: Collection[str],
+                reservations: client.Client) -> None:
+        """Restore allocations that Nova has deleted.
 
         Nova deletes the allocation of an instance whose rebuild was refused
         or has failed, although the instance stays on the host.
 
-        :param present: what ``read`` has returned.
-        :param reservations: a client.Client. Only those instances are given
-            an allocation whose nodes this host holds.
+        :param present: UUIDs of the consumers that ``read`` has returned.
+        :param reservations: only instances whose nodes this host holds get an
+            allocation.
         """
         ctxt = nova_context.get_admin_context()
         for instance in objects.InstanceList.get_by_host_and_node(
@@ -101,122 +113,132 @@ class Allocations:
                 continue
             self._next_try[instance.uuid] = time.monotonic() + _PAUSE
             try:
-                held = reservations.get_now(instance.uuid)
-                if held and held['host'] == self._host:
+                reservation = reservations.get_now(instance.uuid)
+                if reservation and reservation['host'] == self._host:
                     self._allocate(ctxt, instance)
-            # Nova parses whatever Placement, or a proxy, answers.
+            # Nova parses any response of Placement, or of a proxy.
             except (client.Failure, exception.NovaException,
                     ksa_exc.ClientException, ValueError, KeyError) as e:
-                LOG.warning('The allocation that is missing is not made: %s',
-                            e, instance=instance)
+                LOG.warning('Could not restore a missing allocation: %s', e,
+                            instance=instance)
 
-    def _allocate(self, ctxt, instance):
+    def _allocate(self, ctxt: nova_context.RequestContext,
+                  instance: objects.Instance) -> None:
         refusal = allocate(self._reportclient, ctxt, instance,
                            self._compute_id)
         if refusal is None:
             del self._next_try[instance.uuid]
-            LOG.info('The allocation that was missing is made again',
-                     instance=instance)
+            LOG.info('Restored a missing allocation', instance=instance)
         else:
-            LOG.warning('The allocation that is missing is not made: %s',
-                        refusal, instance=instance)
+            LOG.warning('Could not restore a missing allocation: %s', refusal,
+                        instance=instance)
 
 
-def is_at_rest(instance):
-    """Whether Nova is not at work on an instance."""
+def is_at_rest(instance: objects.Instance) -> bool:
+    """Return whether Nova is not working on an instance."""
     return (instance.task_state is None
             and instance.vm_state != vm_states.BUILDING)
 
 
-def read(reportclient, provider):
-    """Return a provider's allocations by consumer; None where not known.
+def read_allocations(reportclient: report_client.SchedulerReportClient,
+                     provider: str) -> dict[str, dict[str, Any]] | None:
+    """Return a provider's allocations; None if they cannot be read.
 
     :param provider: its UUID.
-    :returns: dict of the UUID of a consumer, which is an instance or a
-        migration, and a dict with its ``resources``.
+    :returns: dicts with ``resources`` by the UUID of the consumer, which is
+        an instance or one of Nova's migrations.
     """
     try:
-        answer = reportclient.get(
+        response = reportclient.get(
             f'/resource_providers/{provider}/allocations', version='1.12')
-        if answer.status_code == 404:
+        if response.status_code == 404:
             return {}  # A host that has never started has no provider yet.
-        return answer.json()['allocations']
+        return response.json()['allocations']
     except (ksa_exc.ClientException, ValueError, KeyError) as e:
-        LOG.warning('The allocations of provider %s are not known: %r',
+        LOG.warning('Could not read the allocations of provider %s: %r',
                     provider, e)
         return None
 
 
-def allocate(reportclient, ctxt, instance, provider, resources=None):
-    """Have an instance's allocation be one of a provider.
+def allocate(reportclient: report_client.SchedulerReportClient,
+             ctxt: nova_context.RequestContext, instance: objects.Instance,
+             provider: str, resources: dict[str, int] | None = None,
+             ) -> str | None:
+    """Move an instance's allocation to a provider.
 
-    What an instance has of two providers is left alone: Nova is about to
-    take it from one to the other.
+    An instance with allocations of two providers is left alone: Nova is about
+    to move it from one to the other.
 
     :param provider: UUID of the provider.
-    :param resources: dict of amounts by resource class; None for what it has
-        now, or else what its flavor says.
-    :returns: why it is not; None when it is.
+    :param resources: amounts by resource class; None for the present ones, or
+        without an allocation those of its flavor.
+    :returns: why it was not moved; None on success.
     :raises: NovaException or ClientException of keystoneauth1 when Placement
-        does not answer, or when another has changed the allocation.
+        does not respond, or when a concurrent request has changed the
+        allocation.
     """
-    known = reportclient.get_allocs_for_consumer(ctxt, instance.uuid)
-    before = known['allocations']
+    answer = reportclient.get_allocs_for_consumer(ctxt, instance.uuid)
+    before = answer['allocations']
     if list(before) == [provider]:
         return None
     if len(before) > 1:
         return (f'it has allocations of the providers '
                 f'{" and ".join(sorted(before))}')
-    for each in before.values():
-        resources = resources or each['resources']
-    made = reportclient.put_allocations(ctxt, instance.uuid, {
+    for allocation in before.values():
+        resources = resources or allocation['resources']
+    success = reportclient.put_allocations(ctxt, instance.uuid, {
         'allocations': {provider: {
             'resources': resources or scheduler_utils.resources_from_flavor(
                 instance, instance.flavor)}},
         'project_id': instance.project_id, 'user_id': instance.user_id,
-        'consumer_generation': known.get('consumer_generation')})
-    return None if made else (
-        f'Placement does not take its allocation from provider {provider}, '
-        f'which may have no room yet')
+        'consumer_generation': answer.get('consumer_generation')})
+    return None if success else (
+        f'Placement refuses its allocation from provider {provider}, which '
+        f'may have no room yet')
 
 
 @tenacity.retry(
     retry=tenacity.retry_if_exception_type(
         exception.ResourceProviderUpdateConflict),
     stop=tenacity.stop_after_attempt(4), reraise=True)
-def publish(reportclient, row, change):
-    """Change the inventory of a row's provider, and nothing else of it.
+def update_inventory(
+        reportclient: report_client.SchedulerReportClient,
+        compute_node: objects.ComputeNode,
+        change: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+    """Change only the inventory of a compute node's provider.
 
-    Nova's own way writes all providers that this process knows, as they were
-    when it began, and other threads change them meanwhile. What Nova has
-    cached of this one is older then, and it reads it anew by itself.
+    Nova's own function writes all providers from this process's cache, while
+    other threads change them. Nova's cache of this provider becomes stale,
+    and Nova refreshes it.
 
-    :param row: nova.objects.ComputeNode.
-    :param change: function that returns the new inventory, given the old one.
+    :param change: returns the new inventory, given the old one.
     :returns: the old inventory.
-    :raises: ClientException of keystoneauth1 when Placement does not answer;
+    :raises: ClientException of keystoneauth1 when Placement does not respond;
         ResourceProviderRetrievalFailed without such a provider;
         ResourceProviderUpdateConflict when others keep changing it.
     """
-    path = f'/resource_providers/{row.uuid}/inventories'
-    answer = reportclient.get(path, version='1.26')
-    if answer.status_code != 200:
-        raise exception.ResourceProviderRetrievalFailed(uuid=row.uuid)
-    known = answer.json()
-    done = reportclient.put(path, {
-        'resource_provider_generation': known['resource_provider_generation'],
-        'inventories': change(known['inventories'])}, version='1.26')
-    if done.status_code != 200:
+    uuid = compute_node.uuid
+    path = f'/resource_providers/{uuid}/inventories'
+    response = reportclient.get(path, version='1.26')
+    if response.status_code != 200:
+        raise exception.ResourceProviderRetrievalFailed(uuid=uuid)
+    before = response.json()
+    generation = before['resource_provider_generation']
+    response = reportclient.put(path, {
+        'resource_provider_generation': generation,
+        'inventories': change(before['inventories'])}, version='1.26')
+    if response.status_code != 200:
         raise exception.ResourceProviderUpdateConflict(
-            uuid=row.uuid, error=done.text,
-            generation=known['resource_provider_generation'])
-    return known['inventories']
+            uuid=uuid, error=response.text, generation=generation)
+    return before['inventories']
 
 
-def classes(present):
-    """Return the names of the resource classes of which there are any.
+def get_resource_classes(allocations: dict[str, dict[str, Any]] | None,
+                         ) -> set[str] | None:
+    """Return the names of the resource classes in allocations.
 
-    :param present: what ``Allocations.read`` has returned.
+    :param allocations: from ``read_allocations``.
     """
-    return present and {name for each in present.values()
-                        for name in each['resources']}
+    return None if allocations is None else {
+        name for allocation in allocations.values()
+        for name in allocation['resources']}

@@ -1,45 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
 """Power states of many instances, read in one list instead of one by one."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
 import threading
+
+from nova import objects
+from nova.virt import hardware
 
 
 class PowerStates:
-    """What a list has shown of instances that were left alone since.
+    """Caches the power states of instances until the driver changes them.
 
-    :ivar fetch: function without arguments that returns a dict of
-        nova.virt.hardware.InstanceInfo by the UUIDs of instances. It may
+    :ivar fetch: returns the InstanceInfo of instances by their UUIDs. It may
         raise any error.
     """
 
-    def __init__(self, fetch):
+    def __init__(
+            self, fetch: Callable[[], dict[str, hardware.InstanceInfo]]):
         self.fetch = fetch
-        self._known, self._changed = {}, set()
-        self._changing = threading.Lock()
+        self._cache: dict[str, hardware.InstanceInfo] = {}
+        self._changes: set[str] = set()
+        self._lock = threading.Lock()
 
-    def read(self):
-        """Read them all anew."""
+    def read(self) -> None:
+        """Fetch all power states."""
         self.forget_all()
-        found = self.fetch()
-        with self._changing:
-            # What was changed while the list was read may be older in it.
-            self._known = {uuid: info for uuid, info in found.items()
-                           if uuid not in self._changed}
+        states = self.fetch()
+        with self._lock:
+            # The list may be older than changes that were made since.
+            self._cache = {uuid: info for uuid, info in states.items()
+                           if uuid not in self._changes}
 
-    def forget_all(self):
-        with self._changing:
-            self._known, self._changed = {}, set()
+    def forget_all(self) -> None:
+        with self._lock:
+            self._cache, self._changes = {}, set()
 
-    def forget(self, instance):
-        """Note that an instance is, or was, written to."""
-        with self._changing:
-            self._changed.add(instance.uuid)
-            self._known.pop(instance.uuid, None)
+    def forget(self, instance: objects.Instance) -> None:
+        """Remove an instance that is, or was, written to."""
+        with self._lock:
+            self._changes.add(instance.uuid)
+            self._cache.pop(instance.uuid, None)
 
-    def get(self, instance):
-        """Return the InstanceInfo of an instance; None if it is not known.
+    def get(self, instance: objects.Instance) -> hardware.InstanceInfo | None:
+        """Return the power state of an instance, if it is cached.
 
         Nova may be changing the power of an instance that has a task.
         """
-        return (self._known.get(instance.uuid)
+        return (self._cache.get(instance.uuid)
                 if instance.task_state is None else None)

@@ -1,136 +1,164 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a thread of the driver does again and again, until it is done."""
+"""The driver's thread, and rounds of moving instances to a compute node."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterator
 import contextlib
 import threading
 import time
+from typing import Any
 
+from nova import context as nova_context
 from nova import exception
 from nova import objects
 from nova import utils
 from nova.compute import utils as compute_utils
+from nova.scheduler.client import report as report_client
 from oslo_log import log as logging
 
+from . import client
 from . import placement
+from . import report
 
 LOG = logging.getLogger(__name__)
 
-#: The longest pause between two rounds that bring nothing, in seconds.
+#: The longest pause between two rounds without progress, in seconds.
 LONGEST = 60
 
 
 class Worker:
-    """A thread of the driver's own that calls a function at intervals.
+    """A thread that calls a function at intervals.
 
-    :ivar work: the function, without arguments. A caller that cannot wait
-        for the thread may call it, too; tests do so.
+    :ivar work: the function. Tests that do not wait for the thread call it.
     """
 
-    def __init__(self, work):
+    def __init__(self, work: Callable[[], None]):
         self.work = work
-        self._stopped = threading.Event()
+        self._stop = threading.Event()
 
-    def start(self, host, interval):
+    def start(self, host: str, interval: float) -> None:
         """Start the thread.
 
         :param host: the compute host, for the log.
         :param interval: seconds between two calls.
         """
-        # A daemon, because a process whose start has failed must end; a
-        # looping call of oslo.service would keep it alive.
+        # A daemon, because a process must end if its start fails; a looping
+        # call of oslo.service would keep it alive.
         threading.Thread(target=self._keep_working, args=[host, interval],
                          name='reservations', daemon=True).start()
 
-    def stop(self):
-        self._stopped.set()
+    def stop(self) -> None:
+        self._stop.set()
 
-    def _keep_working(self, host, interval):
-        while not self._stopped.wait(interval):
+    def _keep_working(self, host: str, interval: float) -> None:
+        while not self._stop.wait(interval):
             try:
                 self.work()
             except Exception:
-                LOG.exception('Host %s goes on after this', host)
+                LOG.exception('Error in the thread of host %s; will retry',
+                              host)
 
 
 class Reconciler:
-    """Rounds of bringing instances somewhere; subclasses have ``round``.
+    """Rounds of moving instances to a compute node, until none is left.
 
-    What fails is left to a later round, what is left is said once, and rounds
-    that bring nothing come less and less often.
+    Subclasses implement ``run_round``. Failures are retried in a later round,
+    each reason is logged once, and the pauses between rounds without progress
+    increase.
 
     :param host: the name of the compute host.
-    :param report: report.Report.
-    :param reservations: client.Client.
-    :param reportclient: nova.scheduler.client.report.SchedulerReportClient.
     """
 
-    def __init__(self, host, report, reservations, reportclient):
+    def __init__(self, host: str, host_report: report.Report,
+                 reservations: client.Client,
+                 reportclient: report_client.SchedulerReportClient):
         self._host = host
-        self._report = report
+        self._report = host_report
         self._client = reservations
         self._reportclient = reportclient
-        self._next = self._pause = 0
-        # What was said of each instance in the round before, and in this one.
-        self._said, self._saying = {}, {}
+        self._next: float = 0
+        self._pause: float = 0
+        # Reasons by instance, logged in the last round and in this one.
+        self._last_reasons: dict[str | None, str] = {}
+        self._reasons: dict[str | None, str] = {}
 
-    def go_on(self):
-        """Do a round, if one is due."""
+    def run_round(self) -> tuple[int, int]:
+        """Move instances.
+
+        :returns: how many were moved, and how many are left.
+        """
+        raise NotImplementedError
+
+    def continue_work(self) -> None:
+        """Run a round, if one is due."""
         if time.monotonic() < self._next:
             return
-        self._saying = {}
+        self._reasons = {}
         try:
-            done, left = self.round()
-        # Whatever it is must not end the thread, and passes in most cases.
+            moves, remainder = self.run_round()
+        # No error may end the thread, and most are temporary.
         except Exception as e:
-            done, left = 0, True
-            self._tell_error(None, e)
-        self._said = self._saying
+            moves, remainder = 0, 1
+            self._log_error(None, e)
+        self._last_reasons = self._reasons
         self._pause = min(2 * self._pause + 1, LONGEST) if (
-            left and not done) else 0
+            remainder and not moves) else 0
         self._next = time.monotonic() + self._pause
 
-    def tell(self, instance_uuid, why):
-        """Say why an instance stays where it is, or, for None, all do."""
-        self._saying[instance_uuid] = why
-        if self._said.get(instance_uuid) != why:
-            LOG.warning('%s where it is for now: %s', 'Everything stays'
-                        if instance_uuid is None else
-                        f'Instance {instance_uuid} stays', why)
+    def log_reason(self, instance_uuid: str | None, reason: str) -> None:
+        """Log why an instance was not moved.
 
-    def _tell_error(self, instance_uuid, error):
-        self.tell(instance_uuid, str(error) or repr(error))
-        LOG.debug('Where it was raised:', exc_info=True)
-
-    def make_room(self, row):
-        """Report what the host holds since, so that Placement allocates it.
-
-        Only a new count has it.
-
-        :param row: nova.objects.ComputeNode of the host.
+        :param instance_uuid: None if no instance was moved.
         """
-        self._report.look(None, fresh=True)
-        placement.publish(self._reportclient, row, self._report.inventory)
+        self._reasons[instance_uuid] = reason
+        if self._last_reasons.get(instance_uuid) != reason:
+            LOG.warning('%s not moved; will retry: %s', 'Instances were'
+                        if instance_uuid is None else
+                        f'Instance {instance_uuid} was', reason)
 
-    def put_on_row(self, ctxt, instance, row, resources=None):
-        """Have an instance allocated on a row and know that row, unsaved.
+    def _log_error(self, instance_uuid: str | None, error: Exception) -> None:
+        self.log_reason(instance_uuid, str(error) or repr(error))
+        LOG.debug('Traceback:', exc_info=True)
+
+    def report_capacity(self, compute_node: objects.ComputeNode) -> None:
+        """Report the nodes that the host now holds to Placement.
+
+        Placement can then allocate them. The count must not be cached.
+
+        :param compute_node: the host's.
+        """
+        self._report.refresh(None, fresh=True)
+        placement.update_inventory(self._reportclient, compute_node,
+                                   self._report.inventory)
+
+    def move_allocation(self, ctxt: nova_context.RequestContext,
+                        instance: objects.Instance,
+                        compute_node: objects.ComputeNode,
+                        resources: dict[str, int] | None = None) -> bool:
+        """Move an instance's allocation, and set its compute node, unsaved.
 
         :param resources: see placement.allocate.
-        :returns: whether it is; if not, it is said why.
+        :returns: whether it was moved; if not, the reason is logged.
         """
         refusal = placement.allocate(self._reportclient, ctxt, instance,
-                                     row.uuid, resources)
+                                     compute_node.uuid, resources)
         if refusal:
-            self.tell(instance.uuid, refusal)
+            self.log_reason(instance.uuid, refusal)
             return False
-        instance.node, instance.compute_id = row.hypervisor_hostname, row.id
+        instance.node = compute_node.hypervisor_hostname
+        instance.compute_id = compute_node.id
         return True
 
     @contextlib.contextmanager
-    def recorded(self, ctxt, instance, action):
-        """Have Nova tell in its history of the server what is done here.
+    def record_action(self, ctxt: nova_context.RequestContext,
+                      instance: objects.Instance,
+                      action: str) -> Iterator[None]:
+        """Record an action in Nova's history of the server.
 
-        That is ``openstack server event list``; the request ID is that of the
-        context, which the line of the log has, too.
+        See ``openstack server event list``. The request ID is that of the
+        context, as in the log.
 
         :param action: such as ``takeover``.
         """
@@ -143,18 +171,20 @@ class Reconciler:
         objects.InstanceAction.action_finish(
             ctxt, instance.uuid, want_result=False)
 
-    def locked(self, ctxt, instance_uuid, do, *args):
-        """Do something to an instance under Nova's own lock of it.
+    def call_with_lock(self, ctxt: nova_context.RequestContext,
+                       instance_uuid: str, function: Callable[..., bool],
+                       *args: Any) -> bool:
+        """Call a function of an instance under Nova's lock of it.
 
-        :param do: function of the context, of the instance as it is then, and
-            of ``args``.
-        :returns: what it returns; False when it fails.
-        :raises: client.Failure when Ironic does not answer, because then it
-            answers for no other instance either.
+        :param function: its parameters are the context, the instance, read
+            under the lock, and ``args``.
+        :returns: its result; False after an error.
+        :raises: client.Failure when Ironic does not respond, because the
+            calls for the other instances would fail, too.
         """
         @utils.synchronized(instance_uuid)
-        def with_lock():
-            return do(ctxt, objects.Instance.get_by_uuid(
+        def with_lock() -> bool:
+            return function(ctxt, objects.Instance.get_by_uuid(
                 ctxt, instance_uuid,
                 expected_attrs=['flavor', 'system_metadata']), *args)
 
@@ -165,6 +195,6 @@ class Reconciler:
         except Exception as e:
             if getattr(e, 'busy', False):
                 raise
-            # One instance must not keep the others from going on.
-            self._tell_error(instance_uuid, e)
+            # One instance must not block the others.
+            self._log_error(instance_uuid, e)
             return False

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a host says of the fleet between two looks at it.
+"""The cached capacity of the fleet, as one host reports it.
 
-Nova calls the driver's methods of reporting under the resource tracker's lock.
-They send no requests, and go by what was read at the last look.
+Nova calls the driver's methods that report it under the resource tracker's
+lock. So they send no requests, and use the last snapshot.
 """
+
+from __future__ import annotations
 
 import collections
 import dataclasses
 import threading
 import time
+from typing import Any
 
 from nova import exception
 from oslo_log import log as logging
@@ -23,160 +26,164 @@ CONF = conf.CONF
 LOG = logging.getLogger(__name__)
 
 
-def partition():
+def get_partition() -> dict[str, str | None]:
     """Return the part of the fleet that this host uses; None means any."""
     return {'conductor_group': CONF.ironic.conductor_group,
             'shard': CONF.ironic.shard or None}
 
 
 @dataclasses.dataclass(frozen=True)
-class _Seen:
-    """What a look at the fleet has found.
+class _Snapshot:
+    """The capacity of the fleet at some time.
 
-    :param asked: when the look began, on time.monotonic().
-    :param allocated: names of the resource classes of which the host's
-        provider has allocations; None while that is not known.
+    :param start: when the request was sent, on time.monotonic().
+    :param used_classes: names of the resource classes of which the host's
+        provider has allocations; None if they are unknown.
     """
 
-    asked: float
-    partition: dict
+    start: float
+    partition: dict[str, str | None]
     fleet: fleet.Fleet
-    allocated: set | None
+    used_classes: set[str] | None
 
 
 class Report:
-    """What one host reports. Nova's threads of RPC share it.
+    """Reports the capacity of the fleet for one host, thread-safe.
 
     :param host: the name of the compute host.
-    :param reservations: a client.Client.
     """
 
-    def __init__(self, host, reservations):
+    def __init__(self, host: str, reservations: client.Client):
         self._host = host
         self._client = reservations
-        self._seen = None
-        # Traits of the fleet that this process has ever reported.
-        self._reported = set()
-        self._looking = threading.Lock()
-        # What the host has released and may still be counted as free: pairs
-        # of a time (time.monotonic) and amounts by resource class.
-        self._released = []
-        self._releasing = threading.Lock()
+        self._snapshot: _Snapshot | None = None
+        # All fleet traits that this process has reported.
+        self._reported_traits: set[str] = set()
+        self._refresh_lock = threading.Lock()
+        # Times (time.monotonic) and amounts by resource class of nodes that
+        # the host has released, and that the snapshot may count as free.
+        self._releases: list[
+            tuple[float, collections.Counter[Any]]] = []
+        self._releases_lock = threading.Lock()
 
-    def look(self, allocated, fresh=False):
-        """Read what the fleet can give, for the methods below.
+    def refresh(self, used_classes: set[str] | None,
+                fresh: bool = False) -> None:
+        """Read the capacity of the fleet for the methods below.
 
-        A thread that waits while another looks takes what that one has seen
-        if its look began later than the thread has asked.
+        A thread that waits while another reads uses that snapshot, if its
+        request was sent after this call.
 
-        :param allocated: names of the resource classes of which the host's
-            provider has allocations; None where that is not known.
-        :param fresh: have the fleet counted anew.
-        :raises: VirtDriverNotReady when it cannot be read now.
+        :param used_classes: names of the resource classes of which the
+            host's provider has allocations; None if they are unknown.
+        :param fresh: bypass the cache of the API.
+        :raises: VirtDriverNotReady when the capacity cannot be read now.
         """
-        asked = time.monotonic()
-        with self._looking:
-            if fresh or self._seen is None or self._seen.asked < asked:
+        start = time.monotonic()
+        with self._refresh_lock:
+            if fresh or self._snapshot is None or self._snapshot.start < start:
                 try:
-                    self._look(allocated, fresh)
+                    self._refresh(used_classes, fresh)
                 except client.Failure as e:
-                    LOG.error('What the fleet can give is not known: %s', e)
+                    LOG.error('Could not read the capacity of the fleet: %s',
+                              e)
                     raise exception.VirtDriverNotReady()
 
-    def _look(self, allocated, fresh):
-        # Builds ask for a node of the partition that was reported, even when
-        # the configuration has changed since.
-        part, asked, taken = partition(), time.monotonic(), None
-        rows, age = self._client.capacity(self._host, fresh, **part)
+    def _refresh(self, used_classes: set[str] | None, fresh: bool) -> None:
+        # Builds request a node of the reported partition, even when the
+        # configuration has changed since.
+        partition, start, taken = get_partition(), time.monotonic(), None
+        rows, age = self._client.capacity(self._host, fresh, **partition)
         if not any(row['total'] for row in rows):
             LOG.warning(
                 'Ironic shows host %s no node at all, so nothing can be built '
                 'here. Check that the user of [ironic] has system scope '
                 '(system_scope = all, without project_name) or the service '
-                'role as Ironic wants it, and that there are nodes in the '
+                'role that Ironic requires, and that there are nodes in the '
                 'host\'s part of the fleet: conductor_group %s, shard %s.',
-                self._host, *('any' if each is None else repr(each)
-                              for each in part.values()))
+                self._host, *('any' if value is None else repr(value)
+                              for value in partition.values()))
         if CONF.reservations.report_standard_resources:
-            taken = sum((resources.sum_amounts(each['request_spec'])
-                         for each in self._client.held_by(
+            taken = sum((resources.sum_amounts(reservation['request_spec'])
+                         for reservation in self._client.list_by_host(
                              self._host, ['request_spec'])),
                         collections.Counter())
-        seen = _Seen(asked, part, fleet.Fleet(rows, taken), allocated)
-        # The age is in whole seconds, rounded down, so one more is allowed.
-        counted = asked - age - 1
-        with self._releasing:
-            # What was released before the profiles were counted is in them.
-            self._released = [each for each in self._released
-                              if each[0] >= counted]
-            self._seen = seen
+        snapshot = _Snapshot(start, partition, fleet.Fleet(rows, taken),
+                             used_classes)
+        # The age is in whole seconds, rounded down, so subtract one more.
+        counting_time = start - age - 1
+        with self._releases_lock:
+            # The counts include what was released before.
+            self._releases = [(when, amounts)
+                              for when, amounts in self._releases
+                              if when >= counting_time]
+            self._snapshot = snapshot
 
-    def _last(self):
-        if self._seen is None:
+    def _get_snapshot(self) -> _Snapshot:
+        if self._snapshot is None:
             raise exception.VirtDriverNotReady()
-        return self._seen
+        return self._snapshot
 
     @property
-    def in_use(self):
-        """How many nodes of that part are not free; 0 before any look."""
-        return self._seen.fleet.in_use if self._seen else 0
+    def in_use(self) -> int:
+        """The number of nodes that are not free; 0 before any snapshot."""
+        return self._snapshot.fleet.in_use if self._snapshot else 0
 
     @property
-    def partition(self):
-        """The part of the fleet that was reported; None before any look."""
-        return self._seen and self._seen.partition
+    def partition(self) -> dict[str, str | None] | None:
+        """The reported part of the fleet; None before any snapshot."""
+        return self._snapshot.partition if self._snapshot else None
 
-    def resources(self):
+    def resources(self) -> dict[str, Any]:
         """See fleet.Fleet.resources.
 
-        :raises: VirtDriverNotReady before the first look.
+        :raises: VirtDriverNotReady before the first snapshot.
         """
-        return self._last().fleet.resources()
+        return self._get_snapshot().fleet.resources()
 
-    def traits(self, before):
+    def traits(self, before: set[str]) -> set[str]:
         """Return the traits of the host's provider in Placement.
 
-        Those of the fleet, and those that others have set: an operator, or
-        Nova, which says so that the provider is its own. A trait of the fleet
-        that has gone is taken away if this process has reported it.
+        Adds the traits of the fleet, and removes those that this process has
+        reported and no node has any more. Keeps those that others have set:
+        operators, or Nova, which marks its own providers with one.
 
-        :param before: the traits as Placement has them.
+        :param before: the traits that Placement has now.
         """
-        traits = self._last().fleet.traits()
-        kept = set(before) - self._reported
-        self._reported |= traits
-        return kept | traits
+        traits = self._get_snapshot().fleet.traits()
+        others = set(before) - self._reported_traits
+        self._reported_traits |= traits
+        return others | traits
 
-    def inventory(self, before):
+    def inventory(self, before: dict[str, Any]) -> dict[str, Any]:
         """Return the inventory of the host's provider in Placement.
 
         A class that no node has any more must stay in the inventory while it
         has allocations, because Placement refuses to remove it.
 
-        :param before: the inventory as Placement has it.
+        :param before: the inventory that Placement has now.
         """
-        with self._releasing:
-            seen = self._last()
-            released = sum((amounts for _, amounts in self._released),
+        with self._releases_lock:
+            snapshot = self._get_snapshot()
+            releases = sum((amounts for _, amounts in self._releases),
                            collections.Counter())
-        inventory = seen.fleet.inventory(released)
-        for name, was in before.items():
+        inventory: dict[str, Any] = snapshot.fleet.inventory(releases)
+        for name, old in before.items():
             if name not in inventory and (
-                    seen.allocated is None or name in seen.allocated):
-                inventory[name] = {**was, 'reserved': was['total']}
+                    snapshot.used_classes is None
+                    or name in snapshot.used_classes):
+                inventory[name] = {**old, 'reserved': old['total']}
         return inventory
 
-    def note_release(self, held):
-        """Note that a node is being cleaned, so that less is offered.
+    def note_release(self, reservation: client.Reservation) -> None:
+        """Offer less, because the node of a reservation is being cleaned.
 
         Nova updates the inventory before it deletes the instance's
         allocation, so no other instance can take its place in between.
-
-        :param held: the reservation, a dict.
         """
-        amounts = resources.sum_amounts(held['request_spec'])
+        amounts: collections.Counter[Any] = resources.sum_amounts(
+            reservation['request_spec'])
         if not CONF.reservations.report_standard_resources:
             amounts = collections.Counter(
-                {fleet.normalize(held['resource_class']): 1})
-        with self._releasing:
-            self._released.append((time.monotonic(), amounts))
+                {fleet.normalize(reservation['resource_class']): 1})
+        with self._releases_lock:
+            self._releases.append((time.monotonic(), amounts))

@@ -1,18 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was in flight when a process ended is taken up by the next one.
+"""Completes operations that were in progress when a process ended.
 
-Ironic goes on with a deployment while nobody waits for it, but Nova gives up
-every server that it finds unfinished when it starts. So those are kept from
-Nova, and a pool of threads brings them to the end that Ironic has come to.
-The same is done with what a host was given from another that is down.
+Ironic continues a deployment when its client ends, but Nova fails every server
+that is unfinished when it starts. So the driver hides these from Nova, and a
+pool of threads completes them with the outcome in Ironic. It also completes
+those of servers that this host takes over.
 
-Nova 34 is the first that lets its driver keep instances back.
+Nova 34 is the first release whose driver can hide instances.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Collection
 from concurrent import futures
 import dataclasses
 import enum
 import time
+from typing import TYPE_CHECKING
+from typing import Any
 
 from nova import context as nova_context
 from nova import exception
@@ -28,24 +34,27 @@ from . import client
 from . import conf
 from . import endings
 
+if TYPE_CHECKING:
+    from nova.compute import manager as compute_manager
+
 CONF = conf.CONF
 LOG = logging.getLogger(__name__)
 
-#: Whether this Nova lets its driver keep instances back when it starts.
+#: Whether this Nova lets its driver hide instances when it starts.
 SUPPORTED = hasattr(virt_driver.ComputeDriver, 'process_instances_at_startup')
 
-#: Seconds until a deployment is given up that Ironic has not begun: the last
-#: request of the process that ended may still be on its way.
+#: Seconds until a deployment fails that Ironic has not started: the last
+#: request of the process that ended may still be in transit.
 GRACE = 60
 
-#: Builds that wait in the host's queue come out of it within so many seconds
-#: after a start, or wait for one of Nova's threads.
+#: Seconds after a start within which builds come out of the host's queue, or
+#: wait for one of Nova's threads.
 QUEUED = 300
 
-#: The longest pause between two attempts that fail, in seconds.
+#: The longest pause between two failing attempts, in seconds.
 LONGEST = 60
 
-#: The version of Ironic's API that shows all of _FACTS.
+#: The version of Ironic's API that has all of _FACTS.
 _MICROVERSION = '1.46'
 _FACTS = ('instance_uuid', 'provision_state', 'provision_updated_at',
           'last_error')
@@ -62,24 +71,25 @@ _NOT_BEGUN = 'nova-compute was restarted before deployment began'
 _NO_NODE = 'its node was taken away while nova-compute was restarted'
 _LOST = ('the request to build it was lost: nova-compute was restarted and '
          'has not received it')
-_NOT_KNOWN = ('nova-compute was restarted, and whether deployment had begun '
-              'is not known')
+_NOT_KNOWN = ('nova-compute was restarted, and it is not known whether '
+              'deployment had begun')
 
 
 class Outcome(enum.Enum):
-    """What has become of a build or a rebuild."""
+    """The state of a build or a rebuild."""
 
-    OPEN = 'Ironic is at work on the node, or an operator'
+    OPEN = 'Ironic or an operator is working on the node'
     DONE = 'the node was deployed'
-    FAILED = 'it was not, and will not be'
-    NOT_BEGUN = 'Ironic was not asked, or not yet'
+    FAILED = 'the node was not deployed, and will not be'
+    NOT_BEGUN = 'Ironic has not received the request'
 
 
-def is_unfinished(instance):
-    """Whether an instance is one that Nova would give up when it starts.
+def is_unfinished(instance: objects.Instance) -> bool:
+    """Return whether Nova would fail an instance when it starts.
 
-    ERROR while it is spawned is what Nova's instance_build_timeout leaves. A
-    shelved instance is left to Nova: it has its image, and is ERROR then.
+    Nova's instance_build_timeout leaves ERROR with the task "spawning". A
+    shelved instance is not included: Nova sets it to ERROR, and it keeps its
+    image.
     """
     return (instance.vm_state == vm_states.BUILDING
             or instance.task_state in (task_states.REBUILD_SPAWNING,
@@ -88,17 +98,17 @@ def is_unfinished(instance):
                 and instance.task_state == task_states.SPAWNING))
 
 
-def outcome(instance, node):
-    """Say what has become of a build or a rebuild.
+def find_outcome(instance: objects.Instance, node: dict[str, Any] | None,
+                 ) -> tuple[Outcome, str | None]:
+    """Return the outcome of a build or a rebuild.
 
     :param instance: with ``task_state`` and ``system_metadata``.
-    :param node: what Ironic shows of the node that is held for it (_FACTS), a
-        dict; None without one.
-    :returns: an Outcome and, unless it is OPEN or DONE, the reason.
+    :param node: _FACTS of the node that is held for it.
+    :returns: the outcome and, unless it is OPEN or DONE, the reason.
     """
-    rebuilt = instance.task_state == task_states.REBUILD_SPAWNING
-    if not rebuilt and instance.task_state != task_states.SPAWNING:
-        # Nova saves that it is spawned before the driver asks Ironic.
+    rebuilding = instance.task_state == task_states.REBUILD_SPAWNING
+    if not rebuilding and instance.task_state != task_states.SPAWNING:
+        # Nova saves this task before the driver sends a request to Ironic.
         return Outcome.NOT_BEGUN, _NOT_BEGUN
     if node is None:
         return Outcome.FAILED, _NO_NODE
@@ -107,8 +117,8 @@ def outcome(instance, node):
         return Outcome.NOT_BEGUN, _NOT_BEGUN
     if state != ironic_states.ACTIVE and state not in _FAILED:
         return Outcome.OPEN, None
-    if rebuilt:
-        # It was active, or had failed, before the rebuild, too.
+    if rebuilding:
+        # The node had one of these states before the rebuild, too.
         before = instance.system_metadata.get(endings.REBUILT_FROM)
         if before is None:
             return Outcome.FAILED, _NOT_KNOWN
@@ -120,8 +130,8 @@ def outcome(instance, node):
                             f'{node["last_error"]}')
 
 
-def facts(connection, node_uuid):
-    """Return what Ironic shows of a node (_FACTS), a dict.
+def get_node_facts(connection: Any, node_uuid: str) -> dict[str, Any]:
+    """Return _FACTS of a node.
 
     The SDK's own node lacks the time of the last change.
 
@@ -134,51 +144,50 @@ def facts(connection, node_uuid):
     return response.json()
 
 
-def deploying(reservations, host):
-    """Return what Ironic deploys for a host.
+def find_deployments(reservations: client.Client, host: str) -> dict[str, str]:
+    """Return the instances of a host that Ironic is deploying.
 
-    It costs as much as there is, however many servers the host has.
+    The cost depends on the number of deployments, not of servers.
 
-    :param reservations: client.Client.
-    :returns: dict of the provision states by the UUIDs of the instances.
+    :returns: provision states by the UUIDs of the instances.
     :raises: client.Failure.
     """
-    return {each['instance_uuid']: each['provision_state']
-            for each in reservations.held_by(host, ['provision_state'],
-                                             state='deploying')}
+    return {reservation['instance_uuid']: reservation['provision_state']
+            for reservation in reservations.list_by_host(
+                host, ['provision_state'], state='deploying')}
 
 
-def is_ended(instance):
-    """Whether another process has ended what this one does to an instance.
+def is_complete(instance: objects.Instance) -> bool:
+    """Return whether another process has already completed this operation.
 
-    The database is asked, and not the object, because Nova's Ironic driver
-    reads that anew while it waits.
+    Reads the database, because Nova's Ironic driver refreshes the object
+    while it waits.
     """
     try:
-        known = objects.Instance.get_by_uuid(
+        current = objects.Instance.get_by_uuid(
             nova_context.get_admin_context(), instance.uuid,
             expected_attrs=['system_metadata'])
     except exception.InstanceNotFound:
         return False
     if instance.task_state == task_states.REBUILD_SPAWNING or (
             endings.REBUILT_FROM in instance.system_metadata):
-        # Where it was not saved, it is this process that has not begun.
-        return (endings.REBUILT_FROM not in known.system_metadata
+        # If it was never saved, this process has not begun.
+        return (endings.REBUILT_FROM not in current.system_metadata
                 and 'system_metadata' not in instance.obj_what_changed())
-    return known.vm_state in (vm_states.ACTIVE, vm_states.STOPPED)
+    return current.vm_state in (vm_states.ACTIVE, vm_states.STOPPED)
 
 
-def check_credentials():
-    """Warn where what a user has asked for could not be ended for the user."""
+def check_credentials() -> None:
+    """Warn of missing credentials to complete operations for a user."""
     for group, service in ('neutron', 'Neutron'), ('cinder', 'Cinder'):
         if not CONF[group].auth_type:
             LOG.warning(
-                'Section [%s] of nova.conf has no credentials, so that what '
-                'is in flight when nova-compute is restarted cannot be ended '
-                'where %s is needed for it.', group, service)
+                'Section [%s] of nova.conf has no credentials. Operations '
+                'that are in progress when nova-compute is restarted cannot '
+                'be completed if they need %s.', group, service)
 
 
-def _not_begun(uuids):
+def _find_not_begun(uuids: Collection[str]) -> list[objects.Instance]:
     """Return those of these instances that no host has begun to build."""
     return objects.InstanceList.get_by_filters(
         nova_context.get_admin_context(),
@@ -188,11 +197,11 @@ def _not_begun(uuids):
 
 @dataclasses.dataclass
 class _Left:
-    """An instance that is unfinished.
+    """An unfinished instance.
 
     :ivar since: when it was found, by time.monotonic().
-    :ivar due: when it is looked at again.
-    :ivar pause: seconds from the last attempt that failed to the next.
+    :ivar due: when to try it again.
+    :ivar pause: seconds from the last failed attempt to the next.
     """
 
     since: float
@@ -200,172 +209,189 @@ class _Left:
     pause: float = 0
 
 
-class Unfinished:
-    """The instances of a host whose tasks nobody is at work on.
+class Completer:
+    """Completes the operations of a host that no thread is working on.
 
     :param host: the name of the compute host.
-    :param reservations: client.Client.
-    :param connect: function without arguments that returns the SDK's proxy.
-    :param manager: nova.compute.manager.ComputeManager.
-    :param wait: function without arguments that returns when this process is
-        certainly the host.
+    :param connect: returns the SDK's proxy for Ironic.
+    :param wait: returns when this process certainly serves the host.
     """
 
-    def __init__(self, host, reservations, connect, manager, wait):
+    def __init__(self, host: str, reservations: client.Client,
+                 connect: Callable[[], Any],
+                 manager: compute_manager.ComputeManager,
+                 wait: Callable[[], None]):
         self._host = host
         self._client = reservations
         self._connect = connect
         self._endings = endings.Endings(host, manager)
         self._wait = wait
         self._manager = manager
-        # _busy are the UUIDs of what a thread of the pool is at work on.
-        self._left, self._busy = {}, set()
+        self._instances: dict[str, _Left] = {}
+        # UUIDs of instances that a thread of the pool is working on.
+        self._busy: set[str] = set()
         # UUIDs of builds that wait in the host's queue, and until when.
-        self._queued, self._queued_until = set(), 0
-        # Nova's own pool for what takes long runs the builds, which a
-        # hundred tear-downs would keep waiting.
+        self._queue: set[str] = set()
+        self._queue_end: float = 0
+        # Not Nova's own pool for long operations: it runs the builds, which
+        # would wait for a hundred tear-downs.
         self._pool = futures.ThreadPoolExecutor(
-            CONF.max_concurrent_builds or None, 'unfinished')
+            CONF.max_concurrent_builds or None, 'completer')
         if SUPPORTED:
             check_credentials()
 
-    def stop(self):
+    def stop(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def keep_back(self, instances):
-        """Take those up that are unfinished.
+    def hide(self, instances: list[objects.Instance],
+             ) -> list[objects.Instance]:
+        """Hide unfinished instances from Nova, and complete them.
 
-        :param instances: list of those of this host's row.
-        :returns: list of those that Nova is to initialize itself.
+        :param instances: instances of this host's row.
+        :returns: the instances that Nova is to initialize itself.
         """
         if not SUPPORTED:
             return instances
-        left = {each.uuid for each in instances
-                if each.host == self._host and is_unfinished(each)
-                and each.node in (None, self._host)}
-        if left:
-            LOG.info('Host %s takes up what was in flight: %s', self._host,
-                     ', '.join(sorted(left)))
-        self._left |= {uuid: _Left(time.monotonic()) for uuid in left}
-        return [each for each in instances if each.uuid not in left]
+        uuids = {instance.uuid for instance in instances
+                 if self._is_ours(instance)
+                 and instance.node in (None, self._host)}
+        if uuids:
+            LOG.info('Host %s completes operations of instances: %s',
+                     self._host, ', '.join(sorted(uuids)))
+        self._instances |= {uuid: _Left(time.monotonic()) for uuid in uuids}
+        return [instance for instance in instances
+                if instance.uuid not in uuids]
 
-    def wait_for_queue(self, consumers):
-        """Let builds come out of the host's queue that no process has begun.
+    def wait_for_queue(self, consumers: Collection[str]) -> None:
+        """Wait for builds in the host's queue that no process has begun.
 
         Nova would set them to ERROR, and then build them when they come.
 
-        :param consumers: UUIDs of what has allocations of this host.
+        :param consumers: UUIDs of consumers with allocations of this host.
         """
-        self._queued = {each.uuid for each in _not_begun(consumers)}
-        self._queued_until = time.monotonic() + QUEUED
+        self._queue = {
+            instance.uuid for instance in _find_not_begun(consumers)}
+        self._queue_end = time.monotonic() + QUEUED
 
-    def _end_queue(self, consumers):
-        """End the builds that have not come out of the queue."""
-        begun = {each['instance_uuid'] for each in
-                 list(self._manager._in_progress_tasks.values())}
-        lost = self._queued - begun
-        # What another host was to build since has no allocation here.
-        for each in _not_begun(lost & set(consumers)):
-            self._busy.add(each.uuid)
-            self._pool.submit(
-                utils.synchronized(each.uuid)(self._end_lost), each.uuid)
-        self._queued &= begun
+    def _fail_queue(self, consumers: Collection[str]) -> None:
+        """Fail the builds that have not come out of the queue."""
+        running = {task['instance_uuid'] for task in
+                   list(self._manager._in_progress_tasks.values())}
+        missing = self._queue - running
+        # An instance that another host builds by now has no allocation here.
+        for instance in _find_not_begun(missing & set(consumers)):
+            self._busy.add(instance.uuid)
+            self._pool.submit(utils.synchronized(instance.uuid)(
+                self._fail_missing_build), instance.uuid)
+        self._queue &= running
 
-    def _end_lost(self, uuid):
+    def _fail_missing_build(self, uuid: str) -> None:
         try:
-            for instance in _not_begun([uuid]):
-                self._endings.not_begun(instance, _LOST)
+            for instance in _find_not_begun([uuid]):
+                self._endings.fail_queued_build(instance, _LOST)
         finally:
             self._busy.discard(uuid)
 
-    def go_on(self, consumers):
-        """Look at what is left; the driver's own thread does it.
+    def continue_work(
+            self, read_consumers: Callable[[], Collection[str] | None],
+            ) -> None:
+        """Start to complete operations; called by the driver's thread.
 
-        :param consumers: function without arguments that returns the UUIDs
-            of what has allocations of this host, or None.
+        :param read_consumers: returns the UUIDs of consumers with allocations
+            of this host, or None.
         """
         now = time.monotonic()
-        if self._queued and now > self._queued_until:
-            found = consumers()
-            if found is not None:
-                self._end_queue(found)
-        due = {uuid for uuid, left in list(self._left.items())
-               if left.due <= now} - self._busy
+        if self._queue and now > self._queue_end:
+            consumers = read_consumers()
+            if consumers is not None:
+                self._fail_queue(consumers)
+        due = {uuid for uuid, state in list(self._instances.items())
+               if state.due <= now} - self._busy
         if not due:
             return
         try:
-            now_deploying = deploying(self._client, self._host)
+            provision_states = find_deployments(self._client, self._host)
         except client.Failure as e:
-            LOG.debug('What host %s deploys is not known: %s', self._host, e)
+            LOG.debug('Could not list the deployments of host %s: %s',
+                      self._host, e)
             return
-        known = {each.uuid: each for each in
-                 objects.InstanceList.get_by_filters(
-                     nova_context.get_admin_context(),
-                     {'uuid': list(due), 'deleted': False},
-                     expected_attrs=[])}
+        instances = {instance.uuid: instance for instance in
+                     objects.InstanceList.get_by_filters(
+                         nova_context.get_admin_context(),
+                         {'uuid': list(due), 'deleted': False},
+                         expected_attrs=[])}
         for uuid in due:
-            if uuid not in known or not self._is_left(known[uuid]):
-                self._left.pop(uuid)
-            elif not _is_open(known[uuid], now_deploying.get(uuid)):
+            if uuid not in instances or not self._is_ours(instances[uuid]):
+                self._instances.pop(uuid)
+            elif not _is_open(instances[uuid], provision_states.get(uuid)):
                 self._busy.add(uuid)
-                self._pool.submit(self._take_up, uuid)
+                self._pool.submit(self._complete, uuid)
 
-    def _is_left(self, instance):
+    def _is_ours(self, instance: objects.Instance) -> bool:
         return instance.host == self._host and is_unfinished(instance)
 
-    def _take_up(self, uuid):
-        left = self._left[uuid]
+    def _complete(self, uuid: str) -> None:
+        state = self._instances[uuid]
         try:
-            end = utils.synchronized(uuid)(self._end)(uuid, left)
-            if end:
-                end()
+            finish = utils.synchronized(uuid)(self._complete_with_lock)(
+                uuid, state)
+            if finish:
+                finish()
         except exception.InstanceNotFound:
-            pass  # It has been deleted meanwhile.
+            pass  # It has been deleted.
         except Exception as e:
-            left.pause = min(2 * left.pause + 1, LONGEST)
-            left.due = time.monotonic() + left.pause
-            LOG.warning('Instance %s is taken up again later: %r', uuid, e)
-            LOG.debug('Where it was raised:', exc_info=True)
+            state.pause = min(2 * state.pause + 1, LONGEST)
+            state.due = time.monotonic() + state.pause
+            LOG.warning('Could not complete the operation of instance %s, '
+                        'will retry: %r', uuid, e)
+            LOG.debug('Traceback:', exc_info=True)
         finally:
             self._busy.discard(uuid)
 
-    def _end(self, uuid, left):
-        """End what was begun with an instance, under Nova's lock of it.
+    def _complete_with_lock(
+            self, uuid: str, state: _Left) -> Callable[[], None] | None:
+        """Complete the operation of an instance, under Nova's lock of it.
 
-        :returns: what is to be called afterwards without that, or None.
+        :returns: a function to call without the lock, or None.
         """
         self._wait()
         instance = objects.Instance.get_by_uuid(
             nova_context.get_admin_context(), uuid,
             expected_attrs=endings.LOADED)
-        held = self._client.get_now(uuid)
-        if not self._is_left(instance) or (
-                held and held['host'] != self._host):
+        reservation = self._client.get_now(uuid)
+        if not self._is_ours(instance) or (
+                reservation and reservation['host'] != self._host):
             return None
         if instance.task_state == task_states.DELETING:
-            return self._endings.delete(instance)
-        node = held and facts(self._connect(), held['node_uuid'])
-        found, reason = outcome(instance, node)
-        if (found is Outcome.OPEN
+            self._endings.continue_deletion(instance)
+            return None
+        node = reservation and get_node_facts(
+            self._connect(), reservation['node_uuid'])
+        outcome, reason = find_outcome(instance, node)
+        if (outcome is Outcome.OPEN
                 # It has just been released.
                 or node and node['instance_uuid'] != uuid
-                or (found is Outcome.NOT_BEGUN
-                    and time.monotonic() < left.since + GRACE)):
+                or (outcome is Outcome.NOT_BEGUN
+                    and time.monotonic() < state.since + GRACE)):
             return None
-        rebuilt = instance.task_state == task_states.REBUILD_SPAWNING
-        if found is Outcome.DONE:
-            return (self._endings.rebuilt if rebuilt
-                    else self._endings.built)(instance)
-        return (self._endings.not_rebuilt if rebuilt
-                else self._endings.not_built)(instance, reason)
+        rebuilding = instance.task_state == task_states.REBUILD_SPAWNING
+        if outcome is Outcome.DONE and rebuilding:
+            return self._endings.finish_rebuild(instance)
+        if outcome is Outcome.DONE:
+            self._endings.finish_build(instance)
+        elif rebuilding:
+            self._endings.fail_rebuild(instance, reason)
+        else:
+            self._endings.fail_build(instance, reason)
+        return None
 
 
-def _is_open(instance, provision_state):
-    """Whether an instance need not be looked at more closely.
+def _is_open(instance: objects.Instance, provision_state: str | None) -> bool:
+    """Return whether the operation of an instance is still in progress.
 
-    :param provision_state: of its node, if it is being deployed, else None.
+    :param provision_state: of its node, if that is being deployed.
     """
     if instance.task_state == task_states.DELETING:
-        # The node is locked then, and Ironic would refuse to tear it down.
+        # Ironic refuses to tear down a node in this state, which is locked.
         return provision_state == ironic_states.DEPLOYING
     return provision_state is not None

@@ -1,56 +1,65 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that is told to stop ends as soon as another can go on.
+"""Ends a stopping process as soon as another one can continue its work.
 
-Nova stops to listen, and waits for what it has begun, up to two minutes
-(``[DEFAULT] manager_shutdown_timeout``). A deployment may take longer, and
-needs nobody who waits for it: the next process of the host takes it up.
+When Nova is stopped, it takes no more requests, and waits up to two minutes
+for those in progress (``[DEFAULT] manager_shutdown_timeout``). A deployment
+may take longer, but no process has to wait for it: the next process of the
+host completes it.
 """
 
-import os
+from __future__ import annotations
+
 import threading
 import time
+from typing import TYPE_CHECKING
+from typing import Any
 
 from oslo_log import log as logging
 
+from . import client
+from . import host_lease
 from . import restart
+
+if TYPE_CHECKING:
+    from nova.compute import manager as compute_manager
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds between two looks whether only deployments are in progress.
+#: Seconds between two checks whether only deployments are in progress.
 PAUSE = 1
 
-#: What Nova calls the tasks that deploy.
+#: Nova's names of the tasks that deploy.
 _DEPLOYING = 'build_instance', 'rebuild_instance'
 
 
 class Stopping:
-    """Looks at what a process does that is told to stop.
+    """Watches the operations in progress of a stopping process.
 
-    Nova has no hook for that, so two attributes of the manager are read,
-    which endings.PRIVATE names.
+    Nova has no hook for that, so this reads two attributes of the manager,
+    which are in endings.PRIVATE.
 
     :param host: the name of the compute host.
-    :param reservations: client.Client.
-    :param manager: nova.compute.manager.ComputeManager.
-    :param lease: lease.Lease, or None without a standby.
+    :param lease: None without a standby.
     """
 
-    def __init__(self, host, reservations, manager, lease):
+    def __init__(self, host: str, reservations: client.Client,
+                 manager: compute_manager.ComputeManager,
+                 lease: host_lease.HostLease | None):
         self._host = host
         self._client = reservations
         self._manager = manager
         self._lease = lease
 
-    def watch(self):
-        """Have a thread wait until the process is told to stop."""
+    def watch(self) -> None:
+        """Start a thread that waits until the process is stopped."""
         if restart.SUPPORTED:
             threading.Thread(target=self._watch, name='stopping',
                              daemon=True).start()
 
-    def give_up_lease(self):
-        """Let another process be the host, when Nova has waited enough.
+    def give_up_lease(self) -> None:
+        """Give up the host lease, when Nova has waited long enough.
 
-        What is still in progress may write to Ironic until the lease expires,
+        Operations in progress may write to Ironic until the lease expires,
         and only then may another process acquire it. The process ends at that
         moment: its threads would wait for a lease, and Nova for them.
         """
@@ -59,44 +68,40 @@ class Stopping:
         if not (restart.SUPPORTED and self._tasks()):
             self._lease.give_up()
             return
-        timer = threading.Timer(self._lease.lapse(), self._end,
+        timer = threading.Timer(self._lease.stop_renewing(), self._end,
                                 ['its lease has expired'])
         timer.daemon = True
         timer.start()
 
-    def _watch(self):
+    def _watch(self) -> None:
         self._manager._shutdown_in_progress.wait()
         while not self._may_end():
             time.sleep(PAUSE)
         if self._lease is not None:
             self._lease.give_up()
-        self._end('Ironic deploys what is in progress, and the next process '
-                  'takes it up.')
+        self._end('all operations in progress are deployments, which the '
+                  'next process completes')
 
-    def _end(self, why):
-        LOG.info('This process of host %s ends: %s', self._host, why)
-        end()
+    def _end(self, reason: str) -> None:
+        LOG.info('This process of host %s exits: %s', self._host, reason)
+        host_lease.end_process()
 
-    def _tasks(self):
+    def _tasks(self) -> list[dict[str, Any]]:
         return list(self._manager._in_progress_tasks.values())
 
-    def _may_end(self):
-        """Whether all that is in progress was accepted by Ironic.
+    def _may_end(self) -> bool:
+        """Return whether Ironic has accepted all operations in progress.
 
-        Where nothing is in progress, Nova itself ends.
+        Without any, Nova itself ends.
         """
         tasks = self._tasks()
-        if not tasks or any(each['name'] not in _DEPLOYING for each in tasks):
+        if not tasks or any(task['name'] not in _DEPLOYING for task in tasks):
             return False
         try:
-            deploying = restart.deploying(self._client, self._host)
-        # The thread must not end, whatever Ironic answers.
+            states = restart.find_deployments(self._client, self._host)
+        # The thread must survive any response of Ironic.
         except Exception as e:
-            LOG.debug('What host %s deploys is not known: %r', self._host, e)
+            LOG.debug('Could not list the deployments of host %s: %r',
+                      self._host, e)
             return False
-        return all(each['instance_uuid'] in deploying for each in tasks)
-
-
-def end():
-    """End the process, without an error and without waiting."""
-    os._exit(0)
+        return all(task['instance_uuid'] in states for task in tasks)

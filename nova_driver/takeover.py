@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host takes over servers that it was given, from another that is down.
+"""Takes over servers that were moved to this host from one that is down.
 
-A server belongs to the host that holds its machine in Ironic: when another
-host is written into the reservation, the move is decided. That host then
-brings the allocation and the instance to its own row. The machine itself does
-not change.
+A server belongs to the host in its reservation: writing another host there
+decides the move. That host then moves the allocation and the instance to its
+own compute node. The machine itself does not change.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Collection
 import datetime
 import time
+from typing import TYPE_CHECKING
 
 from nova import availability_zones
 from nova import context as nova_context
@@ -24,142 +28,160 @@ from . import client
 from . import mode
 from . import placement
 from . import reconciler
+from . import report
+from . import restart
+
+if TYPE_CHECKING:
+    from nova.compute import manager as compute_manager
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds after which all reservations of the host are looked at again, and
-#: not only those that have changed since the last look. It finds what a
-#: database has written whose clock was set back.
+#: Seconds between two checks of all reservations of the host, not only of the
+#: recent changes. A change is missing among those if the database's clock was
+#: set back.
 ALL_AGAIN = 600
 
-#: What has changed is read so far back, because a change is seen some time
-#: after the time that it bears: when its transaction is over, and on a member
-#: of a cluster that lags behind.
+#: How far back to read changes: a change becomes visible after its timestamp,
+#: when its transaction is committed and the member of the cluster has it.
 LAG = datetime.timedelta(seconds=30)
 
-# Nova's own methods that end these tasks take the lock of the instance.
+#: The ``vm_state`` and ``task_state`` of an instance: they change when a new
+#: operation begins.
+State = tuple[str, str | None]
+
+# Nova's methods that end these tasks acquire the lock of the instance.
 _LOCKING = {task_states.POWERING_OFF, *task_states.soft_reboot_states,
             *task_states.hard_reboot_states}
 
 
 class Takeover(reconciler.Reconciler):
-    """Brings the instances whose machines a host was given to this host.
+    """Moves instances that were given to this host to its compute node.
 
-    The other parameters are those of Reconciler.
-
-    :param manager: nova.compute.manager.ComputeManager.
-    :param wait: function without arguments that returns when this process is
-        certainly the host.
-    :param unfinished: restart.Unfinished.
+    :param wait: returns when this process certainly serves the host.
     """
 
-    def __init__(self, host, report, reservations, manager, wait, unfinished):
-        super().__init__(host, report, reservations, manager.reportclient)
+    def __init__(self, host: str, host_report: report.Report,
+                 reservations: client.Client,
+                 manager: compute_manager.ComputeManager,
+                 wait: Callable[[], None], completer: restart.Completer):
+        super().__init__(host, host_report, reservations,
+                         manager.reportclient)
         self._manager = manager
         self._wait = wait
-        self._unfinished = unfinished
+        self._completer = completer
         self._services = servicegroup.API()
-        # The changes that were seen of late, and when all are read again.
-        self._seen, self._all = {}, 0
-        #: UUIDs of instances that are to be taken over, and by UUID the
-        #: ``_state`` of those that were, and whose interrupted tasks are to be
-        #: ended unless that has changed.
-        self._left, self._taken = set(), {}
-        # The same of instances whose tasks this host may still begin, and
-        # until when.
-        self._later, self._late = {}, 0
+        # Recent changes, and when to read all reservations again.
+        self._changes: dict[str, datetime.datetime] = {}
+        self._next_full_read: float = 0
+        # UUIDs of instances to take over.
+        self._candidates: set[str] = set()
+        # Instances that were taken over. Their interrupted tasks have to be
+        # ended, unless their state changes.
+        self._interrupts: dict[str, State] = {}
+        # Instances whose tasks this host may still begin, and until when.
+        self._waiting: dict[str, State] = {}
+        self._waiting_end: float = 0
 
-    def end_later(self, instances, seconds):
-        """End the tasks of instances that this host has not begun by then."""
-        self._later = {each.uuid: _state(each) for each in instances}
-        self._late = time.monotonic() + seconds
+    def end_later(self, instances: list[objects.Instance],
+                  seconds: float) -> None:
+        """End tasks of instances that this host does not begin in time."""
+        self._waiting = {instance.uuid: _get_state(instance)
+                         for instance in instances}
+        self._waiting_end = time.monotonic() + seconds
 
-    def go_on(self):
-        if self._later and time.monotonic() > self._late:
-            self._taken |= self._later
-            self._later = {}
+    def continue_work(self) -> None:
+        if self._waiting and time.monotonic() > self._waiting_end:
+            self._interrupts |= self._waiting
+            self._waiting = {}
         try:
-            self._look()
+            self._read_changes()
         except client.Failure as e:
-            # The periodic task says so, too, and less often.
-            LOG.debug('What host %s was given is not known: %s', self._host,
-                      e)
-        if self._left or self._taken:
-            super().go_on()
+            # The periodic task logs it at a higher level, less often.
+            LOG.debug('Could not read the changes of host %s: %s',
+                      self._host, e)
+        if self._candidates or self._interrupts:
+            super().continue_work()
 
-    def _look(self):
-        """Note the instances whose reservations are new to this host.
+    def _read_changes(self) -> None:
+        """Add the instances whose reservations have changed.
 
-        A round that has something new is due at once.
+        A round with a new instance is due at once.
         """
-        if time.monotonic() > self._all:
-            self._seen, self._all = {}, time.monotonic() + ALL_AGAIN
-        newest = max(self._seen.values(), default=None)
-        found = dict(self._client.changed(
+        if time.monotonic() > self._next_full_read:
+            self._changes = {}
+            self._next_full_read = time.monotonic() + ALL_AGAIN
+        newest = max(self._changes.values(), default=None)
+        changes = dict(self._client.list_changes(
             self._host, newest and newest - LAG))
-        new = {uuid for uuid, when in found.items()
-               if self._seen.get(uuid) != when}
-        self._seen = found
-        if new - self._left:
+        new = {uuid for uuid, when in changes.items()
+               if self._changes.get(uuid) != when}
+        self._changes = changes
+        if new - self._candidates:
             self._next = self._pause = 0
-        self._left |= new
+        self._candidates |= new
 
-    def round(self):
-        """Take over what another host has left.
+    def run_round(self) -> tuple[int, int]:
+        """Take over instances of hosts that are down.
 
         :returns: how many instances were taken over, and how many are left.
         """
         ctxt = nova_context.get_admin_context()
-        known = {each.uuid: each.host
-                 for each in objects.InstanceList.get_by_filters(
-                     ctxt, {'uuid': list(self._left)}, expected_attrs=[])
-                 } if self._left else {}
-        self._left = {uuid for uuid in self._left
-                      if known.get(uuid, '') not in (None, self._host)
-                      and self._is_ours(uuid, uuid in known)}
-        down = {host for host in {known[uuid] for uuid in self._left}
+        hosts = {instance.uuid: instance.host
+                 for instance in objects.InstanceList.get_by_filters(
+                     ctxt, {'uuid': list(self._candidates)}, expected_attrs=[])
+                 } if self._candidates else {}
+        self._candidates = {uuid for uuid in self._candidates
+                      if hosts.get(uuid, '') not in (None, self._host)
+                      and self._is_ours(uuid, uuid in hosts)}
+        down = {host for host in {hosts[uuid] for uuid in self._candidates}
                 if self._is_down(ctxt, host)}
-        # What is allocated here already was taken over, and another host has
-        # saved afterwards that it has it: see _take.
-        row = self._left and mode.row(self._host, self._host)
-        here = (placement.read(self._reportclient, row.uuid) or {}
-                if row else {})
-        ready = [uuid for uuid in self._left
-                 if known[uuid] in down or uuid in here]
-        for uuid in self._left.difference(ready):
-            self.tell(uuid, f'its machine was given to host {self._host}, '
-                            f'but host {known[uuid]} is up')
-        done = self._take_all(ctxt, ready, row, here) if ready else 0
+        # An instance with an allocation here was taken over before, but then
+        # its earlier host saved itself as the host: see _take_over.
+        compute_node = self._candidates and mode.find_compute_node(
+            self._host, self._host)
+        consumers = (placement.read_allocations(
+            self._reportclient, compute_node.uuid) or {}
+            if compute_node else {})
+        ready = [uuid for uuid in self._candidates
+                 if hosts[uuid] in down or uuid in consumers]
+        for uuid in self._candidates.difference(ready):
+            self.log_reason(uuid, f'it was moved to host {self._host}, but '
+                                  f'host {hosts[uuid]} is up')
+        moves = self._take_over_all(ctxt, ready, compute_node, consumers
+                                    ) if ready else 0
         self._end_tasks(ctxt)
-        return done, len(self._left) + len(self._taken)
+        return moves, len(self._candidates) + len(self._interrupts)
 
-    def _is_ours(self, uuid, known):
-        """Say whether the host is to have an instance.
+    def _is_ours(self, uuid: str, exists: bool) -> bool:
+        """Return whether this host is to take over an instance.
 
-        :param known: whether this cell of Nova has the instance.
+        :param exists: whether the instance is in this cell of Nova.
         """
-        held = self._client.get_now(uuid)
-        if not held or held['host'] != self._host:
+        reservation = self._client.get_now(uuid)
+        if not reservation or reservation['host'] != self._host:
             return False
-        if not known and held['state'] != 'releasing':
-            self.tell(uuid, f'host {self._host} holds its machine, but it is '
-                            f'deleted, or in another cell')
-        return known
+        if not exists and reservation['state'] != 'releasing':
+            self.log_reason(uuid, f'host {self._host} holds its machine, but '
+                                  f'it is deleted, or in another cell')
+        return exists
 
-    def _take_all(self, ctxt, ready, row, here):
-        self.make_room(row)
-        done = {uuid for uuid in ready
-                if self.locked(ctxt, uuid, self._take, row, here)}
-        self._left -= done
-        return len(done)
+    def _take_over_all(self, ctxt: nova_context.RequestContext,
+                       uuids: list[str], compute_node: objects.ComputeNode,
+                       consumers: Collection[str]) -> int:
+        self.report_capacity(compute_node)
+        moves = {uuid for uuid in uuids
+                 if self.call_with_lock(ctxt, uuid, self._take_over,
+                                        compute_node, consumers)}
+        self._candidates -= moves
+        return len(moves)
 
-    def _end_tasks(self, ctxt):
-        """End what the other host was doing to instances when it died.
+    def _end_tasks(self, ctxt: nova_context.RequestContext) -> None:
+        """End tasks that the other host was working on when it died.
 
-        It ends as it would have at that host's next start. That may take as
-        long as a tear-down, so all instances are brought over before it.
+        They end as they would have at that host's next start. That may take
+        as long as a tear-down, so all instances are moved first.
         """
-        for uuid, before in list(self._taken.items()):
+        for uuid, before in list(self._interrupts.items()):
             end = self._end_task
             if before[1] not in _LOCKING:
                 end = utils.synchronized(uuid)(end)
@@ -167,104 +189,109 @@ class Takeover(reconciler.Reconciler):
                 self._wait()
                 end(ctxt, uuid, before)
             except exception.InstanceNotFound:
-                pass  # It has been deleted meanwhile.
+                pass  # It has been deleted.
             except Exception as e:
-                self.tell(uuid, f'its task is not ended: {e!r}')
+                self.log_reason(uuid, f'its task could not be ended: {e!r}')
                 continue
-            del self._taken[uuid]
+            del self._interrupts[uuid]
 
-    def _end_task(self, ctxt, uuid, before):
+    def _end_task(self, ctxt: nova_context.RequestContext, uuid: str,
+                  before: State) -> None:
         instance = objects.Instance.get_by_uuid(
             ctxt, uuid, expected_attrs=[
                 'info_cache', 'metadata', 'numa_topology'])
-        # What a user has begun since is this host's own.
-        if _state(instance) == before:
-            for each in self._unfinished.keep_back([instance]):
-                self._manager._init_instance(ctxt, each)
+        # If it has changed, this host is working on another task.
+        if _get_state(instance) == before:
+            for rest in self._completer.hide([instance]):
+                self._manager._init_instance(ctxt, rest)
 
-    def _is_down(self, ctxt, host):
+    def _is_down(self, ctxt: nova_context.RequestContext, host: str) -> bool:
         try:
             return not self._services.service_is_up(
                 objects.Service.get_by_compute_host(ctxt, host))
         except exception.ComputeHostNotFound:
-            return True  # Nova does not know it any more.
+            return True  # It was deleted from Nova.
 
-    def _take(self, ctxt, instance, row, here):
-        """Bring an instance to this host.
+    def _take_over(self, ctxt: nova_context.RequestContext,
+                   instance: objects.Instance,
+                   compute_node: objects.ComputeNode,
+                   consumers: Collection[str]) -> bool:
+        """Move an instance to this host.
 
         This process may be stopped between any two steps, and the instance
-        given to another host meanwhile. What is saved then nevertheless, that
-        host mends: it finds that the instance is allocated to itself.
+        moved to another host. If this process then saves itself as the host,
+        the other one repairs that, because the allocation is with the other.
 
-        :param here: UUIDs of what was allocated to this host before.
-        :returns: whether it was done.
+        :param consumers: UUIDs of consumers with earlier allocations of this
+            host.
+        :returns: whether it was moved.
         """
         self._wait()
-        if (instance.host is None or not self._holds(instance)
-                or not (instance.uuid in here
+        if (instance.host is None or not self._is_held_here(instance)
+                or not (instance.uuid in consumers
                         or self._is_down(ctxt, instance.host))):
             return False
-        if not self.put_on_row(ctxt, instance, row):
+        if not self.move_allocation(ctxt, instance, compute_node):
             return False
-        zone = self._zone(ctxt)
-        if not self._holds(instance):
+        zone = self._get_zone(ctxt)
+        if not self._is_held_here(instance):
             return False
-        LOG.info('Host %s takes the instance over from host %s', self._host,
+        LOG.info('Host %s takes over the instance from host %s', self._host,
                  instance.host, instance=instance, context=ctxt)
         instance.host = instance.launched_on = self._host
         if zone is not None:
             instance.availability_zone = zone
-        with self.recorded(ctxt, instance, 'takeover'):
+        with self.record_action(ctxt, instance, 'takeover'):
             instance.save()
-        # At rest there is nothing to end, and Nova would ask Ironic for the
-        # power state of each.
+        # An instance at rest has no task to end, and Nova would read its
+        # power state from Ironic.
         if (not placement.is_at_rest(instance)
                 or instance.vm_state == vm_states.DELETED):
-            self._taken[instance.uuid] = _state(instance)
-        if not self._holds(instance):
-            self._taken.pop(instance.uuid, None)
-            self.tell(instance.uuid, 'it was given to another host while '
-                                     'this one took it over')
+            self._interrupts[instance.uuid] = _get_state(instance)
+        if not self._is_held_here(instance):
+            self._interrupts.pop(instance.uuid, None)
+            self.log_reason(instance.uuid, 'it was moved to another host '
+                                           'during the takeover')
             return False
-        self._change_zone_asked_for(ctxt, instance.uuid, zone)
+        self._update_requested_zone(ctxt, instance.uuid, zone)
         return True
 
-    def _holds(self, instance):
-        """Whether this process holds an instance's machine for its host."""
+    def _is_held_here(self, instance: objects.Instance) -> bool:
+        """Return whether this process's host holds an instance's machine."""
         self._wait()
-        held = self._client.get_now(instance.uuid)
-        return bool(held) and held['host'] == self._host
+        reservation = self._client.get_now(instance.uuid)
+        return reservation is not None and reservation['host'] == self._host
 
-    def _change_zone_asked_for(self, ctxt, uuid, zone):
-        """Have Nova look for hosts in the zone that the server is in now.
+    def _update_requested_zone(self, ctxt: nova_context.RequestContext,
+                               uuid: str, zone: str | None) -> None:
+        """Replace the zone that the user requested by the server's new zone.
 
-        A user who has asked for a zone gets it until the end of the server,
-        but an operator has moved this one to another zone with --force.
+        Nova keeps a server in the requested zone, but an operator has moved
+        this one to another zone with --force.
         """
         if zone is None:
             return
         try:
-            asked = objects.RequestSpec.get_by_instance_uuid(ctxt, uuid)
-            if asked.availability_zone not in (None, zone):
-                asked.availability_zone = zone
-                asked.save()
+            spec = objects.RequestSpec.get_by_instance_uuid(ctxt, uuid)
+            if spec.availability_zone not in (None, zone):
+                spec.availability_zone = zone
+                spec.save()
         except Exception as e:
-            LOG.info('The availability zone that was asked for instance %s '
-                     'stays as it is: %s', uuid, e)
+            LOG.info('Could not update the requested availability zone of '
+                     'instance %s: %s', uuid, e)
 
-    def _zone(self, ctxt):
-        """The host's availability zone; None where it cannot be asked.
+    def _get_zone(self, ctxt: nova_context.RequestContext) -> str | None:
+        """Return the host's availability zone, or None.
 
-        Zones are in Nova's API database, which a cell may not know.
+        Zones are in Nova's API database, which a cell may not have access to.
         """
         try:
             return availability_zones.get_host_availability_zone(
                 ctxt, self._host)
         except Exception as e:
-            LOG.info('The availability zone stays as it is: %s', e)
+            LOG.info('Could not read the availability zone: %s', e)
             return None
 
 
-def _state(instance):
-    """By which it is seen that something was begun with an instance."""
+def _get_state(instance: objects.Instance) -> State:
     return instance.vm_state, instance.task_state

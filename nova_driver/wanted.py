@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a host asks Ironic for, on behalf of an instance."""
+"""Builds the body of a reservation request from an instance."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
 import functools
 import re
+from typing import Any
 
 from nova import context as nova_context
 from nova import exception
@@ -15,27 +19,29 @@ from oslo_log import log as logging
 from ironic_reservations import constants
 from ironic_reservations import spelling
 
+from . import client
 from . import conf
 
 CONF = conf.CONF
 LOG = logging.getLogger(__name__)
 
-#: How our keys of a server's metadata begin.
+#: Prefix of our keys in a server's metadata.
 _OURS = 'reservations:'
 
-# Those that are passed on (spelling.METADATA).
+# The keys that go into the request (spelling.METADATA).
 _METADATA = re.compile(f'{_OURS}(?:(claim|candidate_nodes)|(trait):.+)')
 
-#: How many characters Nova keeps of a server's fault, and how many of them it
-#: uses itself: "Build of instance UUID aborted: ".
+#: The length of a server's fault in Nova, and of the prefix that Nova adds:
+#: "Build of instance UUID aborted: ".
 _FAULT, _ABORTED = 255, 64
 
 
-def unacceptable(instance, reason):
-    """Return the error that ends a build.
+def unacceptable(instance: objects.Instance,
+                 reason: str) -> exception.InstanceUnacceptable:
+    """Return the error that aborts a build.
 
-    Its message names the instance, as Nova's own does before it. Where Nova
-    would therefore cut the reason off, the reason is the whole message.
+    Its message begins with the instance's UUID, as Nova's prefix does, unless
+    Nova would then truncate the reason.
     """
     error = exception.InstanceUnacceptable(instance_id=instance.uuid,
                                            reason=reason)
@@ -44,38 +50,40 @@ def unacceptable(instance, reason):
     return error
 
 
-def to_build(instance, host, partition):
-    """Return the body of POST /v1/reservations for an instance to be built.
+def make_build_request(instance: objects.Instance, host: str,
+                       partition: dict[str, str | None]) -> client.Request:
+    """Return the body of POST /v1/reservations to build an instance.
 
     :param host: the compute host that builds the instance.
     :param partition: the host's part of the fleet, as
         ``{'conductor_group': …, 'shard': …}``; None for any.
-    :raises: InstanceUnacceptable when what the server's user has chosen is
-        not allowed or contradicts the flavor, or when the server group cannot
-        be looked up.
+    :raises: InstanceUnacceptable when the server's metadata is not allowed or
+        contradicts the flavor, or when the server group cannot be looked up.
     """
-    request = {**_described(instance, host, partition),
+    request = {**_describe(instance, host, partition),
                'expires_in': CONF.reservations.lease}
     # An Ironic that is not upgraded yet does not know the key.
     if CONF.reservations.ownership != 'any':
         request['ownership'] = CONF.reservations.ownership
-    _add_chosen(request, instance)
-    # The member of a group that is claimed stays the member of that one.
+    _add_metadata(request, instance)
+    # A claimed reservation keeps its group.
     if 'claim' not in request:
-        request |= _group(instance)
+        request |= _make_group(instance)
     return request
 
 
-def to_adopt(instance, host, partition):
-    """Return the same for an instance that has a node already.
+def make_adopt_request(instance: objects.Instance, host: str,
+                       partition: dict[str, str | None]) -> client.Request:
+    """Return the body of the request for the node that carries an instance.
 
     :raises: InstanceUnacceptable when its server group cannot be looked up.
     """
-    return {**_described(instance, host, partition), **_group(instance)}
+    return {**_describe(instance, host, partition), **_make_group(instance)}
 
 
-def _described(instance, host, partition):
-    """What instance, flavor and image say."""
+def _describe(instance: objects.Instance, host: str,
+              partition: dict[str, str | None]) -> client.Request:
+    """Return the keys that depend on instance, flavor and image only."""
     flavor = instance.flavor
     volume_backed = compute_utils.is_volume_backed_instance(
         nova_context.get_admin_context(), instance)
@@ -94,46 +102,48 @@ def _described(instance, host, partition):
         'name': flavor.name,
         'flavorid': flavor.flavorid,
         'extra_specs': dict(flavor.extra_specs),
-        'image': _image(instance, volume_backed),
+        'image': _make_image(instance, volume_backed),
         **partition,
     }
 
 
-def _image(instance, volume_backed):
+def _make_image(instance: objects.Instance,
+                volume_backed: bool) -> dict[str, Any]:
     """Return the value of the request's key ``image``."""
-    # The image's properties are taken from the instance's system metadata,
-    # because Nova's ImageMetaProps has only those that Nova knows, and no
-    # forbidden traits. The metadata that is not the image's is left out,
-    # because it changes, and a changed request is another one to the API.
+    # Read the image's properties from the instance's system metadata, because
+    # Nova's ImageMetaProps has only properties that Nova knows, and no
+    # forbidden traits. Leave out other metadata: it changes, and the API
+    # would treat a changed request as a different one.
     prefix = utils.SM_IMAGE_PROP_PREFIX
     image = utils.get_image_from_system_metadata({
         key: value for key, value in instance.system_metadata.items()
         if key.startswith(prefix)})
     # Nova stores the flavor's root disk as the image's min_disk, unless the
-    # flavor has none, and has checked before that the image fits in there.
+    # flavor has none. It has already checked that the image fits.
     min_disk = (0 if volume_backed or instance.flavor.root_gb
                 else int(image.get('min_disk', 0)))
-    # Properties that an image may have under a name of an older Nova.
+    # Images may have these properties under names of an older Nova.
     properties = instance.image_meta.properties
-    known = {name: properties.get(name) for name in
+    renames = {name: properties.get(name) for name in
              ('hw_architecture', 'hw_firmware_type', 'img_hv_type')}
     return {
         'id': instance.image_ref or None,
         'min_ram': int(image.get('min_ram', 0)),
         'min_disk': min_disk,
         'properties': {**image['properties'], **{
-            name: value for name, value in known.items() if value}},
+            name: value for name, value in renames.items() if value}},
     }
 
 
-def _add_chosen(request, instance):
-    """Add what the server's metadata asks for.
+def _add_metadata(request: client.Request,
+                  instance: objects.Instance) -> None:
+    """Add the choices in the server's metadata to a request.
 
-    An unshelve ignores what is not allowed, because the server was built with
-    it.
+    An unshelve ignores keys that are not allowed, because the server was
+    built with them.
 
-    :raises: InstanceUnacceptable when it asks for what [reservations]
-        server_metadata does not allow, or contradicts the flavor.
+    :raises: InstanceUnacceptable when [reservations] server_metadata does not
+        allow a key, or a key contradicts the flavor.
     """
     for key, value in instance.metadata.items():
         match = _METADATA.fullmatch(key)
@@ -141,7 +151,7 @@ def _add_chosen(request, instance):
         if not kind:
             continue
         if kind not in CONF.reservations.server_metadata:
-            if not _is_unshelved(instance):
+            if not _is_unshelve(instance):
                 raise unacceptable(
                     instance, f'metadata {key} is not allowed by '
                               f'[reservations] server_metadata')
@@ -151,22 +161,22 @@ def _add_chosen(request, instance):
         elif kind == 'candidate_nodes':
             request['candidate_nodes'] = [
                 name.strip() for name in value.split(',')]
-        # An operator who has it in the flavor has the last word.
+        # The operator's flavor takes precedence.
         elif request['extra_specs'].setdefault(key, value) != value:
             raise unacceptable(instance,
                                f'{key}={value} contradicts its flavor')
 
 
-def _is_unshelved(instance):
+def _is_unshelve(instance: objects.Instance) -> bool:
     return instance.vm_state == vm_states.SHELVED_OFFLOADED
 
 
-def unknown_metadata(instance):
-    """Return the keys of a server's metadata that were probably meant for us.
+def find_unknown_metadata(instance: objects.Instance) -> list[str]:
+    """Return keys of a server's metadata that are probably misspelt.
 
-    :returns: list of texts: each key, with the closest known one.
+    Each is followed by the most similar valid key.
     """
-    return [] if _is_unshelved(instance) else [
+    return [] if _is_unshelve(instance) else [
         spelling.add_hint(key, spelling.METADATA)
         for key in sorted(instance.metadata)
         if not _METADATA.fullmatch(key) and _OURS in (
@@ -175,28 +185,29 @@ def unknown_metadata(instance):
              or '')[:len(_OURS)])]
 
 
-def warn_of_ignored(request, ignored):
-    """Warn of extra specs that are probably misspelt.
+def warn_of_ignored_specs(request: client.Request,
+                          ignored: Iterable[str]) -> None:
+    """Log a warning for extra specs that are probably misspelt.
 
     :param ignored: the extra specs that Ironic does not compare with nodes.
     """
     for key in ignored:
-        _warn_of_ignored(request['name'], key)
+        _warn_of_ignored_spec(request['name'], key)
 
 
-# Each build repeats what the one before it has said of its flavor.
+# One warning is enough for all builds with the same flavor.
 @functools.lru_cache(maxsize=1024)
-def _warn_of_ignored(flavor, key):
+def _warn_of_ignored_spec(flavor: str, key: str) -> None:
     similar = spelling.find_closest_key(key)
     if similar:
         LOG.warning('Extra spec %s of flavor %s is not compared with nodes; '
                     'did you mean %s?', key, flavor, similar)
 
 
-def _group(instance):
-    """The key ``group`` of an instance that is in a server group, as a dict.
+def _make_group(instance: objects.Instance) -> client.Request:
+    """Return the key ``group``; nothing without a server group.
 
-    :raises: InstanceUnacceptable when that cannot be looked up.
+    :raises: InstanceUnacceptable when the group cannot be looked up.
     """
     by = CONF.reservations.server_group_by
     if by is None:
@@ -206,16 +217,15 @@ def _group(instance):
             nova_context.get_admin_context(), instance.uuid)
     except exception.InstanceGroupNotFound:
         return {}
-    # The cell's conductor reads it, from a database of which that may not
-    # know; what comes back then depends on the release of Nova.
+    # The cell's conductor reads it from the API database. If that is not
+    # configured, the error depends on the release of Nova.
     except Exception:
         LOG.exception(
-            'Does the conductor of this cell know [api_database]? Without it '
-            'nothing can be built with [reservations] server_group_by.',
-            instance=instance)
+            'Could not look up the server group. [reservations] '
+            'server_group_by requires [api_database] in the configuration of '
+            'this cell\'s conductor.', instance=instance)
         raise unacceptable(
-            instance,
-            'whether it is in a server group could not be looked up')
+            instance, 'its server group could not be looked up')
     policy = constants.SERVER_GROUP_POLICIES.get(group.policy)
     if policy is None:
         return {}
@@ -223,17 +233,17 @@ def _group(instance):
                       'policy': policy}}
 
 
-def check_traits(has, image_meta):
+def check_traits(node_traits: Iterable[str],
+                 image_meta: objects.ImageMeta) -> None:
     """Check that an instance's node has the traits of a new image.
 
-    Nova has checked only that the host has them, and a host has the traits of
-    all of its nodes together.
+    Nova has checked the host's traits only, which are those of all its nodes.
 
-    :param has: the traits of the node.
-    :raises: InstanceFaultRollback, which leaves the instance as it is.
+    :raises: InstanceFaultRollback, which leaves the instance unchanged.
     """
     missing = sorted(
-        set(image_meta.properties.get('traits_required', [])) - set(has))
+        set(image_meta.properties.get('traits_required', []))
+        - set(node_traits))
     if missing:
         raise exception.InstanceFaultRollback(exception.ImageUnacceptable(
             image_id=image_meta.id,

@@ -28,8 +28,8 @@ CLEAN = (
     'ironic_reservations/names.py', 'ironic_reservations/notifications.py',
     'ironic_reservations/policy.py', 'ironic_reservations/resources.py',
     'ironic_reservations/spelling.py', 'ironic_reservations/text.py',
-    'ironic_reservations/wsgi.py',
-    'migrations/', 'tests/benchmark/', 'tests/common/', 'tests/conftest.py',
+    'ironic_reservations/wsgi.py', 'migrations/', 'nova_driver/',
+    'tests/benchmark/', 'tests/common/', 'tests/conftest.py',
     'tests/dashboard/', 'tests/db/', 'tests/install/', 'tests/unit/',
     'tools/')
 

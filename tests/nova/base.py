@@ -126,7 +126,7 @@ def _frames():
 class NoDeadline:
     """In place of deadline.Deadline."""
 
-    def put_off(self, until):
+    def postpone(self, until):
         pass
 
 
@@ -213,9 +213,10 @@ class TestCase(helpers.Helpers,
         # Tests say when.
         if self.compute_driver == OURS:
             self.useFixture(fixtures.MonkeyPatch(
-                'nova.virt.ironic_reservations.fence.wait_for_the_end',
+                'nova.virt.ironic_reservations.host_lease.wait_for_process_end',
                 self._wait_for_the_end))
-            for name, value in (('stopping.end', self._wait_for_the_end),
+            for name, value in (('host_lease.end_process',
+                                 self._wait_for_the_end),
                                 ('stopping.time', types.SimpleNamespace(
                                     sleep=self._pause)),
                                 ('driver.INTERVAL', 24 * 3600),

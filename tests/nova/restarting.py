@@ -80,7 +80,7 @@ class TestCase(networking.Networks, faults.TestCase):
     def look(self):
         """Work, and wait until its threads have looked at everything."""
         self.work()
-        unfinished = self.computes[FIRST].manager.driver.unfinished
+        unfinished = self.computes[FIRST].manager.driver.completer
         self.wait_for(lambda: self.assertEqual(set(), unfinished._busy))
 
     def work_until(self, check, host=FIRST):
@@ -103,7 +103,7 @@ class TestCase(networking.Networks, faults.TestCase):
     # What is seen
 
     def left(self, host=FIRST):
-        return self.computes[host].manager.driver.unfinished._left
+        return self.computes[host].manager.driver.completer._instances
 
     def full(self, server):
         return objects.Instance.get_by_uuid(

@@ -31,12 +31,12 @@ class TestCase(faults.TestCase):
         self.start_compute('compute-1', reservations={'mode': 'per_node'})
         self.gold = self.flavor()
 
-    def adoption(self, host='compute-1'):
-        return self.computes[host].manager.driver.adoption
+    def migration(self, host='compute-1'):
+        return self.computes[host].manager.driver.migration
 
     def go_on(self, host='compute-1'):
         with self.as_host(host):
-            self.adoption(host).go_on()
+            self.migration(host).continue_work()
 
     def switch(self, to, host='compute-1'):
         """All rounds that it takes."""
@@ -237,16 +237,16 @@ class TestAtWork(TestCase):
         for server in servers[:-1]:
             self.assertEqual((nodes[server['id']],) * 3, self.places(server))
         for server, why in (
-                (busy, 'Nova is at work on it (rebooting)'),
-                (locked, 'its node is not adopted: The node of instance '
+                (busy, 'Nova is working on it (rebooting)'),
+                (locked, 'its node could not be adopted: The node of instance '
                          f'{locked["id"]} is locked by a conductor'),
                 (gone, 'no node carries it: delete it'),
-                (others, 'its node is not adopted: Instance '
+                (others, 'its node could not be adopted: Instance '
                          f'{others["id"]} already holds a node')):
             # Once, although it was looked at twice.
             self.assertEqual(1, self.log.count(
-                f'Instance {server["id"]} stays where it is for now: {why}'))
-        self.assertIn('Host compute-1 has brought 1 instances to its one '
+                f'Instance {server["id"]} was not moved; will retry: {why}'))
+        self.assertIn('Host compute-1 has migrated 1 instances to its one '
                       'row; 4 are left', self.log)
         held = {each['instance_uuid']: each['host']
                 for each in self.ironic.reservations()}
@@ -261,15 +261,15 @@ class TestAtWork(TestCase):
     def test_deleted_meanwhile(self):
         first, second = self.boot_many(2, self.gold)
         self.restart_compute('compute-1', reservations=ONE_ROW)
-        locked = reconciler.Reconciler.locked
+        locked = reconciler.Reconciler.call_with_lock
 
         def late(*args):
             if not self.instance(first).deleted:
                 self.delete(first)
             return locked(*args)
 
-        with fixtures.MonkeyPatch(f'{OURS}.reconciler.Reconciler.locked',
-                                  late):
+        with fixtures.MonkeyPatch(
+                f'{OURS}.reconciler.Reconciler.call_with_lock', late):
             self.go_on()
         self.run_periodic()
         self.assert_on_one_row(second)
@@ -284,7 +284,7 @@ class TestAtWork(TestCase):
         instance.save()
         self.go_on()
         self.assertEqual(('compute-1',) * 3, self.places(second))
-        self.assertIn(f"Instance {first['id']} stays where it is for now: "
+        self.assertIn(f"Instance {first['id']} was not moved; will retry: "
                       "invalid literal for int() with base 10: 'much'",
                       self.log)
 
@@ -318,9 +318,9 @@ class TestInterrupted(TestCase):
 
     #: What a step calls first, and after which calls of it the host dies.
     STEPS = {
-        ONE_ROW['mode']: ['client.Client.adopt', 'placement.publish',
+        ONE_ROW['mode']: ['client.Client.adopt', 'placement.update_inventory',
                           'placement.allocate'],
-        PER_NODE['mode']: ['placement.publish', 'placement.allocate'],
+        PER_NODE['mode']: ['placement.update_inventory', 'placement.allocate'],
     }
 
     def die_after(self, name, to):

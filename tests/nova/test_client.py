@@ -48,7 +48,7 @@ class TestLists(testtools.TestCase):
 
     def test_row_of_the_marker_is_released(self):
         for read in (lambda driver: [each['instance_uuid'] for each in
-                                     driver.held_by('compute-1', [])],
+                                     driver.list_by_host('compute-1', [])],
                      lambda driver: [each for each, _ in
                                      driver.changed('compute-1')]):
             gone = []

@@ -276,7 +276,8 @@ class TestNode(networking.Networks, faults.TestCase):
         traces = self.traces()
         driver = self.computes[first].manager.driver
         self.useFixture(fixtures.MonkeyPatch(
-            'nova.virt.ironic_reservations.fence.wait_for_the_end', killed))
+            'nova.virt.ironic_reservations.host_lease.wait_for_process_end',
+            killed))
         ctxt = context.get_admin_context()
         with context.target_cell(ctxt, self.cell_mappings['cell1']) as ctxt:
             instance = objects.Instance.get_by_uuid(ctxt, server['id'])

@@ -189,7 +189,7 @@ class TestHold(faults.TestCase):
         self.wire.on(*faults.HOLD, faults.before(lambda: hold('another')))
         server = self.boot(flavor, 'ERROR')
         self.assertIn('Exhausted all hosts', server['fault']['message'])
-        self.assertIn('another reservation of this instance', self.log)
+        self.assertIn('already has another reservation', self.log)
         [now] = self.ironic.reservations()
         self.assertEqual(held[1], now)
         self.delete(server)
@@ -266,7 +266,7 @@ class TestService(faults.TestCase):
             self.stop_compute(host)
         ours, others = [self._compute_ids[host] for host in base.HOSTS[:2]]
         for wrong, message in (
-                (others, f'compute_id {others} is of host compute-2'),
+                (others, f'compute_id {others} belongs to host compute-2'),
                 (str(uuid.uuid4()), f'has the compute_id {ours} in the')):
             self._compute_ids['compute-1'] = wrong
             before = dict(self._compute_ids)

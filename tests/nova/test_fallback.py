@@ -149,8 +149,8 @@ class TestAbsent(TestCase):
             self.start_compute(host)
         self.settle()
         self.assertEqual(ring(nodes, a, b), rows())
-        self.assertIn(f'Host {a} has a row per node, which is deprecated, as '
-                      'this Ironic has no /v1/reservations', self.log)
+        self.assertIn(f'Host {a} has a row per node, which is deprecated, '
+                      'because this Ironic has no /v1/reservations', self.log)
         # A third host is started: it gets its share, but for the node with
         # another's instance.
         taken = next(name for name, host in ring(nodes, a, b, c).items()
@@ -271,7 +271,7 @@ class TestDecided(TestCase):
     fleet = [NODE] * 3
 
     def assert_adopts_nothing(self):
-        self.assertIsNone(self.computes['compute-1'].manager.driver.adoption)
+        self.assertIsNone(self.computes['compute-1'].manager.driver.migration)
 
     def test_one_row_stays(self):
         gateway = self.gateway()
@@ -312,8 +312,9 @@ class TestDecided(TestCase):
         self.assert_adopts_nothing()
         self.assertEqual(names, rows())
         self.assertIn(
-            'Host compute-1 has rows or instances of 3 nodes and stays with '
-            'a row per node, which is deprecated. To make it one row while ',
+            'Host compute-1 has rows or instances of 3 nodes and keeps a '
+            'row per node, which is deprecated. To migrate it to one row '
+            'while ',
             self.log)
         self.delete(server)
         # Nor does an empty one change by itself.
@@ -346,7 +347,7 @@ class TestDecided(TestCase):
         self.assertEqual(allocations, self.allocations(server))
         self.assertIn('Host compute-1 is one row, but has rows or instances '
                       'of 3 nodes', self.log)
-        self.assertIn('have the one row adopt them', self.log)
+        self.assertIn('to migrate them to the one row', self.log)
         other = self.boot(self.flavor())
         self.assertEqual('compute-1',
                          other['OS-EXT-SRV-ATTR:hypervisor_hostname'])

@@ -20,7 +20,7 @@ from nova import test
 from nova.virt.ironic import driver as parent
 from nova.virt.ironic_reservations import driver
 from nova.virt.ironic_reservations import fence
-from nova.virt.ironic_reservations import lease
+from nova.virt.ironic_reservations import host_lease
 from nova.virt.ironic_reservations import ownership
 from nova.virt.ironic_reservations import restart
 from oslo_concurrency import lockutils
@@ -43,7 +43,7 @@ LOOK = '/v1/reservations/[^/]*'
 #: The bytes of a config drive that Ironic is sent 60 MiB of.
 LONG = 45 * 2 ** 20
 GONE = exception.InstanceNotFound
-STAYS = 'This thread waits for the end of the process'
+STAYS = 'This thread waits until the process ends'
 INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
 NODE = '0b6f0e8a-8d6b-4b6d-9c1a-5a4ac6d95a4a'
 
@@ -85,7 +85,7 @@ class TestHeader(testtools.TestCase):
 
     def said(self, binding, url, method, *answers, **kwargs):
         ironic = Ironic(*answers, **kwargs)
-        self.fence.before(ironic, binding).request(url, method)
+        self.fence.wrap_connection(ironic, binding).request(url, method)
         return ironic.asked
 
     def test_for_whom(self):
@@ -112,7 +112,7 @@ class TestHeader(testtools.TestCase):
 
     def test_door_without_a_fence(self):
         """It is said once, and not of what is answered on the way."""
-        url, once = '/nodes/x', 'does not look whose a node is'
+        url, once = '/nodes/x', 'does not check which host holds'
         self.said(self.binding, url, 'PATCH', 503)
         self.said(fence.WITHOUT, url, 'PATCH')
         self.said(self.binding, url, 'PATCH', headers={fence.FENCE: '1'})
@@ -124,7 +124,7 @@ class TestHeader(testtools.TestCase):
     def test_refused(self):
         self.assertRaises(exception.InstanceNotFound, self.said,
                           self.binding, '/nodes/x', 'PATCH', 412)
-        self.assertIsInstance(self.binding.refused, fence.Refused)
+        self.assertIsInstance(self.binding.refusal, fence.Refused)
 
     def be_one_of_several(self, *renewed):
         """The host has a standby.
@@ -133,7 +133,7 @@ class TestHeader(testtools.TestCase):
         """
         self.asked = []
         answers = list(renewed)
-        self.fence.lease = types.SimpleNamespace(
+        self.fence.host_lease = types.SimpleNamespace(
             holder=NODE, wait=lambda: None,
             renew_or_wait=lambda: self.asked.append(answers.pop(0)))
 
@@ -163,7 +163,8 @@ class TestHeader(testtools.TestCase):
             raise Gone
 
         self.useFixture(fixtures.MonkeyPatch(
-            'nova.virt.ironic_reservations.fence.wait_for_the_end', never))
+            'nova.virt.ironic_reservations.host_lease.wait_for_process_end',
+            never))
         self.held = {'host': 'compute-2', 'state': 'active'}
         self.binding.building = True
         self.assertRaises(Gone, self.said, self.binding, '/nodes/x', 'PATCH',
@@ -171,7 +172,7 @@ class TestHeader(testtools.TestCase):
         self.assertEqual(1, self.log.output.count(STAYS))
         # With a standby the process ends.
         self.be_one_of_several(True)
-        self.fence.lease.end = lambda why: never()
+        self.fence.host_lease.end = lambda why: never()
         self.assertRaises(Gone, self.said, self.binding, '/nodes/x', 'PATCH',
                           412, 412)
         self.assertEqual(1, self.log.output.count(STAYS))
@@ -191,7 +192,7 @@ def get(uuid):
 
 def build(instance):
     try:
-        host.stay_if_anothers(instance, certain=True)
+        host.block_if_lost(instance, certain=True)
     finally:
         print('It has come back to Nova')
 
@@ -199,7 +200,7 @@ host = fence.Fence(types.SimpleNamespace(get=get))
 host.host = 'compute-1'
 pool = futurist.ThreadPoolExecutor(1)
 pool.submit(build, objects.Instance(uuid='{INSTANCE}'))
-host.cleaned_up.set()
+host.cleanup.set()
 # As Nova does it next.
 pool.shutdown(wait=True)
 '''
@@ -335,7 +336,7 @@ class TestLate(TestCase):
         self.act(server, 'os-start', 'ACTIVE')
         gate.open()
         self.wait_for(lambda: self.assertIn(
-            'Ironic does not let a request in', self.log))
+            'Ironic refused a request', self.log))
         self.assertEqual('power on', self.ironic.node_of(server).power_state)
         self.assert_with(SECOND, server)
 
@@ -396,7 +397,7 @@ class TestLate(TestCase):
         gate.open()
         # Nova keeps the ports after no other error.
         self.wait_for(lambda: self.assertIn(
-            'Failed to power off instance: it is with host compute-2 now',
+            'Failed to power off instance: it is now on host compute-2',
             self.log))
         self.assertEqual('active',
                          self.ironic.node_of(server).provision_state)
@@ -414,7 +415,7 @@ class TestLate(TestCase):
         self.wire.on('PUT', PROVISION, faults.before(give))
         self.delete(server, wait=False)
         self.wait_for(lambda: self.assertIn(
-            'whether its node is released is not known', self.log))
+            'it is not known whether its node is released', self.log))
         self.wait_for(lambda: self.assertEqual(
             'ERROR', self.api.get_server(server['id'])['status']))
         self.assertEqual(1, len(self.api.get_port_interfaces(server['id'])))
@@ -626,20 +627,22 @@ class TestAway(testtools.TestCase):
         super().setUp()
         self.asked = 0
         self.useFixture(fixtures.MonkeyPatch(
-            'nova.virt.ironic_reservations.lease.os._exit', test_standby.end))
-        self.lease = lease.Lease(test_standby.HOST, self)
+            'nova.virt.ironic_reservations.host_lease.os._exit',
+            test_standby.end))
+        self.lease = host_lease.HostLease(
+            test_standby.HOST, self, threading.Event())
 
-    def be_host(self, host, holder, ttl):
+    def acquire_host_lease(self, host, holder, ttl):
         """As the client of reservations does."""
         self.asked += 1
 
-    def host_since(self, host):
+    def get_host_lease_start(self, host):
         return 'then'
 
     def be_away(self, seconds):
-        now = lease.now
+        now = host_lease.now
         self.useFixture(fixtures.MonkeyPatch(
-            'nova.virt.ironic_reservations.lease.now',
+            'nova.virt.ironic_reservations.host_lease.now',
             lambda: now() + seconds))
 
     def test_it_ends_before_it_asks(self):
@@ -668,7 +671,7 @@ class TestDeadline(testtools.TestCase):
         return subprocess.run(
             [sys.executable, '-c', 'import deadline, os, signal, sys, time\n'
              f'{before}\nit = deadline.Deadline()\n'
-             'it.put_off(time.clock_gettime(time.CLOCK_BOOTTIME) + 1)\n'
+             'it.postpone(time.clock_gettime(time.CLOCK_BOOTTIME) + 1)\n'
              + does], cwd=os.path.dirname(fence.__file__), timeout=30,
             stderr=subprocess.PIPE, text=True)
 
@@ -689,15 +692,15 @@ class TestDeadline(testtools.TestCase):
         self.assertEqual(-signal.SIGKILL,
                          self.process('while True: pass').returncode)
 
-    def test_put_off(self):
+    def test_postpone(self):
         self.assertEqual(0, self.process(
-            'time.sleep(0.5); it.put_off(0); time.sleep(1)').returncode)
+            'time.sleep(0.5); it.postpone(0); time.sleep(1)').returncode)
 
     def test_child(self):
         """What nova-compute starts, such as its privileged daemon, lives."""
         self.assertEqual(0, self.process(
             'if not os.fork():\n    time.sleep(2)\n    os._exit(0)\n'
-            'it.put_off(0)\nsys.exit(os.wait()[1])').returncode)
+            'it.postpone(0)\nsys.exit(os.wait()[1])').returncode)
 
     def test_where_it_cannot_be(self):
         """The process is as it was without a deadline, and says so."""
@@ -732,7 +735,7 @@ class TestProcess(test_standby.TestCase):
         second = self.boot(self.gold)
         self.wire.heal()
         gate.open()
-        self.wait_for(lambda: self.assertIn('is not host compute-1 any more',
+        self.wait_for(lambda: self.assertIn('lost the lease of host compute-1',
                                             self.log))
         node = self.ironic.node_of(second)
         self.assertEqual('active', node.provision_state)
@@ -750,11 +753,12 @@ class TestProcess(test_standby.TestCase):
         self.start()
         self.taken_over()
         self.wire.requests.clear()
-        now = lease.now
+        now = host_lease.now
         self.useFixture(fixtures.MonkeyPatch(
-            'nova.virt.ironic_reservations.lease.now', lambda: now() + 601))
+            'nova.virt.ironic_reservations.host_lease.now',
+            lambda: now() + 601))
         self.wait_for(lambda: self.assertIn(
-            'ends: it was stopped for 60', self.log))
+            'exiting: it was stopped for 60', self.log))
         self.assertEqual([], [each for each in self.wire.requests
                               if each[:2] == test_standby.ASK])
 
@@ -763,10 +767,10 @@ class TestProcess(test_standby.TestCase):
         put_off = []
         self.useFixture(fixtures.MonkeyPatch(
             'nova.virt.ironic_reservations.deadline.Deadline',
-            lambda: types.SimpleNamespace(put_off=put_off.append)))
+            lambda: types.SimpleNamespace(postpone=put_off.append)))
         process = self.start()
         self.wait_for(lambda: self.assertEqual(2, len(put_off)))
-        over = lease.now() + 600
+        over = host_lease.now() + 600
         self.assertTrue(all(over - 60 < each < over for each in put_off))
-        process.lease.give_up()
+        process.host_lease.give_up()
         self.wait_for(lambda: self.assertEqual(0, put_off[-1]))

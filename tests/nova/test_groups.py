@@ -147,7 +147,7 @@ class TestServerGroups(faults.TestCase):
             staticmethod(of_a_cell)))
         server = self.boot_in(self.group('affinity'), status='ERROR')
         self.assert_aborted(
-            server, 'whether it is in a server group could not be looked up')
+            server, 'its server group could not be looked up')
         self.assertIn('No connection parameter', self.log)
         self.assertEqual([], self.wire.sent(*faults.HOLD))
         # Without the option nobody looks.
@@ -272,7 +272,7 @@ class TestChosen(faults.TestCase):
                  'reservations:candidate_nodes?), reservations:nodes')
         self.delete(self.boot(self.gold, metadata=metadata))
         self.assertEqual(1, self.log.count(
-            f'Unknown metadata is ignored: {known}'))
+            f'Ignored unknown metadata: {known}'))
         self.wait_for_free_nodes()
         self.assert_aborted(
             self.boot_with('ERROR', self.flavor(**{

@@ -214,7 +214,7 @@ class TestStart(TestCase):
 
         with fixtures.MonkeyPatch('nova.objects.InstanceList.get_by_filters',
                                   staticmethod(recorded)):
-            mode.deleted_per_node('compute-1', dict)
+            mode.find_left_behind('compute-1', dict)
         self.assertEqual([0], [len(page) for page in pages])
 
     def test_what_it_has_done_itself_is_read_again(self):
@@ -238,7 +238,7 @@ class TestStart(TestCase):
             target=self.start_compute, args=['compute-1'])
         start.start()
         self.wait_for(lambda: self.assertIn(
-            'nova-compute waits with the 1 instances', self.log))
+            'nova-compute waits before it initializes 1 instances', self.log))
         self.assertTrue(start.is_alive())
         self.wire.heal()
         start.join()
@@ -366,8 +366,7 @@ class TestStays(TestCase):
         self.wait_for_status(server, 'ACTIVE')
         self.put_back()
         self.assertEqual(before, self.allocations(server))
-        self.assertIn('The allocation that was missing is made again',
-                      self.log)
+        self.assertIn('Restored a missing allocation', self.log)
         # Whose machine another host holds is not this one's business.
         self.sql("UPDATE reservations SET host = 'another'")
         self.placement.delete(f'/allocations/{server["id"]}')

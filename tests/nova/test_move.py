@@ -235,7 +235,7 @@ class TestCells(TestCase):
                          self.move(target=THIRD))
         self.work(THIRD)
         self.assertIn(
-            f'Instance {server["id"]} stays where it is for now: host {THIRD} '
+            f'Instance {server["id"]} was not moved; will retry: host {THIRD} '
             'holds its machine, but it is deleted, or in another cell',
             self.log)
         self.die(THIRD)

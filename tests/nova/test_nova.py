@@ -30,7 +30,7 @@ class TestStoodOn(testtools.TestCase):
             self.assertIn(line, inspect.getsource(owner.__init__))
 
     def test_host_that_waits_does_nothing_else(self):
-        """See lease.Lease.win."""
+        """See host_lease.HostLease.acquire."""
         start = inspect.getsource(service.Service.start)
         for later in 'rpc.get_server(', 'servicegroup_api.join(':
             self.assertLess(start.index('self.manager.init_host('),

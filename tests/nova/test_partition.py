@@ -181,7 +181,7 @@ class TestPartition(base.TestCase):
         self.assertEqual(
             {**ring(group, *peers), **ring(shard, 'compute-3')}, rows())
         self.assertIn('Host compute-1 has a row per node, which is '
-                      'deprecated. To make', self.log)
+                      'deprecated. To migrate', self.log)
         flavor = self.flavor()
         servers = [self.boot(flavor, host=host)
                    for host in set(rows().values())]

@@ -3,6 +3,7 @@
 
 import io
 import json
+import threading
 import types
 
 import fixtures
@@ -13,7 +14,7 @@ from nova.compute import utils
 from nova.virt.ironic_reservations import builds
 from nova.virt.ironic_reservations import client
 from nova.virt.ironic_reservations import driver
-from nova.virt.ironic_reservations import lease
+from nova.virt.ironic_reservations import host_lease
 from nova.virt.ironic_reservations import ownership
 import requests
 import testtools
@@ -95,7 +96,7 @@ class TestRenewals(testtools.TestCase):
         super().setUp()
         self.useFixture(fixtures.FakeLogger())
         self.useFixture(fixtures.MonkeyPatch(
-            'nova.virt.ironic_reservations.wanted.to_build',
+            'nova.virt.ironic_reservations.wanted.make_build_request',
             lambda instance, host, partition: {
                 'instance_uuid': instance.uuid, 'expires_in': 60}))
         self.instance = objects.Instance(uuid=INSTANCE, metadata={},
@@ -136,7 +137,7 @@ class TestVerdicts(testtools.TestCase):
         self.request = {'instance_uuid': INSTANCE, 'name': 'bm.gold',
                         'conductor_group': None, 'shard': None}
         self.useFixture(fixtures.MonkeyPatch(
-            'nova.virt.ironic_reservations.wanted.to_build',
+            'nova.virt.ironic_reservations.wanted.make_build_request',
             lambda instance, host, partition: self.request))
 
     def begin(self, status, body, **metadata):
@@ -203,7 +204,7 @@ class TestEvacuation(test.NoDBTestCase):
     def test_refused_before_anything_changes(self):
         host = driver.ReservationsDriver(None)
         host.host = 'compute-2'
-        host.mode = types.SimpleNamespace(known=True)
+        host.mode = types.SimpleNamespace(decision=True)
         refused = self.assertRaises(
             exception.ComputeResourcesUnavailable, host.instance_exists,
             objects.Instance(uuid=INSTANCE, host='compute-1',
@@ -220,21 +221,38 @@ class TestLease(testtools.TestCase):
     def end(self, status):
         raise Ended
 
-    def renew(self, failure):
-        def be_host(host, holder, ttl):
-            raise failure
-
+    def setUp(self):
+        super().setUp()
         self.useFixture(fixtures.FakeLogger())
         self.useFixture(fixtures.MonkeyPatch(
-            'nova.virt.ironic_reservations.lease.os._exit', self.end))
-        return lease.Lease('compute-1', types.SimpleNamespace(
-            be_host=be_host)).renew()
+            'nova.virt.ironic_reservations.host_lease.os._exit', self.end))
+
+    def renew(self, failure):
+        def acquire_host_lease(host, holder, ttl):
+            raise failure
+
+        return host_lease.HostLease('compute-1', types.SimpleNamespace(
+            acquire_host_lease=acquire_host_lease), None).renew()
 
     def test_another_process_is_the_host(self):
         self.assertRaises(Ended, self.renew, client.Conflict('another is'))
 
     def test_not_known(self):
         self.assertFalse(self.renew(client.Unavailable('it is away')))
+
+    def test_wait_after_giving_it_up(self):
+        """The thread ends the process, instead of waiting forever."""
+        cleanup = threading.Event()
+        cleanup.set()
+        lease = host_lease.HostLease('compute-1', types.SimpleNamespace(
+            acquire_host_lease=lambda *_: None,
+            get_host_lease_start=lambda _: 'then',
+            give_up_host_lease=lambda *_: None), cleanup)
+        self.assertTrue(lease.renew())
+        lease.wait()
+        lease.give_up()
+        self.assertRaises(Ended, lease.wait)
+        self.assertRaises(Ended, lease.renew_or_wait)
 
 
 class Machine:

@@ -53,7 +53,7 @@ class TestReport(testtools.TestCase):
 
     def look_at_once(self, known, how_many=THREADS):
         with concurrent.futures.ThreadPoolExecutor(how_many) as pool:
-            for each in [pool.submit(known.look, set())
+            for each in [pool.submit(known.refresh, set())
                          for _ in range(how_many)]:
                 each.result()
 
@@ -70,16 +70,16 @@ class TestReport(testtools.TestCase):
         ironic = Ironic()
         known = report.Report('compute-1', ironic)
         for number in range(3):
-            known.look(set())
+            known.refresh(set())
             self.assertEqual(100 - number, offered(known))
 
     def test_releases_while_others_look(self):
         known = report.Report('compute-1', Ironic())
         held = {'resource_class': 'gold', 'request_spec': {}}
-        known.look(set())
+        known.refresh(set())
         with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
             work = [pool.submit(each) for _ in range(200) for each in (
-                lambda: known.note_release(held), lambda: known.look(set()),
+                lambda: known.note_release(held), lambda: known.refresh(set()),
                 lambda: known.inventory({}))]
             for each in work:
                 each.result()
@@ -99,7 +99,7 @@ class TestReport(testtools.TestCase):
         traits = {'CUSTOM_OPERATOR', 'CUSTOM_BEFORE', 'OWNER_NOVA'}
         for fleet in ['CUSTOM_A', 'CUSTOM_BEFORE'], ['CUSTOM_B'], []:
             ironic.rows = [{**profile(1), 'traits': fleet}]
-            known.look(set())
+            known.refresh(set())
             traits = known.traits(traits)
             self.assertLessEqual(set(fleet), traits)
         # It has reported what was there before it, too.
@@ -108,13 +108,13 @@ class TestReport(testtools.TestCase):
     def test_unreachable(self):
         ironic = Ironic()
         known = report.Report('compute-1', ironic)
-        known.look(set())
+        known.refresh(set())
 
         def capacity(host, fresh, **partition):
             raise client.Unavailable('it is away')
 
         ironic.capacity = capacity
-        self.assertRaises(exception.VirtDriverNotReady, known.look, set())
+        self.assertRaises(exception.VirtDriverNotReady, known.refresh, set())
         self.assertEqual(100, offered(known))
 
     def test_class_that_has_gone(self):
@@ -123,7 +123,7 @@ class TestReport(testtools.TestCase):
         for allocated, stays in (({'CUSTOM_OLD'}, True), (set(), False),
                                  (None, True)):
             known = report.Report('compute-1', Ironic())
-            known.look(allocated)
+            known.refresh(allocated)
             self.assertEqual(
                 {'total': 3, 'reserved': 3} if stays else None,
                 known.inventory({'CUSTOM_OLD': was}).get('CUSTOM_OLD'))
@@ -131,10 +131,10 @@ class TestReport(testtools.TestCase):
     def test_host_that_is_shown_no_node(self):
         ironic = Ironic()
         known = report.Report('compute-1', ironic)
-        known.look(set())
+        known.refresh(set())
         self.assertNotIn('no node at all', self.log.output)
         ironic.rows = []
-        known.look(set())
+        known.refresh(set())
         for word in ('compute-1', 'system_scope = all', 'conductor_group any',
                      'shard any'):
             self.assertIn(word, self.log.output)
@@ -143,8 +143,8 @@ class TestReport(testtools.TestCase):
 class TestClasses(testtools.TestCase):
 
     def test_names(self):
-        self.assertIsNone(placement.classes(None))
-        self.assertFalse(placement.classes({}))
-        self.assertEqual({'CUSTOM_A', 'VCPU'}, placement.classes({
+        self.assertIsNone(placement.get_resource_classes(None))
+        self.assertFalse(placement.get_resource_classes({}))
+        self.assertEqual({'CUSTOM_A', 'VCPU'}, placement.get_resource_classes({
             'a': {'resources': {'CUSTOM_A': 1}},
             'b': {'resources': {'CUSTOM_A': 1, 'VCPU': 2}}}))

@@ -21,8 +21,8 @@ FIRST, SECOND = restarting.FIRST, restarting.SECOND
 INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
 OTHER = '0c9c5f3e-7a52-4b0e-9c85-3f6a1d2b4e70'
 DEPLOY, NOT_BEGUN = restarting.DEPLOY, restarting.NOT_BEGUN
-ENDS = 'This process of host compute-1 ends: Ironic deploys'
-IS_ENDED = 'nova.virt.ironic_reservations.restart.is_ended'
+ENDS = 'This process of host compute-1 exits: all operations'
+IS_ENDED = 'nova.virt.ironic_reservations.restart.is_complete'
 
 
 def load_tests(loader, tests, pattern):
@@ -204,8 +204,8 @@ class TestFailures(restarting.TestCase):
                       error='The disk is full of eels')
         self.start_compute(FIRST)
         self.wire.on('PUT', '/v1/nodes/.*', faults.cut, times=50)
-        self.work_until(lambda: self.assertIn('is taken up again later',
-                                              self.log))
+        self.work_until(lambda: self.assertIn(
+            'Could not complete the operation', self.log))
         self.assertEqual(('BUILD', 'spawning'), self.state(server))
         self.assertTrue(self.allocations(server))
         self.wire.heal()
@@ -359,7 +359,7 @@ class TestOutcome(testtools.TestCase):
         instance = objects.Instance(
             uuid=INSTANCE, task_state=task, system_metadata={
                 endings.REBUILT_FROM: before} if before else {})
-        return restart.outcome(instance, state and {
+        return restart.find_outcome(instance, state and {
             'provision_state': state, 'provision_updated_at': now,
             'last_error': 'eels'})
 
@@ -384,7 +384,7 @@ class TestOutcome(testtools.TestCase):
         for state, before, expected, reason in (
                 ('active', 'a', 'DONE', None),
                 ('active', 'b', 'NOT_BEGUN', NOT_BEGUN),
-                ('active', None, 'FAILED', 'is not known'),
+                ('active', None, 'FAILED', 'it is not known'),
                 ('deploying', 'b', 'OPEN', None),
                 ('deploying', None, 'OPEN', None),
                 ('deploy failed', 'a', 'FAILED', 'eels'),
@@ -435,13 +435,14 @@ class TestUnfinished(testtools.TestCase):
 
     def test_each_waits_alone(self):
         """What fails again and again does not keep the others waiting."""
-        unfinished = restart.Unfinished(FIRST, None, None, None, None)
+        unfinished = restart.Completer(FIRST, None, None, None, None)
         self.addCleanup(unfinished.stop)
-        self.assertEqual([], unfinished.keep_back([
+        self.assertEqual([], unfinished.hide([
             objects.Instance(uuid=each, host=FIRST, node=FIRST,
                              vm_state='building', task_state='spawning')
             for each in (INSTANCE, OTHER)]))
-        self.assertIsNot(unfinished._left[INSTANCE], unfinished._left[OTHER])
+        self.assertIsNot(unfinished._instances[INSTANCE],
+                         unfinished._instances[OTHER])
 
 
 class TestFormer(restarting.TestCase):
@@ -466,7 +467,7 @@ class TestFormer(restarting.TestCase):
     def assert_kept(self, server, gate):
         gate.open()
         self.wait_for(lambda: self.assertIn(
-            'This thread waits for the end of the process: another process '
+            'This thread waits until the process ends: another process '
             'of compute-1 has instance', self.log))
         self.assert_built(server)
         self.assertEqual(1, len(self.api.get_port_interfaces(server['id'])))
@@ -478,7 +479,7 @@ class TestFormer(restarting.TestCase):
 
     def test_build_that_has_been_looked_at(self):
         """Nova saves that it is built, and cleans up when that fails."""
-        looked, gate = restart.is_ended, self.gate()
+        looked, gate = restart.is_complete, self.gate()
 
         def look_and_stop(instance):
             self.useFixture(fixtures.MonkeyPatch(IS_ENDED, looked))
@@ -543,7 +544,7 @@ class TestQueue(restarting.TestCase):
         self.look()
         self.assertEqual(('BUILD', 'scheduling'), self.state(self.server))
         self.be_quick(QUEUED=-1)
-        manager.driver.unfinished._queued_until = 0
+        manager.driver.completer._queue_end = 0
         waiting = manager._record_task_start(
             'build_instance', self.server['id'])
         self.look()

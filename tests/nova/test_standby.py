@@ -46,7 +46,8 @@ class TestCase(faults.TestCase):
     def setUp(self):
         super().setUp()
         self.addCleanup(self.sql, 'DELETE FROM reservations_hosts')
-        for name, value in (('lease.PAUSE', 0.1), ('lease.os._exit', end)):
+        for name, value in (('host_lease.PAUSE', 0.1),
+                            ('host_lease.os._exit', end)):
             self.useFixture(fixtures.MonkeyPatch(
                 f'nova.virt.ironic_reservations.{name}', value))
         # What a process has read stays in it.
@@ -143,8 +144,8 @@ class TestStandby(TestCase):
             each for each in asked[:asked.index(ASK) + 3]
             if each[1] not in ('/', '/v1', '/v1/')})
         self.assertNotEqual(other, self.holder())
-        self.assertTrue(driver.lease.is_live())
-        self.assertEqual(1, self.log.count('waits until it can be host'))
+        self.assertTrue(driver.host_lease.is_live())
+        self.assertEqual(1, self.log.count('waits for the lease of host'))
 
     def test_waits_for_ironic(self):
         # The second answer is lost on the way, and the lease is its own.
@@ -153,7 +154,7 @@ class TestStandby(TestCase):
         self.wire.on(*ASK, faults.cut)
         self.start()
         self.assertEqual(4, len(self.wire.sent(*ASK)))
-        self.assertEqual(1, self.log.count('waits until it can be host'))
+        self.assertEqual(1, self.log.count('waits for the lease of host'))
         self.boot(self.gold)
 
     # Staying the host
@@ -162,27 +163,27 @@ class TestStandby(TestCase):
         driver = self.start(ttl=10)
         self.wait_for(lambda: self.assertIsNotNone(
             self.leases()[0]['updated_at']))
-        self.assertTrue(driver.lease.renew())
+        self.assertTrue(driver.host_lease.renew())
 
     def test_renews_what_was_over(self):
         driver = self.start()
         row, = objects.ComputeNodeList.get_all(context.get_admin_context())
         self.assertEqual(self._compute_ids[HOST], row.uuid)
         self.lapse_host()
-        self.assertTrue(driver.lease.renew())
+        self.assertTrue(driver.host_lease.renew())
         self.assertTrue(self.leases()[0]['live'])
         # But not what is another's.
         self.taken_over()
-        self.assertRaises(Ended, driver.lease.renew)
-        self.assertIn('is not host compute-1 any more', self.log)
+        self.assertRaises(Ended, driver.host_lease.renew)
+        self.assertIn('lost the lease of host compute-1', self.log)
 
     def test_another_was_the_host_and_has_left(self):
         """Nobody has the lease, and yet it is not this process's own."""
         driver = self.start()
         self.sql("UPDATE reservations_hosts SET created_at = "
                  "'2000-01-01 00:00:00'")
-        self.assertRaises(Ended, driver.lease.renew)
-        self.assertIn('another process was it meanwhile', self.log)
+        self.assertRaises(Ended, driver.host_lease.renew)
+        self.assertIn('another process has served it', self.log)
         # Whoever is started in its place need not wait.
         self.assertEqual([], self.leases())
 
@@ -201,12 +202,13 @@ class TestStandby(TestCase):
             'connect_retries': 3, 'connect_retry_delay': 0.1})
         server, another = self.boot_many(2, self.gold)
         # What waits would wait forever when the test has failed.
-        self.addCleanup(driver.lease.renew)
+        self.addCleanup(driver.host_lease.renew)
         self.addCleanup(self.wire.heal)
         healed = self.gate()
 
         def late(go_on):
-            self.wait_for(lambda: self.assertFalse(driver.lease.is_live()))
+            self.wait_for(
+                lambda: self.assertFalse(driver.host_lease.is_live()))
             faults.cut(go_on)
 
         self.wire.on(*ASK, faults.cut, times=1000)
@@ -231,8 +233,8 @@ class TestStandby(TestCase):
             self.wait_for_status(each, 'SHUTOFF')
         self.assertEqual(HOST, self.ironic.reservations()[0]['host'])
         # That Ironic is away ends no process.
-        self.assertTrue(driver.lease.is_live())
-        self.assertNotIn('ends: ', self.log)
+        self.assertTrue(driver.host_lease.is_live())
+        self.assertNotIn('exiting: ', self.log)
 
     # Being another's successor
 
@@ -260,7 +262,7 @@ class TestStandby(TestCase):
                                       'host': HOST}),
                 lambda: client.renew(server['id'], HOST, 60),
                 lambda: client.release(server['id'], HOST),
-                stale.lease.renew):
+                stale.host_lease.renew):
             self.assertRaises(Ended, write)
         self.assertEqual(held, self.ironic.reservations())
         self.delete(server)
@@ -308,7 +310,7 @@ class TestStandby(TestCase):
         with fixtures.MonkeyPatch(
                 'nova.virt.ironic_reservations.takeover.time',
                 types.SimpleNamespace(monotonic=lambda: (
-                    time.monotonic() + driver_module.ASKED_FOR + 1))):
+                    time.monotonic() + driver_module.QUEUE_TIMEOUT + 1))):
             driver.worker.work()
         self.wait_for_status(server, 'ACTIVE')
         self.delete(server)
@@ -327,13 +329,13 @@ class TestStandby(TestCase):
             self.stop_compute(HOST)
             self._compute_ids[HOST] = file
             virt_node.LOCAL_NODE_UUID = None
-            self.assertNotIn('is ignored', self.log)
+            self.assertNotIn('Ignored ', self.log)
             self.start()
             self.assertEqual([first], uuids())
             self.assertEqual(first, virt_node.LOCAL_NODE_UUID)
             self.assertEqual({HOST: first}, self.providers())
-        self.assertIn(f'has {file}, and is ignored: host {HOST} has the '
-                      f'compute_id {first}', self.log)
+        self.assertIn(f'Ignored {file} in the file compute_id: host {HOST} '
+                      f'has the compute_id {first}', self.log)
         self.boot(self.gold)
 
     def create_service(self):
@@ -369,7 +371,7 @@ class TestStandby(TestCase):
         # Nova's fixtures do not wait until it has stopped.
         self.wait_for(lambda: self.assertEqual([], self.leases()))
         # A renewal that is late does not take the lease again.
-        self.assertFalse(driver.lease.renew())
+        self.assertFalse(driver.host_lease.renew())
         self.assertEqual([], self.leases())
         self.wire.requests.clear()
         self.start()
@@ -393,9 +395,9 @@ class TestStandby(TestCase):
         threading.Thread(target=self.computes.pop(HOST).stop,
                          daemon=True).start()
         self.wait_for(lambda: self.assertIn(
-            'This process of host compute-1 ends: its lease has expired',
+            'This process of host compute-1 exits: its lease has expired',
             self.log))
-        self.assertFalse(driver.lease.is_live())
+        self.assertFalse(driver.host_lease.is_live())
         self.assertEqual([], self.wire.sent(*GIVE_UP))
         self.useFixture(fixtures.MonkeyPatch(
             'oslo_concurrency.lockutils._semaphores', lockutils.Semaphores()))
@@ -407,7 +409,8 @@ class TestStandby(TestCase):
         self.start()
         self.wire.on(*GIVE_UP, faults.cut)
         self.stop_compute(HOST)
-        self.wait_for(lambda: self.assertIn('cannot be given up', self.log))
+        self.wait_for(lambda: self.assertIn(
+            'Could not give up the lease', self.log))
         self.assertEqual(1, len(self.leases()))
 
     def test_stop_while_waiting(self):

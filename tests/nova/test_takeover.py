@@ -116,8 +116,8 @@ class TestTakeover(TestCase):
         self.give(server)
         self.work()
         self.assert_with(FIRST, server)
-        self.assertIn('its machine was given to host compute-2, but host '
-                      'compute-1 is up', self.log)
+        self.assertIn('it was moved to host compute-2, but host compute-1 '
+                      'is up', self.log)
         # Given back, it is nobody's business any more.
         self.give(server, FIRST, SECOND)
         self.work()
@@ -180,7 +180,7 @@ class TestTakeover(TestCase):
         server = self.boot(self.gold, host=FIRST)
         self.die()
         self.give(server)
-        locked = reconciler.Reconciler.locked
+        locked = reconciler.Reconciler.call_with_lock
 
         def begin(*args):
             done = locked(*args)
@@ -188,8 +188,8 @@ class TestTakeover(TestCase):
             return done
 
         with fixtures.MonkeyPatch(
-                'nova.virt.ironic_reservations.reconciler.Reconciler.locked',
-                begin):
+                'nova.virt.ironic_reservations.reconciler.Reconciler.'
+                'call_with_lock', begin):
             self.work()
         self.assert_with(SECOND, server)
         self.assertEqual('rebuilding', self.instance(server).task_state)
@@ -253,8 +253,8 @@ class TestTakeover(TestCase):
         server = self.stopped('nova.objects.instance.Instance.save',
                               objects.Instance.save)
         self.assertEqual(SECOND, self.instance(server).host)
-        self.assertIn('it was given to another host while this one took it '
-                      'over', self.log)
+        self.assertIn('it was moved to another host during the takeover',
+                      self.log)
         for host in SECOND, THIRD:
             self.work(host)
         self.assert_with(THIRD, server)
@@ -266,7 +266,8 @@ class TestTakeover(TestCase):
         for server in servers:
             self.give(server)
         looks = []
-        self.computes[SECOND].manager.driver.lease = types.SimpleNamespace(
+        driver = self.computes[SECOND].manager.driver
+        driver.host_lease = types.SimpleNamespace(
             wait=lambda: looks.append(1), give_up=lambda: None)
         self.work()
         self.assert_with(SECOND, *servers)
