@@ -35,6 +35,12 @@ INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
 #: The group that ``Fleet.hold_group`` creates.
 GROUP = '11111111-2222-4333-8444-555555555555'
 
+#: A request for any free node of a Fleet.
+GOLD = {'resource_class': 'gold', 'memory_mb': 1000}
+
+#: The beginning of the statement that holds or releases a node.
+HOLD = 'UPDATE nodes SET instance_uuid'
+
 INTERFACES = {'boot': 'fake', 'deploy': 'fake', 'management': 'fake',
               'network': 'noop', 'power': 'fake', 'vendor': 'no-vendor'}
 

@@ -83,8 +83,6 @@ def test_unused_node_is_released(fleet, fields):
 
 
 INSTANCE = str(uuid.uuid4())
-#: The first statement of a release.
-RELEASE = 'UPDATE nodes SET instance_uuid'
 
 
 @pytest.mark.on('sqlite', 'server')
@@ -95,7 +93,7 @@ def test_renewal_before_the_release(fleet, act):
     node_id = fleet.add_node()
     fleet.hold(INSTANCE)
     fleet.expire_leases()
-    with fleet.before(RELEASE, fleet.renew_leases):
+    with fleet.before(fleets.HOLD, fleet.renew_leases):
         with contextlib.suppress(exception.NotFound,
                                  exception.NoMatchingNode):
             act()
@@ -115,7 +113,7 @@ def test_use_of_the_node_before_the_release(fleet, touch):
     node_id = fleet.add_node()
     fleet.hold(INSTANCE)
     fleet.expire_leases()
-    with fleet.before(RELEASE, lambda: TOUCHES[touch](fleet, node_id)):
+    with fleet.before(fleets.HOLD, lambda: TOUCHES[touch](fleet, node_id)):
         assert expiry.sweep() == (0, 0)
     assert fleet.holds == {node_id: INSTANCE}
     assert lookup.get(INSTANCE).node_id == node_id
@@ -144,7 +142,7 @@ def test_concurrent_sweeps(fleet):
     fleet.add_node()
     fleet.hold(INSTANCE)
     fleet.expire_leases()
-    with fleet.before(RELEASE, expiry.sweep):
+    with fleet.before(fleets.HOLD, expiry.sweep):
         assert expiry.sweep() == (0, 0)
     assert fleet.holds == {}
 
@@ -154,7 +152,7 @@ def test_hold_of_the_expired_node_during_a_sweep(fleet):
     node_id = fleet.add_node()
     fleet.hold(INSTANCE)
     fleet.expire_leases()
-    with fleet.before(RELEASE, hold_other):
+    with fleet.before(fleets.HOLD, hold_other):
         assert expiry.sweep()[0] == 0
     (held_node, instance), = fleet.holds.items()
     assert held_node == node_id and instance != INSTANCE
@@ -177,7 +175,7 @@ def test_sweep_releases_the_expired_node_of_a_hold(fleet):
     fleet.add_node()
     fleet.hold()
     fleet.expire_leases()
-    with fleet.before(RELEASE, expiry.sweep):
+    with fleet.before(fleets.HOLD, expiry.sweep):
         assert fleet.hold()[1]
     with pytest.raises(exception.NoMatchingNode):
         fleet.hold()

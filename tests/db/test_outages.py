@@ -22,18 +22,15 @@ from ironic_reservations.reservations import releases
 from ironic_reservations.reservations import updates
 from ironic_reservations.reservations import values
 from tests.common import fleets
+from tests.common.fleets import GOLD
+from tests.common.fleets import HOLD
+from tests.common.fleets import INSTANCE
 
 pytestmark = pytest.mark.on('server')
 
-INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
 ONE = '11111111-1111-4111-8111-111111111111'
 HOST_1 = values.Assignment(host='compute-1')
 HOST_2 = values.Assignment(host='compute-2')
-GOLD = {'resource_class': 'gold', 'memory_mb': 1000}
-
-#: The beginning of the statement that holds or releases a node.
-HOLD = 'UPDATE nodes SET instance_uuid'
-
 
 LOST, DEADLOCK = db_exc.DBConnectionError(), db_exc.DBDeadlock()
 

@@ -9,13 +9,11 @@ from ironic_reservations import exception
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import values
 from tests.common import states
+from tests.common.fleets import GOLD
+from tests.common.fleets import HOLD
+from tests.common.fleets import INSTANCE
 
-INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
 HOST_2 = values.Assignment(host='compute-2')
-GOLD = {'resource_class': 'gold', 'memory_mb': 1000}
-
-#: The beginning of the statement that holds or releases a node.
-HOLD = 'UPDATE nodes SET instance_uuid'
 
 
 def test_tables_have_every_state_of_ironic():

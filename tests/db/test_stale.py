@@ -10,12 +10,12 @@ from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import releases
 from ironic_reservations.reservations import values
+from tests.common.fleets import GOLD
+from tests.common.fleets import INSTANCE
 
 pytestmark = pytest.mark.on('sqlite', 'server')
 
-INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
 HOST_2 = values.Assignment(host='compute-2')
-GOLD = {'resource_class': 'gold', 'memory_mb': 1000}
 
 
 @pytest.fixture
