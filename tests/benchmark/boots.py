@@ -78,9 +78,10 @@ def boot(operator, count):
 
 def count_retries(cloud):
     """Return the number of builds that have continued on another host."""
-    return sum(path.read_text(errors='replace').count('No node is reserved')
-               for host in cloud.hosts
-               for path in (cloud.folder / 'logs').glob(f'{host}*'))
+    return sum(
+        path.read_text(errors='replace').count('Could not reserve a node')
+        for host in cloud.hosts
+        for path in (cloud.folder / 'logs').glob(f'{host}*'))
 
 
 def ready(operator, rows):

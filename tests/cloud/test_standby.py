@@ -69,7 +69,7 @@ def following(cloud, name):
 def stand_by(cloud, name):
     logged = following(cloud, name)
     cloud.cloud.start(name)
-    logged('waits until it can be host')
+    logged('waits for the lease of host')
 
 
 def taken_over(cloud, holder, since):
