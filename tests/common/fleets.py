@@ -113,7 +113,7 @@ class Fleet:
         self.execute(sa.update(models.nodes).values(instance_uuid=None))
 
     def add(self, *nodes):
-        """Add nodes at once, each a dict of columns and traits."""
+        """Add nodes, as dicts of columns and traits; return their IDs."""
         rows = [{**self._make_free_node(), **node} for node in nodes]
         traits = [row.pop('traits', ()) for row in rows]
         with self.engine.begin() as connection:

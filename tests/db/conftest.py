@@ -67,7 +67,7 @@ def fleet(database, monkeypatch):
 
 @pytest.fixture
 def use_count(monkeypatch):
-    """Let all searches use a count: use_count(counts.fresh())."""
+    """Let all searches use a count: use_count(counts.get_fresh_fleet())."""
     def set_(count):
         monkeypatch.setattr(counts, 'get_recent_fleet', lambda: (count, False))
     return set_

@@ -114,7 +114,7 @@ def test_drop_asks(ready_database, monkeypatch, capsys, answer, is_confirmed):
     assert all(name in output for name in OURS) and '[y/N]' in output
 
 
-def test_live_reservations(ready_database, fleet):
+def test_live_reservations(fleet, ready_database):
     node_id = fleet.add_node()
     fleet.hold(fleets.INSTANCE)
     with pytest.raises(exception.Conflict, match='1 reservations are live'):
@@ -124,11 +124,9 @@ def test_live_reservations(ready_database, fleet):
     assert find_tables(ready_database) == set()
     # Ironic's tables are left alone.
     assert fleet.instances == {node_id: fleets.INSTANCE}
-    # The fixture needs tables to clear.
-    upgrade(ready_database)
 
 
-def test_expired_reservations(ready_database, fleet):
+def test_expired_reservations(fleet, ready_database):
     """Otherwise their nodes would keep their instances."""
     fleet.add_node()
     fleet.hold()
@@ -137,16 +135,14 @@ def test_expired_reservations(ready_database, fleet):
         drop(ready_database)
     assert expiry.sweep() == (1, 0)
     assert drop(ready_database) == 0
-    upgrade(ready_database)
 
 
-def test_stale_reservations(ready_database, fleet):
+def test_stale_reservations(fleet, ready_database):
     node_id = fleet.add_node()
     fleet.hold()
     fleet.set_node(node_id, instance_uuid=None)
     assert drop(ready_database) == 0
     assert find_tables(ready_database) == set()
-    upgrade(ready_database)
 
 
 @pytest.mark.parametrize('missing', [
@@ -185,7 +181,7 @@ def test_missing_index(ready_database):
     assert read_schema(ready_database) == before
 
 
-def test_reservations_without_groups(ready_database, fleet):
+def test_reservations_without_groups(fleet, ready_database):
     """The tables of groups, which most queries need, were dropped by hand."""
     fleet.add_node()
     fleet.hold(fleets.INSTANCE)
@@ -196,7 +192,6 @@ def test_reservations_without_groups(ready_database, fleet):
         drop(ready_database)
     assert drop(ready_database, force=True) == 0
     assert find_tables(ready_database) == set()
-    upgrade(ready_database)
 
 
 @pytest.mark.parametrize('name, column', [

@@ -8,6 +8,24 @@ import pytest
 from ironic_reservations import matching
 from ironic_reservations.matching import request_spec
 
+#: A request with all kinds of constraints.
+FULL_BODY = {'memory_mb': 1024, 'vcpus': 8, 'root_gb': 20, 'ephemeral_gb': 5,
+             'resource_class': 'gold',
+             'conductor_group': 'Rack', 'shard': 'a',
+             'candidate_nodes': ['node-1'],
+             'image': {'min_ram': 512, 'min_disk': 10, 'properties': {
+                 'hw_firmware_type': 'uefi', 'img_hv_type': 'qemu'}},
+             'extra_specs': {'resources:VGPU': '1', 'resources1:VGPU': '2',
+                             'capabilities:hypervisor_type': 's== ironic',
+                             'capabilities:memory_mb': '>= 512',
+                             'trait:CUSTOM_B': 'required',
+                             'trait:CUSTOM_A': 'required',
+                             'trait:CUSTOM_C': 'forbidden',
+                             'capabilities': 'gpu,ssd:4',
+                             'capabilities:maker': 'Dell Inc.',
+                             'capabilities:raid': '>= 2',
+                             'cpu_arch': 'amd64'}}
+
 UUID = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
 
 

@@ -8,23 +8,8 @@ import pytest
 
 from ironic_reservations import matching
 from ironic_reservations.matching import request_spec
+from tests.unit import tables
 
-BODY = {'memory_mb': 1024, 'vcpus': 8, 'root_gb': 20, 'ephemeral_gb': 5,
-        'resource_class': 'gold',
-        'conductor_group': 'Rack', 'shard': 'a',
-        'candidate_nodes': ['node-1'],
-        'image': {'min_ram': 512, 'min_disk': 10, 'properties': {
-            'hw_firmware_type': 'uefi', 'img_hv_type': 'qemu'}},
-        'extra_specs': {'resources:VGPU': '1', 'resources1:VGPU': '2',
-                        'capabilities:hypervisor_type': 's== ironic',
-                        'capabilities:memory_mb': '>= 512',
-                        'trait:CUSTOM_B': 'required',
-                        'trait:CUSTOM_A': 'required',
-                        'trait:CUSTOM_C': 'forbidden',
-                        'capabilities': 'gpu,ssd:4',
-                        'capabilities:maker': 'Dell Inc.',
-                        'capabilities:raid': '>= 2',
-                        'cpu_arch': 'amd64'}}
 NAMES = ['candidate_nodes', 'conductor_group=rack', 'shard=a',
          'resource_class=CUSTOM_GOLD', 'hypervisor_type=qemu',
          'resources:VGPU=3',
@@ -77,7 +62,7 @@ def eliminated(explanation):
 
 
 def test_names_are_stable():
-    assert list_names(**BODY) == NAMES
+    assert list_names(**tables.FULL_BODY) == NAMES
 
 
 def test_names_do_not_depend_on_the_order_of_the_request():
@@ -86,7 +71,7 @@ def test_names_do_not_depend_on_the_order_of_the_request():
             return value
         return {key: reverse(value[key]) for key in reversed(value)}
 
-    names = list_names(**reverse(BODY))
+    names = list_names(**reverse(tables.FULL_BODY))
     assert sorted(names) == sorted(NAMES)
     assert names[:14] == NAMES[:14]
 

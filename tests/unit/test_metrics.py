@@ -14,7 +14,6 @@ from ironic_reservations.matching import explanation
 from ironic_reservations.matching import group_policy
 from ironic_reservations.reservations import quota
 from tests.unit import tables
-from tests.unit import test_explain
 
 
 def cause(*eliminated):
@@ -45,7 +44,7 @@ def test_causes_are_few():
     """The name of every constraint leads to one of them."""
     names = {constraint.name for match in ('at_least', 'exact')
              for constraint in tables.make_matcher(
-                 test_explain.BODY, match).constraints}
+                 tables.FULL_BODY, match).constraints}
     names |= {f'{size}>=1' for size in ('memory_mb', 'vcpus', 'local_gb')}
     names |= {constraint.name for constraint in matching.Matcher(
         tables.make_spec({'memory_mb': 1}),
