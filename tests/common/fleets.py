@@ -41,22 +41,15 @@ GOLD = {'resource_class': 'gold', 'memory_mb': 1000}
 #: The beginning of the statement that holds or releases a node.
 HOLD = 'UPDATE nodes SET instance_uuid'
 
-INTERFACES = {'boot': 'fake', 'deploy': 'fake', 'management': 'fake',
-              'network': 'noop', 'power': 'fake', 'vendor': 'no-vendor'}
-
 
 class Database:
     """A database, and the commands that administer it."""
 
     def __init__(self, url, directory):
         self.url = url
-        self.conf_file = str(directory / 'ironic.conf')
-        with open(self.conf_file, 'w') as f:
-            # Ironic checks the programs of the hardware types it enables.
-            f.write('[DEFAULT]\nenabled_hardware_types = fake-hardware\n')
-            for interface, name in INTERFACES.items():
-                f.write(f'enabled_{interface}_interfaces = {name}\n')
-            f.write(f'[database]\nconnection = {url}\n')
+        self.conf_file = services.write_conf(directory / 'ironic.conf', {
+            'DEFAULT': services.FAKE_HARDWARE,
+            'database': {'connection': url}})
         self.engine = connect(url)
 
     def run(self, program, *args, status=0):

@@ -11,14 +11,16 @@ from oslo_db import exception as db_exc
 import pytest
 import sqlalchemy as sa
 
-from ironic_reservations import conf
 from ironic_reservations import exception
 from ironic_reservations.db import counting
 from ironic_reservations.db import engine
 from ironic_reservations.fleet import counts
 from ironic_reservations.fleet import profiles
 from ironic_reservations.reservations import expiry
+from tests.common import application
 from tests.common import fleets
+
+SMALL_POOL = {'database': {'max_pool_size': 1, 'max_overflow': 0}}
 
 
 def test_first_count_of_a_process(fleet, option):
@@ -67,9 +69,10 @@ def test_fleet_that_takes_too_long_to_count(fleet, option, monkeypatch):
 def test_first_connection_of_a_process(option, monkeypatch):
     """The server accepts it, but never sends a byte."""
     option(deadline=1)
-    with socket.create_server(('127.0.0.1', 0)) as server, set_options(
-            connection=f'mysql+pymysql://ironic@127.0.0.1:'
-                       f'{server.getsockname()[1]}/ironic?read_timeout=5'):
+    with socket.create_server(('127.0.0.1', 0)) as server, \
+            application.set_options({'database': {
+                'connection': 'mysql+pymysql://ironic@127.0.0.1:'
+                f'{server.getsockname()[1]}/ironic?read_timeout=5'}}):
         with another(expiry.overdue) as first:
             connection, _ = server.accept()
             with connection, pytest.raises(exception.DeadlineExceeded):
@@ -83,7 +86,7 @@ def test_first_connection_of_a_process(option, monkeypatch):
 @pytest.mark.on('server')
 def test_no_connection_left(database, monkeypatch, option):
     option(deadline=1)
-    with set_options(max_pool_size=1, max_overflow=0):
+    with application.set_options(SMALL_POOL):
         small = fleets.connect(database.url)
     monkeypatch.setattr(engine, 'get_engine', lambda: small)
     is_running, answer = threading.Event(), threading.Event()
@@ -108,7 +111,7 @@ def test_no_connection_left(database, monkeypatch, option):
 def test_connection_lost_and_none_left(database, monkeypatch, option):
     """A retry waits only for the remaining time of its request."""
     option(deadline=2)
-    with set_options(max_pool_size=1, max_overflow=0):
+    with application.set_options(SMALL_POOL):
         small = fleets.connect(database.url)
     monkeypatch.setattr(engine, 'get_engine', lambda: small)
     runs = []
@@ -135,15 +138,3 @@ def another(function):
     """Run a function in a thread; yield its future."""
     with concurrent.futures.ThreadPoolExecutor(1) as executor:
         yield executor.submit(function)
-
-
-@contextlib.contextmanager
-def set_options(**options):
-    """Set options of [database] inside of the context."""
-    for name, value in options.items():
-        conf.CONF.set_override(name, value, group='database')
-    try:
-        yield
-    finally:
-        for name in options:
-            conf.CONF.clear_override(name, group='database')
