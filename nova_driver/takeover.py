@@ -70,7 +70,8 @@ class Takeover(reconciler.Reconciler):
         self._wait = wait
         self._completer = completer
         self._services = servicegroup.API()
-        # Recent changes, and when to read all reservations again.
+        # Time of the last change by instance, and when to read all
+        # reservations again.
         self._changes: dict[str, datetime.datetime] = {}
         self._next_full_read: float = 0
         # UUIDs of instances to take over.
@@ -130,9 +131,10 @@ class Takeover(reconciler.Reconciler):
                  for instance in objects.InstanceList.get_by_filters(
                      ctxt, {'uuid': list(self._candidates)}, expected_attrs=[])
                  } if self._candidates else {}
-        self._candidates = {uuid for uuid in self._candidates
-                      if hosts.get(uuid, '') not in (None, self._host)
-                      and self._is_ours(uuid, uuid in hosts)}
+        self._candidates = {
+            uuid for uuid in self._candidates
+            if hosts.get(uuid, '') not in (None, self._host)
+            and self._is_ours(uuid, uuid in hosts)}
         down = {host for host in {hosts[uuid] for uuid in self._candidates}
                 if self._is_down(ctxt, host)}
         # An instance with an allocation here was taken over before, but then
