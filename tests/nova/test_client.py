@@ -50,7 +50,7 @@ class TestLists(testtools.TestCase):
         for read in (lambda driver: [each['instance_uuid'] for each in
                                      driver.list_by_host('compute-1', [])],
                      lambda driver: [each for each, _ in
-                                     driver.changed('compute-1')]):
+                                     driver.list_changes('compute-1')]):
             gone = []
 
             def release(page, gone=gone):
@@ -71,5 +71,5 @@ class TestLists(testtools.TestCase):
             held = self.ironic.create(resource_class='silver', host='h')
             self.addCleanup(self.ironic.delete, held['instance_uuid'])
         pages = Pages(self.ironic.baremetal, lambda page: None)
-        self.assertEqual([], client.Client(lambda: pages).changed('h'))
+        self.assertEqual([], client.Client(lambda: pages).list_changes('h'))
         self.assertEqual(1, pages.requests)
