@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command ``openstack baremetal reservation capacity list``."""
 
+import argparse
+from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import Any
+from typing import TextIO
 import urllib.parse
 
 from ironicclient import exc
@@ -12,19 +17,19 @@ from ironic_reservations.osc import output
 from ironic_reservations.osc import scope
 from ironic_reservations.osc import suggestions
 
-#: What a profile is, in every table.
+#: Columns that describe a profile in every table.
 PROFILE = ('resource_class', 'memory_mb', 'vcpus', 'local_gb', 'cpu_arch',
            'traits')
-#: What else profiles may differ in.
+#: Further columns in which profiles may differ.
 DETAILS = ('capabilities', 'conductor_group', 'shard', 'owner', 'lessee')
-#: The others of these counts add up to the first.
+#: The first count is the sum of the others.
 COUNTS = ('total', *constants.NODE_STATES)
 FILTERS = ('resource_class', 'trait', 'conductor_group', 'shard')
 
-#: What a profile does not have is not said on a map.
-_NOTHING = (None, '', {}, [])
+#: Values that are left out of a map.
+_EMPTY: tuple[object, ...] = (None, '', {}, [])
 
-#: What a number or a name needs beside itself there.
+#: Formats of numbers and names in a map.
 _UNITS = {'memory_mb': '{} MiB', 'vcpus': '{} CPUs', 'local_gb': '{} GB',
           'conductor_group': 'group {}', 'shard': 'shard {}',
           'owner': 'owner {}', 'lessee': 'lessee {}'}
@@ -35,13 +40,16 @@ class ListCapacity(output.Lister):
 
     For each profile: the number of its nodes (Total) and of those that are
     free, reserved, taken (being deployed, in use, or being torn down) and out
-    of service, which add up; with --host, how many that host holds; with
+    of service, which add up; with --host, how many are held by that host; with
     --long, how many reservations without a host can be claimed. Without
     --long, columns of --long are added where rows would otherwise look the
     same. A table of several rows ends with their sum.
     """
 
-    def get_parser(self, prog_name):
+    #: Set by cliff.
+    formatter: Any
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.add_argument('--resource-class', metavar='<class>',
                             help='Only nodes of this resource class')
@@ -66,32 +74,33 @@ class ListCapacity(output.Lister):
             '--map', action='store_true',
             help='Draw a bar for each row: free, reserved, taken, out of '
                  'service')
-        scope.add_option(parser)
+        scope.add_all_projects(parser)
         parser.add_argument('--long', action='store_true',
                             help='Show all columns')
         return parser
 
-    def take_action(self, parsed_args):
+    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
         query = {name: getattr(parsed_args, name)
                  for name in (*FILTERS, 'host', 'by')
                  if getattr(parsed_args, name) is not None}
-        auth = scope.auth(self, parsed_args, 'nodes')
+        auth = scope.choose_auth(self, parsed_args, 'nodes')
         filters = {name: query.get(name) for name in FILTERS}
-        self._rows = list(suggestions.report_empty(
-            self, self._read(query, filters, parsed_args, auth), 'nodes',
+        self._rows: list[client.Data] = list(suggestions.report_empty(
+            self, self._read_rows(query, filters, parsed_args, auth), 'nodes',
             filters, auth=auth))
-        names = (*self._labels(parsed_args), *COUNTS,
+        names = (*self._list_labels(parsed_args), *COUNTS,
                  *['held'] * (parsed_args.host is not None),
                  *['claimable'] * parsed_args.long)
-        return output.headers(names), (
-            [output.value(row[name]) for name in names]
+        return output.format_headers(names), (
+            [output.format_value(row[name]) for name in names]
             for row in self._rows)
 
-    def _read(self, query, filters, args, auth):
-        """Return the capacity rows; name what was probably meant by them."""
+    def _read_rows(self, query: client.Data, filters: client.Data,
+                   args: argparse.Namespace, auth: Any) -> list[client.Data]:
+        """Return the capacity rows; print hints on misspelt keys and names."""
         headers = {'Cache-Control': 'no-cache'} if args.no_cache else {}
         try:
-            rows = client.request(
+            rows = client.request_ironic(
                 self, 'GET', f'{client.PATH}/capacity?'
                              + urllib.parse.urlencode(query, doseq=True),
                 headers=headers, auth=auth)['capacity']
@@ -106,61 +115,65 @@ class ListCapacity(output.Lister):
             and all(row[key] is None for row in rows)]}, auth=auth)
         return rows
 
-    def produce_output(self, parsed_args, column_names, data):
+    def produce_output(self, parsed_args: argparse.Namespace,
+                       column_names: Sequence[str],
+                       data: Iterable[Sequence[Any]]) -> int:
         if parsed_args.formatter == 'table' and parsed_args.map:
-            names = self._labels(parsed_args)
-            fleet_map.draw(self.app.stdout, [
-                (', '.join(_said(name, row[name]) for name in names
-                           if parsed_args.by or row[name] not in _NOTHING),
+            names = self._list_labels(parsed_args)
+            fleet_map.draw_map(self.app.stdout, [
+                (', '.join(_format_label(name, row[name]) for name in names
+                           if parsed_args.by or row[name] not in _EMPTY),
                  row)
                 for row in self._rows])
             return 0
         if parsed_args.formatter == 'table':
-            self.formatter = _WithSum(self.formatter, output.headers(
+            self.formatter = _WithSum(self.formatter, output.format_headers(
                 [*COUNTS, 'held', 'claimable']))
         return super().produce_output(parsed_args, column_names, data)
 
-    def _labels(self, args):
-        """Return the columns that say which nodes a row is of."""
+    def _list_labels(self, args: argparse.Namespace) -> list[str]:
+        """Return the columns that identify the nodes of a row."""
         if args.by:
             return [*dict.fromkeys(args.by)]
         if args.long:
             return [*PROFILE, *DETAILS]
         if args.formatter != 'table':
-            return [*PROFILE]  # A program wants the same columns each time.
-        alike = {}
+            return [*PROFILE]  # Programs need the same columns each time.
+        similar: dict[str, list[client.Data]] = {}
         for row in self._rows:
-            alike.setdefault(repr([row[name] for name in PROFILE]),
-                             []).append(row)
+            similar.setdefault(repr([row[name] for name in PROFILE]),
+                               []).append(row)
         return [*PROFILE, *(name for name in DETAILS if any(
             row[name] != rows[0][name]
-            for rows in alike.values() for row in rows))]
+            for rows in similar.values() for row in rows))]
 
 
 class _WithSum:
     """A formatter that adds the sum of the rows, after they are sorted.
 
-    :param formatter: of a table.
+    :param formatter: formatter of a table.
     :param counts: headers of the columns that are summed.
     """
 
-    def __init__(self, formatter, counts):
+    def __init__(self, formatter: Any, counts: list[str]) -> None:
         self._formatter, self._counts = formatter, counts
 
-    def emit_list(self, column_names, data, stdout, parsed_args):
+    def emit_list(self, column_names: Sequence[str],
+                  data: Iterable[Sequence[Any]], stdout: TextIO,
+                  parsed_args: argparse.Namespace) -> None:
         rows = [list(row) for row in data]
-        if len(rows) > 1 and column_names[0] not in self._counts:
-            rows.append(['Sum', *(
-                sum(column) if name in self._counts else ''
-                for name, *column in zip(column_names[1:], *(
-                    row[1:] for row in rows), strict=True))])
+        if len(rows) > 1:
+            sums = [sum(column) if name in self._counts else ''
+                    for name, *column in zip(column_names, *rows, strict=True)]
+            # The row is labelled in the first column, which may be a count.
+            rows.append([f'Sum {sums[0]}'.strip(), *sums[1:]])
         self._formatter.emit_list(column_names, rows, stdout, parsed_args)
 
 
-def _said(name, value):
-    """A value of a row in words, for the map."""
-    shown = output.value('none' if value in _NOTHING else value)
-    if hasattr(shown, 'human_readable'):
-        shown = shown.human_readable()
+def _format_label(name: str, data: Any) -> str:
+    """Return a value of a row as text for the map."""
+    cell = output.format_value('none' if data in _EMPTY else data)
+    if hasattr(cell, 'human_readable'):
+        cell = cell.human_readable()
     _, _, capability = name.partition('capability:')
-    return _UNITS.get(name, f'{capability} {{}}'.lstrip()).format(shown)
+    return _UNITS.get(name, f'{capability} {{}}'.lstrip()).format(cell)

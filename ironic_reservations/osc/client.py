@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that the commands send, and names that they look up.
+"""Sends the requests of the commands.
 
 Requests to Ironic go through python-ironicclient, so that users configure
 them as they do for all other ``openstack baremetal`` commands. Requests to
 other services go through openstacksdk.
 """
 
+import argparse
+from collections.abc import Iterator
 import contextlib
 import copy
 import itertools
+import logging
+from typing import Any
 import urllib.parse
 import uuid
 
@@ -18,6 +22,7 @@ from keystoneauth1 import exceptions as ksa_exc
 from openstack import exceptions as sdk_exc
 from osc_lib import exceptions
 from osc_lib.cli import parseractions
+from osc_lib.command import command
 import tenacity
 
 from ironic_reservations import text
@@ -25,10 +30,13 @@ from ironic_reservations.osc import progress
 
 PATH = '/v1/reservations'
 
-#: How often a GET is sent when its connections fail.
+#: A JSON object in a request or a response.
+Data = dict[str, Any]
+
+#: Attempts of a GET whose connections fail.
 ATTEMPTS = 3
 
-#: The first version of Placement's API in which consumers have generations and
+#: First version of Placement's API in which consumers have generations and
 #: allocations may be empty.
 PLACEMENT = '1.28'
 
@@ -36,67 +44,68 @@ PLACEMENT = '1.28'
 PAUSE = 1
 
 
-class NoAnswer(ksa_exc.ConnectFailure):
-    """An endpoint does not answer; the text is one line with its URL."""
+class NoResponse(ksa_exc.ConnectFailure):
+    """An endpoint does not respond; the message is one line with its URL."""
 
 
-class NoReservations(exceptions.CommandError):
-    """The Ironic that was asked runs without our API plugin."""
+class NoPlugin(exceptions.CommandError):
+    """Ironic runs without our API plugin."""
 
 
-def request(cmd, method, url, **kwargs):
-    """Send one request to Ironic and return the answer's data.
+def request_ironic(cmd: command.Command, method: str, url: str,
+                   **kwargs: Any) -> Any:
+    """Send a request to Ironic and return the data of the response.
 
-    :raises: NoReservations, exc.ClientException, ksa_exc.ClientException.
+    :raises: NoPlugin, exc.ClientException, ksa_exc.ClientException.
     """
-    # The client is copied, because it belongs to all commands of an
-    # interactive shell, and the others shall keep their retries.
+    # The client is copied, because all commands of an interactive shell share
+    # it, and the others must keep their retries.
     client = copy.copy(cmd.app.client_manager.baremetal.http_client)
     # ironicclient has one number of retries for failed connections and for
-    # answers with 409 or 503. Such an answer is shown at once, because a
-    # conflict does not go away by itself.
+    # responses with 409 or 503. Such a response is shown at once, because a
+    # conflict does not resolve itself.
     client.conflict_max_retries = 0
-    # Only a GET may be sent again without knowing what the first one did. The
-    # retries of keystoneauth would print a line for each.
+    # Only a GET may be repeated if the outcome of the first one is unknown.
+    # The retries of keystoneauth would print a line for each.
     send = tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(
             ksa_exc.RetriableConnectionFailure),
         stop=tenacity.stop_after_attempt(ATTEMPTS if method == 'GET' else 1),
         wait=tenacity.wait_fixed(PAUSE), reraise=True)
-    kwargs['hooks'] = {'response': _take_retry_after}
-    http.LOG.addFilter(_is_news)
+    kwargs['hooks'] = {'response': _store_retry_after}
+    http.LOG.addFilter(_is_new)
     try:
         return send(client.json_request, method, url, **kwargs)[1]
     except ksa_exc.ConnectionError as error:
-        raise NoAnswer(in_one_line(error)) from error
+        raise NoResponse(format_error(error)) from error
     except exc.NotFound:
         if url.startswith(PATH) and not _is_served(client, kwargs):
-            raise NoReservations(
-                f'There are no reservations at {client.endpoint_trimmed}: '
-                f'Ironic there runs without the API plugin of '
-                f'ironic-reservations.')
+            raise NoPlugin(
+                f'Ironic at {client.endpoint_trimmed} has no reservations: '
+                f'its API plugin of ironic-reservations is not enabled.')
         raise
     finally:
-        http.LOG.removeFilter(_is_news)
+        http.LOG.removeFilter(_is_new)
 
 
-def in_one_line(error):
-    """Return what an error says, without what the libraries below have said.
+def format_error(error: Exception) -> str:
+    """Return the message of an error on one line.
 
-    That of a connection is "Unable to establish connection to URL: " and all
-    of them, one in the other.
+    Connection errors are "Unable to establish connection to URL: ", followed
+    by the nested errors of the libraries, which are left out.
     """
-    text = str(error)
+    message = str(error)
     if isinstance(error, ksa_exc.ConnectionError):
-        text, _, cause = text.partition(': ')
+        message, _, cause = message.partition(': ')
         if 'Connection aborted' in cause:
-            # What was asked may be done, unlike where nobody listens.
-            text += ': Connection aborted'
-    return ' '.join(text.split())
+            # Unlike after a refused connection, the request may have been
+            # processed.
+            message += ': Connection aborted'
+    return ' '.join(message.split())
 
 
-def _is_served(client, kwargs):
-    """Whether Ironic has our API, although it has answered 404."""
+def _is_served(client: Any, kwargs: Data) -> bool:
+    """Return whether Ironic has our API, although it responded with 404."""
     kwargs = {name: value for name, value in kwargs.items() if name != 'body'}
     try:
         client.json_request('GET', f'{PATH}?limit=1&fields=instance_uuid',
@@ -108,89 +117,92 @@ def _is_served(client, kwargs):
     return True
 
 
-def _is_news(record):
-    """Whether a line of ironicclient's log tells the user anything new.
+def _is_new(record: logging.LogRecord) -> bool:
+    """Return whether a line of ironicclient's log is news for the user.
 
     ironicclient logs the error of the last attempt, and raises it as well.
-    With one attempt in all, the user would read the error twice:
+    With a single attempt, the user would read the error twice:
     https://opendev.org/openstack/python-ironicclient/src/branch/master/ironicclient/common/http.py
     """
     return not record.getMessage().endswith('Attempt 1 of 1')
 
 
-def _take_retry_after(response, *args, **kwargs):
-    """Move the header Retry-After from an answer to an attribute.
+def _store_retry_after(response: Any, *args: Any, **kwargs: Any) -> None:
+    """Move the header Retry-After of a response to an attribute.
 
-    ironicclient's ``from_response`` hands the header on to the constructor
-    of the error, which for most status codes does not take it, so that a
+    ironicclient's ``from_response`` passes the header to the constructor of
+    the error, which for most status codes does not accept it, so that a
     TypeError would hide the error:
     https://opendev.org/openstack/python-ironicclient/src/branch/master/ironicclient/common/apiclient/exceptions.py
     """
     response.retry_after = response.headers.pop('Retry-After', None)
 
 
-def listed(cmd, collection, query, limit=None, **kwargs):
-    """Yield the elements of a list of Ironic's API, page after page.
+def read_list(cmd: command.Command, collection: str, query: Data,
+              limit: int | None = None, **kwargs: Any) -> Iterator[Data]:
+    """Yield the elements of a list of Ironic's API, page by page.
 
     :param collection: its path, such as ``reservations/hosts``.
-    :param query: dict of parameters of the query; those that are None are
-        left out.
-    :param limit: yield at most so many; None or 0 for all.
+    :param query: parameters of the query; None is left out.
+    :param limit: maximum number of elements; None or 0 for all.
     :param kwargs: arguments of the requests, such as another ``auth``.
     """
-    return itertools.islice(_pages(cmd, collection, {
+    return itertools.islice(_read_pages(cmd, collection, {
         **query, 'limit': limit or None}, **kwargs), limit or None)
 
 
-def _pages(cmd, collection, query, **kwargs):
-    name = collection.rpartition('/')[2]
-    query, number = {key: value for key, value in query.items()
-                     if value is not None}, 0
+def _read_pages(cmd: command.Command, collection: str, query: Data,
+                **kwargs: Any) -> Iterator[Data]:
+    name, number = collection.rpartition('/')[2], 0
+    query = {key: value for key, value in query.items() if value is not None}
     while True:
-        page = request(cmd, 'GET', f'/v1/{collection}?'
-                                   + urllib.parse.urlencode(query), **kwargs)
+        page = request_ironic(
+            cmd, 'GET', f'/v1/{collection}?{urllib.parse.urlencode(query)}',
+            **kwargs)
         yield from page[name]
         number += len(page[name])
         if number:
-            progress.say(cmd, '%d %s read', number, name)
+            progress.update_line(cmd, '%d %s read', number, name)
         query = text.parse_next_link(page.get('next'))
         if not query:
             return
 
 
-def path(collection, text):
+def build_path(collection: str, ident: str) -> str:
     """Return the path of an element of a collection.
 
-    :raises: CommandError for another text, which could name another path of
-        the API, such as "capacity".
+    :raises: CommandError if the identifier is no UUID, because it could be
+        another path of the API, such as "capacity".
     """
     try:
-        return f'{collection}/{uuid.UUID(text)}'
+        return f'{collection}/{uuid.UUID(ident)}'
     except ValueError:
-        raise exceptions.CommandError(f'"{text}" is not a UUID')
+        raise exceptions.CommandError(f'"{ident}" is not a UUID')
 
 
-def whole(cmd, group, **kwargs):
+def complete_group(cmd: command.Command, group: Data,
+                   **kwargs: Any) -> Data:
     """Return a group with all of its members.
 
-    :param group: what the API has answered. Where it has no room for all of
-        them, it has a link to the next.
+    :param group: data of a response, which links to the members for which it
+        has no room.
     :param kwargs: arguments of the requests, such as another ``auth``.
     """
-    url = path(f'{PATH}/groups', group['uuid'])
+    url = build_path(f'{PATH}/groups', group['uuid'])
     while query := text.parse_next_link(group.get('next')):
-        page = request(cmd, 'GET', f'{url}?{urllib.parse.urlencode(query)}',
-                       **kwargs)
+        page = request_ironic(
+            cmd, 'GET', f'{url}?{urllib.parse.urlencode(query)}', **kwargs)
         group = {**page, 'reservations': [*group['reservations'],
                                           *page['reservations']]}
     return group
 
 
 @contextlib.contextmanager
-def remembered(cmd, kind, ident, show):
-    """Tell the user what a request may have made if its answer is lost.
+def report_lost_response(cmd: command.Command, resource: str, ident: str,
+                         show: str) -> Iterator[None]:
+    """Tell the user how to find the outcome of a request without a response.
 
-    :param kind: the kind of the thing, in a word.
+    :param resource: type of the requested resource, in a word.
     :param ident: its UUID.
     :param show: the command that shows it.
     """
@@ -198,69 +210,72 @@ def remembered(cmd, kind, ident, show):
         yield
     except (KeyboardInterrupt, exc.ClientException,
             ksa_exc.ConnectionError) as error:
-        # An answer below 500 is a refusal.
+        # A response below 500 is a refusal.
         if getattr(error, 'http_status', 500) >= 500:
-            print(f'Without an answer it is not known what {kind} {ident} '
-                  f'holds; see "openstack baremetal reservation {show} '
+            print(f'No response: {resource} {ident} may or may not hold '
+                  f'nodes. Check with "openstack baremetal reservation {show} '
                   f'{ident}".', file=cmd.app.stderr, flush=True)
         raise
 
 
 @contextlib.contextmanager
-def errors_of_nova():
-    """Turn errors of Nova and Placement into a sentence for the user.
+def convert_nova_errors() -> Iterator[None]:
+    """Convert errors of Nova and Placement into a message for the user.
 
     :raises: CommandError.
     """
     try:
         yield
-    except NoAnswer:
-        raise  # It is Ironic's.
+    except NoResponse:
+        raise  # from Ironic
     except sdk_exc.ForbiddenException as error:
         raise exceptions.CommandError(
-            f'Nova and Placement let only an admin do this, who is logged in '
-            f'for a project: {error}')
+            f'Nova and Placement require the admin role in a project: '
+            f'{error}')
     except (sdk_exc.SDKException, ksa_exc.ClientException) as error:
         raise exceptions.CommandError(
-            f'Nova or Placement cannot be read: {in_one_line(error)}')
+            f'Nova or Placement cannot be read: {format_error(error)}')
 
 
-def placement(cmd, url, method='GET', **kwargs):
-    """Send one request to Placement.
+def request_placement(cmd: command.Command, url: str, method: str = 'GET',
+                      **kwargs: Any) -> Any:
+    """Send a request to Placement.
 
-    :returns: the answer's data, or None.
+    :returns: data of the response, or None.
     :raises: SDKException.
     """
     response = cmd.app.client_manager.sdk_connection.placement.request(
         url, method, microversion=PLACEMENT, **kwargs)
     if response.status_code == 409:
-        # The SDK does not find the reason in an answer of Placement.
+        # The SDK does not recognize the reason in Placement's response.
         raise sdk_exc.ConflictException(
             response.json()['errors'][0]['detail'].strip())
     sdk_exc.raise_from_response(response)
     return response.json() if response.content else None
 
 
-def look_up(cmd, service, kind, ident, **more):
-    """Return a resource of another service, by its name or ID.
+def find_resource(cmd: command.Command, service: str, resource: str,
+                  ident: str, **kwargs: Any) -> Any:
+    """Return a resource of another service by its name or ID.
 
-    :param service: as the SDK names it, such as ``compute``.
+    :param service: as the SDK calls it, such as ``compute``.
+    :param resource: type of the resource, such as ``flavor``.
     :raises: CommandError.
     """
     try:
         proxy = getattr(cmd.app.client_manager.sdk_connection, service)
-        return getattr(proxy, f'find_{kind}')(ident, ignore_missing=False,
-                                              **more)
+        return getattr(proxy, f'find_{resource}')(
+            ident, ignore_missing=False, **kwargs)
     except (sdk_exc.SDKException, ksa_exc.ClientException) as error:
         raise exceptions.CommandError(
-            f'Cannot look up {kind} "{ident}": {in_one_line(error)}'
+            f'Cannot look up {resource} "{ident}": {format_error(error)}'
             ) from error
 
 
-def add_paging(parser, marker):
+def add_paging(parser: argparse.ArgumentParser, marker: str) -> None:
     """Add the options ``--limit`` and ``--marker`` to a parser.
 
-    :param marker: what a marker is, such as ``host``.
+    :param marker: type of a marker, such as ``host``.
     """
     parser.add_argument('--limit', type=int, metavar='<number>',
                         action=parseractions.NonNegativeAction,

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command ``openstack baremetal reservation explain``."""
 
+import argparse
+from typing import Any
+
 from ironicclient import exc
 from keystoneauth1 import exceptions as ksa_exc
 from openstack import exceptions as sdk_exc
@@ -22,72 +25,75 @@ from ironic_reservations.osc import servers
 class ExplainReservation(output.ShowOne):
     """Show why a server has no machine, or which one it would get.
 
-    Nothing is held. For a server that has a machine, its reservation is shown.
-    Otherwise this shows what its flavor, image, server group and metadata
-    would find in Ironic for its project, and whether Placement would offer a
-    host at all. With the request as options, it shows the same for a server
-    that does not exist. The exit status is 1 if there is no machine.
+    Nothing is held. If the server has a machine, its reservation is shown.
+    Otherwise, this shows the nodes in Ironic that match its flavor, image,
+    server group and metadata for its project, and whether Placement would
+    offer a host at all. With the request as options, it does the same for a
+    server that does not exist. The exit status is 1 if there is no machine.
     """
 
-    def get_parser(self, prog_name):
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.add_argument('server', nargs='?', metavar='<server>',
                             help='Server (name or ID)')
-        options.add_request(parser)
-        identity.add_options(
-            parser, 'project', 'Project (name or ID) for which the server '
-                               'would be, if not your own (admins only)')
+        options.add_request_options(parser)
+        identity.add_name_options(
+            parser, 'project', 'Project (name or ID) of the server, if not '
+                               'your own (admins only)')
         parser.add_argument(
             '--availability-zone', metavar='<zone>',
-            help='Availability zone that the server would be in')
-        scope.add_option(parser)
+            help='Availability zone of the server')
+        scope.add_all_projects(parser)
         return parser
 
-    def take_action(self, parsed_args):
-        auth = self._auth(parsed_args)
-        server = parsed_args.server and servers.find(self, parsed_args.server)
+    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
+        auth = self._find_auth(parsed_args)
+        server = parsed_args.server and servers.find_server(
+            self, parsed_args.server)
         if server:
             try:
-                return reservation.display(reservation.get(
+                return reservation.format_columns(reservation.read_reservation(
                     self, server.id,
                     {'fields': ','.join(reservation.DETAILS)}, auth))
             except exc.NotFound:
                 pass
-        spec = options.request_spec(
+        spec = options.build_request_spec(
             self, parsed_args,
-            server and servers.request_spec(self, server))
-        body = spec | self._owner(parsed_args, server)
-        matches = self._matches(body, server, auth)
-        refusal = self._placement(
+            server and servers.build_request(self, server))
+        body = spec | self._build_owner(parsed_args, server)
+        matches = self._match_nodes(body, server, auth)
+        refusal = self._ask_placement(
             spec, parsed_args.availability_zone
             or server and server.availability_zone or None)
         self.status = 1 if refusal or not matches['matching_nodes'] else 0
         fault = server and (server.fault or {}).get('message')
         columns = {**({'fault': fault} if fault else {}),
                    **({'placement': refusal} if refusal else {}), **matches}
-        return zip(*columns.items(), strict=True)
+        return list(columns), list(columns.values())
 
-    def _matches(self, body, server, auth):
-        """Return columns that show what a request would find in Ironic."""
+    def _match_nodes(self, body: client.Data, server: Any,
+                     auth: Any) -> client.Data:
+        """Return columns that show which nodes match a request."""
         claim = server and (server.metadata or {}).get(claims.METADATA)
         if claim:
-            # A server that claims a reservation stays in the group of that.
-            return claims.explain(self, claim, body, auth=auth)
+            # A claimed reservation keeps its group.
+            return claims.explain_claim(self, claim, body, auth=auth)
         columns = self._add_group(body, server, auth) if server else {}
-        return columns | dict(zip(*create.dry_run(
+        return columns | dict(zip(*create.show_dry_run(
             self, client.PATH, body, auth=auth), strict=True))
 
-    def _add_group(self, body, server, auth):
+    def _add_group(self, body: client.Data, server: Any,
+                   auth: Any) -> dict[str, str]:
         """Add the server's group to a request.
 
-        :returns: dict of a column that shows it; empty without a group.
+        :returns: a column that shows it; empty without a group.
         """
-        uuid, policy = servers.find_group(self, server)
+        uuid, policy = servers.find_server_group(self, server)
         if uuid is None:
             return {}
         try:
-            details = client.whole(self, client.request(
-                self, 'GET', client.path(group.PATH, uuid), auth=auth),
+            details = client.complete_group(self, client.request_ironic(
+                self, 'GET', client.build_path(group.PATH, uuid), auth=auth),
                 auth=auth)
         except exc.NotFound:
             return {'group': (
@@ -96,29 +102,29 @@ class ExplainReservation(output.ShowOne):
                 f'server_group_by)')}
         body['group'] = {name: details[name] for name in (
             'uuid', 'policy', 'by') if details[name] is not None}
-        domains = group.domains(details).human_readable()
+        domains = group.format_member_domains(details).human_readable()
         return {'group': f'{details["policy"]} by {details["by"]}, members in '
                          + domains.replace('\n', ', ')}
 
-    def _auth(self, args):
-        """How to log in to Ironic; a user sees what the project sees."""
+    def _find_auth(self, args: argparse.Namespace) -> Any:
+        """Return how to log in to Ironic, in system scope if possible."""
         self._sees_all = True
         try:
-            return scope.of_ironic(self)
+            return scope.find_full_auth(self)
         except (exceptions.CommandError, ksa_exc.ClientException):
             if args.all_projects or args.project:
                 raise
             self._sees_all = False
-            print('Ironic shows your project only nodes that it owns or '
-                  'leases; Nova may use others.', file=self.app.stderr,
-                  flush=True)
+            print('Your project can see only nodes that it owns or leases; '
+                  'Nova may use others.', file=self.app.stderr, flush=True)
             return None
 
-    def _owner(self, args, server):
-        """Return the keys of a request that say for which project it is."""
+    def _build_owner(self, args: argparse.Namespace,
+                     server: Any) -> client.Data:
+        """Return the keys of a request for the project."""
         if not self._sees_all:
-            # Ironic may want a lease of somebody who is bound to a project
-            # ([reservations] require_lease), and takes any that is short.
+            # Ironic may require a lease of project-scoped callers
+            # ([reservations] require_lease), and accepts any short one.
             return {'expires_in': 1}
         keys = {'ownership': args.ownership or 'any'}
         reference = self.app.client_manager.auth_ref
@@ -128,10 +134,11 @@ class ExplainReservation(output.ShowOne):
             keys['project_id'] = reference.project_id
         return keys | identity.find_ids(self, args, 'project')
 
-    def _placement(self, spec, zone):
-        """Why Placement would refuse; None where it would not, or is mute."""
+    def _ask_placement(self, spec: client.Data,
+                       zone: str | None) -> str | None:
+        """Return why Placement refuses; None if it does not, or on errors."""
         try:
-            return placement.why_not(self, spec, zone)
+            return placement.explain_refusal(self, spec, zone)
         except (sdk_exc.SDKException, ksa_exc.ClientException) as error:
-            self.log.info('Placement is not asked: %s', error)
+            self.log.info('Cannot read Placement: %s', error)
             return None

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands ``openstack baremetal reservation host``: list and delete."""
 
+import argparse
 import urllib.parse
 
 from ironicclient import exc
@@ -24,35 +25,36 @@ class ListHost(output.Lister):
     renewed.
     """
 
-    def get_parser(self, prog_name):
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.add_argument('--host', metavar='<host>',
                             help='Only this compute host')
         client.add_paging(parser, 'host')
-        scope.add_option(parser)
+        scope.add_all_projects(parser)
         parser.add_argument('--long', action='store_true',
                             help='Show all columns')
         return parser
 
-    def take_action(self, parsed_args):
+    def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
         names = DETAILS if parsed_args.long else COLUMNS
-        auth = scope.of_ironic(self) if parsed_args.all_projects else None
+        auth = (scope.find_full_auth(self) if parsed_args.all_projects
+                else None)
         filters = {'host': parsed_args.host, 'marker': parsed_args.marker}
         try:
-            leases = list(client.listed(self, 'reservations/hosts', filters,
-                                        parsed_args.limit, auth=auth))
+            leases = list(client.read_list(self, 'reservations/hosts', filters,
+                                           parsed_args.limit, auth=auth))
         except exc.Forbidden:
-            project = auth is None and scope.of_a_part(self)
+            project = auth is None and scope.find_limited_project(self)
             if not project:
                 raise
             raise exceptions.CommandError(
-                f'Project {project} may not list compute hosts; '
-                f'--all-projects asks in system scope.')
-        leases = suggestions.report_empty(self, leases, 'compute hosts',
-                                          filters, auth=auth)
-        return output.headers(names), (
+                f'Project {project} may not list compute hosts; use '
+                f'--all-projects to list them in system scope.')
+        rows = suggestions.report_empty(self, leases, 'compute hosts',
+                                        filters, auth=auth)
+        return output.format_headers(names), (
             # An Ironic with an older plugin lacks some columns.
-            [lease.get(name) for name in names] for lease in leases)
+            [lease.get(name) for name in names] for lease in rows)
 
 
 class DeleteHost(output.Command):
@@ -61,16 +63,16 @@ class DeleteHost(output.Command):
     Reservations of the host are not changed: see "move".
     """
 
-    def get_parser(self, prog_name):
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.add_argument('hosts', nargs='+', metavar='<host>',
                             help='Compute host')
         return parser
 
-    def take_action(self, parsed_args):
-        def delete(host):
-            client.request(self, 'DELETE', f'{client.PATH}/hosts/'
-                           + urllib.parse.quote(host, safe=''))
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        def delete(host: str) -> str:
+            client.request_ironic(self, 'DELETE', f'{client.PATH}/hosts/'
+                                  + urllib.parse.quote(host, safe=''))
             return f'host {host}'
 
         output.delete_each(self, parsed_args.hosts, delete)

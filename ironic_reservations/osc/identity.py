@@ -1,61 +1,69 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Projects and users, which options name and requests identify by ID."""
+"""Looks up the IDs of projects and users, which options may name."""
 
+import argparse
 import contextlib
 
 from keystoneauth1 import exceptions as ksa_exc
 from openstack import exceptions as sdk_exc
 from osc_lib import exceptions
+from osc_lib.command import command
 
 from ironic_reservations import spelling
 from ironic_reservations.osc import client
 
 
-def add_options(parser, kind, text):
-    """Add an option for a project or a user, and one for its domain.
+def add_name_options(parser: argparse.ArgumentParser, kind: str,
+                     text: str) -> None:
+    """Add the options for a project or user, and for its domain.
 
-    :param kind: ``project`` or ``user``, which is the option's name, too.
+    :param kind: ``project`` or ``user``, which is also the option's name.
+    :param text: help text.
     """
     parser.add_argument(f'--{kind}', metavar=f'<{kind}>', help=text)
     parser.add_argument(f'--{kind}-domain', metavar='<domain>',
-                        help=f'Domain of the {kind} (name or ID), where '
-                             f'several have one of that name')
+                        help=f'Domain of the {kind} (name or ID), if the name '
+                             f'exists in several')
 
 
-def find_ids(cmd, args, *kinds):
-    """Return the IDs of what the options of ``add_options`` name.
+def find_ids(cmd: command.Command, args: argparse.Namespace,
+             *kinds: str) -> dict[str, str]:
+    """Return the IDs of projects and users in the options.
 
-    :returns: dict of ``project_id`` and ``user_id``, as far as they are given.
+    :returns: ``project_id`` and ``user_id``, if the option has a value.
     """
-    return {f'{kind}_id': find(cmd, kind, getattr(args, kind),
-                               getattr(args, f'{kind}_domain'))
+    return {f'{kind}_id': find_id(cmd, kind, getattr(args, kind),
+                                  getattr(args, f'{kind}_domain'))
             for kind in kinds if getattr(args, kind) is not None}
 
 
-def find(cmd, kind, ident, domain=None):
-    """Return the ID of something that Keystone knows by name or ID.
+def find_id(cmd: command.Command, kind: str, ident: str,
+            domain: str | None = None) -> str:
+    """Return the ID of a resource of Keystone.
 
-    Without a Keystone, or if Keystone does not let the user look, the argument
-    is taken as the ID, as other commands do.
+    Without Keystone, or if the user may not look it up, the name is used as
+    the ID, as in other commands.
 
     :param kind: ``project``, ``user`` or ``domain``.
-    :param domain: name or ID of the domain that it belongs to, or None.
+    :param ident: name or ID.
+    :param domain: name or ID of the domain that contains it, or None.
     :raises: CommandError.
     """
     if not cmd.app.client_manager.is_service_available('identity'):
         return ident
-    scope = {'domain_id': find(cmd, 'domain', domain)} if domain else {}
+    scope = {'domain_id': find_id(cmd, 'domain', domain)} if domain else {}
     try:
-        return client.look_up(cmd, 'identity', kind, ident, **scope).id
+        return client.find_resource(cmd, 'identity', kind, ident, **scope).id
     except exceptions.CommandError as error:
         if isinstance(error.__cause__, sdk_exc.ForbiddenException):
             return ident
         raise exceptions.CommandError(
-            f'{error}{_hint(cmd, kind, ident, **scope)}')
+            f'{error}{_suggest_name(cmd, kind, ident, **scope)}')
 
 
-def _hint(cmd, kind, ident, **scope):
-    """Return a question after the project that was probably meant, or ''."""
+def _suggest_name(cmd: command.Command, kind: str, ident: str,
+                  **scope: str) -> str:
+    """Return a hint with the closest name of a project, or ''."""
     if kind != 'project':
         return ''
     with contextlib.suppress(sdk_exc.SDKException, ksa_exc.ClientException):

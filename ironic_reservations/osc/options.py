@@ -1,28 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of the commands that hold nodes, and the request they make."""
+"""Options of the commands that hold nodes, and the request they build."""
 
+import argparse
+from collections.abc import Mapping
 import re
+from typing import Any
 
 from osc_lib import exceptions
 from osc_lib.cli import parseractions
+from osc_lib.command import command
 
 from ironic_reservations import constants
 from ironic_reservations.osc import client
 from ironic_reservations.osc import identity
 from ironic_reservations.osc import units
 
-# The options for sizes: the key of the request spec, the placeholder, what it
-# takes, and the help text of each.
-_SIZES = {'ram': ('memory_mb', '<MiB>', units.mib,
+# The options for sizes: the key of the request spec, the placeholder, the
+# type, and the help text of each.
+_SIZES = {'ram': ('memory_mb', '<MiB>', units.parse_mib,
                   'Memory of the node, such as 65536 or 64GiB'),
-          'vcpus': ('vcpus', '<number>', units.number, 'CPUs of the node'),
-          'disk': ('root_gb', '<GiB>', units.gib,
+          'vcpus': ('vcpus', '<number>', units.parse_number,
+                    'CPUs of the node'),
+          'disk': ('root_gb', '<GiB>', units.parse_gib,
                    'Root disk of the instance, such as 500 or 2TiB'),
-          'ephemeral': ('ephemeral_gb', '<GiB>', units.gib,
+          'ephemeral': ('ephemeral_gb', '<GiB>', units.parse_gib,
                         'Ephemeral disk of the instance'),
-          'swap': ('swap', '<MiB>', units.mib, 'Swap disk of the instance')}
+          'swap': ('swap', '<MiB>', units.parse_mib,
+                   'Swap disk of the instance')}
 
-#: A request spec with nothing but these keys does not constrain the node.
+#: Keys of a request spec that do not constrain the node by themselves.
 _NO_CONSTRAINT = {'conductor_group', 'shard', 'ownership'}
 
 # The policies of a group, and the help text of the option for each.
@@ -42,29 +48,28 @@ _OVERRIDDEN = {'memory_mb': r'resources[\w-]*:MEMORY_MB',
                'resource_class': r'resources[\w-]*:CUSTOM_.*',
                'candidate_nodes': 'reservations:candidate_nodes'}
 
-#: A property of an image is sent only if its value has at most so many
-#: characters.
-_LONGEST = 1024
+#: Maximum length of a property of an image that is sent.
+_MAX_LENGTH = 1024
 
 
-def add_options(parser):
-    """Add the options that say what is wanted, for whom, and for how long."""
-    add_request(parser)
-    _add_holder(parser)
+def add_hold_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options for the node, the owner and the lease."""
+    add_request_options(parser)
+    _add_owner(parser)
     parser.add_argument(
         '--dry-run', action='store_true',
-        help='Reserve nothing; show what matches, and why the rest does '
-             'not')
+        help='Reserve nothing; show the matching nodes, and why others do '
+             'not match')
 
 
-def add_request(parser):
-    """Add the options that say what is wanted."""
-    _add_machine(parser)
-    _add_choice(parser)
+def add_request_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that constrain the node."""
+    _add_hardware(parser)
+    _add_selection(parser)
 
 
-def _add_machine(parser):
-    """Add the options that say what the machine must be."""
+def _add_hardware(parser: argparse.ArgumentParser) -> None:
+    """Add the options for the node's hardware."""
     parser.add_argument(
         '--flavor', metavar='<flavor>',
         help='Flavor (name or ID) to take the request from; the other '
@@ -73,25 +78,25 @@ def _add_machine(parser):
         '--image', metavar='<image>',
         help='Image (name or ID) whose properties and minimum sizes the '
              'node must satisfy')
-    for option, (key, metavar, kind, text) in _SIZES.items():
-        parser.add_argument(f'--{option}', dest=key, type=kind,
+    for option, (key, metavar, parse, text) in _SIZES.items():
+        parser.add_argument(f'--{option}', dest=key, type=parse,
                             metavar=metavar, help=text)
     parser.add_argument(
         '--resource-class', metavar='<class>',
         help='Resource class of the node')
     parser.add_argument(
-        '--trait', action='append', default=[], type=units.name,
+        '--trait', action='append', default=[], type=units.parse_name,
         metavar='<trait>',
         help='Trait that the node must have (repeat for several)')
     parser.add_argument(
-        '--forbidden-trait', action='append', default=[], type=units.name,
-        metavar='<trait>',
+        '--forbidden-trait', action='append', default=[],
+        type=units.parse_name, metavar='<trait>',
         help='Trait that the node must not have (repeat for several)')
     parser.add_argument(
         '--capability', action='append', default=[],
         metavar='<name>[=<value>]',
-        help='Capability that the node must have, of any value or of '
-             'one, which may be an expression such as ">= 4" (repeat '
+        help='Capability that the node must have, with any value or with '
+             'this one, which may be an expression such as ">= 4" (repeat '
              'for several)')
     parser.add_argument(
         '--property', action=parseractions.KeyValueAction, default={},
@@ -99,8 +104,8 @@ def _add_machine(parser):
         help='Any extra spec of a flavor (repeat for several)')
 
 
-def _add_choice(parser):
-    """Add the options that say among which nodes to choose, and how."""
+def _add_selection(parser: argparse.ArgumentParser) -> None:
+    """Add the options that limit and order the nodes."""
     parser.add_argument(
         '--conductor-group', metavar='<group>',
         help='Conductor group of the node ("" for the default group)')
@@ -108,51 +113,50 @@ def _add_choice(parser):
         '--shard', metavar='<shard>', help='Shard of the node')
     parser.add_argument(
         '--candidate-node', action='append', dest='candidate_nodes',
-        type=units.name, metavar='<node>',
+        type=units.parse_name, metavar='<node>',
         help='Node (name or UUID) to choose from (repeat for several)')
     parser.add_argument(
         '--match', choices=constants.MATCHES,
-        help='How the sizes of a node compare with those asked for '
-             '(default: as Ironic is configured, where at_least is the '
-             'default)')
+        help='How the sizes of a node compare with the requested ones '
+             '(default: as configured in Ironic, initially at_least)')
     parser.add_argument(
         '--ownership', choices=constants.OWNERSHIPS,
-        help='Whose the node must be: anybody\'s, one that the project owns '
-             'or leases, or one of these or of nobody (default: any for '
-             'admins, else project)')
+        help='Owner of the node: any, one that the project owns or leases, '
+             'or also one without owner and lessee (default: any for admins, '
+             'otherwise project)')
 
 
-def _add_holder(parser):
-    """Add the options that say for whom a node is held, and for how long."""
+def _add_owner(parser: argparse.ArgumentParser) -> None:
+    """Add the options for the owner and the lease of a reservation."""
     parser.add_argument(
-        '--expires-in', type=units.seconds, metavar='<seconds>',
-        help='Lease: give the node back after this time, such as 600 or 10m, '
-             'if nothing has begun on it')
+        '--expires-in', type=units.parse_seconds, metavar='<seconds>',
+        help='Lease, such as 600 or 10m, after which the reservation expires '
+             'if deployment has not started')
     parser.add_argument(
         '--host', metavar='<host>',
         help='Compute service that holds the reservation (admins only)')
-    identity.add_options(
-        parser, 'project', 'Project (name or ID) that has the reservation, '
-                           'if not your own (admins only)')
-    identity.add_options(
-        parser, 'user', 'User (name or ID) who has the reservation, if not '
-                        'you (admins only)')
+    identity.add_name_options(
+        parser, 'project', 'Project (name or ID) of the reservation, if not '
+                           'your own (admins only)')
+    identity.add_name_options(
+        parser, 'user', 'User (name or ID) of the reservation, if not you '
+                        '(admins only)')
 
 
-def add_policies(parser):
+def add_policies(parser: argparse.ArgumentParser) -> None:
     """Add an option for each policy of a group."""
     policies = parser.add_mutually_exclusive_group()
     for name, text in _POLICIES.items():
         policies.add_argument(
             f'--{name}', metavar='<domain>',
-            help=f'{text}; a domain is what has the same '
+            help=f'{text}; the nodes of a domain have the same '
                  f'"capability:<name>", "conductor_group" or "shard"')
 
 
-def policy(args):
-    """Return the policy that the options of ``add_policies`` name.
+def read_policy(args: argparse.Namespace) -> dict[str, str]:
+    """Return the policy in the options of ``add_policies``.
 
-    :returns: dict of keys of a request; empty without a policy.
+    :returns: keys of a request; empty without a policy.
     """
     for name in _POLICIES:
         by = getattr(args, name.replace('-', '_'))
@@ -161,62 +165,65 @@ def policy(args):
     return {}
 
 
-def request_spec(cmd, args, server=None):
-    """Return the request spec.
+def build_request_spec(cmd: command.Command, args: argparse.Namespace,
+                       server: client.Data | None = None) -> client.Data:
+    """Return the request spec of the flavor, the image and the options.
 
-    It is that of the flavor and the image, overridden by the options.
+    The options take precedence.
 
-    :param server: the request spec of a server, which all of them override.
+    :param server: request spec of a server, which all of them override.
     :raises: CommandError.
     """
     spec = dict(server or {})
     if args.flavor:
-        spec.update(_flavor(cmd, args.flavor))
+        spec.update(_read_flavor(cmd, args.flavor))
     if args.image:
-        spec['image'] = image(cmd, args.image)
-    spec |= _values(args, *(key for key, *_ in _SIZES.values()),
-                    'resource_class', 'conductor_group', 'shard',
-                    'candidate_nodes', 'ownership')
-    specs = _extra_specs(args, spec.get('extra_specs', {}))
+        spec['image'] = build_image(cmd, args.image)
+    spec |= _select_values(args, *(key for key, *_ in _SIZES.values()),
+                           'resource_class', 'conductor_group', 'shard',
+                           'candidate_nodes', 'ownership')
+    specs = _build_extra_specs(args, spec.get('extra_specs', {}))
     if specs:
         spec['extra_specs'] = specs
-    # The API decides whether the others are enough. A claim needs none.
+    # The API decides whether the others suffice. A claim needs none.
     if not (spec.keys() - _NO_CONSTRAINT or getattr(args, 'claim', None)):
-        server = 'a server, ' if 'server' in args else ''
+        argument = 'a server, ' if 'server' in args else ''
         raise exceptions.CommandError(
-            f'Say what is wanted: {server}--flavor, --resource-class, --ram, '
-            f'--vcpus, --disk, --trait, --capability, --candidate-node, '
-            f'--image or --property')
+            f'Nothing constrains the node: give {argument}--flavor, '
+            f'--resource-class, --ram, --vcpus, --disk, --trait, '
+            f'--capability, --candidate-node, --image or --property')
     return spec
 
 
-def envelope(cmd, args):
-    """Return the keys of a request that say for whom and for how long.
+def build_owner(cmd: command.Command,
+                args: argparse.Namespace) -> client.Data:
+    """Return the keys of a request for the owner and the lease.
 
     :raises: CommandError.
     """
-    return {**_values(args, 'host', 'expires_in'),
+    return {**_select_values(args, 'host', 'expires_in'),
             **identity.find_ids(cmd, args, 'project', 'user')}
 
 
-def _values(args, *names):
-    """Return the options of these names that have a value, as a dict."""
+def _select_values(args: argparse.Namespace, *names: str) -> client.Data:
+    """Return the options with these names that have a value."""
     return {name: getattr(args, name) for name in names
             if getattr(args, name) is not None}
 
 
-def _flavor(cmd, ident):
-    """Return what a flavor asks for, as keys of the request spec."""
-    flavor = client.look_up(cmd, 'compute', 'flavor', ident,
-                            get_extra_specs=True)
-    return {**flavor_spec(flavor), 'rxtx_factor': flavor.rxtx_factor,
+def _read_flavor(cmd: command.Command, ident: str) -> client.Data:
+    """Return the keys of the request spec for a flavor."""
+    flavor = client.find_resource(cmd, 'compute', 'flavor', ident,
+                                  get_extra_specs=True)
+    return {**build_flavor_spec(flavor), 'rxtx_factor': flavor.rxtx_factor,
             'name': flavor.name, 'flavorid': flavor.id}
 
 
-def flavor_spec(flavor, root_disk=True):
+def build_flavor_spec(flavor: Mapping[str, Any],
+                      root_disk: bool = True) -> client.Data:
     """Return the sizes and extra specs of a flavor, as keys of a request.
 
-    :param flavor: Flavor of the SDK, or a dict of a server of Nova's API.
+    :param flavor: Flavor of the SDK, or the flavor in a server of Nova's API.
     :param root_disk: False for a server that was booted from a volume.
     """
     return {'memory_mb': flavor['ram'], 'vcpus': flavor['vcpus'],
@@ -226,62 +233,61 @@ def flavor_spec(flavor, root_disk=True):
             'extra_specs': dict(flavor.get('extra_specs') or {})}
 
 
-def image(cmd, ident):
+def build_image(cmd: command.Command, ident: str) -> client.Data:
     """Return the value of the request spec's key ``image``."""
-    found = client.look_up(cmd, 'image', 'image', ident)
-    # The SDK turns the properties of Nova's older names into attributes.
-    # A property of the newer name takes precedence, as in Nova.
-    properties = {'hw_architecture': found.architecture,
-                  'img_hv_type': found.hypervisor_type,
-                  **(found.properties or {})}
-    # An image may have properties of any length, such as descriptions. The
-    # API refuses long values, and matches none of those properties, so they
-    # are left out.
-    return {'id': found.id,
+    image = client.find_resource(cmd, 'image', 'image', ident)
+    # The SDK turns the properties with Nova's older names into attributes.
+    # A property with the newer name takes precedence, as in Nova.
+    properties = {'hw_architecture': image.architecture,
+                  'img_hv_type': image.hypervisor_type,
+                  **(image.properties or {})}
+    # Properties such as descriptions may have any length. The API refuses
+    # long values, and matches none of these properties, so they are left out.
+    return {'id': image.id,
             'properties': {name: str(value)
                            for name, value in properties.items()
                            if value is not None
-                           and len(str(value)) <= _LONGEST},
-            'min_ram': found.min_ram, 'min_disk': found.min_disk}
+                           and len(str(value)) <= _MAX_LENGTH},
+            'min_ram': image.min_ram, 'min_disk': image.min_disk}
 
 
-def _extra_specs(args, flavor):
+def _build_extra_specs(args: argparse.Namespace,
+                       flavor: Mapping[str, str]) -> dict[str, str]:
     """Return the extra specs of a flavor, overridden by the options."""
     traits = {**dict.fromkeys(args.trait, 'required'),
               **dict.fromkeys(args.forbidden_trait, 'forbidden')}
-    capabilities = dict(map(_capability, args.capability))
+    capabilities = _parse_capabilities(args.capability)
     for name in {*args.trait} & {*args.forbidden_trait}:
         raise exceptions.CommandError(
-            f'trait {name} cannot be required and forbidden')
-    if len(capabilities) < len(args.capability):
-        raise exceptions.CommandError(
-            'a capability can be asked for only once')
-
-    overridden = '|'.join([
-        *(pattern for key, pattern in _OVERRIDDEN.items()
+            f'--trait {name} contradicts --forbidden-trait {name}: give one '
+            f'of them')
+    pattern = '|'.join([
+        *(keys for key, keys in _OVERRIDDEN.items()
           if getattr(args, key) is not None),
         *(rf'(?:trait[\w-]*|reservations:trait):{re.escape(name)}'
           for name in traits),
         *(f'capabilities:{re.escape(name)}' for name in capabilities),
         *(['cpu_arch'] if 'cpu_arch' in capabilities else []),
     ])
-    # A flavor is overridden by both; of the others nothing may be dropped.
+    # Both override a flavor, but neither may drop a part of the other.
     for key, value in args.property.items():
-        if _is_contradiction(key, value, args, traits, capabilities):
+        option = _find_contradiction(key, value, args, traits, capabilities)
+        if option:
             raise exceptions.CommandError(
-                f'--property {key}={value} contradicts another option')
+                f'--property {key}={value} contradicts {option}: give one of '
+                f'them')
     specs = {**{key: value for key, value in flavor.items()
-                if not re.fullmatch(overridden, key)}, **args.property}
+                if not re.fullmatch(pattern, key)}, **args.property}
     # One key may also name several capabilities: "a,b:c".
     together = [item for item in specs.pop('capabilities', '').split(',')
                 if item and ('capabilities' in args.property
                              or item.partition(':')[0].strip()
                              not in capabilities)]
-    for name, value in capabilities.items():
-        if value is None:
+    for name, expression in capabilities.items():
+        if expression is None:
             together.append(name)
         else:
-            specs[f'capabilities:{name}'] = value
+            specs[f'capabilities:{name}'] = expression
     if together:
         specs['capabilities'] = ','.join(together)
     specs.update({f'trait:{name}': word for name, word in traits.items()})
@@ -290,35 +296,45 @@ def _extra_specs(args, flavor):
     return specs
 
 
-def _is_contradiction(key, value, args, traits, capabilities):
-    """Whether a ``--property`` contradicts another option.
+def _find_contradiction(key: str, value: str, args: argparse.Namespace,
+                        traits: Mapping[str, str],
+                        capabilities: Mapping[str, str | None]) -> str | None:
+    """Return the option that a ``--property`` contradicts, or None.
 
-    :param traits: ``required`` or ``forbidden`` by trait, of the options.
-    :param capabilities: values by name, of the options.
+    :param traits: ``required`` or ``forbidden`` by trait, from the options.
+    :param capabilities: values by name, from the options.
     """
-    if any(getattr(args, size) is not None
-           and re.fullmatch(_OVERRIDDEN[size], key)
-           for size, *_ in _SIZES.values()):
-        return True
-    if key == 'capabilities':
-        return any(
-            capabilities.get(name.strip(), text) not in (None, text)
-            for name, colon, text in (
-                item.partition(':') for item in value.split(',')) if colon)
+    for option, (size, *_) in _SIZES.items():
+        if getattr(args, size) is not None and re.fullmatch(
+                _OVERRIDDEN[size], key):
+            return f'--{option}'
     trait = re.fullmatch(r'(?:trait[\w-]*|reservations:trait):(.+)', key)
-    expected = traits.get(trait[1]) if trait else {
-        'reservations:match': args.match,
-        'cpu_arch': capabilities.get('cpu_arch'),
-        **{f'capabilities:{name}': text
-           for name, text in capabilities.items()}}.get(key)
-    return expected not in (None, value)
+    if trait and traits.get(trait[1], value) != value:
+        prefix = 'forbidden-' * (traits[trait[1]] == 'forbidden')
+        return f'--{prefix}trait {trait[1]}'
+    if key == 'reservations:match' and args.match not in (None, value):
+        return f'--match {args.match}'
+    items = [item.partition(':') for item in value.split(',')]
+    if key != 'capabilities':
+        items = [(key.removeprefix('capabilities:'), ':', value)] * (
+            key == 'cpu_arch' or key.startswith('capabilities:'))
+    for name, colon, text in items:
+        if colon and capabilities.get(name.strip()) not in (None, text):
+            return f'--capability {name}={capabilities[name.strip()]}'
+    return None
 
 
-def _capability(text):
-    """Split ``<name>=<value>``; the value is None where there is none."""
-    found = re.fullmatch(r'([^\s=:,<>!]+)(?:[=:](.*))?', text, re.DOTALL)
-    if not found:
-        raise exceptions.CommandError(
-            f'capability "{text}" must be <name> or <name>=<value>, such as '
-            f'"gpus=>= 4"')
-    return found.groups()
+def _parse_capabilities(texts: list[str]) -> dict[str, str | None]:
+    """Parse ``<name>`` and ``<name>=<value>``; return values by name."""
+    capabilities: dict[str, str | None] = {}
+    for text in texts:
+        match = re.fullmatch(r'([^\s=:,<>!]+)(?:[=:](.*))?', text, re.DOTALL)
+        if not match:
+            raise exceptions.CommandError(
+                f'capability "{text}" must be <name> or <name>=<value>, such '
+                f'as "gpus=>= 4"')
+        if match[1] in capabilities:
+            raise exceptions.CommandError(
+                f'--capability {match[1]} is given more than once')
+        capabilities[match[1]] = match[2]
+    return capabilities

@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the commands show results: as text to people, as data to programs."""
+"""Formats the results of commands: text for people, data for programs."""
 
+import argparse
 import collections
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Sequence
 import functools
+from typing import Any
+from typing import NoReturn
 
 from cliff import columns
 from ironicclient import exc
@@ -13,24 +19,27 @@ import prettytable
 
 from ironic_reservations.osc import client
 
-#: Text shows at most so many domains one by one.
-_DOMAINS = 20
+#: Column names and values, as cliff takes them from a command.
+Columns = tuple[Sequence[str], Iterable[Any]]
 
-#: In these formats cliff would write data as Python represents it, so the text
-#: for people is written instead.
-_TEXTS = ('csv', 'value')
+#: Maximum number of domains that are listed in text.
+_MAX_DOMAINS = 20
+
+# In these formats cliff would write data as Python represents it, so the text
+# for people is written instead.
+_TEXT_FORMATS = ('csv', 'value')
 
 
 class Command(command.Command):
     """A command whose argument errors are shown without its usage."""
 
-    def get_parser(self, prog_name):
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.error = functools.partial(_refuse, parser)
         return parser
 
 
-def _refuse(parser, message):
+def _refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
     parser.exit(2, f'{parser.prog}: error: {message}\n'
                    f'See "{parser.prog} --help".\n')
 
@@ -43,55 +52,59 @@ class Lister(Command, command.Lister):
 
     status = 0
 
-    def run(self, parsed_args):
+    def run(self, parsed_args: argparse.Namespace) -> int:
         super().run(parsed_args)
         return self.status
 
-    def produce_output(self, parsed_args, column_names, data):
-        if parsed_args.formatter in _TEXTS:
-            data = (_readable(row) for row in data)
+    def produce_output(self, parsed_args: argparse.Namespace,
+                       column_names: Sequence[str],
+                       data: Iterable[Sequence[Any]]) -> int:
+        if parsed_args.formatter in _TEXT_FORMATS:
+            data = (_make_readable(row) for row in data)
         return super().produce_output(parsed_args, column_names, data)
 
 
 class ShowOne(Command, command.ShowOne):
-    """A command that shows one thing.
+    """A command that shows one resource.
 
     :ivar status: the exit status of the process.
     """
 
     status = 0
 
-    def run(self, parsed_args):
+    def run(self, parsed_args: argparse.Namespace) -> int:
         super().run(parsed_args)
         return self.status
 
-    def produce_output(self, parsed_args, column_names, data):
-        if parsed_args.formatter in _TEXTS:
-            data = _readable(data)
+    def produce_output(self, parsed_args: argparse.Namespace,
+                       column_names: Sequence[str],
+                       data: Iterable[Any]) -> int:
+        if parsed_args.formatter in _TEXT_FORMATS:
+            data = _make_readable(data)
         return super().produce_output(parsed_args, column_names, data)
 
 
-def _readable(row):
-    return [each.human_readable()
-            if isinstance(each, columns.FormattableColumn) else each
-            for each in row]
+def _make_readable(row: Iterable[Any]) -> list[Any]:
+    return [cell.human_readable()
+            if isinstance(cell, columns.FormattableColumn) else cell
+            for cell in row]
 
 
 class Text(columns.FormattableColumn):
     """A column that shows data to programs, and a text to people."""
 
-    def __init__(self, value, text):
-        super().__init__(value)
+    def __init__(self, data: Any, text: str) -> None:
+        super().__init__(data)
         self._text = text
 
-    def human_readable(self):
+    def human_readable(self) -> str:
         return self._text
 
 
-def headers(names):
+def format_headers(names: Iterable[str]) -> list[str]:
     """Return the column headers of keys, such as Node UUID of node_uuid.
 
-    What operators name, as in capability:rack, is left as it is.
+    A key such as capability:rack is not changed.
     """
     upper = {'uuid': 'UUID', 'id': 'ID', 'mb': 'MB', 'gb': 'GB',
              'vcpus': 'VCPUs', 'cpu': 'CPU'}
@@ -100,8 +113,8 @@ def headers(names):
                      for word in name.split('_')) for name in names]
 
 
-def value(data):
-    """Return a column that shows data from JSON."""
+def format_value(data: Any) -> Any:
+    """Return data from JSON as cliff takes it in a column."""
     if isinstance(data, dict):
         return format_columns.DictColumn(data)
     if isinstance(data, list):
@@ -109,19 +122,19 @@ def value(data):
     return data
 
 
-def delete_each(cmd, idents, delete):
-    """Delete several things, and print a line for each that is deleted.
+def delete_each(cmd: command.Command, idents: Iterable[str],
+                delete: Callable[[str], str]) -> None:
+    """Delete several resources, and print a line for each.
 
-    :param delete: function of an ident that deletes one thing, and returns
-        what it was.
-    :raises: CommandError if any could not be deleted. The others are deleted
-        first.
+    :param delete: deletes one resource and returns its description.
+    :raises: CommandError if one or more could not be deleted, after the
+        others were deleted.
     """
     failures = []
     for ident in idents:
         try:
             print(f'Deleted {delete(ident)}', file=cmd.app.stdout)
-        except client.NoReservations:
+        except client.NoPlugin:
             raise
         except (exc.ClientException, exceptions.CommandError) as error:
             failures.append(f'{ident}: {error}')
@@ -129,52 +142,53 @@ def delete_each(cmd, idents, delete):
         raise exceptions.CommandError('\n'.join(failures))
 
 
-def table(names, rows):
-    """Return a table as text."""
-    found = prettytable.PrettyTable(names, align='l')
+def format_table(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return a table as text; None is an empty cell."""
+    table = prettytable.PrettyTable(names, align='l')
     for row in rows:
-        found.add_row(['' if each is None else each for each in row])
-    return str(found)
+        table.add_row(['' if cell is None else cell for cell in row])
+    return str(table)
 
 
-def profiles(found):
-    """Return the Text of hardware profiles as the API has them."""
-    free, total = collections.Counter(), collections.Counter()
-    # Text does not tell apart profiles that differ in other things.
-    for profile in found:
+def format_profiles(profiles: list[client.Data]) -> Text:
+    """Return the column of hardware profiles as the API returns them."""
+    free: collections.Counter[str] = collections.Counter()
+    total: collections.Counter[str] = collections.Counter()
+    # The text sums profiles that differ only in what it does not show.
+    for profile in profiles:
         size = ('{resource_class}, {memory_mb} MiB, {vcpus} CPUs, {local_gb} '
                 'GiB'.format(**profile))
         free[size] += profile['free']
         total[size] += profile['total']
-    return Text(found, '\n'.join(f'{free[size]} free of {total[size]}: {size}'
-                                 for size in total))
+    return Text(profiles, '\n'.join(
+        f'{free[size]} free of {total[size]}: {size}' for size in total))
 
 
-def domains(found):
-    """Return the Text of a group's domains and their numbers of nodes.
+def format_domains(domains: list[client.Data]) -> Text:
+    """Return the column of a group's domains.
 
-    :param found: list of dicts of ``value`` and ``nodes``.
+    :param domains: ``value`` and ``nodes`` of each.
     """
-    lines = [f'{"none" if each["value"] is None else each["value"]}: '
-             f'{each["nodes"]}' for each in found[:_DOMAINS]]
-    if found[_DOMAINS:]:
-        lines.append(f'and {len(found) - _DOMAINS} more')
-    return Text(found, '\n'.join(lines))
+    lines = [f'{"none" if domain["value"] is None else domain["value"]}: '
+             f'{domain["nodes"]}' for domain in domains[:_MAX_DOMAINS]]
+    if domains[_MAX_DOMAINS:]:
+        lines.append(f'and {len(domains) - _MAX_DOMAINS} more')
+    return Text(domains, '\n'.join(lines))
 
 
-def explanation(found):
-    """Return the Text of the API's explanation why nodes do not match."""
-    considered = found['considered']
+def format_explanation(explanation: client.Data) -> Text:
+    """Return the column of the API's explanation why nodes do not match."""
+    considered = explanation['considered']
     lines = [f'{considered} node{"" if considered == 1 else "s"} considered']
-    if found['eliminated']:
-        eliminated = prettytable.PrettyTable(['Eliminated by', 'Nodes'])
-        eliminated.align.update({'Eliminated by': 'l', 'Nodes': 'r'})
-        for each in found['eliminated']:
-            eliminated.add_row([each['by'], each['nodes']])
-        lines.append(str(eliminated))
-    nearest = found.get('nearest')
+    if explanation['eliminated']:
+        table = prettytable.PrettyTable(['Eliminated by', 'Nodes'])
+        table.align.update({'Eliminated by': 'l', 'Nodes': 'r'})
+        for row in explanation['eliminated']:
+            table.add_row([row['by'], row['nodes']])
+        lines.append(str(table))
+    nearest = explanation.get('nearest')
     if nearest and 'value' in nearest:
         lines.append('{nodes} could be held in {by} {value}'.format(**nearest))
     elif nearest:
         lines.append('{nodes} could be held without {by}'.format(**nearest))
-    return Text(found, '\n'.join(lines))
+    return Text(explanation, '\n'.join(lines))

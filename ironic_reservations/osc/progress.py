@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far a long command is, for somebody who looks at a terminal."""
+"""Shows the progress of a long command on a terminal."""
 
+from collections.abc import Iterator
 import contextlib
 
+from osc_lib.command import command
 from rich import console
 
 
 @contextlib.contextmanager
-def shown(cmd):
-    """Show the last of what ``say`` says in one line, while this goes on.
+def show_line(cmd: command.Command) -> Iterator[None]:
+    """Show a line that ``update_line`` replaces while the block runs.
 
-    Nothing is shown where standard error is no terminal, or where ``-v``
-    writes all of it there.
+    Nothing is shown if standard error is no terminal, or if ``-v`` already
+    logs the progress there.
     """
     if not cmd.app.stderr.isatty() or cmd.app_args.verbose_level > 1:
         yield
@@ -23,12 +25,12 @@ def shown(cmd):
             cmd.status_line = None
 
 
-def say(cmd, text, *args):
-    """Say how far a command is, in the log and in the line of ``shown``.
+def update_line(cmd: command.Command, message: str, *args: object) -> None:
+    """Log the progress of a command, and show it in the line.
 
-    :param text: with places for ``args``, as a logger takes it.
+    :param message: format for ``args``, as a logger takes it.
     """
-    cmd.log.info(text, *args)
+    cmd.log.info(message, *args)
     line = getattr(cmd, 'status_line', None)
     if line is not None:
-        line.update(text % args)
+        line.update(message % args)

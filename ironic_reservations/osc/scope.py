@@ -1,52 +1,60 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose reservations a command is shown, and with which token it asks.
+"""Chooses the token for requests to Ironic.
 
-Nova and Placement want a token for a project. Ironic, by default, shows all of
-itself to a token in system scope alone; Keystone makes that of the former,
-without another password.
+Nova and Placement require a token for a project. By default, Ironic shows all
+reservations only to a token in system scope, which Keystone issues in exchange
+for the project's, without another password.
 """
+
+import argparse
+from typing import Any
 
 from ironicclient import exc
 from keystoneauth1 import exceptions as ksa_exc
+from keystoneauth1 import plugin
 from keystoneauth1.identity import v3
 from osc_lib import exceptions
+from osc_lib.command import command
 
 from ironic_reservations.osc import client
 
 # No project has this ID.
-_NOBODY = '0' * 32
+_NO_PROJECT = '0' * 32
 
 
-def add_option(parser):
+def add_all_projects(parser: argparse.ArgumentParser) -> None:
+    """Add the option ``--all-projects`` to a parser."""
     parser.add_argument(
         '--all-projects', action='store_true',
         help='Show all projects (system scope, admin only)')
 
 
-def auth(cmd, args, what):
-    """Return how to log in to Ironic for a command with ``--all-projects``.
+def choose_auth(cmd: command.Command, args: argparse.Namespace,
+                rows: str) -> plugin.BaseAuthPlugin | None:
+    """Return the authentication for a command with ``--all-projects``.
 
-    To somebody with an admin role who does not give the option, and is shown
-    a part, it is said of what.
+    Without the option, an admin is informed that the list is limited to a
+    project.
 
-    :param what: what is listed, such as ``reservations``.
-    :returns: an authentication; None for the user's own.
+    :param rows: name of the listed resources, such as ``reservations``.
+    :returns: None for the user's own token.
     :raises: CommandError.
     """
     if args.all_projects:
-        return of_ironic(cmd)
-    project = of_a_part(cmd)
+        return find_full_auth(cmd)
+    project = find_limited_project(cmd)
     if project is not None:
-        print(f'These are the {what} that project {project} sees; '
-              f'--all-projects shows all.', file=cmd.app.stderr, flush=True)
+        print(f'Only {rows} visible to project {project} are shown; use '
+              f'--all-projects to show all.', file=cmd.app.stderr, flush=True)
     return None
 
 
-def of_a_part(cmd, admin=True):
-    """Return the project of a user who is shown only what that project sees.
+def find_limited_project(cmd: command.Command,
+                         admin: bool = True) -> str | None:
+    """Return the project to which the user's view is limited.
 
-    :param admin: whether the user is one with an admin role; None is returned
-        for others.
+    :param admin: whether the user must have an admin role, or must not.
+    :returns: None if the user sees all projects, or ``admin`` does not fit.
     """
     reference = cmd.app.client_manager.auth_ref
     if reference is None or not reference.project_name:
@@ -56,30 +64,30 @@ def of_a_part(cmd, admin=True):
     return reference.project_name
 
 
-def sees_all(cmd, **kwargs):
-    """Whether Ironic shows reservations of all projects.
+def sees_all(cmd: command.Command, **kwargs: Any) -> bool:
+    """Return whether Ironic shows the reservations of all projects.
 
     :param kwargs: arguments of the request, such as another ``auth``.
     """
     try:
         # Ironic refuses this to users who see only their own project.
-        list(client.listed(cmd, 'reservations', {'project_id': _NOBODY},
-                           **kwargs))
+        list(client.read_list(cmd, 'reservations', {'project_id': _NO_PROJECT},
+                              **kwargs))
     except exc.Forbidden:
         return False
     return True
 
 
-def of_ironic(cmd):
+def find_full_auth(cmd: command.Command) -> plugin.BaseAuthPlugin | None:
     """Return an authentication that sees all of Ironic.
 
     :returns: None if the user's own token sees all.
-    :raises: CommandError when there is no such authentication.
+    :raises: CommandError if there is no such authentication.
     """
     if sees_all(cmd):
         return None
     manager = cmd.app.client_manager
-    why = 'Ironic refuses it in system scope, too'
+    reason: object = 'Ironic refuses it in system scope, too'
     try:
         system = v3.Token(
             manager.auth.auth_url, manager.auth.get_token(manager.session),
@@ -87,7 +95,7 @@ def of_ironic(cmd):
         if sees_all(cmd, auth=system):
             return system
     except ksa_exc.ClientException as error:
-        why = error
+        reason = error
     raise exceptions.CommandError(
-        f'Ironic does not show this user all reservations, for which it '
-        f'needs the role reader in system scope: {why}')
+        f'Ironic does not show all reservations to this user, who needs the '
+        f'role reader in system scope: {reason}')

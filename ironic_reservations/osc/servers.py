@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers of Nova, and the requests that compute hosts make for them."""
+"""Reads servers of Nova, and rebuilds the requests of their compute hosts."""
 
+from collections.abc import Iterable
 import re
+from typing import Any
 
 from keystoneauth1 import exceptions as ksa_exc
 from openstack import exceptions as sdk_exc
 from osc_lib import exceptions
+from osc_lib.command import command
 from oslo_utils import uuidutils
 
 from ironic_reservations import constants
@@ -16,13 +19,22 @@ from ironic_reservations.osc import suggestions
 
 
 class Ambiguous(exceptions.CommandError):
-    """A name fits several servers or nodes."""
+    """Several servers or nodes have the same name.
+
+    :param resources: texts with their UUIDs.
+    """
+
+    def __init__(self, name: str, resources: Iterable[str]) -> None:
+        resources = list(resources)
+        super().__init__(
+            f'{len(resources)} servers or nodes have the name {name}; use a '
+            f'UUID: {", ".join(resources)}')
 
 
-def find_by_name(cmd, name):
-    """Return the servers of a name, of all projects for an admin.
+def find_servers(cmd: command.Command, name: str) -> list[Any]:
+    """Return the servers with a name; for an admin, of all projects.
 
-    :returns: list; empty where Nova cannot be asked.
+    :returns: an empty list if Nova cannot be read.
     """
     # Nova takes the name as a regular expression.
     query = {'details': False, 'name': f'^{re.escape(name)}$'}
@@ -34,54 +46,45 @@ def find_by_name(cmd, name):
             servers = compute.servers(**query)
         return [server for server in servers if server.name == name]
     except (sdk_exc.SDKException, ksa_exc.ClientException) as error:
-        cmd.log.info('Nova is not asked for servers: %s', error)
+        cmd.log.info('Cannot read servers from Nova: %s', error)
         return []
 
 
-def ambiguous_error(name, idents):
-    """Return the error for a name that fits several servers or nodes.
-
-    :param idents: list of texts with their UUIDs.
-    """
-    return Ambiguous(f'{len(idents)} servers or nodes are called {name}; use '
-                     f'a UUID: {", ".join(idents)}')
-
-
-def find(cmd, ident):
-    """Return a server with its fault, by its ID or name.
+def find_server(cmd: command.Command, ident: str) -> Any:
+    """Return a server, including its fault, by its ID or name.
 
     :raises: CommandError.
     """
-    servers = [] if uuidutils.is_uuid_like(ident) else find_by_name(
+    servers = [] if uuidutils.is_uuid_like(ident) else find_servers(
         cmd, ident)
     if len(servers) > 1:
-        raise ambiguous_error(ident, sorted(f'server {server.id}'
-                                            for server in servers))
-    server = servers[0] if servers else client.look_up(
+        raise Ambiguous(ident, sorted(f'server {server.id}'
+                                      for server in servers))
+    server = servers[0] if servers else client.find_resource(
         cmd, 'compute', 'server', ident)
     return cmd.app.client_manager.sdk_connection.compute.get_server(server.id)
 
 
-def request_spec(cmd, server):
+def build_request(cmd: command.Command, server: Any) -> client.Data:
     """Return the request spec of a server, from its embedded flavor.
 
-    What its metadata may add is included, because a host that does not allow
-    it refuses the build.
+    Everything that its metadata may add is included, because a host that does
+    not allow it refuses the build.
     """
     flavor = server.flavor
-    spec = {**options.flavor_spec(flavor, root_disk=bool(server.image)),
+    spec = {**options.build_flavor_spec(flavor, root_disk=bool(server.image)),
             'name': flavor.original_name}
     if server.image and server.image.id:
         try:
-            spec['image'] = options.image(cmd, server.image.id)
+            spec['image'] = options.build_image(cmd, server.image.id)
         except exceptions.CommandError:
-            # The image may be gone, or another project's.
+            # The image may be deleted, or belong to another project.
             spec['image'] = {'id': server.image.id}
     for key, value in (server.metadata or {}).items():
         similar = spelling.find_closest_key(key, spelling.METADATA) or ''
         if similar.startswith('reservations:'):
-            suggestions.say(cmd, f'Metadata {key} is ignored (did you mean '
-                                 f'{similar}?)')
+            suggestions.print_hint(
+                cmd, f'Metadata {key} is ignored (did you mean {similar}?)')
         elif key == 'reservations:candidate_nodes':
             spec['candidate_nodes'] = [name.strip()
                                        for name in value.split(',')]
@@ -91,11 +94,12 @@ def request_spec(cmd, server):
     return spec
 
 
-def find_group(cmd, server):
-    """Return the UUID and the policy of the group that a server is in.
+def find_server_group(cmd: command.Command,
+                      server: Any) -> tuple[str | None, str | None]:
+    """Return the UUID and the policy of a server's group.
 
     :returns: the policy as groups of reservations have it; None for both
-        without a group, or where Nova does not show it.
+        without a group, or if Nova does not show it.
     """
     compute = cmd.app.client_manager.sdk_connection.compute
     for uuid in server.server_groups or ():
@@ -103,7 +107,7 @@ def find_group(cmd, server):
             policy = constants.SERVER_GROUP_POLICIES.get(
                 compute.get_server_group(uuid).policy)
         except (sdk_exc.SDKException, ksa_exc.ClientException) as error:
-            cmd.log.info('The server group is not known: %s', error)
+            cmd.log.info('Cannot read the server group: %s', error)
         else:
             return (uuid, policy) if policy else (None, None)
     return None, None

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command ``openstack baremetal reservation set``."""
 
+import argparse
 import urllib.parse
 
 from osc_lib import exceptions
@@ -14,34 +15,34 @@ from ironic_reservations.osc import units
 
 
 class SetReservation(output.Command):
-    """Give a reservation to another host, or its lease another end.
+    """Change the host or the lease of a reservation.
 
-    A server whose machine is deployed or being deployed is given to another
-    host as "move" does it: only from a compute service that is down to one
-    that is up, in the same availability zone. Nova is asked for that; log in
-    for a project, as an admin.
+    If the node is deployed or being deployed, the host can be changed under
+    the same conditions as with "move": from a compute service that is down to
+    one that is up, in the same availability zone. This is checked in Nova and
+    requires the admin role in a project.
     """
 
-    def get_parser(self, prog_name):
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        reservation.add_which(parser)
+        reservation.add_argument(parser)
         parser.add_argument('--host', metavar='<host>',
-                            help='Compute service that is to hold it (admins '
+                            help='Compute service that will hold it (admins '
                                  'only)')
         parser.add_argument(
             '--force', action='store_true',
-            help='Give it to the host whatever Nova says of the two hosts')
+            help='Change the host without checking both hosts in Nova')
         lease = parser.add_mutually_exclusive_group()
-        lease.add_argument('--expires-in', type=units.seconds,
+        lease.add_argument('--expires-in', type=units.parse_seconds,
                            metavar='<seconds>',
-                           help='Let the lease be over after this time, such '
-                                'as 600 or 10m, if nothing has begun on the '
-                                'node')
+                           help='New lease from now, such as 600 or 10m; the '
+                                'reservation expires if deployment has not '
+                                'started by then')
         lease.add_argument('--no-expiry', action='store_true',
-                           help='Let the reservation have no end')
+                           help='Remove the lease')
         return parser
 
-    def take_action(self, parsed_args):
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
         changes = []
         if parsed_args.host is not None:
             changes.append({'op': 'replace', 'path': '/host',
@@ -54,18 +55,19 @@ class SetReservation(output.Command):
         if not changes:
             raise exceptions.CommandError(
                 'Nothing to set: give --host, --expires-in or --no-expiry')
-        auth = parsed_args.host and scope.of_ironic(self)
-        row = reservation.find(self, parsed_args.reservation,
-                               (*reservation.WHICH, 'host', 'state'), auth)
-        path = reservation.path(row)
+        auth = scope.find_full_auth(self) if parsed_args.host else None
+        row = reservation.find_reservation(
+            self, parsed_args.reservation,
+            (*reservation.IDENTIFIERS, 'host', 'state'), auth)
+        path = reservation.build_path(row)
         if (parsed_args.host not in (None, row['host'])
                 and not parsed_args.force):
             if row['state'] != 'reserved':
-                with client.errors_of_nova():
-                    move.check(self,
-                               self.app.client_manager.sdk_connection.compute,
-                               row['host'], parsed_args.host)
+                with client.convert_nova_errors():
+                    move.check_hosts(
+                        self, self.app.client_manager.sdk_connection.compute,
+                        row['host'], parsed_args.host)
             if row['host'] is not None:
-                # The API gives it away only if that host still holds it.
+                # The API changes it only if that host still holds it.
                 path += '?' + urllib.parse.urlencode({'host': row['host']})
-        client.request(self, 'PATCH', path, body=changes, auth=auth)
+        client.request_ironic(self, 'PATCH', path, body=changes, auth=auth)

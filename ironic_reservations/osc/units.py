@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Argument types of argparse: sizes, times and names as people write them."""
+"""Argument types of argparse for sizes, times and names."""
 
 import argparse
 import re
 
-#: The API's own limit.
+#: Largest number that the API accepts.
 _LARGEST = 2**31 - 1
 
 _SECONDS = {'s': 1, 'm': 60, 'h': 3600, 'd': 86400, 'w': 7 * 86400}
@@ -13,27 +13,27 @@ _SECONDS = {'s': 1, 'm': 60, 'h': 3600, 'd': 86400, 'w': 7 * 86400}
 _SIZE = re.compile('([0-9]+)([KMGTkmgt])[Ii]?B?')
 
 
-def mib(text):
-    """Return a size in MiB, such as of 65536 or 64GiB."""
-    return _size(text, 'MiB', 2, '512M or 64GiB')
+def parse_mib(text: str) -> int:
+    """Parse a size such as 65536 or 64GiB; return MiB."""
+    return _parse_size(text, 'MiB', 2, '512M or 64GiB')
 
 
-def gib(text):
-    """Return a size in GiB, such as of 2048 or 2TiB."""
-    return _size(text, 'GiB', 3, '500G or 2TiB')
+def parse_gib(text: str) -> int:
+    """Parse a size such as 2048 or 2TiB; return GiB."""
+    return _parse_size(text, 'GiB', 3, '500G or 2TiB')
 
 
-def number(text):
-    """Return a whole number that the API takes."""
+def parse_number(text: str) -> int:
+    """Parse a whole number in the range of the API."""
     if not re.fullmatch('[0-9]+', text):
         raise argparse.ArgumentTypeError(f'"{text}" is not a whole number')
-    return _bounded(text, int(text))
+    return _check_limit(text, int(text))
 
 
-def seconds(text):
-    """Return a time in seconds, such as of 600, 10m or 1h30m.
+def parse_seconds(text: str) -> int:
+    """Parse a time such as 600, 10m or 1h30m; return seconds.
 
-    The upper limit is the API's: it depends on the configuration.
+    The API checks the upper limit, which depends on its configuration.
     """
     units = ''.join(f'(?:([0-9]+){unit})?' for unit in 'wdhms')
     match = re.fullmatch(units, f'{text}s' if text.isdigit() else text)
@@ -41,25 +41,29 @@ def seconds(text):
         raise argparse.ArgumentTypeError(
             f'"{text}" is not a valid time: give seconds, or a time such as '
             f'10m, 12h, 7d or 1h30m')
-    value = sum(int(amount) * _SECONDS[unit] for unit, amount in
+    total = sum(int(amount) * _SECONDS[unit] for unit, amount in
                 zip('wdhms', match.groups(), strict=True) if amount)
-    if not value:
+    if not total:
         raise argparse.ArgumentTypeError(f'"{text}" must be at least 1 second')
-    return value
+    return total
 
 
-def name(text):
-    """Return one name, of an option that is repeated for several."""
+def parse_name(text: str) -> str:
+    """Return a name; refuse several that are separated by commas."""
     if ',' in text:
         raise argparse.ArgumentTypeError(
-            f'"{text}" is one name: commas do not separate values; repeat '
-            f'the option for several')
+            f'"{text}" contains a comma: repeat the option for several names')
     return text
 
 
-def _size(text, unit, power, examples):
+def _parse_size(text: str, unit: str, power: int, examples: str) -> int:
+    """Parse a size.
+
+    :param unit: ``MiB`` or ``GiB``, for messages.
+    :param power: power of 1024 of the unit.
+    """
     if re.fullmatch('[0-9]+', text):
-        return _bounded(text, int(text))
+        return _check_limit(text, int(text))
     match = _SIZE.fullmatch(text)
     if not match:
         raise argparse.ArgumentTypeError(
@@ -70,11 +74,11 @@ def _size(text, unit, power, examples):
         raise argparse.ArgumentTypeError(
             f'"{text}" is not a whole number of {unit}: give a size such as '
             f'{examples}')
-    return _bounded(text, size // 1024**power)
+    return _check_limit(text, size // 1024**power)
 
 
-def _bounded(text, value):
-    if value > _LARGEST:
+def _check_limit(text: str, number: int) -> int:
+    if number > _LARGEST:
         raise argparse.ArgumentTypeError(
             f'"{text}" must be at most {_LARGEST}')
-    return value
+    return number

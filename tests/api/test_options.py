@@ -286,7 +286,7 @@ TABLE = [
         'Created At,Updated At')),
     ('list --fields host updated_at', columns('Host,Updated At')),
     (f'list --fields {" ".join(reservation.DETAILS)}', columns(
-        ','.join(output.headers(reservation.DETAILS)))),
+        ','.join(output.format_headers(reservation.DETAILS)))),
 
     *((f'show {ident}', has(node_name='node-1', host='host-1'))
       for ident in ('%(i1)s', '%(n1)s', 'node-1')),
@@ -354,7 +354,7 @@ TABLE = [
 #: Commands that exit with status 1, and a part of their output.
 FAILING = [
     ('host delete host-0', 'only a host whose lease is over'),
-    ('explain', 'Say what is wanted: a server, --flavor, '),
+    ('explain', 'Nothing constrains the node: give a server, '),
     (f'explain --resource-class {CLASS} --ram 999999', 'memory_mb>=999999'),
 ]
 

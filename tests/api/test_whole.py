@@ -55,7 +55,7 @@ class Client:
 @pytest.fixture
 def cli(ironic, monkeypatch):
     """Shows and creates groups, and lists, with the openstack command."""
-    user, request = Client(), client.request
+    user, request = Client(), client.request_ironic
 
     def send(cmd, method, url, **kwargs):
         page = request(cmd, method, url, **kwargs)
@@ -72,7 +72,7 @@ def cli(ironic, monkeypatch):
         return [row['instance_uuid']
                 for row in run('group', *args)['reservations']]
 
-    monkeypatch.setattr(client, 'request', send)
+    monkeypatch.setattr(client, 'request_ironic', send)
     user.show = lambda uuid: group('show', uuid)
     user.create = lambda node_class: group(
         'create', '--members', '7', '--resource-class', node_class)

@@ -120,7 +120,7 @@ def test_what_has_started_and_is_that_all(cloud):
     # The project of the admin sees its own; a part is called a part.
     command = ['baremetal', 'reservation']
     part = cloud.openstack(*command, 'list', check=False)
-    assert 'that project admin sees; --all-projects shows all' in part.stderr
+    assert 'Only reservations visible to project admin ' in part.stderr
     # What the project does not see is not said to be missing.
     other = cloud.openstack('baremetal', 'reservation', 'create',
                             '--resource-class', 'baremetal.gold',
@@ -129,8 +129,8 @@ def test_what_has_started_and_is_that_all(cloud):
     for verb, about in ('show', ''), ('delete', f'{node}: '):
         hidden = cloud.openstack(*command, verb, node, check=False)
         assert (hidden.returncode, hidden.stderr) == (
-            1, f'{about}Project admin sees no reservation of {node}; '
-               f'--all-projects looks at those of all projects.\n')
+            1, f'{about}No reservation of {node} is visible to project '
+               f'admin; use --all-projects to search all projects.\n')
     for args in (['list'], ['show', server], ['capacity', 'list'],
                  ['group', 'list'], ['host', 'list']):
         whole = cloud.openstack(*command, *args, '--all-projects',
@@ -144,7 +144,7 @@ def test_what_has_started_and_is_that_all(cloud):
     # A user without an admin role is not offered all projects.
     assert cloud.openstack(
         *command, 'list', user='demo', check=False).stderr == (
-        'No reservations found. Project demo is shown only its own '
+        'No reservations found. Project demo can see only its own '
         'reservations and those on its nodes.\n')
     cloud.act(*command, 'delete', '--all-projects', other['instance_uuid'])
 
@@ -320,7 +320,7 @@ def test_may_my_project_hold_from_the_pool(cloud):
 
 def test_what_is_wrong_with_my_command(cloud):
     assert told(cloud, 'create').startswith(
-        'Say what is wanted: --flavor, --resource-class, --ram, ')
+        'Nothing constrains the node: give --flavor, --resource-class, ')
     why = told(cloud, 'create', '--resource-class', 'baremetal.glod',
                '--trait', 'CUSTOM_NVEM', user='system')
     assert ('No node has the resource class baremetal.glod. Did you mean '

@@ -53,7 +53,7 @@ def test_move(cloud):
         'baremetal', 'reservation', 'move', '--from', source, '--to', target,
         check=False)
     assert refused.returncode == 1
-    assert f'Host {source} is up' in refused.stderr
+    assert f'Compute service on {source} is up' in refused.stderr
     die(cloud, source)
     began = time.monotonic()
     assert move(cloud, source, target, '--wait') == (

@@ -91,7 +91,7 @@ def test_progress(ironic, fleet):
     assert f'group {group}, 2 reservations' in told.decode()
 
 
-# Without an answer
+# Without a response
 
 
 @pytest.mark.parametrize(('args', 'option', 'show'), [
@@ -111,8 +111,8 @@ def test_interrupt_names_what_is_held(ironic, cli, fleet, args, option, show):
             told = process.stderr.read()
     assert process.returncode == 130
     found = re.search(
-        r'^Without an answer it is not known what (?:instance|group) (.*) '
-        rf'holds; see "openstack baremetal reservation {show} \1"\.$', told,
+        r'^No response: (?:instance|group) (.*) may or may not hold nodes\. '
+        rf'Check with "openstack baremetal reservation {show} \1"\.$', told,
         re.MULTILINE)
     # It is the one that the server has; and repeated, the answer is the same.
     again = data(cli(*wanted[2:], option, found[1], '-f', 'json'))

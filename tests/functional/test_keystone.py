@@ -345,7 +345,7 @@ def test_openstack_command_with_a_password(cloud, openstack):
 @pytest.mark.parametrize('user, project, told', [
     # Who is logged in for a project, and has a role on the system, too.
     ('admin', 'admin', 'Nova or Placement cannot be read: '),
-    ('a-admin', 'a', 'Ironic does not show this user all reservations'),
+    ('a-admin', 'a', 'Ironic does not show all reservations to this user'),
 ])
 def test_audit_sees_all_of_ironic(openstack, user, project, told):
     done = openstack('audit', username=user, OS_PROJECT_NAME=project,
@@ -357,19 +357,19 @@ def test_audit_sees_all_of_ironic(openstack, user, project, told):
 @pytest.mark.parametrize(('args', 'user', 'status', 'said'), [
     # What a project does not see is not said to be missing.
     ('list --state active', 'a-reader', 0,
-     'No reservations found with state active. Project a is shown only its '
+     'No reservations found with state active. Project a can see only its '
      'own reservations and those on its nodes.'),
     ('capacity --shard x', 'a-reader', 0,
-     'No nodes found with shard x. Project a is shown only nodes that it owns '
+     'No nodes found with shard x. Project a can see only nodes that it owns '
      'or leases.'),
     ('list --state active', 'a-admin', 0,
-     'These are the reservations that project a sees; --all-projects shows '
-     'all.\nNo reservations found with state active.'),
+     'Only reservations visible to project a are shown; use --all-projects '
+     'to show all.\nNo reservations found with state active.'),
     ('list --host x', 'system-reader', 0,
      'No reservations found with host x.'),
     ('host list', 'a-admin', 1,
-     'Project a may not list compute hosts; --all-projects asks in system '
-     'scope.'),
+     'Project a may not list compute hosts; use --all-projects to list them '
+     'in system scope.'),
     ('host list', 'a-reader', 1,
      'Access was denied to the following resource: '
      'baremetal:reservation:hosts (HTTP 403)'),

@@ -44,8 +44,8 @@ def test_openstack_command_without_the_plugin(stock_ironic):
     done = command.run(stock_ironic.url, 'baremetal', 'reservation', 'list')
     assert (done.returncode, done.stdout) == (1, '')
     assert done.stderr == (
-        f'There are no reservations at {stock_ironic.url}: Ironic there runs '
-        'without the API plugin of ironic-reservations.\n')
+        f'Ironic at {stock_ironic.url} has no reservations: its API plugin of '
+        'ironic-reservations is not enabled.\n')
 
 
 @pytest.mark.long

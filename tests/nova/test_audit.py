@@ -31,7 +31,7 @@ class Command:
         super().setUp()
         # Nothing goes on here between two looks but what a test does.
         self.useFixture(fixtures.MonkeyPatch(
-            'ironic_reservations.osc.audit.PAUSE', 0))
+            'ironic_reservations.osc.audit.command.PAUSE', 0))
 
     def command(self, *args, verbose=(), as_json=True, **env):
         return self.openstack(
@@ -168,8 +168,8 @@ class TestOneRow(TestCase):
                 'done: allocated from the provider of host compute-1',
             ('wrong-allocation', gone, None): 'done: deleted',
             ('no-server', held['instance_uuid'], held['node_name']):
-                'done: its lease is ended',
-            ('stale-row', None, free.name): 'done: its provider is deleted',
+                'done: lease expired',
+            ('stale-row', None, free.name): 'done: provider deleted',
         }, self.repair())
         self.assertEqual(allocations, [self.allocations(each)
                                        for each in servers])
@@ -271,24 +271,24 @@ class TestOneRow(TestCase):
             source_compute='compute-2', dest_compute='compute-1',
             project_id='project', user_id='user').create()
         self.allocate(moving, 'compute-2')
-        really = repairs.resources_of
+        really = repairs.sum_resources
 
-        def resources_of(server):
+        def sum_resources(server):
             # Its host is a moment quicker.
             self.allocate(bare['id'], 'compute-1')
             return really(server)
 
         self.useFixture(fixtures.MockPatchObject(
-            repairs, 'resources_of', resources_of))
+            repairs, 'sum_resources', sum_resources))
         results = self.repair()
         no_server = 'no-server', held['instance_uuid'], held['node_name']
-        self.assertEqual('done: its lease is ended', results.pop(no_server))
+        self.assertEqual('done: lease expired', results.pop(no_server))
         for what, words in (
                 (('no-reservation', locked['id'], self.name(locked)),
                  'is locked by a conductor'),
                 (('no-allocation', bare['id'], self.name(bare)),
                  'consumer generation conflict'),
-                (('wrong-allocation', moving, None), 'that of a migration'),
+                (('wrong-allocation', moving, None), 'belongs to a migration'),
                 (('stale-row', None, free.name),
                  'Unable to delete resource provider')):
             result = results.pop(what)
@@ -296,7 +296,8 @@ class TestOneRow(TestCase):
             self.assertIn(words, result)
         self.assertEqual({}, results)
         self.assertEqual(
-            'failed: its lease is over, but something was begun on the node',
+            'failed: its lease has expired, but a deployment was prepared '
+            'on the node',
             self.repair('--host', 'compute-2')[no_server])
         self.sql(lock, by=None, i=locked['id'])
         self.assertEqual(
@@ -401,7 +402,8 @@ class TestOneRow(TestCase):
             done = self.command('audit', '--host', host)
             self.assertEqual((0, '[]'), (done.returncode, done.stdout.strip()))
             self.assertEqual('' if known else (
-                f'No server, reservation or row of Nova names host {host}.\n'
+                f'No server, reservation or compute node of Nova names host '
+                f'{host}.\n'
             ), done.stderr)
 
     def test_nova_or_placement_cannot_be_read(self):
@@ -412,8 +414,8 @@ class TestOneRow(TestCase):
             self.assert_refused('Nova or Placement cannot be read: ', **{
                 f'OS_{name}_ENDPOINT_OVERRIDE': url})
         self.user = {**self.user, 'X-Auth-User': 'user', 'X-Roles': 'reader'}
-        self.assert_refused('Nova and Placement let only an admin do this, '
-                            'who is logged in for a project: ')
+        self.assert_refused('Nova and Placement require the admin role in '
+                            'a project: ')
 
     def assert_refused(self, reason, **env):
         done = self.command('audit', **env)
@@ -470,5 +472,5 @@ class TestRowPerNode(TestCase):
         self.assert_found(('stale-row', None, name, None), orphan,
                           *expected[1:])
         left = {each[:3]: 'left' for each in (orphan, *expected[1:])}
-        self.assertEqual({stale[:3]: 'done: its provider is deleted', **left},
+        self.assertEqual({stale[:3]: 'done: provider deleted', **left},
                          self.repair())

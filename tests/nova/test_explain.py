@@ -78,7 +78,7 @@ class TestExplain(TestCase):
         server = self.boot(flavor, 'ERROR', metadata={
             'reservations:claim': claim})
         reserved = {'instance_uuid': claim, 'project_id': test_groups.PROJECT}
-        found = f'No reservation and no group {claim} of the project was found'
+        found = f'The project has no reservation and no group {claim}'
         for candidate, more, text in (
                 (None, {}, found),
                 ('old', {'project_id': test_groups.OTHER}, found),
@@ -155,7 +155,7 @@ class TestNames(TestCase):
         servers = sorted(each['id'] for each in self.boot_many(
             2, self.gold, name='web'))
         listed = ', '.join(f'server {each}' for each in servers)
-        twice = f'2 servers or nodes are called web; use a UUID: {listed}\n'
+        twice = f'2 servers or nodes have the name web; use a UUID: {listed}\n'
         for args in (['show', 'web'], ['set', 'web', '--no-expiry'],
                      ['explain', 'web']):
             self.assertEqual(twice, self.refused(*args))
@@ -164,7 +164,7 @@ class TestNames(TestCase):
         node = self.ironic.node_of({'id': servers[0]}).name
         other = self.boot(self.gold, name=node)['id']
         self.assertEqual(
-            f'2 servers or nodes are called {node}; use a UUID: instance '
+            f'2 servers or nodes have the name {node}; use a UUID: instance '
             f'{servers[0]}, server {other}\n',
             self.refused('set', node, '--no-expiry'))
         self.assertEqual(servers[0], json.loads(

@@ -58,7 +58,7 @@ class TestMove(TestCase):
         own = self.boot(self.gold, host=SECOND)
         self.die()
         for _ in range(2):
-            self.assertEqual({each['id']: f'given to {SECOND}'
+            self.assertEqual({each['id']: f'moved to {SECOND}'
                               for each in servers}, self.move())
         self.assert_found(*(
             ('wrong-host', each['id'], self.ironic.node_of(each).id, FIRST)
@@ -89,7 +89,7 @@ class TestMove(TestCase):
         self.assert_found(*(('lost-build', each['id'], None, FIRST)
                             for each in lost))
         self.assertEqual(
-            {each['id']: 'set to ERROR: its build had not begun'
+            {each['id']: 'set to ERROR: its build had not started'
              for each in lost}, self.move())
         self.assert_found()
         for each in lost:
@@ -135,7 +135,7 @@ class TestMove(TestCase):
     def test_beside_another_move(self):
         given, others, released = self.boot_many(3, self.gold, host=FIRST)
         self.die()
-        request = client.request
+        request = client.request_ironic
 
         def meanwhile(cmd, method, url, **kwargs):
             for server, to in (given, SECOND), (others, THIRD):
@@ -147,37 +147,39 @@ class TestMove(TestCase):
             return request(cmd, method, url, **kwargs)
 
         with fixtures.MonkeyPatch(
-                'ironic_reservations.osc.client.request', meanwhile):
+                'ironic_reservations.osc.client.request_ironic', meanwhile):
             self.assertEqual(
-                {given['id']: f'given to {SECOND}',
-                 others['id']: f'stays: host {THIRD} has it',
-                 released['id']: 'released meanwhile'}, self.move(status=1))
+                {given['id']: f'moved to {SECOND}',
+                 others['id']: f'stays: host {THIRD} holds it',
+                 released['id']: 'released concurrently'}, self.move(status=1))
         self.assertEqual(
-            {given['id']: f'given to {SECOND}'},
+            {given['id']: f'moved to {SECOND}'},
             self.move('--instance', given['id']))
 
     def test_refused(self):
         """And so is "set --host", which asks the same."""
         server = self.boot(self.gold, host=FIRST)
         for args, words in (
-                ({}, f'Host {FIRST} is up'),
-                ({'target': FIRST}, 'The two hosts are the same'),
+                ({}, f'Compute service on {FIRST} is up'),
+                ({'target': FIRST}, f'Both hosts are {FIRST}'),
                 ({'source': 'nobody'},
                  'Nova has no compute service on host nobody')):
             self.assertIn(words, self.move(status=1, **args))
-        self.assert_not_set(server, SECOND, f'Host {FIRST} is up')
-        self.assert_not_set(server, 'nobody', f'Host {FIRST} is up')
+        is_up = f'Compute service on {FIRST} is up'
+        self.assert_not_set(server, SECOND, is_up)
+        self.assert_not_set(server, 'nobody', is_up)
         # What is forced down may run.
         self.force_down(FIRST)
         heart = self.beat(FIRST)
-        self.assertIn(f'Host {FIRST} is up', self.move(status=1))
+        self.assertIn(is_up, self.move(status=1))
         heart.set()
         self.die()
-        self.assertIn('Host nobody is not up',
+        self.assertIn('Compute service on nobody is not up',
                       self.move(status=1, target='nobody'))
-        self.assert_not_set(server, 'nobody', 'Host nobody is not up')
+        self.assert_not_set(server, 'nobody', 'on nobody is not up')
         self.force_down(SECOND)
-        self.assertIn(f'Host {SECOND} is not up', self.move(status=1))
+        self.assertIn(f'Compute service on {SECOND} is not up',
+                      self.move(status=1))
         self.force_down(SECOND, False)
         zone = self.api.post_aggregate({'aggregate': {
             'name': 'zone', 'availability_zone': 'zone'}})
@@ -187,7 +189,7 @@ class TestMove(TestCase):
                       self.move(status=1))
         self.assertEqual([FIRST], [each['host'] for each in
                                    self.ironic.reservations()])
-        self.assertEqual({server['id']: f'given to {SECOND}'},
+        self.assertEqual({server['id']: f'moved to {SECOND}'},
                          self.move('--force'))
         self.give(server, FIRST, SECOND)
         self.api.post_aggregate_action(zone['id'], {
@@ -231,7 +233,7 @@ class TestCells(TestCase):
         self.die()
         self.be_in_cell('cell2')
         self.start_compute(THIRD, cell='cell2')
-        self.assertEqual({server['id']: f'given to {THIRD}'},
+        self.assertEqual({server['id']: f'moved to {THIRD}'},
                          self.move(target=THIRD))
         self.work(THIRD)
         self.assertIn(

@@ -7,11 +7,12 @@ import pytest
 
 from ironic_reservations.osc.audit import kinds
 from ironic_reservations.osc.audit import repairs
-from ironic_reservations.osc.audit.cloud import Cloud
-from ironic_reservations.osc.audit.cloud import Node
-from ironic_reservations.osc.audit.cloud import Reservation
-from ironic_reservations.osc.audit.cloud import Row
-from ironic_reservations.osc.audit.cloud import Server
+from ironic_reservations.osc.audit.snapshot import Cloud
+from ironic_reservations.osc.audit.snapshot import ComputeNode
+from ironic_reservations.osc.audit.snapshot import Finding
+from ironic_reservations.osc.audit.snapshot import Node
+from ironic_reservations.osc.audit.snapshot import Reservation
+from ironic_reservations.osc.audit.snapshot import Server
 
 # A cloud without findings: compute-1 and compute-2 have one row and one server
 # each. The node "free" has no instance.
@@ -22,14 +23,17 @@ RESERVATIONS = {'server-1': Reservation('node-1', 'compute-1', 'active'),
 NODES = {'node-1': Node('one', 'server-1', 'active'),
          'node-2': Node('two', 'server-2', 'active'),
          'free': Node(None, None, 'available')}
-ROWS = {'row-1': Row('compute-1', 'compute-1'),
-        'row-2': Row('compute-2', 'compute-2')}
+COMPUTE_NODES = {'row-1': ComputeNode('compute-1', 'compute-1'),
+        'row-2': ComputeNode('compute-2', 'compute-2')}
+# The compute node of host compute-1 where it is down, and of its node-1.
+DOWN = ComputeNode('compute-1', 'compute-1', is_down=True)
+OLD = ComputeNode('compute-1', 'node-1')
 ALLOCATIONS = {'server-1': {'row-1'}, 'server-2': {'row-2'}}
 
 # The same, with server-1 and its host on rows per node.
 PER_NODE = {'servers': {'server-1': Server('compute-1', 'node-1', 'ACTIVE')},
-            'rows': {'row-1': None, 'node-1': Row('compute-1', 'node-1'),
-                     'free': Row('compute-1', 'free')},
+            'compute_nodes': {'row-1': None, 'node-1': OLD,
+                              'free': ComputeNode('compute-1', 'free')},
             'allocations': {'server-1': None},
             'providers': {'row-2', 'node-1', 'free'}}
 
@@ -37,7 +41,8 @@ PER_NODE = {'servers': {'server-1': Server('compute-1', 'node-1', 'ACTIVE')},
 def cloud(providers=None, **changes):
     """Return the cloud with other values; None removes a key."""
     agreeing = {'servers': SERVERS, 'reservations': RESERVATIONS,
-                'nodes': NODES, 'rows': ROWS, 'allocations': ALLOCATIONS}
+                'nodes': NODES, 'compute_nodes': COMPUTE_NODES,
+                'allocations': ALLOCATIONS}
     return Cloud(providers=providers or {'row-1', 'row-2'}, **{
         name: {key: value for key, value in (
             agreeing[name] | changes.get(name, {})).items()
@@ -59,14 +64,15 @@ NO_SERVER, NO_RESERVATION, NO_MACHINE = (
     {'nodes': {'node-1': Node('one', None, 'available')}})
 NO_ALLOCATION = {'allocations': {'server-1': None}}
 # A server that has never had a host, or has left it.
-NOWHERE = {'host': None, 'row': None}
+NOWHERE = {'host': None, 'compute_node': None}
 
 
 AGREEING = {
     'all': {},
     'nothing': {name: dict.fromkeys(values) for name, values in (
         ('servers', SERVERS), ('reservations', RESERVATIONS),
-        ('nodes', NODES), ('rows', ROWS), ('allocations', ALLOCATIONS))},
+        ('nodes', NODES), ('compute_nodes', COMPUTE_NODES),
+        ('allocations', ALLOCATIONS))},
     # A build, from the scheduler's choice to the deployment.
     'chosen': change(NOWHERE | {'status': 'BUILD', 'task': 'scheduling'},
                       **NO_RESERVATION, **NO_MACHINE),
@@ -118,7 +124,7 @@ AGREEING = {
     'deployed by the owner of the reservation': change(
         None, {'host': None}, None, **NO_SERVER, **NO_ALLOCATION),
     'deployed by the owner of the allocation': change(
-        None, None, {'allocated': True}, **NO_SERVER, **NO_RESERVATION,
+        None, None, {'has_allocation': True}, **NO_SERVER, **NO_RESERVATION,
         **NO_ALLOCATION),
     'virtual machine': {'servers': {
         'vm': Server('kvm-1', 'kvm-1.example.org', 'ACTIVE')}},
@@ -135,23 +141,23 @@ AGREEING = {
             'server-3': Server('compute-1', 'free', 'ACTIVE')},
         'nodes': {'free': Node(None, 'server-3', 'active')}},
     'hosts without servers, one with rows per node': {
-        'rows': {'row-3': Row('compute-3', 'free')},
+        'compute_nodes': {'row-3': ComputeNode('compute-3', 'free')},
         'providers': {'row-1', 'row-2', 'row-3'}},
 }
 
 
 @pytest.mark.parametrize('changes', AGREEING.values(), ids=AGREEING)
 def test_agrees(changes):
-    assert kinds.find(cloud(**changes)) == []
+    assert kinds.find_findings(cloud(**changes)) == []
 
 
 ONE = 'server-1', 'node-1', 'compute-1'
 DISAGREEING = [
     ('lapsed-touched', *ONE, change(
         {'status': 'BUILD', 'task': 'spawning'},
-        {'state': 'reserved', 'lapsed': True}, {'state': 'available'})),
+        {'state': 'reserved', 'is_expired': True}, {'state': 'available'})),
     ('lapsed-touched', 'server-1', 'node-1', None, change(
-        None, {'state': 'reserved', 'lapsed': True, 'host': None},
+        None, {'state': 'reserved', 'is_expired': True, 'host': None},
         {'state': 'available'}, **NO_SERVER, **NO_ALLOCATION)),
     ('failed', *ONE, change({'status': 'ERROR'}, {'state': 'error'},
                              {'state': 'deploy failed'})),
@@ -172,12 +178,12 @@ DISAGREEING = [
     ('wrong-allocation', 'gone', None, 'compute-2',
      {'allocations': {'gone': {'row-2'}}}),
     ('lost-build', 'server-1', None, 'compute-1', change(
-        {'host': None, 'row': None, 'status': 'BUILD', 'task': 'scheduling'},
-        rows={'row-1': Row('compute-1', 'compute-1', is_down=True)},
+        NOWHERE | {'status': 'BUILD', 'task': 'scheduling'},
+        compute_nodes={'row-1': DOWN},
         **NO_RESERVATION, **NO_MACHINE)),
     ('lost-build', 'server-1', None, 'compute-1', change(
         {'status': 'BUILD', 'task': 'networking'},
-        rows={'row-1': Row('compute-1', 'compute-1', is_down=True)},
+        compute_nodes={'row-1': DOWN},
         **NO_RESERVATION, **NO_MACHINE)),
     ('wrong-host', *ONE, change(None, {'host': 'compute-2'})),
     ('wrong-host', *ONE, change(None, {'host': None})),
@@ -188,19 +194,19 @@ DISAGREEING = [
     ('per-node-row', *ONE, {**PER_NODE, **NO_RESERVATION, 'servers': {
         'server-1': Server('compute-1', 'node-1', 'ACTIVE', 'rebooting')}}),
     ('per-node-row', *ONE, change(
-        {'row': 'node-1'}, **NO_RESERVATION,
-        rows={'node-1': Row('compute-1', 'node-1')})),
+        {'compute_node': 'node-1'}, **NO_RESERVATION,
+        compute_nodes={'node-1': OLD})),
     # The server has lost its machine.
     ('no-reservation', 'server-1', None, 'compute-1',
      {**PER_NODE, **NO_RESERVATION, **NO_MACHINE}),
     # Ironic or Nova no longer has the node.
     ('per-node-row', *ONE, {**PER_NODE, 'nodes': {'node-1': None}}),
-    ('per-node-row', *ONE, {**PER_NODE, 'rows': {'row-1': None},
+    ('per-node-row', *ONE, {**PER_NODE, 'compute_nodes': {'row-1': None},
                             'providers': None}),
     # During a migration. The lists lack the allocation of the node's provider,
     # which may be known nevertheless.
-    *(('per-node-row', *ONE, {**PER_NODE, 'providers': None, 'rows': {
-        'node-1': Row('compute-1', 'node-1')},
+    *(('per-node-row', *ONE, {**PER_NODE, 'providers': None, 'compute_nodes': {
+        'node-1': OLD},
         'allocations': {'server-1': providers}})
       for providers in (None, {'node-1'}, {'row-1'}, {'node-1', 'row-1'})),
     ('orphan-node', 'server-1', 'node-1', None,
@@ -209,9 +215,9 @@ DISAGREEING = [
      {'nodes': {'free': Node(None, None, 'service')}}),
     ('orphan-node', 'gone', 'free', 'compute-3',
      {'nodes': {'free': Node(None, 'gone', 'active')},
-      'rows': {'free': Row('compute-3', 'free')}}),
+      'compute_nodes': {'free': ComputeNode('compute-3', 'free')}}),
     ('stale-row', None, 'node-1', 'compute-1',
-     {'rows': {'node-1': Row('compute-1', 'node-1')}}),
+     {'compute_nodes': {'node-1': OLD}}),
     ('stale-row', None, 'free', None,
      {'providers': {'row-1', 'row-2', 'free'}}),
 ]
@@ -221,12 +227,12 @@ DISAGREEING = [
                          DISAGREEING)
 def test_finding(kind, instance, node, host, changes):
     audited_cloud = cloud(**changes)
-    finding = kinds.Finding(kind, instance, node, host)
-    assert kinds.find(audited_cloud) == [finding]
+    finding = Finding(kind, instance, node, host)
+    assert kinds.find_findings(audited_cloud) == [finding]
     if host:
-        assert kinds.find(audited_cloud, host) == [finding]
-    assert kinds.find(audited_cloud, 'compute-9') == []
-    advice = kinds.action(audited_cloud, finding)
+        assert kinds.find_findings(audited_cloud, host) == [finding]
+    assert kinds.find_findings(audited_cloud, 'compute-9') == []
+    advice = kinds.describe_action(audited_cloud, finding)
     assert advice and 'None' not in advice
 
 
@@ -238,9 +244,9 @@ def test_one_finding_per_server():
     """The machine first, then the reservation, then the allocation."""
     wrong_cloud = cloud(**change(None, {'host': 'compute-2'},
                                  **NO_ALLOCATION))
-    assert kinds.find(wrong_cloud) == [kinds.Finding('wrong-host', *ONE)]
-    assert [finding.kind for finding in kinds.find_all(wrong_cloud)] == [
-        'wrong-host', 'no-allocation']
+    assert kinds.find_findings(wrong_cloud) == [Finding('wrong-host', *ONE)]
+    assert [finding.kind for finding in kinds.find_all_findings(
+        wrong_cloud)] == ['wrong-host', 'no-allocation']
 
 
 # The advice after a change of the cloud.
@@ -261,7 +267,7 @@ ADVICE = [
     (kinds.REPAIR, NO_ALLOCATION),
     (kinds.REPAIR, change(None, {'state': 'reserved'},
                             {'state': 'available'}, **NO_SERVER)),
-    ('unless host compute-9 is of another Nova: openstack baremetal '
+    ('unless host compute-9 belongs to another Nova: openstack baremetal '
      'reservation delete --all-projects server-1',
      change(None, {'state': 'reserved', 'host': 'compute-9'},
              {'state': 'available'}, **NO_SERVER)),
@@ -273,11 +279,11 @@ ADVICE = [
     ('openstack baremetal reservation set server-1 --host compute-1 --force',
      change(None, {'host': 'compute-2'})),
     ('wait: host compute-2 takes it over',
-     change(None, {'host': 'compute-2'}, rows={
-         'row-1': Row('compute-1', 'compute-1', is_down=True)})),
+     change(None, {'host': 'compute-2'}, compute_nodes={
+         'row-1': DOWN})),
     ('openstack baremetal reservation set server-1 --host compute-1 --force',
-     change(None, {'host': None}, rows={
-         'row-1': Row('compute-1', 'compute-1', is_down=True)})),
+     change(None, {'host': None}, compute_nodes={
+         'row-1': DOWN})),
     ('openstack server delete server-1',
      change(NOWHERE | {'status': 'ERROR'}, **NO_ALLOCATION)),
     # Its disk is in an image, and the host has not undeployed its node.
@@ -285,20 +291,22 @@ ADVICE = [
      change(NOWHERE | {'status': 'SHELVED_OFFLOADED'}, **NO_ALLOCATION)),
     ('openstack resource provider allocation unset --provider row-2 '
      'server-1', {'allocations': {'server-1': {'row-1', 'row-2'}}}),
-    ('wait: host compute-1 is being switched, and its log says what is left',
-     {**PER_NODE, 'rows': {'node-1': Row('compute-1', 'node-1')}}),
+    ('wait: host compute-1 is migrating, see its log for the servers that '
+     'remain',
+     {**PER_NODE, 'compute_nodes': {'node-1': OLD}}),
 ]
 
 
 @pytest.mark.parametrize(('advice', 'changes'), ADVICE)
 def test_advice(advice, changes):
     wrong_cloud = cloud(**changes)
-    assert kinds.action(wrong_cloud, kinds.find(wrong_cloud)[0]) == advice
+    finding, *_ = kinds.find_findings(wrong_cloud)
+    assert kinds.describe_action(wrong_cloud, finding) == advice
 
 
 def test_build_that_was_given_up():
     """Nova still lists it on its host, where it needs nothing."""
-    assert kinds.find(cloud(**change(
+    assert kinds.find_findings(cloud(**change(
         {'status': 'ERROR'}, **NO_RESERVATION, **NO_ALLOCATION,
         **NO_MACHINE))) == []
 
@@ -306,8 +314,8 @@ def test_build_that_was_given_up():
 def test_finding_belongs_to_both_hosts():
     wrong_cloud = cloud(**change(None, {'host': 'compute-2'}))
     for host in 'compute-1', 'compute-2':
-        assert kinds.find(wrong_cloud, host) == [
-            kinds.Finding('wrong-host', *ONE)]
+        assert kinds.find_findings(wrong_cloud, host) == [
+            Finding('wrong-host', *ONE)]
 
 
 HELD = {'state': 'reserved'}, {'state': 'available'}
@@ -358,14 +366,14 @@ REPAIRS = [
     ('wrong-allocation', False, {**NO_SERVER, **NO_RESERVATION}),
     ('wrong-allocation', False, {**NO_SERVER, **NO_MACHINE}),
     ('stale-row', True, PROVIDER),
-    ('stale-row', False, {'rows': {'node-1': Row('compute-1', 'node-1')}}),
+    ('stale-row', False, {'compute_nodes': {'node-1': OLD}}),
 ]
 
 
 @pytest.mark.parametrize(('kind', 'may_repair', 'changes'), REPAIRS)
 def test_repairs(kind, may_repair, changes):
     wrong_cloud = cloud(**changes)
-    finding, = [finding for finding in kinds.find_all(wrong_cloud)
+    finding, = [finding for finding in kinds.find_all_findings(wrong_cloud)
                 if finding.kind == kind]
     assert kinds.KINDS[kind].may_repair(wrong_cloud, finding) == may_repair
 
@@ -389,7 +397,7 @@ def test_resources_of_an_allocation(extra_specs, image, resources):
     flavor = {'vcpus': 2, 'ram': 512, 'disk': 10, 'ephemeral': 2,
               'swap': 1025, 'extra_specs': extra_specs}
     server = {'flavor': flavor, 'image': image}
-    assert repairs.resources_of(server) == resources
+    assert repairs.sum_resources(server) == resources
 
 
 def test_row_in_a_cell_that_does_not_answer():
@@ -398,6 +406,6 @@ def test_row_in_a_cell_that_does_not_answer():
         compute=types.SimpleNamespace(services=lambda: [service]))
     command = types.SimpleNamespace(app=types.SimpleNamespace(
         client_manager=types.SimpleNamespace(sdk_connection=sdk)))
-    with pytest.raises(repairs.Refusal, match='a cell does not answer'):
-        kinds.KINDS['stale-row'].repair(command, None, kinds.Finding(
+    with pytest.raises(repairs.Refusal, match='a cell does not respond'):
+        kinds.KINDS['stale-row'].repair(command, None, Finding(
             'stale-row', None, 'free', None))

@@ -38,7 +38,7 @@ def check_move(monkeypatch):
     cmd = types.SimpleNamespace(log=logging.getLogger(__name__))
 
     def run(*services, source='a', target='b', force=False):
-        move.check(cmd, Compute(*services), source, target, force)
+        move.check_hosts(cmd, Compute(*services), source, target, force)
     return run
 
 
@@ -49,10 +49,10 @@ def test_from_a_host_that_is_down(check_move, source):
 
 
 @pytest.mark.parametrize('source, target, words', [
-    ({'state': 'up'}, UP, 'Host a is up'),
-    ({'is_forced_down': True, 'beats': True}, UP, 'Host a is up'),
-    ({}, {'host': 'b'}, 'Host b is not up'),
-    ({}, {'host': 'c', 'state': 'up'}, 'Host b is not up'),
+    ({'state': 'up'}, UP, 'service on a is up'),
+    ({'is_forced_down': True, 'beats': True}, UP, 'service on a is up'),
+    ({}, {'host': 'b'}, 'service on b is not up'),
+    ({}, {'host': 'c', 'state': 'up'}, 'service on b is not up'),
     ({'host': 'c'}, UP, 'no compute service on host a'),
     ({'availability_zone': 'other'}, UP, 'is in availability zone nova'),
 ], ids=str)
@@ -67,5 +67,5 @@ def test_refused(check_move, source, target, words, force):
 
 
 def test_to_itself(check_move):
-    with pytest.raises(exceptions.CommandError, match='are the same'):
+    with pytest.raises(exceptions.CommandError, match='Both hosts are b'):
         check_move(UP, target='b', source='b')

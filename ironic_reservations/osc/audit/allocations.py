@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kinds of disagreement about allocations and resource providers."""
 
+from collections.abc import Iterator
+
+from osc_lib.command import command
+
 from ironic_reservations.osc import client
 from ironic_reservations.osc.audit import base
 from ironic_reservations.osc.audit import repairs
+from ironic_reservations.osc.audit import snapshot
 
 
 class NoAllocation(base.Kind):
@@ -13,44 +18,44 @@ class NoAllocation(base.Kind):
 
     name = 'no-allocation'
     instructions = ('Nothing: if its host holds the node, a periodic task of '
-                    'the host makes the allocation again.')
+                    'the host restores the allocation.')
     exclusions = ('A server whose node another host holds, because that host '
-                  'is going to take the server over.')
+                  'will take the server over.')
 
-    def find(self, cloud):
+    def find_places(self, cloud: snapshot.Cloud) -> Iterator[base.Place]:
         for instance, server in cloud.servers.items():
-            # A failed build without a machine needs none.
-            if (cloud.is_on_own_row(instance)
+            # A failed build without a node needs none.
+            if (cloud.is_on_one_row(instance)
                     and not cloud.allocations.get(instance)
                     and (server.status != 'ERROR'
                          or instance in cloud.machines.keys()
                          | cloud.reservations.keys())):
                 yield instance, cloud.machines.get(instance), server.host
 
-    def advice(self, cloud, finding):
-        # The host of the server does not hold its node, which is a finding
-        # of another kind.
-        return f'wait: host {finding.host} makes it again'
+    def advise(self, cloud: snapshot.Cloud, finding: snapshot.Finding) -> str:
+        # Another kind reports that the server's host does not hold its node.
+        return f'wait: host {finding.host} restores it'
 
-    def may_repair(self, cloud, finding):
-        # The same condition under which a host makes an allocation.
-        return (cloud.is_on_own_row(finding.instance)
-                and cloud.holder(finding.instance) == finding.host
-                # Nova may be about to move allocations from two providers to
-                # one of them.
-                and len(cloud.allocations.get(finding.instance, ())) < 2)
+    def may_repair(self, cloud: snapshot.Cloud,
+                   finding: snapshot.Finding) -> bool:
+        # The condition under which a host restores an allocation.
+        return (cloud.is_on_one_row(finding.instance)
+                and cloud.find_host(finding.instance) == finding.host
+                # Nova may be moving the server between two providers.
+                and len(cloud.find_allocations(finding.instance)) < 2)
 
-    def repair(self, cmd, now, finding):
+    def repair(self, cmd: command.Command, details: snapshot.Details,
+               finding: snapshot.Finding) -> str:
         """Allocate what the flavor requests, if the host of the server holds
-        its node. The host does the same some time later.
+        its node. The host does the same in a periodic task.
         """
-        allocations = [*now.allocations['allocations'].values()]
+        allocations = [*details.allocations['allocations'].values()]
         repairs.put_allocations(
-            cmd, now, finding.instance,
-            {now.cloud.own_rows[finding.host]: {
+            cmd, details, finding.instance,
+            {details.cloud.one_row_providers[finding.host]: {
                 'resources': (allocations[0]['resources'] if allocations
-                              else repairs.resources_of(now.server))}},
-            now.server['tenant_id'], now.server['user_id'])
+                              else repairs.sum_resources(details.server))}},
+            details.server['tenant_id'], details.server['user_id'])
         return f'allocated from the provider of host {finding.host}'
 
 
@@ -70,56 +75,61 @@ class WrongAllocation(NoAllocation):
                   'is still reserved or deployed, because there is no room '
                   'for another server; and those of migrations.')
 
-    def find(self, cloud):
+    def find_places(self, cloud: snapshot.Cloud) -> Iterator[base.Place]:
         for instance, providers in cloud.allocations.items():
             server = cloud.servers.get(instance)
             if server is None:
-                for uuid in sorted(providers & cloud.rows.keys()):
-                    yield instance, None, cloud.rows[uuid].host
-            # While a server is brought from a row per node to the host's one
-            # row, its allocation may be from either of the two providers.
-            elif server.at_rest and providers - {
-                    cloud.own_rows.get(server.host), server.row}:
+                for uuid in sorted(providers & cloud.compute_nodes.keys()):
+                    yield instance, None, cloud.compute_nodes[uuid].host
+            # While a server migrates to the host's single compute node, its
+            # allocation may be from either of the two providers.
+            elif server.is_at_rest and providers - {
+                    cloud.one_row_providers.get(server.host),
+                    server.compute_node}:
                 yield instance, cloud.machines.get(instance), server.host
 
-    def advice(self, cloud, finding):
+    def advise(self, cloud: snapshot.Cloud, finding: snapshot.Finding) -> str:
         instance = finding.instance
-        server = cloud.servers.get(instance)
+        server = cloud.find_server(instance)
         if server is None:
             if instance in cloud.machines:
-                return base.undeploy(cloud, cloud.machines[instance])
-            return (f'unless it is of a virtual machine: openstack resource '
-                    f'provider allocation delete {instance}')
-        providers = sorted(cloud.allocations[instance]
-                           - {cloud.own_rows.get(server.host)})
-        return ('openstack resource provider allocation unset '
-                + ''.join(f'--provider {uuid} ' for uuid in providers)
-                + instance)
+                return base.format_undeploy(cloud, cloud.machines[instance])
+            return (f'unless it belongs to a virtual machine: openstack '
+                    f'resource provider allocation delete {instance}')
+        providers = ''.join(f'--provider {uuid} ' for uuid in sorted(
+            cloud.find_allocations(instance)
+            - {cloud.one_row_providers.get(server.host)}))
+        return (f'openstack resource provider allocation unset {providers}'
+                f'{instance}')
 
-    def may_repair(self, cloud, finding):
+    def may_repair(self, cloud: snapshot.Cloud,
+                   finding: snapshot.Finding) -> bool:
         if finding.instance in cloud.servers:
             return super().may_repair(cloud, finding)
         return (finding.instance not in cloud.reservations
                 and finding.instance not in cloud.machines
-                and cloud.allocations[finding.instance] <= cloud.rows.keys())
+                and cloud.find_allocations(finding.instance)
+                <= cloud.compute_nodes.keys())
 
-    def repair(self, cmd, now, finding):
+    def repair(self, cmd: command.Command, details: snapshot.Details,
+               finding: snapshot.Finding) -> str:
         """Allocate from the provider of the server's host, if that host holds
         the node. Delete the allocation of a server that does not exist.
         """
-        if now.server:
-            return super().repair(cmd, now, finding)
+        if details.server:
+            return super().repair(cmd, details, finding)
         compute = cmd.app.client_manager.sdk_connection.compute
         if any(migration.uuid == finding.instance
                for migration in compute.migrations()):
-            raise repairs.Refusal('it is that of a migration')
+            raise repairs.Refusal('it belongs to a migration')
         repairs.put_allocations(
-            cmd, now, finding.instance, {}, now.allocations['project_id'],
-            now.allocations['user_id'])
+            cmd, details, finding.instance, {},
+            details.allocations['project_id'],
+            details.allocations['user_id'])
         return 'deleted'
 
 
-class StaleRow(base.Kind):
+class StaleComputeNode(base.Kind):
     """A host that has a single compute node also has the compute node of an
     Ironic node, and no server is on it. Or Placement has the provider of an
     Ironic node for which Nova has no compute node.
@@ -131,35 +141,38 @@ class StaleRow(base.Kind):
                     'allocations of unknown origin: delete these, then the '
                     'provider.')
     exclusions = ('A compute node, because its host deletes it; a provider '
-                  'with allocations, because somebody may need them; and '
-                  'all while a cell of Nova does not answer, because it may '
+                  'with allocations, because they may be needed; and all '
+                  'while a cell of Nova does not respond, because it may '
                   'have the compute node.')
 
-    def find(self, cloud):
-        rows = {server.row for server in cloud.servers.values()}
-        for row in cloud.rows.values():
-            if (row.name != row.host and row.host in cloud.own_rows
-                    and row.name not in rows):
+    def find_places(self, cloud: snapshot.Cloud) -> Iterator[base.Place]:
+        names = {server.compute_node for server in cloud.servers.values()}
+        for row in cloud.compute_nodes.values():
+            if (row.name != row.host and row.host in cloud.one_row_providers
+                    and row.name not in names):
                 yield None, row.name, row.host
-        # The provider of a row per node has the UUID of the node.
+        # In per-node mode, a provider has the UUID of the node.
         for uuid in cloud.nodes:
-            if uuid in cloud.providers and uuid not in cloud.rows:
+            if uuid in cloud.providers and uuid not in cloud.compute_nodes:
                 yield None, uuid, None
 
-    def advice(self, cloud, finding):
+    def advise(self, cloud: snapshot.Cloud, finding: snapshot.Finding) -> str:
         return f'wait: host {finding.host} deletes it in a periodic task'
 
-    def may_repair(self, cloud, finding):
-        # A provider that has a row is deleted by the host, with the row.
+    def may_repair(self, cloud: snapshot.Cloud,
+                   finding: snapshot.Finding) -> bool:
+        # The host deletes a compute node together with its provider.
         return finding.host is None
 
-    def repair(self, cmd, now, finding):
+    def repair(self, cmd: command.Command, details: snapshot.Details,
+               finding: snapshot.Finding) -> str:
         """Delete the provider of a node for which Nova has no compute node,
         if nothing is allocated from it.
         """
         compute = cmd.app.client_manager.sdk_connection.compute
         if any(service.status == 'UNKNOWN' for service in compute.services()):
             raise repairs.Refusal(
-                'a cell does not answer, and may have the row')
-        client.placement(cmd, f'/resource_providers/{finding.node}', 'DELETE')
-        return 'its provider is deleted'
+                'a cell does not respond, and may have the compute node')
+        client.request_placement(
+            cmd, f'/resource_providers/{finding.node}', 'DELETE')
+        return 'provider deleted'

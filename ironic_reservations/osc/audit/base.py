@@ -1,45 +1,55 @@
 # SPDX-License-Identifier: Apache-2.0
 """The base class of the kinds of disagreement."""
 
+from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
+
+from ironic_reservations.osc.audit import snapshot
+
+#: The instance, the node and the host of a disagreement.
+Place = tuple[str | None, str | None, str | None]
+
 
 class Kind:
     """A kind of disagreement between the services.
 
-    A subclass in one of the modules of ``kinds.KINDS`` is all that a new kind
-    needs. The documentation shows the docstrings of the class and of its
-    ``repair``. Declare it before the kinds that can be repaired only after
-    it, because the audit shows one Finding per instance.
+    To add a kind, define a subclass in one of the modules of ``kinds.KINDS``.
+    The documentation shows the docstrings of the class and of its ``repair``.
+    Define it before the kinds that can be repaired only after it, because the
+    audit shows one finding per instance.
 
     :cvar name: value of the column Kind.
     :cvar needs_nova: False if the reservations and Ironic alone show it.
-    :cvar instructions: what the documentation says about what to do.
-    :cvar exclusions: what the documentation of a repair says about findings
-        that are left to an operator.
+    :cvar instructions: text of the documentation for operators.
+    :cvar exclusions: text of the documentation about findings that are not
+        repaired.
     """
 
-    name = None
+    name = ''
     needs_nova = True
-    instructions = None
-    exclusions = None
+    instructions = ''
+    exclusions = ''
 
-    #: None, or a method ``repair(cmd, now, finding)`` that repairs a Finding,
-    #: given a ``reader.Now``, and returns in a few words what it did. Raises
-    #: ``repairs.Refusal`` and the errors of the services' clients.
-    repair = None
+    #: None, or a method ``repair(cmd, details, finding)`` that repairs a
+    #: finding and returns a short text about that. Raises ``repairs.Refusal``
+    #: and the errors of the services' clients.
+    repair: Callable[..., Any] | None = None
 
-    def find(self, cloud):
+    def find_places(self, cloud: snapshot.Cloud) -> Iterator[Place]:
         """Yield the instance, the node and the host of each disagreement."""
         raise NotImplementedError
 
-    def advice(self, cloud, finding):
-        """Return what an operator does about a Finding: a command, if any."""
+    def advise(self, cloud: snapshot.Cloud, finding: snapshot.Finding) -> str:
+        """Return advice for an operator: a command, if there is one."""
         raise NotImplementedError
 
-    def may_repair(self, cloud, finding):
+    def may_repair(self, cloud: snapshot.Cloud,
+                   finding: snapshot.Finding) -> bool:
         """Return whether ``repair`` needs no judgement of an operator."""
         return False
 
 
-def undeploy(cloud, node):
+def format_undeploy(cloud: snapshot.Cloud, node: str | None) -> str:
     """Return the command that undeploys a node."""
-    return f'openstack baremetal node undeploy {cloud.node_name(node)}'
+    return f'openstack baremetal node undeploy {cloud.format_node(node)}'

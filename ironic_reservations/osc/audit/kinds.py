@@ -1,62 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds of disagreement, and the search for them in a Cloud.
+"""Lists the kinds of disagreement, and searches a Cloud for them.
 
 All functions here are pure.
 """
 
-import typing
-
 from ironic_reservations.osc.audit import allocations
 from ironic_reservations.osc.audit import base
 from ironic_reservations.osc.audit import machines
+from ironic_reservations.osc.audit import snapshot
 
 REPAIR = 'openstack baremetal reservation audit --repair'
 
-#: Kinds by name, in the order in which they are declared and shown.
-KINDS = {value.name: value() for module in (machines, allocations)
-         for value in vars(module).values()
-         if isinstance(value, type) and issubclass(value, base.Kind)}
+#: Kinds by name, in the order in which they are defined and shown.
+KINDS: dict[str, base.Kind] = {
+    value.name: value() for module in (machines, allocations)
+    for value in vars(module).values()
+    if isinstance(value, type) and issubclass(value, base.Kind)}
 
 
-class Finding(typing.NamedTuple):
-    """A disagreement; every field but the kind may be None.
-
-    :param kind: a key of ``KINDS``.
-    :param instance: UUID of the instance.
-    :param node: UUID of the node.
-    :param host: the compute host of the instance, the node or the row.
-    """
-
-    kind: str
-    instance: str | None
-    node: str | None
-    host: str | None
-
-
-def action(cloud, finding):
-    """Return the repair or the advice for a Finding."""
+def describe_action(cloud: snapshot.Cloud, finding: snapshot.Finding) -> str:
+    """Return the repair or the advice for a finding."""
     kind = KINDS[finding.kind]
     return (REPAIR if kind.may_repair(cloud, finding)
-            else kind.advice(cloud, finding))
+            else kind.advise(cloud, finding))
 
 
-def find(cloud, host=None):
-    """Return what disagrees in a Cloud, one Finding per instance.
+def find_findings(cloud: snapshot.Cloud,
+                  host: str | None = None) -> list[snapshot.Finding]:
+    """Return the first finding of each instance.
 
-    :param host: return only what concerns this compute host. The servers and
+    :param host: return only those of this compute host. The servers and
         allocations of other hosts may be missing from the Cloud then.
-    :returns: list of Findings.
     """
-    first = {}
-    for finding in find_all(cloud, host):
+    first: dict[object, snapshot.Finding] = {}
+    for finding in find_all_findings(cloud, host):
         first.setdefault(finding.instance or finding, finding)
     return list(first.values())
 
 
-def find_all(cloud, host=None):
-    """Return all Findings, which may be several per instance."""
-    findings = [Finding(kind.name, *fields) for kind in KINDS.values()
+def find_all_findings(cloud: snapshot.Cloud,
+                      host: str | None = None) -> list[snapshot.Finding]:
+    """Return all findings, of which an instance may have several."""
+    findings = [snapshot.Finding(kind.name, *place) for kind in KINDS.values()
                 if cloud.has_nova or not kind.needs_nova
-                for fields in kind.find(cloud)]
+                for place in kind.find_places(cloud)]
     return [finding for finding in findings if host is None or host in (
-        finding.host, cloud.holder(finding.instance))]
+        finding.host, cloud.find_host(finding.instance))]

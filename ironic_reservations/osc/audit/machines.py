@@ -1,44 +1,56 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kinds of disagreement about nodes and the servers on them."""
 
+from collections.abc import Iterator
 import datetime
+
+from osc_lib.command import command
 
 from ironic_reservations.osc import client
 from ironic_reservations.osc.audit import base
 from ironic_reservations.osc.audit import repairs
+from ironic_reservations.osc.audit import snapshot
 
-#: Provision states of a reserved node that Ironic leaves without a command.
+#: Provision states of a reserved node that end without a command.
 _TRANSIENT = ('cleaning', 'clean wait', 'inspecting', 'inspect wait',
               'verifying', 'adopting')
 
 
-def _delete_server(finding):
+def _format_delete(finding: snapshot.Finding) -> str:
+    """Return the command that deletes a server."""
     return f'openstack server delete {finding.instance}'
 
 
-class LapsedTouched(base.Kind):
+def _is_reserved(cloud: snapshot.Cloud, finding: snapshot.Finding) -> bool:
+    """Return whether nothing is deployed on a reserved node."""
+    reservation = cloud.find_reservation(finding.instance)
+    return reservation is not None and reservation.state == 'reserved'
+
+
+class ExpiredTouched(base.Kind):
     """The lease expired more than a minute ago, but the node is still
-    reserved, because something was begun on it.
+    reserved, because a deployment was prepared on it.
     """
 
     name = 'lapsed-touched'
     needs_nova = False
     instructions = ('Delete the server, if there is one. Otherwise remove '
-                    'what was begun on the node, and sweep: :doc:`leases`.')
+                    'the preparations from the node, and sweep: '
+                    ':doc:`leases`.')
 
-    def find(self, cloud):
+    def find_places(self, cloud: snapshot.Cloud) -> Iterator[base.Place]:
         for instance, reservation in cloud.reservations.items():
-            if reservation.lapsed and reservation.state == 'reserved':
+            if reservation.is_expired and reservation.state == 'reserved':
                 yield instance, reservation.node, reservation.host
 
-    def advice(self, cloud, finding):
+    def advise(self, cloud: snapshot.Cloud, finding: snapshot.Finding) -> str:
         if finding.instance in cloud.servers:
-            return _delete_server(finding)
-        node = cloud.node_name(finding.node)
-        return (f'take away what was begun, and it is given back: openstack '
-                f'baremetal node show {node} -c instance_info; openstack '
-                f'baremetal node vif list {node}; openstack baremetal volume '
-                f'target list --node {node}')
+            return _format_delete(finding)
+        node = cloud.format_node(finding.node)
+        return (f'remove what was prepared on the node, then it is released: '
+                f'openstack baremetal node show {node} -c instance_info; '
+                f'openstack baremetal node vif list {node}; openstack '
+                f'baremetal volume target list --node {node}')
 
 
 class Failed(base.Kind):
@@ -51,15 +63,15 @@ class Failed(base.Kind):
     instructions = ('Delete the server; without one, ``openstack baremetal '
                     'node undeploy``.')
 
-    def find(self, cloud):
+    def find_places(self, cloud: snapshot.Cloud) -> Iterator[base.Place]:
         for instance, reservation in cloud.reservations.items():
-            if reservation.state == 'error' and not cloud.busy(instance):
+            if reservation.state == 'error' and not cloud.is_busy(instance):
                 yield instance, reservation.node, reservation.host
 
-    def advice(self, cloud, finding):
+    def advise(self, cloud: snapshot.Cloud, finding: snapshot.Finding) -> str:
         if finding.instance in cloud.servers:
-            return _delete_server(finding)
-        return base.undeploy(cloud, finding.node)
+            return _format_delete(finding)
+        return base.format_undeploy(cloud, finding.node)
 
 
 class Unavailable(base.Kind):
@@ -72,14 +84,14 @@ class Unavailable(base.Kind):
     instructions = ('Bring the node back, for example with ``openstack '
                     'baremetal node provide``, or delete the reservation.')
 
-    def find(self, cloud):
+    def find_places(self, cloud: snapshot.Cloud) -> Iterator[base.Place]:
         for instance, reservation in cloud.reservations.items():
             if reservation.state == 'unavailable':
                 yield instance, reservation.node, reservation.host
 
-    def advice(self, cloud, finding):
-        node = cloud.node_name(finding.node)
-        state = cloud.node_state(finding.node)
+    def advise(self, cloud: snapshot.Cloud, finding: snapshot.Finding) -> str:
+        node = cloud.format_node(finding.node)
+        state = cloud.find_state(finding.node)
         if state in _TRANSIENT:
             return f'wait: node {node} is {state}'
         verb = 'provide' if state == 'manageable' else 'manage'
@@ -100,45 +112,47 @@ class NoServer(base.Kind):
                   'compute node in Nova, because another Nova may have the '
                   'server.')
 
-    def find(self, cloud):
+    def find_places(self, cloud: snapshot.Cloud) -> Iterator[base.Place]:
         for instance, reservation in cloud.reservations.items():
             if reservation.host and instance not in cloud.servers:
                 yield instance, reservation.node, reservation.host
 
-    def advice(self, cloud, finding):
-        undeploy = base.undeploy(cloud, finding.node)
-        if cloud.reservations[finding.instance].state == 'reserved':
+    def advise(self, cloud: snapshot.Cloud, finding: snapshot.Finding) -> str:
+        undeploy = base.format_undeploy(cloud, finding.node)
+        if _is_reserved(cloud, finding):
             # The host is unknown to this Nova: see may_repair.
-            return (f'unless host {finding.host} is of another Nova: '
+            return (f'unless host {finding.host} belongs to another Nova: '
                     f'openstack baremetal reservation delete --all-projects '
                     f'{finding.instance}')
-        if finding.host in cloud.up:
+        if finding.host in cloud.hosts_up:
             return (f'wait: host {finding.host} tears it down; if it does '
                     f'not: {undeploy}')
         return (f'start nova-compute on host {finding.host}, which tears it '
                 f'down; without that host: {undeploy}')
 
-    def may_repair(self, cloud, finding):
+    def may_repair(self, cloud: snapshot.Cloud,
+                   finding: snapshot.Finding) -> bool:
         # A host that is unknown to this Nova may belong to another Nova,
         # which has the server.
-        return (finding.host in cloud.hosts
-                and cloud.reservations[finding.instance].state == 'reserved')
+        return finding.host in cloud.hosts and _is_reserved(cloud, finding)
 
-    def repair(self, cmd, now, finding):
+    def repair(self, cmd: command.Command, details: snapshot.Details,
+               finding: snapshot.Finding) -> str:
         """Expire the lease of a ``reserved`` node now. Unlike a deletion,
-        this frees the node only if nothing was begun on it, and a host that
-        is building after all gives up before it writes to the node.
+        this frees the node only if no deployment was prepared on it, and a
+        host that is still building gives up before it writes to the node.
         """
-        expires_at = now.reservation['expires_at']
+        expires_at = details.reservation['expires_at']
         if expires_at and (datetime.datetime.fromisoformat(expires_at)
                            <= datetime.datetime.now(datetime.UTC)):
             raise repairs.Refusal(
-                'its lease is over, but something was begun on the node')
-        client.request(
+                'its lease has expired, but a deployment was prepared on the '
+                'node')
+        client.request_ironic(
             cmd, 'PATCH', f'{client.PATH}/{finding.instance}'
-                          f'?host={finding.host}', auth=now.auth,
+                          f'?host={finding.host}', auth=details.auth,
             body=[{'op': 'add', 'path': '/expires_in', 'value': 1}])
-        return 'its lease is ended'
+        return 'lease expired'
 
 
 class NoReservation(base.Kind):
@@ -156,57 +170,57 @@ class NoReservation(base.Kind):
                   'may be lost; and servers on the compute node of an Ironic '
                   'node, because their host adopts them when it migrates.')
 
-    def find(self, cloud):
+    def find_places(self, cloud: snapshot.Cloud) -> Iterator[base.Place]:
         for instance, server in cloud.servers.items():
             node = cloud.machines.get(instance)
             if (instance in cloud.reservations or server.task == 'deleting'
                     or server.status in ('BUILD', 'UNKNOWN')):
                 continue
-            # On the row of a node, as long as it is the node that carries
-            # it, a server needs none.
-            if node and node == server.row:
+            # In per-node mode, a server needs none while the node of its
+            # compute node carries it.
+            if node and node == server.compute_node:
                 continue
-            # A server in status ERROR may have no machine, because its build
-            # has failed.
-            if node or (server.host in cloud.hosts and server.at_rest
+            # After a failed build, a server in status ERROR has no machine.
+            if node or (server.host in cloud.hosts and server.is_at_rest
                         and server.status != 'ERROR'):
                 yield instance, node, server.host
 
-    def advice(self, cloud, finding):
+    def advise(self, cloud: snapshot.Cloud, finding: snapshot.Finding) -> str:
         if finding.node is None:
-            return f'its machine is lost: {_delete_server(finding)}'
-        return (f'its node is {cloud.node_state(finding.node)}: '
-                f'{_delete_server(finding)}; or bring the node back to '
+            return f'its machine is lost: {_format_delete(finding)}'
+        return (f'its node is {cloud.find_state(finding.node)}: '
+                f'{_format_delete(finding)}; or bring the node back to '
                 f'active')
 
-    def may_repair(self, cloud, finding):
-        node = cloud.nodes.get(finding.node)
-        return (cloud.is_on_own_row(finding.instance)
-                and node is not None and node.is_deployed)
+    def may_repair(self, cloud: snapshot.Cloud,
+                   finding: snapshot.Finding) -> bool:
+        return (cloud.is_on_one_row(finding.instance)
+                and cloud.find_state(finding.node) in snapshot.DEPLOYED)
 
-    def repair(self, cmd, now, finding):
+    def repair(self, cmd: command.Command, details: snapshot.Details,
+               finding: snapshot.Finding) -> str:
         """Reserve a deployed node for the server that it carries, for the
         host whose compute node the server is on. The request spec has the
         server's flavor and the ID of its image, because Nova's API shows no
         more; a rebuild adds the rest.
         """
-        server, image = now.server, now.server['image']
-        client.request(
-            cmd, 'POST', f'{client.PATH}?adopt=true', auth=now.auth, body={
+        server, image = details.server, details.server['image']
+        client.request_ironic(
+            cmd, 'POST', f'{client.PATH}?adopt=true', auth=details.auth, body={
                 'instance_uuid': finding.instance,
                 'host': finding.host,
                 'project_id': server['tenant_id'],
                 'user_id': server['user_id'],
                 'name': server['flavor']['original_name'],
-                **repairs.build_spec(server),
+                **repairs.build_server_spec(server),
                 **({'image': {'id': image['id']}} if image else {})})
         return f'host {finding.host} holds it again'
 
 
 class LostBuild(base.Kind):
-    """A host that is down should have built a server, but had not begun, or
-    its lease expired before it could deploy the node. The server stays in
-    status ``BUILD``, with an allocation from the host's provider.
+    """A host went down before it started to build a server, or the lease
+    expired before it could deploy the node. The server stays in status
+    ``BUILD``, with an allocation from the host's provider.
     """
 
     name = 'lost-build'
@@ -215,20 +229,20 @@ class LostBuild(base.Kind):
                     'baremetal reservation move``, which sets this server to '
                     '``ERROR`` and deletes its allocation.')
 
-    def find(self, cloud):
+    def find_places(self, cloud: snapshot.Cloud) -> Iterator[base.Place]:
         for instance, providers in cloud.allocations.items():
             server = cloud.servers.get(instance)
-            # A host that has a machine for it has its reservation, too.
+            # A host that has a node for it also has its reservation.
             if (server and server.status == 'BUILD'
                     and instance not in cloud.reservations):
-                for uuid in sorted(providers & cloud.rows.keys()):
-                    if (cloud.rows[uuid].is_down and server.host in (
-                            None, cloud.rows[uuid].name)):
-                        yield instance, None, cloud.rows[uuid].host
+                for uuid in sorted(providers & cloud.compute_nodes.keys()):
+                    if (cloud.compute_nodes[uuid].is_down and server.host in (
+                            None, cloud.compute_nodes[uuid].name)):
+                        yield instance, None, cloud.compute_nodes[uuid].host
 
-    def advice(self, cloud, finding):
+    def advise(self, cloud: snapshot.Cloud, finding: snapshot.Finding) -> str:
         return (f'start nova-compute on host {finding.host}, which builds '
-                f'it; or end its build: openstack baremetal reservation move '
+                f'it; or end the build: openstack baremetal reservation move '
                 f'--from {finding.host} --to HOST')
 
 
@@ -242,21 +256,22 @@ class WrongHost(base.Kind):
                     'server. Delete a server that is on no host; if it is '
                     'shelved, undeploy the node.')
 
-    def find(self, cloud):
+    def find_places(self, cloud: snapshot.Cloud) -> Iterator[base.Place]:
         for instance, reservation in cloud.reservations.items():
             server = cloud.servers.get(instance)
-            if (server and server.at_rest
+            if (server and server.is_at_rest
                     and reservation.host != server.host):
                 yield instance, reservation.node, server.host
 
-    def advice(self, cloud, finding):
+    def advise(self, cloud: snapshot.Cloud, finding: snapshot.Finding) -> str:
         if finding.host is None:
-            if cloud.servers[finding.instance].status == 'SHELVED_OFFLOADED':
+            server = cloud.find_server(finding.instance)
+            if server and server.status == 'SHELVED_OFFLOADED':
                 # Its disk is in an image.
-                return base.undeploy(cloud, finding.node)
-            return _delete_server(finding)
-        holder = cloud.holder(finding.instance)
-        if holder in cloud.up and finding.host not in cloud.up:
+                return base.format_undeploy(cloud, finding.node)
+            return _format_delete(finding)
+        holder = cloud.find_host(finding.instance)
+        if holder in cloud.hosts_up and finding.host not in cloud.hosts_up:
             return f'wait: host {holder} takes it over'
         return (f'openstack baremetal reservation set {finding.instance} '
                 f'--host {finding.host} --force')
@@ -271,21 +286,22 @@ class PerNodeRow(base.Kind):
     instructions = ('Nothing, or migrate the host to one compute node: '
                     ':doc:`switching`.')
 
-    def find(self, cloud):
+    def find_places(self, cloud: snapshot.Cloud) -> Iterator[base.Place]:
         for instance, server in cloud.servers.items():
-            if (server.row != server.host
+            if (server.compute_node != server.host
                     and (server.host in cloud.hosts
-                         or server.row in cloud.nodes)
-                    and server.host not in cloud.switched_back):
-                yield (instance, cloud.machines.get(instance, server.row),
+                         or server.compute_node in cloud.nodes)
+                    and server.host not in cloud.hosts_migrated_back):
+                yield (instance,
+                       cloud.machines.get(instance, server.compute_node),
                        server.host)
 
-    def advice(self, cloud, finding):
-        if finding.host in cloud.own_rows:
-            return (f'wait: host {finding.host} is being switched, and its '
-                    f'log says what is left')
-        return (f'none is needed; to make host {finding.host} one row: '
-                f'[reservations] mode = reservations, adopt = true in its '
+    def advise(self, cloud: snapshot.Cloud, finding: snapshot.Finding) -> str:
+        if finding.host in cloud.one_row_providers:
+            return (f'wait: host {finding.host} is migrating, see its log for '
+                    f'the servers that remain')
+        return (f'nothing; to migrate host {finding.host} to one row, set '
+                f'[reservations] mode = reservations and adopt = true in its '
                 f'nova.conf, and restart nova-compute')
 
 
@@ -295,19 +311,19 @@ class OrphanNode(base.Kind):
     """
 
     name = 'orphan-node'
-    instructions = ('Find out whose machine it is; ``openstack baremetal '
+    instructions = ('Find out who uses the machine; ``openstack baremetal '
                     'node undeploy``.')
 
-    def find(self, cloud):
-        hosts = {row.name: row.host for row in cloud.rows.values()}
+    def find_places(self, cloud: snapshot.Cloud) -> Iterator[base.Place]:
+        hosts = {row.name: row.host for row in cloud.compute_nodes.values()}
         reserved = {reservation.node
                     for reservation in cloud.reservations.values()}
         for uuid, node in cloud.nodes.items():
-            if (node.is_deployed and not node.allocated
+            if (node.is_deployed and not node.has_allocation
                     and uuid not in reserved
                     and node.instance not in cloud.servers):
                 yield node.instance, uuid, hosts.get(uuid)
 
-    def advice(self, cloud, finding):
-        undeploy = base.undeploy(cloud, finding.node)
-        return f"unless it is somebody's: {undeploy}"
+    def advise(self, cloud: snapshot.Cloud, finding: snapshot.Finding) -> str:
+        undeploy = base.format_undeploy(cloud, finding.node)
+        return f'unless it is in use: {undeploy}'

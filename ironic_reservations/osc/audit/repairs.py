@@ -1,42 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What several repairs share.
+"""Functions that several repairs share.
 
-Only reservations, allocations and resource providers are written, and nothing
-of a node, so no repair affects a machine. Because other programs write at the
-same time, the service that takes a write guards it: a reservation is made only
-of a node that carries the instance already, a lease can expire only where
-nothing is deployed, an allocation is changed only in the generation of its
-consumer that was read, and a provider that has allocations is not deleted.
+Repairs write only reservations, allocations and resource providers, never
+nodes, so no repair affects a machine. Because other programs write at the same
+time, the service guards each write: a reservation is made only of a node that
+carries the instance already, a lease can expire only where nothing is
+deployed, an allocation is changed only if the generation of its consumer has
+not changed since it was read, and a provider that has allocations is not
+deleted.
 """
+
+from collections.abc import Mapping
+from typing import Any
+
+from osc_lib.command import command
 
 from ironic_reservations import resources
 from ironic_reservations.osc import client
 from ironic_reservations.osc import options
+from ironic_reservations.osc.audit import snapshot
 
 
 class Refusal(Exception):
     """The repair is currently unsafe."""
 
 
-def build_spec(server):
+def build_server_spec(server: client.Data) -> client.Data:
     """Return the request spec of a server, as far as Nova's API shows it.
 
-    It lacks the properties of the image that the server was built from. The
-    next step that compares the node with an image is a rebuild, which stores
-    them.
+    It lacks the properties of the image that the server was built from. They
+    are next compared with the node in a rebuild, which stores them.
     """
     # Nova shows the empty string for a server that was booted from a volume.
-    return options.flavor_spec(server['flavor'], bool(server['image']))
+    return options.build_flavor_spec(server['flavor'], bool(server['image']))
 
 
-def resources_of(server):
-    """Return what the flavor of a server requests from Placement, a dict."""
-    return resources.sum_amounts(build_spec(server))
+def sum_resources(server: client.Data) -> Mapping[str, int]:
+    """Return the amounts that a server's flavor requests from Placement."""
+    return resources.sum_amounts(build_server_spec(server))
 
 
-def put_allocations(cmd, now, instance, allocations, project_id, user_id):
+def put_allocations(cmd: command.Command, details: snapshot.Details,
+                    instance: str | None, allocations: dict[str, Any],
+                    project_id: str, user_id: str) -> None:
     """Replace the allocations of an instance, unless they have changed."""
-    client.placement(cmd, f'/allocations/{instance}', 'PUT', json={
+    client.request_placement(cmd, f'/allocations/{instance}', 'PUT', json={
         'allocations': allocations, 'project_id': project_id,
-        'user_id': user_id,
-        'consumer_generation': now.allocations.get('consumer_generation')})
+        'user_id': user_id, 'consumer_generation':
+            details.allocations.get('consumer_generation')})
