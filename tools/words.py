@@ -20,7 +20,8 @@ from typing import Any
 CLEAN = (
     'ironic_reservations/__init__.py', 'ironic_reservations/cmd/',
     'ironic_reservations/conf.py', 'ironic_reservations/constants.py',
-    'ironic_reservations/context.py', 'ironic_reservations/events.py',
+    'ironic_reservations/context.py', 'ironic_reservations/db/',
+    'ironic_reservations/events.py',
     'ironic_reservations/exception.py', 'ironic_reservations/fleet/',
     'ironic_reservations/health.py',
     'ironic_reservations/horizon/', 'ironic_reservations/matching/',

@@ -68,7 +68,7 @@ class Collector:
         except Exception as error:
             # No numbers are better than old ones.
             LOG.error('Cannot count the fleet: %s', error)
-            gauges = ()
+            gauges = []
         yield from gauges
         yield _gauge('up', 'Whether the fleet could be counted',
                      {(): int(bool(gauges))})

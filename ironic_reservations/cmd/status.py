@@ -102,7 +102,7 @@ class Checks(upgradecheck.UpgradeCommands):
                 connection.exec_driver_sql(
                     'SHOW SESSION VARIABLES WHERE Variable_name IN '
                     "('wsrep_on', 'wsrep_provider', 'wsrep_sync_wait')"
-                ).all())
+                ).tuples().all())
         if (variables.get('wsrep_on') != 'ON'
                 or variables['wsrep_provider'] in ('', 'none')
                 or int(variables['wsrep_sync_wait'])

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our tables, the few columns of Ironic's that we read, and the SQL.
+"""Our tables, the columns of Ironic's tables that we read, and the SQL.
 
-No module here opens a transaction that writes: the package ``reservations``
-does, and the health check.
+Transactions that write are opened by the package ``reservations`` and the
+health check only.
 """

@@ -2,12 +2,16 @@
 """Counts the nodes of each hardware profile in the database.
 
 The nodes of a hardware profile have the same facts (``expressions.PROFILE``).
-They are counted by the reason that keeps them from being held.
+They are counted by the reason why they cannot be held.
 """
 
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Iterator
 import functools
 import random
 import typing
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -29,12 +33,12 @@ _EXPIRED_NODES = sa.select(reservations.c.node_id).join_from(
 _CLAIMABLE_NODES = sa.select(reservations.c.node_id).join_from(
     reservations, nodes, expressions.CLAIMABLE).correlate(None)
 
-# What is true of a node that cannot be held, by the reason. Where several are
-# true the first of ``matching.REASONS`` counts.
-_APPLIES = {
-    # An allocation of Ironic's sets the instance, too.
+# Conditions of nodes that cannot be held, by reason. If several are true, the
+# first in ``matching.REASONS`` counts.
+_CONDITIONS: dict[str, sa.ColumnElement[bool]] = {
+    # Ironic's allocations set the instance, too.
     matching.ALLOCATED: nodes.c.allocation_id.is_not(None),
-    # It is reserved, and an instance may take it over.
+    # Reserved, and an instance may claim the reservation.
     matching.CLAIMABLE: sa.and_(
         nodes.c.instance_uuid.is_not(None), *expressions.ELIGIBLE,
         expressions.UNLOCKED,
@@ -52,32 +56,29 @@ _APPLIES = {
     matching.LOCKED: nodes.c.reservation.is_not(None),
 }
 
-#: So many ids are counted by one statement. What the database keeps of their
-#: nodes meanwhile has room in its memory: less than the 16 MiB that
-#: ``tmp_table_size`` is by default. Beyond that it goes to the disk, and a
-#: million nodes take five times the processor time. And no request waits long
-#: for a page.
+#: Number of ids that a statement counts. Its temporary table fits in memory,
+#: in the default ``tmp_table_size`` of 16 MiB. On disk, a million nodes would
+#: take five times the CPU time. Nor does a request wait long for a page.
 PAGE = 100_000
 
-#: Among so few ids the texts are not looked at: it takes longer than it saves.
+#: Up to this number of ids, ``texts_repeat`` would take longer than it saves.
 FEW = 3000
 
-# How many nodes show whether the texts of their properties repeat, and how
-# many of them may be different. So many are where the fleet has 16,000 texts.
-_SAMPLE_SIZE, _DIFFERENT = 1000, 0.97
+# Number of nodes in the sample of ``texts_repeat``, and the maximum share of
+# distinct texts. A fleet with 16,000 texts has that share.
+_SAMPLE_SIZE, _MAX_DISTINCT = 1000, 0.97
 
 
-def _find_first(reasons):
-    """The first of these reasons that applies to a node, or NULL."""
-    return sa.case(*((_APPLIES[reason], sa.literal(reason))
+def _find_first(reasons: Iterable[str]) -> sa.ColumnElement[Any]:
+    """Return the first of these reasons that applies to a node, or NULL."""
+    return sa.case(*((_CONDITIONS[reason], sa.literal(reason))
                      for reason in reasons), else_=sa.null())
 
 
 _REASON = _find_first(matching.REASONS)
 
-# 1 for a node that is being deployed, in use or being torn down, whether or
-# not an instance still has it, and for one on which that failed for its
-# instance; else 0.
+# 1 for a node that is being deployed, in use or being torn down, with or
+# without an instance, or on which that failed for its instance; otherwise 0.
 _TAKEN = sa.case((sa.or_(
     nodes.c.provision_state.in_(
         state for name in ('deploying', 'active', 'releasing')
@@ -86,31 +87,30 @@ _TAKEN = sa.case((sa.or_(
             nodes.c.provision_state.in_(PROVISION_STATES['error']))), 1),
     else_=0)
 
-#: The facts in which all nodes of a profile group are equal.
+#: Facts that are equal for all nodes of a profile group.
 FACTS = tuple(name for name in expressions.PROFILE if name != 'capabilities')
 
 
 class NodeCount(typing.NamedTuple):
-    """Nodes that are equal in all that follows.
+    """A number of nodes that are equal in the first six fields.
 
-    :param facts: what the database has of each of them, by the names of
-        ``expressions.PROFILE`` without ``capabilities``: texts, or None.
-    :param capabilities: the text of their property of that name, or None.
-    :param candidate: UUID and name of the only node that this is, if it is
-        among the candidates; else None.
-    :param reason: why they cannot be held, one of ``matching.REASONS``;
-        None: they can.
-    :param taken: 1 where they are in use, being deployed or being torn down;
-        else 0.
-    :param host: the compute host that holds them, if hosts were asked for.
-    :param nodes: how many they are.
-    :param first: the least of their ids.
-    :param last: the greatest of their ids.
+    :param facts: their facts in the database, by the names of
+        ``expressions.PROFILE`` without ``capabilities``.
+    :param capabilities: text of their property of that name, or None.
+    :param candidate: UUID and name, if it is a single node that is among the
+        candidates; otherwise None.
+    :param reason: why they cannot be held, one of ``matching.REASONS``; None
+        if they can.
+    :param taken: 1 if they are in use, being deployed or being torn down;
+        otherwise 0.
+    :param host: the compute host that holds them, if requested.
+    :param first: lowest id.
+    :param last: highest id.
     """
 
-    facts: dict
+    facts: dict[str, str | None]
     capabilities: str | None
-    candidate: tuple | None
+    candidate: tuple[str, str | None] | None
     reason: str | None
     taken: int
     host: str | None
@@ -119,48 +119,51 @@ class NodeCount(typing.NamedTuple):
     last: int
 
 
-def count_pages(candidates=(), with_hosts=False):
+def count_pages(candidates: Collection[Collection[str]] = (),
+                with_hosts: bool = False
+                ) -> Iterator[tuple[list[NodeCount], bool]]:
     """Count the nodes of each hardware profile, one page of ids at a time.
 
-    A single statement counts a page, so that all numbers in it are of the
-    same moment. A node has one id, and so is counted once, however long the
-    next page is waited for.
+    A single statement counts a page, so that all numbers in it are from the
+    same moment. A node has one id, so it is counted once, however long the
+    caller waits before the next page.
 
-    :param candidates: sets of UUIDs and names. A node that is in one of them
-        is counted by itself.
-    :param with_hosts: whether to tell apart, too, which host holds them.
-    :returns: iterator of pairs: a list of NodeCount, of which several may
-        differ in nothing but their nodes; and whether there is another page.
+    :param candidates: sets of UUIDs and names. A node in one of them is
+        counted separately.
+    :param with_hosts: whether to count the nodes of each host separately.
+    :returns: iterator of pairs: counts, of which several may differ only in
+        their nodes; and whether there is another page.
     """
     statement = select_counts(candidates, with_hosts, texts_repeat())
-    facts = functools.cache(_make_facts)
-    as_text = functools.cache(functions.decode_text)
+    make_facts = functools.cache(_make_facts)
+    decode_text = functools.cache(functions.decode_text)
     begin = 1
     while begin is not None:
         rows = engine.fetch_rows(statement, {'begin': begin,
-                                       'end': begin + PAGE - 1})
+                                             'end': begin + PAGE - 1})
         # Ids may have wide gaps.
         [(begin,)] = engine.fetch_rows(
             sa.select(sa.func.min(nodes.c.id)).where(
                 nodes.c.id >= begin + PAGE))
         # Attributes of the rows would take three times as long.
         yield [NodeCount(
-            facts(*values), as_text(capabilities), uuid and (uuid, name),
-            reason, taken, as_text(host), number, first, last,
-        ) for (*values, capabilities, reason, taken, number, first, last,
+            make_facts(*texts), decode_text(capabilities),
+            uuid and (uuid, name), reason, taken, decode_text(host), number,
+            first, last,
+        ) for (*texts, capabilities, reason, taken, number, first, last,
                uuid, name, host) in rows], begin is not None
 
 
-def _make_facts(*values):
-    return dict(zip(FACTS, map(functions.decode_text, values), strict=True))
+def _make_facts(*texts: bytes | str | None) -> dict[str, str | None]:
+    return dict(zip(FACTS, map(functions.decode_text, texts), strict=True))
 
 
-def select_held_nodes(reservation_ids):
-    """The nodes of reservations: a statement.
+def select_held_nodes(reservation_ids: Collection[int]) -> sa.Select[Any]:
+    """Select the nodes of reservations.
 
-    :returns: rows of all that matching reads, of ``reservation_id``, and of
-        ``reason``: why the node could not be held if it were let go; None if
-        it could.
+    :returns: statement whose rows have ``expressions.FACTS``,
+        ``reservation_id``, and ``reason``: why the node could not be held
+        without this reservation; None if it could.
     """
     return sa.select(
         *expressions.FACTS, _find_first(
@@ -172,7 +175,7 @@ def select_held_nodes(reservation_ids):
         reservations.c.id.in_(reservation_ids))
 
 
-def count_by_partition():
+def count_by_partition() -> list[tuple[Any, ...]]:
     """Count the nodes of each resource class, conductor group and shard.
 
     SELECT resource_class, conductor_group, shard, CASE ... END AS reason,
@@ -180,10 +183,11 @@ def count_by_partition():
     FROM nodes
     GROUP BY resource_class, conductor_group, shard, reason, taken
 
-    It reads no properties, and takes a fraction of the time of ``pages``.
+    It does not read properties, and takes a fraction of the time of
+    ``count_pages``.
 
-    :returns: list of tuples of resource class, conductor group, shard,
-        ``reason`` and ``taken`` (see ``NodeCount``), and the number.
+    :returns: tuples of resource class, conductor group, shard, ``reason`` and
+        ``taken`` (see ``NodeCount``), and the number.
     """
     return [(*part, int(taken), number)
             for *part, taken, number in _count_groups(
@@ -191,20 +195,21 @@ def count_by_partition():
                 nodes.c.shard, _REASON, _TAKEN)]
 
 
-def count_by_host():
-    """How many reservations count for each host.
+def count_by_host() -> list[tuple[Any, ...]]:
+    """Count the live reservations of each host.
 
     SELECT host, provision_state, COUNT(*) FROM reservations JOIN nodes ...
     GROUP BY host, provision_state
 
-    :returns: list of tuples of host, the nodes' provision state, the number.
+    :returns: tuples of host, provision state of the nodes, and the number.
     """
     return _count_groups(reservations.join(nodes, sa.and_(expressions.CARRIED,
                                                      expressions.LIVE)),
                     reservations.c.host, nodes.c.provision_state)
 
 
-def _count_groups(source, *columns):
+def _count_groups(source: sa.FromClause, *columns: sa.ColumnElement[Any]
+                  ) -> list[tuple[Any, ...]]:
     keys = [functions.as_bytes(column).label(f'key_{number}')
             for number, column in enumerate(columns)]
     query = sa.select(*keys, sa.func.count()).select_from(source).group_by(
@@ -213,52 +218,53 @@ def _count_groups(source, *columns):
             for *key, number in engine.fetch_rows(query)]
 
 
-def texts_repeat():
-    """Whether many nodes have the same text of properties.
+def texts_repeat() -> bool:
+    """Return whether many nodes have the same text of properties.
 
-    They have not where a property is each node's own, such as a serial
-    number. Some random nodes show it well enough.
+    They do not if a property is unique, such as a serial number. A random
+    sample of the nodes decides.
 
     SELECT COUNT(*), COUNT(DISTINCT <digest of the properties>)
     FROM nodes WHERE id IN (...)
     """
     [(first, last)] = engine.fetch_rows(sa.select(sa.func.min(nodes.c.id),
-                                            sa.func.max(nodes.c.id)))
+                                                  sa.func.max(nodes.c.id)))
     if first is None or last - first < FEW:
         return False
     ids = random.sample(range(first, last + 1), _SAMPLE_SIZE)
-    [(looked_at, different)] = engine.fetch_rows(sa.select(
+    [(sample, distinct)] = engine.fetch_rows(sa.select(
         sa.func.count(),
         sa.func.count(sa.distinct(functions.digest(nodes.c.properties))),
     ).where(nodes.c.id.in_(ids)))
-    return different < looked_at * _DIFFERENT
+    return distinct < sample * _MAX_DISTINCT
 
 
-def select_counts(candidates, with_hosts, by_text):
-    """The statement that counts a page; ``pages`` runs it.
+def select_counts(candidates: Collection[Collection[str]], with_hosts: bool,
+                  by_text: bool) -> sa.Select[Any]:
+    """Count a page; see ``count_pages``.
 
     SELECT STRAIGHT_JOIN resource_class, ...,
            JSON_VALUE(properties, '$.cpus'), ...,
            (SELECT GROUP_CONCAT(trait ...)), ..., CASE ... END AS reason,
            alike.nodes, alike.first, alike.last
-    FROM (<groups of equal nodes: see _alike()>) AS alike
+    FROM (<groups of equal nodes: see _select_groups()>) AS alike
     JOIN nodes ON nodes.id = alike.first
 
-    One node of each group tells the facts. Texts that differ may mean the
-    same, such as {"cpus": 4} and {"cpus": 4, "model": 1}, so that several
-    rows may have the same facts. They are not grouped once more, because the
-    database sorts rows of so many texts on its disk: where each rack has
-    profiles of its own that takes longer than all the rest. Without
-    STRAIGHT_JOIN MariaDB reads all nodes and looks for the group of each.
+    The first node of each group supplies the facts. Different texts may have
+    the same facts, such as {"cpus": 4} and {"cpus": 4, "model": 1}, so several
+    rows may have the same facts. They are not grouped again, because the
+    database would sort these long rows on disk: if each rack has its own
+    profiles, that takes longer than the rest. Without STRAIGHT_JOIN, MariaDB
+    reads all nodes and looks up the group of each.
 
-    :param by_text: whether nodes are told apart by the text of their
-        properties. It is quicker, because little JSON is read then, unless
-        most nodes have a text of their own.
+    :param by_text: whether to group nodes by the text of their properties. It
+        is faster, because less JSON is parsed, unless most texts are unique.
     """
     groups = _select_groups(candidates, with_hosts, by_text)
     source = groups.join(nodes, nodes.c.id == groups.c.first)
-    columns = [functions.as_bytes(expressions.PROFILE[name])
-               for name in (*FACTS, 'capabilities')]
+    columns: list[sa.ColumnElement[Any]] = [
+        functions.as_bytes(expressions.PROFILE[name])
+        for name in (*FACTS, 'capabilities')]
     columns += [_REASON, _TAKEN, groups.c.nodes, groups.c.first, groups.c.last]
     columns += [sa.case((_is_candidate(candidates), nodes.c[name]),
                         else_=sa.null())
@@ -266,15 +272,16 @@ def select_counts(candidates, with_hosts, by_text):
     columns.append(functions.as_bytes(reservations.c.host) if with_hosts
                    else sa.null())
     if with_hosts:
-        source = _with_reservations(source)
+        source = _join_reservations(source)
     return sa.select(*(
         column.label(f'column_{number}')
         for number, column in enumerate(columns)
     )).prefix_with('STRAIGHT_JOIN', dialect='mysql').select_from(source)
 
 
-def _select_groups(candidates, with_hosts, by_text):
-    """Nodes by hardware profile, and by the reason why they cannot be held.
+def _select_groups(candidates: Collection[Collection[str]], with_hosts: bool,
+                   by_text: bool) -> sa.Subquery:
+    """Group nodes by hardware profile and by why they cannot be held.
 
     SELECT COUNT(*) AS nodes, MIN(id) AS first, MAX(id) AS last
     FROM nodes LEFT JOIN (
@@ -283,7 +290,7 @@ def _select_groups(candidates, with_hosts, by_text):
         GROUP BY node_id) AS of_node ON node_id = id
     WHERE id BETWEEN :begin AND :end
     GROUP BY <digest of resource_class, ..., of_node.digest, the reason, and
-              the properties or what is read from them>
+              the properties or the facts in them>
     """
     columns = [*(column for name, column in expressions.PROFILE.items()
                  if name not in (*_PROPERTY_FACTS, 'traits')),
@@ -301,8 +308,8 @@ def _select_groups(candidates, with_hosts, by_text):
         sa.func.count().label('nodes'), sa.func.min(nodes.c.id).label('first'),
         sa.func.max(nodes.c.id).label('last'),
     ).select_from(
-        _with_reservations(source) if with_hosts else source
-    ).where(_in_page(nodes.c.id)).group_by(
+        _join_reservations(source) if with_hosts else source
+    ).where(_is_in_page(nodes.c.id)).group_by(
         functions.digest(*columns)).subquery('alike')
 
 
@@ -310,27 +317,28 @@ _PROPERTY_FACTS = ('memory_mb', 'cpus', 'local_gb', 'cpu_arch', 'capabilities',
                   'irregular_properties')
 
 
-def _in_page(node_id):
-    """The condition that a node is in the page: see ``pages``."""
-    return node_id.between(*(sa.bindparam(name, type_=sa.Integer)
-                             for name in ('begin', 'end')))
+def _is_in_page(node_id: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
+    """Return the condition that a node is in the page."""
+    return node_id.between(sa.bindparam('begin', type_=sa.Integer),
+                           sa.bindparam('end', type_=sa.Integer))
 
 
 _NODE_TRAITS = sa.select(
     node_traits.c.node_id,
     functions.digest(
         sa.func.group_concat(node_traits.c.trait)).label('digest'),
-    # Left to itself MariaDB sorts the traits for a plan that it then drops.
+    # Otherwise MariaDB sorts the traits for a plan that it then drops.
 ).with_hint(node_traits, 'IGNORE INDEX FOR JOIN (PRIMARY)', 'mysql').where(
-    _in_page(node_traits.c.node_id)
+    _is_in_page(node_traits.c.node_id)
 ).group_by(node_traits.c.node_id).subquery('of_node')
 
 
-def _is_candidate(candidates):
+def _is_candidate(
+        candidates: Collection[Collection[str]]) -> sa.ColumnElement[bool]:
     return sa.or_(*map(expressions.is_named, candidates))
 
 
-def _with_reservations(source):
-    """Each node with the reservation that counts, if it has one."""
+def _join_reservations(source: sa.FromClause) -> sa.Join:
+    """Join nodes with their live reservations, if they have any."""
     return source.outerjoin(reservations,
                             sa.and_(expressions.CARRIED, expressions.LIVE))

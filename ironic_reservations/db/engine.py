@@ -1,10 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The connection to Ironic's database."""
+"""Connects to Ironic's database, and retries after conflicts."""
 
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
 import contextlib
 import functools
 import threading
 import time
+from typing import Any
+from typing import ParamSpec
+from typing import TypeVar
 
 from oslo_db import api as db_api
 from oslo_db import exception as db_exc
@@ -18,48 +25,50 @@ from ironic_reservations import metrics
 from ironic_reservations.db import cluster
 from ironic_reservations.db import tables
 
+_P = ParamSpec('_P')
+_R = TypeVar('_R')
+
 _lock = threading.Lock()
-_engine = None
+_engine: sa.Engine | None = None
 
 
 class _ThreadState(threading.local):
-    """What a thread has while it is in ``retry``."""
+    """The state of a thread while it is in ``retry``."""
 
-    connection = None
-    #: On time.monotonic(); None outside of a run.
-    deadline = None
+    connection: sa.Connection | None = None
+    #: time.monotonic(); None outside of ``retry``.
+    deadline: float | None = None
 
 
 _thread = _ThreadState()
 
-#: How often a request tries again to reach the database, within a third of a
-#: second: while that is away, nobody is to wait for a worker in vain.
+#: How often a request tries to reconnect to the database, within a third of a
+#: second. Keep this short: waiting clients occupy workers.
 _RECONNECTS = 5
 
 #: Seconds for which a statement waits for a row that another transaction has
 #: locked.
 _LOCK_WAIT = 3
 
-#: Seconds after which a thread that waits for a connection looks at the time.
+#: Seconds after which a thread waiting for a connection checks its deadline.
 _POOL_WAIT = 0.2
 
 
-def retry(function):
-    """Run a function again when the database aborted it.
+def retry(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Retry a function when the database aborts it.
 
-    It is run again after a deadlock until the request's deadline, and a few
-    times after a lost connection. The decorator goes *outside* of the
-    transaction. The function that it wraps must bear being run twice, also
-    when the COMMIT of the first run went through unnoticed.
+    It is retried after a deadlock until the request's deadline, and a few
+    times after a lost connection. Apply the decorator *outside* of the
+    transaction. The function must be safe to run twice, even if the first run
+    has committed and the response to the COMMIT was lost.
 
-    A run uses one connection for all that it does, and has it before it takes
-    any lock of the process, so that a thread with such a lock never waits for
-    the connection of another thread that waits for the lock. A wrapped
-    function that another one calls is part of the outer run.
+    A run uses one connection, and acquires it before any lock of the process.
+    Otherwise it could wait for the connection of a thread that waits for its
+    lock. If a decorated function calls another one, that belongs to its run.
 
-    :raises: what the last run raised.
+    :raises: the exception of the last run.
     """
-    def run(*args, **kwargs):
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         with _acquire_connection() as _thread.connection:
             try:
                 return function(*args, **kwargs)
@@ -67,7 +76,7 @@ def retry(function):
                 _thread.connection = None
 
     @functools.wraps(function)
-    def wrapper(*args, **kwargs):
+    def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         if _thread.connection is not None:
             return function(*args, **kwargs)
         attempt = db_api.wrap_db_retry(
@@ -77,7 +86,7 @@ def retry(function):
         try:
             return attempt(*args, **kwargs)
         except (db_exc.DBNonExistentTable, sa.exc.ProgrammingError):
-            # Say what to do about it.
+            # Explain the remedy.
             tables.check_tables(get_engine())
             raise
         finally:
@@ -86,20 +95,21 @@ def retry(function):
 
 
 class _RetryPolicy:
-    """Says of each error of one request whether it may be run again."""
+    """Decides whether one request is retried after an error."""
 
-    def __init__(self):
-        self._lost = 0
+    def __init__(self) -> None:
+        self._disconnects = 0
 
-    def __call__(self, error):
+    def __call__(self, error: Exception) -> bool:
         if isinstance(error, db_exc.DBConnectionError):
-            self._lost += 1
-            # Always try again once: a pooled connection may have died while
-            # idle, and however long it takes to find that out, a new one may
-            # do. One that is refused its writes is told no other thing soon.
-            return self._lost == 1 or (
-                self._lost <= _RECONNECTS and not _is_past_deadline()
-                and _find_error_number(
+            self._disconnects += 1
+            # Always retry once: a pooled connection may have died while idle,
+            # and noticing that may have taken until the deadline. A server
+            # that has become read-only stays so for a while.
+            return self._disconnects == 1 or (
+                self._disconnects <= _RECONNECTS
+                and not _is_past_deadline()
+                and _get_error_number(
                     error.inner_exception) not in _READ_ONLY)
         if not _is_conflict(error):
             return False
@@ -107,12 +117,11 @@ class _RetryPolicy:
         return not _is_past_deadline()
 
 
-def _acquire_connection():
-    """A connection; where all are taken, the first that is given back.
+def _acquire_connection() -> sa.Connection:
+    """Return a connection. If all are in use, wait for one until the deadline.
 
-    It is waited for until the deadline, not for as long as SQLAlchemy's pool
-    waits: what has lost its connection, or has waited for a lock, has less
-    time left than what has just come.
+    A request that has lost its connection, or has waited for a lock, has less
+    time left than a new one, so SQLAlchemy's fixed timeout would not do.
 
     :raises: sqlalchemy.exc.TimeoutError.
     """
@@ -124,8 +133,8 @@ def _acquire_connection():
                 raise
 
 
-def _is_conflict(error):
-    """Whether a transaction was aborted because of another one."""
+def _is_conflict(error: Exception) -> bool:
+    """Return whether a transaction was aborted because of another one."""
     return (isinstance(error, db_exc.DBDeadlock)
             or _is_snapshot_conflict(error)
             # SQLite, when another process writes for longer than the busy
@@ -134,88 +143,86 @@ def _is_conflict(error):
             and 'database is locked' in str(error))
 
 
-def _is_snapshot_conflict(error):
-    """Whether a row was changed since a transaction began to read.
+def _is_snapshot_conflict(error: BaseException) -> bool:
+    """Return whether a row has changed since the transaction's first read.
 
-    MariaDB says so with innodb_snapshot_isolation, its default from 11.8 on:
-    "Record has changed since last read". Newer versions of oslo.db call it a
-    deadlock.
+    MariaDB reports that with innodb_snapshot_isolation, its default since
+    11.8: "Record has changed since last read". Newer versions of oslo.db
+    convert it to a deadlock.
     """
-    return _find_error_number(error) == 1020
+    return _get_error_number(error) == 1020
 
 
-def _find_error_number(error):
-    """The database's own number of an error; None where it has none."""
+def _get_error_number(error: BaseException | None) -> Any:
+    """Return the database's number of an error, or None."""
     arguments = getattr(getattr(error, 'orig', None), 'args', ())
     return arguments[0] if arguments else None
 
 
-def _find_seconds_left():
-    """Seconds until the deadline of the run; None where there is no run."""
+def _get_seconds_left() -> float | None:
+    """Return the seconds until the deadline; None outside of ``retry``."""
     if _thread.deadline is None:
         return None
     return max(0, _thread.deadline - time.monotonic())
 
 
-def _is_past_deadline():
-    return _find_seconds_left() == 0
+def _is_past_deadline() -> bool:
+    return _get_seconds_left() == 0
 
 
 @contextlib.contextmanager
-def acquire_lock(lock):
-    """Hold a lock of the process, and wait for it until the deadline only.
+def acquire_lock(lock: threading.Lock) -> Iterator[None]:
+    """Hold a lock of the process. Wait for it until the deadline only.
 
-    The thread that holds it may be waiting for the database. Where that does
-    not answer, the other threads do not wait as long as this one does.
+    The thread that holds it may be waiting for a database that does not
+    respond, for longer than the other threads may wait.
 
-    :param lock: threading.Lock.
     :raises: DeadlineExceeded.
     """
-    left = _find_seconds_left()
-    if not lock.acquire(timeout=-1 if left is None else left):
+    seconds = _get_seconds_left()
+    if not lock.acquire(timeout=-1 if seconds is None else seconds):
         raise exception.DeadlineExceeded(
-            'The database does not answer another request, for whose result '
-            'this one waits; try again.')
+            'Timed out waiting for a concurrent database query; try again.')
     try:
         yield
     finally:
         lock.release()
 
 
-def check_deadline(why='What the request needs is being taken or changed by '
-                       'others at the moment; try again.'):
-    """Go on only while the request has time left.
+def check_deadline(
+        message: str = 'Conflicts with concurrent requests; try again.'
+) -> None:
+    """Raise an exception if the request has no time left.
 
-    Whatever a request does again, because others were faster or have changed
-    what it had read, it asks here before.
+    Call it before each retry after a conflict with a concurrent request.
 
     :raises: DeadlineExceeded.
     """
     if _is_past_deadline():
-        raise exception.DeadlineExceeded(why)
+        raise exception.DeadlineExceeded(message)
 
 
-def _has_lost_first_connection(error):
-    """Whether the connection was lost on which the schema is checked.
+def _has_lost_first_connection(error: BaseException) -> bool:
+    """Return whether the connection was lost while the schema was checked.
 
-    SQLAlchemy asks an engine's first connection what server it is, before it
-    belongs to the pool. If it is lost there, it cannot be invalidated, and
-    SQLAlchemy raises an error of its own. Where it reads what a table has, it
-    does not ask oslo.db to make an error of its own.
+    SQLAlchemy queries an engine's first connection for the server's version
+    before the pool owns it. If it is lost then, it cannot be invalidated, and
+    SQLAlchemy raises an exception of its own. Where SQLAlchemy reads the
+    schema, it does not let oslo.db convert exceptions.
     """
     return (isinstance(error, NotImplementedError
                        | sa.exc.ResourceClosedError)
             or getattr(error, 'connection_invalidated', False))
 
 
-def get_engine():
-    """The engine on ``[database] connection``, its schema checked once.
+def get_engine() -> sa.Engine:
+    """Return the engine of ``[database] connection``, with a checked schema.
 
-    Nothing connects before the first call, so that a server may fork after
-    it has loaded the application.
+    Nothing connects before the first call, so that a server can fork after it
+    has loaded the application.
 
-    :raises: as ``checked``; DeadlineExceeded when another thread is still
-        connecting.
+    :raises: as ``create_checked_engine``; DeadlineExceeded when another thread
+        is still connecting.
     """
     global _engine
     if _engine is None:
@@ -225,8 +232,8 @@ def get_engine():
     return _engine
 
 
-def create_checked_engine():
-    """A new engine on ``[database] connection``, its schema checked.
+def create_checked_engine() -> sa.Engine:
+    """Return a new engine of ``[database] connection``. Check its schema.
 
     :raises: DatabaseNotReady when a table or column is missing.
     """
@@ -241,57 +248,63 @@ def create_checked_engine():
     return engine
 
 
-def fetch_rows(query, values=None):
-    """All that a query finds, in the data as they are now."""
+def fetch_rows(query: sa.Executable, values: Mapping[str, Any] | None = None
+               ) -> Sequence[sa.Row[Any]]:
+    """Return all rows of a query, as they are now."""
     connection = _use_connection()
-    found = connection.execute(query, values).all()
-    # A transaction that writes begins with its write, and SQLite's writers
-    # wait for every reader that has not ended.
+    rows = connection.execute(query, values).all()
+    # A transaction that writes must begin with its write, and SQLite's writers
+    # wait for every open read transaction.
     connection.rollback()
     connection.info[_ENDED] = True
-    return found
+    return rows
 
 
-def fetch_current_rows(query, values=None):
-    """The same, and what other members of a cluster have committed."""
+def fetch_current_rows(query: sa.Executable,
+                       values: Mapping[str, Any] | None = None
+                       ) -> Sequence[sa.Row[Any]]:
+    """Like ``fetch_rows``, but include commits of other cluster members."""
     with cluster.wait_for_commits(_use_connection()):
         return fetch_rows(query, values)
 
 
 @contextlib.contextmanager
-def transaction():
-    """A transaction that writes; its connection."""
+def transaction() -> Iterator[sa.Connection]:
+    """Open a transaction that writes, and yield its connection."""
     connection = _use_connection()
     with connection.begin():
         yield connection
     connection.info[_ENDED] = True
 
 
-def _use_connection():
-    """The connection of the run, about to be used."""
-    _thread.connection.info.pop(_ENDED, None)
-    return _thread.connection
+def _use_connection() -> sa.Connection:
+    """Return the connection of this run, and mark it as used."""
+    connection = _thread.connection
+    if connection is None:
+        raise RuntimeError('Statements must run inside of engine.retry')
+    connection.info.pop(_ENDED, None)
+    return connection
 
 
-def create_engine():
-    """An engine on ``[database] connection``, its schema unchecked."""
+def create_engine() -> sa.Engine:
+    """Return a new engine of ``[database] connection``, unchecked."""
     if not conf.CONF.database.connection:
         raise exception.DatabaseNotReady(
             '[database] connection is not set.')
     url = sa.make_url(conf.CONF.database.connection)
-    # MariaDB's own name for the same driver, by which neither oslo.db nor
-    # what stands here for "mysql" would know it.
+    # MariaDB's name of the same driver, which neither oslo.db nor our checks
+    # for "mysql" recognize.
     url = url.set(drivername=url.drivername.replace('mariadb', 'mysql', 1))
     if url.get_backend_name() == 'mysql':
-        # Ironic's documented URL says utf8, which has no room for all of
-        # Unicode; what we store and compare may be any of it.
+        # Ironic's documented URL says utf8, which cannot represent all of
+        # Unicode. We store and compare any text.
         url = url.update_query_dict({'charset': 'utf8mb4'})
     url = url.update_query_dict({'plugin': _PLUGIN}, append=True)
     facade = enginefacade.transaction_context()
-    # No waiting for a database that is away: the caller is told.
+    # Do not wait for an unreachable database: report it to the client.
     facade.configure(connection=url.render_as_string(hide_password=False),
                      max_retries=0, thread_checkin=False)
-    engine = facade.writer.get_engine()
+    engine: sa.Engine = facade.writer.get_engine()
     sa.event.listen(engine, 'reset', _reset_connection)
     if url.get_backend_name() == 'mysql':
         sa.event.listen(engine, 'connect', _set_up_session)
@@ -299,26 +312,26 @@ def create_engine():
 
 
 class _Pool(sa.engine.CreateEnginePlugin):
-    """A pool without round trips of its own, two for each request.
+    """A pool that saves two round trips for each request.
 
-    It gives up its connections to a server that has become read-only. What
-    meets a lost connection is run again (see retry), and only what has
-    not ended is rolled back (see _reset).
+    It drops connections to a server that has become read-only. Requests that
+    use a lost connection are retried (see ``retry``), and only transactions
+    that have not ended are rolled back (see ``_reset_connection``).
     """
 
-    def __init__(self, url, kwargs):
+    def __init__(self, url: sa.URL, kwargs: dict[str, Any]) -> None:
         super().__init__(url, kwargs)
         kwargs |= {'pool_pre_ping': False, 'pool_reset_on_return': None}
         if url.get_backend_name() == 'mysql':
-            # See _connect. (Those to SQLite are not counted.)
+            # See _acquire_connection. (SQLite's pool has no limit.)
             kwargs['pool_timeout'] = _POOL_WAIT
 
-    def engine_created(self, engine):
-        # Here it is asked before oslo.db, which ends the asking when it
-        # raises an error that it does not know.
-        sa.event.listen(engine, 'handle_error', _leave_read_only)
+    def engine_created(self, engine: sa.Engine) -> None:
+        # This listener must precede oslo.db's, which raises an exception for
+        # errors that it does not know, and so skips later listeners.
+        sa.event.listen(engine, 'handle_error', _drop_read_only)
 
-    def update_url(self, url):
+    def update_url(self, url: sa.URL) -> sa.URL:
         return url
 
 
@@ -326,38 +339,38 @@ _PLUGIN = 'ironic_reservations'
 dialects.plugins.register(_PLUGIN, __name__, '_Pool')
 
 
-# A connection's info has this key while its last transaction has ended, and
+# Key in a connection's info, present while its last transaction has ended
 # without an error.
 _ENDED = 'ironic_reservations.ended'
 
 
-def _reset_connection(connection, record, state):
-    """Let nothing stay open on a connection that goes back to the pool."""
+def _reset_connection(connection: Any, record: Any, state: Any) -> None:
+    """Roll back an open transaction when a connection returns to the pool."""
     if not record.info.pop(_ENDED, False):
         connection.rollback()
 
 
 # ER_OPTION_PREVENTS_STATEMENT, with --read-only or --super-read-only. With
-# --innodb-read-only ER_OPEN_AS_READONLY of MariaDB, ER_CANT_LOCK of MySQL, and
-# ER_READ_ONLY_MODE, of which both make a warning beside that error; clients of
-# Amazon Aurora heed it as an error, too.
+# --innodb-read-only, MariaDB's ER_OPEN_AS_READONLY and MySQL's ER_CANT_LOCK,
+# and ER_READ_ONLY_MODE, which both add as a warning, and which clients of
+# Amazon Aurora treat as an error.
 _READ_ONLY = {1290, 1036, 1015, 1836}
 
 
-def _leave_read_only(context):
-    """Connect again where a server does not take writes any more.
+def _drop_read_only(context: sa.engine.ExceptionContext) -> None:
+    """Reconnect if a server no longer accepts writes.
 
-    After a failover the address of the primary leads to another server, but
-    the pool's connections to the former one stay open and would be refused
-    for ever. Where the server is the same, it is as one that is away.
+    After a failover, the address of the primary leads to another server, but
+    the pool's connections to the former one stay open and would fail forever.
+    If it is still the same server, it is treated as unreachable.
     """
-    if _find_error_number(context.sqlalchemy_exception) in _READ_ONLY:
+    if _get_error_number(context.sqlalchemy_exception) in _READ_ONLY:
         context.is_disconnect = True
 
 
-def _set_up_session(connection, record):
+def _set_up_session(connection: Any, record: Any) -> None:
     with connection.cursor() as cursor:
-        # MySQL cuts a list of traits at 1,024 bytes by default, and waits 50
-        # seconds for a row that another transaction has locked.
+        # By default, MySQL truncates a list of traits at 1,024 bytes, and
+        # waits 50 seconds for a row that another transaction has locked.
         cursor.execute('SET SESSION group_concat_max_len = 1048576, '
                        f'innodb_lock_wait_timeout = {_LOCK_WAIT}')

@@ -1,22 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SQL that the databases spell differently.
+"""SQL functions that databases spell differently.
 
-What runs on MariaDB is kept to the subset that MySQL 8 understands too, but
-for the functions of JSON, which read odd texts otherwise.
+The SQL for MariaDB also works on MySQL 8, except for the functions of JSON,
+which read unusual texts differently.
 """
 
+from collections.abc import Iterable
 import datetime
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.ext import compiler
 from sqlalchemy.sql import expression
+from sqlalchemy.sql.compiler import SQLCompiler
+
+_Element = expression.FunctionElement[Any]
 
 
-class utcnow(expression.FunctionElement):
-    """The database's clock, UTC, one-second steps.
+class utcnow(_Element):
+    """The time of the database in UTC, in seconds.
 
-    Every time we store is read from it, so that the clocks of the API hosts
-    do not matter.
+    We store no other time, so that the clocks of the API hosts do not matter.
     """
 
     type = sa.DateTime()
@@ -24,12 +28,13 @@ class utcnow(expression.FunctionElement):
 
 
 @compiler.compiles(utcnow)
-def _utcnow(element, compiler, **kw):
+def _utcnow(element: _Element, compiler: SQLCompiler, **kw: Any) -> str:
     return 'UTC_TIMESTAMP()'
 
 
 @compiler.compiles(utcnow, 'sqlite')
-def _utcnow_sqlite(element, compiler, **kw):
+def _utcnow_sqlite(element: _Element, compiler: SQLCompiler,
+                   **kw: Any) -> str:
     # With the fraction that SQLAlchemy writes: SQLite compares times as text.
     return "strftime('%Y-%m-%d %H:%M:%S.000000', 'now')"
 
@@ -38,38 +43,39 @@ _NOW = sa.select(utcnow())
 
 
 class readable_utcnow(utcnow):
-    """UTC now, in an UPDATE from whose reply ``time_of`` can read it."""
+    """The time in UTC, in an UPDATE; ``read_utcnow`` returns it afterwards."""
 
     inherit_cache = True
 
 
 @compiler.compiles(readable_utcnow, 'mysql', 'mariadb')
-def _readable_utcnow(element, compiler, **kw):
-    # The value that LAST_INSERT_ID() is given comes to the client with the
-    # number of rows, and costs nothing. INSERT ... RETURNING can tell the
-    # time, too, but to read its result takes a tenth of the worker's time
-    # for a hold.
+def _readable_utcnow(element: _Element, compiler: SQLCompiler,
+                     **kw: Any) -> str:
+    # The argument of LAST_INSERT_ID() is sent to the client with the number of
+    # rows, at no cost. INSERT ... RETURNING would work, too, but reading its
+    # result takes a tenth of the worker's time for a hold.
     return ("TIMESTAMPADD(SECOND, LAST_INSERT_ID(UNIX_TIMESTAMP()), "
             "'1970-01-01')")
 
 
-def read_utcnow(connection, updated):
-    """The time that an UPDATE has written as ``utcnow_told``.
+def read_utcnow(connection: sa.Connection,
+                result: sa.CursorResult[Any]) -> datetime.datetime:
+    """Return the time that an UPDATE has written as ``readable_utcnow``.
 
-    :param connection: that ran it, in the same transaction.
-    :param updated: the result, of a row at least.
+    :param connection: still in the transaction of the UPDATE.
+    :param result: must have changed a row.
     :returns: naive datetime.
     """
-    # It is 0 where a trigger on the table has run statements of its own.
-    seconds = connection.dialect.name == 'mysql' and updated.lastrowid
+    # It is 0 if a trigger on the table has run other statements.
+    seconds = connection.dialect.name == 'mysql' and result.lastrowid
     if not seconds:
-        return connection.scalar(_NOW)
+        return connection.execute(_NOW).scalar_one()
     return datetime.datetime.fromtimestamp(
         seconds, datetime.UTC).replace(tzinfo=None)
 
 
-class same_text(expression.FunctionElement):
-    """Whether a column holds the very bytes of a text, NULL included.
+class same_text(_Element):
+    """Whether a column has the same bytes as a text, or both are NULL.
 
     MariaDB's collations ignore case, accents and trailing spaces.
     """
@@ -79,50 +85,58 @@ class same_text(expression.FunctionElement):
 
 
 @compiler.compiles(same_text)
-def _same_text(element, compiler, **kw):
+def _same_text(element: _Element, compiler: SQLCompiler, **kw: Any) -> str:
     column, text = element.clauses
     return (f'CAST({compiler.process(column, **kw)} AS BINARY) <=> '
             f'CAST({compiler.process(text, **kw)} AS BINARY)')
 
 
 @compiler.compiles(same_text, 'sqlite')
-def _same_text_sqlite(element, compiler, **kw):
+def _same_text_sqlite(element: _Element, compiler: SQLCompiler,
+                      **kw: Any) -> str:
     column, text = element.clauses
     return (f'{compiler.process(column, **kw)} IS '
             f'{compiler.process(text, **kw)}')
 
 
-class optional(expression.FunctionElement):
-    """A column of Ironic's, or NULL where this Ironic has no such column.
+class optional(_Element):
+    """A column of Ironic's, or NULL if this Ironic does not have it.
 
-    ``tables.check`` looks which columns there are, and ``note_missing`` tells
-    the dialect, which belongs to one engine, so that statements are compiled
-    once for each database.
+    ``tables.check_tables`` finds the missing columns, and
+    ``set_missing_columns`` stores them in the dialect, which belongs to one
+    engine. So statements are compiled once for each database.
     """
 
     type = sa.String()
     inherit_cache = True
 
 
-def set_missing_columns(engine, columns):
-    """Note which optional columns the database of an engine lacks.
+# Attribute of a dialect.
+_MISSING = 'ironic_reservations_missing'
 
-    :param columns: names, each with its table, such as ``nodes.health``.
+
+def set_missing_columns(engine: sa.Engine, columns: Iterable[str]) -> None:
+    """Store which optional columns the database of an engine lacks.
+
+    :param columns: names with their table, such as ``nodes.health``.
     """
-    engine.dialect.ironic_reservations_missing = frozenset(columns)
+    setattr(engine.dialect, _MISSING, frozenset(columns))
+
+
+def _is_missing(column: Any, compiler: SQLCompiler) -> bool:
+    return str(column) in getattr(compiler.dialect, _MISSING, ())
 
 
 @compiler.compiles(optional)
-def _optional(element, compiler, **kw):
+def _optional(element: _Element, compiler: SQLCompiler, **kw: Any) -> str:
     column, = element.clauses
-    missing = getattr(compiler.dialect, 'ironic_reservations_missing', ())
-    if str(column) in missing:
+    if _is_missing(column, compiler):
         return 'NULL'
     return compiler.process(column, **kw)
 
 
-class if_present(expression.FunctionElement):
-    """An EXISTS on an optional table; false where this Ironic lacks it.
+class if_present(_Element):
+    """An EXISTS on an optional table; false if this Ironic lacks it.
 
     Arguments: the EXISTS, and the name of a column of the table.
     """
@@ -132,115 +146,120 @@ class if_present(expression.FunctionElement):
 
 
 @compiler.compiles(if_present)
-def _if_present(element, compiler, **kw):
+def _if_present(element: _Element, compiler: SQLCompiler, **kw: Any) -> str:
     condition, column = element.clauses
-    missing = getattr(compiler.dialect, 'ironic_reservations_missing', ())
-    if str(column) in missing:
+    if _is_missing(column, compiler):
         return '(1 = 0)'
     return f'({compiler.process(condition, **kw)})'
 
 
-class seconds_from_now(expression.FunctionElement):
-    """A time on the database's clock. Argument: seconds."""
+class seconds_from_now(_Element):
+    """The time of the database plus the seconds in the argument."""
 
     type = sa.DateTime()
     inherit_cache = True
 
 
 @compiler.compiles(seconds_from_now)
-def _seconds_from_now(element, compiler, **kw):
+def _seconds_from_now(element: _Element, compiler: SQLCompiler,
+                      **kw: Any) -> str:
     seconds = compiler.process(element.clauses, **kw)
     return f'DATE_ADD(UTC_TIMESTAMP(), INTERVAL {seconds} SECOND)'
 
 
 @compiler.compiles(seconds_from_now, 'sqlite')
-def _seconds_from_now_sqlite(element, compiler, **kw):
+def _seconds_from_now_sqlite(element: _Element, compiler: SQLCompiler,
+                             **kw: Any) -> str:
     seconds = compiler.process(element.clauses, **kw)
     return ("strftime('%Y-%m-%d %H:%M:%S.000000', 'now', "
             f"{seconds} || ' seconds')")
 
 
-class as_bytes(expression.FunctionElement):
-    """A text as its bytes, to be grouped and compared by them.
+class as_bytes(_Element):
+    """A text as bytes, for grouping and comparing.
 
-    The answer is bytes on MariaDB and text on SQLite: ``as_text`` reads both.
+    The result is bytes on MariaDB and text on SQLite: see ``decode_text``.
     """
 
     type = sa.types.NULLTYPE
     inherit_cache = True
 
 
-def decode_text(value):
+def decode_text(value: Any) -> Any:
+    """Return a result of ``as_bytes`` as text; None for NULL."""
     return value.decode() if isinstance(value, bytes) else value
 
 
 @compiler.compiles(as_bytes)
-def _as_bytes(element, compiler, **kw):
+def _as_bytes(element: _Element, compiler: SQLCompiler, **kw: Any) -> str:
     return f'CAST({compiler.process(element.clauses, **kw)} AS BINARY)'
 
 
 @compiler.compiles(as_bytes, 'sqlite')
-def _as_bytes_sqlite(element, compiler, **kw):
+def _as_bytes_sqlite(element: _Element, compiler: SQLCompiler,
+                     **kw: Any) -> str:
     return compiler.process(element.clauses, **kw)
 
 
-class digest(expression.FunctionElement):
-    """A short value that is the same where all arguments are the same.
+class digest(_Element):
+    """A short value that is equal if all arguments are equal.
 
     On MariaDB and MySQL it is the 32 bytes of a SHA-256, because they compare
-    long texts slowly and keep them on the disk. QUOTE keeps ('ab', 'c') from
-    ('a', 'bc'), and NULL from ''.
+    long texts slowly and store them on disk. QUOTE distinguishes ('ab', 'c')
+    from ('a', 'bc'), and NULL from an empty text.
     """
 
     type = sa.types.NULLTYPE
     inherit_cache = True
 
 
-def _quote_arguments(element, compiler, **kw):
-    return [f'QUOTE({compiler.process(each, **kw)})'
-            for each in element.clauses]
+def _quote_arguments(element: _Element, compiler: SQLCompiler,
+                     **kw: Any) -> list[str]:
+    return [f'QUOTE({compiler.process(argument, **kw)})'
+            for argument in element.clauses]
 
 
 @compiler.compiles(digest)
-def _digest(element, compiler, **kw):
-    quoted = ', '.join(_quote_arguments(element, compiler, **kw))
-    return f"UNHEX(SHA2(CONCAT_WS(',', {quoted}), 256))"
+def _digest(element: _Element, compiler: SQLCompiler, **kw: Any) -> str:
+    arguments = ', '.join(_quote_arguments(element, compiler, **kw))
+    return f"UNHEX(SHA2(CONCAT_WS(',', {arguments}), 256))"
 
 
 @compiler.compiles(digest, 'sqlite')
-def _digest_sqlite(element, compiler, **kw):
+def _digest_sqlite(element: _Element, compiler: SQLCompiler,
+                   **kw: Any) -> str:
     return " || ',' || ".join(_quote_arguments(element, compiler, **kw))
 
 
-# A JSON text that every parser reads alike: well-formed by the database's
-# own rules, which know no NaN and no deep nesting, and without escapes, which
-# can spell a key in many ways or a character that there is not.
+# A *plain* JSON text, which all parsers read alike: well-formed by the
+# database's rules, which exclude NaN and deep nesting, and without escapes,
+# which can spell a key in many ways, or an invalid character.
 _PLAIN = 'JSON_VALID({0}) AND INSTR({1}, CHAR(92)) = 0'
 
 
-def _is_mariadb(compiler):
+def _is_mariadb(compiler: SQLCompiler) -> bool:
     return getattr(compiler.dialect, 'is_mariadb', False)
 
 
-def _is_plain_on_mysql(column):
-    """Whether a text is plain, on MySQL.
+def _is_plain_on_mysql(column: str) -> str:
+    """Return the condition that a text is plain, on MySQL.
 
-    There it is an error to ask whether a text is well-formed that is nested
-    deeper than 100 levels. A text with fewer brackets than that is not.
+    Validating a text that is nested deeper than 100 levels is an error there,
+    so the brackets are counted first.
     """
     text = f'CAST({column} AS BINARY)'
-    unnested = f"REPLACE(REPLACE({text}, '{{', ''), '[', '')"
-    return (f'CASE WHEN LENGTH({text}) - LENGTH({unnested}) < 100 '
+    flat = f"REPLACE(REPLACE({text}, '{{', ''), '[', '')"
+    return (f'CASE WHEN LENGTH({text}) - LENGTH({flat}) < 100 '
             f'THEN {_PLAIN.format(column, text)} ELSE 0 END')
 
 
-class property_text(expression.FunctionElement):
+class property_text(_Element):
     """A value at the top of a plain JSON text, as text.
 
-    NULL when there is none, when it is a list or an object, and in a text
-    that is not plain. A boolean is NULL on SQLite, a word on MySQL, and 1 or 0
-    on MariaDB. Of a key that stands there twice the databases read
-    the first and Python the last; Ironic writes each key once.
+    NULL if there is none, if it is a list or an object, and if the text is
+    not plain. A boolean is NULL on SQLite, a word on MySQL, and 1 or 0 on
+    MariaDB. If a key is repeated, databases read the first value and Python
+    the last; Ironic writes each key once.
 
     Arguments: the column and a path such as $.cpus.
     """
@@ -250,13 +269,14 @@ class property_text(expression.FunctionElement):
 
 
 @compiler.compiles(property_text)
-def _property_text(element, compiler, **kw):
+def _property_text(element: _Element, compiler: SQLCompiler,
+                   **kw: Any) -> str:
     arguments = compiler.process(element.clauses, **kw)
     if _is_mariadb(compiler):
         return f'JSON_VALUE({arguments})'
-    # JSON_VALUE of MySQL is NULL for a text of more than 512 characters, and
-    # the text of a list or an object. JSON_EXTRACT is an error for a malformed
-    # one.
+    # MySQL's JSON_VALUE is NULL for a text of more than 512 characters, and
+    # returns the text of a list or an object. JSON_EXTRACT fails on a
+    # malformed text.
     column = compiler.process(list(element.clauses)[0], **kw)
     value = f'JSON_EXTRACT({arguments})'
     return (f'CASE WHEN {_is_plain_on_mysql(column)} AND '
@@ -265,7 +285,8 @@ def _property_text(element, compiler, **kw):
 
 
 @compiler.compiles(property_text, 'sqlite')
-def _property_text_sqlite(element, compiler, **kw):
+def _property_text_sqlite(element: _Element, compiler: SQLCompiler,
+                          **kw: Any) -> str:
     arguments = compiler.process(element.clauses, **kw)
     column = compiler.process(list(element.clauses)[0], **kw)
     return (f"CASE WHEN {_PLAIN.format(column, column)} AND "
@@ -274,50 +295,51 @@ def _property_text_sqlite(element, compiler, **kw):
             f'THEN CAST(json_extract({arguments}) AS TEXT) END')
 
 
-# A size that is true, as Ironic writes it; no string of a plain JSON text has
-# a quote in it. The first condition is nearly always enough, and takes an
-# eighth of the time that the second one takes.
+# Whether no size is true, as Ironic spells it; strings in a plain JSON text
+# contain no quotes. The first condition is nearly always sufficient, and takes
+# an eighth of the time of the second.
 _NO_SIZE_IS_TRUE = (
     """(INSTR({1}, '": true') = 0 OR """
     """{1} NOT RLIKE '"(memory_mb|cpus|local_gb)": true')""")
 
 
-class irregular_properties(expression.FunctionElement):
-    """A JSON text that is for Python to read; else NULL.
+class irregular_properties(_Element):
+    """A JSON text that Python must parse; otherwise NULL.
 
-    It is not plain, or, on MariaDB, has a size that is true.
+    It is not plain, or a size is true on MariaDB.
     """
 
     type = sa.Text()
     inherit_cache = True
 
 
-def _unless(plain, column):
+def _null_if_plain(plain: str, column: str) -> str:
     return f'CASE WHEN {plain} THEN NULL ELSE {column} END'
 
 
 @compiler.compiles(irregular_properties)
-def _irregular_properties(element, compiler, **kw):
+def _irregular_properties(element: _Element, compiler: SQLCompiler,
+                          **kw: Any) -> str:
     column = compiler.process(element.clauses, **kw)
     if not _is_mariadb(compiler):
-        return _unless(_is_plain_on_mysql(column), column)
-    # Bytes are searched faster than characters.
+        return _null_if_plain(_is_plain_on_mysql(column), column)
+    # Searching bytes is faster than searching characters.
     text = f'CAST({column} AS BINARY)'
-    return _unless(f'{_PLAIN} AND {_NO_SIZE_IS_TRUE}'.format(column, text),
-                   column)
+    return _null_if_plain(
+        f'{_PLAIN} AND {_NO_SIZE_IS_TRUE}'.format(column, text), column)
 
 
 @compiler.compiles(irregular_properties, 'sqlite')
-def _irregular_properties_sqlite(element, compiler, **kw):
+def _irregular_properties_sqlite(element: _Element, compiler: SQLCompiler,
+                                 **kw: Any) -> str:
     column = compiler.process(element.clauses, **kw)
-    return _unless(_PLAIN.format(column, column), column)
+    return _null_if_plain(_PLAIN.format(column, column), column)
 
 
-class trait_set(expression.FunctionElement):
-    """The traits of the node in the outer query, in order, comma-separated.
+class trait_set(_Element):
+    """The sorted traits of the node in the outer query, comma-separated.
 
-    MySQL cuts GROUP_CONCAT at 1,024 bytes unless the session says otherwise:
-    ``engine`` does.
+    MySQL truncates GROUP_CONCAT at 1,024 bytes by default: see ``engine``.
     """
 
     type = sa.Text()
@@ -325,13 +347,14 @@ class trait_set(expression.FunctionElement):
 
 
 @compiler.compiles(trait_set)
-def _trait_set(element, compiler, **kw):
+def _trait_set(element: _Element, compiler: SQLCompiler, **kw: Any) -> str:
     return ('(SELECT GROUP_CONCAT(trait ORDER BY trait) FROM node_traits '
             'WHERE node_traits.node_id = nodes.id)')
 
 
 @compiler.compiles(trait_set, 'sqlite')
-def _trait_set_sqlite(element, compiler, **kw):
+def _trait_set_sqlite(element: _Element, compiler: SQLCompiler,
+                      **kw: Any) -> str:
     return ("(SELECT group_concat(trait, ',') FROM (SELECT trait FROM "
             'node_traits WHERE node_traits.node_id = nodes.id '
             'ORDER BY trait))')

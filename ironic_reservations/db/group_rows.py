@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The statements on the table ``reservations_groups``."""
+"""Statements on groups, the table ``reservations_groups``."""
+
+from collections.abc import Iterable
+import typing
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -7,15 +11,17 @@ from ironic_reservations.db import expressions
 from ironic_reservations.db import functions
 from ironic_reservations.db import models
 
+if typing.TYPE_CHECKING:
+    from ironic_reservations.reservations import membership
+
 nodes = models.nodes
 reservations = models.reservations
 groups = models.groups
 
 _UUID = sa.bindparam('uuid', type_=sa.String)
 
-#: A group, and a row for each that is or was a member: the group's columns,
-#: ``member`` (its id, NULL where there is none), ``live`` (whether it counts)
-#: and ``domain``.
+#: Select a group with a row for each present and former member: the group's
+#: columns, ``member`` (id, NULL if there is none), ``live`` and ``domain``.
 GROUP = sa.select(
     *groups.c, reservations.c.id.label('member'), reservations.c.domain,
     sa.and_(nodes.c.id.is_not(None), expressions.LIVE).label('live'),
@@ -24,8 +30,8 @@ GROUP = sa.select(
 ).outerjoin(nodes, expressions.CARRIED)).where(groups.c.uuid == _UUID)
 
 
-def select_group(uuid):
-    """The row of a group."""
+def select_group(uuid: str) -> sa.Select[Any]:
+    """Select the row of a group."""
     return sa.select(groups).where(groups.c.uuid == uuid)
 
 
@@ -35,12 +41,13 @@ _HAS_MEMBERS = sa.exists().where(
 ).correlate(groups)
 
 
-def select_live_groups(restricted_to, marker, limit):
-    """The groups that have members, in order of id.
+def select_live_groups(restricted_to: str | None, marker: int | None,
+                       limit: int) -> sa.Select[Any]:
+    """Select the groups that have members, in order of id.
 
-    :param restricted_to: only those of this project; None for all.
-    :param marker: only those behind the group of this id; None for all.
-    :param limit: how many at most.
+    :param restricted_to: only groups of this project; None for all.
+    :param marker: only groups after this id; None for all.
+    :param limit: maximum number of groups.
     """
     query = sa.select(groups).where(_HAS_MEMBERS)
     if restricted_to is not None:
@@ -51,13 +58,12 @@ def select_live_groups(restricted_to, marker, limit):
     return query.order_by(groups.c.id).limit(limit)
 
 
-# The bytes of a domain, because two texts that differ in trailing spaces alone
-# are equal to MariaDB.
+# Bytes of a domain, because MariaDB ignores trailing spaces in texts.
 _DOMAIN = sa.cast(reservations.c.domain, sa.LargeBinary)
 
 
-def select_domains(group_ids):
-    """How many members groups have in each domain.
+def select_domains(group_ids: Iterable[int]) -> sa.Select[Any]:
+    """Count the members of groups in each domain.
 
     :returns: rows of a group's id, a domain or None, and the number.
     """
@@ -65,51 +71,51 @@ def select_domains(group_ids):
         reservations.c.group_id, sa.func.min(reservations.c.domain),
         sa.func.count()
     ).join_from(reservations, nodes, expressions.CARRIED).where(
-            expressions.LIVE, reservations.c.group_id.in_(group_ids)).group_by(
-                reservations.c.group_id, _DOMAIN)
+        expressions.LIVE, reservations.c.group_id.in_(group_ids)
+    ).group_by(reservations.c.group_id, _DOMAIN)
 
 
-#: A group's row.
+#: Insert a group.
 INSERT_GROUP = sa.insert(groups).values(
     generation=0, created_at=functions.utcnow())
 
-_AS_READ_GROUP = sa.and_(
+_IS_UNCHANGED = sa.and_(
     groups.c.id == sa.bindparam('group_id', type_=sa.Integer),
     groups.c.generation == sa.bindparam('as_read', type_=sa.BigInteger))
 
-#: Add members to a group as it was read, or touch no row.
+#: Add members to a group, unless it has changed since it was read.
 #:
 #: UPDATE reservations_groups SET generation = generation + 1
 #: WHERE id = :group_id AND generation = :as_read
-GROW = sa.update(groups).where(_AS_READ_GROUP).values(
+GROW = sa.update(groups).where(_IS_UNCHANGED).values(
     generation=groups.c.generation + 1)
 
-_EMPTY = ~sa.exists().where(
+_IS_EMPTY = ~sa.exists().where(
     reservations.c.group_id == groups.c.id).correlate(groups)
 
 _GROUP = groups.c.id == sa.bindparam('of_group', type_=sa.Integer)
 
-#: Have all who take members out of a group, or into it, wait for each other.
+#: Make requests that remove members wait for those that add or remove some.
 #:
 #: UPDATE reservations_groups SET generation = generation + 1
 #: WHERE id = :of_group
 SHRINK = sa.update(groups).where(_GROUP).values(
     generation=groups.c.generation + 1)
 
-#: Delete a group if no row is left of its members, or touch no row.
-DELETE_EMPTY_GROUP = sa.delete(groups).where(_GROUP, _EMPTY)
+#: Delete a group, unless it has a row of a member.
+DELETE_EMPTY_GROUP = sa.delete(groups).where(_GROUP, _IS_EMPTY)
 
-#: Delete a group as it was read if no row is left of its members, or touch
-#: no row.
-DELETE_UNCHANGED_GROUP = sa.delete(groups).where(_AS_READ_GROUP, _EMPTY)
+#: Delete a group, unless it has a row of a member or has changed since it was
+#: read.
+DELETE_UNCHANGED_GROUP = sa.delete(groups).where(_IS_UNCHANGED, _IS_EMPTY)
 
-#: The groups of whose members no row is left, as ids and generations.
-EMPTY_GROUPS = sa.select(groups.c.id, groups.c.generation).where(_EMPTY)
+#: Select the ids and generations of groups without rows of members.
+EMPTY_GROUPS = sa.select(groups.c.id, groups.c.generation).where(_IS_EMPTY)
 
 
-def bind_group(group):
-    """The values of the two statements that compare a group as it was read.
+def bind_group(group: 'sa.Row[Any] | membership.Group') -> dict[str, Any]:
+    """Return the parameters for ``GROW`` and ``DELETE_UNCHANGED_GROUP``.
 
-    :param group: membership.Group, or a row of ``EMPTY_GROUPS``.
+    :param group: for example, a row of ``EMPTY_GROUPS``.
     """
     return {'group_id': group.id, 'as_read': group.generation}

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The statements on the leases of compute hosts."""
+"""Statements on host leases and standby processes."""
+
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -12,12 +14,13 @@ standbys = models.standbys
 reservations = models.reservations
 
 
-def select_host_leases(longest, host=None, marker=None):
-    """The leases of hosts in the order of their names, as ``hosts.Lease``.
+def select_host_leases(longest: int, host: str | None = None,
+                       marker: str | None = None) -> sa.Select[Any]:
+    """Select host leases in the order of hosts, as ``hosts.Lease``.
 
-    :param longest: see ``_live_host``.
-    :param host: only this one's.
-    :param marker: only of those behind this host.
+    :param longest: see ``_is_live``.
+    :param host: only the lease of this host.
+    :param marker: only leases of later hosts.
     """
     query = sa.select(
         hosts.c.host, hosts.c.holder, hosts.c.expires_at,
@@ -28,8 +31,9 @@ def select_host_leases(longest, host=None, marker=None):
     return query if marker is None else query.where(hosts.c.host > marker)
 
 
-def select_host_lease_details(longest, host=None, marker=None):
-    """The same, with what an operator wants to know of each.
+def select_host_lease_details(longest: int, host: str | None = None,
+                              marker: str | None = None) -> sa.Select[Any]:
+    """Select host leases with details for operators.
 
     SELECT ..., created_at AS since,
            (SELECT COUNT(*) FROM reservations_standbys
@@ -41,110 +45,111 @@ def select_host_lease_details(longest, host=None, marker=None):
     waiting = sa.select(sa.func.count()).where(
         expressions.equals_text(standbys.c.host, hosts.c.host),
         standbys.c.expires_at > functions.utcnow())
-    held = sa.select(sa.func.count()).join_from(
+    live = sa.select(sa.func.count()).join_from(
         reservations, models.nodes, expressions.CARRIED
     ).where(expressions.equals_text(reservations.c.host, hosts.c.host),
             expressions.LIVE)
     return select_host_leases(longest, host, marker).add_columns(
-        # A successor writes it anew.
+        # A new holder overwrites it.
         hosts.c.created_at.label('since'),
         *(query.correlate(hosts).scalar_subquery().label(name)
-          for name, query in (('standbys', waiting), ('reservations', held))))
+          for name, query in (('standbys', waiting), ('reservations', live))))
 
 
-def _is_live(longest):
-    """Leases that nobody else may take over.
+def _is_live(longest: int) -> sa.ColumnElement[bool]:
+    """Return the condition that no other process may acquire the lease.
 
-    :param longest: seconds that a lease may last. One that lasts longer was
-        written before the clock was set back; it is not to keep a host
-        without a process for as long as that.
+    :param longest: maximum duration of a lease in seconds. A longer lease was
+        written before the clock was set back, and must not leave the host
+        without a process.
     """
     return sa.and_(hosts.c.expires_at > functions.utcnow(),
                    hosts.c.expires_at <= functions.seconds_from_now(longest))
 
 
-def insert_host_lease(host, holder, ttl):
-    """Lease a host that nobody holds."""
+def insert_host_lease(host: str, holder: str, ttl: int) -> sa.Insert:
+    """Acquire the lease of a host that has none, for a number of seconds."""
     return sa.insert(hosts).values(
         host=host, holder=holder, expires_at=functions.seconds_from_now(ttl),
         serial=0, created_at=functions.utcnow())
 
 
-def renew_host_lease(host, holder, ttl):
-    """Let a lease last for so many seconds from now, be it over or not."""
+def renew_host_lease(host: str, holder: str, ttl: int) -> sa.Update:
+    """Extend a lease, expired or not, to a number of seconds from now."""
     return _extend_host_lease(host, holder, ttl).values(
         updated_at=functions.utcnow())
 
 
-def take_over_host_lease(host, before, holder, ttl, longest):
-    """Take a lease over that has ended, or touch no row.
+def take_over_host_lease(host: str, before: str, holder: str, ttl: int,
+                         longest: int) -> sa.Update:
+    """Acquire a lease that has expired; otherwise change no row.
 
     UPDATE reservations_hosts
     SET holder = :holder, expires_at = <now> + :ttl, serial = serial + 1, ...
     WHERE host = :host AND holder = :before AND NOT <live>
+
+    :param before: previous holder.
     """
     return _extend_host_lease(host, before, ttl).where(
         sa.not_(_is_live(longest))).values(
             holder=holder, created_at=functions.utcnow(), updated_at=None)
 
 
-def _extend_host_lease(host, holder, ttl):
+def _extend_host_lease(host: str, holder: str, ttl: int) -> sa.Update:
     return sa.update(hosts).where(_is_held_by(host, holder)).values(
         expires_at=functions.seconds_from_now(ttl), serial=hosts.c.serial + 1)
 
 
-def delete_host_lease(host, holder):
+def delete_host_lease(host: str, holder: str) -> sa.Delete:
     """Delete a lease of this holder."""
     return sa.delete(hosts).where(_is_held_by(host, holder))
 
 
-def _is_held_by(host, holder):
+def _is_held_by(host: Any, holder: Any) -> sa.ColumnElement[bool]:
     return sa.and_(expressions.equals_text(hosts.c.host, host),
                    hosts.c.holder == holder)
 
 
-def delete_expired_host_lease(host, holder, longest):
-    """Delete a lease that has ended, or touch no row."""
+def delete_expired_host_lease(host: str, holder: str,
+                              longest: int) -> sa.Delete:
+    """Delete a lease that has expired; otherwise change no row."""
     return delete_host_lease(host, holder).where(sa.not_(_is_live(longest)))
 
 
-def select_standby(host, holder, seconds):
-    """Whether a process is noted to wait for so many seconds from now on.
-
-    There is no row where it is not noted at all.
-    """
+def select_standby(host: str, holder: str, seconds: int) -> sa.Select[Any]:
+    """Select whether the row of a standby lasts for a number of seconds."""
     return sa.select(
         standbys.c.expires_at > functions.seconds_from_now(seconds)
     ).where(_is_standby(host, holder))
 
 
-def insert_standby(host, holder, ttl):
-    """Note that a process waits, until so many seconds from now."""
+def insert_standby(host: str, holder: str, ttl: int) -> sa.Insert:
+    """Insert the row of a standby, which expires after some seconds."""
     return sa.insert(standbys).values(
         host=host, holder=holder, expires_at=functions.seconds_from_now(ttl))
 
 
-def renew_standby(host, holder, ttl):
-    """The same of one that is noted already."""
+def renew_standby(host: str, holder: str, ttl: int) -> sa.Update:
+    """Extend the row of a standby to a number of seconds from now."""
     return sa.update(standbys).where(_is_standby(host, holder)).values(
         expires_at=functions.seconds_from_now(ttl))
 
 
-def delete_standbys(host, holder=None):
-    """Delete what is noted of those that wait no more, and of this one."""
+def delete_standbys(host: str, holder: str | None = None) -> sa.Delete:
+    """Delete the expired rows of standbys of a host, and that of a holder."""
     return sa.delete(standbys).where(
         expressions.equals_text(standbys.c.host, host),
         sa.or_(standbys.c.holder == holder,
                standbys.c.expires_at <= functions.utcnow()))
 
 
-def _is_standby(host, holder):
+def _is_standby(host: str, holder: str) -> sa.ColumnElement[bool]:
     return sa.and_(expressions.equals_text(standbys.c.host, host),
                    standbys.c.holder == holder)
 
 
-def bind_holder(host, holder):
-    """The values for the two statements below."""
+def bind_holder(host: str | None, holder: str | None) -> dict[str, Any]:
+    """Return the parameters for the two statements below."""
     return {'of_host': host, 'of_holder': holder}
 
 
@@ -152,10 +157,10 @@ _HAS_LEASE = sa.and_(_is_held_by(sa.bindparam('of_host', type_=sa.String),
                             sa.bindparam('of_holder', type_=sa.String)),
                  hosts.c.expires_at > functions.utcnow())
 
-#: Whether a holder has a host's lease, and it is not over.
+#: Select a row if a process has the host lease, and it has not expired.
 SELECT_HOST_LEASE = sa.select(hosts.c.serial).where(_HAS_LEASE)
 
-#: The same, certain until the COMMIT; see transaction.fence.
+#: Check that, and keep it true until the COMMIT; see transaction.fence.
 #:
 #: UPDATE reservations_hosts SET serial = serial + 1
 #: WHERE host = :of_host AND holder = :of_holder AND expires_at > <now>

@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables: ours, and what we use of Ironic's."""
+"""Our tables, and the columns of Ironic's tables that we use."""
 
 import sqlalchemy as sa
 from sqlalchemy import orm
 from sqlalchemy.dialects import mysql
 
-# Ironic's tables, only the columns that we stand on. They are Ironic's to
-# create and migrate, hence a metadata of their own; ``engine`` checks at
-# start that the database has them.
+# Ironic's tables have separate metadata, because Ironic creates and migrates
+# them. ``engine`` checks at the start that the database has these columns.
 ironic = sa.MetaData()
 
-#: Marks, in its ``info``, a table or a column that some releases of Ironic
-#: lack. A statement names a column through ``functions.optional``.
+#: Key in the ``info`` of a table or column that some releases of Ironic lack.
+#: Statements refer to such a column by ``functions.optional``.
 OPTIONAL = 'optional'
 
 nodes = sa.Table(
@@ -24,7 +23,7 @@ nodes = sa.Table(
     sa.Column('power_state', sa.String(15)),
     sa.Column('maintenance', sa.Boolean),
     sa.Column('retired', sa.Boolean),
-    # The host name of the conductor that holds the node's lock.
+    # Host name of the conductor that has the node's lock.
     sa.Column('reservation', sa.String(255)),
     sa.Column('allocation_id', sa.Integer),
     sa.Column('parent_node', sa.String(36)),
@@ -33,7 +32,7 @@ nodes = sa.Table(
     sa.Column('shard', sa.String(255)),
     sa.Column('owner', sa.String(255)),
     sa.Column('lessee', sa.String(255)),
-    # JSON, read and compared as the text that it is.
+    # JSON, read and compared as text.
     sa.Column('properties', sa.Text),
     sa.Column('instance_info', sa.Text),
     sa.Column('updated_at', sa.DateTime),
@@ -69,11 +68,11 @@ node_history = sa.Table(
     sa.Column('node_id', sa.Integer),
     sa.Column('severity', sa.String(255)),
     sa.Column('created_at', sa.DateTime),
-    # In which provision state the node was then.
+    # The node's provision state at that time.
     sa.Column('state', sa.String(255), info={OPTIONAL: True}),
 )
 
-# Actions that Ironic runs between two steps, without the node's lock: planned
+# Actions that Ironic runs between two steps, without the node's lock. Planned
 # for a release after 39.
 deferred_actions = sa.Table(
     'deferred_actions', ironic,
@@ -83,7 +82,7 @@ deferred_actions = sa.Table(
 )
 
 
-# In this collation names differ by case and accents, as they do elsewhere.
+# This collation distinguishes case and accents, as all our other code does.
 _MYSQL = {'mysql_engine': 'InnoDB', 'mysql_charset': 'utf8mb4',
           'mysql_collate': 'utf8mb4_bin'}
 
@@ -95,9 +94,9 @@ class Base(orm.DeclarativeBase):
 class Reservation(Base):
     """A node held for an instance.
 
-    It counts only while the node ``node_id`` carries ``instance_uuid``. There
-    is no foreign key into Ironic's tables: an extension must never make one
-    of Ironic's own statements fail.
+    It is stale unless the node ``node_id`` carries ``instance_uuid``. There is
+    no foreign key to Ironic's tables: an extension must never make one of
+    Ironic's statements fail.
     """
 
     __tablename__ = 'reservations'
@@ -111,8 +110,8 @@ class Reservation(Base):
         sa.Index('reservations_expires_at_idx', 'expires_at'),
         sa.Index('reservations_group_id_idx', 'group_id'),
         {
-            # An id that came back would let a late clean-up of a stale row
-            # hit the row that follows it.
+            # Ids must not be reused: a late deletion of a stale row would
+            # delete the row with the same id.
             'sqlite_autoincrement': True,
             **_MYSQL,
         },
@@ -131,8 +130,8 @@ class Reservation(Base):
     expires_at = sa.Column(sa.DateTime)
     created_at = sa.Column(sa.DateTime, nullable=False)
     updated_at = sa.Column(sa.DateTime)
-    # The group that it is a member of, and the domain that its node stated
-    # when it was held: see group_policy.find_domain.
+    # Its group, and the domain of its node at the time of the hold: see
+    # group_policy.find_domain.
     group_id = sa.Column(sa.Integer)
     domain = sa.Column(sa.Text)
 
@@ -140,8 +139,8 @@ class Reservation(Base):
 class Group(Base):
     """Reservations with one policy.
 
-    Its members are the reservations that count and name its id. The row goes
-    in the transaction that deletes the last row of a member.
+    Its members are the live reservations with its id. It is deleted in the
+    transaction that deletes the last row of a member.
     """
 
     __tablename__ = 'reservations_groups'
@@ -149,7 +148,7 @@ class Group(Base):
         sa.UniqueConstraint('uuid', name='uniq_reservations_groups0uuid'),
         sa.Index('reservations_groups_project_id_idx', 'project_id'),
         {
-            # The members of a group that is gone are never another's.
+            # A new group must not get the members of a deleted one.
             'sqlite_autoincrement': True,
             **_MYSQL,
         },
@@ -157,16 +156,16 @@ class Group(Base):
 
     id = sa.Column(sa.Integer, primary_key=True)
     uuid = sa.Column(sa.String(36), nullable=False)
-    # One of constants.POLICIES, and what the domains are; NULL and NULL for
+    # One of constants.POLICIES, and the key of the domains; both NULL for
     # members that have nothing in common.
     policy = sa.Column(sa.String(16))
     by = sa.Column(sa.String(300))
     project_id = sa.Column(sa.String(255))
-    # Grows whenever a member is added or taken out. Who adds one compares it
-    # before: of two holds that have read the same members, one begins again.
+    # Incremented whenever a member joins or leaves. Adding a member requires
+    # the value that was read, so one of two concurrent holds must start over.
     generation = sa.Column(sa.BigInteger, nullable=False)
-    # SHA-256, in hexadecimal: what was asked for where all members were held
-    # at once, to tell a repeated request.
+    # SHA-256 in hexadecimal of the request that held all members at once, for
+    # recognizing its repetitions.
     request_digest = sa.Column(sa.String(64))
     created_at = sa.Column(sa.DateTime, nullable=False)
 
@@ -174,20 +173,20 @@ class Group(Base):
 class Project(Base):
     """A project whose reservations are limited.
 
-    A request that holds a node for it writes its row before it counts the
-    project's reservations, and so waits for other requests that do the same.
+    Requests that hold a node for it write this row before they count the
+    project's reservations, and so wait for each other.
     """
 
     __tablename__ = 'reservations_projects'
     __table_args__ = _MYSQL
 
     project_id = sa.Column(sa.String(255), primary_key=True)
-    # Grows with every write: see HostLease.serial.
+    # Incremented by every write: see HostLease.serial.
     serial = sa.Column(sa.BigInteger, nullable=False)
 
 
 class HostLease(Base):
-    """Which process is a compute host, and until when."""
+    """The host lease of a process: which host it serves, and until when."""
 
     __tablename__ = 'reservations_hosts'
     __table_args__ = _MYSQL
@@ -195,19 +194,19 @@ class HostLease(Base):
     host = sa.Column(sa.String(255), primary_key=True)
     holder = sa.Column(sa.String(36), nullable=False)
     expires_at = sa.Column(sa.DateTime, nullable=False)
-    # Grows with every write. A Galera cluster does not learn of an UPDATE
-    # that leaves a row as it was, and so could not tell that two of them meet.
+    # Incremented by every write. A Galera cluster does not replicate an UPDATE
+    # that changes nothing, and so could not detect conflicts between two.
     serial = sa.Column(sa.BigInteger, nullable=False)
-    # When this holder has taken the lease, and renewed it last.
+    # When this holder acquired the lease, and when it last renewed it.
     created_at = sa.Column(sa.DateTime, nullable=False)
     updated_at = sa.Column(sa.DateTime)
 
 
 class Standby(Base):
-    """A process that waits to be a compute host, as long as it is noted.
+    """A standby process that waits for a host lease.
 
-    Each refusal notes it, in a table of its own, because a write to the
-    host's lease would wait for the writes of its holder, and they for it.
+    Each refusal to it writes a row. The table is separate, because a write to
+    the host lease would wait for the writes of its holder, and they for it.
     """
 
     __tablename__ = 'reservations_standbys'
@@ -222,5 +221,5 @@ reservations, groups, projects, host_leases, standbys = (
     Base.metadata.tables[model.__tablename__]
     for model in (Reservation, Group, Project, HostLease, Standby))
 
-#: Where alembic keeps our revision; Ironic's stays in alembic_version.
+#: Alembic's table with our revision; Ironic's is alembic_version.
 VERSION_TABLE = 'reservations_alembic_version'

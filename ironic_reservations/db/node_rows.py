@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The statements on Ironic's nodes: pages of free ones, the hold, the release.
+"""Statements on Ironic's nodes: select free ones, hold them, release them.
 
-Each statement that every hold needs is built once for each of its shapes and
-takes its values beside it, because SQLAlchemy needs longer to put such a
-statement together than the database needs to run it.
+Statements of every hold are built once for each of their shapes, and take
+their values as parameters, because building such a statement takes SQLAlchemy
+longer than executing it takes the database.
 """
 
+from collections.abc import Collection
+from collections.abc import Mapping
+from collections.abc import Sequence
 import functools
+import typing
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -14,21 +19,24 @@ from ironic_reservations.db import expressions
 from ironic_reservations.db import functions
 from ironic_reservations.db import models
 
+if typing.TYPE_CHECKING:
+    from ironic_reservations import matching
+    from ironic_reservations.reservations import values
+
 nodes = models.nodes
 node_traits = models.node_traits
 node_history = models.node_history
 
-# Where a node is while it is deployed, and where a failure has left it: the
-# history of Ironic may say either of an error in a deployment.
+# Provision states of a node during a deployment, and after a failed one:
+# Ironic's history has either for an error in a deployment.
 _DEPLOYMENT = ('deploying', 'wait call-back', 'deploy hold', 'deploy failed')
 
 _STATE = functions.optional(node_history.c.state)
 
-# 1 for a node in whose history Ironic has noted since so many seconds that a
-# deployment has failed, or, where it does not say in which state the node was,
-# any error; else 0. It is not an EXISTS, because MariaDB would turn that into
-# a join with the whole history. MariaDB runs this subquery for each node, by
-# the history's index on node_id.
+# 1 for a node whose history has a failed deployment in the last seconds (any
+# error, if it does not record the provision state); otherwise 0. It is not an
+# EXISTS, because MariaDB would turn that into a join with the whole history.
+# MariaDB executes this subquery for each node, by the index on node_id.
 _HISTORY = sa.func.coalesce(sa.select(sa.literal_column('1')).where(
     node_history.c.node_id == nodes.c.id,
     node_history.c.severity == 'ERROR',
@@ -38,78 +46,83 @@ _HISTORY = sa.func.coalesce(sa.select(sa.literal_column('1')).where(
 ).limit(1).scalar_subquery(), 0)
 
 
-def _has_failed(with_history):
-    """1 for a node that is to be held after its equals, else 0.
+def _has_failed(with_history: bool) -> sa.ColumnElement[int]:
+    """Return 1 for a node to hold after its equals, otherwise 0.
 
-    :param with_history: whether its history makes a difference.
+    :param with_history: whether to read its history.
     """
     return sa.case((expressions.AILING, 1),
                    else_=_HISTORY if with_history else sa.literal_column('0'))
 
 
-
-def _is_visible(unowned):
-    """The nodes that a project may use: see matching.is_visible."""
-    whose = [functions.same_text(column, sa.bindparam('restricted_to',
-                                               type_=sa.String))
-             for column in (nodes.c.owner, nodes.c.lessee)]
+def _is_visible(unowned: bool) -> sa.ColumnElement[bool]:
+    """Return the condition of matching.is_visible for a project."""
+    owners: list[sa.ColumnElement[bool]] = [
+        functions.same_text(column, sa.bindparam('restricted_to',
+                                                 type_=sa.String))
+        for column in (nodes.c.owner, nodes.c.lessee)]
     if unowned:
-        whose.append(sa.and_(nodes.c.owner.is_(None),
-                             nodes.c.lessee.is_(None)))
-    return sa.or_(*whose)
+        owners.append(sa.and_(nodes.c.owner.is_(None),
+                              nodes.c.lessee.is_(None)))
+    return sa.or_(*owners)
 
 
-# The facts of a profile that can be long, or each node's own.
+# Facts of a profile that can be long or unique.
 _LONG = ('capabilities', 'traits', 'irregular_properties')
 
 
-def is_in_profiles(profiles):
-    """Nodes of some hardware profiles.
+def is_in_profiles(profiles: Sequence[Mapping[str, Any]]
+                   ) -> sa.ColumnElement[bool]:
+    """Return the condition that a node is in some hardware profiles.
 
-    One profile is compared in all of its facts. Of several, which may be
-    thousands, each fact is compared with all values that they have of it, and
-    a long one only where they all have the same: a statement cannot be
-    arbitrarily long. It then finds nodes of other profiles, too, and the
-    caller sorts these out.
+    A single profile is compared in all of its facts. If there are several,
+    maybe thousands, each fact is compared with the set of its values, and a
+    long one only if it has a single value, to limit the size of the statement.
+    It then also matches nodes of other profiles, which the caller ignores.
 
-    :param profiles: the facts of each: see profiles.Profile.
+    :param profiles: see profiles.Profile.facts.
     """
     where = []
-    # What is cheap to compare stands first, because the database compares in
-    # this order and stops at the first difference.
+    # Cheap comparisons come first, because the database compares in this order
+    # and stops at the first difference.
     for name, column in expressions.PROFILE.items():
         if any(name not in profile for profile in profiles):
             continue
-        values = {profile[name] for profile in profiles}
-        if len(values) > 1:
+        texts = {profile[name] for profile in profiles}
+        if len(texts) > 1:
             if name not in _LONG:
-                where.append(_is_one_of(column, values))
-        elif name == 'resource_class' and values != {None}:
-            where.append(expressions.equals_text(column, *values))
+                where.append(_is_one_of(column, texts))
+        elif name == 'resource_class' and texts != {None}:
+            where.append(expressions.equals_text(
+                nodes.c.resource_class, *texts))
         else:
-            where.append(functions.same_text(column, *values))
+            where.append(functions.same_text(column, *texts))
     return sa.and_(*where)
 
 
-def _is_one_of(column, values):
-    found = column.in_(values - {None})
-    return sa.or_(found, column.is_(None)) if None in values else found
+def _is_one_of(column: sa.ColumnElement[Any],
+               texts: set[Any]) -> sa.ColumnElement[bool]:
+    condition = column.in_(texts - {None})
+    return (sa.or_(condition, column.is_(None)) if None in texts
+            else condition)
 
 
-def select_page(where, matcher, first, last, limit, failed, avoid_failed):
-    """Free nodes with ids from first to last, in order of id.
+def select_page(where: sa.ColumnElement[bool], matcher: 'matching.Matcher',
+                first: int, last: int, limit: int, is_failed: bool | None,
+                avoid_failed: int) -> tuple[sa.Select[Any], dict[str, Any]]:
+    """Select free nodes with ids from first to last, in order of id.
 
-    :param where: what else is asked of them.
-    :param matcher: matching.Matcher, for the nodes that its caller may use.
-    :param failed: only those that have failed lately, or only the others;
-        None for all.
-    :param avoid_failed: seconds for which a node counts as ``failed`` after
-        an error; 0 where errors make no difference.
-    :returns: the statement and its values.
+    :param where: further condition.
+    :param matcher: restricts the nodes to those that its caller may use.
+    :param is_failed: whether to select only nodes that failed recently, or
+        only others; None for all.
+    :param avoid_failed: seconds after an error in which a node counts as
+        failed; 0 to ignore errors.
+    :returns: the statement and its parameters.
     """
     has_failed = _has_failed(bool(avoid_failed))
     statement = _select_page(
-        (*expressions.FACTS, has_failed.label('failed')), where, failed,
+        (*expressions.FACTS, has_failed.label('failed')), where, is_failed,
         has_failed)
     if matcher.restricted_to is not None:
         statement = statement.where(_is_visible(matcher.unowned))
@@ -118,43 +131,54 @@ def select_page(where, matcher, first, last, limit, failed, avoid_failed):
                        'failed_since': -avoid_failed}
 
 
-def select_profile_page(profile, first, last, limit, failed, avoid_failed):
-    """The same of one hardware profile, by its facts.
+def select_profile_page(profile: Mapping[str, Any], first: int, last: int,
+                        limit: int, is_failed: bool | None, avoid_failed: int
+                        ) -> tuple[sa.Select[Any], dict[str, Any]]:
+    """Select free nodes of one hardware profile; see ``select_page``.
 
-    Only those columns are read in which its nodes differ.
+    Returns only the columns in which they differ.
+
+    :param profile: see profiles.Profile.facts.
     """
     return (_select_profile_page(profile['resource_class'] is not None,
-                             'capabilities' in profile, failed,
-                             bool(avoid_failed)),
+                                 'capabilities' in profile, is_failed,
+                                 bool(avoid_failed)),
             {'first': first, 'last': last, 'page': limit,
              'failed_since': -avoid_failed,
              **{f'profile_{name}': value for name, value in profile.items()}})
 
 
 @functools.cache
-def _select_profile_page(classified, of_capabilities, failed, with_history):
-    profile = {name: sa.bindparam(f'profile_{name}', type_=sa.Text)
-               for name in expressions.PROFILE
-               if of_capabilities or name != 'capabilities'}
-    if not classified:
+def _select_profile_page(has_class: bool, has_capabilities: bool,
+                         is_failed: bool | None,
+                         with_history: bool) -> sa.Select[Any]:
+    profile: dict[str, Any] = {
+        name: sa.bindparam(f'profile_{name}', type_=sa.Text)
+        for name in expressions.PROFILE
+        if has_capabilities or name != 'capabilities'}
+    if not has_class:
         profile['resource_class'] = None
     return _select_page(expressions.OWN_FACTS, is_in_profiles([profile]),
-                        failed, _has_failed(with_history))
+                        is_failed, _has_failed(with_history))
 
 
-def _select_page(columns, where, failed, has_failed):
+def _select_page(columns: Sequence[sa.ColumnElement[Any]],
+                 where: sa.ColumnElement[bool], is_failed: bool | None,
+                 has_failed: sa.ColumnElement[int]) -> sa.Select[Any]:
     first, last, limit = (sa.bindparam(name, type_=sa.Integer)
                           for name in ('first', 'last', 'page'))
-    if failed is not None:
-        where = sa.and_(where, has_failed == int(failed))
+    if is_failed is not None:
+        where = sa.and_(where, has_failed == int(is_failed))
     return sa.select(*columns).where(
         nodes.c.id.between(first, last), *expressions.FREE,
         expressions.UNLOCKED, where,
     ).order_by(nodes.c.id).limit(limit)
 
 
-def hold_node(node, matcher, instance_uuid, claimed=None):
-    """The guarded update that makes a node somebody's, or touches no row.
+def hold_node(node: 'matching.Node', matcher: 'matching.Matcher',
+              instance_uuid: str, claim_id: int | None = None
+              ) -> tuple[sa.Update, dict[str, Any]]:
+    """Hold a node if it is unchanged and free; otherwise change no row.
 
     UPDATE nodes USE INDEX (PRIMARY)
     SET instance_uuid = :i, updated_at = <now, readable from the reply>
@@ -164,57 +188,59 @@ def hold_node(node, matcher, instance_uuid, claimed=None):
            WHERE node_id = nodes.id AND trait IN (...)) = <how many>
       AND NOT EXISTS (SELECT 1 FROM node_traits WHERE ... trait IN (...))
 
-    The properties as they were read stand for every constraint on them: so
-    no JSON is parsed in an UPDATE, where a malformed number is an error. The
-    index is named because the database would otherwise weigh all those that
-    the conditions touch, which takes longer than to find one row by its id.
+    Comparing the properties with those that were read replaces all constraints
+    on them. So an UPDATE parses no JSON, where a malformed number is an error.
+    The index is named because comparing all indexes on the columns of the
+    conditions would take the database longer than finding a row by its id.
 
-    :param node: a matching.Node that satisfies the request.
-    :param matcher: the request's matching.Matcher.
-    :param claimed: the id of the reservation that holds the node and ends,
-        if the node is not to be free.
-    :returns: the statement and its values.
+    :param node: satisfies the request.
+    :param claim_id: id of the reservation to claim, which holds the node; None
+        for a free node.
+    :returns: the statement and its parameters.
     """
     spec, restricted_to = matcher.spec, matcher.restricted_to
     return (_hold_node(restricted_to is not None, matcher.unowned,
                   matcher.ownership is not None, bool(spec.required_traits),
                   bool(spec.forbidden_traits),
-                  claimed is not None),
+                  claim_id is not None),
             {'node_id': node.id, 'instance': instance_uuid,
              'restricted_to': restricted_to,
              **{f'read_{name}': getattr(node, name)
-                for name in _AS_READ + _OWNERS_AS_READ},
+                for name in _GUARDS + _OWNER_GUARDS},
              'required': list(spec.required_traits),
              'how_many': len(spec.required_traits),
              'forbidden': list(spec.forbidden_traits),
-             'claimed': claimed})
+             'claimed': claim_id})
 
 
-# The columns of the node that the hold compares byte for byte with what the
-# search has read; owner and lessee only where the request names an ownership.
-_AS_READ = ('uuid', 'resource_class', 'conductor_group', 'shard', 'name',
-            'properties')
-_OWNERS_AS_READ = ('owner', 'lessee')
+# Columns that the hold compares byte for byte with the values that the search
+# has read; owner and lessee only if the request requires an ownership.
+_GUARDS = ('uuid', 'resource_class', 'conductor_group', 'shard', 'name',
+           'properties')
+_OWNER_GUARDS = ('owner', 'lessee')
 
 
 @functools.cache
-def _hold_node(restricted, unowned, owned, requiring, forbidding, claiming):
-    where = [nodes.c.id == sa.bindparam('node_id'), expressions.UNLOCKED]
-    where += ((*expressions.ELIGIBLE, expressions.CLAIMABLE_BY_ID) if claiming
+def _hold_node(is_restricted: bool, unowned: bool, has_ownership: bool,
+               has_required: bool, has_forbidden: bool,
+               is_claim: bool) -> sa.Update:
+    where: list[sa.ColumnElement[bool]] = [
+        nodes.c.id == sa.bindparam('node_id'), expressions.UNLOCKED]
+    where += ((*expressions.ELIGIBLE, expressions.CLAIMABLE_BY_ID) if is_claim
               else expressions.FREE)
-    if restricted:
+    if is_restricted:
         where.append(_is_visible(unowned))
-    as_read = _AS_READ + (_OWNERS_AS_READ if owned else ())
+    guards = _GUARDS + (_OWNER_GUARDS if has_ownership else ())
     where += [functions.same_text(nodes.c[name], sa.bindparam(
-        f'read_{name}', type_=sa.Text)) for name in as_read]
-    of_node = node_traits.c.node_id == nodes.c.id
-    if requiring:
+        f'read_{name}', type_=sa.Text)) for name in guards]
+    has_node = node_traits.c.node_id == nodes.c.id
+    if has_required:
         where.append(sa.select(sa.func.count()).where(
-            of_node,
+            has_node,
             node_traits.c.trait.in_(sa.bindparam('required', expanding=True))
         ).scalar_subquery() == sa.bindparam('how_many'))
-    if forbidding:
-        where.append(~sa.exists().where(of_node, node_traits.c.trait.in_(
+    if has_forbidden:
+        where.append(~sa.exists().where(has_node, node_traits.c.trait.in_(
             sa.bindparam('forbidden', expanding=True))))
     return sa.update(nodes).where(*where).values(
         instance_uuid=sa.bindparam('instance'),
@@ -222,13 +248,13 @@ def _hold_node(restricted, unowned, owned, requiring, forbidding, claiming):
     ).with_hint('USE INDEX (PRIMARY)', dialect_name='mysql')
 
 
-def select_carrier(instance_uuid):
-    """All that matching reads of the node that carries an instance."""
+def select_carrier(instance_uuid: str) -> sa.Select[Any]:
+    """Select the facts of the node that carries an instance."""
     return sa.select(*expressions.FACTS).where(
         nodes.c.instance_uuid == instance_uuid)
 
 
-def _release_node(*where):
+def _release_node(*where: sa.ColumnElement[bool]) -> sa.Update:
     return sa.update(nodes).where(
         nodes.c.id == sa.bindparam('node_id', type_=sa.Integer),
         nodes.c.instance_uuid == sa.bindparam('instance', type_=sa.String),
@@ -236,40 +262,43 @@ def _release_node(*where):
     ).values(instance_uuid=None, updated_at=functions.utcnow())
 
 
-def release_nodes(held, states, restricted):
-    """Take instances off their nodes, one by one, where the state allows it.
+def release_nodes(reservations: 'Sequence[values.Reservation]',
+                  states: Collection[str], is_restricted: bool
+                  ) -> tuple[sa.Update, list[dict[str, Any]]]:
+    """Take instances off their nodes, one by one, if their state permits it.
 
     UPDATE nodes SET instance_uuid = NULL WHERE id = :n
       AND instance_uuid = :i AND reservation IS NULL
       AND allocation_id IS NULL AND provision_state IN (...)
 
-    :param held: values.Reservations.
-    :param states: provision states in which they may be released.
-    :param restricted: whether each must be in the state in which it was read,
-        and untouched if that is ``available``. If not, maintenance allows it
-        in any state.
-    :returns: the statement, and its values for each.
+    :param states: provision states in which nodes may be released.
+    :param is_restricted: whether each node must be in the state in which it
+        was read, and untouched if that is ``available``. Otherwise maintenance
+        permits any state.
+    :returns: the statement, and its parameters for each reservation.
     """
     state = nodes.c.provision_state
-    allowed = (
+    permits = (
         sa.and_(state == sa.bindparam('as_read', type_=sa.String),
                 sa.or_(state != 'available', ~expressions.TOUCHED))
-        if restricted else
+        if is_restricted else
         sa.or_(state.in_(states), nodes.c.maintenance == sa.true()))
-    return (_release_node(nodes.c.allocation_id.is_(None), allowed),
-            [{**_bind_node(each), 'as_read': each.provision_state}
-             if restricted
-             else _bind_node(each) for each in held])
+    return (_release_node(nodes.c.allocation_id.is_(None), permits),
+            [{**_bind_node(reservation),
+              **({'as_read': reservation.provision_state} if is_restricted
+                 else {})} for reservation in reservations])
 
 
-def release_untouched_node(held):
-    """Take an instance off its node if nothing has begun on it.
+def release_untouched_node(reservation: 'values.Reservation'
+                           ) -> tuple[sa.Update, dict[str, Any]]:
+    """Take an instance off its node if no work has begun on it.
 
     UPDATE nodes SET instance_uuid = NULL WHERE id = :n
       AND instance_uuid = :i AND reservation IS NULL AND <untouched>
     """
-    return _release_node(~expressions.TOUCHED), _bind_node(held)
+    return _release_node(~expressions.TOUCHED), _bind_node(reservation)
 
 
-def _bind_node(held):
-    return {'node_id': held.node_id, 'instance': held.instance_uuid}
+def _bind_node(reservation: 'values.Reservation') -> dict[str, Any]:
+    return {'node_id': reservation.node_id,
+            'instance': reservation.instance_uuid}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The statements on the projects whose reservations are limited."""
+"""Statements on the projects whose reservations are limited."""
 
 import sqlalchemy as sa
 
@@ -10,9 +10,10 @@ nodes = models.nodes
 reservations = models.reservations
 projects = models.projects
 
+# Not "project_id", which an UPDATE reserves for the column.
 _PROJECT_ID = sa.bindparam('of_project', type_=sa.String)
 
-#: Write the row of a project, or touch none.
+#: Write the row of a project, if it has one.
 #:
 #: UPDATE reservations_projects SET serial = serial + 1
 #: WHERE project_id = :of_project
@@ -20,10 +21,10 @@ WRITE_PROJECT = sa.update(projects).where(
     projects.c.project_id == _PROJECT_ID
 ).values(serial=projects.c.serial + 1)
 
-#: The row of a project that has none.
+#: Insert the row of a project.
 INSERT_PROJECT = sa.insert(projects).values(project_id=_PROJECT_ID, serial=0)
 
-#: How many reservations of a project count, by resource class.
+#: Count the live reservations of a project by resource class.
 COUNT_USED = sa.select(nodes.c.resource_class, sa.func.count()).join_from(
     reservations, nodes, expressions.CARRIED).where(
         expressions.equals_text(reservations.c.project_id, _PROJECT_ID),

@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The statements on the table ``reservations``, and the lists of its rows."""
+"""Statements on the table ``reservations``."""
 
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
 import datetime
 import functools
+import typing
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -11,39 +17,43 @@ from ironic_reservations.db import functions
 from ironic_reservations.db import host_rows
 from ironic_reservations.db import models
 
+if typing.TYPE_CHECKING:
+    from ironic_reservations.reservations import values
+
 nodes = models.nodes
 reservations = models.reservations
 groups = models.groups
 
-#: A reservation's row.
+#: Insert a row.
 INSERT = sa.insert(reservations)
 
-#: The columns of a row that a request gives.
+#: The columns of a new row.
 COLUMNS = tuple(name for name in reservations.c.keys()
                 if name not in ('id', 'updated_at'))
 
 
-def adopt_node(node_id, instance_uuid, states, values):
-    """Make the reservation of a node that carries an instance already.
+def adopt_node(node_id: int, instance_uuid: str, states: Collection[str],
+               columns: Mapping[str, Any]) -> sa.Insert:
+    """Insert the reservation of a node that already carries an instance.
 
     INSERT INTO reservations (instance_uuid, node_id, node_uuid, ...)
     SELECT :i, id, uuid, ... FROM nodes USE INDEX (PRIMARY)
     WHERE id = :n AND instance_uuid = :i AND allocation_id IS NULL
       AND reservation IS NULL AND provision_state IN (...)
 
-    The node is locked by its id, in the order in which Ironic's own
-    statements lock it: by its instance_uuid they would end in deadlocks.
+    Finding the node by its id locks it in the same order as Ironic's
+    statements. Finding it by instance_uuid would cause deadlocks.
 
     :param states: provision states in which it may be adopted.
-    :param values: the columns ``host``, ``project_id``, ``user_id`` and
+    :param columns: values of ``host``, ``project_id``, ``user_id`` and
         ``request_spec``, and those of a group.
     """
     return sa.insert(reservations).from_select(
-        ['instance_uuid', 'node_id', 'node_uuid', 'created_at', *values],
+        ['instance_uuid', 'node_id', 'node_uuid', 'created_at', *columns],
         sa.select(sa.literal(instance_uuid), nodes.c.id, nodes.c.uuid,
                   functions.utcnow(), *(
                       sa.literal(value, reservations.c[name].type)
-                      for name, value in values.items())
+                      for name, value in columns.items())
                   ).where(nodes.c.id == node_id,
                           nodes.c.instance_uuid == instance_uuid,
                           nodes.c.allocation_id.is_(None),
@@ -53,8 +63,8 @@ def adopt_node(node_id, instance_uuid, states, values):
                                       dialect_name='mysql'))
 
 
-#: All that a values.Reservation has, by the names of its attributes.
-VIEW = {
+#: Columns and expressions by the attributes of values.Reservation.
+VIEW: dict[str, Any] = {
     **{column.name: column for column in reservations.c},
     'group_uuid': groups.c.uuid, 'group_policy': groups.c.policy,
     'group_by': groups.c.by, 'node_name': nodes.c.name,
@@ -69,25 +79,26 @@ VIEW = {
 
 _BRIEF = tuple(name for name in VIEW if name != 'request_spec')
 
-#: How long a reservation's request spec is, as ``spec_length``.
+#: The length of a reservation's request spec, as ``spec_length``.
 SPEC_LENGTH = sa.func.length(reservations.c.request_spec).label('spec_length')
 
 
-def _select_view(joined, names=None):
-    """What a values.Reservation is made of.
+def _select_view(source: sa.FromClause, names: Iterable[str] | None = None
+                 ) -> sa.Select[Any]:
+    """Select the attributes of values.Reservation.
 
-    :param names: which of ``VIEW`` to read. None for all but the request
-        spec, which is many times as long as all the rest, and of use to few
-        who read more than one reservation.
+    :param source: a join of reservations and nodes.
+    :param names: keys of ``VIEW``; None for all except the request spec, which
+        is much longer than the rest, and rarely needed in lists.
     """
     return sa.select(*(
         VIEW[name].label(name) for name in (_BRIEF if names is None else names)
-    )).select_from(joined.outerjoin(
+    )).select_from(source.outerjoin(
         groups, groups.c.id == reservations.c.group_id))
 
 
-def select_carriers(*instance_uuids):
-    """The nodes that carry instances, with their reservations if they have.
+def select_carriers(*instance_uuids: str) -> sa.Select[Any]:
+    """Select the nodes that carry instances, with reservations if they exist.
 
     SELECT ... FROM nodes LEFT JOIN reservations
       ON node_id = nodes.id AND reservations.instance_uuid = ...
@@ -100,17 +111,18 @@ def select_carriers(*instance_uuids):
                      nodes.c.instance_uuid.in_(instance_uuids))
 
 
-def select_live(restricted_to=None, names=None):
-    """The reservations that count, each with its node.
+def select_live(restricted_to: str | None = None,
+                names: Iterable[str] | None = None) -> sa.Select[Any]:
+    """Select the live reservations with their nodes.
 
-    :param restricted_to: only those of this project, and those on nodes that
-        it owns; None for all.
-    :param names: what to read of them: see ``_view``.
+    :param restricted_to: only reservations of this project, and those on nodes
+        that it owns; None for all.
+    :param names: see ``_select_view``.
     """
-    joined = reservations.join(nodes, expressions.CARRIED)
+    source = reservations.join(nodes, expressions.CARRIED)
     if restricted_to is not None:
-        # A union, because each part of it has an index of its own.
-        seen = sa.union(
+        # A union, because each of its parts can use an index.
+        ids = sa.union(
             sa.select(reservations.c.id).where(
                 expressions.equals_text(
                     reservations.c.project_id, restricted_to)),
@@ -118,36 +130,37 @@ def select_live(restricted_to=None, names=None):
                 nodes, expressions.CARRIED).where(
                     expressions.equals_text(nodes.c.owner, restricted_to))
         ).subquery()
-        joined = joined.join(seen, seen.c.id == reservations.c.id)
-    return _select_view(joined, names).where(expressions.LIVE)
+        source = source.join(ids, ids.c.id == reservations.c.id)
+    return _select_view(source, names).where(expressions.LIVE)
 
 
-#: How many reservations there are whose nodes carry their instances.
+#: Count the reservations that are not stale.
 COUNT_CARRIED = sa.select(sa.func.count()).select_from(
     reservations.join(nodes, expressions.CARRIED))
 
 
-def select_past_lease(limit=None):
-    """Reservations whose lease is over, expired or not, in random order."""
+def select_past_lease(limit: int | None = None) -> sa.Select[Any]:
+    """Select reservations past their lease, expired or not, in random order.
+    """
     return _select_view(reservations.join(nodes, expressions.CARRIED)).where(
         expressions.PAST_LEASE).order_by(sa.func.random()).limit(limit)
 
 
-def select_overdue(at_work):
-    """Reservations past their lease whose node something has begun on.
+def select_overdue(states: Collection[str]) -> sa.Select[Any]:
+    """Select reservations past their lease on whose node work has begun.
 
-    :param at_work: provision states in which Ironic or an instance is at
-        work, and the lease is nobody's business.
+    :param states: provision states in which the lease does not matter, because
+        the node is being deployed, in use or being torn down.
     """
     return _select_view(reservations.join(nodes, expressions.CARRIED)).where(
         expressions.PAST_LEASE, expressions.TOUCHED,
-        sa.func.coalesce(nodes.c.provision_state, '').not_in(at_work),
+        sa.func.coalesce(nodes.c.provision_state, '').not_in(states),
     ).order_by(reservations.c.expires_at, reservations.c.id)
 
 
 @functools.cache
-def select_fenced(has_target, has_holder):
-    """The reservation of an instance if a host holds a node by it.
+def select_fenced(has_target: bool, has_holder: bool) -> sa.Select[Any]:
+    """Select the reservation by which a host holds a node for an instance.
 
     SELECT ..., EXISTS (<the host's lease>) FROM reservations JOIN nodes ...
     WHERE instance_uuid = :instance AND host = :of_host
@@ -155,94 +168,103 @@ def select_fenced(has_target, has_holder):
       AND NOT EXISTS (SELECT 1 FROM volume_targets
                       WHERE uuid = :target AND node_id != nodes.id)
 
-    UUIDs of Ironic's are compared as Ironic itself compares them. A volume
-    target that is nowhere is for Ironic to miss.
+    Ironic's UUIDs are compared in the way that Ironic compares them. Ironic
+    reports a volume target that does not exist.
 
-    It is made once, because to make it takes as long as to run it.
+    The statement is cached, because building it takes as long as executing it.
 
-    :param has_target: whether there is a volume target, which must not be
-        another node's.
-    :param has_holder: whether ``is_host`` is true only while ``:of_holder``
-        has the host's lease.
+    :param has_target: whether there is a volume target, which must not belong
+        to another node.
+    :param has_holder: whether ``is_host`` depends on ``:of_holder`` having the
+        host lease.
     """
-    def given(name):
+    def bind(name: str) -> sa.BindParameter[str]:
         return sa.bindparam(name, type_=sa.String)
 
     is_host = host_rows.SELECT_HOST_LEASE.exists() if has_holder else sa.true()
     query = select_live(names=('instance_uuid', 'project_id', 'node_owner')
                  ).add_columns(is_host.label('is_host')).where(
-                     column_is('instance_uuid', given('instance')),
-                     column_is('host', given('of_host')),
-                     nodes.c.uuid == given('node'))
+                     column_is('instance_uuid', bind('instance')),
+                     column_is('host', bind('of_host')),
+                     nodes.c.uuid == bind('node'))
     if not has_target:
         return query
     targets = models.volume_targets
     return query.where(~sa.exists().where(
-        targets.c.uuid == given('target'), targets.c.node_id != nodes.c.id
+        targets.c.uuid == bind('target'), targets.c.node_id != nodes.c.id
     ).correlate(nodes))
 
 
-def select_members(group_id, behind, limit):
-    """The live members of a group in the order of their nodes' ids.
+def select_members(group_id: int, behind: int,
+                   limit: int | None) -> sa.Select[Any]:
+    """Select the live members of a group in the order of their nodes' ids.
 
-    :param behind: only those behind a node of this id.
-    :param limit: how many at most; None for all.
+    :param behind: only members whose node has a higher id.
+    :param limit: maximum number of members; None for all.
     """
     return select_live().where(
         reservations.c.group_id == group_id, reservations.c.node_id > behind
     ).order_by(reservations.c.node_id).limit(limit)
 
 
-def select_group_rows(group_id):
-    """All rows of a group, those that count no more among them."""
+def select_group_rows(group_id: int) -> sa.Select[Any]:
+    """Select all rows of a group, also expired and stale ones."""
     return _select_view(reservations.outerjoin(
         nodes, nodes.c.id == reservations.c.node_id)).where(
             reservations.c.group_id == group_id)
 
 
-def select_request_specs(reservation_ids):
-    """The request specs of some reservations, with their ids."""
+def select_request_specs(reservation_ids: Iterable[int]) -> sa.Select[Any]:
+    """Select the request specs of reservations, with their ids."""
     return sa.select(reservations.c.id, reservations.c.request_spec).where(
         reservations.c.id.in_(reservation_ids))
 
 
-def column_is(name, value):
-    """Reservations whose column is this, or their node's or their group's."""
+def column_is(name: str, value: Any) -> sa.ColumnElement[bool]:
+    """Return the condition that a column in ``VIEW`` has a value."""
     return expressions.equals_text(VIEW[name], value)
 
 
-def is_of_project(project_id):
-    """A project's reservations; for None, those that are no project's."""
+def is_of_project(project_id: str | None) -> sa.ColumnElement[bool]:
+    """Return the condition that a reservation is a project's, or no one's."""
     column = reservations.c.project_id
     return (column.is_(None) if project_id is None
             else expressions.equals_text(column, project_id))
 
 
-def is_in_states(wanted, known):
-    """Nodes in the wanted provision states; in no known one for None."""
+def is_in_states(states: Collection[str] | None,
+                 known_states: Mapping[str, Collection[str]]
+                 ) -> sa.ColumnElement[bool]:
+    """Return the condition that a node is in one of some provision states.
+
+    :param states: None for all states that are not in ``known_states``.
+    """
     state = nodes.c.provision_state
-    if wanted is not None:
-        return state.in_(wanted)
+    if states is not None:
+        return state.in_(states)
     return sa.or_(state.is_(None), state.not_in(
-        [name for names in known.values() for name in names]))
+        [name for names in known_states.values() for name in names]))
 
 
-def is_node(ident):
+def is_node(ident: str) -> sa.ColumnElement[bool]:
+    """Return the condition that a node has this UUID or name."""
     return expressions.is_named([ident])
 
 
-#: As values.Reservation.ends_at.
+#: Like values.Reservation.ends_at.
 _ENDS_AT = sa.case((nodes.c.provision_state == 'available',
                     reservations.c.expires_at))
 
 
-#: What NULL sorts as, by column, on every database and across pages.
-LEAST = {column.name: {sa.DateTime: datetime.datetime.min, sa.Integer: 0}.get(
-    type(column.type), '') for column in reservations.c}
+#: Values as which NULL is sorted, by column, on all databases and pages.
+LEAST: dict[str, Any] = {column.name: {
+    sa.DateTime: datetime.datetime.min, sa.Integer: 0}.get(
+        type(column.type), '') for column in reservations.c}
 
 
-def order_rows(query, order, after):
-    """Order by columns, from behind a row.
+def order_rows(query: sa.Select[Any], order: Mapping[str, str],
+               after: Sequence[Any] | None) -> sa.Select[Any]:
+    """Sort a query by columns, and begin after a row.
 
     :param order: see lookup.find.
     :param after: values of the row, in the same order, or None.
@@ -255,7 +277,8 @@ def order_rows(query, order, after):
         for column, direction in zip(columns, order.values(), strict=True)))
     if after is None:
         return query
-    same, behind = [], []
+    same: list[sa.ColumnElement[bool]] = []
+    behind: list[sa.ColumnElement[bool]] = []
     for column, direction, value in zip(
             columns, order.values(), after, strict=True):
         behind.append(sa.and_(*same, column > value if direction == 'asc'
@@ -264,15 +287,15 @@ def order_rows(query, order, after):
     return query.where(sa.or_(*behind))
 
 
-# The node no longer carries the instance.
+# The node does not carry the instance.
 _STALE = ~sa.exists().where(expressions.CARRIED).correlate(reservations)
 
 
-def select_stale(instance_uuids, node_ids):
-    """Rows whose node no longer carries their instance, with that node.
+def select_stale(instance_uuids: Collection[str],
+                 node_ids: Collection[int]) -> sa.Select[Any]:
+    """Select stale rows with their node.
 
-    :param instance_uuids: only those of these instances,
-    :param node_ids: or of these nodes; none of both for all.
+    Selects the rows of these instances and nodes; all if both are empty.
     """
     query = _select_view(reservations.outerjoin(
         nodes, nodes.c.id == reservations.c.node_id)).where(_STALE)
@@ -283,60 +306,63 @@ def select_stale(instance_uuids, node_ids):
         reservations.c.node_id.in_(node_ids)))
 
 
-def delete_stale_row(held):
+def delete_stale_row(reservation: 'values.Reservation') -> sa.Delete:
     """Delete a row unless its node carries its instance again."""
-    return delete_rows(held).where(_STALE)
+    return delete_rows(reservation).where(_STALE)
 
 
-#: For ``update``: whichever host holds it, or none.
+#: Argument of ``update_row``: any host, or none.
 ANY_HOST = object()
 
 
-def update_row(reservation_id, states, changes, host=ANY_HOST):
-    """Change a row that counts.
+def update_row(reservation_id: int, states: Collection[str] | None,
+               changes: Mapping[str, Any],
+               host: object = ANY_HOST) -> sa.Update:
+    """Change the row of a live reservation.
 
     UPDATE reservations SET host = :h, expires_at = ... WHERE id = :r
       AND <the host holds it>
       AND EXISTS (SELECT 1 FROM nodes WHERE <it carries this>
                   AND provision_state IN (...) AND <not expired>)
 
-    An expired or stale reservation is not changed, because others were told
-    already that it is gone.
+    An expired or stale reservation is not changed, because other requests may
+    have seen already that it does not exist.
 
     :param states: provision states in which it may be changed; None for any.
-    :param changes: dict of columns and their values, and of ``lease`` in
-        seconds, which is None for no end.
-    :param host: that must hold it; None for no host.
+    :param changes: values by column. ``lease`` is in seconds; None for a
+        reservation that does not expire.
+    :param host: the host that must hold it; None for no host.
     """
-    values = {'updated_at': functions.utcnow(), **changes}
+    columns: dict[str, Any] = {'updated_at': functions.utcnow(), **changes}
     if 'lease' in changes:
-        values['expires_at'] = _find_expiry(values.pop('lease'))
-    counts = [expressions.CARRIED, expressions.LIVE]
+        columns['expires_at'] = _find_expiry(columns.pop('lease'))
+    conditions = [expressions.CARRIED, expressions.LIVE]
     if states is not None:
-        counts.append(nodes.c.provision_state.in_(states))
+        conditions.append(nodes.c.provision_state.in_(states))
     statement = sa.update(reservations).where(
         reservations.c.id == reservation_id,
-        sa.exists().where(*counts).correlate(reservations)).values(values)
+        sa.exists().where(*conditions).correlate(reservations)
+    ).values(columns)
     return (statement if host is ANY_HOST
             else statement.where(_is_held_by(host)))
 
 
-def _find_expiry(seconds):
+def _find_expiry(seconds: int | None) -> sa.ColumnElement[Any]:
     return functions.seconds_from_now(seconds) if seconds else sa.null()
 
 
-def _is_held_by(host):
+def _is_held_by(host: object) -> sa.ColumnElement[bool]:
     return (reservations.c.host.is_(None) if host is None
             else expressions.equals_text(reservations.c.host, host))
 
 
-def clear_leases(states):
-    """Clear ``expires_at`` of leases that are over on deployed nodes.
+def clear_leases(states: Collection[str]) -> sa.Update:
+    """Clear ``expires_at`` of reservations past their lease on deployed nodes.
 
-    These nodes need no lease: nothing is done when it is over.
+    Their lease has no effect.
 
-    :param states: provision states out of which a node does not become
-        available without losing its instance.
+    :param states: provision states from which a node cannot become available
+        without losing its instance.
     """
     return sa.update(reservations).where(
         expressions.PAST_LEASE,
@@ -346,30 +372,30 @@ def clear_leases(states):
     ).values(expires_at=None)
 
 
-def delete_rows(*held):
-    """Delete rows that are still of the group that they were read in.
+def delete_rows(*rows: 'values.Reservation') -> sa.Delete:
+    """Delete rows that are still in the group in which they were read.
 
-    :param held: values.Reservations of one group, or of none.
+    :param rows: reservations of one group, or of none.
     """
     return sa.delete(reservations).where(
-        reservations.c.id.in_([each.id for each in held]),
-        reservations.c.group_id.is_not_distinct_from(held[0].group_id))
+        reservations.c.id.in_([row.id for row in rows]),
+        reservations.c.group_id.is_not_distinct_from(rows[0].group_id))
 
 
 #: A write that changes nothing, because no id is negative.
 DELETE_NOTHING = sa.delete(reservations).where(reservations.c.id == -1)
 
 
-def delete_unmoved_rows(*held):
-    """Like ``delete``, but only rows whose host is the one that was read."""
-    ids = {}
-    for each in held:
-        ids.setdefault(each.host, []).append(each.id)
-    return delete_rows(*held).where(sa.or_(*(
-        sa.and_(_is_held_by(host), reservations.c.id.in_(of_host))
-        for host, of_host in ids.items())))
+def delete_unmoved_rows(*rows: 'values.Reservation') -> sa.Delete:
+    """Like ``delete_rows``, but only rows whose host has not changed."""
+    ids: dict[str | None, list[int | None]] = {}
+    for row in rows:
+        ids.setdefault(row.host, []).append(row.id)
+    return delete_rows(*rows).where(sa.or_(*(
+        sa.and_(_is_held_by(host), reservations.c.id.in_(host_ids))
+        for host, host_ids in ids.items())))
 
 
-def delete_expired_row(held):
+def delete_expired_row(reservation: 'values.Reservation') -> sa.Delete:
     """Delete a row unless its lease was renewed."""
-    return delete_rows(held).where(expressions.PAST_LEASE)
+    return delete_rows(reservation).where(expressions.PAST_LEASE)

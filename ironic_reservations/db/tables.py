@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the database has the tables and columns that we stand on."""
+"""Checks that the database has the tables and columns that we use."""
+
+from collections.abc import Iterator
+from typing import Any
 
 from oslo_log import log
 import sqlalchemy as sa
@@ -11,10 +14,10 @@ from ironic_reservations.db import models
 LOG = log.getLogger(__name__)
 
 
-def check_tables(engine):
-    """Check that the database has the columns that we stand on.
+def check_tables(engine: sa.Engine) -> None:
+    """Check that the database has the columns that we use.
 
-    :raises: DatabaseNotReady, after saying in the log what to do.
+    :raises: DatabaseNotReady, after logging the remedy.
     """
     for problem in find_problems(engine):
         LOG.error('/v1/reservations cannot be served: %s', problem)
@@ -27,8 +30,8 @@ def check_tables(engine):
         for column in _list_missing(inspector, table, optional=True)))
 
 
-def find_problems(engine):
-    """What is missing in the database: sentences for an operator."""
+def find_problems(engine: sa.Engine) -> Iterator[str]:
+    """Yield sentences that tell an operator what the database lacks."""
     inspector = sa.inspect(engine)
     ours = models.Base.metadata.sorted_tables
     for table in (*models.ironic.sorted_tables, *ours):
@@ -43,13 +46,14 @@ def find_problems(engine):
             continue
         missing = [column.name for column in _list_missing(inspector, table)]
         if missing:
-            yield (f'table {table.name} lacks {", ".join(missing)}; {remedy}')
+            yield f'table {table.name} lacks {", ".join(missing)}; {remedy}'
 
 
-def _list_missing(inspector, table, optional=False):
-    """The columns of a table that the database lacks: a list.
+def _list_missing(inspector: sa.Inspector, table: sa.Table,
+                  optional: bool = False) -> list[sa.Column[Any]]:
+    """Return the columns of a table that the database lacks.
 
-    :param optional: whether those that it may lack, or those that it may not.
+    :param optional: whether to return optional or required columns.
     """
     present = {column['name'] for column in (
         inspector.get_columns(table.name)
