@@ -207,8 +207,8 @@ def _has_lost_first_connection(error: BaseException) -> bool:
 
     SQLAlchemy queries an engine's first connection for the server's version
     before the pool owns it. If it is lost then, it cannot be invalidated, and
-    SQLAlchemy raises an exception of its own. Where SQLAlchemy reads the
-    schema, it does not let oslo.db convert exceptions.
+    SQLAlchemy raises another exception. Exceptions from reading the schema
+    are not converted by oslo.db.
     """
     return (isinstance(error, NotImplementedError
                        | sa.exc.ResourceClosedError)

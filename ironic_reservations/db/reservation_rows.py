@@ -226,7 +226,7 @@ def column_is(name: str, value: Any) -> sa.ColumnElement[bool]:
 
 
 def is_of_project(project_id: str | None) -> sa.ColumnElement[bool]:
-    """Return the condition that a reservation is a project's, or no one's."""
+    """Return the condition that a reservation is of a project, or of none."""
     column = reservations.c.project_id
     return (column.is_(None) if project_id is None
             else expressions.equals_text(column, project_id))
