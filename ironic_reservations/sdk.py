@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reservations for openstacksdk: ``conn.baremetal_reservations``.
+"""Adds ``conn.baremetal_reservations`` to openstacksdk.
 
-One line adds it to a Connection, before its first use::
+Add it to a Connection before its first use::
 
     conn.add_service(sdk.SERVICE)
 
-or, for each connection to a cloud, one line of its clouds.yaml::
+or, for each connection to a cloud, in its clouds.yaml::
 
     vendor_hook: ironic_reservations.sdk:add_to
 
-Errors are openstacksdk's own. The one of a request for which there is no node
-is an ``HttpException`` whose ``response.json()['explanation']`` says why.
+Errors are those of openstacksdk. If no node matches a request, it is an
+``HttpException`` with the reason in ``response.json()['explanation']``.
 """
 
+import builtins
+from collections.abc import Iterator
+from typing import Any
 import uuid
 
 from openstack import exceptions
@@ -25,20 +28,22 @@ from ironic_reservations import text
 
 
 class _Resource(resource.Resource):
-    """What can be made, shown, listed and deleted."""
+    """A resource that can be created, shown, listed and deleted."""
 
     allow_create = True
     allow_fetch = True
     allow_delete = True
     allow_list = True
-    # Let the server refuse what it does not know, or a typing error would
-    # have any node held.
+    # The server refuses unknown keys. Otherwise, a misspelt constraint would
+    # be dropped, and any node held.
     _allow_unknown_attrs_in_body = True
 
     @classmethod
-    def _get_next_link(cls, uri, response, data, marker, limit, *args):
-        # With a limit openstacksdk would send one more request where there is
-        # no link, with the UUID of the last row, which may be gone by then.
+    def _get_next_link(cls, uri: str, response: Any, data: Any, marker: Any,
+                       limit: Any, *args: Any) -> Any:
+        # With a limit, openstacksdk would send one more request after the
+        # last page, with the UUID of the last row, which may be deleted by
+        # then.
         return super()._get_next_link(uri, response, data, marker, None, *args)
 
 
@@ -51,7 +56,7 @@ class Reservation(_Resource):
         'host', 'node', 'resource_class', 'state', 'project_id', 'sort_key',
         'sort_dir', 'fields')
 
-    #: UUID of the instance that the node is held for; ``id`` is the same.
+    #: UUID of the instance for which the node is held; ``id`` is the same.
     instance_uuid = resource.Body('instance_uuid', alternate_id=True)
     node_uuid = resource.Body('node_uuid')
     node_name = resource.Body('node_name')
@@ -59,23 +64,23 @@ class Reservation(_Resource):
     host = resource.Body('host')
     #: ``reserved``, ``deploying``, ``active`` …
     state = resource.Body('state')
-    #: The node's provision state, as Ironic has it.
+    #: The node's provision state in Ironic.
     provision_state = resource.Body('provision_state')
     resource_class = resource.Body('resource_class')
     project_id = resource.Body('project_id')
     user_id = resource.Body('user_id')
-    #: What was asked for, a dict; None in a list or a group, unless the
-    #: ``fields`` of a list name it.
+    #: The request spec; None in a list or a group, unless the ``fields`` of a
+    #: list include it.
     request_spec = resource.Body('request_spec', type=dict)
-    #: ``uuid``, ``policy``, ``by`` and ``domain`` of the group it is of.
+    #: ``uuid``, ``policy``, ``by`` and ``domain`` of its group.
     group = resource.Body('group', type=dict)
-    #: End of the lease, in UTC, ISO 8601, or None.
+    #: When the lease expires, in UTC, ISO 8601, or None.
     expires_at = resource.Body('expires_at')
     created_at = resource.Body('created_at')
     updated_at = resource.Body('updated_at')
     links = resource.Body('links', type=list)
 
-    # What only a request has.
+    # Keys of requests only.
     memory_mb = resource.Body('memory_mb', type=int)
     vcpus = resource.Body('vcpus', type=int)
     root_gb = resource.Body('root_gb', type=int)
@@ -88,18 +93,22 @@ class Reservation(_Resource):
     conductor_group = resource.Body('conductor_group')
     shard = resource.Body('shard')
     candidate_nodes = resource.Body('candidate_nodes', type=list)
-    #: Seconds from now until the lease is over.
+    #: Seconds from now until the lease expires.
     expires_in = resource.Body('expires_in', type=int)
     #: ``any``, ``project`` or ``project_or_none``.
     ownership = resource.Body('ownership')
-    #: UUID of the reservation or the group of which this takes one over.
+    #: UUID of the reservation or group to claim.
     claim = resource.Body('claim')
 
     #: After ``create``: extra specs that are not compared with nodes, or None.
     ignored = resource.Body('ignored', type=list)
 
-    def update(self, session, operations, **params):
-        """Send a JSON Patch, and become what the answer says."""
+    def update(self, session: Any, operations: list[dict[str, Any]],
+               **params: str) -> 'Reservation':
+        """Send a JSON Patch, and update this object from the response.
+
+        :param params: parameters of the query, such as ``host``.
+        """
         response = session.patch(f'{self.base_path}/{self.id}',
                                  json=operations, params=params)
         exceptions.raise_from_response(response)
@@ -121,19 +130,19 @@ class Group(_Resource):
     by = resource.Body('by')
     project_id = resource.Body('project_id')
     created_at = resource.Body('created_at')
-    #: The members, Reservations; None in a list.
+    #: The members; None in a list.
     reservations = resource.Body('reservations', type=list,
                                  list_type=Reservation)
-    #: Where an answer has no room for all members: the URL of the others.
+    #: URL of further members if a response has no room for all.
     next = resource.Body('next')
-    #: How many members there are, in a list. In a request: how many are
-    #: wanted, or the UUIDs of their instances.
+    #: In a list, the number of members. In a request, the requested number or
+    #: the UUIDs of their instances.
     members = resource.Body('members')
     #: In a list: ``value`` and ``nodes`` of each domain that has members.
     domains = resource.Body('domains', type=list)
 
-    # What only a request has.
-    #: What each node must be, a dict.
+    # Keys of requests only.
+    #: Request spec of each node.
     request = resource.Body('request', type=dict)
     host = resource.Body('host')
     user_id = resource.Body('user_id')
@@ -142,7 +151,7 @@ class Group(_Resource):
 
 
 class Host(resource.Resource):
-    """A compute host that several processes may be."""
+    """The lease of a compute host, which a process holds."""
 
     resources_key = 'hosts'
     base_path = '/reservations/hosts'
@@ -152,24 +161,24 @@ class Host(resource.Resource):
 
     #: Its name; ``id`` is the same.
     host = resource.Body('host', alternate_id=True)
-    #: UUID of the process that is the host, or was the last.
+    #: UUID of the process that holds the lease, or held it last.
     holder = resource.Body('holder')
-    #: Whether the lease of that is not over.
+    #: Whether the lease has not expired.
     live = resource.Body('live', type=bool)
-    #: Since when that is the one.
+    #: Since when the holder has it.
     since = resource.Body('since')
-    #: How many processes wait to take its place.
+    #: Number of processes that wait to replace the holder.
     standbys = resource.Body('standbys', type=int)
-    #: How many reservations the host holds.
+    #: Number of reservations of the host.
     reservations = resource.Body('reservations', type=int)
-    #: When the lease ends unless it is renewed, in UTC, ISO 8601.
+    #: When the lease expires unless it is renewed, in UTC, ISO 8601.
     expires_at = resource.Body('expires_at')
     created_at = resource.Body('created_at')
     updated_at = resource.Body('updated_at')
 
 
 class Profile(resource.Resource):
-    """Nodes that no request can tell apart, counted."""
+    """The counts of a hardware profile."""
 
     resources_key = 'capacity'
     base_path = '/reservations/capacity'
@@ -191,7 +200,7 @@ class Profile(resource.Resource):
     lessee = resource.Body('lessee')
     total = resource.Body('total', type=int)
     free = resource.Body('free', type=int)
-    #: How many the requested host holds; None without one.
+    #: Number of nodes that the requested host holds; None without one.
     held = resource.Body('held', type=int)
     claimable = resource.Body('claimable', type=int)
     reserved = resource.Body('reserved', type=int)
@@ -200,158 +209,161 @@ class Profile(resource.Resource):
 
 
 class Proxy(proxy.Proxy):
-    """The calls. A reservation or a group is given as such or by its UUID."""
+    """The calls, which take reservations and groups as objects or UUIDs."""
 
     api_version = '1'
 
-    def endpoint_version(self):
-        """What the endpoint can do: see the API reference.
+    def endpoint_version(self) -> str | None:
+        """Return the version of the API; see the API reference.
 
-        :returns: such as ``1.1``; None where Ironic has no such endpoint.
+        :returns: such as ``1.1``; None if Ironic has no such endpoint.
         """
         response = self.get('/reservations', params={'limit': 1},
                             raise_exc=False)
         return response.headers.get('X-OpenStack-Ironic-Reservations-Version')
 
-    def create(self, **attrs):
+    def create(self, **attrs: Any) -> Reservation:
         """Hold a node.
 
-        The same call with the same ``instance_uuid`` begins the lease anew,
-        and finds out what became of a call whose answer was lost.
+        Repeating a call with the same ``instance_uuid`` renews the lease, and
+        returns the reservation of a call whose response was lost.
 
-        :param attrs: the request's keys, as the API reference has them. The
-            ``instance_uuid`` is made here where it is not given.
-        :returns: Reservation.
-        :raises: HttpException, 422, when there is no such node.
+        :param attrs: keys of the request, see the API reference. The
+            ``instance_uuid`` is generated if it is absent.
+        :raises: HttpException, 422, if no node matches.
         """
         attrs.setdefault('instance_uuid', str(uuid.uuid4()))
         return self._create(Reservation, **attrs)
 
-    def dry_run(self, **attrs):
-        """Find out what a request would find, and hold nothing.
+    def dry_run(self, **attrs: Any) -> dict[str, Any]:
+        """Return the nodes that match a request, without holding one.
 
         :param attrs: as in ``create``.
-        :returns: the response as the API reference has it, a dict.
+        :returns: data of the response, see the API reference.
         """
         response = self.post('/reservations', params={'dry_run': 'true'},
                              json=attrs)
         exceptions.raise_from_response(response)
         return response.json()
 
-    def claim(self, claimed, **attrs):
-        """Have an instance take over a reservation that no host has yet.
+    def claim(self, reservation: Reservation | Group | str,
+              **attrs: Any) -> Reservation:
+        """Claim a reservation without a host for an instance.
 
-        :param claimed: Reservation or Group, or the UUID of one.
+        :param reservation: the reservation or the group to claim.
         :param attrs: as in ``create``.
         """
-        return self.create(claim=getattr(claimed, 'id', claimed), **attrs)
+        return self.create(claim=getattr(reservation, 'id', reservation),
+                           **attrs)
 
-    def list(self, **query):
-        """Reservations, all pages of them.
+    def list(self, **query: Any) -> Iterator[Reservation]:
+        """Yield reservations of all pages.
 
         :param query: ``host``, ``node``, ``state`` and the other filters, and
             ``limit``, the length of a page.
-        :returns: generator of Reservations.
         """
         return self._list(Reservation, **query)
 
-    def show(self, reservation):
-        """The Reservation as it is now.
+    def show(self, reservation: Reservation | str) -> Reservation:
+        """Return the current state of a reservation.
 
         :raises: NotFoundException.
         """
         return self._get(Reservation, reservation)
 
-    def renew(self, reservation, expires_in, host=None):
-        """Begin a lease anew.
+    def renew(self, reservation: Reservation | str, expires_in: int | None,
+              host: str | None = None) -> Reservation:
+        """Renew or remove a lease.
 
-        :param expires_in: seconds from now; None for no end.
+        :param expires_in: seconds from now; None for no expiry.
         :param host: only if this host holds it.
-        :returns: Reservation.
         """
-        operation = {'op': 'replace', 'path': '/expires_in',
+        operation: dict[str, Any] = {'op': 'replace', 'path': '/expires_in',
                      'value': expires_in}
         if expires_in is None:
             operation = {'op': 'remove', 'path': '/expires_in'}
         return self._get_resource(Reservation, reservation).update(
             self, [operation], **({'host': host} if host else {}))
 
-    def release(self, reservation, ignore_missing=True):
-        """Let go of a node.
+    def release(self, reservation: Reservation | str,
+                ignore_missing: bool = True) -> None:
+        """Release a node.
 
-        :raises: ConflictException while it is deployed: tear it down first.
+        :raises: ConflictException if it is deployed: undeploy it first.
         """
         self._delete(Reservation, reservation, ignore_missing=ignore_missing)
 
-    def capacity(self, **query):
-        """How many nodes there are and how many are free, by profile.
+    def capacity(self, **query: Any) -> Iterator[Profile]:
+        """Yield the hardware profiles with the counts of their nodes.
 
         :param query: ``resource_class``, ``trait`` and the other filters.
-        :returns: generator of Profiles.
         """
         return self._list(Profile, paginated=False, **query)
 
-    def hosts(self, **query):
-        """Compute hosts that several processes may be: a generator of Hosts.
+    def hosts(self, **query: Any) -> Iterator[Host]:
+        """Yield the leases of compute hosts.
 
         :param query: ``host``, for only one.
         """
         return self._list(Host, **query)
 
-    def forget_host(self, host, ignore_missing=True):
-        """Forget a host that no process is any more.
+    def forget_host(self, host: Host | str,
+                    ignore_missing: bool = True) -> None:
+        """Delete the expired lease of a host.
 
-        :param host: Host or its name.
-        :raises: ConflictException while its lease is not over.
+        :param host: the lease or the name of the host.
+        :raises: ConflictException if it has not expired.
         """
         self._delete(Host, host, ignore_missing=ignore_missing)
 
-    def create_group(self, members, request, **attrs):
+    def create_group(self, members: int | builtins.list[str],
+                     request: dict[str, Any], **attrs: Any) -> Group:
         """Hold several nodes, or none.
 
-        :param members: how many, or the UUIDs of their instances.
-        :param request: dict: what each node must be.
-        :param attrs: ``policy`` and ``by``, and the other keys. The ``uuid``
-            is made here where it is not given.
-        :returns: Group.
-        :raises: HttpException, 422, when there are too few;
-            ``response.json()['members']`` says how many there are.
+        :param members: number of nodes, or the UUIDs of their instances.
+        :param request: request spec of each node.
+        :param attrs: ``policy``, ``by``, and the other keys. The ``uuid`` is
+            generated if it is absent.
+        :raises: HttpException, 422, if too few nodes match; the number is in
+            ``response.json()['members']``.
         """
         attrs.setdefault('uuid', str(uuid.uuid4()))
-        return self._whole(self._create(Group, members=members,
-                                        request=request, **attrs))
+        return self._complete_group(self._create(
+            Group, members=members, request=request, **attrs))
 
-    def groups(self, **query):
-        """Groups, with how many members each has: a generator."""
+    def groups(self, **query: Any) -> Iterator[Group]:
+        """Yield groups with the numbers of their members."""
         return self._list(Group, **query)
 
-    def show_group(self, group):
-        """The Group as it is now.
+    def show_group(self, group: Group | str) -> Group:
+        """Return the current state of a group.
 
         :raises: NotFoundException.
         """
-        return self._whole(self._get(Group, group))
+        return self._complete_group(self._get(Group, group))
 
-    def _whole(self, group):
-        """A Group with those members, too, for which it had no room."""
+    def _complete_group(self, group: Group) -> Group:
+        """Add the members for which the response had no room."""
         while query := text.parse_next_link(group.next):
             page = self._get_resource(Group, group.id).fetch(self, **query)
             group.reservations = [*group.reservations, *page.reservations]
             group.next = page.next
         return group
 
-    def release_group(self, group, ignore_missing=True):
-        """Let go of all nodes of a group.
+    def release_group(self, group: Group | str,
+                      ignore_missing: bool = True) -> None:
+        """Release all nodes of a group.
 
-        :raises: ConflictException when some are deployed; the others are free.
+        :raises: ConflictException if some are deployed; the others are
+            released.
         """
         self._delete(Group, group, ignore_missing=ignore_missing)
 
 
 class _Service(service_description.ServiceDescription):
-    """Is found where Ironic is, of whose API it is a part."""
+    """A service with the endpoint of Ironic, whose API it extends."""
 
-    def _make_proxy(self, instance):
+    def _make_proxy(self, instance: Any) -> Any:
         return baremetal_service.BaremetalService(
             'baremetal', {'1': Proxy})._make_proxy(instance)
 
@@ -359,6 +371,6 @@ class _Service(service_description.ServiceDescription):
 SERVICE = _Service('baremetal-reservations')
 
 
-def add_to(conn):
-    """Add ``baremetal_reservations`` to a Connection: a ``vendor_hook``."""
+def add_to(conn: Any) -> None:
+    """Add ``baremetal_reservations`` to a Connection, as ``vendor_hook``."""
     conn.add_service(SERVICE)
