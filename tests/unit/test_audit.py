@@ -6,6 +6,7 @@ import types
 import pytest
 
 from ironic_reservations.osc.audit import kinds
+from ironic_reservations.osc.audit import reader
 from ironic_reservations.osc.audit import repairs
 from ironic_reservations.osc.audit.snapshot import Cloud
 from ironic_reservations.osc.audit.snapshot import ComputeNode
@@ -409,3 +410,18 @@ def test_row_in_a_cell_that_does_not_answer():
     with pytest.raises(repairs.Refusal, match='a cell does not respond'):
         kinds.KINDS['stale-row'].repair(command, None, Finding(
             'stale-row', None, 'free', None))
+
+
+def test_stale_compute_node_whose_node_was_deleted():
+    """Neither Nova nor Ironic has it when the repair reads it again."""
+    missing = types.SimpleNamespace(
+        get=lambda *args, **kwargs: types.SimpleNamespace(status_code=404))
+    sdk = types.SimpleNamespace(compute=missing, placement=missing)
+    command = types.SimpleNamespace(app=types.SimpleNamespace(
+        client_manager=types.SimpleNamespace(sdk_connection=sdk)))
+    stale_cloud = cloud(
+        compute_nodes={'node-9': ComputeNode('compute-1', 'node-9')})
+    finding, = kinds.find_findings(stale_cloud)
+    assert finding == Finding('stale-row', None, 'node-9', 'compute-1')
+    details = reader.Reader(command, None).read_details(stale_cloud, finding)
+    assert details.cloud.nodes == {}

@@ -155,7 +155,9 @@ class Reader:
         provider = _parse_response(self._sdk.placement.get(
             f'/resource_providers/{node}'))
         return snapshot.Details(
-            snapshot.Cloud(nodes={node: cloud.nodes[node]},
+            # Ironic may no longer have the node of a compute node.
+            snapshot.Cloud(nodes={uuid: values for uuid, values
+                                  in cloud.nodes.items() if uuid == node},
                            compute_nodes=cloud.compute_nodes | row,
                            providers={node} if provider else set()),
             {}, {}, {}, self._auth)
