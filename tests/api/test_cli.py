@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The openstack command: what is asked for, and what is told."""
+"""The openstack command: arguments, output and errors."""
 
 import datetime
 import json
@@ -10,9 +10,9 @@ import yaml
 
 from tests.common import command
 from tests.common import service
-from tests.common.command import data
-from tests.common.command import output
-from tests.common.command import refused
+from tests.common.command import get_data
+from tests.common.command import get_error
+from tests.common.command import get_output
 from tools import services
 
 OURS = service.OURS
@@ -25,7 +25,7 @@ NODE = {'resource_class': CLASS, 'shard': SHARD, 'traits': ['CUSTOM_NVME'],
                        'capabilities': 'gpus:4,boot_mode:uefi,fast:true'}}
 
 NAMES = [f'cli-{number}' for number in range(5)]
-# The request ids in errors.
+# Request IDs in errors.
 REQUEST_ID = re.compile(r' \(Request-ID: req-[0-9a-f-]+\)')
 
 UNKNOWN = '99999999-2222-4333-8444-555555555555'
@@ -33,21 +33,21 @@ OTHER = '99999999-2222-4333-8444-555555555556'
 
 
 @pytest.fixture
-def served(start, fleet):
-    """Pages are short, and counts old unless new ones are asked for."""
+def app(start, fleet):
+    """The application with short pages, and counts that never expire."""
     with start({'api': {'max_limit': 2},
-                     'reservations': {'capacity_ttl': 3600}}) as served:
-        yield served
+                     'reservations': {'capacity_ttl': 3600}}) as app:
+        yield app
 
 
 @pytest.fixture
-def cli(served):
-    """Runs openstack baremetal reservation, with more of environment."""
+def cli(app):
+    """Runs openstack baremetal reservation, with environment variables."""
     def run(*args, **env):
-        # Debugging is an option of openstack itself.
+        # --debug is an option of openstack itself.
         debug = ['--debug'] if '--debug' in args else []
         args = [arg for arg in args if arg != '--debug']
-        return command.run(served.url, *debug, 'baremetal', 'reservation',
+        return command.run(app.url, *debug, 'baremetal', 'reservation',
                            *args, **env)
     return run
 
@@ -60,18 +60,18 @@ def fleet(ironic):
 
 
 @pytest.fixture
-def held(ironic, fleet):
+def holds(ironic, fleet):
     """Reservations of all nodes, in the order of NAMES."""
-    return [hold(ironic, candidate_nodes=[name], host=f'host-{number % 2}')
+    return [reserve(ironic, candidate_nodes=[name], host=f'host-{number % 2}')
             for number, name in enumerate(NAMES)]
 
 
-def hold(ironic, **body):
+def reserve(ironic, **body):
     return ironic.create(resource_class=CLASS, **body)
 
 
 def instances(ironic):
-    """UUIDs of all instances that hold a node."""
+    """Return the UUIDs of all instances that hold a node."""
     return {instance for instance, in ironic.execute(
         'SELECT instance_uuid FROM nodes WHERE instance_uuid IS NOT NULL')}
 
@@ -81,24 +81,23 @@ def lock(ironic, conductor):
 
 
 def posts(stderr):
-    """How many POSTs have gone out, by the client's own debug output."""
+    """Count the POSTs in the client's debug output."""
     return len(re.findall(r'REQ: curl .*-X POST', stderr))
 
 
-def test_create_as_people_see_it(ironic, fleet, cli):
-    table = output(cli('create', '--resource-class', CLASS))
+def test_create_prints_a_table(ironic, fleet, cli):
+    table = get_output(cli('create', '--resource-class', CLASS))
     instance_uuid, = instances(ironic)
     assert f'| instance_uuid   | {instance_uuid}' in table
     assert f"resource_class='{CLASS}'" in table
 
 
-# Why not
+# Errors
 
-
-def test_nothing_matches(ironic, fleet, cli):
-    told = refused(cli('create', '-f', 'json', '--resource-class', CLASS,
-                       '--trait', 'CUSTOM_GPU'))
-    assert told == '''\
+def test_no_match(ironic, fleet, cli):
+    error = get_error(cli('create', '-f', 'json', '--resource-class', CLASS,
+                          '--trait', 'CUSTOM_GPU'))
+    assert error == '''\
 5 nodes considered
 +---------------------------+-------+
 | Eliminated by             | Nodes |
@@ -114,16 +113,16 @@ eliminates 5. (HTTP 422)
 
 
 def test_conflict_is_shown_once(ironic, fleet, cli):
-    instance_uuid = hold(ironic)['instance_uuid']
+    instance_uuid = reserve(ironic)['instance_uuid']
     create = ('create', '--resource-class', CLASS, '--ram', '1',
               '--instance-uuid', instance_uuid)
-    told = refused(cli(*create))
-    assert told.endswith('(HTTP 409)\n')
-    assert told.count('\n') == 1
+    error = get_error(cli(*create))
+    assert error.endswith('(HTTP 409)\n')
+    assert error.count('\n') == 1
     assert posts(cli(*create, '--debug').stderr) == 1
 
 
-def test_locked_nodes_are_not_waited_for_long(ironic, fleet, cli):
+def test_limited_retries_for_locked_nodes(ironic, fleet, cli):
     lock(ironic, 'conductor')
     result = cli('create', '--resource-class', CLASS, '--debug')
     assert result.returncode == 1
@@ -132,26 +131,26 @@ def test_locked_nodes_are_not_waited_for_long(ironic, fleet, cli):
 
 
 def test_wrong_input(ironic, cli):
-    wanted = ['create', '--resource-class', CLASS]
+    create = ['create', '--resource-class', CLASS]
     rows = [
         (['create'], 'Nothing constrains the node: give --flavor, '),
         (['group', 'create', '--members', '2'],
          'Nothing constrains the node: give --flavor, '),
         (['create', '--shard', 'a'], 'Nothing constrains the node: '),
-        # Whether these are enough, the API knows.
+        # The API decides whether these suffice.
         (['create', '--ram', '0'], 'body: must constrain '),
         (['group', 'create', '--members', '2', '--ram', '0'],
          'request: must constrain '),
         (['create', '--match', 'exact'], 'body: must constrain '),
-        ([*wanted, '--trait', 'gpu'],
+        ([*create, '--trait', 'gpu'],
          'extra_specs.trait:gpu: must name a trait: A-Z, 0-9 and _; did you '
          'mean CUSTOM_GPU?'),
-        ([*wanted, '--trait', 'CUSTOM_A', '--forbidden-trait', 'CUSTOM_A'],
+        ([*create, '--trait', 'CUSTOM_A', '--forbidden-trait', 'CUSTOM_A'],
          '--trait CUSTOM_A contradicts --forbidden-trait CUSTOM_A'),
-        ([*wanted, '--capability', 'gpus>=4'],
+        ([*create, '--capability', 'gpus>=4'],
          'capability "gpus>=4" must be <name> or <name>=<value>'),
-        ([*wanted, '--capability', ''], 'capability "" must be <name> or '),
-        *(([*wanted, *options, '--property', text],
+        ([*create, '--capability', ''], 'capability "" must be <name> or '),
+        *(([*create, *options, '--property', text],
            f'--property {text} contradicts {" ".join(options)}: ')
           for options, text in (
               (['--capability', 'gpus=4'], 'capabilities:gpus=8'),
@@ -163,32 +162,32 @@ def test_wrong_input(ironic, cli):
                'trait1:CUSTOM_A=required'),
               (['--match', 'exact'], 'reservations:match=at_least'),
               (['--capability', 'cpu_arch=arm'], 'cpu_arch=x86'))),
-        *(([*wanted, option, '1024', '--property', text],
+        *(([*create, option, '1024', '--property', text],
            f'--property {text} contradicts {option}: ')
           for option, text in (('--ram', 'resources:MEMORY_MB=2048'),
                                ('--swap', 'resources1:DISK_GB=0'))),
-        ([*wanted, '--capability', 'a=1', '--capability', 'a=2'],
+        ([*create, '--capability', 'a=1', '--capability', 'a=2'],
          '--capability a is given more than once'),
-        ([*wanted, '--instance-uuid', 'x'],
+        ([*create, '--instance-uuid', 'x'],
          'instance_uuid: must be a UUID such as '),
-        # Not another path of the API.
+        # "capacity" must not become a path of the API.
         (['show', 'capacity'],
          'No reservation of node capacity could be found.'),
         (['show', ''], 'node: must be at least 1 '),
         (['show', UNKNOWN], f'No reservation of instance {UNKNOWN} could be '
                             'found. (HTTP 404)'),
-        ([*wanted, '--claim', UNKNOWN], 'No reservation'),
+        ([*create, '--claim', UNKNOWN], 'No reservation'),
         (['set', 'cli-0', '--no-expiry'], 'No reservation of '),
         (['set', 'cli-0'], 'Nothing to set: give --host, '),
         (['group', 'show', 'x'], '"x" is not a UUID'),
         (['group', 'delete', 'x'], 'x: "x" is not a UUID'),
         (['group', 'show', UNKNOWN], f'No group {UNKNOWN} could be found.'),
-        ([*wanted, '--spread', 'shard'],
+        ([*create, '--spread', 'shard'],
          '--spread is the policy of a group: name it with --group'),
-        ([*wanted, '--group', UNKNOWN, '--pack', 'rack'],
+        ([*create, '--group', UNKNOWN, '--pack', 'rack'],
          'group.by: must be '),
-        ([*wanted, '--claim', UNKNOWN, '--dry-run'], 'claim: cannot be '),
-        (['group', *wanted, '--members', '0'], 'members: must be at least 1'),
+        ([*create, '--claim', UNKNOWN, '--dry-run'], 'claim: cannot be '),
+        (['group', *create, '--members', '0'], 'members: must be at least 1'),
         (['list', '--sort', 'state'], 'sort_key: must be one of '),
         (['list', '--sort', 'host:up'], 'sort_dir: must be one of '),
         (['list', '--sort', 'host:'], 'sort_dir: must be one of '),
@@ -196,19 +195,19 @@ def test_wrong_input(ironic, cli):
         (['list', '--marker', UNKNOWN], 'marker: must be the instance UUID'),
         (['capacity', '--shard', ''], 'shard: must be at least 1 '),
     ]
-    wrong = [(args, told) for (args, expected), told in
-             zip(rows, map(refused, each(cli, [args for args, _ in rows])),
-                 strict=True)
-             if not told.startswith(expected) or told.count('\n') != 1]
+    errors = map(get_error, run_all(cli, [args for args, _ in rows]))
+    wrong = [(args, error) for (args, expected), error in
+             zip(rows, errors, strict=True)
+             if not error.startswith(expected) or error.count('\n') != 1]
     assert not wrong
 
 
-def each(cli, commands):
+def run_all(cli, commands):
     return [cli(*args) for args in commands]
 
 
 def test_argument_errors_are_short(cli):
-    """Each type of tests/unit/test_units.py once."""
+    """One case for each type of tests/unit/test_units.py."""
     rows = [
         (['create', '--ram', '64Gib'],
          'argument --ram: "64Gib" is not a valid size: give a number of MiB, '
@@ -238,7 +237,7 @@ def test_argument_errors_are_short(cli):
         (['delete'], 'arguments are required: <instance-or-node>'),
     ]
     for (_, expected), result in zip(
-            rows, each(cli, [args for args, _ in rows]), strict=True):
+            rows, run_all(cli, [args for args, _ in rows]), strict=True):
         assert result.returncode == 2
         error, reference = result.stderr.splitlines()
         program = re.match(
@@ -250,27 +249,28 @@ def test_argument_errors_are_short(cli):
 
 def test_unreachable_server(cli):
     url = f'http://127.0.0.1:{services.free_port()}'
-    for told, lines in zip(map(refused, each(
+    for error, lines in zip(map(get_error, run_all(
             lambda *args: cli(*args, OS_ENDPOINT=url),
             [['create', '--ram', '1'], ['list'], ['delete', UNKNOWN]])),
             (2, 1, 1), strict=True):
-        assert told.count('\n') == lines
-        assert told.splitlines()[-1].startswith(
+        assert error.count('\n') == lines
+        assert error.splitlines()[-1].startswith(
             f'Unable to establish connection to {url}/v1/')
-        assert 'Caused by' not in told
+        assert 'Caused by' not in error
 
 
 def test_units(fleet, cli):
-    """What is a size or a time for people is a number for the server."""
-    held = data(cli('create', '-f', 'json', '--resource-class', CLASS,
-                    '--ram', '4g', '--disk', '1024M', '--swap', '1024',
-                    '--expires-in', '1h30m'))
-    spec = held['request_spec']
+    """Sizes and times with units become numbers."""
+    reservation = get_data(cli(
+        'create', '-f', 'json', '--resource-class', CLASS, '--ram', '4g',
+        '--disk', '1024M', '--swap', '1024', '--expires-in', '1h30m'))
+    spec = reservation['request_spec']
     assert [spec[key] for key in ('memory_mb', 'root_gb', 'swap')] == [
         4096, 1, 1024]
-    begun, ends = (datetime.datetime.fromisoformat(held[key]) for key in (
-        'created_at', 'expires_at'))
-    assert abs(ends - begun - datetime.timedelta(minutes=90)
+    created_at, expires_at = (
+        datetime.datetime.fromisoformat(reservation[key])
+        for key in ('created_at', 'expires_at'))
+    assert abs(expires_at - created_at - datetime.timedelta(minutes=90)
                ) < datetime.timedelta(seconds=5)
 
 
@@ -290,16 +290,16 @@ def test_units(fleet, cli):
     ('shard', 'cli-shart', 'shard cli-shart. Did you mean cli-shard?'),
     ('conductor-group', 'rack-7', 'conductor group rack-7.'),
 ])
-def test_what_was_meant(fleet, cli, option, value, hint):
+def test_hints(fleet, cli, option, value, hint):
     args = ['--ram', '1024', f'--{option}', value]
     hint = f'No node has the {hint}\n'
-    assert hint in refused(cli('create', *args))
-    assert hint in refused(cli('group', 'create', '--members', '1', *args))
+    assert hint in get_error(cli('create', *args))
+    assert hint in get_error(cli('group', 'create', '--members', '1', *args))
     assert cli('create', '--dry-run', *args).stderr == hint
 
 
-def test_what_was_meant_by_a_malformed_request(served, fleet, cli):
-    served.capacity()
+def test_hints_for_bad_requests(app, fleet, cli):
+    app.capacity()
     for args, hint in (
             (['group', 'create', '--resource-class', CLASS, '--members', '2',
               '--pack', 'gpus'],
@@ -314,18 +314,18 @@ def test_what_was_meant_by_a_malformed_request(served, fleet, cli):
              'resource_class?'),
             (['capacity', '--trait', 'nvme'],
              'No node has the trait nvme. Did you mean CUSTOM_NVME?')):
-        first, error = refused(cli(*args)).splitlines()
+        first, error = get_error(cli(*args)).splitlines()
         assert first == hint
         assert error.endswith('(HTTP 400)')
 
 
-def test_nothing_is_misspelt(fleet, cli):
+def test_no_hints(fleet, cli):
     for args in (['--ram', '9999999'], ['--forbidden-trait', 'CUSTOM_NVME'],
                  ['--capability', 'gpus=>= 5'],
                  ['--resource-class', 'BAREMETAL_CLI', '--ram', '9999999'],
                  ['--property', 'resources:CUSTOM_OTHER=0', '--ram',
                   '9999999']):
-        assert 'No node has' not in refused(cli(
+        assert 'No node has' not in get_error(cli(
             'create', '--resource-class', CLASS, *args))
 
 
@@ -339,22 +339,21 @@ IGNORED = ('--property', 'capabilites:rack=r1', '--property', 'hw:a=b',
     ['group', 'create', '--members', '1', '--dry-run'],
     ['group', 'create', '--members', '9'],
     ['explain']])
-def test_what_is_not_compared(fleet, cli, args):
-    told = cli(*args, '--resource-class', CLASS, *IGNORED).stderr
-    assert told.splitlines().count(
+def test_ignored_extra_specs(fleet, cli, args):
+    error = cli(*args, '--resource-class', CLASS, *IGNORED).stderr
+    assert error.splitlines().count(
         'Not compared with nodes: capabilites:rack (did you mean '
         'capabilities:rack?), foo, hw:a') == 1
 
 
 # create --dry-run
 
-
 def test_dry_run(ironic, fleet, cli):
     dry_run = ('create', '--dry-run', '--resource-class', CLASS,
                '--candidate-node', 'cli-1', '--trait', 'CUSTOM_NVME')
-    table, found, nothing = each(cli, [
+    table, as_json, nothing = run_all(cli, [
         dry_run, (*dry_run, '-f', 'json'), (*dry_run, '--ram', '4097')])
-    assert output(table) == f'''\
+    assert get_output(table) == f'''\
 +----------------+-------------------------------------------------------+
 | Field          | Value                                                 |
 +----------------+-------------------------------------------------------+
@@ -369,13 +368,13 @@ def test_dry_run(ironic, fleet, cli):
 |                | 5 could be held without candidate_nodes               |
 +----------------+-------------------------------------------------------+
 '''
-    found = data(found)
-    assert found['matching_nodes'] == 1
-    assert found['explanation'] == {
+    as_json = get_data(as_json)
+    assert as_json['matching_nodes'] == 1
+    assert as_json['explanation'] == {
         'considered': 5,
         'eliminated': [{'by': 'candidate_nodes', 'nodes': 4}],
         'nearest': {'by': 'candidate_nodes', 'nodes': 5}}
-    profile, = found['profiles']
+    profile, = as_json['profiles']
     assert profile['traits'] == ['CUSTOM_NVME']
     assert profile['capabilities'] == {
         'gpus': '4', 'boot_mode': 'uefi', 'fast': 'true'}
@@ -386,7 +385,6 @@ def test_dry_run(ironic, fleet, cli):
 
 
 # Groups
-
 
 RACKED = 'baremetal.racked'
 RACKS = [{**NODE, 'name': f'rack-{number}', 'resource_class': RACKED,
@@ -401,30 +399,30 @@ def racks(ironic):
         yield nodes
 
 
-def test_group_as_people_see_it(racks, cli):
+def test_group_prints_a_table(racks, cli):
     group = ('group', 'create', '--resource-class', RACKED, '--uuid', UNKNOWN,
              '--spread', 'capability:rack', '--members')
-    created = output(cli(*group, '2'))
-    assert re.search(r'\| domains +\| a: 1 +\|\n\| +\| b: 1 ', created)
+    table = get_output(cli(*group, '2'))
+    assert re.search(r'\| domains +\| a: 1 +\|\n\| +\| b: 1 ', table)
     assert re.search(r'\| Instance UUID +\| Node +\| Domain \| Host \| State '
-                     r' +\| Expires At \|', created)
-    assert re.search(r'\| rack-2 \| b +\| +\| reserved \| +\| \|\n', created)
-    assert output(cli(*group, '2')) == created
-    assert output(cli('group', 'show', UNKNOWN)) == created
-    listed = output(cli('group', 'list'))
+                     r' +\| Expires At \|', table)
+    assert re.search(r'\| rack-2 \| b +\| +\| reserved \| +\| \|\n', table)
+    assert get_output(cli(*group, '2')) == table
+    assert get_output(cli('group', 'show', UNKNOWN)) == table
+    rows = get_output(cli('group', 'list'))
     assert re.search(rf'\| {UNKNOWN} \| spread \| capability:rack +\| +2 \| '
-                     r'a: 1 +\| None +\| ', listed)
+                     r'a: 1 +\| None +\| ', rows)
 
 
-def test_group_has_no_room(ironic, racks, cli):
+def test_group_does_not_fit(ironic, racks, cli):
     group = ('group', 'create', '--resource-class', RACKED, '--members', '3',
              '--pack', 'capability:rack')
-    fewer = output(cli(*group, '--members', '2', '--dry-run'))
+    fewer = get_output(cli(*group, '--members', '2', '--dry-run'))
     assert '| members        | 2 wanted, 2 can be held ' in fewer
-    assert 'No node has the capability rak. Did you mean rack?\n' in refused(
+    assert 'No node has the capability rak. Did you mean rack?\n' in get_error(
         cli(*group, '--pack', 'capability:rak'))
-    told = refused(cli(*group))
-    assert told == '''\
+    error = get_error(cli(*group))
+    assert error == '''\
 8 nodes considered
 +----------------------------------------+-------+
 | Eliminated by                          | Nodes |
@@ -437,7 +435,7 @@ def test_group_has_no_room(ironic, racks, cli):
 resource_class=CUSTOM_BAREMETAL_RACKED eliminates 5, \
 group:pack=capability:rack eliminates 3. (HTTP 422)
 '''
-    table, as_text, as_json = each(cli, [
+    table, as_text, as_json = run_all(cli, [
         (*group, '--dry-run', *more) for more in (
             [], ['-f', 'value', '-c', 'domains'], ['-f', 'json'])])
     for line in ('| matching_nodes | 3 ',
@@ -456,25 +454,26 @@ group:pack=capability:rack eliminates 3. (HTTP 422)
     assert not instances(ironic)
 
 
-def test_many_domains_are_told_in_few_lines(ironic, cli):
+def test_many_domains_are_abbreviated(ironic, cli):
     with ironic.fleet(*({**RACKS[0], 'name': None, 'properties': {
             **NODE['properties'], 'capabilities': f'rack:{number:03}'}}
             for number in range(30))):
-        told = output(cli('create', '--resource-class', RACKED, '--dry-run'))
-        assert '| 30 free of 30: ' in told
-        told = output(cli('group', 'create', '--resource-class', RACKED,
-                          '--soft-spread', 'capability:rack', '--members',
-                          '30'))
-    assert '| 019: 1 ' in told
-    assert '| and 10 more ' in told
-    assert '| 020: 1 ' not in told
+        table = get_output(cli('create', '--resource-class', RACKED,
+                               '--dry-run'))
+        assert '| 30 free of 30: ' in table
+        table = get_output(cli('group', 'create', '--resource-class', RACKED,
+                               '--soft-spread', 'capability:rack', '--members',
+                               '30'))
+    assert '| 019: 1 ' in table
+    assert '| and 10 more ' in table
+    assert '| 020: 1 ' not in table
 
 
 def test_delete_several_groups(ironic, racks, cli):
-    held, _ = each(cli, [
+    group, _ = run_all(cli, [
         ['group', 'create', '--resource-class', RACKED, '--members', '1',
          '--uuid', uuid, '-f', 'json'] for uuid in (UNKNOWN, OTHER)])
-    node, = data(held)['reservations']
+    node, = get_data(group)['reservations']
     ironic.set_node(node['node_uuid'], provision_state='active')
     result = cli('group', 'delete', UNKNOWN, OTHER)
     assert result.returncode == 1
@@ -484,10 +483,10 @@ def test_delete_several_groups(ironic, racks, cli):
 
 
 def test_delete_a_part_of_a_group(ironic, racks, cli):
-    held = data(cli('group', 'create', '--resource-class', RACKED,
-                    '--members', '2', '--uuid', UNKNOWN, '-f', 'json'))
-    deployed, _ = held['reservations']
-    ironic.set_node(deployed['node_uuid'], provision_state='active')
+    group = get_data(cli('group', 'create', '--resource-class', RACKED,
+                         '--members', '2', '--uuid', UNKNOWN, '-f', 'json'))
+    member, _ = group['reservations']
+    ironic.set_node(member['node_uuid'], provision_state='active')
     result = cli('group', 'delete', UNKNOWN)
     assert result.returncode == 1
     assert result.stdout == (
@@ -497,81 +496,80 @@ def test_delete_a_part_of_a_group(ironic, racks, cli):
 
 # list, show, set
 
-
-def test_list_is_whole(served, held, cli):
-    assert 'next' in served.http.get(OURS).json()
-    rows = data(cli('list', '-f', 'json'))
+def test_list_reads_all_pages(app, holds, cli):
+    assert 'next' in app.http.get(OURS).json()
+    rows = get_data(cli('list', '-f', 'json'))
     assert sorted(rows, key=lambda row: row['Node']) == [
-        {'Instance UUID': each['instance_uuid'], 'Node': each['node_name'],
-         'Host': each['host'], 'State': 'reserved', 'Resource Class': CLASS,
+        {'Instance UUID': hold['instance_uuid'], 'Node': hold['node_name'],
+         'Host': hold['host'], 'State': 'reserved', 'Resource Class': CLASS,
          'Expires At': None}
-        for each in held]
+        for hold in holds]
 
 
-def test_list_is_limited_over_its_pages(held, cli):
-    listed = each(cli, [['list', '-f', 'value', '-c', 'Node', *args]
-                        for args in (
-        ['--limit', '1'], ['--limit', '3'], ['--limit', '9'],
-        ['--limit', '0'],
-        ['--limit', '3', '--marker', held[0]['instance_uuid'].upper()])])
-    assert [output(result).split() for result in listed] == [
+def test_limit_over_several_pages(holds, cli):
+    results = run_all(cli, [['list', '-f', 'value', '-c', 'Node', *args]
+                            for args in (
+            ['--limit', '1'], ['--limit', '3'], ['--limit', '9'],
+            ['--limit', '0'],
+            ['--limit', '3', '--marker', holds[0]['instance_uuid'].upper()])])
+    assert [get_output(result).split() for result in results] == [
         NAMES[:1], NAMES[:3], NAMES, NAMES, NAMES[1:4]]
 
 
-def test_list_is_sorted_over_its_pages(held, cli):
-    by_node, by_both = each(cli, [
+def test_sort_over_several_pages(holds, cli):
+    by_node, by_both = run_all(cli, [
         ['list', '-f', 'value', '-c', 'Node', '--sort', keys]
         for keys in ('node_uuid:desc', 'host:desc,id,created_at')])
-    assert output(by_node).split() == [
-        each['node_name'] for each in sorted(
-            held, key=lambda each: each['node_uuid'], reverse=True)]
-    assert output(by_both).split() == [
+    assert get_output(by_node).split() == [
+        hold['node_name'] for hold in sorted(
+            holds, key=lambda hold: hold['node_uuid'], reverse=True)]
+    assert get_output(by_both).split() == [
         'cli-1', 'cli-3', 'cli-0', 'cli-2', 'cli-4']
 
 
-def test_list_columns(held, cli):
-    fields, long, table = each(cli, [
+def test_list_columns(holds, cli):
+    fields, long, table = run_all(cli, [
         ['list', '-f', 'json', '--fields', 'request_spec', 'node_name'],
         ['list', '-f', 'json', '--long', '--sort', 'id'],
         ['list', '--long']])
-    assert data(fields)[0].keys() == {'Request Spec', 'Node Name'}
-    assert {'Request Spec': held[1]['request_spec'],
-            'Node Name': 'cli-1'} in data(fields)
-    first = data(long)[0]
+    assert get_data(fields)[0].keys() == {'Request Spec', 'Node Name'}
+    assert {'Request Spec': holds[1]['request_spec'],
+            'Node Name': 'cli-1'} in get_data(fields)
+    first = get_data(long)[0]
     assert list(first) == [
         'Instance UUID', 'Node UUID', 'Node Name', 'Host', 'State',
         'Provision State', 'Resource Class', 'Project ID', 'User ID',
         'Request Spec', 'Group', 'Expires At', 'Created At', 'Updated At']
     assert list(first.values()) == [
-        held[0].get(name) for name in (
+        holds[0].get(name) for name in (
             'instance_uuid', 'node_uuid', 'node_name', 'host', 'state',
             'provision_state', 'resource_class', 'project_id', 'user_id',
             'request_spec', 'group', 'expires_at', 'created_at',
             'updated_at')]
-    assert '| Request Spec ' in output(table)
-    assert "candidate_nodes='[\'cli-0\']'" in output(table)
+    assert '| Request Spec ' in get_output(table)
+    assert "candidate_nodes='[\'cli-0\']'" in get_output(table)
 
 
-@pytest.mark.parametrize(('what', 'said'), [
+@pytest.mark.parametrize(('args', 'message'), [
     (['list'], 'No reservations found.'),
     (['host', 'list'], 'No compute hosts found.'),
     (['group', 'list'], 'No groups found.')])
-def test_nothing_to_list(cli, what, said):
-    table, as_json = each(cli, [what, [*what, '-f', 'json']])
+def test_nothing_to_list(cli, args, message):
+    table, as_json = run_all(cli, [args, [*args, '-f', 'json']])
     assert not table.stdout.strip()
     assert json.loads(as_json.stdout) == []
     for result in table, as_json:
-        assert (result.returncode, result.stderr) == (0, said + '\n')
+        assert (result.returncode, result.stderr) == (0, message + '\n')
 
 
-@pytest.mark.parametrize(('args', 'said'), [
+@pytest.mark.parametrize(('args', 'message'), [
     ('list --host hots-1 --state active',
      'No reservations found with host hots-1 (did you mean host-1?), state '
      'active.'),
     ('list --resource-class baremetal.clii',
      f'No reservations found with resource class baremetal.clii (did you '
      f'mean {CLASS}?).'),
-    # It is there, and another spelling of it is none.
+    # The class exists, and its other spelling is no error.
     ('list --resource-class CUSTOM_BAREMETAL_CLI --state error',
      'No reservations found with resource class CUSTOM_BAREMETAL_CLI, state '
      'error.'),
@@ -584,14 +582,14 @@ def test_nothing_to_list(cli, what, said):
     ('host list --host hots-3',
      'No compute hosts found with host hots-3 (did you mean host-3?).'),
 ])
-def test_what_was_looked_for(served, held, leases, cli, args, said):
-    served.capacity()  # Hints may be as old as the counts.
+def test_empty_list_prints_its_filters(app, holds, leases, cli, args, message):
+    app.capacity()  # Hints may be as old as the counts.
     result = cli(*args.split())
-    assert (result.returncode, result.stderr) == (0, said + '\n')
+    assert (result.returncode, result.stderr) == (0, message + '\n')
 
 
-def test_capability_that_no_node_states(served, fleet, cli):
-    served.capacity()
+def test_capability_without_nodes(app, fleet, cli):
+    app.capacity()
     result = cli('capacity', '--resource-class', CLASS, '--by',
                  'capability:gpu', '--by', 'capability:gpus', '-f', 'value',
                  '-c', 'Total')
@@ -602,7 +600,7 @@ def test_capability_that_no_node_states(served, fleet, cli):
 
 @pytest.fixture
 def leases(ironic):
-    """Those of five hosts, two of them over, in the order of their names."""
+    """The leases of five hosts, sorted by name; two are expired."""
     for number in range(5):
         assert ironic.http.put(
             f'{OURS}/hosts/host-{number}',
@@ -614,75 +612,75 @@ def leases(ironic):
 
 
 def test_hosts(leases, cli):
-    whole, long, one = each(cli, [
+    whole, long, one = run_all(cli, [
         ['host', 'list', '-f', 'json', *args] for args in (
             [], ['--long'], ['--host', 'host-3'])])
     names = ['host', 'live', 'since', 'standbys', 'reservations',
              'expires_at', 'holder', 'created_at', 'updated_at']
     headers = ['Host', 'Live', 'Since', 'Standbys', 'Reservations',
                'Expires At', 'Holder', 'Created At', 'Updated At']
-    assert data(long) == [
+    assert get_data(long) == [
         {header: lease[name] for header, name in zip(
             headers, names, strict=True)} for lease in leases]
-    assert data(whole) == [{name: lease[name] for name in headers[:6]}
-                           for lease in data(long)]
-    assert [each['Live'] for each in data(whole)] == [True] * 3 + [False] * 2
-    assert data(one) == [data(whole)[3]]
+    assert get_data(whole) == [{name: lease[name] for name in headers[:6]}
+                               for lease in get_data(long)]
+    assert [lease['Live'] for lease in get_data(whole)] == [
+        True, True, True, False, False]
+    assert get_data(one) == [get_data(whole)[3]]
 
 
-def test_hosts_that_are_forgotten(ironic, leases, cli):
-    done = cli('host', 'delete', 'host-3', 'host-0', 'host-4', 'host-9')
-    assert done.returncode == 1
-    assert done.stdout == 'Deleted host host-3\nDeleted host host-4\n'
+def test_delete_hosts(ironic, leases, cli):
+    result = cli('host', 'delete', 'host-3', 'host-0', 'host-4', 'host-9')
+    assert result.returncode == 1
+    assert result.stdout == 'Deleted host host-3\nDeleted host host-4\n'
     for host, why in ('host-0', 'only a host whose lease is over'), (
             'host-9', 'Nobody holds host host-9'):
-        assert f'{host}: ' in done.stderr and why in done.stderr
+        assert f'{host}: ' in result.stderr and why in result.stderr
     assert [host for host, in ironic.execute(
         'SELECT host FROM reservations_hosts ORDER BY host')] == [
         'host-0', 'host-1', 'host-2']
 
 
-def test_show_formats(held, cli):
-    reservation = {**held[0], 'group': None}
+def test_show_formats(holds, cli):
+    reservation = {**holds[0], 'group': None}
     del reservation['links']
-    as_json, as_yaml, shell, value, table = each(cli, [
+    as_json, as_yaml, shell, value, table = run_all(cli, [
         ['show', reservation['instance_uuid'].upper(), '-f', *name]
         for name in (['json'], ['yaml'], ['shell'],
                      ['value', '-c', 'node_name'], ['table'])])
-    assert data(as_json) == reservation
-    assert yaml.safe_load(output(as_yaml)) == reservation
-    assert 'node_name="cli-0"' in output(shell).splitlines()
-    assert output(value) == 'cli-0\n'
-    assert re.search(r'\| state +\| reserved +\|', output(table))
+    assert get_data(as_json) == reservation
+    assert yaml.safe_load(get_output(as_yaml)) == reservation
+    assert 'node_name="cli-0"' in get_output(shell).splitlines()
+    assert get_output(value) == 'cli-0\n'
+    assert re.search(r'\| state +\| reserved +\|', get_output(table))
 
 
-def test_set_is_refused(ironic, held, cli):
-    ironic.set_node(held[0]['node_uuid'], provision_state='active')
-    # Nova, which is to be asked for the hosts, is not there.
-    assert refused(cli('set', 'cli-0', '--host', 'host-9')).startswith(
+def test_set(ironic, holds, cli):
+    ironic.set_node(holds[0]['node_uuid'], provision_state='active')
+    # There is no Nova to look up the hosts.
+    assert get_error(cli('set', 'cli-0', '--host', 'host-9')).startswith(
         'Nova or Placement cannot be read: ')
-    assert ironic.show(held[0]['instance_uuid'])['host'] == 'host-0'
-    assert not output(cli('set', 'cli-0', '--host', 'host-0'))
-    assert not output(cli('set', 'cli-1', '--host', 'host-9'))
-    assert ironic.show(held[1]['instance_uuid'])['host'] == 'host-9'
-    assert not output(cli('set', 'cli-0', '--host', 'host-9', '--force'))
-    assert ironic.show(held[0]['instance_uuid'])['host'] == 'host-9'
-    assert 'HTTP 409' in refused(cli('set', 'cli-0', '--no-expiry'))
+    assert ironic.show(holds[0]['instance_uuid'])['host'] == 'host-0'
+    assert not get_output(cli('set', 'cli-0', '--host', 'host-0'))
+    assert not get_output(cli('set', 'cli-1', '--host', 'host-9'))
+    assert ironic.show(holds[1]['instance_uuid'])['host'] == 'host-9'
+    assert not get_output(cli('set', 'cli-0', '--host', 'host-9', '--force'))
+    assert ironic.show(holds[0]['instance_uuid'])['host'] == 'host-9'
+    assert 'HTTP 409' in get_error(cli('set', 'cli-0', '--no-expiry'))
 
 
 # delete
 
-
-def test_delete_several(ironic, held, cli):
+def test_delete_several(ironic, holds, cli):
     active, first, second, *others = (
-        each['instance_uuid'] for each in held)
+        hold['instance_uuid'] for hold in holds)
     ironic.execute("UPDATE nodes SET provision_state = 'active' "
                    'WHERE instance_uuid = :i', i=active)
     result = cli('delete', UNKNOWN, active, 'cli-9', first, second)
     assert result.returncode == 1
     assert result.stdout == ''.join(
-        f'Deleted reservation of instance {each["instance_uuid"]}, node '
-        f'{each["node_name"]}\n' for each in held[1:3])
+        f'Deleted reservation of instance {hold["instance_uuid"]}, node '
+        f'{hold["node_name"]}\n' for hold in holds[1:3])
     unknown, in_use, nowhere = REQUEST_ID.sub(
         '', result.stderr).splitlines()
     assert unknown == (f'{UNKNOWN}: No reservation of instance {UNKNOWN} '
@@ -693,23 +691,22 @@ def test_delete_several(ironic, held, cli):
     assert instances(ironic) == {active, *others}
 
 
-def test_delete_for_a_host(ironic, held, cli):
-    instance_uuid = held[0]['instance_uuid']
-    assert 'HTTP 404' in refused(cli('delete', instance_uuid,
-                                     '--host', 'host-1'))
+def test_delete_for_a_host(ironic, holds, cli):
+    instance_uuid = holds[0]['instance_uuid']
+    assert 'HTTP 404' in get_error(cli('delete', instance_uuid,
+                                       '--host', 'host-1'))
     assert instance_uuid in instances(ironic)
-    output(cli('delete', instance_uuid, '--host', 'host-0'))
+    get_output(cli('delete', instance_uuid, '--host', 'host-0'))
     assert instance_uuid not in instances(ironic)
 
 
 # capacity
 
-
-def test_capacity(ironic, served, fleet, cli):
-    assert served.http.get(f'{OURS}/capacity').status_code == 200
-    hold(ironic, host='host-0')
+def test_capacity(ironic, app, fleet, cli):
+    assert app.http.get(f'{OURS}/capacity').status_code == 200
+    reserve(ironic, host='host-0')
     args = ('capacity', '--no-cache')
-    table, short, long, as_csv = each(cli, [
+    table, short, long, as_csv = run_all(cli, [
         args,
         (*args, '--host', 'host-0', '-f', 'json'),
         (*args, '--host', 'host-0', '--long', '-f', 'json'),
@@ -717,29 +714,29 @@ def test_capacity(ironic, served, fleet, cli):
          '-c', 'Shard', '-c', 'Owner')])
     assert re.search(r'\| baremetal\.cli +\| +4096 \| +8 \| +100 \| x86_64 '
                      r' +\| CUSTOM_NVME \| +5 \| +4 \| +1 \| +0 \| +0 \|\n'
-                     r'\+', output(table))
-    short, = data(short)
+                     r'\+', get_output(table))
+    short, = get_data(short)
     assert short == {
         'Resource Class': CLASS, 'Memory MB': 4096, 'VCPUs': 8,
         'Local GB': 100, 'CPU Arch': 'x86_64', 'Traits': ['CUSTOM_NVME'],
         'Total': 5, 'Free': 4, 'Reserved': 1, 'Taken': 0,
         'Out Of Service': 0, 'Held': 1}
-    answer, = served.http.get(
+    answer, = app.http.get(
         f'{OURS}/capacity?host=host-0').json()['capacity']
-    long, = data(long)
+    long, = get_data(long)
     assert list(long.values()) == [answer[name] for name in (
         'resource_class', 'memory_mb', 'vcpus', 'local_gb', 'cpu_arch',
         'traits', 'capabilities', 'conductor_group', 'shard', 'owner',
         'lessee', 'total', 'free', 'reserved', 'taken', 'out_of_service',
         'held', 'claimable')]
-    assert output(as_csv).splitlines()[1] == (
+    assert get_output(as_csv).splitlines()[1] == (
         '"CUSTOM_NVME","boot_mode=\'uefi\', fast=\'true\', gpus=\'4\'",'
         '"cli-shard",""')
 
 
 @pytest.fixture
 def split(ironic, fleet):
-    """The nodes differ in their rack, one of which is spelled evilly."""
+    """The nodes differ in their rack, one of which has control characters."""
     for name, rack in zip(NAMES, ('r1', 'r1', 'r1', 'r2', '\x1b[2J'),
                           strict=True):
         ironic.execute(
@@ -748,55 +745,56 @@ def split(ironic, fleet):
                           f'boot_mode:uefi,rack:{rack}'}))
 
 
-def test_rows_that_look_the_same_are_told_apart(split, cli):
+def test_columns_that_distinguish_rows(split, cli):
     args = ('capacity', '--no-cache')
-    table, short = each(cli, [args, (*args, '-f', 'csv', '--quote', 'none')])
+    table, short = run_all(cli, [
+        args, (*args, '-f', 'csv', '--quote', 'none')])
     header, *rows = [[cell.strip() for cell in line.split('|')[1:-1]]
-                     for line in output(table).splitlines()
+                     for line in get_output(table).splitlines()
                      if line.startswith('|')]
     assert header[5:8] == ['Traits', 'Capabilities', 'Total']
     assert [row[6:8] for row in rows if '\x1b' not in row[6]] == [
         ["boot_mode='uefi', rack='r1'", '3'],
         ["boot_mode='uefi', rack='r2'", '1'], ['', '5']]
     assert rows[-1] == ['Sum', *[''] * 6, '5', '5', '0', '0', '0']
-    # A program gets the same columns whatever the fleet is.
-    assert output(short).splitlines()[0].endswith(
+    # Other formats have the same columns for any fleet.
+    assert get_output(short).splitlines()[0].endswith(
         'CPU Arch,Traits,Total,Free,Reserved,Taken,Out Of Service')
-    assert len(output(short).splitlines()) == 4
+    assert len(get_output(short).splitlines()) == 4
 
 
 def test_sum_of_the_capacity(split, cli):
-    """It is the last row, however the others are sorted, of tables alone."""
+    """Tables have it as their last row in any order; other formats do not."""
     by = 'capacity', '--no-cache', '--by', 'capability:rack'
-    table, counts, one, as_json = each(cli, [
+    table, counts, one, as_json = run_all(cli, [
         [*by, '--sort-column', 'Total', '-c', 'capability:rack', '-c', 'Free'],
         [*by, '-c', 'Free'],
         ['capacity', '--no-cache', '--by', 'resource_class'],
         [*by, '-f', 'json']])
-    lines = re.sub('[^\n0-9a-zA-Z]+', ' ', output(table)).split('\n')
+    lines = re.sub('[^\n0-9a-zA-Z]+', ' ', get_output(table)).split('\n')
     assert lines[-4:-2] == [' r1 3 ', ' Sum 5 ']
-    assert ' Sum 5 ' in output(counts)
-    assert 'Sum' not in output(one)
-    assert [row['Total'] for row in data(as_json)] == [1, 3, 1]
+    assert ' Sum 5 ' in get_output(counts)
+    assert 'Sum' not in get_output(one)
+    assert [row['Total'] for row in get_data(as_json)] == [1, 3, 1]
 
 
 @pytest.mark.parametrize('columns', [40, 100, 200])
 def test_map(ironic, split, cli, columns):
-    hold(ironic, candidate_nodes=NAMES[:1])
+    reserve(ironic, candidate_nodes=NAMES[:1])
     ironic.execute("UPDATE nodes SET provision_state = 'active', "
                    'instance_uuid = :i WHERE name = :n', i=UNKNOWN, n=NAMES[1])
     ironic.execute('UPDATE nodes SET maintenance = 1 WHERE name = :n',
                    n=NAMES[2])
-    drawn = output(cli('capacity', '--no-cache', '--map', '--by',
-                       'capability:rack', COLUMNS=str(columns)))
-    legend, lines = drawn.replace('\n  ', ' ').split('service', 1)
-    assert [int(each) for each in re.findall(r'\d+', legend)] == [2, 1, 1, 1]
-    assert '\x1b' not in drawn and 'rack ?[2J' in drawn
-    assert all(len(line) <= columns for line in drawn.splitlines())
+    text = get_output(cli('capacity', '--no-cache', '--map', '--by',
+                          'capability:rack', COLUMNS=str(columns)))
+    legend, lines = text.replace('\n  ', ' ').split('service', 1)
+    assert [*map(int, re.findall(r'\d+', legend))] == [2, 1, 1, 1]
+    assert '\x1b' not in text and 'rack ?[2J' in text
+    assert all(len(line) <= columns for line in text.splitlines())
     first, second = (line for line in lines.splitlines()
                      if re.match('rack r', line))
     assert first.endswith('0 of 3') and second.endswith('1 of 1')
-    # The longest bar is what room there is, and shows each of its parts.
+    # The longest bar fills the line, and shows all of its parts.
     bar = re.search('[█▓▒░]+', first)[0]
     assert set(bar) == set('▓▒░')
     assert len(first) == columns
@@ -804,7 +802,7 @@ def test_map(ironic, split, cli, columns):
 
 
 def test_map_of_profiles(split, cli):
-    drawn = output(cli('capacity', '--no-cache', '--map', COLUMNS='120'))
+    drawn = get_output(cli('capacity', '--no-cache', '--map', COLUMNS='120'))
     assert 'baremetal.cli, 4096 MiB, 8 CPUs, 100 GB' in drawn
     assert "rack='r2'" in drawn and 'owner' not in drawn
 

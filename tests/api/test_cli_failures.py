@@ -13,7 +13,7 @@ from wsgi_intercept import interceptor
 
 from ironic_reservations.api import access
 from tests.common import command
-from tests.common.command import refused
+from tests.common.command import get_error
 
 CLASS = 'baremetal.cli'
 UNKNOWN = '99999999-2222-4333-8444-555555555555'
@@ -62,7 +62,7 @@ def test_wait_for_a_locked_node(ironic, after_refusal):
 def test_empty_name(ironic, option):
     """A script with an unset variable makes no reservation for its user."""
     with ironic.fleet({'resource_class': CLASS}) as [node]:
-        assert f'{option}_id' in refused(run(
+        assert f'{option}_id' in get_error(run(
             ironic.url, 'create', '--resource-class', CLASS, f'--{option}',
             ''))
         assert ironic.find_instance(node.id) is None
@@ -71,7 +71,7 @@ def test_empty_name(ironic, option):
 def test_database_that_is_not_ready(ironic):
     ironic.execute('ALTER TABLE reservations RENAME TO gone')
     try:
-        error = refused(run(ironic.url, 'list'))
+        error = get_error(run(ironic.url, 'list'))
     finally:
         ironic.execute('ALTER TABLE gone RENAME TO reservations')
     # The lines above are the log of the application in the same process.
@@ -114,7 +114,7 @@ def server():
 
 def test_lost_connection_of_a_create(server):
     instance = str(uuid.uuid4())
-    hint, error = refused(run(
+    hint, error = get_error(run(
         server.url, 'create', '--ram', '1', '--instance-uuid', instance)
     ).splitlines()
     assert f'No response: instance {instance} ' in hint
@@ -130,7 +130,7 @@ def test_lost_connection_of_a_get(server):
 
 
 def test_lost_connection_of_a_change(server):
-    assert 'Connection aborted' in refused(
+    assert 'Connection aborted' in get_error(
         run(server.url, 'host', 'delete', 'compute-1'))
     assert server.requests == ['DELETE']
 
@@ -160,6 +160,6 @@ def stock_ironic(request):
 def test_ironic_without_the_plugin(args):
     with interceptor.RequestsInterceptor(
             lambda: stock_ironic, f'{uuid.uuid4()}.test', 80) as url:
-        assert refused(run(url, *args.split())) == (
+        assert get_error(run(url, *args.split())) == (
             f'Ironic at {url} has no reservations: its API plugin of '
             'ironic-reservations is not enabled.\n')

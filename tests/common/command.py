@@ -43,19 +43,19 @@ def run(url, *args, **env):
                                        stderr.getvalue())
 
 
-def output(result):
+def get_output(result):
     """Return the output of a command, after checking that it succeeded."""
     assert result.returncode == 0, result.stderr
     assert not result.stderr
     return result.stdout
 
 
-def data(result):
+def get_data(result):
     """Return the JSON output of a command."""
-    return json.loads(output(result))
+    return json.loads(get_output(result))
 
 
-def refused(result):
+def get_error(result):
     """Return the error of a command that failed, without the request ID."""
     assert result.returncode == 1, result.stdout + result.stderr
     assert not result.stdout

@@ -16,8 +16,8 @@ import pytest
 import sqlalchemy as sa
 
 from tests.common import command
-from tests.common.command import data
-from tests.common.command import refused
+from tests.common.command import get_data
+from tests.common.command import get_error
 from tools import services
 
 CLASS = 'baremetal.cli'
@@ -115,8 +115,8 @@ def test_interrupt_names_what_is_held(ironic, cli, fleet, args, option, show):
         rf'Check with "openstack baremetal reservation {show} \1"\.$', told,
         re.MULTILINE)
     # It is the one that the server has; and repeated, the answer is the same.
-    again = data(cli(*wanted[2:], option, found[1], '-f', 'json'))
-    assert data(cli(*show.split(), found[1], '-f', 'json')) == again
+    again = get_data(cli(*wanted[2:], option, found[1], '-f', 'json'))
+    assert get_data(cli(*show.split(), found[1], '-f', 'json')) == again
     assert len(instances(ironic)) == (2 if args[0] == 'group' else 1)
 
 
@@ -152,7 +152,7 @@ def test_names_that_have_no_reservation(cli, fleet):
             (['show', 'elsewhere'], 'There is no node elsewhere.\n'),
             (['set', 'cli-3', '--no-expiry'],
              'No reservation of node cli-3 could be found.\n')):
-        assert refused(cli(*args)) == message
+        assert get_error(cli(*args)) == message
     for node, message in (
             ('cly-3', missing),
             ('cli-3', 'No reservations found with node cli-3.\n')):
@@ -251,7 +251,7 @@ def test_flavor_and_image(fleet, cloud, flavors, images):
 
 
 def test_flavor_and_images_of_few_words(fleet, cloud, flavors, images):
-    group = data(cloud(
+    group = get_data(cloud(
         'group', 'create', '-f', 'json', '--members', '1', '--flavor',
         'bm.plain', '--image', 'bare', '--resource-class', CLASS))
     plain, *others = each(cloud, [
@@ -259,21 +259,21 @@ def test_flavor_and_images_of_few_words(fleet, cloud, flavors, images):
          '--image', image, *more]
         for image, more in (('bare', ['--flavor', 'bm.plain']),
                             ('old', []), ('both', []))])
-    assert data(plain)['request_spec'] == {
+    assert get_data(plain)['request_spec'] == {
         'memory_mb': 1024, 'vcpus': 1, 'root_gb': 0, 'name': 'bm.plain',
         'flavorid': flavors['bm.plain'].id, 'resource_class': CLASS,
         'image': {'id': images['bare']['id']}}
-    member = data(cloud('show', group['reservations'][0]['instance_uuid'],
-                        '-f', 'json'))
-    assert member['request_spec'] == data(plain)['request_spec']
-    old, both = (data(result)['request_spec']['image']['properties']
+    member = get_data(cloud('show', group['reservations'][0]['instance_uuid'],
+                            '-f', 'json'))
+    assert member['request_spec'] == get_data(plain)['request_spec']
+    old, both = (get_data(result)['request_spec']['image']['properties']
                  for result in others)
     assert old == {'hw_architecture': 'x86_64', 'img_hv_type': 'ironic'}
     assert both == {'hw_architecture': 'x86_64'}
 
 
 def test_options_override_the_flavor(fleet, cloud, flavors):
-    reservation = data(cloud(
+    reservation = get_data(cloud(
         'create', '-f', 'json', '--flavor', 'bm.wrong', '--ram', '2048',
         '--vcpus', '2', '--disk', '10', '--ephemeral', '0', '--swap', '0',
         '--resource-class', CLASS, '--trait', 'CUSTOM_NVME',
@@ -307,7 +307,7 @@ def test_what_cannot_be_looked_up(ironic, fleet, cloud, images):
         # There is no Nova: the command asks Ironic for flavors.
         ('flavor', 'x', {'OS_COMPUTE_ENDPOINT_OVERRIDE': ''}, '404'),
     ]
-    for (kind, ident, _, expected), told in zip(rows, map(refused, each(
+    for (kind, ident, _, expected), told in zip(rows, map(get_error, each(
             lambda kind, ident, env, _: cloud(
                 'create', '--resource-class', CLASS, f'--{kind}', ident,
                 **env), rows)), strict=True):
