@@ -33,11 +33,11 @@ class Body:
     """A body of some length; records the size of each read."""
 
     def __init__(self, length):
-        self.left, self.pieces = length, []
+        self.size, self.pieces = length, []
 
     def read(self, size):
-        piece = b'x' * min(size, self.left)
-        self.left -= len(piece)
+        piece = b'x' * min(size, self.size)
+        self.size -= len(piece)
         self.pieces.append(len(piece))
         return piece
 

@@ -21,7 +21,7 @@ def fleet(ironic):
 
 
 @pytest.fixture
-def unchanged(ironic, fleet):
+def same_state(ironic, fleet):
     """Check after the test that it has changed nothing."""
     before = ironic.state()
     yield
@@ -30,7 +30,7 @@ def unchanged(ironic, fleet):
 
 @pytest.mark.parametrize('row', [pytest.param(row, id=ascii(row.id)[1:-1])
                                  for row in bad_requests.ROWS])
-def test_refusal(ironic, unchanged, row):
+def test_refusal(ironic, same_state, row):
     response = bad_requests.send(ironic.http, row)
     fault = answers.check(response, row.status)
     if row.field is not None:
@@ -50,7 +50,7 @@ def test_refusal(ironic, unchanged, row):
     (OURS, 200), (ITEM, 200), (f'{OURS}/hosts', 200),
     (f'{OURS}/capacity', 200), (f'{OURS}/{bad_requests.UNKNOWN}', 404),
     (f'{OURS}/x', 400), (f'{OURS}?foo=1', 400), (f'{ITEM}/more', 404)])
-def test_head(ironic, unchanged, path, status):
+def test_head(ironic, same_state, path, status):
     head = ironic.http.head(path)
     answers.check(head, status)
     get = ironic.http.get(path)
@@ -67,7 +67,7 @@ def test_head(ironic, unchanged, path, status):
     ('GET', OURS, 200), ('GET', ITEM, 200), ('GET', f'{OURS}/x', 400),
     ('GET', f'{ITEM}/more', 404), ('PUT', ITEM, 405)])
 def test_any_accept_header(
-        ironic, unchanged, accept, method, path, status):
+        ironic, same_state, accept, method, path, status):
     response = ironic.http.request(method, path, headers={'Accept': accept})
     answers.check(response, status)
     assert response.json()
@@ -84,7 +84,7 @@ def test_any_accept_header(
 ])
 @pytest.mark.parametrize('path', [
     OURS, ITEM, f'{OURS}/{bad_requests.UNKNOWN}'])
-def test_version_headers(ironic, unchanged, headers, version, path):
+def test_version_headers(ironic, same_state, headers, version, path):
     headers = {'X-OpenStack-Ironic-API-Version': None, **headers}
     response = ironic.http.get(path, headers=headers)
     answers.check(response)
@@ -93,7 +93,7 @@ def test_version_headers(ironic, unchanged, headers, version, path):
         version or most, least, most]
 
 
-def test_request_id_of_the_caller(ironic, unchanged):
+def test_request_id_of_the_caller(ironic, same_state):
     id = f'req-{uuid.uuid4()}'
     response = ironic.http.get(OURS, headers={'X-Openstack-Request-Id': id})
     answers.check(response, 200)

@@ -67,7 +67,7 @@ def ironic(request):
 
 @pytest.fixture(scope='session')
 def start_uwsgi(tmp_path_factory):
-    """Starts an application beside an Ironic: a context manager.
+    """Starts an application next to an Ironic: a context manager.
 
     :param changes: of Ironic's configuration, {section: {option: value}}.
     """
@@ -89,7 +89,7 @@ def start_uwsgi(tmp_path_factory):
 
 @pytest.fixture(scope='session')
 def alone(ironic, start_uwsgi):
-    """The application alone, in four processes beside the Ironic."""
+    """The application alone, in four processes next to the Ironic."""
     with start_uwsgi(ironic) as alone:
         yield alone
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ironic's API, whose process stops itself where a test says.
 
-A file ``stop`` beside ``ironic.conf`` says where: before, inside or after the
+A file ``stop`` next to ``ironic.conf`` says where: before, inside or after the
 look whether a request may go on to Ironic. It is gone when that is reached.
 """
 
@@ -29,9 +29,9 @@ def stopping(function, before, after):
     @functools.wraps(function)
     def call(*args, **kwargs):
         stop(before)
-        found = function(*args, **kwargs)
+        result = function(*args, **kwargs)
         stop(after)
-        return found
+        return result
     return call
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The application alone beside an Ironic; without a table or a database."""
+"""The application alone, next to an Ironic; without a table or a database."""
 
 import contextlib
 import uuid
@@ -19,16 +19,16 @@ def test_application_alone(ironic, alone, pool, node_class):
             'instance_uuid': str(uuid.uuid4())}
     response = alone.http.post(OURS, json=body)
     answers.check(response, 201)
-    held = response.json()
+    hold = response.json()
     assert response.headers['Location'] == (
         f'{alone.url}{OURS}/{body["instance_uuid"]}')
-    links = held.pop('links')
-    of_ironic = ironic.show(body['instance_uuid'])
-    assert of_ironic.pop('links') != links
-    assert of_ironic == held
+    links = hold.pop('links')
+    shown_by_ironic = ironic.show(body['instance_uuid'])
+    assert shown_by_ironic.pop('links') != links
+    assert shown_by_ironic == hold
     # Repeats may come either way.
-    assert ironic.create(200, **body)['node_uuid'] == held['node_uuid']
-    assert ironic.find_instance(held['node_uuid']) == body['instance_uuid']
+    assert ironic.create(200, **body)['node_uuid'] == hold['node_uuid']
+    assert ironic.find_instance(hold['node_uuid']) == body['instance_uuid']
     assert len(alone.list(resource_class=node_class)) == 1
     alone.create(409, **body, memory_mb=1)
     alone.create(422, resource_class='elsewhere')
@@ -114,8 +114,8 @@ def test_table_that_was_never_there(start_uwsgi, ironic, pool, node_class,
         assert 'GET /v1/reservations - 503' in log.read_text()
         assert 'run "ironic-reservations-dbsync upgrade"' in log.read_text()
         for _ in range(4):
-            held = alone.create(resource_class=node_class)
-            alone.delete(held['instance_uuid'])
+            hold = alone.create(resource_class=node_class)
+            alone.delete(hold['instance_uuid'])
 
 
 @pytest.mark.long

@@ -32,17 +32,17 @@ def ironic_client(ironic, statuses):
 
 
 def test_ironicclient(ironic_client, pool, node_class):
-    response, held = ironic_client.json_request(
+    response, hold = ironic_client.json_request(
         'POST', OURS, body={'resource_class': node_class})
     assert response.status_code == 201
-    url = f'{OURS}/{held["instance_uuid"]}'
-    assert ironic_client.json_request('GET', url)[1] == held
-    _, found = ironic_client.json_request('GET', OURS)
-    del held['request_spec']
-    assert held in found['reservations']
+    url = f'{OURS}/{hold["instance_uuid"]}'
+    assert ironic_client.json_request('GET', url)[1] == hold
+    _, page = ironic_client.json_request('GET', OURS)
+    del hold['request_spec']
+    assert hold in page['reservations']
     ironic_client.raw_request('DELETE', url)
     with pytest.raises(ironicclient_exc.NotFound,
-                       match=held['instance_uuid']):
+                       match=hold['instance_uuid']):
         ironic_client.json_request('GET', url)
     with pytest.raises(ironicclient_exc.BadRequest, match='^foo: '):
         ironic_client.json_request('POST', OURS, body={'foo': 1})
@@ -50,9 +50,9 @@ def test_ironicclient(ironic_client, pool, node_class):
 
 def test_ironicclient_does_not_repeat_what_nothing_matches(
         ironic_client, statuses, pool, node_class):
-    with pytest.raises(ironicclient_exc.HTTPClientError) as raised:
+    with pytest.raises(ironicclient_exc.HTTPClientError) as error:
         ironic_client.json_request('POST', OURS, body={
             'resource_class': node_class, 'memory_mb': 99999})
-    assert raised.value.http_status == 422
-    assert 'No free node' in str(raised.value)
+    assert error.value.http_status == 422
+    assert 'No free node' in str(error.value)
     assert statuses.count(422) == 1

@@ -25,55 +25,55 @@ MIB = 2 ** 20
 
 
 @pytest.fixture
-def held(ironic, pool, node_class):
+def hold(ironic, pool, node_class):
     yield ironic.create(resource_class=node_class, host='compute-1')
     ironic.execute('DELETE FROM volume_targets')
 
 
-def of(held, host='compute-1', **more):
-    said = {'instance': held['instance_uuid'], 'host': host, **more}
+def of(hold, host='compute-1', **more):
+    keys = {'instance': hold['instance_uuid'], 'host': host, **more}
     return {NAME: '; '.join(f'{name}={value}'
-                            for name, value in said.items())}
+                            for name, value in keys.items())}
 
 
-def node_of(ironic, held, **wanted):
-    return ironic.settle([ironic.baremetal.get_node(held['node_uuid'])],
-                         **wanted)[0]
+def node_of(ironic, hold, **params):
+    return ironic.settle([ironic.baremetal.get_node(hold['node_uuid'])],
+                         **params)[0]
 
 
-def test_power(ironic, held):
+def test_power(ironic, hold):
     """What is let in is done; what is not, Ironic knows nothing of."""
-    def put(target, **said):
+    def put(target, **keys):
         return ironic.http.put(
-            f'/v1/nodes/{held["node_uuid"]}/states/power',
-            json={'target': target}, headers=of(held, **said))
+            f'/v1/nodes/{hold["node_uuid"]}/states/power',
+            json={'target': target}, headers=of(hold, **keys))
 
     response = put('power on')
     assert (response.status_code, response.headers[FENCE]) == (202, '1')
     assert answers.OWN_HEADER not in response.headers
-    node_of(ironic, held, power_state='power on', reservation=None)
+    node_of(ironic, hold, power_state='power on', reservation=None)
     response = put('power off', host='compute-2')
     answers.check(response, 412)
     assert response.headers[FENCE] == '1'
-    node = node_of(ironic, held)
+    node = node_of(ironic, hold)
     assert (node.power_state, node.target_power_state) == ('power on', None)
-    path = f'PUT /v1/nodes/{held["node_uuid"]}/states/power'
+    path = f'PUT /v1/nodes/{hold["node_uuid"]}/states/power'
     lines = [line for line in pathlib.Path(ironic.log).read_text(
         ).splitlines() if path in line]
     assert [re.search(r' - (\d+) \(', line)[1] for line in lines] == [
         '202', '412']
 
 
-def test_volume_targets(ironic, held, pool):
-    url, node = '/v1/volume/targets', held['node_uuid']
-    headers = of(held, node=node)
+def test_volume_targets(ironic, hold, pool):
+    url, node = '/v1/volume/targets', hold['node_uuid']
+    headers = of(hold, node=node)
     response = ironic.http.post(url, headers=headers, json={
         'node_uuid': node, 'volume_type': 'iscsi', 'volume_id': 'v',
         'boot_index': 0})
     assert (response.status_code, response.headers[FENCE]) == (201, '1')
     own = f'{url}/{response.json()["uuid"]}'
     answers.check(ironic.http.delete(own, headers=of(
-        held, 'compute-2', node=node)), 412)
+        hold, 'compute-2', node=node)), 412)
     # Ironic's framework would delete it.
     answers.check(ironic.http.delete(url, headers=headers, json={
         'target_uuid': response.json()['uuid']}), 400)
@@ -86,7 +86,7 @@ DRIVE = json.dumps({'target': 'nonsense', 'configdrive': 'x' * 5 * MIB}
                    ).encode()
 
 
-def provide(url, held, body, host='compute-1', twice=True, **headers):
+def provide(url, hold, body, host='compute-1', twice=True, **headers):
     """PUT a config drive by a client that first sends, and then reads.
 
     :returns: the statuses of this request and of one after it on the same
@@ -94,9 +94,9 @@ def provide(url, held, body, host='compute-1', twice=True, **headers):
     """
     connection = http.client.HTTPConnection(
         url.removeprefix('http://'), timeout=60)
-    path = f'/v1/nodes/{held["node_uuid"]}/states/provision'
+    path = f'/v1/nodes/{hold["node_uuid"]}/states/provision'
     connection.request('PUT', path, body, {
-        **of(held, host), 'Content-Type': 'application/json',
+        **of(hold, host), 'Content-Type': 'application/json',
         service.API_VERSION: '1.115', **headers})
     answer = connection.getresponse()
     text = answer.read().decode()
@@ -117,11 +117,11 @@ def chunks():
     (lambda: DRIVE, {}), (lambda: DRIVE, {'Connection': 'close'}),
     (lambda: DRIVE, {'Expect': '100-continue'}), (chunks, {})],
     ids=['whole', 'closed', 'expect', 'chunked'])
-def test_config_drive(ironic, held, body, headers):
+def test_config_drive(ironic, hold, body, headers):
     for host, status, words in (
             ('compute-1', 400, 'nonsense'), ('x', 412, 'does not hold node')):
-        found, text = provide(ironic.url, held, body(), host, **headers)
-        assert (found, words in text) == (status, True), text
+        status, text = provide(ironic.url, hold, body(), host, **headers)
+        assert (status, words in text) == (status, True), text
 
 
 @contextlib.contextmanager
@@ -141,9 +141,9 @@ def apart(start_ironic, start_uwsgi, application='ironic.wsgi:application',
 @pytest.mark.long
 def test_config_drive_in_ironics_wsgi_application(start_ironic, start_uwsgi):
     with apart(start_ironic, start_uwsgi, buffer=False) as (_, api, _):
-        held = api.create(resource_class='gold', host='compute-1')
+        hold = api.create(resource_class='gold', host='compute-1')
         for host, status in ('compute-1', 400), ('x', 412):
-            assert provide(api.url, held, DRIVE, host, twice=False)[
+            assert provide(api.url, hold, DRIVE, host, twice=False)[
                 0] == status
 
 
@@ -184,19 +184,19 @@ CROSSINGS = [
         {'op': 'add', 'path': '/instance_info/x', 'value': 1}], 200)]
 
 
-def crossing(ironic, held, method, below, body):
+def crossing(ironic, hold, method, below, body):
     """The path and the body of one of them, and the request's header."""
-    node, said = held['node_uuid'], {}
+    node, keys = hold['node_uuid'], {}
     path = f'/v1/nodes/{node}{below}'
     if below == TARGETS:
-        path, said = TARGETS, {'node': node}
+        path, keys = TARGETS, {'node': node}
         if method == 'POST':
             body = {**body, 'node_uuid': node}
         else:
-            made = ironic.http.post(TARGETS, json={
+            response = ironic.http.post(TARGETS, json={
                 **TARGET, 'node_uuid': node})
-            path += f'/{made.json()["uuid"]}'
-    return path, body, of(held, **said)
+            path += f'/{response.json()["uuid"]}'
+    return path, body, of(hold, **keys)
 
 
 def stopped(api):
@@ -212,7 +212,7 @@ def traces(ironic, node):
             ironic.execute('SELECT COUNT(*) FROM node_history'))
 
 
-def freeze(ironic, api, held, where, method, path, body, headers):
+def freeze(ironic, api, hold, where, method, path, body, headers):
     """Send a request whose process stops; the machine is moved meanwhile.
 
     :returns: the answer, and whether the request has changed anything.
@@ -220,20 +220,20 @@ def freeze(ironic, api, held, where, method, path, body, headers):
     file = pathlib.Path(api.conf_file).with_name('stop')
     file.write_text(where)
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        sent = pool.submit(api.http.request, method, path, json=body,
-                           headers=headers)
+        future = pool.submit(api.http.request, method, path, json=body,
+                             headers=headers)
         worker = servers.wait(lambda: stopped(api), f'stopped {where}', 60)
-        assert not file.exists() and not sent.done()
+        assert not file.exists() and not future.done()
         try:
             answers.check(ironic.http.patch(
-                f'{service.OURS}/{held["instance_uuid"]}', json=[
+                f'{service.OURS}/{hold["instance_uuid"]}', json=[
                     {'op': 'replace', 'path': '/host', 'value': 'compute-2'}],
                 params={'host': 'compute-1'}), 200)
-            before = traces(ironic, held['node_uuid'])
+            before = traces(ironic, hold['node_uuid'])
         finally:
             worker.send_signal(signal.SIGCONT)
-        answer = sent.result()
-    return answer, traces(ironic, held['node_uuid']) != before
+        answer = future.result()
+    return answer, traces(ironic, hold['node_uuid']) != before
 
 
 @pytest.mark.long
@@ -248,14 +248,14 @@ def test_process_that_is_stopped(start_ironic, start_uwsgi):
                processes=1) as (ironic, api, node):
         for name, state, method, below, body, status in CROSSINGS:
             for where in 'before', 'inside', 'after':
-                held = ironic.create(
+                hold = ironic.create(
                     candidate_nodes=[node.id], host='compute-1')
                 ironic.set_node(node.id, provision_state=state,
                                 instance_info=IMAGE)
                 path, sent, headers = crossing(
-                    ironic, held, method, below, body)
+                    ironic, hold, method, below, body)
                 answer, changed = freeze(
-                    ironic, api, held, where, method, path, sent, headers)
+                    ironic, api, hold, where, method, path, sent, headers)
                 if where == 'after':
                     # It was let in. What comes of that is Ironic's affair.
                     assert answer.status_code == status, (name, answer.text)

@@ -19,8 +19,8 @@ def fleet(ironic):
 
 
 @pytest.fixture
-def untouched(ironic, fleet):
-    """Nothing has changed, and nobody has died, when a test is over."""
+def same_state(ironic, fleet):
+    """Check after the test that nothing changed and no worker died."""
     before, workers = ironic.state(), ironic.workers()
     yield
     assert ironic.state() == before
@@ -33,13 +33,13 @@ def chunks(*parts):
 
 
 @pytest.mark.parametrize('chunk', [b'x' * (LIMIT + 1), b'[' * 100000])
-def test_body_of_unknown_length_is_bounded(ironic, untouched, chunk):
+def test_body_of_unknown_length_is_bounded(ironic, same_state, chunk):
     response = ironic.http.post(OURS, data=chunks(b'{"name": "', chunk),
                                 headers={'Content-Type': 'application/json'})
     assert 'body' in answers.check(response, 413)
 
 
-def test_body_of_unknown_length_is_checked(ironic, untouched):
+def test_body_of_unknown_length_is_checked(ironic, same_state):
     response = ironic.http.post(
         OURS, data=chunks(b'{"resource_class"', b': "x", "foo": 1}'),
         headers={'Content-Type': 'application/json'})
@@ -93,7 +93,7 @@ RAW_POST = (b'POST /v1/reservations HTTP/1.1\r\nHost: x\r\n'
                           b'xyz\r\n{}\r\n0\r\n\r\n',
         'unknown-coding': RAW_POST + b'Transfer-Encoding: gzip\r\n\r\n{}',
     }.items()])
-def test_hardly_http(ironic, untouched, request_bytes):
+def test_hardly_http(ironic, same_state, request_bytes):
     answer = exchange(ironic, request_bytes)
     # Much of this the web server refuses before it reaches us.
     assert not answer or answer.split(b' ')[1][:1] in b'45', answer
@@ -104,7 +104,7 @@ def test_hardly_http(ironic, untouched, request_bytes):
         assert answer.split(b' ')[1][:1] == b'4', answer
 
 
-def test_huge_body(ironic, untouched):
+def test_huge_body(ironic, same_state):
     head = RAW_POST + b'Content-Length: 50000000\r\n\r\n'
     try:
         answer = exchange(ironic, head + b'[' * 5000000)
@@ -120,14 +120,14 @@ CHUNKED = RAW_POST + b'Transfer-Encoding: chunked\r\n\r\n'
 
 @pytest.mark.parametrize('size', [b'ffffffffff', b'7fffffffffffffff',
                                   b'f' * 30], ids=len)
-def test_chunk_larger_than_memory(ironic, untouched, size):
+def test_chunk_larger_than_memory(ironic, same_state, size):
     head, _, rest = exchange(ironic, CHUNKED + size + b'\r\n{}').partition(
         b'\r\n\r\n')
     assert head.split(b' ')[1] in (b'400', b'413'), head
     assert b'"error_message"' in rest and rest.count(b'HTTP/1.1') == 0
 
 
-def test_refused_chunks_do_not_stay_in_memory(ironic, untouched):
+def test_refused_chunks_do_not_stay_in_memory(ironic, same_state):
     """Ironic's server reads a chunk whole, whatever we do; then it goes."""
     process, chunk = psutil.Process(ironic.process.pid), 50 * 2 ** 20
     body = CHUNKED + b'%x\r\n' % chunk + b'[' * chunk + b'\r\n0\r\n\r\n'
@@ -140,7 +140,7 @@ def test_refused_chunks_do_not_stay_in_memory(ironic, untouched):
 
 
 @pytest.mark.long
-def test_body_that_stalls(ironic, untouched):
+def test_body_that_stalls(ironic, same_state):
     """One answer, and the end of the connection."""
     for body in (b'Content-Length: 100\r\n\r\n{"a"',
                  b'Transfer-Encoding: chunked\r\n\r\n10\r\n{"a"'):
@@ -166,7 +166,7 @@ INNER = b'GET /v1/reservations HTTP/1.1\r\nHost: x\r\n\r\n'
     b'2\r\n{}XX' + INNER, b'zz\r\n' + INNER, b'0\r\n\r\n' + INNER,
     b'%x\r\n%s\r\n0\r\n\r\n' % (len(INNER), INNER)],
     ids=['no-end-of-chunk', 'no-size', 'whole', 'chunk'])
-def test_nothing_of_a_body_is_the_next_request(ironic, untouched, head,
+def test_nothing_of_a_body_is_the_next_request(ironic, same_state, head,
                                                body):
     """Whether or not anybody reads it: there is one answer, and no more."""
     answer = exchange(ironic, head + body)

@@ -31,36 +31,36 @@ def test_hold(ironic, pool, node_class):
         'memory_mb': 512, 'resource_class': node_class, 'project_id': 'p-1',
         'extra_specs': {'trait:CUSTOM_NVME': 'required'}})
     answers.check(response, 201)
-    held = response.json()
+    hold = response.json()
     assert response.headers['Location'] == (
         f'{ironic.url}{OURS}/{instance_uuid}')
-    assert held['node_uuid'] in {node.id for node in pool}
-    assert ironic.show(instance_uuid) == held
-    assert node_of(ironic, held)['instance_uuid'] == instance_uuid
-    found = ironic.http.get('/v1/nodes', params={
+    assert hold['node_uuid'] in {node.id for node in pool}
+    assert ironic.show(instance_uuid) == hold
+    assert node_of(ironic, hold)['instance_uuid'] == instance_uuid
+    result = ironic.http.get('/v1/nodes', params={
         'instance_uuid': instance_uuid}).json()['nodes']
-    assert [each['uuid'] for each in found] == [held['node_uuid']]
+    assert [node['uuid'] for node in result] == [hold['node_uuid']]
     ironic.delete(instance_uuid)
     ironic.show(instance_uuid, 404)
-    assert node_of(ironic, held)['instance_uuid'] is None
+    assert node_of(ironic, hold)['instance_uuid'] is None
 
 
 def test_instance_uuid_as_nova_patches_it(ironic, pool, node_class):
-    held = ironic.create(resource_class=node_class)
+    hold = ironic.create(resource_class=node_class)
 
     def patch(value):
         return ironic.http.patch(
-            f'/v1/nodes/{held["node_uuid"]}',
+            f'/v1/nodes/{hold["node_uuid"]}',
             json=[{'op': 'add', 'path': '/instance_uuid', 'value': value}])
 
-    assert patch(held['instance_uuid']).status_code == 200
+    assert patch(hold['instance_uuid']).status_code == 200
     assert patch(str(uuid.uuid4())).status_code == 409
-    assert ironic.show(held['instance_uuid'])['state'] == 'reserved'
+    assert ironic.show(hold['instance_uuid'])['state'] == 'reserved'
 
 
 def test_held_node_is_not_allocated(ironic, pool, node_class):
-    held = [ironic.create(resource_class=node_class) for _ in pool[1:]]
-    free, = {node.id for node in pool} - {each['node_uuid'] for each in held}
+    holds = [ironic.create(resource_class=node_class) for _ in pool[1:]]
+    free, = {node.id for node in pool} - {hold['node_uuid'] for hold in holds}
 
     def allocate():
         name = ironic.http.post('/v1/allocations', json={
@@ -98,38 +98,38 @@ def set_provision_state(ironic, reservation, target):
 
 def wait_for_state(ironic, reservation, state):
     return wait(lambda: ironic.show(reservation['instance_uuid']),
-                lambda found: found['state'] == state)
+                lambda result: result['state'] == state)
 
 
 def test_manage_and_provide(ironic, resource_class):
     with ironic.fleet({**NODE, 'resource_class': resource_class}):
-        held = ironic.create(resource_class=resource_class)
-        set_provision_state(ironic, held, 'manage')
-        wait_for_state(ironic, held, 'unavailable')
+        hold = ironic.create(resource_class=resource_class)
+        set_provision_state(ironic, hold, 'manage')
+        wait_for_state(ironic, hold, 'unavailable')
         ironic.create(409, resource_class=resource_class,
-                      instance_uuid=held['instance_uuid'])
-        set_provision_state(ironic, held, 'provide')
-        wait_for_state(ironic, held, 'reserved')
-        set_provision_state(ironic, held, 'manage')
-        wait_for_state(ironic, held, 'unavailable')
-        wait(lambda: node_of(ironic, held),
+                      instance_uuid=hold['instance_uuid'])
+        set_provision_state(ironic, hold, 'provide')
+        wait_for_state(ironic, hold, 'reserved')
+        set_provision_state(ironic, hold, 'manage')
+        wait_for_state(ironic, hold, 'unavailable')
+        wait(lambda: node_of(ironic, hold),
              lambda node: node['reservation'] is None)
-        ironic.delete(held['instance_uuid'])
+        ironic.delete(hold['instance_uuid'])
 
 
 @BOTH
 def test_active_in_maintenance(ironic, resource_class):
     with ironic.fleet({**NODE, 'resource_class': resource_class}):
-        held = ironic.create(resource_class=resource_class)
-        set_provision_state(ironic, held, 'active')
-        wait_for_state(ironic, held, 'active')
-        wait(lambda: node_of(ironic, held),
+        hold = ironic.create(resource_class=resource_class)
+        set_provision_state(ironic, hold, 'active')
+        wait_for_state(ironic, hold, 'active')
+        wait(lambda: node_of(ironic, hold),
              lambda node: node['reservation'] is None)
-        assert 'active' in ironic.delete(held['instance_uuid'], 409)
-        url = f'/v1/nodes/{held["node_uuid"]}/maintenance'
+        assert 'active' in ironic.delete(hold['instance_uuid'], 409)
+        url = f'/v1/nodes/{hold["node_uuid"]}/maintenance'
         assert ironic.http.put(url, json={}).status_code == 202
-        ironic.delete(held['instance_uuid'])
-        assert node_of(ironic, held)['instance_uuid'] is None
+        ironic.delete(hold['instance_uuid'])
+        assert node_of(ironic, hold)['instance_uuid'] is None
 
 
 def test_preflight_of_a_dashboard(ironic):
@@ -158,10 +158,10 @@ def test_http_basic(start_ironic, resource_class, tmp_path):
             auth_type='http_basic', endpoint=ironic.url, username='admin',
             password='secret').baremetal
         with ironic.fleet({'resource_class': resource_class}):
-            held = ironic.create(resource_class=resource_class, host='h',
+            hold = ironic.create(resource_class=resource_class, host='h',
                                  project_id='p')
-            assert held['project_id'] == 'p'
+            assert hold['project_id'] == 'p'
             answers.check(ironic.http.get(OURS, params={'foo': '1'}), 400)
             ironic.create(422, resource_class=resource_class)
             answers.check(ironic.http.post(OURS, data='{'), 415)
-            ironic.delete(held['instance_uuid'])
+            ironic.delete(hold['instance_uuid'])

@@ -18,7 +18,7 @@ POOL = [*[{'properties': {'memory_mb': 131072}}] * 2,
 
 
 def test_properties_that_ironic_takes_stop_nobody(ironic, pool, node_class):
-    """Whoever may edit some nodes must not stop the service for all."""
+    """An editor of some nodes must not be able to stop the service."""
     large, odd = pool[:2], pool[3:]
     try:
         for node, text in zip(odd, TEXTS, strict=True):
@@ -31,8 +31,8 @@ def test_properties_that_ironic_takes_stop_nobody(ironic, pool, node_class):
             assert response.status_code in (200, 400), response.text
         rows = ironic.capacity(resource_class=node_class)
         assert sum(row['total'] for row in rows) == len(pool)
-        held = ironic.create(resource_class=node_class, memory_mb=8192)
-        assert held['node_uuid'] in {node.id for node in large}
+        hold = ironic.create(resource_class=node_class, memory_mb=8192)
+        assert hold['node_uuid'] in {node.id for node in large}
         response = ironic.http.post(OURS, json={
             'resource_class': node_class, 'memory_mb': 999999})
         answers.check(response, 422)

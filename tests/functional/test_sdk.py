@@ -34,54 +34,54 @@ def reservations(ironic):
 
 
 def test_life(reservations, ironic, pool, node_class):
-    held = reservations.create(resource_class=node_class, memory_mb=512,
+    hold = reservations.create(resource_class=node_class, memory_mb=512,
                                expires_in=60, host='compute-1',
                                extra_specs={'trait:CUSTOM_NVME': 'required'})
-    assert held.node_uuid in {node.id for node in pool}
-    assert (held.state, held.host) == ('reserved', 'compute-1')
-    assert held.request_spec['memory_mb'] == 512
-    shown = reservations.show(held.instance_uuid)
-    assert shown.expires_at == held.expires_at
+    assert hold.node_uuid in {node.id for node in pool}
+    assert (hold.state, hold.host) == ('reserved', 'compute-1')
+    assert hold.request_spec['memory_mb'] == 512
+    shown_hold = reservations.show(hold.instance_uuid)
+    assert shown_hold.expires_at == hold.expires_at
     again = reservations.create(
-        instance_uuid=held.id, resource_class=node_class, memory_mb=512,
+        instance_uuid=hold.id, resource_class=node_class, memory_mb=512,
         extra_specs={'trait:CUSTOM_NVME': 'required'})
-    assert again.node_uuid == held.node_uuid and again.expires_at is None
-    renewed = reservations.renew(held, 600, host='compute-1')
-    assert renewed.expires_at > shown.expires_at
-    assert reservations.renew(held, None).expires_at is None
+    assert again.node_uuid == hold.node_uuid and again.expires_at is None
+    renewal = reservations.renew(hold, 600, host='compute-1')
+    assert renewal.expires_at > shown_hold.expires_at
+    assert reservations.renew(hold, None).expires_at is None
     with pytest.raises(exceptions.NotFoundException):
-        reservations.renew(held, 600, host='compute-2')
-    reservations.release(held)
-    reservations.release(held)
+        reservations.renew(hold, 600, host='compute-2')
+    reservations.release(hold)
+    reservations.release(hold)
     with pytest.raises(exceptions.NotFoundException):
-        reservations.release(held, ignore_missing=False)
+        reservations.release(hold, ignore_missing=False)
     with pytest.raises(exceptions.NotFoundException):
-        reservations.show(held)
+        reservations.show(hold)
 
 
 def test_list(reservations, pool, node_class):
-    held = [reservations.create(resource_class=node_class).instance_uuid
-            for _ in pool]
+    uuids = [reservations.create(resource_class=node_class).instance_uuid
+             for _ in pool]
     for query in {}, {'limit': 1}:
-        listed = list(reservations.list(resource_class=node_class, **query))
-        assert [each.instance_uuid for each in listed] == held
+        rows = list(reservations.list(resource_class=node_class, **query))
+        assert [row.instance_uuid for row in rows] == uuids
     assert list(reservations.list(host='none')) == []
 
 
 def test_refusal(reservations, pool, node_class):
     with pytest.raises(exceptions.HttpException,
-                       match='memory_mb>=4096 eliminates 3') as caught:
+                       match='memory_mb>=4096 eliminates 3') as error:
         reservations.create(resource_class=node_class, memory_mb=4096)
-    assert caught.value.status_code == 422
-    explanation = caught.value.response.json()['explanation']
+    assert error.value.status_code == 422
+    explanation = error.value.response.json()['explanation']
     assert explanation['nearest'] == {'by': 'memory_mb>=4096', 'nodes': 3}
 
 
 def test_dry_run(reservations, pool, node_class):
-    found = reservations.dry_run(resource_class=node_class, memory_mb=4096)
-    assert found['matching_nodes'] == 0
-    assert found['explanation']['nearest'] == {'by': 'memory_mb>=4096',
-                                               'nodes': 3}
+    verdict = reservations.dry_run(resource_class=node_class, memory_mb=4096)
+    assert verdict['matching_nodes'] == 0
+    assert verdict['explanation']['nearest'] == {'by': 'memory_mb>=4096',
+                                                 'nodes': 3}
     with pytest.raises(exceptions.BadRequestException, match='memory'):
         reservations.dry_run(resource_class=node_class, memory=4096)
     assert list(reservations.list(resource_class=node_class)) == []
@@ -103,25 +103,25 @@ def test_group_and_claim(reservations, pool, node_class):
     group = reservations.create_group(
         2, {'resource_class': node_class}, policy='pack',
         by='capability:rack')
-    assert {each.group['domain'] for each in group.reservations} == {'r1'}
+    assert {row.group['domain'] for row in group.reservations} == {'r1'}
     assert reservations.show_group(group.uuid).reservations[0].node_uuid in {
         node.id for node in pool}
     assert [(each.members, each.domains)
             for each in reservations.groups(limit=1)
             if each.uuid == group.uuid] == [
                 (2, [{'value': 'r1', 'nodes': 2}])]
-    with pytest.raises(exceptions.HttpException) as caught:
+    with pytest.raises(exceptions.HttpException) as error:
         reservations.create_group(
             2, {'resource_class': node_class}, policy='pack',
             by='capability:rack')
-    assert caught.value.response.json()['members'] == {'wanted': 2,
-                                                       'available': 1}
-    claimed = reservations.claim(group, resource_class=node_class)
-    assert claimed.group['uuid'] == group.uuid
+    assert error.value.response.json()['members'] == {'wanted': 2,
+                                                      'available': 1}
+    claim = reservations.claim(group, resource_class=node_class)
+    assert claim.group['uuid'] == group.uuid
     assert reservations.claim(
         group.reservations[0] if group.reservations[0].node_uuid
-        != claimed.node_uuid else group.reservations[1],
-        resource_class=node_class).group == claimed.group
+        != claim.node_uuid else group.reservations[1],
+        resource_class=node_class).group == claim.group
     reservations.release_group(group)
     with pytest.raises(exceptions.NotFoundException):
         reservations.show_group(group)
@@ -130,7 +130,7 @@ def test_group_and_claim(reservations, pool, node_class):
 def test_capacity(reservations, pool, node_class):
     reservations.create_group(1, {'resource_class': node_class})
     profiles = list(reservations.capacity(resource_class=node_class))
-    assert {each.capabilities['rack'] for each in profiles} == {'r1', 'r2'}
+    assert {row.capabilities['rack'] for row in profiles} == {'r1', 'r2'}
     assert sum(each.total for each in profiles) == 3
 
 
@@ -172,7 +172,7 @@ def test_vendor_hook(ironic, pool, node_class):
                        *api.REQUEST_SPEC['properties']}),
     (sdk.Group, {*(each.name for each in groups.Group._wsme_attributes),
                  *groups.CREATE_BODY.schema['properties']}),
-    (sdk.Host, {each.name for each in hosts.Host._wsme_attributes}),
+    (sdk.Host, {attribute.name for attribute in hosts.Host._wsme_attributes}),
     (sdk.Profile, {
         each.name for each in capacity.Profile._wsme_attributes})])
 def test_fields_are_those_of_the_api(resource, fields):
@@ -189,21 +189,21 @@ def test_example(ironic, resource_class):
                        'properties': {'memory_mb': 1024}}) as (node,):
         backend = example['Backend'](connect(ironic.url))
         order = str(uuid.uuid4())
-        held = backend.hold(order, resource_class=resource_class)
-        assert held.node_uuid == node.id
+        hold = backend.hold(order, resource_class=resource_class)
+        assert hold.node_uuid == node.id
         # As after a crash.
         assert backend.hold(order, resource_class=resource_class
                             ).node_uuid == node.id
         with pytest.raises(example['NoMachine'], match='reserved'):
             backend.hold(str(uuid.uuid4()), resource_class=resource_class)
-        assert backend.renew(order).expires_at >= held.expires_at
+        assert backend.renew(order).expires_at >= hold.expires_at
         backend.deploy(order, {'image_source': 'http://images.test/a.raw'})
         assert backend.reservations.show(order).state == 'active'
         backend.release(order)
         backend.release(order)
-        shown = backend.baremetal.get_node(node.id)
-        assert (shown.provision_state, shown.instance_id) == ('available',
-                                                              None)
+        ironic_node = backend.baremetal.get_node(node.id)
+        assert ironic_node.provision_state == 'available'
+        assert ironic_node.instance_id is None
         another = str(uuid.uuid4())
         backend.hold(another, resource_class=resource_class)
         backend.release(another)

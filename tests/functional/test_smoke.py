@@ -41,9 +41,9 @@ def test_clients_keep_no_connection(ironic):
 
 
 def test_openstack_command_without_the_plugin(stock_ironic):
-    done = command.run(stock_ironic.url, 'baremetal', 'reservation', 'list')
-    assert (done.returncode, done.stdout) == (1, '')
-    assert done.stderr == (
+    result = command.run(stock_ironic.url, 'baremetal', 'reservation', 'list')
+    assert (result.returncode, result.stdout) == (1, '')
+    assert result.stderr == (
         f'Ironic at {stock_ironic.url} has no reservations: its API plugin of '
         'ironic-reservations is not enabled.\n')
 

@@ -53,9 +53,9 @@ TOUCHES = with_instance_info, with_volume_target, with_lock
 def test_touched_nodes_are_kept(ironic, resource_class):
     nodes = [{'resource_class': resource_class}] * len(TOUCHES)
     with ironic.fleet(*nodes) as nodes:
-        held = [ironic.create(candidate_nodes=[node.id], expires_in=3600,
-                              host='compute-1') for node in nodes]
-        idents = {each['instance_uuid'] for each in held}
+        holds = [ironic.create(candidate_nodes=[node.id], expires_in=3600,
+                               host='compute-1') for node in nodes]
+        idents = {hold['instance_uuid'] for hold in holds}
         cleanings = [touch(ironic, node.id) for node, touch in zip(
             nodes, TOUCHES, strict=True)]
         for ident in idents:
@@ -63,22 +63,22 @@ def test_touched_nodes_are_kept(ironic, resource_class):
         # They stay visible, are nobody else's, and nobody gives them back.
         for ident in idents:
             assert ironic.show(ident)['state'] == 'reserved'
-        assert idents == {each['instance_uuid'] for each in ironic.list(
+        assert idents == {row['instance_uuid'] for row in ironic.list(
             resource_class=resource_class)}
         row, = ironic.capacity(resource_class=resource_class,
                                host='compute-1')
         assert (row['free'], row['held']) == (0, len(nodes))
         ironic.create(422, resource_class=resource_class)
         assert ironic.manage('sweep').returncode == 0
-        for each in held:
-            assert (ironic.find_instance(each['node_uuid'])
-                    == each['instance_uuid'])
+        for hold in holds:
+            assert (ironic.find_instance(hold['node_uuid'])
+                    == hold['instance_uuid'])
         audit = ironic.manage('audit')
         assert audit.returncode == 1
-        for each in held:
-            assert each['instance_uuid'] in audit.stdout
-            assert each['node_uuid'] in audit.stdout
-        # Until somebody has cleaned them: then each is over, as its lease is.
+        for hold in holds:
+            assert hold['instance_uuid'] in audit.stdout
+            assert hold['node_uuid'] in audit.stdout
+        # Once they are clean, they expire with their lease.
         for clean in cleanings:
             clean()
         ironic.settle(nodes)
@@ -93,8 +93,8 @@ def test_touched_nodes_are_kept(ironic, resource_class):
 def test_deployed_node_outlives_its_lease(ironic, resource_class, request_):
     """And its tear-down is its end."""
     with ironic.fleet({'resource_class': resource_class}) as (node,):
-        held = ironic.create(**request_)
-        ident, path = held['instance_uuid'], f'/v1/nodes/{node.id}'
+        hold = ironic.create(**request_)
+        ident, path = hold['instance_uuid'], f'/v1/nodes/{node.id}'
 
         def target(state):
             response = ironic.http.put(f'{path}/states/provision',

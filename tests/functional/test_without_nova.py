@@ -24,19 +24,19 @@ def follow(ironic):
 
     def follow(words, *more, **names):
         words = words.split()
-        args, = (each for each in commands if each[:len(words)] == words)
-        done = command.run(ironic.url, *(
-            names.get(each, each) for each in args), *more)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        args, = (args for args in commands if args[:len(words)] == words)
+        result = command.run(ironic.url, *(
+            names.get(arg, arg) for arg in args), *more)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
     return follow
 
 
 def test_the_page_is_followed(ironic, follow):
     with ironic.fleet(NODE):
-        held = json.loads(follow('baremetal reservation create', '-f', 'json'))
-        names = {'INSTANCE': held['instance_uuid'],
-                 'NODE': held['node_uuid']}
+        hold = json.loads(follow('baremetal reservation create', '-f', 'json'))
+        names = {'INSTANCE': hold['instance_uuid'],
+                 'NODE': hold['node_uuid']}
         # It may be renewed until something has begun.
         follow('baremetal reservation set', **names)
         follow('baremetal node set', **names)
@@ -47,6 +47,6 @@ def test_the_page_is_followed(ironic, follow):
         follow('baremetal node undeploy', **names)
         assert not follow('baremetal reservation list').strip()
         assert ironic.find_instance(names['NODE']) is None
-        held = json.loads(follow('baremetal reservation create', '-f', 'json'))
-        follow('baremetal reservation delete', INSTANCE=held['instance_uuid'])
-        ironic.show(held['instance_uuid'], 404)
+        hold = json.loads(follow('baremetal reservation create', '-f', 'json'))
+        follow('baremetal reservation delete', INSTANCE=hold['instance_uuid'])
+        ironic.show(hold['instance_uuid'], 404)

@@ -84,7 +84,7 @@ def with_passwords(tmp_path, server_url):
 
 @pytest.fixture
 def alone(without_authentication):
-    """The application alone under uWSGI, beside that Ironic."""
+    """The application alone under uWSGI, next to that Ironic."""
     ironic = without_authentication
     with services.uwsgi('ironic_reservations.wsgi:application',
                         ironic.conf_file, services.free_port(),
@@ -222,9 +222,9 @@ def besiege(ironic, pick, how_many, passwords=False, verbatim=True):
             raise
         if response is not None and response.status_code == 201:
             # It may have had a second only.
-            held = response.json()
-            ironic.delete(held.get('instance_uuid')
-                          or f'groups/{held["uuid"]}', (204, 404))
+            reservation = response.json()
+            ironic.delete(reservation.get('instance_uuid')
+                          or f'groups/{reservation["uuid"]}', (204, 404))
         elif not is_refusal(response) and made.method in (
                 'POST', 'PUT', 'PATCH', 'DELETE'):
             # What is there was renewed or released, or a host is leased.
