@@ -12,10 +12,17 @@ from ironic_reservations import conf
 from ironic_reservations import exception
 from ironic_reservations import policy
 
-if typing.TYPE_CHECKING:
-    from ironic_reservations.reservations import values
-
 LOG = log.getLogger(__name__)
+
+
+class Owned(typing.Protocol):
+    """A reservation or a group, as the policy needs it."""
+
+    @property
+    def project_id(self) -> str | None: ...
+
+    @property
+    def node_owner(self) -> str | None: ...
 
 
 class RequestContext(context.RequestContext):
@@ -47,16 +54,15 @@ class RequestContext(context.RequestContext):
                 conf.CONF.rbac_service_project_name)
         return values
 
-    def authorize(self, rule: str,
-                  reservation: 'values.Reservation | None' = None) -> None:
+    def authorize(self, rule: str, target: Owned | None = None) -> None:
         """Check that the policy allows a call.
 
         :param rule: last part of the rule's name, such as ``create`` in
             ``baremetal:reservation:create``.
-        :param reservation: the one that the call reads or changes, if any.
+        :param target: reservation or group that the call reads or changes.
         :raises: NotAuthorized.
         """
-        if not self.may(rule, reservation):
+        if not self.may(rule, target):
             LOG.debug(
                 'Policy baremetal:reservation:%(rule)s refuses user '
                 '%(user)s of project %(project)s, system scope %(system)s, '
@@ -68,14 +74,13 @@ class RequestContext(context.RequestContext):
                 f'Access was denied to the following resource: '
                 f'baremetal:reservation:{rule}')
 
-    def may(self, rule: str,
-            reservation: 'values.Reservation | None' = None) -> bool:
+    def may(self, rule: str, target: Owned | None = None) -> bool:
         """Return whether the policy allows a call; see ``authorize``."""
         # Without Keystone every caller is an administrator, as in Ironic.
         if conf.CONF.auth_strategy != 'keystone':
             return True
-        question = rule, *((None, None) if reservation is None else (
-            reservation.project_id, reservation.node_owner))
+        question = rule, *((None, None) if target is None else (
+            target.project_id, target.node_owner))
         if question not in self._answers:
             self._answers[question] = self._ask(*question)
         return self._answers[question]

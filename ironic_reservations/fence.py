@@ -39,7 +39,7 @@ ANSWER_HEADER = 'X-OpenStack-Ironic-Reservations-Fence'
 VARIABLE = 'HTTP_' + HEADER.upper().replace('-', '_')
 
 #: What the header may say.
-KEYS = schema.Validator(schema.closed({
+KEYS = schema.Validator(schema.closed_object({
     'instance': schema.uuid, 'host': schema.host, 'holder': schema.uuid,
     'node': schema.uuid}, required=['instance', 'host']), HEADER)
 
@@ -93,7 +93,7 @@ class Fence:
         if access.PASSED_ON in question:
             return self._ironic(environ, start)
         # The client may be able to read the answer only when it has sent all.
-        limits.drain(environ,
+        limits.drain_body(environ,
                      conf.CONF.api.max_json_body_size_provision * 1024)
         return refusal(environ, start)
 
@@ -119,7 +119,7 @@ class Gate:
                  start_response: types.StartResponse) -> Iterable[bytes]:
         if _ASKED_FOR not in environ:
             return self.app(environ, start_response)
-        _check(environ[_ASKED_FOR], requests.caller_of(environ))
+        _check(environ[_ASKED_FOR], requests.make_caller(environ))
         environ[access.PASSED_ON] = True
         start_response('204 No Content', [])
         return []

@@ -24,7 +24,7 @@ _HEALTH = '/healthcheck'
 
 def _make_fallback() -> types.WSGIApplication:
     """Return the application that serves the paths of Ironic."""
-    not_found = errors.envelope(404, 'Not Found')
+    not_found = errors.make_envelope(404, 'Not Found')
     if not conf.CONF.healthcheck.enabled:
         return not_found
     check = healthcheck.Healthcheck(not_found, conf.CONF)

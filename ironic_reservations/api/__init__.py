@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTTP side of the API.
+"""Serves the API over HTTP.
 
 * ``app``: the WSGI stack, in one function.
 * ``routes``: the table of all calls.
 * ``reservations``, ``groups``, ``hosts``, ``capacity``: one module per noun,
-  with the JSON schemas of queries and bodies, the calls, and what they show.
-* ``schema``: the parts of the schemas, and their errors.
-* ``requests`` and ``answers``: what the calls share.
-* ``markers``: where the next page of a list begins.
-* ``limits``: bounds on a request that hold before it is parsed.
-* ``access``: the line of the log for each request.
-* ``version``: Ironic's API versions.
-* ``errors``: the answers to exceptions.
+  with the JSON schemas of queries and bodies, the handlers, and the resources
+  in responses.
+* ``schema``: parts of JSON schemas, and the errors of validation.
+* ``requests`` and ``responses``: functions that the handlers share.
+* ``markers``: markers of the next page of a list.
+* ``limits``: limits on a request before it is parsed.
+* ``access``: the access log.
+* ``version``: API versions, Ironic's and our own.
+* ``errors``: responses to exceptions.
 """

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One line of the log for each request, in the form of Ironic's own.
-
-And one in the sum of all requests: see ``metrics``.
+"""Logs and counts each request, in the format of Ironic's own log.
 
 Ironic's middleware for it (``ironic/api/middleware/request_log.py``) is inside
-of the plugins and does not see our requests.
+the plugins and does not see our requests.
 """
 
+from collections.abc import Iterable
 import time
+from typing import Any
 import urllib.parse
+from wsgiref import types
 
 from oslo_context import context as oslo_context
 from oslo_log import log
@@ -21,29 +22,32 @@ from ironic_reservations import text
 
 LOG = log.getLogger(__name__)
 
-
-#: A key of the WSGI environment: the request goes on to Ironic, which logs it.
+#: Key of the WSGI environment of a request that is passed on to Ironic, which
+#: logs it.
 PASSED_ON = 'ironic_reservations.passed_on'
 
-#: Another: the RequestContext of nobody, with the request's id.
+#: Key of the WSGI environment: a RequestContext with the request's id and
+#: without a caller.
 CONTEXT = 'ironic_reservations.context'
 
 
 class RequestId(request_id.RequestId):
-    """The request's id in the answer's headers and in the log."""
+    """Adds the request's id to the response headers and to the log."""
 
     # Ironic's older name of the header x-openstack-request-id.
     compat_headers = ['openstack-request-id']
 
-    def __call__(self, environ, start_response):
-        # The parent's would read each answer into an object, to add to it.
+    def __call__(self, environ: types.WSGIEnvironment,
+                 start_response: types.StartResponse) -> Iterable[bytes]:
+        # The parent's method would read the whole response into memory.
         self.set_global_req_id(webob.Request(environ))
-        made = environ[request_id.ENV_REQUEST_ID] = (
+        new_id = environ[request_id.ENV_REQUEST_ID] = (
             oslo_context.generate_request_id())
 
-        def start(status, headers, *exc_info):
+        def start(status: str, headers: list[tuple[str, str]],
+                  *exc_info: Any) -> Any:
             return start_response(status, [*headers, *(
-                (name, made) for name in (
+                (name, new_id) for name in (
                     request_id.HTTP_RESP_HEADER_REQUEST_ID,
                     *self.compat_headers))], *exc_info)
 
@@ -51,19 +55,21 @@ class RequestId(request_id.RequestId):
 
 
 class AccessLog:
-    """Middleware that logs who has asked what, the status, and the time."""
+    """Middleware that logs and counts each request."""
 
-    def __init__(self, app):
+    def __init__(self, app: types.WSGIApplication) -> None:
         self.app = app
 
-    def __call__(self, environ, start_response):
-        began, status = time.monotonic(), None
-        # What this thread logs before it knows the caller is of this request,
-        # and not of the one before.
+    def __call__(self, environ: types.WSGIEnvironment,
+                 start_response: types.StartResponse) -> Iterable[bytes]:
+        start_time = time.monotonic()
+        status: str | None = None
+        # Otherwise lines that this thread logs before it knows the caller
+        # would carry the context of its previous request.
         environ[CONTEXT] = context.RequestContext(
             request_id=environ[request_id.ENV_REQUEST_ID])
 
-        def start(line, *args):
+        def start(line: str, *args: Any) -> Any:
             nonlocal status
             status = line.partition(' ')[0]
             return start_response(line, *args)
@@ -72,24 +78,25 @@ class AccessLog:
             return self.app(environ, start)
         finally:
             if PASSED_ON not in environ:
-                self._note(environ, status, time.monotonic() - began)
-
-    @staticmethod
-    def _note(environ, status, seconds):
-        metrics.count_request(environ['REQUEST_METHOD'], status)
-        LOG.info('%(address)s - %(method)s %(path)s - %(status)s '
-                 '(%(duration).2fms)', {
-                     # What a proxy says only where it is believed:
-                     # HTTPProxyToWSGI has put it there then.
-                     'address': text.escape_controls(
-                         environ.get('REMOTE_ADDR') or 'unknown'),
-                     'method': text.escape_controls(environ['REQUEST_METHOD']),
-                     'path': _path(environ), 'status': status,
-                     'duration': 1000 * seconds})
+                _log_request(environ, status, time.monotonic() - start_time)
 
 
-def _path(environ):
-    """The path and the query as they stand in a URL."""
+def _log_request(environ: types.WSGIEnvironment, status: str | None,
+                 seconds: float) -> None:
+    metrics.count_request(environ['REQUEST_METHOD'], status)
+    LOG.info('%(address)s - %(method)s %(path)s - %(status)s '
+             '(%(duration).2fms)', {
+                 # The client's address if proxies are trusted, because
+                 # HTTPProxyToWSGI replaces the proxy's address by it.
+                 'address': text.escape_controls(
+                     environ.get('REMOTE_ADDR') or 'unknown'),
+                 'method': text.escape_controls(environ['REQUEST_METHOD']),
+                 'path': _quote_path(environ), 'status': status,
+                 'duration': 1000 * seconds})
+
+
+def _quote_path(environ: types.WSGIEnvironment) -> str:
+    """Return the path and the query as in a URL."""
     path = urllib.parse.quote(environ.get('PATH_INFO', ''),
                               encoding='latin-1')
     query = environ.get('QUERY_STRING')

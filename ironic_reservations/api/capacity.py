@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nodes of the fleet, counted: /v1/reservations/capacity."""
+"""Handles requests for the capacity: /v1/reservations/capacity."""
+
+from typing import Any
 
 import pecan
 from wsme import types as wtypes
 
 from ironic_reservations import conf
-from ironic_reservations.api import answers
 from ironic_reservations.api import markers
 from ironic_reservations.api import requests
+from ironic_reservations.api import responses
 from ironic_reservations.api import schema
 from ironic_reservations.fleet import capacity
 
-QUERY = schema.query(
+QUERY = schema.query_validator(
     host=schema.name,
     resource_class=schema.name,
     trait={**schema.trait, 'type': ['string', 'array'],
@@ -26,14 +28,14 @@ QUERY = schema.query(
 
 
 class Profile(wtypes.Base):
-    """A hardware profile: nodes that no request can distinguish, counted."""
+    """A capacity row: the numbers of nodes of a hardware profile."""
 
     resource_class = wtypes.text
-    memory_mb = answers.Json()
-    vcpus = answers.Json()
-    local_gb = answers.Json()
+    memory_mb = responses.Json()
+    vcpus = responses.Json()
+    local_gb = responses.Json()
     cpu_arch = wtypes.text
-    capabilities = answers.Json()
+    capabilities = responses.Json()
     traits = [wtypes.text]
     conductor_group = wtypes.text
     shard = wtypes.text
@@ -45,20 +47,20 @@ class Profile(wtypes.Base):
     taken = int
     out_of_service = int
     claimable = int
-    # Only where the request names a host.
+    # Only if the request names a host.
     held = int
 
 
-def show():
+def show_capacity() -> dict[str, Any]:
     """GET /v1/reservations/capacity"""
-    query = requests.query(QUERY)
-    by, traits = (_list(query.pop(name, [])) for name in ('by', 'trait'))
-    limit = answers.limit(query) if 'limit' in query else None
-    # Rows of sums by other keys have other positions.
+    query = requests.read_query(QUERY)
+    by, traits = (_make_list(query.pop(name, [])) for name in ('by', 'trait'))
+    limit = responses.pop_limit(query) if 'limit' in query else None
+    # The positions of rows depend on the keys by which they are summed.
     order = ['capacity', *by]
     after = markers.decode(query.pop('marker', None), order,
                            [str] if by else [str, str])
-    caller = requests.caller()
+    caller = requests.get_caller()
     caller.authorize('capacity')
     restricted_to = caller.restricted_to('list_all')
     rows, age = capacity.list_rows(
@@ -69,15 +71,15 @@ def show():
                         traits=frozenset(traits), **query),
         limit and limit + 1, after, tuple(dict.fromkeys(by)))
     pecan.response.age = int(age)
-    # A row is JSON already. With thousands of profiles it would take longer
-    # to present each than to count them.
+    # A row is JSON already, because thousands of rows would take longer to
+    # convert than to count.
     if limit is None:
         return {'capacity': [row.content for row in rows]}
-    return answers.page('capacity', rows, limit, lambda row: row.content,
-                        lambda last: markers.encode(order, last.position),
-                        '/capacity')
+    return responses.make_page(
+        'capacity', rows, limit, lambda row: row.content,
+        lambda row: markers.encode(order, row.position), '/capacity')
 
 
-def _list(value):
-    """Return the values of a parameter that may be repeated, as a list."""
+def _make_list(value: str | list[str]) -> list[str]:
+    """Return the values of a parameter that may be repeated."""
     return [value] if isinstance(value, str) else value

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The answers to exceptions: their status by one table, in Ironic's form."""
+"""Turns exceptions into responses, in the format of Ironic's errors."""
 
+from collections.abc import Iterable
 import json
+from typing import Any
+from wsgiref import types
 
 from oslo_db import exception as db_exc
 from oslo_log import log
@@ -15,8 +18,8 @@ from ironic_reservations.matching import explanation
 
 LOG = log.getLogger(__name__)
 
-#: The status of an exception is that of the first class here that it is an
-#: instance of; where there is none, it is 500.
+#: The first class that an exception is an instance of gives its status; the
+#: status of all others is 500.
 STATUS = (
     (exception.InvalidInput, 400),
     (exception.NotAuthorized, 403),
@@ -41,33 +44,32 @@ STATUS = (
     (sqlalchemy.exc.TimeoutError, 503),
 )
 
-#: Seconds after which a caller may try again, by the answer's status.
+#: Value of Retry-After, in seconds, by status.
 _RETRY_AFTER = {422: '1', 503: '5'}
 
 _MESSAGES = {
-    500: 'The reservations service has met an unexpected error.',
+    500: 'Unexpected error in the reservations service; its log has the '
+         'details.',
     503: 'The reservations service cannot use its database at the moment.',
 }
 
 
-def present(error):
-    """Make the answer to an exception.
+def make_response(error: Exception) -> webob.Response:
+    """Return the response to an exception.
 
-    The client is shown the messages of our own exceptions only, because
-    another's may contain SQL, paths or addresses; the log has it in full.
-
-    :returns: webob.Response.
+    Messages of other exceptions than ours only go to the log, because they may
+    contain SQL, paths or addresses.
     """
-    status = next((status for known, status in STATUS
-                   if isinstance(error, known)), 500)
+    status = next((status for class_, status in STATUS
+                   if isinstance(error, class_)), 500)
     message = str(error)
     if not isinstance(error, exception.ReservationsError):
         LOG.error('%s', _MESSAGES[status], exc_info=error)
         message = _MESSAGES[status]
     else:
-        LOG.info('The request is refused with status %(status)s: '
-                 '%(message)s', {'status': status, 'message': message})
-    more = {}
+        LOG.info('Refused the request with status %(status)s: %(message)s',
+                 {'status': status, 'message': message})
+    more: dict[str, Any] = {}
     if isinstance(error, exception.NoMatchingNode):
         metrics.count_refusal(explanation.find_cause(error.explanation))
         more['explanation'] = error.explanation
@@ -78,17 +80,17 @@ def present(error):
     if isinstance(error, exception.QuotaExceeded):
         metrics.count_refusal(explanation.QUOTA)
         more['quota'] = error.quota
-    response = envelope(status, message, **more)
+    response = make_envelope(status, message, **more)
     if status == 503 or getattr(error, 'retry', False):
         response.retry_after = _RETRY_AFTER[status]
     return response
 
 
-def envelope(status, message, **more):
-    """Make an error in the form of Ironic's API, which its clients parse.
+def make_envelope(status: int, message: str, **more: Any) -> webob.Response:
+    """Return an error in the format of Ironic's API, which clients parse.
 
-    :param more: data to stand in the body beside the error.
-    :returns: webob.Response with the body {"error_message": "<JSON text of
+    :param more: further keys of the body.
+    :returns: response with the body {"error_message": "<JSON text of
         faultcode, faultstring and debuginfo>"}.
     """
     fault = {'faultcode': 'Client' if status < 500 else 'Server',
@@ -98,55 +100,59 @@ def envelope(status, message, **more):
         json_body={'error_message': json.dumps(fault), **more})
 
 
-# A key of the WSGI environment: present() has made the answer.
-_PRESENTED = 'ironic_reservations.presented'
+# Key of the WSGI environment after an error of ours: it needs no envelope.
+_ENVELOPED = 'ironic_reservations.enveloped'
 
 
 class Errors:
-    """Middleware that answers what the application inside of it raises."""
+    """Middleware that responds to exceptions of the application."""
 
-    def __init__(self, app):
+    def __init__(self, app: types.WSGIApplication) -> None:
         self.app = app
 
-    def __call__(self, environ, start_response):
+    def __call__(self, environ: types.WSGIEnvironment,
+                 start_response: types.StartResponse) -> Iterable[bytes]:
         try:
             return self.app(environ, start_response)
         except TimeoutError:
-            # The client's connection, for the server to end: see ``limits``.
+            # The server closes the client's connection; see ``limits``.
             raise
         except Exception as error:
-            environ[_PRESENTED] = True
-            return present(error)(environ, start_response)
+            environ[_ENVELOPED] = True
+            return make_response(error)(environ, start_response)
 
 
 class ErrorEnvelope:
-    """Middleware that gives every error from inside of it Ironic's form."""
+    """Middleware that gives every error of the application Ironic's format."""
 
-    def __init__(self, app):
+    def __init__(self, app: types.WSGIApplication) -> None:
         self.app = Errors(app)
 
-    def __call__(self, environ, start_response):
-        wrapped = None
+    def __call__(self, environ: types.WSGIEnvironment,
+                 start_response: types.StartResponse) -> Iterable[bytes]:
+        error: webob.Response | None = None
 
-        def start(status, headers, *exc_info):
-            nonlocal wrapped
-            if status < '400' or _PRESENTED in environ:
+        def start(status: str, headers: list[tuple[str, str]],
+                  *exc_info: Any) -> Any:
+            nonlocal error
+            if status < '400' or _ENVELOPED in environ:
                 return start_response(status, headers, *exc_info)
-            wrapped = self._wrap(status, headers)
+            error = _wrap_error(status, headers)
 
-        answer = self.app(environ, start)
-        if wrapped is None:
-            return answer
-        if hasattr(answer, 'close'):
-            answer.close()
-        return wrapped(environ, start_response)
+        response = self.app(environ, start)
+        if error is None:
+            return response
+        if hasattr(response, 'close'):
+            response.close()
+        return error(environ, start_response)
 
-    @staticmethod
-    def _wrap(status, headers):
-        """Put the error that a library answers (401, 404, 405) in our form."""
-        response = webob.Response(status=status, headerlist=list(headers))
-        wrapped = envelope(response.status_int, response.status.title())
-        response.content_type = wrapped.content_type
-        response.charset = None
-        response.body = wrapped.body
-        return response
+
+def _wrap_error(status: str,
+                headers: list[tuple[str, str]]) -> webob.Response:
+    """Return an error of a library (401, 404, 405) in Ironic's format."""
+    response = webob.Response(status=status, headerlist=list(headers))
+    envelope = make_envelope(response.status_int, response.status.title())
+    response.content_type = envelope.content_type
+    response.charset = None
+    response.body = envelope.body
+    return response

@@ -1,206 +1,222 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of reservations: /v1/reservations/groups."""
+"""Handles requests for groups: /v1/reservations/groups."""
 
+from collections.abc import Callable
 import hashlib
+import itertools
 import json
+from typing import Any
 
 from oslo_utils import uuidutils
 from wsme import types as wtypes
 
 from ironic_reservations import conf
+from ironic_reservations import context
 from ironic_reservations import exception
-from ironic_reservations.api import answers
+from ironic_reservations import matching
 from ironic_reservations.api import markers
 from ironic_reservations.api import requests
 from ironic_reservations.api import reservations
+from ironic_reservations.api import responses
 from ironic_reservations.api import schema
 from ironic_reservations.matching import request_spec
 from ironic_reservations.reservations import dry_runs
 from ironic_reservations.reservations import group_releases
 from ironic_reservations.reservations import groups
+from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import obtain
 from ironic_reservations.reservations import quota
 
-LIST_QUERY = schema.query(limit=schema.positive, marker=schema.marker)
-CREATE_QUERY = schema.query(dry_run=schema.boolean)
-SHOW_QUERY = schema.query(marker=schema.marker)
+LIST_QUERY = schema.query_validator(
+    limit=schema.positive, marker=schema.marker)
+CREATE_QUERY = schema.query_validator(dry_run=schema.boolean)
+SHOW_QUERY = schema.query_validator(marker=schema.marker)
 
-CREATE_BODY = schema.Validator(schema.closed({
+CREATE_BODY = schema.Validator(schema.closed_object({
     'uuid': schema.uuid_or_null,
-    # The maximum is [reservations] max_members: _members() checks it. No
-    # more UUIDs than that option's own maximum are validated.
+    # _read_members() checks [reservations] max_members. The maximum of that
+    # option limits how many UUIDs are validated.
     'members': {'type': ['integer', 'array'], 'minimum': 1,
                 'maximum': request_spec.MAX_INT, 'minItems': 1,
                 'maxItems': conf.MOST_MEMBERS, 'items': schema.uuid},
     'policy': schema.policy,
     'by': schema.by,
-    'request': {**reservations.REQUEST_SPEC, 'properties': reservations.omit(
-        *request_spec.ENVELOPE, 'group')},
+    'request': {
+        **reservations.REQUEST_SPEC,
+        'properties': reservations.omit_keys(*request_spec.ENVELOPE, 'group')},
     **{name: reservations.REQUEST_SPEC['properties'][name] for name in
        ('host', 'project_id', 'user_id', 'expires_in')},
 }, required=['members', 'request']), 'body')
 
 
 class Group(wtypes.Base):
-    """A group: a ``membership.Group``."""
+    """A group; see ``membership.Group``."""
 
     uuid = wtypes.text
     policy = wtypes.text
     by = wtypes.text
     project_id = wtypes.text
-    created_at = answers.Time()
-    # In a list: how many members there are, and where.
+    created_at = responses.Time()
+    # Only in a list: the number of members, and the number in each domain.
     members = int
-    domains = answers.Json()
-    # Of one group: a page of its members.
-    reservations = answers.Json()
+    domains = responses.Json()
+    # Only of a single group: a page of its members.
+    reservations = responses.Json()
     next = wtypes.text
 
 
-def create():
+def create_group() -> dict[str, Any]:
     """POST /v1/reservations/groups"""
-    query, caller = requests.query(CREATE_QUERY), requests.caller()
+    query, caller = requests.read_query(CREATE_QUERY), requests.get_caller()
     caller.authorize('create')
-    body = requests.body(CREATE_BODY)
-    matcher, request = _wanted(caller, body)
+    body = requests.read_body(CREATE_BODY)
+    matcher, request = _read_request(caller, body)
     if requests.is_true(query, 'dry_run'):
-        return reservations.view_dry_run(dry_runs.dry_run(
+        return reservations.present_dry_run(dry_runs.dry_run(
             matcher, request.quota, request.group, len(request.instances)))
-    group, created = groups.create(matcher, request)
-    answers.say_created(created, answers.url(f'/groups/{group.uuid}'))
-    return _present(group, more=answers.ignored(matcher.spec))
+    group, is_new = groups.create(matcher, request)
+    responses.set_created(
+        is_new, responses.make_url(f'/groups/{group.uuid}'))
+    return _present_group(group, more=responses.show_ignored(matcher.spec))
 
 
-def _wanted(caller, body):
-    """Read out of a body which nodes are wanted, and for whom.
-
-    :returns: matching.Matcher, which decides whether a node will do, and
-        obtain.Request.
-    """
-    assignment = requests.callers_assignment(caller, body)
+def _read_request(
+        caller: context.RequestContext,
+        body: dict[str, Any]) -> tuple[matching.Matcher, obtain.Request]:
+    """Return the Matcher of the nodes in a body, and the request."""
+    assignment = requests.read_permitted_assignment(caller, body)
     restricted_to = caller.restricted_to('create_restricted')
-    lease = requests.lease(restricted_to, body)
-    with requests.inside('request'):
-        matcher = requests.matcher(
+    lease = requests.read_lease(restricted_to, body)
+    with requests.prefix_field('request'):
+        matcher = requests.make_matcher(
             caller, restricted_to, assignment.project_id, body['request'])
-    members = _members(body['members'])
+    members = _read_members(body['members'])
     uuid = (body.get('uuid') or uuidutils.generate_uuid()).lower()
-    wanted = requests.group(body, uuid, assignment.project_id)
+    group = requests.read_group(body, uuid, assignment.project_id)
     instances = (members if isinstance(members, list) else
                  [uuidutils.generate_uuid() for _ in range(members)])
     return matcher, obtain.Request(
-        tuple(instances), assignment, lease, group=wanted,
-        digest=_digest(members, matcher.spec), quota=quota.of(restricted_to))
+        tuple(instances), assignment, lease, group=group,
+        digest=_compute_digest(members, matcher.spec),
+        quota=quota.of(restricted_to))
 
 
-def _digest(members, spec):
-    """What tells a request for a group from all others, a short text.
+def _compute_digest(members: list[str] | int,
+                    spec: request_spec.RequestSpec) -> str:
+    """Return a digest that identifies a request for a group.
 
-    :param members: how many are asked for, or their instances.
-    :param spec: request_spec.RequestSpec.
+    :param members: UUIDs of the instances, or their number.
     """
     return hashlib.sha256(json.dumps(
         [members, spec.canonical]).encode()).hexdigest()
 
 
-def find():
+def list_groups() -> dict[str, Any]:
     """GET /v1/reservations/groups"""
-    query, caller = requests.query(LIST_QUERY), requests.caller()
+    query, caller = requests.read_query(LIST_QUERY), requests.get_caller()
     caller.authorize('list')
-    limit = answers.limit(query)
+    limit = responses.pop_limit(query)
     restricted_to = caller.restricted_to('list_all')
     after = markers.decode(
         query.get('marker'), 'groups', [int],
         lambda uuid: [groups.find_marker(uuid, restricted_to)])
-    found = groups.find(limit + 1, restricted_to, after and after[0],
-                        answers.MAX_PAGE)
-    return answers.page('groups', found, limit, _present_in_list,
-                        lambda last: markers.encode('groups', [last.id]),
-                        '/groups')
+    rows = groups.find(limit + 1, restricted_to, after and after[0],
+                       responses.MAX_PAGE)
+    return responses.make_page(
+        'groups', rows, limit, _present_in_list,
+        lambda group: markers.encode('groups', [group.id]), '/groups')
 
 
-def show(uuid):
+def show_group(uuid: str) -> dict[str, Any]:
     """GET /v1/reservations/groups/{uuid}"""
-    marker = requests.query(SHOW_QUERY).get('marker')
-    group = groups.get(uuid, _authorizer(requests.caller(), 'get'))
-    return _present(group, marker)
+    marker = requests.read_query(SHOW_QUERY).get('marker')
+    group = groups.get(uuid, _make_authorizer(requests.get_caller(), 'get'))
+    return _present_group(group, marker)
 
 
-def delete(uuid):
+def delete_group(uuid: str) -> None:
     """DELETE /v1/reservations/groups/{uuid}"""
-    requests.query(schema.NO_QUERY)
-    caller = requests.caller()
-    group_releases.release(uuid, _authorizer(caller, 'delete'),
+    requests.read_query(schema.NO_QUERY)
+    caller = requests.get_caller()
+    group_releases.release(uuid, _make_authorizer(caller, 'delete'),
                            restricted=not caller.may('create_restricted'))
-    answers.no_content()
+    responses.set_no_content()
 
 
-def _authorizer(caller, rule):
-    return requests.authorizer(
-        caller, rule, lambda found: groups.not_found(found.uuid))
+def _make_authorizer(caller: context.RequestContext,
+                     rule: str) -> Callable[[context.Owned], None]:
+    return requests.make_authorizer(
+        caller, rule, lambda group: groups.not_found(group.uuid))
 
 
-def _present(group, marker=None, more=None):
-    """A group with its members as JSON, a dict.
+def _present_group(group: membership.Group, marker: str | None = None,
+                   more: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return a group and a page of its members as JSON.
 
-    :param marker: where the page before ended: see ``markers``.
-    :param more: what the answer has as well, a dict.
-    :raises: InvalidInput when there is no such member.
+    :param marker: marker of the last member of the previous page.
+    :param more: further keys of the response.
+    :raises: InvalidInput if the marker's member does not exist.
     """
-    def look_up(uuid):
+    def look_up(uuid: str) -> list[int | None]:
         for member in group.members:
             if member.instance_uuid == uuid:
                 return [member.node_id]
         raise exception.InvalidInput(
-            'marker', 'must be the instance UUID of a member')
+            'marker', f'must be the instance UUID of a member; got "{uuid}"')
 
     after = markers.decode(marker, group.uuid, [int], look_up)
     members = [member for member in group.members
                if after is None or member.node_id > after[0]]
-    page = _view(group) | (more or {})
-    page['reservations'] = shown = answers.fitting(
-        members,
-        lambda member: reservations.view(member, reservations.LIST_FIELDS),
-        answers.MAX_PAGE - answers.length(more or {}))
-    if len(members) > len(shown):
-        last = markers.encode(group.uuid, [members[len(shown) - 1].node_id])
-        page['next'] = answers.url(f'/groups/{group.uuid}?marker={last}')
-    return page
+    response = _present_group_alone(group) | (more or {})
+    page = responses.fit_rows(
+        members, lambda member: reservations.present_reservation(
+            member, reservations.LIST_FIELDS),
+        responses.MAX_PAGE - responses.count_bytes(more or {}))
+    response['reservations'] = page
+    if len(members) > len(page):
+        last = markers.encode(group.uuid, [members[len(page) - 1].node_id])
+        response['next'] = responses.make_url(
+            f'/groups/{group.uuid}?marker={last}')
+    return response
 
 
-def _present_in_list(group):
-    """Return a group with the numbers of its members as JSON, a dict."""
+def _present_in_list(group: membership.Group) -> dict[str, Any]:
+    """Return a group with the numbers of its members as JSON."""
     domains = [{'value': value, 'nodes': nodes} for value, nodes in sorted(
         group.domains.items(), key=lambda item: (-item[1], str(item[0])))]
-    return _view(group, members=group.domains.total(),
-                 # A group is never split between two pages.
-                 domains=answers.fitting(domains) if group.by else [])
+    return _present_group_alone(
+        group, members=group.domains.total(),
+        # A group is never split between two pages.
+        domains=responses.fit_rows(domains) if group.by else [])
 
 
-def _view(group, **more):
-    """Return what every response says about a group as JSON, a dict."""
-    return answers.present(Group, {
+def _present_group_alone(group: membership.Group,
+                         **more: Any) -> dict[str, Any]:
+    """Return a group without its members as JSON."""
+    return responses.make_json(Group, {
         name: getattr(group, name)
         for name in ('uuid', 'policy', 'by', 'project_id', 'created_at')
     } | more)
 
 
-def _members(members):
-    """Return the instances for which nodes are to be held at once.
+def _read_members(members: list[str] | float) -> list[str] | int:
+    """Return the instances of a new group.
 
-    :param members: the number of instances, or their UUIDs.
-    :returns: list of UUIDs in lower case, or the number of UUIDs to generate.
-    :raises: InvalidInput when there are too many, or two are equal.
+    :param members: UUIDs of the instances, or their number.
+    :returns: UUIDs in lower case, or the number of UUIDs to generate.
+    :raises: InvalidInput if there are too many, or duplicates.
     """
-    most = conf.CONF.reservations.max_members
+    limit = conf.CONF.reservations.max_members
     number = len(members) if isinstance(members, list) else int(members)
-    if number > most:
-        raise exception.InvalidInput('members', f'must be at most {most}' + (
-            ' UUIDs' if isinstance(members, list) else ''))
+    if number > limit:
+        raise exception.InvalidInput(
+            'members', f'must be at most {limit}, see [reservations] '
+                       f'max_members; got {number}')
     if not isinstance(members, list):
         return number
-    uuids = sorted({uuid.lower() for uuid in members})
-    if len(uuids) < number:
-        raise exception.InvalidInput('members',
-                                     'must be UUIDs that differ')
+    uuids = sorted(uuid.lower() for uuid in members)
+    for uuid, following in itertools.pairwise(uuids):
+        if uuid == following:
+            raise exception.InvalidInput(
+                'members', f'must not contain duplicates; got "{uuid}" twice')
     return uuids

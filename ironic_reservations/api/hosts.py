@@ -1,68 +1,70 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The leases of compute hosts: /v1/reservations/hosts."""
+"""Handles requests for host leases: /v1/reservations/hosts."""
 
 import operator
+from typing import Any
 
 from wsme import types as wtypes
 
-from ironic_reservations.api import answers
 from ironic_reservations.api import requests
+from ironic_reservations.api import responses
 from ironic_reservations.api import schema
 from ironic_reservations.reservations import hosts
 
-LIST_QUERY = schema.query(
+LIST_QUERY = schema.query_validator(
     host=schema.name, limit=schema.positive, marker=schema.name)
 
-HOLD_BODY = schema.Validator(schema.closed({
+ACQUIRE_BODY = schema.Validator(schema.closed_object({
     'holder': schema.uuid,
     'ttl': {'type': 'integer', 'minimum': hosts.MIN_TTL,
             'maximum': hosts.MAX_TTL},
 }, required=['holder', 'ttl']), 'body')
 
-GIVE_UP_QUERY = schema.query(holder=schema.uuid)
+GIVE_UP_QUERY = schema.query_validator(holder=schema.uuid)
 
 
 class Host(wtypes.Base):
-    """The lease of a compute host: a ``hosts.Lease``."""
+    """The lease of a compute host; see ``hosts.Lease``."""
 
     host = wtypes.text
     holder = wtypes.text
     live = bool
-    expires_at = answers.Time()
-    created_at = answers.Time()
-    updated_at = answers.Time()
-    since = answers.Time()
+    expires_at = responses.Time()
+    created_at = responses.Time()
+    updated_at = responses.Time()
+    since = responses.Time()
     standbys = int
     reservations = int
 
 
-def find():
+def list_host_leases() -> dict[str, Any]:
     """GET /v1/reservations/hosts"""
-    query = requests.query(LIST_QUERY)
-    requests.caller().authorize('hosts')
-    limit = answers.limit(query)
-    return answers.page('hosts', hosts.find(limit + 1, **query), limit,
-                        lambda lease: answers.present(Host, vars(lease)),
-                        operator.attrgetter('host'), '/hosts')
+    query = requests.read_query(LIST_QUERY)
+    requests.get_caller().authorize('hosts')
+    limit = responses.pop_limit(query)
+    return responses.make_page(
+        'hosts', hosts.find(limit + 1, **query), limit,
+        lambda lease: responses.make_json(Host, vars(lease)),
+        operator.attrgetter('host'), '/hosts')
 
 
-def hold(host):
+def acquire_host_lease(host: str) -> dict[str, Any]:
     """PUT /v1/reservations/hosts/{host}"""
-    requests.query(schema.NO_QUERY)
-    requests.caller().authorize('hosts')
-    body = requests.body(HOLD_BODY)
+    requests.read_query(schema.NO_QUERY)
+    requests.get_caller().authorize('hosts')
+    body = requests.read_body(ACQUIRE_BODY)
     lease = hosts.hold(host, body['holder'].lower(), int(body['ttl']))
-    return answers.present(Host, {
+    return responses.make_json(Host, {
         name: getattr(lease, name)
         for name in ('host', 'holder', 'expires_at')})
 
 
-def give_up(host):
+def give_up_host_lease(host: str) -> None:
     """DELETE /v1/reservations/hosts/{host}"""
-    holder = requests.query(GIVE_UP_QUERY).get('holder')
-    requests.caller().authorize('hosts')
+    holder = requests.read_query(GIVE_UP_QUERY).get('holder')
+    requests.get_caller().authorize('hosts')
     if holder is None:
         hosts.forget(host)
     else:
         hosts.give_up(host, holder.lower())
-    answers.no_content()
+    responses.set_no_content()

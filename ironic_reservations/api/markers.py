@@ -1,50 +1,63 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Markers: where the next page of a list begins.
+"""Encodes and decodes markers, after which the next page of a list begins.
 
-A marker carries the values by which its row is sorted, so that it stays valid
+A marker contains the values by which its row is sorted, so it remains valid
 when the row is deleted.
 """
 
 import base64
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Sequence
 import datetime
 import hashlib
 import json
 import re
+from typing import Any
 
 from ironic_reservations import exception
 from ironic_reservations.api import schema
 
 _VERSION = 1
 
-# A database takes no other text.
+# Text that a database accepts.
 _TEXT = re.compile(r'[^\x00\ud800-\udfff]*')
 
+# Functions that check a value, by its type.
+_CHECKS: dict[type, Callable[[Any], Any]] = {
+    int: lambda number: 0 <= number < 2 ** 63,
+    str: _TEXT.fullmatch,
+    datetime.datetime: lambda time: time.tzinfo is None,
+}
 
-def encode(order, values):
+
+def encode(order: Any, values: Iterable[Any]) -> str:
     """Return the marker of a row.
 
-    :param order: the list and its order, as JSON: a marker of another order
-        is refused.
-    :param values: what the row is sorted by: whole numbers, texts or naive
+    :param order: JSON value that identifies the list and its order; ``decode``
+        refuses the marker of another order.
+    :param values: values by which the row is sorted: integers, texts or naive
         datetimes.
     """
-    order = hashlib.sha256(json.dumps(order).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(json.dumps(order).encode()).hexdigest()[:16]
     text = json.dumps(
-        [_VERSION, order, *values], ensure_ascii=False, separators=(',', ':'),
+        [_VERSION, digest, *values], ensure_ascii=False, separators=(',', ':'),
         default=datetime.datetime.isoformat)
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip('=')
 
 
-def decode(marker, order, kinds, look_up=None):
+def decode(marker: str | None, order: Any, kinds: Sequence[type],
+           look_up: Callable[[str], list[Any]] | None = None
+           ) -> list[Any] | None:
     """Return the values by which the row of a marker is sorted.
 
-    :param marker: of a query, validated; None for the first page.
+    :param marker: a validated parameter; None for the first page.
     :param order: see ``encode``.
-    :param kinds: the types of the values.
-    :param look_up: returns the values of a row by its UUID; None where a UUID
-        is no marker.
-    :returns: list; None for the first page.
-    :raises: InvalidInput; what ``look_up`` raises.
+    :param kinds: types of the values.
+    :param look_up: returns the values of the row with a UUID, in lower case.
+        None if a UUID is not a marker of the list.
+    :returns: None for the first page.
+    :raises: InvalidInput; errors of ``look_up``.
     """
     if marker is None:
         return None
@@ -53,23 +66,21 @@ def decode(marker, order, kinds, look_up=None):
     try:
         padding = '=' * (-len(marker) % 4)
         _, _, *values = json.loads(base64.urlsafe_b64decode(marker + padding))
-        values = [_value(kind, value)
+        values = [_convert(kind, value)
                   for kind, value in zip(kinds, values, strict=True)]
         if encode(order, values) == marker:
             return values
     except (ValueError, TypeError, RecursionError):
         pass
     raise exception.InvalidInput(
-        'marker', 'must come from the "next" of a list in the same order'
+        'marker', 'must come from the "next" link of a list in the same order'
         + (', or be a UUID' if look_up else ''))
 
 
-def _value(kind, value):
+def _convert(kind: type, value: Any) -> Any:
+    """Return a value of a marker as its type, or raise ValueError."""
     if kind is datetime.datetime:
         value = datetime.datetime.fromisoformat(value)
-    if (type(value) is not kind
-            or kind is int and not 0 <= value < 2 ** 63
-            or kind is str and not _TEXT.fullmatch(value)
-            or kind is datetime.datetime and value.tzinfo):
+    if type(value) is not kind or not _CHECKS[kind](value):
         raise ValueError
     return value

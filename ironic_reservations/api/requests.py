@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the calls read out of a request: who sends it, for whom, and what."""
+"""Reads requests: the caller, the query, the body, and values from them."""
 
+from collections.abc import Callable
+from collections.abc import Iterator
 import contextlib
 import dataclasses
 import json
+from typing import Any
+from wsgiref import types
 
 from oslo_log import log
 import pecan
@@ -15,6 +19,7 @@ from ironic_reservations import matching
 from ironic_reservations import text
 from ironic_reservations.api import access
 from ironic_reservations.api import limits
+from ironic_reservations.api import schema
 from ironic_reservations.matching import request_spec
 from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import values
@@ -22,65 +27,59 @@ from ironic_reservations.reservations import values
 LOG = log.getLogger(__name__)
 
 
-def caller():
-    """Return who sends the request, a RequestContext."""
-    return caller_of(pecan.request.environ)
+def get_caller() -> context.RequestContext:
+    """Return the caller of the current request."""
+    return make_caller(pecan.request.environ)
 
 
-def caller_of(environ):
-    """The same of a request's WSGI environment."""
+def make_caller(environ: types.WSGIEnvironment) -> context.RequestContext:
+    """Return the caller of a request."""
     if conf.CONF.auth_strategy == 'keystone':
         return context.RequestContext.from_environ(environ)
-    # Without Keystone nobody has checked the headers that claim an identity.
-    # The log may have another context by now: that of Ironic, which a process
-    # asks for its versions within its first request.
+    # Without Keystone, headers with an identity are not checked. The context
+    # is stored again for the log, because Ironic, whose versions are read
+    # during the first request, stores its own.
     nobody = environ[access.CONTEXT]
     nobody.update_store()
     return nobody
 
 
-def query(validate):
-    """Return the parameters of the query, validated.
+def read_query(validate: schema.Validator) -> dict[str, Any]:
+    """Return the validated query; repeated parameters are lists.
 
-    The value of a repeated parameter is a list.
-
-    :param validate: a schema.Validator.
     :raises: InvalidInput.
     """
     return validate(pecan.request.GET.mixed())
 
 
-def body(validate):
-    """Return the JSON of the body, validated.
+def read_body(validate: schema.Validator) -> Any:
+    """Return the validated JSON of the body.
 
-    :param validate: a schema.Validator.
     :raises: InvalidInput.
     """
-    return validate(parse(limits.body(pecan.request)))
+    return validate(parse_json(limits.get_body(pecan.request)))
 
 
-def parse(body):
-    """Parse a JSON body.
+def parse_json(body: bytes) -> Any:
+    """Parse a body whose size and nesting are limited; see ``limits``.
 
-    NaN and Infinity, which Python's parser accepts although they are not
-    JSON, become a value that no schema allows, so that the schema's error
-    names the field.
+    Python also parses NaN and Infinity, which are not JSON. They become a
+    value that no schema allows, so that the schema's error names the field.
 
-    :param body: bytes whose length and nesting are bounded (see ``limits``).
-    :raises: InvalidInput when the body is not JSON in UTF-8.
+    :raises: InvalidInput if the body is not JSON in UTF-8.
     """
     try:
         return json.loads(body.decode('utf-8'),
                           parse_constant=lambda constant: object(),
-                          # Python refuses to parse integers of more than
-                          # 4,300 digits; twenty exceed every maximum.
+                          # Python does not parse integers of more than 4,300
+                          # digits; 20 digits exceed every maximum.
                           parse_int=lambda digits: int(digits[:20]))
     except ValueError as error:
         raise exception.InvalidInput('body', f'must be valid JSON: {error}')
 
 
 @contextlib.contextmanager
-def inside(field):
+def prefix_field(field: str) -> Iterator[None]:
     """Prefix the field of an InvalidInput with the field that contains it."""
     try:
         yield
@@ -90,41 +89,39 @@ def inside(field):
         ) from e
 
 
-def is_true(query, name):
-    """Return whether a boolean parameter of a query is true.
-
-    :param query: dict, validated.
-    """
+def is_true(query: dict[str, Any], name: str) -> bool:
+    """Return whether a boolean parameter of a validated query is true."""
     return query.get(name, 'false').lower() == 'true'
 
 
-def authorizer(caller, rule, not_found):
-    """Make the function that decides whether a caller may do this to one.
+def make_authorizer(caller: context.RequestContext, rule: str,
+                    make_error: Callable[[Any], exception.NotFound]
+                    ) -> Callable[[context.Owned], None]:
+    """Return a function that checks whether the caller may act on an object.
 
-    What the policy does not let the caller see is hidden from it, unless it
-    is of the caller's own project, because then there is nothing to hide.
+    If the policy does not let the caller see a reservation or a group, the
+    function raises NotFound, except for one of the caller's own project, about
+    which there is nothing to hide. Otherwise it raises NotAuthorized.
 
-    :param caller: RequestContext.
-    :param rule: the last part of the rule's name.
-    :param not_found: makes the error that says that there is no such one.
-    :returns: a function of a Reservation or a Group, which raises NotFound
-        or NotAuthorized.
+    :param rule: last part of the name of the policy rule.
+    :param make_error: returns the NotFound for an object.
     """
-    def authorize(found):
-        if not caller.may('get', found):
+    def authorize(target: context.Owned) -> None:
+        if not caller.may('get', target):
             if caller.project_id is not None and caller.project_id in (
-                    found.project_id, found.node_owner):
-                caller.authorize('get', found)
-            error = not_found(found)
-            LOG.debug('Policy hides it from this caller: %s', error)
+                    target.project_id, target.node_owner):
+                caller.authorize('get', target)
+            error = make_error(target)
+            LOG.debug('The policy does not let this caller see it: %s', error)
             raise error
         if rule != 'get':
-            caller.authorize(rule, found)
+            caller.authorize(rule, target)
     return authorize
 
 
-def assignment(body, **defaults):
-    """Return for whom a body reserves a node, a values.Assignment.
+def read_assignment(body: dict[str, Any],
+                    **defaults: str | None) -> values.Assignment:
+    """Return the assignment of the node that a body requests.
 
     :param defaults: values of keys that the body does not have.
     """
@@ -134,44 +131,43 @@ def assignment(body, **defaults):
         if body.get(field.name) is not None})
 
 
-def callers_assignment(caller, body):
-    """Return for whom a caller reserves a node, by default for itself.
+def read_permitted_assignment(caller: context.RequestContext,
+                              body: dict[str, Any]) -> values.Assignment:
+    """Return the assignment in a body, by default to the caller.
 
-    :returns: values.Assignment.
-    :raises: NotAuthorized when the caller must not reserve for others.
+    :raises: NotAuthorized if the caller must not reserve for others.
     """
     keys = [key for key in ('host', 'project_id', 'user_id')
             if body.get(key) is not None]
     if keys and not caller.may('create_restricted'):
         raise exception.NotAuthorized(
-            f'{", ".join(keys)}: only system-scope and service callers '
-            f'may say for whom a node is reserved.')
-    return assignment(body, project_id=caller.project_id,
-                      user_id=caller.user_id)
+            f'{", ".join(keys)}: only system-scope and service callers may '
+            f'reserve nodes for others; leave it out to reserve for yourself.')
+    return read_assignment(body, project_id=caller.project_id,
+                           user_id=caller.user_id)
 
 
-def holder(values):
-    """Return the process that writes for a host.
+def read_holder(request: dict[str, Any]) -> str | None:
+    """Return the process that acts as the host of a request.
 
-    :param values: a body or a query.
-    :returns: UUID in lower case, or None.
-    :raises: InvalidInput when there is a holder without a host.
+    :param request: a body or a query.
+    :returns: UUID in lower case.
+    :raises: InvalidInput if the request has a holder and no host.
     """
-    if values.get('holder') is None:
+    if request.get('holder') is None:
         return None
-    if values.get('host') is None:
-        raise exception.InvalidInput(
-            'holder', 'must come with the host that it holds')
-    return values['holder'].lower()
+    if request.get('host') is None:
+        raise exception.InvalidInput('holder', 'requires host')
+    return request['holder'].lower()
 
 
-def lease(restricted_to, body):
-    """Return the lease that a request asks for, or gets by default.
+def read_lease(restricted_to: str | None, body: dict[str, Any]) -> int | None:
+    """Return the lease in a body, or the default.
 
-    :param restricted_to: the project to which the caller is bound, or None.
+    :param restricted_to: project of a project-scoped caller.
     :returns: seconds, or None for a reservation that does not expire.
-    :raises: InvalidInput when it exceeds [reservations] max_lease, or when
-        [reservations] require_lease requires one and there is none.
+    :raises: InvalidInput if it exceeds [reservations] max_lease, or if it is
+        missing and [reservations] require_lease is set.
     """
     options, seconds = conf.CONF.reservations, body.get('expires_in')
     if seconds is not None:
@@ -179,88 +175,97 @@ def lease(restricted_to, body):
     seconds = min(options.default_lease, options.max_lease) or None
     if seconds is None and restricted_to is not None and options.require_lease:
         raise exception.InvalidInput(
-            'expires_in', f'must be given, {_at_most()}')
+            'expires_in', f'is required, {_describe_max_lease()}')
     return seconds
 
 
-def check_lease(seconds):
-    """Return a lease as a whole number of seconds.
+def check_lease(seconds: float | None) -> int:
+    """Return a lease as an integer number of seconds.
 
     :param seconds: None for no lease, which exceeds every limit.
-    :raises: InvalidInput when it exceeds [reservations] max_lease.
+    :raises: InvalidInput if it exceeds [reservations] max_lease.
     """
     if seconds is None or seconds > conf.CONF.reservations.max_lease:
-        raise exception.InvalidInput('expires_in', f'must be {_at_most()}')
+        raise exception.InvalidInput(
+            'expires_in', f'must be {_describe_max_lease()}; got '
+                          f'{schema.quote_value(seconds)}')
     return int(seconds)
 
 
-def _at_most():
-    longest = conf.CONF.reservations.max_lease
-    return (f'at most {longest} ({text.format_duration(longest)}), see '
+def _describe_max_lease() -> str:
+    seconds = conf.CONF.reservations.max_lease
+    return (f'at most {seconds} ({text.format_duration(seconds)}), see '
             f'[reservations] max_lease')
 
 
-def group(values, uuid, project_id):
+def read_group(group: dict[str, Any], uuid: str,
+               project_id: str | None) -> membership.Named:
     """Return the group that a request names.
 
-    :param values: dict that may have ``policy`` and ``by``.
-    :param project_id: the project that the group belongs to, or None.
-    :returns: membership.Named.
-    :raises: InvalidInput when there is only one of policy and by.
+    :param group: may have the keys ``policy`` and ``by``.
+    :param project_id: project that the group belongs to.
+    :raises: InvalidInput if only one of policy and by is set.
     """
-    policy, by = values.get('policy'), values.get('by')
-    if (policy is None) != (by is None):
-        raise exception.InvalidInput(
-            'policy' if policy is None else 'by',
-            'must be given: policy and by, both or neither')
+    policy, by = group.get('policy'), group.get('by')
+    if policy is None and by is not None:
+        raise exception.InvalidInput('policy', 'is required with by')
+    if by is None and policy is not None:
+        raise exception.InvalidInput('by', 'is required with policy')
     return membership.Named(uuid, policy, by, project_id)
 
 
-def membership_of(body, project_id):
-    """Return the group that a reservation shall join, or None.
+def read_membership(body: dict[str, Any],
+                    project_id: str | None) -> membership.Named | None:
+    """Return the group that a reservation is to join.
 
-    The UUID becomes lower case in the body as well, because the identity of
-    the request is made of the body.
+    Also converts the UUID in the body to lower case, because the body is the
+    identity of the request.
 
-    :returns: membership.Named.
     :raises: InvalidInput.
     """
-    values = body.get('group')
-    if values is None:
+    group = body.get('group')
+    if group is None:
         return None
-    values['uuid'] = values['uuid'].lower()
-    with inside('group'):
-        return group(values, values['uuid'], project_id)
+    group['uuid'] = group['uuid'].lower()
+    with prefix_field('group'):
+        return read_group(group, group['uuid'], project_id)
 
 
-def matcher(caller, restricted_to, project_id, spec, required=True):
-    """Return the Matcher of a request spec.
+def make_matcher(caller: context.RequestContext, restricted_to: str | None,
+                 project_id: str | None, spec: dict[str, Any],
+                 required: bool = True) -> matching.Matcher:
+    """Return the Matcher of a validated request spec.
 
-    :param restricted_to: the project to which the caller is bound, or None.
-    :param project_id: the project of the reservation, or None.
-    :param spec: dict, validated.
+    :param restricted_to: project of a project-scoped caller.
+    :param project_id: project of the reservation.
     :param required: whether the request spec must constrain the node.
     :raises: NotAuthorized, InvalidInput.
     """
-    bound = restricted_to is not None
-    ownership = spec.get('ownership') or ('project' if bound else 'any')
+    is_restricted = restricted_to is not None
+    ownership = spec.get('ownership') or (
+        'project' if is_restricted else 'any')
     unowned = caller.may_use_unowned(restricted_to)
-    if bound and ownership not in (
+    if is_restricted and ownership not in (
             ('project', 'project_or_none') if unowned else ('project',)):
         raise exception.NotAuthorized(
-            'ownership: only system-scope and service callers may reserve '
-            'nodes that their project neither owns nor leases. A project may '
-            'reserve nodes that nobody owns or leases where the policy '
-            'baremetal:reservation:create_unowned allows it.')
-    if bound and (ownership == 'project_or_none') == unowned:
-        # It is all that the caller may use.
+            f'ownership: "{ownership}" is not allowed. Only system-scope and '
+            f'service callers may reserve nodes that their project neither '
+            f'owns nor leases; the policy '
+            f'baremetal:reservation:create_unowned may allow '
+            f'"project_or_none".')
+    if is_restricted and (ownership == 'project_or_none') == unowned:
+        # These are all nodes that the caller may use.
         ownership = 'any'
-    if ownership != 'any' and project_id is None:
+    if ownership == 'any':
+        owner_filter = None
+    elif project_id is not None:
+        owner_filter = matching.Ownership(
+            project_id, ownership == 'project_or_none')
+    else:
         raise exception.InvalidInput(
-            'ownership', 'must be any, unless the reservation has a project')
+            'ownership', f'must be any for a reservation without project_id; '
+                         f'got "{ownership}"')
     return matching.Matcher(
         request_spec.RequestSpec.from_dict(
             spec, conf.CONF.reservations.match, required),
-        restricted_to, unowned,
-        None if ownership == 'any' else matching.Ownership(
-            project_id, ownership == 'project_or_none'))
+        restricted_to, unowned, owner_filter)

@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reservations of one node each: /v1/reservations."""
+"""Handles requests for reservations: /v1/reservations."""
 
+from collections.abc import Callable
+from collections.abc import Iterable
 import json
+from typing import Any
 
 from oslo_utils import uuidutils
 from wsme import types as wtypes
 
 from ironic_reservations import conf
 from ironic_reservations import constants
+from ironic_reservations import context
 from ironic_reservations import exception
-from ironic_reservations.api import answers
+from ironic_reservations import matching
 from ironic_reservations.api import capacity
 from ironic_reservations.api import markers
 from ironic_reservations.api import requests
+from ironic_reservations.api import responses
 from ironic_reservations.api import schema
 from ironic_reservations.matching import request_spec
 from ironic_reservations.reservations import adoption
@@ -27,10 +32,10 @@ from ironic_reservations.reservations import releases
 from ironic_reservations.reservations import updates
 from ironic_reservations.reservations import values
 
-#: The most operations of a JSON Patch.
+#: Maximum number of operations in a JSON Patch.
 MAX_OPERATIONS = 64
 
-LIST_QUERY = schema.query(
+LIST_QUERY = schema.query_validator(
     host=schema.name,
     node=schema.name,
     project_id=schema.name,
@@ -43,22 +48,23 @@ LIST_QUERY = schema.query(
     sort_dir=schema.sort_dir,
 )
 
-CREATE_QUERY = schema.query(dry_run=schema.boolean, adopt=schema.boolean)
+CREATE_QUERY = schema.query_validator(
+    dry_run=schema.boolean, adopt=schema.boolean)
 
-#: The query of POST ?adopt=true, for a node that carries its instance.
-ADOPT_QUERY = schema.query(adopt=schema.boolean)
+#: The query of POST ?adopt=true.
+ADOPT_QUERY = schema.query_validator(adopt=schema.boolean)
 
-SHOW_QUERY = schema.query(fields=schema.name)
+SHOW_QUERY = schema.query_validator(fields=schema.name)
 
 #: The query of PATCH and DELETE.
-WRITE_QUERY = schema.query(host=schema.name, holder=schema.uuid)
+WRITE_QUERY = schema.query_validator(host=schema.name, holder=schema.uuid)
 
-REQUEST_SPEC = {
+REQUEST_SPEC: dict[str, Any] = {
     'type': 'object',
     'additionalProperties': False,
     'properties': {
         'instance_uuid': schema.uuid_or_null,
-        'host': schema.string(minLength=1),
+        'host': schema.nullable_text(minLength=1),
         'memory_mb': schema.integer,
         'vcpus': schema.integer,
         'root_gb': schema.integer,
@@ -66,30 +72,30 @@ REQUEST_SPEC = {
         'swap': schema.integer,
         'vcpu_weight': schema.integer,
         'rxtx_factor': schema.number,
-        'name': schema.string(),
-        'flavorid': schema.string(),
-        'extra_specs': schema.strings(1024),
+        'name': schema.nullable_text(),
+        'flavorid': schema.nullable_text(),
+        'extra_specs': schema.text_map(1024),
         'image': {
             'type': ['object', 'null'],
             'additionalProperties': False,
             'properties': {
-                'id': schema.string(),
-                'properties': schema.strings(1024),
+                'id': schema.nullable_text(),
+                'properties': schema.text_map(1024),
                 'min_ram': schema.integer,
                 'min_disk': schema.integer,
             },
         },
-        'resource_class': schema.string(minLength=1),
-        'conductor_group': schema.string(),
-        'shard': schema.string(minLength=1),
+        'resource_class': schema.nullable_text(minLength=1),
+        'conductor_group': schema.nullable_text(),
+        'shard': schema.nullable_text(minLength=1),
         'candidate_nodes': {
             'type': ['array', 'null'], 'minItems': 1,
             'maxItems': request_spec.MAX_CANDIDATES, 'items': schema.name,
         },
-        # The maximum is [reservations] max_lease: requests.lease() checks it.
+        # requests.read_lease() checks [reservations] max_lease, the maximum.
         'expires_in': {**schema.integer, 'minimum': 1},
-        'project_id': schema.string(minLength=1),
-        'user_id': schema.string(minLength=1),
+        'project_id': schema.nullable_text(minLength=1),
+        'user_id': schema.nullable_text(minLength=1),
         'holder': schema.uuid_or_null,
         'ownership': {'enum': [*constants.OWNERSHIPS, None]},
         'group': {
@@ -104,18 +110,18 @@ REQUEST_SPEC = {
 }
 
 
-def omit(*names):
-    """Return the schemas of the other keys of a request spec, a dict."""
+def omit_keys(*names: str) -> dict[str, Any]:
+    """Return the schemas of the keys of a request spec without some keys."""
     return {name: value for name, value in REQUEST_SPEC['properties'].items()
             if name not in names}
 
 
 CREATE_BODY = schema.Validator(REQUEST_SPEC, 'body')
 
-#: The body of POST ?adopt=true: no lease, no claim.
+#: The body of POST ?adopt=true.
 ADOPT_BODY = schema.Validator({
     **REQUEST_SPEC, 'required': ['instance_uuid'],
-    'properties': {**omit('expires_in', 'claim'),
+    'properties': {**omit_keys('expires_in', 'claim'),
                    'instance_uuid': schema.uuid}}, 'body')
 
 #: The body of PATCH, a JSON Patch. ``PATCH_VALUES`` checks its values.
@@ -123,14 +129,14 @@ PATCH_BODY = schema.Validator({
     'type': 'array',
     'minItems': 1,
     'maxItems': MAX_OPERATIONS,
-    'items': schema.closed({
+    'items': schema.closed_object({
         'op': {'enum': ['add', 'replace', 'remove']},
         'path': {'enum': ['/host', '/expires_in']},
         'value': {},
     }, required=['op', 'path']),
 }, 'body')
 
-PATCH_VALUES = schema.Validator(schema.closed({
+PATCH_VALUES = schema.Validator(schema.closed_object({
     'host': schema.name,
     'expires_in': {'type': 'integer', 'minimum': 1,
                    'maximum': request_spec.MAX_INT},
@@ -138,7 +144,7 @@ PATCH_VALUES = schema.Validator(schema.closed({
 
 
 class Reservation(wtypes.Base):
-    """A node held for an instance: a ``values.Reservation``."""
+    """A node held for an instance; see ``values.Reservation``."""
 
     instance_uuid = wtypes.text
     node_uuid = wtypes.text
@@ -149,240 +155,254 @@ class Reservation(wtypes.Base):
     resource_class = wtypes.text
     project_id = wtypes.text
     user_id = wtypes.text
-    request_spec = answers.Json()
-    group = answers.Json()
-    expires_at = answers.Time()
-    created_at = answers.Time()
-    updated_at = answers.Time()
-    links = answers.Json()
+    request_spec = responses.Json()
+    group = responses.Json()
+    expires_at = responses.Time()
+    created_at = responses.Time()
+    updated_at = responses.Time()
+    links = responses.Json()
 
 
 FIELDS = tuple(attribute.name
                for attribute in wtypes.list_attributes(Reservation))
 
-#: The default fields of a list, and of the members of a group. A request spec
-#: may be a thousand times as long as all other fields.
+#: Default fields of reservations in lists and groups. A request spec may be a
+#: thousand times as long as all other fields.
 LIST_FIELDS = tuple(name for name in FIELDS if name != 'request_spec')
 
-# The attributes of a values.Reservation that must be read to show a field,
-# where they are others than the field itself.
-_READ = {
-    'state': ['provision_state'],
-    'group': ['group_uuid', 'group_policy', 'group_by', 'domain'],
+# Fields that are computed from attributes of a values.Reservation: a function,
+# and the attributes that it reads. All other fields are attributes.
+_COMPUTED: dict[str, tuple[Callable[[values.Reservation], Any],
+                           tuple[str, ...]]] = {
+    'state': (lambda reservation: reservation.state, ('provision_state',)),
+    'request_spec': (
+        lambda reservation: json.loads(
+            reservation.request_spec),  # type: ignore[arg-type]  # was read
+        ('request_spec',)),
+    'group': (lambda reservation: {
+        'uuid': reservation.group_uuid, 'policy': reservation.group_policy,
+        'by': reservation.group_by, 'domain': reservation.domain,
+    }, ('group_uuid', 'group_policy', 'group_by', 'domain')),
     # Only a reserved node has an expiry time.
-    'expires_at': ['expires_at', 'provision_state'],
-    'links': ['instance_uuid'],
+    'expires_at': (lambda reservation: reservation.ends_at,
+                   ('expires_at', 'provision_state')),
+    'links': (lambda reservation: [{
+        'href': responses.make_url(f'/{reservation.instance_uuid}'),
+        'rel': 'self'}], ('instance_uuid',)),
 }
 
 
 class DryRun(wtypes.Base):
-    """What a request would get: the result of ``dry_runs.dry_run``."""
+    """The result of a dry run; see ``dry_runs.dry_run``."""
 
     matching_nodes = int
-    profiles = answers.Json()
-    explanation = answers.Json()
-    # Only for a group of several members.
-    members = answers.Json()
-    domains = answers.Json()
-    # Only where nothing but the quota prevents it.
-    quota = answers.Json()
-    # Extra specs that are not compared with nodes, if there are any.
-    ignored = answers.Json()
+    profiles = responses.Json()
+    explanation = responses.Json()
+    # Only for a new group.
+    members = responses.Json()
+    domains = responses.Json()
+    # Only if nothing but the quota prevents the hold.
+    quota = responses.Json()
+    # Only if there are extra specs that are not compared with nodes.
+    ignored = responses.Json()
 
 
-def create():
+def create_reservation() -> dict[str, Any]:
     """POST /v1/reservations: hold, dry run, claim or adopt a node."""
-    query, caller = requests.query(CREATE_QUERY), requests.caller()
+    query, caller = requests.read_query(CREATE_QUERY), requests.get_caller()
     if requests.is_true(query, 'adopt'):
         ADOPT_QUERY(query)
-        return _adopt(caller)
+        return _adopt_node(caller)
     caller.authorize('create')
-    body = requests.body(CREATE_BODY)
-    matcher, request = _wanted(caller, body)
+    body = requests.read_body(CREATE_BODY)
+    matcher, request = _read_request(caller, body)
     dry_run, claim = requests.is_true(query, 'dry_run'), body.get('claim')
     if claim is not None and (request.group is not None or dry_run):
         raise exception.InvalidInput(
-            'claim', 'cannot be given with group, or in a dry run')
+            'claim', 'cannot be combined with group or dry_run')
     if claim is not None:
-        return _answer_created(matcher.spec, *claims.claim(
-            claim.lower(), matcher, request, _authorizer(caller, 'delete')))
+        return _respond(matcher.spec, *claims.claim(
+            claim.lower(), matcher, request,
+            _make_authorizer(caller, 'delete')))
     if dry_run:
-        return view_dry_run(dry_runs.dry_run(
+        return present_dry_run(dry_runs.dry_run(
             matcher, request.quota, request.group))
-    return _answer_created(matcher.spec, *holds.hold(matcher, request))
+    return _respond(matcher.spec, *holds.hold(matcher, request))
 
 
-def _wanted(caller, body):
-    """Read out of a body which node is wanted, and for whom.
-
-    :returns: matching.Matcher, which decides whether a node will do, and
-        obtain.Request.
-    """
-    assignment = requests.callers_assignment(caller, body)
-    holder = requests.holder(body)
-    group = requests.membership_of(body, assignment.project_id)
+def _read_request(
+        caller: context.RequestContext,
+        body: dict[str, Any]) -> tuple[matching.Matcher, obtain.Request]:
+    """Return the Matcher of the node in a body, and the request."""
+    assignment = requests.read_permitted_assignment(caller, body)
+    holder = requests.read_holder(body)
+    group = requests.read_membership(body, assignment.project_id)
     restricted_to = caller.restricted_to('create_restricted')
-    lease = requests.lease(restricted_to, body)
-    matcher = requests.matcher(caller, restricted_to, assignment.project_id,
-                               body, required=body.get('claim') is None)
+    lease = requests.read_lease(restricted_to, body)
+    matcher = requests.make_matcher(
+        caller, restricted_to, assignment.project_id, body,
+        required=body.get('claim') is None)
     instance_uuid = body.get('instance_uuid') or uuidutils.generate_uuid()
     return matcher, obtain.Request(
         (instance_uuid.lower(),), assignment, lease, body.get('project_id'),
         holder, group,
-        # What is claimed is counted already.
+        # A claimed reservation is already counted.
         quota=quota.of(restricted_to if body.get('claim') is None else None))
 
 
-def _adopt(caller):
-    """Make a reservation of a node that carries the instance already."""
+def _adopt_node(caller: context.RequestContext) -> dict[str, Any]:
+    """Make a reservation of the node that carries an instance."""
     caller.authorize('adopt')
-    body = requests.body(ADOPT_BODY)
-    assignment = requests.assignment(body)
-    group = requests.membership_of(body, assignment.project_id)
+    body = requests.read_body(ADOPT_BODY)
+    assignment = requests.read_assignment(body)
+    group = requests.read_membership(body, assignment.project_id)
     spec = request_spec.RequestSpec.from_server(body)
-    return _answer_created(spec, *adoption.adopt(
+    return _respond(spec, *adoption.adopt(
         body['instance_uuid'].lower(), spec, assignment,
-        requests.holder(body), group))
+        requests.read_holder(body), group))
 
 
-def _answer_created(spec, reservation, created):
-    """Answer with a reservation that was made, by this request or before.
+def _respond(spec: request_spec.RequestSpec, reservation: values.Reservation,
+             is_new: bool) -> dict[str, Any]:
+    """Return the response to a POST, and set its status and location.
 
-    :param spec: request_spec.RequestSpec of this request.
+    :param spec: request spec of this request.
+    :param is_new: False if an earlier request has made the reservation.
     """
-    shown = view(reservation) | answers.ignored(spec)
-    answers.say_created(created, shown['links'][0]['href'])
-    return shown
+    response = present_reservation(reservation) | responses.show_ignored(spec)
+    responses.set_created(is_new, response['links'][0]['href'])
+    return response
 
 
-def find():
+def list_reservations() -> dict[str, Any]:
     """GET /v1/reservations"""
-    query, caller = requests.query(LIST_QUERY), requests.caller()
+    query, caller = requests.read_query(LIST_QUERY), requests.get_caller()
     caller.authorize('list')
     restricted_to = caller.restricted_to('list_all')
     if restricted_to is not None and query.get(
             'project_id', restricted_to) != restricted_to:
         raise exception.NotAuthorized(
-            'The reservations of another project cannot be listed.')
-    fields = read_fields(query) or LIST_FIELDS
-    limit, order = answers.limit(query), read_order(query)
+            f'project_id: only system-scope and service callers may list '
+            f'reservations of another project; got "{query["project_id"]}"')
+    fields = pop_fields(query) or LIST_FIELDS
+    limit, order = responses.pop_limit(query), pop_order(query)
     after = markers.decode(
         query.pop('marker', None), order,
         [type(lookup.LEAST[name]) for name in order],
         lambda uuid: lookup.find_marker(uuid, order, restricted_to))
-    # One row more than the page has shows whether there is a next page.
-    # Stored, a request spec is at most twice as long as in an answer.
-    found = lookup.find(
+    # One more row than the limit shows whether there is a next page. A stored
+    # request spec is at most twice as long as in a response.
+    rows = lookup.find(
         lookup.Filters(restricted_to, **query), order, after, limit + 1,
-        {name for field in fields for name in _READ.get(field, [field])},
-        room=2 * answers.MAX_PAGE)
-    return answers.page(
-        'reservations', found, limit,
-        lambda reservation: view(reservation, fields),
+        _list_attributes(fields), room=2 * responses.MAX_PAGE)
+    return responses.make_page(
+        'reservations', rows, limit,
+        lambda reservation: present_reservation(reservation, fields),
         lambda last: markers.encode(order, lookup.position(last, order)))
 
 
-def show(instance_uuid):
+def show_reservation(instance_uuid: str) -> dict[str, Any]:
     """GET /v1/reservations/{instance_uuid}"""
-    fields = read_fields(requests.query(SHOW_QUERY)) or FIELDS
-    return view(expiry.get_or_purge(
-        instance_uuid, _authorizer(requests.caller(), 'get')), fields)
+    fields = pop_fields(requests.read_query(SHOW_QUERY)) or FIELDS
+    return present_reservation(expiry.get_or_purge(
+        instance_uuid, _make_authorizer(requests.get_caller(), 'get')), fields)
 
 
-def update(instance_uuid):
+def update_reservation(instance_uuid: str) -> dict[str, Any]:
     """PATCH /v1/reservations/{instance_uuid}"""
-    actor, caller, restricted = _writer()
+    actor, caller, is_restricted = _identify_writer()
     changes = read_changes(
-        requests.body(PATCH_BODY),
-        required=restricted and conf.CONF.reservations.require_lease)
-    if restricted and 'host' in changes:
+        requests.read_body(PATCH_BODY),
+        required=is_restricted and conf.CONF.reservations.require_lease)
+    if is_restricted and 'host' in changes:
         raise exception.NotAuthorized(
-            'host: only system-scope and service callers may say which '
-            'host holds a node.')
-    return view(updates.update(
-        instance_uuid, changes, _authorizer(caller, 'update'), actor,
-        restricted))
+            'host: only system-scope and service callers may change the host '
+            'of a reservation.')
+    return present_reservation(updates.update(
+        instance_uuid, changes, _make_authorizer(caller, 'update'), actor,
+        is_restricted))
 
 
-def delete(instance_uuid):
+def delete_reservation(instance_uuid: str) -> None:
     """DELETE /v1/reservations/{instance_uuid}"""
-    actor, caller, restricted = _writer()
+    actor, caller, is_restricted = _identify_writer()
     releases.release(
-        instance_uuid, _authorizer(caller, 'delete'), actor, restricted)
-    answers.no_content()
+        instance_uuid, _make_authorizer(caller, 'delete'), actor,
+        is_restricted)
+    responses.set_no_content()
 
 
-def _writer():
-    """Who writes to one reservation.
+def _identify_writer() -> tuple[values.Actor, context.RequestContext, bool]:
+    """Return the actor, the caller, and whether it is project-scoped."""
+    query, caller = requests.read_query(WRITE_QUERY), requests.get_caller()
+    return (values.Actor(query.get('host'), requests.read_holder(query)),
+            caller, not caller.may('create_restricted'))
 
-    :returns: values.Actor with the host that must hold it, the caller, and
-        whether the caller is bound to its project.
+
+def _make_authorizer(caller: context.RequestContext,
+                     rule: str) -> Callable[[context.Owned], None]:
+    return requests.make_authorizer(
+        caller, rule, lambda reservation: lookup.not_found(
+            reservation.instance_uuid))
+
+
+def _list_attributes(fields: Iterable[str]) -> set[str]:
+    """Return the attributes of a values.Reservation that fields need."""
+    return {attribute for name in fields for attribute in (
+        _COMPUTED[name][1] if name in _COMPUTED else (name,))}
+
+
+def present_reservation(reservation: values.Reservation,
+                        fields: Iterable[str] = FIELDS) -> dict[str, Any]:
+    """Return a reservation as JSON.
+
+    :param fields: names of the fields to show; links are always shown.
     """
-    query, caller = requests.query(WRITE_QUERY), requests.caller()
-    return (values.Actor(query.get('host'), requests.holder(query)), caller,
-            not caller.may('create_restricted'))
+    names = {*fields, 'links'}
+    if reservation.group_uuid is None:
+        names.discard('group')
+    return responses.make_json(Reservation, {
+        name: _COMPUTED[name][0](reservation) if name in _COMPUTED
+        else getattr(reservation, name) for name in names})
 
 
-def _authorizer(caller, rule):
-    return requests.authorizer(caller, rule, lambda found:
-                               lookup.not_found(found.instance_uuid))
+def present_dry_run(verdict: dict[str, Any]) -> dict[str, Any]:
+    """Return the result of ``dry_runs.dry_run`` as JSON.
 
-
-def view(reservation, fields=FIELDS):
-    """Return a reservation as JSON, a dict.
-
-    :param reservation: values.Reservation.
-    :param fields: names of the attributes to show; links are always shown.
+    The domains of a group may occupy half of the response, and the profiles
+    the rest.
     """
-    values = {name: getattr(reservation, name)
-              for name in fields if hasattr(reservation, name)}
-    if 'request_spec' in fields:
-        values['request_spec'] = json.loads(reservation.request_spec)
-    if 'expires_at' in fields:
-        values['expires_at'] = reservation.ends_at
-    if 'group' in fields and reservation.group_uuid is not None:
-        values['group'] = {
-            'uuid': reservation.group_uuid,
-            'policy': reservation.group_policy, 'by': reservation.group_by,
-            'domain': reservation.domain}
-    values['links'] = [{
-        'href': answers.url(f'/{reservation.instance_uuid}'), 'rel': 'self'}]
-    return answers.present(Reservation, values)
-
-
-def view_dry_run(verdict):
-    """Return the result of dry_runs.dry_run as JSON, a dict.
-
-    The domains of a group may take half of the room, and its profiles, as
-    those of a node, what is left.
-    """
-    shown = answers.present(DryRun, {**verdict, 'profiles': []})
-    if 'domains' in shown:
-        shown['domains'] = answers.fitting(
-            shown['domains'], room=answers.MAX_PAGE // 2)
-    shown['profiles'] = answers.fitting(
+    response = responses.make_json(DryRun, {**verdict, 'profiles': []})
+    if 'domains' in response:
+        response['domains'] = responses.fit_rows(
+            response['domains'], room=responses.MAX_PAGE // 2)
+    response['profiles'] = responses.fit_rows(
         verdict['profiles'],
-        lambda profile: answers.present(capacity.Profile, profile),
-        answers.MAX_PAGE - answers.length(shown))
-    return shown
+        lambda profile: responses.make_json(capacity.Profile, profile),
+        responses.MAX_PAGE - responses.count_bytes(response))
+    return response
 
 
-def read_changes(body, required=False):
-    """Return what a JSON Patch changes.
+def read_changes(operations: list[dict[str, Any]],
+                 required: bool = False) -> dict[str, Any]:
+    """Return the changes of a JSON Patch.
 
-    :param body: the operations, validated.
-    :param required: whether there must be a lease.
-    :returns: dict of ``host``, and of ``lease`` in seconds, which is None for
-        no expiry; only those that change.
+    :param operations: validated by ``PATCH_BODY``.
+    :param required: whether the reservation must keep a lease.
+    :returns: ``host`` and ``lease`` (seconds, or None for no expiry), as far
+        as they change.
     :raises: InvalidInput.
     """
-    changes = {}
-    for number, operation in enumerate(body):
+    changes: dict[str, Any] = {}
+    for number, operation in enumerate(operations):
         name = operation['path'][1:]
         if operation['op'] == 'remove' and name != 'expires_in':
-            raise exception.InvalidInput(f'{number}.op', 'must be replace')
+            raise exception.InvalidInput(
+                f'{number}.op', f'must be add or replace for /{name}; got '
+                                f'"remove"')
         if operation['op'] != 'remove' and 'value' not in operation:
-            raise exception.InvalidInput(f'{number}.value', 'must be given')
+            raise exception.InvalidInput(
+                f'{number}.value', 'is required with add and replace')
         changes[name] = None
         if operation['op'] != 'remove':
             changes |= PATCH_VALUES({name: operation['value']})
@@ -394,11 +414,9 @@ def read_changes(body, required=False):
     return changes
 
 
-def read_fields(query):
-    """Take the names of the fields to show out of a query.
+def pop_fields(query: dict[str, Any]) -> list[str] | None:
+    """Remove the fields to show from a validated query, and return them.
 
-    :param query: dict, validated.
-    :returns: list without duplicates, or None.
     :raises: InvalidInput for a field that a reservation does not have.
     """
     text = query.pop('fields', None)
@@ -408,26 +426,30 @@ def read_fields(query):
     for name in names:
         if name not in FIELDS:
             raise exception.InvalidInput(
-                'fields', f'must be of {", ".join(FIELDS)}')
+                'fields', f'must be one of {", ".join(FIELDS)}, or several of '
+                          f'them, separated by commas; got "{name}"')
     return names
 
 
-def read_order(query):
-    """Take the order of the rows out of a query.
+def pop_order(query: dict[str, Any]) -> dict[str, str]:
+    """Remove the sort parameters from a validated query, and return the order.
 
-    :param query: dict, validated. A key without a direction is sorted as the
-        key before.
-    :returns: dict of directions by key, the most significant key first.
-        ``id`` is one of them, so that no two rows are equal.
+    A key without a direction has the direction of the key before it.
+
+    :returns: directions by key, the most significant key first. It always
+        includes ``id``, so that no two rows are equal.
     :raises: InvalidInput for a repeated key, or a direction without a key.
     """
     keys = query.pop('sort_key', 'id').split(',')
     directions = query.pop('sort_dir', 'asc').split(',')
-    if len(set(keys)) < len(keys):
-        raise exception.InvalidInput('sort_key', 'must be keys that differ')
+    for key in keys:
+        if keys.count(key) > 1:
+            raise exception.InvalidInput(
+                'sort_key', f'must not repeat a key; got "{key}" twice')
     if len(directions) > len(keys):
-        raise exception.InvalidInput('sort_dir',
-                                     'must be at most one for each sort_key')
+        raise exception.InvalidInput(
+            'sort_dir', f'must have at most one direction for each key of '
+                        f'sort_key; got {len(directions)} for {len(keys)}')
     directions += directions[-1:] * (len(keys) - len(directions))
     order = dict(zip(keys, directions, strict=True))
     order.setdefault('id', directions[-1])

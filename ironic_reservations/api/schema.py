@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of the JSON schemas of requests, and the errors of schemas.
+"""Validates requests by JSON schemas, and has the parts of schemas.
 
-Each noun's module has its own schemas.
+The schemas are in the modules of the nouns.
 """
+
+from collections.abc import Callable
+import json
+from typing import Any
 
 import jsonschema
 
@@ -12,30 +16,31 @@ from ironic_reservations.fleet import capacity
 from ironic_reservations.matching import group_policy
 from ironic_reservations.matching import request_spec
 
-#: A UUID anywhere in a text.
+#: Regular expression of a UUID.
 UUID = r'[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}'
 
-# Text may not contain NUL, which ends a string in some databases, nor a lone
-# surrogate, which cannot be encoded as UTF-8. A name may not contain any
-# control character or line separator either: names stand in logs and on
-# terminals. Patterns end with \Z, because $ would also match before a newline
-# at the end.
+# Text must not contain NUL, which ends a string in some databases, nor lone
+# surrogates, which cannot be encoded as UTF-8. A name must not contain control
+# characters or line separators either, because it is written to logs and
+# terminals. Patterns end with \Z because $ also matches before a newline at
+# the end.
 _TEXT = r'^[^\x00\ud800-\udfff]*\Z'
 _NAME = r'^[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]*\Z'
-# MariaDB takes a name with a space at its end for the one without.
+# MariaDB ignores a space at the end when it compares names.
 _HOST = _NAME.replace(r'\Z', r'(?<! )\Z')
 _TRAIT = r'^[A-Z0-9_]{1,255}\Z'
 _BOOLEAN = r'^(?i:true|false)\Z'
 _POSITIVE = r'^0{0,9}[1-9][0-9]{0,8}\Z'
-# The name of a capability of a node: it has no colon, and is stripped.
+# "capability:" and the name of a capability, which has no colon, and no space
+# at its ends.
 _CAPABILITY = (
     group_policy.CAPABILITY
     + r'(?! )[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff:,]{1,255}(?<! )')
-# What the domains of a group are, and what rows of the capacity are summed by.
+# What the domains of a group are, and by what capacity rows are summed.
 _BY, _ROW_KEY = (rf'^(?:{"|".join((*columns, _CAPABILITY))})\Z'
                  for columns in (group_policy.COLUMNS, capacity.COLUMNS))
 _UUID = rf'^{UUID}\Z'
-# URL-safe base64, in which a UUID is, too.
+# URL-safe base64; also matches a UUID.
 _MARKER = r'^[A-Za-z0-9_-]+\Z'
 
 # Words separated by commas.
@@ -43,7 +48,7 @@ _DIRECTIONS, _KEYS = (
     rf'^(?:{"|".join(words)})(?:,(?:{"|".join(words)}))*\Z'
     for words in (('asc', 'desc'), constants.SORT_KEYS))
 
-#: The most extra specs, and the most properties of an image.
+#: Maximum number of extra specs, and of properties of an image.
 MAX_KEYS = 1024
 
 name = {'type': 'string', 'maxLength': 255, 'pattern': _NAME, 'minLength': 1}
@@ -65,114 +70,143 @@ sort_key = {'type': 'string', 'pattern': _KEYS}
 sort_dir = {'type': 'string', 'pattern': _DIRECTIONS}
 
 
-def string(**more):
-    """Return the schema of a name that may be null."""
+def nullable_text(**keywords: Any) -> dict[str, Any]:
+    """Return the schema of a name, or of another text, or null."""
     return {'type': ['string', 'null'], 'maxLength': 255, 'pattern': _NAME,
-            **more}
+            **keywords}
 
 
-def strings(longest):
-    """Return the schema of an object of texts."""
+def text_map(max_length: int) -> dict[str, Any]:
+    """Return the schema of an object of texts, or null."""
     return {'type': ['object', 'null'],
-            # First, because it takes 25 microseconds to look at each.
+            # First, because the check of each key takes 25 microseconds.
             'maxProperties': MAX_KEYS, 'propertyNames': name,
-            'additionalProperties': string(maxLength=longest, pattern=_TEXT)}
+            'additionalProperties': nullable_text(maxLength=max_length,
+                                                  pattern=_TEXT)}
 
 
-def closed(properties, **more):
-    """Return the schema of an object that has no other properties."""
-    return {'type': 'object', 'additionalProperties': False, **more,
+def closed_object(properties: dict[str, Any],
+                  **keywords: Any) -> dict[str, Any]:
+    """Return the schema of an object that allows no other properties."""
+    return {'type': 'object', 'additionalProperties': False, **keywords,
             'properties': properties}
 
 
 _PATTERNS = {
-    _TEXT: 'text without NUL and without lone surrogates',
-    _NAME: 'text without control characters',
-    _HOST: 'text without control characters and without a space at its end',
-    _UUID: 'a UUID such as 5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e',
-    _MARKER: 'A-Z, a-z, 0-9, _ and -',
-    _TRAIT: 'a trait: A-Z, 0-9 and _',
-    _BOOLEAN: 'true or false',
-    _POSITIVE: 'a positive number',
-    _DIRECTIONS: 'one of asc, desc, or several, separated by commas',
-    _KEYS: f'one of {", ".join(constants.SORT_KEYS)}, or several, '
+    _TEXT: 'be text without NUL and lone surrogates',
+    _NAME: 'be text without control characters',
+    _HOST: 'be text without control characters and without a space at its end',
+    _UUID: 'be a UUID such as 5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e',
+    _MARKER: 'consist of A-Z, a-z, 0-9, _ and -',
+    _TRAIT: 'be a trait, which consists of A-Z, 0-9 and _',
+    _BOOLEAN: 'be true or false',
+    _POSITIVE: 'be an integer from 1 to 999999999',
+    _DIRECTIONS: 'be one of asc, desc, or several of them, separated by '
+                 'commas',
+    _KEYS: f'be one of {", ".join(constants.SORT_KEYS)}, or several of them, '
            f'separated by commas',
-    **{pattern: f'one of {", ".join(columns)}, or capability: and the name of '
-                f'one' for pattern, columns in (
+    **{pattern: f'be one of {", ".join(columns)}, or capability:NAME, where '
+                f'NAME is that of a capability' for pattern, columns in (
                     (_BY, group_policy.COLUMNS),
                     (_ROW_KEY, capacity.COLUMNS))},
 }
 
-# What each keyword of a schema requires, given the keyword's value.
-_REQUIREMENTS = {
-    'type': lambda value: ' or '.join(
-        [value] if isinstance(value, str) else value),
-    'minimum': lambda value: f'at least {value}',
-    'maximum': lambda value: f'at most {value}',
-    'minLength': lambda value: f'at least {value} characters long',
-    'maxLength': lambda value: f'at most {value} characters long',
-    'required': lambda value: 'an object with ' + ' and '.join(value),
-    'minItems': lambda value: f'a list of at least {value}',
-    'maxItems': lambda value: f'a list of at most {value}',
-    'maxProperties': lambda value: f'an object with at most {value} keys',
-    'enum': lambda value: 'one of ' + ', '.join(
-        str(each) for each in value if each is not None),
+_TYPES = {'array': 'a list', 'integer': 'an integer', 'null': 'null',
+          'number': 'a number', 'object': 'an object', 'string': 'a string'}
+
+# What each keyword of a schema requires, by the keyword's value: the end of a
+# sentence that begins with "must".
+_REQUIREMENTS: dict[str, Callable[[Any], str | None]] = {
+    'type': lambda value: 'be ' + ' or '.join(
+        _TYPES[type_] for type_ in
+        ([value] if isinstance(value, str) else value)),
+    'minimum': lambda value: f'be at least {value}',
+    'maximum': lambda value: f'be at most {value}',
+    'minLength': lambda value: 'not be empty' if value == 1 else (
+        f'have at least {value} characters'),
+    'maxLength': lambda value: f'have at most {value} characters',
+    'required': lambda value: 'have the keys ' + ' and '.join(value),
+    'minItems': lambda value: 'not be empty' if value == 1 else (
+        f'have at least {value} items'),
+    'maxItems': lambda value: f'have at most {value} items',
+    'maxProperties': lambda value: f'have at most {value} keys',
+    'enum': lambda value: 'be one of ' + ', '.join(
+        str(member) for member in value if member is not None),
     'pattern': _PATTERNS.get,
 }
 
+# Keywords that limit a length.
+_LENGTHS = {'maxLength', 'maxItems', 'maxProperties'}
 
-def requirement(keyword, value):
-    """Say in words what a keyword of a schema requires.
 
-    :returns: the end of a sentence that begins with "must be"; None for a
-        keyword or a pattern that nobody has put into words.
+def describe_requirement(keyword: str, value: Any) -> str | None:
+    """Return what a keyword of a schema requires, in words.
+
+    :returns: the end of a sentence that begins with "must"; None for a keyword
+        or a pattern without words.
     """
-    words = _REQUIREMENTS.get(keyword)
-    return words and words(value)
+    describe = _REQUIREMENTS.get(keyword)
+    return describe and describe(value)
+
+
+def quote_value(value: Any) -> str:
+    """Return a value of a request as JSON for an error, cut if it is long."""
+    # NaN and Infinity in a request become other objects.
+    text = json.dumps(value, ensure_ascii=False,
+                      default=lambda _: 'NaN or Infinity')
+    return text if len(text) <= 64 else f'{text[:64]}...'
 
 
 class Validator:
     """A compiled schema, whose errors name the field and what it must be.
 
-    :param schema: the JSON schema, a dict.
-    :param whole: what to call the value as a whole, ``body`` or ``query``.
+    :param schema: a JSON schema.
+    :param whole: name of the whole value in errors, such as ``body``.
     """
 
-    def __init__(self, schema, whole):
+    def __init__(self, schema: dict[str, Any], whole: str) -> None:
         self.schema = schema
         self._validator = jsonschema.Draft202012Validator(schema)
         self._whole = whole
 
-    def __call__(self, value):
+    def __call__(self, value: Any) -> Any:
         """Return the value if it is valid.
 
-        :raises: InvalidInput, for the first error that is found.
+        :raises: InvalidInput for the first error.
         """
         for error in self._validator.iter_errors(value):
             raise exception.InvalidInput(*self._explain(error))
         return value
 
-    def _explain(self, error):
-        """The field at fault and what it must be, from jsonschema's error."""
+    def _explain(self, error: jsonschema.ValidationError) -> tuple[str, str]:
+        """Return the invalid field, and the reason."""
         path = [str(part) for part in error.absolute_path]
-        field = '.'.join(path) or self._whole
-        if error.validator == 'additionalProperties':
-            known = error.schema.get('properties', {})
-            unknown = next(key for key in error.instance if key not in known)
+        keyword, value = error.validator, error.instance
+        if keyword == 'required':
+            missing = next(key for key in error.validator_value
+                           if key not in value)
+            return '.'.join([*path, missing]), 'is required'
+        if keyword == 'additionalProperties':
+            known_keys = error.schema.get('properties', {})
+            unknown = next(key for key in value if key not in known_keys)
             return ('.'.join([*path, unknown[:64]]) or '""',
-                    'is not known here; known are: '
-                    + (', '.join(known) or 'none'))
+                    'is not allowed; allowed: '
+                    + (', '.join(known_keys) or 'none'))
         if 'propertyNames' in error.absolute_schema_path:
-            field = '.'.join([*path, error.instance[:64]])
-        words = requirement(error.validator, error.validator_value)
-        return field, (f'must be {words}' if words else
-                       f'does not satisfy "{error.validator}" of its schema')
+            path.append(value[:64])
+        words = describe_requirement(keyword, error.validator_value)
+        if keyword == 'type' and self._whole == 'query':
+            words = 'not be repeated'
+        return '.'.join(path) or self._whole, (
+            f'must {words}; got '
+            f'{len(value) if keyword in _LENGTHS else quote_value(value)}'
+            if words else f'does not satisfy "{keyword}" of its schema')
 
 
-def query(**properties):
+def query_validator(**properties: Any) -> Validator:
     """Return the Validator of a query with these parameters."""
-    return Validator(closed(properties), 'query')
+    return Validator(closed_object(properties), 'query')
 
 
 #: The query of a call without parameters.
-NO_QUERY = query()
+NO_QUERY = query_validator()

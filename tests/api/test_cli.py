@@ -173,7 +173,7 @@ def test_wrong_input(ironic, cli):
         # "capacity" must not become a path of the API.
         (['show', 'capacity'],
          'No reservation of node capacity could be found.'),
-        (['show', ''], 'node: must be at least 1 '),
+        (['show', ''], 'node: must not be empty'),
         (['show', UNKNOWN], f'No reservation of instance {UNKNOWN} could be '
                             'found. (HTTP 404)'),
         ([*create, '--claim', UNKNOWN], 'No reservation'),
@@ -193,7 +193,7 @@ def test_wrong_input(ironic, cli):
         (['list', '--sort', 'host:'], 'sort_dir: must be one of '),
         (['list', '--sort', ''], 'sort_key: must be one of '),
         (['list', '--marker', UNKNOWN], 'marker: must be the instance UUID'),
-        (['capacity', '--shard', ''], 'shard: must be at least 1 '),
+        (['capacity', '--shard', ''], 'shard: must not be empty'),
     ]
     errors = map(get_error, run_all(cli, [args for args, _ in rows]))
     wrong = [(args, error) for (args, expected), error in

@@ -66,7 +66,7 @@ def test_options(ironic, pool, request_, start, options, default):
             if seconds is None:
                 assert answers.check(response, 400) == (
                     'expires_in: must be at most 60 (1m), see '
-                    '[reservations] max_lease')
+                    f'[reservations] max_lease; got {body["expires_in"]}')
                 continue
             answers.check(response, 201)
             lease = datetime.timedelta(seconds=seconds)

@@ -299,7 +299,7 @@ def test_require_lease(cloud):
                 assert cloud.call(
                     'a-member', 400, 'POST', f'{OURS}{query}',
                     json={**ANY, **more}) == (
-                        'expires_in: must be given, at most 2592000 (30d), '
+                        'expires_in: is required, at most 2592000 (30d), '
                         'see [reservations] max_lease')
         assert cloud.hold('a-member', expires_in=60)['expires_at']
         assert cloud.hold('system-service')['expires_at'] is None

@@ -7,7 +7,7 @@ import openstack
 import pytest
 
 from ironic_reservations import sdk
-from ironic_reservations.api import answers
+from ironic_reservations.api import responses
 from ironic_reservations.osc import client
 from tests.common import command
 from tests.common import service
@@ -22,7 +22,7 @@ UNKNOWN = '99999999-2222-4333-8444-555555555555'
 @pytest.fixture(autouse=True)
 def short_pages(monkeypatch):
     """A response has room for two or three members of a group, or groups."""
-    monkeypatch.setattr(answers, 'MAX_PAGE', 1500)
+    monkeypatch.setattr(responses, 'MAX_PAGE', 1500)
 
 
 class Client:

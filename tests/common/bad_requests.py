@@ -504,7 +504,7 @@ HOLDERS = [
 ADOPTIONS = [
     post(f'adopt-{id}', body, field, path=f'{OURS}?{query}')
     for id, query, body, field in (
-        ('nothing', 'adopt=true', {}, 'body'),
+        ('nothing', 'adopt=true', {}, 'instance_uuid'),
         *((f'{field}-{value}', 'adopt=true',
            {'instance_uuid': HELD, field: value}, field)
           for field, value in (

@@ -124,7 +124,7 @@ ONE_GROUP = attributes(groups.Group) - {'members', 'domains'}
     ('GET', GROUP, 'query', groups.SHOW_QUERY.schema),
     ('GET', CAPACITY, 'query', capacity.QUERY.schema),
     ('GET', HOSTS, 'query', hosts.LIST_QUERY.schema),
-    ('PUT', HOST, 'body', hosts.HOLD_BODY.schema),
+    ('PUT', HOST, 'body', hosts.ACQUIRE_BODY.schema),
     ('PUT', HOST, 'path', {'properties': {
         name: routes.NAMES.schema['properties'][name] for name in ['host']}}),
     ('DELETE', HOST, 'query', hosts.GIVE_UP_QUERY.schema),
@@ -251,7 +251,7 @@ def test_samples_agree_with_the_schemas():
         assert tuple(sample) == tuple(
             name for name in fields if name != 'group')
 
-    hosts.HOLD_BODY(SAMPLES['reservation-host-request.json'])
+    hosts.ACQUIRE_BODY(SAMPLES['reservation-host-request.json'])
     lease, *_ = leases = SAMPLES['reservation-hosts-response.json']['hosts']
     for sample in leases:
         assert sample.keys() == attributes(hosts.Host)

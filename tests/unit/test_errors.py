@@ -18,7 +18,7 @@ SECRET = 'SELECT secret FROM nodes'
     (OSError(2, SECRET, '/etc/ironic/secret'), 500),
     (ValueError(SECRET), 500)], ids=lambda error: type(error).__name__)
 def test_text_of_an_exception_is_only_logged(error, status, caplog):
-    response = errors.present(error)
+    response = errors.make_response(error)
     assert response.status_int == status
     assert 'secret' not in response.text
     assert 'secret' in caplog.text

@@ -97,7 +97,7 @@ from ironic_reservations.api import errors
 
 ask()
 for _ in range(3):
-    errors.present(exception.QuotaExceeded('secret', 1, 1, 1))
+    errors.make_response(exception.QuotaExceeded('secret', 1, 1, 1))
 ''', tmp_path, PROMETHEUS_MULTIPROC_DIR=str(folder))
     assert {path.name.partition('_')[0] for path in folder.iterdir()} == {
         'counter', 'histogram'}

@@ -30,7 +30,7 @@ UUID = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
 
 def validate(body):
     """Parse and validate the bytes of a body as the controller does."""
-    return reservations.CREATE_BODY(requests.parse(body))
+    return reservations.CREATE_BODY(requests.parse_json(body))
 
 
 def refuse(function, *args):
@@ -65,7 +65,7 @@ def keywords(part):
 @pytest.mark.parametrize('name', VALIDATORS)
 def test_every_keyword_has_a_message(name):
     for keyword, value in keywords(VALIDATORS[name].schema):
-        assert schema.requirement(keyword, value), (keyword, value)
+        assert schema.describe_requirement(keyword, value), (keyword, value)
 
 
 @pytest.mark.parametrize('keyword, value', [('multipleOf', 2),
@@ -178,7 +178,7 @@ def test_good_list_query(query):
 def test_order(keys, directions, order):
     query = {'limit': '1', 'sort_key': keys, 'sort_dir': directions}
     query = {name: value for name, value in query.items() if value}
-    assert [*reservations.read_order(query).items()] == order
+    assert [*reservations.pop_order(query).items()] == order
     assert query == {'limit': '1'}
 
 
@@ -187,14 +187,14 @@ def test_order(keys, directions, order):
     (None, 'asc,asc', 'sort_dir')])
 def test_bad_order(keys, directions, field):
     query = {'sort_key': keys, 'sort_dir': directions}
-    assert refuse(reservations.read_order, {
+    assert refuse(reservations.pop_order, {
         name: value for name, value in query.items() if value}) == field
 
 
 @pytest.mark.parametrize('text, names', [
     (None, None), ('host', ['host']), ('host, state', ['host', 'state'])])
 def test_good_fields(text, names):
-    assert reservations.read_fields({'fields': text}) == names
+    assert reservations.pop_fields({'fields': text}) == names
 
 
 # Limits that are checked before the body is parsed
@@ -202,14 +202,14 @@ def test_good_fields(text, names):
 def pass_limits(body, content_type='application/json', length=True):
     """Return the body behind the limits."""
     def app(environ, start_response):
-        bodies.append(limits.body(webob.Request(environ)))
+        bodies.append(limits.get_body(webob.Request(environ)))
         return []
     bodies = []
     request = webob.Request.blank('/v1/reservations', method='POST',
                                   content_type=content_type)
     request.body_file = io.BytesIO(body)
     request.content_length = len(body) if length else None
-    limits.Limits(app)(request.environ, lambda status, headers: None)
+    limits.BodyLimits(app)(request.environ, lambda status, headers: None)
     return bodies[0]
 
 

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes responses: JSON values, URLs, and pages of limited size."""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Sequence
+import datetime
+import json
+import typing
+from typing import Any
+import urllib.parse
+
+import pecan
+from wsme import types as wtypes
+from wsme.rest import json as wsme_json
+
+from ironic_reservations import conf
+from ironic_reservations.matching import request_spec
+
+Row = typing.TypeVar('Row')
+
+#: Maximum size in bytes of the list in a response. The rest of the response,
+#: such as the link to the next page, fits into the remainder of 4 MiB.
+MAX_PAGE = 2 ** 22 - 2 ** 16
+
+
+def make_url(path: str = '') -> str:
+    """Return the URL of a resource as the client knows it.
+
+    As in Ironic, the base is the URL that a trusted proxy forwards, otherwise
+    ``[api] public_endpoint``, otherwise the host of the request.
+
+    :param path: appended to the URL of all reservations.
+    """
+    request = pecan.request
+    if conf.CONF.oslo_middleware.enable_proxy_headers_parsing:
+        base = request.application_url
+    else:
+        base = conf.CONF.api.public_endpoint or request.host_url
+    return f'{base.rstrip("/")}/v1/reservations{path}'
+
+
+def set_created(is_new: bool, location: str) -> None:
+    """Set the status and the location of the response to a POST.
+
+    :param is_new: False if an earlier request has created the resource.
+    :param location: its URL.
+    """
+    pecan.response.status = 201 if is_new else 200
+    pecan.response.location = location
+
+
+def set_no_content() -> None:
+    """Set the status of a response without a body."""
+    pecan.response.status = 204
+
+
+class Json(wtypes.UserType):
+    """Any JSON value, shown unchanged."""
+
+    basetype = str
+    name = 'json'
+
+
+class Time(wtypes.UserType):
+    """A time as the database stores it: UTC, without a time zone."""
+
+    basetype = str
+    name = 'time'
+
+    def tobasetype(self, value: datetime.datetime) -> str:
+        return value.replace(tzinfo=datetime.UTC).isoformat()
+
+
+def make_json(datatype: type[wtypes.Base],
+              values: dict[str, Any]) -> dict[str, Any]:
+    """Return values as the JSON object that a WSME type declares.
+
+    :param values: values of the attributes to show, by name.
+    """
+    return {attribute.name: wsme_json.tojson(
+                attribute.datatype, values[attribute.name])
+            for attribute in wtypes.list_attributes(datatype)
+            if attribute.name in values}
+
+
+def show_ignored(spec: request_spec.RequestSpec) -> dict[str, Any]:
+    """Return the item that lists the extra specs not compared with nodes."""
+    return {'ignored': spec.ignored} if spec.ignored else {}
+
+
+def pop_limit(query: dict[str, Any]) -> int:
+    """Remove the limit from a query, and return the length of a page."""
+    return min(int(query.pop('limit', conf.CONF.api.max_limit)),
+               conf.CONF.api.max_limit)
+
+
+def make_page(name: str, rows: Sequence[Row], limit: int,
+              show: Callable[[Row], dict[str, Any]],
+              make_marker: Callable[[Row], str],
+              path: str = '') -> dict[str, Any]:
+    """Return a page of a list as JSON.
+
+    :param name: key of the list.
+    :param rows: rows of the page, and one more if there is a next page.
+    :param limit: maximum number of rows in the page.
+    :param show: makes the JSON of a row.
+    :param make_marker: makes the marker of a row.
+    :param path: path of the list; see ``make_url``.
+    """
+    page: dict[str, Any] = {name: fit_rows(rows[:limit], show)}
+    number = len(page[name])
+    if len(rows) > number:
+        query = {**pecan.request.GET.mixed(), 'limit': limit,
+                 'marker': make_marker(rows[number - 1])}
+        # The value of a repeated parameter is a list.
+        text = urllib.parse.urlencode(query, doseq=True)
+        page['next'] = f'{make_url(path)}?{text}'
+    return page
+
+
+def fit_rows(rows: Iterable[Row],
+             show: Callable[[Row], Any] = lambda row: row,
+             room: int | None = None) -> list[Any]:
+    """Return the JSON of the first rows, at least one, that fit.
+
+    :param show: makes the JSON of a row.
+    :param room: maximum size in bytes, by default ``MAX_PAGE``.
+    """
+    values: list[Any] = []
+    room = MAX_PAGE if room is None else room
+    for value in map(show, rows):
+        room -= count_bytes(value) + 1
+        if room < 0 and values:
+            break
+        values.append(value)
+    return values
+
+
+def count_bytes(value: Any) -> int:
+    """Return the size of a JSON value in a response."""
+    return len(json.dumps(value, separators=(',', ':')))
