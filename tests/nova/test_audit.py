@@ -27,12 +27,6 @@ class Command:
     user = {'X-Auth-Token': 'admin', 'X-Auth-User': 'admin',
             'X-Roles': 'admin', 'X-Auth-Project-Id': 'admin'}
 
-    def setUp(self):
-        super().setUp()
-        # Nothing goes on here between two looks but what a test does.
-        self.useFixture(fixtures.MonkeyPatch(
-            'ironic_reservations.osc.audit.command.PAUSE', 0))
-
     def command(self, *args, verbose=(), as_json=True, **env):
         return self.openstack(
             *verbose, 'baremetal', 'reservation', *args,
