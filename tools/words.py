@@ -34,8 +34,8 @@ CLEAN = (
     'ironic_reservations/text.py',
     'ironic_reservations/wsgi.py', 'migrations/', 'nova_driver/',
     'tests/benchmark/', 'tests/common/', 'tests/conftest.py',
-    'tests/dashboard/', 'tests/db/', 'tests/install/', 'tests/unit/',
-    'tools/')
+    'tests/dashboard/', 'tests/db/', 'tests/install/', 'tests/nova/',
+    'tests/unit/', 'tools/')
 
 #: These two have to name what the check looks for.
 EXEMPT = ('tools/words.py', 'tests/unit/test_words.py')

@@ -12,14 +12,14 @@ import os
 #: Nova's release, such as 34 for 2026.2.
 NOVA = int(metadata.version('nova').split('.')[0])
 
-# Before Nova 34 the fixtures need eventlet, as which nova-compute runs there.
+# Before Nova 34 the fixtures need eventlet, like nova-compute itself.
 if NOVA >= 34:
     os.environ['OS_NOVA_DISABLE_EVENTLET_PATCHING'] = '1'
-# The seconds after which a test that hangs has failed.
+# Seconds after which a hanging test fails.
 os.environ.setdefault('OS_TEST_TIMEOUT', '300')
-# Warnings by the hundred are shown with failures only.
+# Show hundreds of warnings only with failures.
 os.environ.setdefault('OS_STDERR_CAPTURE', '1')
 os.environ.setdefault('OS_STDOUT_CAPTURE', '1')
 
-# Patches, or forbids eventlet, before all else is imported.
+# Patches, or forbids eventlet, before anything else is imported.
 import nova.tests.functional  # noqa: E402, F401

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all tests of the driver stand on: a cloud per test."""
+"""The base class of the driver's tests: a cloud per test."""
 
 import contextlib
 import functools
@@ -21,6 +21,7 @@ import nova.conf
 from nova.tests import fixtures as nova_fixtures
 from nova.tests.functional import integrated_helpers
 import openstack.proxy
+from oslo_concurrency import lockutils
 from oslo_service import loopingcall
 import sqlalchemy
 import sqlalchemy.pool
@@ -36,9 +37,9 @@ STOCK = 'ironic.IronicDriver'
 
 _get_endpoint = openstack.proxy.Proxy.get_endpoint
 
-# A service that stops ends the thread pools of its process for good, from a
-# thread that may outlast the test, and the fixture that would keep it from
-# doing so: then no test after it could start a service.
+# A service that stops shuts down the thread pools of its process, from a
+# thread that may outlast the test and the fixture that would prevent that:
+# then no later test could start a service.
 with contextlib.suppress(ImportError):  # Nova before 34 has none.
     importlib.import_module(
         'nova.thread_pool_factory').shutdown_all_executors = lambda: None
@@ -49,72 +50,77 @@ with contextlib.suppress(ImportError):  # Nova before 34 has none.
 gc.freeze()
 
 
-class Compiled(sqlalchemy.util.LRUCache):
-    """What SQLAlchemy has compiled, for all engines of a kind of database.
+class CompiledCache(sqlalchemy.util.LRUCache):
+    """Share compiled statements between all engines of a database type.
 
-    Each test has engines of its own, with dialects of their own, and each of
-    them would compile Nova's statements anew: a sixth of what these tests
-    take.
+    Each test creates engines with new dialects, each of which would compile
+    Nova's statements again: a sixth of the time of these tests.
     """
 
     def get(self, key, default=None):
-        return super().get(self._shared(key), default)
+        return super().get(self._shared_key(key), default)
 
     def __setitem__(self, key, value):
-        super().__setitem__(self._shared(key), value)
+        super().__setitem__(self._shared_key(key), value)
 
     @staticmethod
-    def _shared(key):
+    def _shared_key(key):
         dialect, *statement = key
         return (dialect.name, *statement)
 
 
-COMPILED = Compiled(2000)
+CACHE = CompiledCache(2000)
 
 
 def smoke(test):
-    """Mark a test for ``make test``: one of each kind of what we override.
+    """Mark a test for ``make test``: one for each kind of override.
 
-    The others of those that have a cloud are left to ``make test-long``.
+    The other tests with a cloud run in ``make test-long``.
     """
     test.smoke = True
     return test
 
 
+def separate_locks():
+    """Return a fixture for a second process, which shares no locks."""
+    return fixtures.MonkeyPatch(
+        'oslo_concurrency.lockutils._semaphores', lockutils.Semaphores())
+
+
 class QuickCall(loopingcall.FixedIntervalLoopingCall):
-    """Looks ten times as often whether Ironic has done something."""
+    """Polls Ironic ten times as often."""
 
     def start(self, interval, *args, **kwargs):
         return super().start(interval / 10, *args, **kwargs)
 
 
 class CellDatabases(nova_fixtures.CellDatabases):
-    """What targets no cell is in the one that has the computes.
+    """Use the cell of the computes where no cell is targeted.
 
-    Nova's fixture lets it follow the last one targeted, for tests with many
-    cells, and locks for that: with several computes at work it deadlocks
-    with the lock of the database.
+    Nova's fixture uses the last targeted cell, for tests with many cells, and
+    takes a lock for that: with several computes at work it deadlocks with the
+    lock of the database.
     """
 
     @contextlib.contextmanager
     def _wrap_target_cell(self, ctxt, cell_mapping):
-        with self._real_target_cell(ctxt, cell_mapping) as targeted:
-            yield targeted
+        with self._real_target_cell(ctxt, cell_mapping) as cell_context:
+            yield cell_context
 
     def _wrap_get_context_manager(self, ctxt):
         return getattr(ctxt, 'db_connection', None) or self._default_ctxt_mgr
 
-    def be_in(self, cell_mapping):
-        """Let what targets no cell be in another one from now on."""
+    def switch(self, cell_mapping):
+        """Change the cell that is used where none is targeted."""
         self._default_ctxt_mgr = self._ctxt_mgrs[
             cell_mapping.database_connection]
 
 
 def _frames():
-    """The frames of all threads.
+    """Return the frames of all threads.
 
-    Python 3.11 may wait for itself for ever where garbage is collected
-    meanwhile: https://github.com/python/cpython/issues/106883.
+    Python 3.11 may deadlock if garbage is collected during the call:
+    https://github.com/python/cpython/issues/106883.
     """
     gc.disable()
     try:
@@ -124,7 +130,7 @@ def _frames():
 
 
 class NoDeadline:
-    """In place of deadline.Deadline."""
+    """Replaces deadline.Deadline."""
 
     def postpone(self, until):
         pass
@@ -138,26 +144,27 @@ class TestCase(helpers.Helpers,
     """
 
     compute_driver = OURS
-    #: Started at set-up; none leaves that to the test, see start_compute().
+    #: Started by setUp(). Empty: the test calls start_compute().
     hosts = HOSTS
-    #: The nodes at set-up, as Ironic's fields and ``traits``.
+    #: The nodes enrolled by setUp(), as Ironic's fields and ``traits``.
     fleet = ()
-    #: False is a stock Ironic, without reservations.
+    #: False: a stock Ironic, without reservations.
     plugin = True
-    #: Options of ironic.conf, ``{section: {option: value}}``. A class with
-    #: options has the Ironic of the class before it if that has the same ones.
+    #: Options of ironic.conf, ``{section: {option: value}}``. Consecutive
+    #: classes with the same options share an Ironic.
     ironic_config = None
 
     def id(self):
-        """With an attribute, as testtools writes it."""
+        """Append the attribute of long tests, as testtools formats it."""
         test = getattr(self, self._testMethodName)
         return super().id() + ('' if hasattr(test, 'smoke') else '[long]')
 
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.ironic = (ironic.shared(cls.plugin) if cls.ironic_config is None
-                      else ironic.configured(cls.ironic_config, cls.plugin))
+        cls.ironic = (
+            ironic.get_shared(cls.plugin) if cls.ironic_config is None
+            else ironic.get_configured(cls.ironic_config, cls.plugin))
 
     def setUp(self):
         self.addCleanup(self.remove_all_nodes)
@@ -166,51 +173,51 @@ class TestCase(helpers.Helpers,
             'nova.virt.' + self.compute_driver.rpartition('.')[0])
         self.flags(group='wsgi', api_paste_config=os.path.join(
             sys.prefix, 'etc/nova/api-paste.ini'))
-        # A second is the shortest; each boot and each deletion waits for it.
+        # Each boot and each deletion waits for it, for at least a second.
         self.useFixture(fixtures.MonkeyPatch(
             'nova.virt.ironic.driver.loopingcall', types.SimpleNamespace(**{
                 **vars(loopingcall), 'FixedIntervalLoopingCall': QuickCall})))
         self.flags(group='ironic', api_retry_interval=1, api_max_retries=600,
                    auth_type='none', **self.ironic.nova_options)
         self.flags(running_deleted_instance_timeout=0)
-        # A host is down when a test says so, and not because it is slow to
-        # report: Nova would delete its servers from the database alone.
+        # A host is down only if a test forces it down, and not because it is
+        # slow: Nova would delete its servers from the database alone.
         self.flags(service_down_time=3600)
         self.flags(group='quota', instances=-1, cores=-1, ram=-1)
-        # As documented: no host has the capabilities of a mixed fleet.
+        # As documented: no host has all capabilities of a mixed fleet.
         self.flags(group='filter_scheduler', enabled_filters=[
             name for name in CONF.filter_scheduler.enabled_filters
             if name != 'ComputeCapabilitiesFilter'])
-        # A new connection reads the whole schema, and oslo.db has one for each
-        # transaction: a fifth of what these tests take.
+        # Each new connection reads the whole schema, and oslo.db opens one
+        # for each transaction: a fifth of the time of these tests.
         self.useFixture(fixtures.MonkeyPatch(
             'oslo_db.sqlalchemy.engines.pool.NullPool',
             sqlalchemy.pool.QueuePool))
         self.useFixture(fixtures.MonkeyPatch(
             'sqlalchemy.create_engine', functools.partial(
                 sqlalchemy.create_engine,
-                execution_options={'compiled_cache': COMPILED})))
+                execution_options={'compiled_cache': CACHE})))
         self._cells = CellDatabases()
         self.useFixture(fixtures.MonkeyPatch(
             'nova.tests.fixtures.CellDatabases', lambda: self._cells))
         super().setUp()
-        # What Nova calls is not ours to change.
+        # We cannot change Nova's own calls.
         warnings.filterwarnings(
             'ignore', category=DeprecationWarning,
             module=r'nova\.(?!virt\.ironic_reservations)')
-        # Nova's fixtures mock it for all services; Ironic is a real one.
-        mocked = openstack.proxy.Proxy.get_endpoint
+        # Nova's fixtures mock it for all services, but Ironic is real.
+        mock = openstack.proxy.Proxy.get_endpoint
         self.useFixture(fixtures.MonkeyPatch(
             'openstack.proxy.Proxy.get_endpoint',
             lambda proxy, *args, **kwargs: (
                 _get_endpoint if proxy.service_type == 'baremetal'
-                else mocked)(proxy, *args, **kwargs)))
+                else mock)(proxy, *args, **kwargs)))
         self._let_neutron_unbind()
-        # Every poll is a line; and each test's end, on the console.
-        for each in ('nova.api.openstack.requestlog', 'placement.requestlog',
+        # They log every poll, and the end of each test on the console.
+        for name in ('nova.api.openstack.requestlog', 'placement.requestlog',
                      'nova.thread_pool_factory'):
-            logging.getLogger(each).setLevel('WARNING')
-        # Tests say when.
+            logging.getLogger(name).setLevel('WARNING')
+        # Periodic work happens when a test calls work().
         if self.compute_driver == OURS:
             self.useFixture(fixtures.MonkeyPatch(
                 'nova.virt.ironic_reservations.host_lease.wait_for_process_end',
@@ -220,21 +227,20 @@ class TestCase(helpers.Helpers,
                                 ('stopping.time', types.SimpleNamespace(
                                     sleep=self._pause)),
                                 ('driver.INTERVAL', 24 * 3600),
-                                # It would end all tests.
+                                # It would kill the process of all tests.
                                 ('deadline.Deadline', NoDeadline),
                                 ('client.PAUSE', 0.1),
-                                # A round is due whenever they say so.
+                                # Each call of work() is a full round.
                                 ('reconciler.LONGEST', 0)):
                 self.useFixture(fixtures.MonkeyPatch(
                     f'nova.virt.ironic_reservations.{name}', value))
-        # Whether Nova's answers are as its schemas say is for Nova's own tests
-        # to find out.
+        # Nova's own tests validate its responses.
         self.flags(group='api', response_validation='ignore')
         self.plain_image = self.image()
         self._config = {}
         self._compute_ids = {}
-        # What waits for the end of its process: idents of threads.
-        self._staying, self._ended = set(), threading.Event()
+        # Idents of the threads that wait for the end of their process.
+        self._blocking, self._end = set(), threading.Event()
         self.useFixture(fixtures.MonkeyPatch(
             'nova.virt.node.read_local_node_uuid',
             lambda: self._compute_ids.get(CONF.host)))
@@ -244,29 +250,29 @@ class TestCase(helpers.Helpers,
             self.start_compute(host)
 
     def _wait_for_the_end(self, *_):
-        """The process ends with the test."""
-        self._staying.add(threading.get_ident())
-        self._ended.wait()
+        """Block this thread until the test ends."""
+        self._blocking.add(threading.get_ident())
+        self._end.wait()
         raise SystemExit
 
     def _pause(self, seconds):
-        """As time.sleep, in a thread that ends with the test."""
-        if self._ended.wait(seconds):
+        """Sleep, but exit the thread if the test ends."""
+        if self._end.wait(seconds):
             raise SystemExit
 
     def tearDown(self):
-        self._ended.set()
-        # Nova's own clean-up after that needs its services.
+        self._end.set()
+        # The clean-up by Nova that follows needs its services.
         self.wait_for(lambda: self.assertEqual([], [
-            each for each, frame in _frames().items()
-            if each in self._staying and any(
+            ident for ident, frame in _frames().items()
+            if ident in self._blocking and any(
                 below.f_code.co_filename.endswith('compute/manager.py')
                 for below, _ in traceback.walk_stack(frame))]))
         super().tearDown()
 
     def _let_neutron_unbind(self):
-        # Nova's fixture knows no port that nothing has bound, and Nova binds
-        # none for bare metal: Ironic would.
+        # Nova's fixture fails for unbound ports, and for bare metal Nova
+        # binds none, because Ironic does.
         update_port = self.neutron.update_port
 
         def update(port_id, body):
@@ -289,16 +295,16 @@ class TestCase(helpers.Helpers,
     # Computes
 
     def start_compute(self, host, cell='cell1', **config):
-        """Start a compute that has not been started, or was stopped.
+        """Start a compute for the first time, or after it was stopped.
 
-        :param cell: of a host that has not been started.
-        :param config: what this host alone has in nova.conf: for
+        :param cell: cell of a host that is started for the first time.
+        :param config: options in nova.conf of this host alone: for
             ``[ironic] shard``, ``ironic={'shard': 'a'}``
         """
         self._config.setdefault(host, {}).update(config)
         if host not in self.host_mappings:
-            # Else Nova's start_service() does it, and looks for a row that
-            # a host without nodes does not have.
+            # Otherwise Nova's start_service() creates it, and looks for a
+            # compute node, which a host without nodes does not have.
             mapping = objects.HostMapping(
                 context.get_context(), host=host,
                 cell_mapping=self.cell_mappings[cell])
@@ -307,32 +313,32 @@ class TestCase(helpers.Helpers,
         with self.as_host(host):
             return self._start_compute(host)
 
-    def be_in_cell(self, name):
-        """Be in another cell, where only hosts of that one may work."""
-        self._cells.be_in(self.cell_mappings[name])
+    def switch_cell(self, name):
+        """Use another cell; only its hosts can work then."""
+        self._cells.switch(self.cell_mappings[name])
 
     def stop_compute(self, host):
         self.computes.pop(host).stop()
 
-    def die(self, host):
+    def take_down(self, host):
         self.stop_compute(host)
         self.force_down(host)
 
-    def come_back(self, host, **config):
+    def bring_back(self, host, **config):
         self.force_down(host, False)
         return self.start_compute(host, **config)
 
     def restart_compute(self, host, **config):
-        """A new manager and driver, with the same compute_id."""
+        """Start a new manager and driver with the same compute_id."""
         self.stop_compute(host)
         return self.start_compute(host, **config)
 
     @contextlib.contextmanager
     def as_host(self, host):
-        """Let this host's nova.conf be the one that is read.
+        """Set the options of this host's nova.conf.
 
         All hosts share one process. Outside of this, CONF.host is none of
-        them: what a driver reads late is seen as wrong.
+        them, so that tests fail if the driver reads it too late.
         """
         config = [(None, 'host', host)] + [
             (None if group == 'DEFAULT' else group, name, value)
@@ -352,13 +358,13 @@ class TestCase(helpers.Helpers,
         return self._compute_ids.setdefault(CONF.host, str(uuid.uuid4()))
 
     def silence(self, host, wait=False):
-        """Let a host hear nothing any more, but go on with what it does.
+        """Stop delivering messages to a host, which continues its work.
 
-        :param wait: whether for the end of that.
+        :param wait: whether to wait until that work is complete.
         :returns: its service.
         """
         service = self.computes.pop(host)
-        # Nova 32 has no second one.
+        # Nova 32 has no rpcserver_alt.
         for server in filter(None, (service.rpcserver, getattr(
                 service, 'rpcserver_alt', None))):
             server.stop()
@@ -367,31 +373,29 @@ class TestCase(helpers.Helpers,
         return service
 
     def work(self, host='compute-1'):
-        """Do what a thread of the host's driver does again and again."""
+        """Run one round of the host's driver thread."""
         with self.as_host(host):
             self.computes[host].manager.driver.worker.work()
 
     def run_periodic(self, host=None, task='update_available_resource'):
         """Run one of the manager's periodic tasks, on all hosts or on one.
 
-        Others of interest are ``_sync_power_states``, which goes on in the
+        Other useful tasks are ``_sync_power_states``, which continues in the
         background, and ``_cleanup_running_deleted_instances``.
         """
-        for each in [host] if host else list(self.computes):
-            cell = self.host_mappings[each].cell_mapping
-            with self.as_host(each), context.target_cell(
+        for name in [host] if host else list(self.computes):
+            cell = self.host_mappings[name].cell_mapping
+            with self.as_host(name), context.target_cell(
                     context.get_admin_context(), cell) as ctxt:
-                getattr(self.computes[each].manager, task)(ctxt)
+                getattr(self.computes[name].manager, task)(ctxt)
 
     @property
     def log(self):
-        """What Nova's services have logged up to now, from INFO on."""
+        """The log of Nova's services so far, INFO and above."""
         return self.stdlog.logger.output
 
-    # What must be true in the end
-
     def assert_nothing_left(self):
-        """No reservation, no node in use, no VIF, no allocation."""
+        """Check for no reservation, node in use, VIF or allocation."""
         if self.plugin:
             self.assertEqual([], self.ironic.reservations())
         for node in self.ironic.nodes():

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong between a host and Ironic, on purpose."""
+"""Faults between a host and Ironic."""
 
 import json
 import re
 import threading
 import urllib.parse
+import uuid
 
 import fixtures
+from nova.tests import fixtures as nova_fixtures
 from nova.virt.ironic_reservations import fence
 import requests
 import sqlalchemy as sa
@@ -17,35 +19,44 @@ from tests.nova import base
 NODE = {'resource_class': 'gold', 'properties': {
     'memory_mb': 4096, 'cpus': 4, 'local_gb': 100, 'cpu_arch': 'x86_64'}}
 
+PROJECT, OTHER_PROJECT = nova_fixtures.PROJECT_ID, uuid.uuid4().hex
+
 HOLD = 'POST', '/v1/reservations'
 RENEW = 'PATCH', '/v1/reservations/.*'
 
 
+def rack_node(rack=None, **fields):
+    """Return a node to enrol in a rack."""
+    return {**NODE, **fields, 'properties': {
+        **NODE['properties'],
+        **({'capabilities': f'rack:{rack}'} if rack else {})}}
+
+
 class Wire(fixtures.Fixture):
-    """The wire from Nova to Ironic, for faults on the way.
+    """Record Nova's requests to Ironic, and make some of them fail.
 
-    Nova has an address of Ironic that nobody else uses.
+    Recognizes them by a URL of Ironic that only Nova uses.
 
-    :ivar requests: what Nova has sent: method, path and body
-    :ivar calls: the same, with the parameters of the query
-    :ivar said: the method, the path, and for whom the request says it is
+    :ivar requests: method, path and body
+    :ivar calls: the same, and the parameters of the query
+    :ivar headers: method, path and the value of the fence header
     """
 
     def __init__(self, ironic):
         self.url = f'http://localhost:{ironic.port}'
-        self.requests, self.calls, self.said = [], [], []
+        self.requests, self.calls, self.headers = [], [], []
         self._faults = []
 
     def _setUp(self):
         really_send = requests.adapters.HTTPAdapter.send
 
         def send(adapter, request, *args, **kwargs):
-            def go_on():
+            def forward():
                 return really_send(adapter, request, *args, **kwargs)
 
             if not request.url.startswith(self.url):
-                return go_on()
-            return self._fault(request)(go_on)
+                return forward()
+            return self._fault(request)(forward)
 
         self.useFixture(fixtures.MonkeyPatch(
             'requests.adapters.HTTPAdapter.send', send))
@@ -56,88 +67,87 @@ class Wire(fixtures.Fixture):
         self.requests.append((request.method, path, body))
         self.calls.append((request.method, path, body,
                            dict(urllib.parse.parse_qsl(url.query))))
-        self.said.append((request.method, path,
+        self.headers.append((request.method, path,
                           request.headers.get(fence.HEADER)))
         for fault in self._faults:
-            method, pattern, host, do, left = fault
+            method, pattern, host, do, times = fault
             if (re.fullmatch(method, request.method)
                     and re.fullmatch(pattern, path)
-                    and (host is None or body['host'] == host) and left):
+                    and (host is None or body['host'] == host) and times):
                 fault[-1] -= 1
                 return do
-        return lambda go_on: go_on()
+        return lambda send: send()
 
     def on(self, method, path, do, host=None, times=1):
-        """Let something happen to requests.
+        """Intercept requests.
 
         :param method: a regular expression, as is the path
         :param do: called instead of sending a request, with a function
             that sends it
-        :param host: only to requests whose body names this host
-        :param times: to the next so many of them
+        :param host: intercept only requests whose body names this host
+        :param times: number of requests to intercept
         """
         self._faults.append([method, path, host, do, times])
 
     def heal(self):
         self._faults.clear()
 
-    def sent(self, method, path):
-        """The bodies of such requests up to now."""
-        return [body for each, where, body in list(self.requests)
-                if each == method and re.fullmatch(path, where)]
+    def bodies(self, method, path):
+        """Return the bodies of matching requests so far."""
+        return [body for verb, url, body in list(self.requests)
+                if verb == method and re.fullmatch(path, url)]
 
 
-def cut(go_on):
-    """It does not get there."""
+def cut(send):
+    """Lose a request."""
     raise requests.ConnectionError('the wire is cut')
 
 
-def lose_answer(go_on):
-    go_on()
+def lose_response(send):
+    send()
     cut(None)
 
 
 def before(do):
-    def faulty(go_on):
+    def intercept(send):
         do()
-        return go_on()
-    return faulty
+        return send()
+    return intercept
 
 
 def after(do):
-    def faulty(go_on):
-        response = go_on()
+    def intercept(send):
+        response = send()
         do()
         return response
-    return faulty
+    return intercept
 
 
 class Gate:
-    """Requests wait before it until it is opened."""
+    """Blocks its callers until it is opened."""
 
     def __init__(self):
-        self._reached, self._opened = threading.Event(), threading.Event()
+        self._arrival, self._opening = threading.Event(), threading.Event()
 
     def __call__(self):
-        self._reached.set()
-        assert self._opened.wait(60)
+        self._arrival.set()
+        assert self._opening.wait(60)
 
-    @property
-    def reached(self):
-        return self._reached.is_set()
+    def is_reached(self):
+        return self._arrival.is_set()
 
     def wait(self):
-        assert self._reached.wait(60)
+        assert self._arrival.wait(60)
 
     def open(self):
-        self._opened.set()
+        self._opening.set()
 
 
-def gated_cut(gate):
-    def faulty(go_on):
+def cut_after(gate):
+    def intercept(send):
         gate()
-        cut(go_on)
-    return faulty
+        cut(send)
+    return intercept
 
 
 class TestCase(base.TestCase):
@@ -154,16 +164,16 @@ class TestCase(base.TestCase):
             'endpoint_override': self.wire.url, **(ironic or {})}, **config)
 
     def sql(self, statement, **values):
-        """Do to Ironic's database what nobody asks an API for."""
+        """Change Ironic's database in a way that the API does not offer."""
         with self.database.begin() as connection:
             connection.execute(sa.text(statement), values)
 
-    def written(self):
-        """What was asked of Ironic but to show something."""
+    def writes(self):
+        """Return method and path of all requests that were no GET."""
         return {(method, path) for method, path, _ in self.wire.requests
                 if method != 'GET'}
 
-    def lapse(self, server_id):
+    def expire(self, server_id):
         self.sql("UPDATE reservations SET expires_at = '2000-01-01 00:00:00' "
                  "WHERE instance_uuid = :i", i=server_id)
 
@@ -173,13 +183,13 @@ class TestCase(base.TestCase):
         return gate
 
     def hold(self, **body):
-        """Hold a node, as some other client of Ironic."""
+        """Hold a node, as another client of Ironic."""
         response = self.ironic.http.post('/v1/reservations', json=body)
         response.raise_for_status()
         return response.json()
 
     def wait_for_free_nodes(self):
-        """Until all hosts report again what was released."""
+        """Wait until all hosts report released nodes as free."""
         def check():
             self.run_periodic()
             for host in self.computes:
@@ -187,15 +197,15 @@ class TestCase(base.TestCase):
                     0, self.inventories(host)['CUSTOM_GOLD']['reserved'])
         self.wait_for(check)
 
-    def be_impatient(self):
-        """Let the driver not try again."""
+    def disable_retries(self):
+        """Have the driver try each request once."""
         for name in 'hold', 'get':
             self.useFixture(fixtures.MonkeyPatch(
                 'nova.virt.ironic_reservations.client.Client.'
                 f'{name}.retry.stop', tenacity.stop_after_attempt(1)))
 
     def unchecked_flavor(self, **extra_specs):
-        # Nova itself checks flavors since 2.86.
+        # Nova checks flavors since 2.86.
         latest = self.api.microversion
         self.api.microversion = '2.85'
         flavor = self.flavor(**extra_specs)
@@ -206,9 +216,9 @@ class TestCase(base.TestCase):
         return self.wait_for_status(server, 'ERROR')['fault']['message']
 
     def assert_aborted(self, server, reason):
-        """Not a second host was asked, and the user reads why."""
-        aborted = f'Build of instance {server["id"]} aborted: '
-        whole = f'{aborted}Instance {server["id"]} is unacceptable: {reason}'
-        # Nova keeps so many characters.
-        self.assertEqual(whole if len(whole) <= 255 else aborted + reason,
+        """Check that the build failed for good, and the user sees why."""
+        prefix = f'Build of instance {server["id"]} aborted: '
+        whole = f'{prefix}Instance {server["id"]} is unacceptable: {reason}'
+        # Nova stores at most 255 characters.
+        self.assertEqual(whole if len(whole) <= 255 else prefix + reason,
                          self.fault_of(server))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real Ironic of the tests: a process beside the one that has Nova."""
+"""The real Ironic of the tests, a separate process."""
 
 import atexit
 import contextlib
@@ -13,15 +13,15 @@ from tools import services
 
 
 class Ironic(service.Ironic):
-    """What tests do with a running service; see also its base class."""
+    """Helpers for a running Ironic; see also the base class."""
 
     @property
     def nova_options(self):
-        """[ironic] in nova.conf; start_compute() takes it for one host."""
+        """Options of [ironic] in nova.conf."""
         return {'endpoint_override': self.url}
 
     def reservations(self, **filters):
-        """Whole ones, as the API shows each of them alone."""
+        """Return reservations with all fields."""
         response = self.http.get('/v1/reservations', params={
             'fields': 'instance_uuid,node_uuid,node_name,host,state,'
                       'provision_state,resource_class,project_id,user_id,'
@@ -34,15 +34,15 @@ class Ironic(service.Ironic):
         return list(self.baremetal.nodes(details=True, **query))
 
     def node_of(self, server):
-        """The node that carries the server; None if there is none."""
+        """Return the node that carries the server, or None."""
         nodes = self.nodes(instance_id=server['id'])
         return nodes[0] if nodes else None
 
 
 @contextlib.contextmanager
-def started(config=None, plugin=True):
+def run_ironic(config=None, plugin=True):
     services.stop_on_signal()
-    # What one host did, the next that asks is to know.
+    # Each host must see at once what another has done.
     config = {'reservations': {'capacity_ttl': 0}, **(config or {})}
     with tempfile.TemporaryDirectory() as directory:
         path = f'{directory}/ironic.sqlite'
@@ -54,39 +54,39 @@ def started(config=None, plugin=True):
             yield Ironic(service)
 
 
-# What several classes use is stopped with this process.
-_shared = contextlib.ExitStack()
-atexit.register(_shared.close)
+# Stopped when this process exits, because several classes use it.
+_stack = contextlib.ExitStack()
+atexit.register(_stack.close)
 
 
 @functools.cache
 def _originals():
-    """A directory for what databases are copied from."""
-    return _shared.enter_context(tempfile.TemporaryDirectory())
+    """Return a directory for the templates of databases."""
+    return _stack.enter_context(tempfile.TemporaryDirectory())
 
 
 @functools.cache
-def shared(plugin):
-    return _shared.enter_context(started(plugin=plugin))
+def get_shared(plugin):
+    return _stack.enter_context(run_ironic(plugin=plugin))
 
 
-# The one that has options, by these. It is kept for the next class, which
-# often wants the same, because to start one takes several seconds of a
-# processor; and no more than one, because each takes memory.
-_configured, _running = {}, contextlib.ExitStack()
+# The Ironic that has options, by its options. It is kept for the next class,
+# which often has the same, because starting one takes several seconds. Only
+# one is kept, because each takes memory.
+_cache, _running = {}, contextlib.ExitStack()
 atexit.register(_running.close)
 
 
-def configured(config, plugin):
-    """An Ironic with these options: that of before, or a new one."""
+def get_configured(config, plugin):
+    """Return an Ironic with these options: the last one, or a new one."""
     options = json.dumps([config, plugin], sort_keys=True)
-    if options not in _configured:
-        forget()
-        _configured[options] = _running.enter_context(started(config, plugin))
-    return _configured[options]
+    if options not in _cache:
+        discard()
+        _cache[options] = _running.enter_context(run_ironic(config, plugin))
+    return _cache[options]
 
 
-def forget():
-    """Let the next class have a new one, whatever its options are."""
+def discard():
+    """Stop the Ironic with options; the next class starts a new one."""
     _running.close()
-    _configured.clear()
+    _cache.clear()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Neutron as a real Ironic calls it: the ports of Nova's Neutron fixture."""
+"""Neutron for a real Ironic, with the ports of Nova's Neutron fixture."""
 
 import functools
 import http.server
@@ -12,7 +12,12 @@ import urllib.parse
 
 from nova.tests import fixtures
 
-#: A volume of Nova's Cinder fixture, and what boots a server from it.
+from tests.nova import faults
+from tools import services
+
+#: Makes config drives; installed with Ironic.
+MKISOFS = services.program('pycdlib-genisoimage')
+#: A volume of Nova's Cinder fixture, and a request to boot from it.
 VOLUME = fixtures.CinderFixture.IMAGE_BACKED_VOL
 FROM_VOLUME = {'image': '', 'block_device_mapping_v2': [{
     'boot_index': 0, 'uuid': VOLUME, 'source_type': 'volume',
@@ -24,12 +29,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         path, _, query = self.path.partition('?')
         if path == '/v2.0/ports':
-            wanted = urllib.parse.parse_qs(query)
-            wanted.pop('fields', None)
+            filters = urllib.parse.parse_qs(query)
+            filters.pop('fields', None)
             return self._send(200, {'ports': [
                 port for port in self.server.neutron.list_ports(True)['ports']
                 if all(port.get(name) in values
-                       for name, values in wanted.items())]})
+                       for name, values in filters.items())]})
         if self.path == '/':
             return self._send(200, {'versions': [{
                 'id': 'v2.0', 'status': 'CURRENT', 'links': [{
@@ -41,21 +46,21 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(
             self.headers['Content-Length'])))
         port = body['port']
-        # Neutron finds an address of its own then.
+        # Neutron generates an address then.
         if 'mac_address' in port and port['mac_address'] is None:
             del port['mac_address']
-        # The fixture knows only one way to say that nothing binds it.
+        # The fixture expects None for an unbound port.
         if port.get('binding:host_id') == '':
             port['binding:host_id'] = None
         self._answer('update_port', self.path.rpartition('/')[2], body)
 
     def _answer(self, method, *args):
         try:
-            found = getattr(self.server.neutron, method)(*args)
+            response = getattr(self.server.neutron, method)(*args)
         except Exception as e:
             return self._send(404, {'NeutronError': {
                 'type': 'NotFound', 'detail': '', 'message': repr(e)}})
-        self._send(200, found)
+        self._send(200, response)
 
     def _send(self, status, body):
         body = json.dumps(body).encode()
@@ -70,9 +75,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 class Neutron(http.server.ThreadingHTTPServer):
-    """Shows, lists and updates ports, shows networks; knows nothing else.
+    """Shows, lists and updates ports, and shows networks.
 
-    :ivar neutron: the fixture of the test that runs.
+    :ivar neutron: the fixture of the current test.
     """
 
     neutron = None
@@ -83,7 +88,7 @@ class Neutron(http.server.ThreadingHTTPServer):
 
     @property
     def ironic_options(self):
-        """For ironic.conf; nodes choose it: network_interface='flat'."""
+        """Options for ironic.conf; nodes need network_interface='flat'."""
         return {
             'DEFAULT': {'enabled_network_interfaces': 'noop,flat'},
             'neutron': {
@@ -93,9 +98,9 @@ class Neutron(http.server.ThreadingHTTPServer):
 
 @functools.cache
 def neutron():
-    """That of this process, with whose address an Ironic is configured."""
-    # The one that the server has chosen would block all of a process in which
-    # eventlet has replaced threads, as it does before Nova 33.
+    """Return the server of this process."""
+    # The default selector would block the whole process where eventlet has
+    # replaced threads, as it does before Nova 33.
     socketserver._ServerSelector = selectors.SelectSelector
     server = Neutron(('127.0.0.1', 0), _Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -103,9 +108,9 @@ def neutron():
 
 
 class Networks:
-    """Mixed into a TestCase whose nodes have networks, and two ports each.
+    """Mixed into a TestCase; gives nodes networks and two ports each.
 
-    A subclass may add options to those with which Ironic knows of Neutron.
+    A subclass may add options to ironic_config.
     """
 
     ironic_config = {}
@@ -113,10 +118,10 @@ class Networks:
     @classmethod
     def setUpClass(cls):
         cls.network = neutron()
-        needed = cls.network.ironic_options
+        options = cls.network.ironic_options
         cls.ironic_config = {
-            **needed, **cls.ironic_config,
-            'DEFAULT': {**needed['DEFAULT'],
+            **options, **cls.ironic_config,
+            'DEFAULT': {**options['DEFAULT'],
                         **cls.ironic_config.get('DEFAULT', {})}}
         super().setUpClass()
 
@@ -133,9 +138,21 @@ class Networks:
                     node_id=node.id, address=next(self._addresses))
 
     def connect_volumes(self):
-        """Let the nodes have volumes, of a Cinder of the test's own."""
+        """Give the nodes volume connectors, with a Cinder for the test."""
         self.cinder = self.useFixture(fixtures.CinderFixture(self))
         for node in self.ironic.nodes():
             self.ironic.baremetal.create_volume_connector(
                 node_id=node.id, type='iqn',
                 connector_id=f'iqn.2026-01:{node.id}')
+
+
+class Hardware(Networks, faults.TestCase):
+    """Nodes with networks, consoles, volume connectors and rescue."""
+
+    fleet = [{'resource_class': 'gold', 'network_interface': 'flat',
+              'console_interface': 'fake-graphical'}] * 2
+
+    ironic_config = {'DEFAULT': {
+        'enabled_rescue_interfaces': 'no-rescue,fake',
+        'default_rescue_interface': 'fake',
+        'enabled_console_interfaces': 'no-console,fake-graphical'}}

@@ -31,7 +31,7 @@ METHODS, CALLERS = 'def', 'self.driver'
 
 BOTH = 33, 32
 
-SMOKE = 'test_smoke.TestReservationsDriver.test_server_comes_and_goes'
+SMOKE = 'test_smoke.TestReservationsDriver.test_boot_and_delete'
 _POWER = 'test_lifecycle.TestHardware.test_power_rescue_and_consoles'
 _STOP = 'test_standby.TestStandby.test_clean_stop'
 _RESTART = 'test_restart.TestOlderNova.test_build'
@@ -110,7 +110,7 @@ TABLE = (
     (MANAGER, '_power_off_instance _power_on _reboot_instance '
      'rescue_instance', BOTH, _POWER),
     (MANAGER, '_shutdown_instance', BOTH,
-     'test_fence.TestFormer.test_it_touches_and_shows_nothing'),
+     'test_fence.TestFormerHost.test_writes_and_shows_nothing'),
     # More errors end a build.
     (MANAGER, '_build_and_run_instance', (32,),
      'test_failures.TestHold.test_no_node_anywhere'),
@@ -126,24 +126,24 @@ TABLE = (
     # The driver is not given all instances, and evacuated instances are
     # destroyed, whatever the driver returns.
     (MANAGER, 'init_host', BOTH,
-     'test_many.TestStays.test_unfinished_evacuation '
+     'test_many.TestServersAreKept.test_unfinished_evacuation '
      'test_standby.TestStandby.test_queue '
-     'test_standby.TestStandby.test_queue_that_is_lost'),
+     'test_standby.TestStandby.test_lost_queue'),
     ('nova.virt.driver.ComputeDriver', 'process_instances_at_startup', BOTH,
-     'test_many.TestStart.test_what_it_has_done_itself_is_read_again '
+     'test_many.TestStart.test_power_states_after_the_start '
      f'{_RESTART}'),
     # One node after the other.
     (MANAGER, 'update_available_resource', BOTH,
-     'test_fallback.TestAbsent.test_row_per_node'),
+     'test_fallback.TestWithoutReservations.test_row_per_node'),
     # All providers instead of the host's.
     (TRACKER, '_update_to_placement', BOTH,
-     'test_lifecycle.TestInventory.test_classes_and_traits_come_and_go'),
+     'test_lifecycle.TestInventory.test_classes_and_traits_change'),
     ('nova.scheduler.utils', 'resources_from_flavor', BOTH,
-     'test_many.TestStays.test_allocation_is_put_back'),
+     'test_many.TestServersAreKept.test_allocation_is_restored'),
     # Start and end of a process.
     ('nova.service.Service', 'start', BOTH,
-     'test_nova.TestStoodOn.test_host_that_waits_does_nothing_else '
-     'test_standby.TestStandby.test_host_that_is_new_to_nova_since'),
+     'test_nova.TestAssumptions.test_waiting_host_does_nothing_else '
+     'test_standby.TestStandby.test_service_is_created_during_the_wait'),
     ('nova.service.Service', 'stop', BOTH, _STOP),
     (MANAGER, 'cleanup_host', BOTH, _STOP),
     # The driver's list of power states serves one of these.
@@ -153,11 +153,12 @@ TABLE = (
     ('nova.objects.compute_node.ComputeNodeList', 'get_all_by_host', BOTH,
      SMOKE),
     (PARENT, 'get_num_instances', BOTH,
-     'test_lifecycle.TestRequests.test_every_field_arrives'),
+     'test_lifecycle.TestRequests.test_request_spec'),
     # An image of unknown type ends a build.
     (PARENT, 'spawn', (32,), 'test_failed_nodes.TestNode.test_deploy_fails'),
     # Another list of Ironic's states.
-    (PARENT, 'destroy', (32,), 'test_failures.TestService.test_row_is_lost'),
+    (PARENT, 'destroy', (32,),
+     'test_failures.TestHost.test_reservation_is_lost'),
     (PARENT, 'unrescue', (32,), _POWER),
     # There is no graphical console.
     (PARENT, 'get_vnc_console _get_vnc_console', (32,), _POWER),

@@ -8,9 +8,9 @@ from tests.nova import ironic
 
 
 class Pages:
-    """An adapter of Ironic's that reads short pages.
+    """An adapter for Ironic that reads short pages.
 
-    :param release: called with each page that is not the last.
+    :param release: called with each page except the last.
     """
 
     def __init__(self, adapter, release):
@@ -31,45 +31,47 @@ class TestLists(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.ironic = ironic.shared(True)
+        self.ironic = ironic.get_shared(True)
         nodes = self.ironic.enrol([{'resource_class': 'gold'}] * 5)
         self.addCleanup(self.ironic.remove, nodes)
-        self.held = [self.ironic.create(
+        self.uuids = [self.ironic.create(
             resource_class='gold', host='compute-1')['instance_uuid']
             for _ in nodes]
-        for each in self.held:
-            # A reservation that was changed once has a time of that.
+        for uuid in self.uuids:
+            # Only changed reservations have updated_at.
             self.ironic.http.patch(
-                f'/v1/reservations/{each}', json=[{
+                f'/v1/reservations/{uuid}', json=[{
                     'op': 'add', 'path': '/expires_in', 'value': 600}]
                 ).raise_for_status()
             self.addCleanup(self.ironic.http.delete,
-                            f'/v1/reservations/{each}')
+                            f'/v1/reservations/{uuid}')
 
     def test_row_of_the_marker_is_released(self):
-        for read in (lambda driver: [each['instance_uuid'] for each in
+        for read in (lambda driver: [reservation['instance_uuid']
+                                     for reservation in
                                      driver.list_by_host('compute-1', [])],
-                     lambda driver: [each for each, _ in
+                     lambda driver: [uuid for uuid, _ in
                                      driver.list_changes('compute-1')]):
-            gone = []
+            releases = []
 
-            def release(page, gone=gone):
+            def release(page, releases=releases):
                 # The next page begins after the last row of this page.
-                if not gone:
-                    gone.append(page[-1]['instance_uuid'])
-                    self.ironic.delete(*gone)
+                if not releases:
+                    releases.append(page[-1]['instance_uuid'])
+                    self.ironic.delete(*releases)
 
             pages = Pages(self.ironic.baremetal, release)
-            found = read(client.Client(lambda pages=pages: pages))
-            self.assertEqual(sorted(self.held), sorted(found))
-            self.held.remove(*gone)
+            uuids = read(client.Client(lambda pages=pages: pages))
+            self.assertEqual(sorted(self.uuids), sorted(uuids))
+            self.uuids.remove(*releases)
 
-    def test_what_has_never_changed_is_not_read(self):
+    def test_unchanged_reservations_are_not_read(self):
         nodes = self.ironic.enrol([{'resource_class': 'silver'}] * 4)
         self.addCleanup(self.ironic.remove, nodes)
         for _ in nodes:
-            held = self.ironic.create(resource_class='silver', host='h')
-            self.addCleanup(self.ironic.delete, held['instance_uuid'])
+            reservation = self.ironic.create(
+                resource_class='silver', host='h')
+            self.addCleanup(self.ironic.delete, reservation['instance_uuid'])
         pages = Pages(self.ironic.baremetal, lambda page: None)
         self.assertEqual([], client.Client(lambda: pages).list_changes('h'))
         self.assertEqual(1, pages.requests)

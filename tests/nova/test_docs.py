@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The driver's options and modules are documented as they are."""
+"""The documentation lists the driver's options and modules."""
 
 import pathlib
 import pkgutil
@@ -12,8 +12,8 @@ import testtools
 PAGE = pathlib.Path(__file__).parents[2] / 'doc' / 'source' / 'nova.rst'
 
 
-def shown(default):
-    """A default as the documentation has it."""
+def format_default(default):
+    """Return a default as the documentation shows it."""
     if default is None:
         return 'none'
     if isinstance(default, list):
@@ -27,7 +27,7 @@ class TestOptions(testtools.TestCase):
     def test_table(self):
         table = dict(re.findall(r'^   \* - ``(\w+)``\n     - (\S+)$',
                                 PAGE.read_text(), re.MULTILINE))
-        self.assertEqual({opt.name: shown(opt.default)
+        self.assertEqual({opt.name: format_default(opt.default)
                           for opt in conf.reservations_opts}, table)
         for opt in conf.reservations_opts:
             self.assertTrue(opt.help)
@@ -37,6 +37,7 @@ class TestModules(testtools.TestCase):
 
     def test_list(self):
         self.assertEqual(
-            sorted(each.name for each in pkgutil.iter_modules(ours.__path__)),
+            sorted(module.name
+                   for module in pkgutil.iter_modules(ours.__path__)),
             sorted(re.findall(r'^\* ``(\w+)``:', ours.__doc__,
                               re.MULTILINE)))

@@ -1,23 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands about servers: ``explain``, and those that take a server's name."""
+"""The command "explain", and commands with a server's name."""
 
 import json
 import uuid
 
+from tests.nova import audits
 from tests.nova import base
 from tests.nova import faults
-from tests.nova import test_audit
-from tests.nova import test_groups
 
 SPREAD = 'group:spread=capability:rack'
 
 
-class TestCase(test_audit.Command, faults.TestCase):
+class TestCase(audits.Command, faults.TestCase):
 
-    fleet = [{**test_groups.node('r1'), 'name': 'old', 'traits': [
-                  'CUSTOM_OLD']},
-             {**test_groups.node('r1'), 'name': 'new'},
-             {**test_groups.node('r2'), 'name': 'newer'}]
+    fleet = [faults.rack_node('r1', name='old', traits=['CUSTOM_OLD']),
+             faults.rack_node('r1', name='new'),
+             faults.rack_node('r2', name='newer')]
 
     def setUp(self):
         super().setUp()
@@ -27,29 +25,24 @@ class TestCase(test_audit.Command, faults.TestCase):
         self.gold = self.flavor()
 
     def explain(self, server, status=1, stderr=''):
-        """The columns about a server, by its name or as it is."""
-        done = self.command('explain', server if isinstance(server, str)
-                            else server['id'])
-        self.assertEqual((status, stderr), (done.returncode, done.stderr))
-        return json.loads(done.stdout)
+        """Return the columns about a server."""
+        result = self.command('explain', server['id'])
+        self.assertEqual((status, stderr), (result.returncode, result.stderr))
+        return json.loads(result.stdout)
 
-    def refused(self, *args):
-        done = self.command(*args, as_json=False)
-        self.assertEqual((1, ''), (done.returncode, done.stdout))
-        return done.stderr
+    def error(self, *args):
+        result = self.command(*args, as_json=False)
+        self.assertEqual((1, ''), (result.returncode, result.stdout))
+        return result.stderr
 
 
 class TestExplain(TestCase):
 
-    def group(self, policy):
-        return self.api.post_server_groups(
-            {'name': policy, 'policy': policy})['id']
-
     @base.smoke
     def test_group(self):
-        group = self.group('anti-affinity')
+        group = self.server_group('anti-affinity')
         self.flags(group='workarounds', disable_group_policy_check_upcall=True)
-        # The rack in which a server would be is not known of its group.
+        # No member of the group has a rack yet.
         first = self.boot(self.gold, 'ERROR', group, metadata={
             'reservations:candidate_nodes': 'nothing'})
         columns = self.explain(first, stderr=(
@@ -62,7 +55,7 @@ class TestExplain(TestCase):
                          columns['explanation']['eliminated'])
         self.hold(resource_class='gold', candidate_nodes=['newer'], group={
             'uuid': group, 'policy': 'spread', 'by': 'capability:rack'},
-            project_id=test_groups.PROJECT)
+            project_id=faults.PROJECT)
         second = self.boot(self.gold, 'ERROR', group, metadata={
             'reservations:candidate_nodes': 'newer'})
         columns = self.explain(second)
@@ -77,20 +70,20 @@ class TestExplain(TestCase):
         flavor = self.flavor(**{'trait:CUSTOM_OLD': 'required'})
         server = self.boot(flavor, 'ERROR', metadata={
             'reservations:claim': claim})
-        reserved = {'instance_uuid': claim, 'project_id': test_groups.PROJECT}
-        found = f'The project has no reservation and no group {claim}'
+        request = {'instance_uuid': claim, 'project_id': faults.PROJECT}
+        error = f'The project has no reservation and no group {claim}'
         for candidate, more, text in (
-                (None, {}, found),
-                ('old', {'project_id': test_groups.OTHER}, found),
+                (None, {}, error),
+                ('old', {'project_id': faults.OTHER_PROJECT}, error),
                 ('old', {'host': 'another'}, 'Nothing can be claimed: old is '
                                              'reserved and held by another'),
                 ('new', {}, 'Can be claimed: new; 0 of 1 match'),
                 ('old', {}, 'Can be claimed: old; 1 of 1 match')):
             if candidate:
-                self.hold(candidate_nodes=[candidate], **reserved | more)
+                self.hold(candidate_nodes=[candidate], **request | more)
             matches = text.endswith('1 of 1 match')
             columns = self.explain(server, status=0 if matches else 1)
-            self.assertEqual(server['id'] in columns['fault'], True)
+            self.assertIn(server['id'], columns['fault'])
             self.assertEqual((text, int(matches)), (
                 columns['claim'], columns['matching_nodes']))
             self.assertEqual(
@@ -99,9 +92,9 @@ class TestExplain(TestCase):
                 if candidate == 'new' else None, columns.get('explanation'))
             if candidate:
                 self.ironic.delete(claim)
-        # Those of a group, of which the first has been claimed.
+        # The reservations of a group.
         self.ironic.http.post('/v1/reservations/groups', json={
-            'uuid': claim, 'members': 3, 'project_id': test_groups.PROJECT,
+            'uuid': claim, 'members': 3, 'project_id': faults.PROJECT,
             'request': {'resource_class': 'gold'}}).raise_for_status()
         columns = self.explain(server, status=0)
         self.assertRegex(columns['claim'], 'Can be claimed: .*; 1 of 3 match')
@@ -127,45 +120,46 @@ class TestExplain(TestCase):
 class TestNames(TestCase):
 
     @base.smoke
-    def test_of_one_server(self):
+    def test_unique_name(self):
         server = self.boot(self.gold, name='web.1')
         for verb in 'show', 'explain':
-            done = self.command(verb, 'web.1')
-            self.assertEqual('', done.stderr)
+            result = self.command(verb, 'web.1')
+            self.assertEqual('', result.stderr)
             self.assertEqual(server['id'],
-                             json.loads(done.stdout)['instance_uuid'])
-        # Also to a user who may not ask for those of all projects.
+                             json.loads(result.stdout)['instance_uuid'])
+        # A user without access to all projects can use it.
         admin, self.user = self.user, {
             **self.user, 'X-Roles': 'member,reader',
-            'X-Auth-Project-Id': test_groups.PROJECT}
+            'X-Auth-Project-Id': faults.PROJECT}
         self.assertEqual(0, self.command('show', 'web.1').returncode)
         self.user = admin
-        # No regular expression.
+        # It is no regular expression.
         self.assertEqual('There is no node web-1.\n',
-                         self.refused('show', 'web-1'))
+                         self.error('show', 'web-1'))
         self.assertEqual('There is no node newerr. Did you mean newer?\n',
-                         self.refused('show', 'newerr'))
-        self.assertIn('HTTP 409', self.refused('set', 'web.1', '--no-expiry'))
-        self.assertIn('HTTP 409', self.refused('delete', 'web.1'))
-        lost = self.boot(self.flavor('none'), 'ERROR', name='lost')
-        self.assertIn(f'No reservation of instance {lost["id"]} could be ',
-                      self.refused('delete', 'lost'))
+                         self.error('show', 'newerr'))
+        self.assertIn('HTTP 409', self.error('set', 'web.1', '--no-expiry'))
+        self.assertIn('HTTP 409', self.error('delete', 'web.1'))
+        server = self.boot(self.flavor('none'), 'ERROR', name='nodeless')
+        self.assertIn(f'No reservation of instance {server["id"]} could be ',
+                      self.error('delete', 'nodeless'))
 
-    def test_of_several(self):
-        servers = sorted(each['id'] for each in self.boot_many(
+    def test_ambiguous_name(self):
+        uuids = sorted(server['id'] for server in self.boot_many(
             2, self.gold, name='web'))
-        listed = ', '.join(f'server {each}' for each in servers)
-        twice = f'2 servers or nodes have the name web; use a UUID: {listed}\n'
+        servers = ', '.join(f'server {uuid_}' for uuid_ in uuids)
+        error = ('2 servers or nodes have the name web; use a UUID: '
+                 f'{servers}\n')
         for args in (['show', 'web'], ['set', 'web', '--no-expiry'],
                      ['explain', 'web']):
-            self.assertEqual(twice, self.refused(*args))
-        self.assertEqual(f'web: {twice}', self.refused('delete', 'web'))
-        # A server that is called like another one's node.
-        node = self.ironic.node_of({'id': servers[0]}).name
+            self.assertEqual(error, self.error(*args))
+        self.assertEqual(f'web: {error}', self.error('delete', 'web'))
+        # A server has the name of another one's node.
+        node = self.ironic.node_of({'id': uuids[0]}).name
         other = self.boot(self.gold, name=node)['id']
         self.assertEqual(
             f'2 servers or nodes have the name {node}; use a UUID: instance '
-            f'{servers[0]}, server {other}\n',
-            self.refused('set', node, '--no-expiry'))
-        self.assertEqual(servers[0], json.loads(
+            f'{uuids[0]}, server {other}\n',
+            self.error('set', node, '--no-expiry'))
+        self.assertEqual(uuids[0], json.loads(
             self.command('show', node).stdout)['instance_uuid'])

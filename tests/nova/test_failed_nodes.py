@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of a node when its build, or its host, fails."""
+"""Nodes whose build or host fails."""
 
+import itertools
 import threading
 import uuid
 
@@ -17,19 +18,19 @@ from tests.nova import networking
 
 
 class Killed(BaseException):
-    """Ends a thread without any of the cleaning up that follows an error."""
+    """Ends a thread without the clean-up that follows an error."""
 
 
-def killed(*_):
+def kill_thread(*_):
     raise Killed
 
 
 class TestNode(networking.Networks, faults.TestCase):
-    """With networks, and deployments that take long or fail."""
+    """Nodes have networks; deployments take long or fail."""
 
     fleet = [{**faults.NODE, 'network_interface': 'flat'}]
     ironic_config = {
-        # The other one waits for an agent, which does not come.
+        # custom-agent waits for an agent in vain.
         'DEFAULT': {'enabled_deploy_interfaces': 'fake,custom-agent'},
         'conductor': {'deploy_callback_timeout': 2,
                       'check_provision_state_interval': 1},
@@ -54,19 +55,19 @@ class TestNode(networking.Networks, faults.TestCase):
                        'root_device': {'no': 'hint'}}
         on_deploy = 'PUT', '.*/states/provision'
         for prepare, log in (
-                # Ironic says beforehand that it would.
+                # Its validation fails.
                 (lambda: self.change(deploy_interface='custom-agent',
                                      network_interface='noop',
                                      properties=root_device),
                  'failed to validate'),
-                # It does so in the end.
+                # The deployment fails.
                 (lambda: self.change(properties=faults.NODE['properties']),
                  'Failed to provision instance'),
-                # Somebody undoes it.
+                # The node is undeployed.
                 (lambda: self.wire.on('GET', '/v1/nodes',
                                       faults.before(self.undeploy)),
                  'was taken away'),
-                # Ironic refuses.
+                # Ironic refuses the deployment.
                 (lambda: self.wire.on(*on_deploy, faults.before(
                     lambda: self.ironic.baremetal.set_node_maintenance(
                         self.node))),
@@ -88,36 +89,37 @@ class TestNode(networking.Networks, faults.TestCase):
         self.ironic.settle([self.node], provision_state='available')
 
     def assert_free(self, server):
-        """Ironic's node is as it was, and Placement knows."""
+        """Check that the node is free, in Placement, too."""
         self.assertEqual({}, self.allocations(server))
         self.assert_nothing_left()
         self.ironic.settle([self.node], provision_state='available',
                            last_error=None)
 
-    def test_lapsed(self):
+    def test_lease_expires(self):
         self.start_compute('compute-1')
         self.add_ports(self.enrol(*self.fleet))
-        taken = {}
+        snapshots = {}
 
-        def traces(node_uuid):
+        def snapshot(node_uuid):
             baremetal = self.ironic.baremetal
             return [baremetal.get_node(node_uuid).to_dict(),
                     baremetal.list_node_vifs(node_uuid)]
 
         def take():
-            """Somebody else gets the node, and begins with it."""
-            server_id = self.wire.sent(*faults.HOLD)[-1]['instance_uuid']
-            [node] = [each['node_uuid'] for each in self.ironic.reservations()
-                      if each['instance_uuid'] == server_id]
-            self.lapse(server_id)
+            """Another client holds the node, and prepares it."""
+            server_id = self.wire.bodies(*faults.HOLD)[-1]['instance_uuid']
+            [node] = [reservation['node_uuid']
+                      for reservation in self.ironic.reservations()
+                      if reservation['instance_uuid'] == server_id]
+            self.expire(server_id)
             self.hold(candidate_nodes=[node])
             self.ironic.baremetal.update_node(
-                node, instance_info={'of': 'somebody else'})
+                node, instance_info={'owner': 'another client'})
             self.ironic.baremetal.attach_vif_to_node(node, self.port())
-            taken[node] = traces(node)
+            snapshots[node] = snapshot(node)
 
-        # Before VIFs are attached, while another node is free; then before
-        # it is deployed, when none is.
+        # First before VIFs are attached, while another node is free; then
+        # before the deployment, while none is.
         self.wire.on(*faults.HOLD, faults.after(take))
         servers = [self.boot_with_port('ERROR')]
         self.wire.on(*faults.RENEW, faults.after(take))
@@ -127,9 +129,9 @@ class TestNode(networking.Networks, faults.TestCase):
                                 'the reservation of its node has ended')
             self.assertEqual({}, self.allocations(server))
             self.delete(server)
-        self.assertEqual(taken, {
-            each['node_uuid']: traces(each['node_uuid'])
-            for each in self.ironic.reservations()})
+        self.assertEqual(snapshots, {
+            reservation['node_uuid']: snapshot(reservation['node_uuid'])
+            for reservation in self.ironic.reservations()})
         self.assertEqual(set(), {
             method for method, path, _ in self.wire.requests
             if path.startswith('/v1/nodes')} - {'GET', 'DELETE'})
@@ -137,47 +139,48 @@ class TestNode(networking.Networks, faults.TestCase):
     # nova-compute is killed
 
     def kill_at(self, method, path, do):
-        """Kill the compute when Ironic has answered to what is done.
+        """Kill the compute after a request of an operation.
 
-        :param do: a function; its result is returned
+        :param do: starts the operation; its result is returned
         """
-        done = threading.Event()
+        death = threading.Event()
 
-        def kill(go_on):
-            go_on()
-            done.set()
+        def kill(send):
+            send()
+            death.set()
             raise Killed
 
         self.useFixture(fixtures.MonkeyPatch(
             'nova.compute.claims.Claim.abort', lambda claim: None))
         self.wire.on(method, path, kill)
         result = do()
-        assert done.wait(60)
+        assert death.wait(60)
         self.silence('compute-1')
         return result
 
     def assert_interrupted(self, server, status='ERROR'):
-        """Before release 34 it is Nova itself that gives up what it finds.
+        """Check the status of an interrupted build.
 
-        :param status: what comes of it with release 34.
+        :param status: expected status with release 34; before that Nova sets
+            all interrupted builds to ERROR.
         """
         def check():
             self.work()
-            found = self.api.get_server(server['id'])
+            now = self.api.get_server(server['id'])
             self.assertEqual(
                 (status if restart.SUPPORTED else 'ERROR', None),
-                (found['status'], found['OS-EXT-STS:task_state']))
+                (now['status'], now['OS-EXT-STS:task_state']))
 
         self.wait_for(check)
 
-    def test_killed_when_held(self):
+    def test_killed_after_the_hold(self):
         self.start_compute('compute-1')
         server = self.kill_at(*faults.HOLD, lambda: self.boot_with_port(None))
-        [held] = self.ironic.reservations()
+        [reservation] = self.ironic.reservations()
         self.assertEqual((server['id'], 'compute-1', 'reserved'), tuple(
-            held[key] for key in ('instance_uuid', 'host', 'state')))
-        # Once the lease has ended, the node is anybody's.
-        self.lapse(server['id'])
+            reservation[key] for key in ('instance_uuid', 'host', 'state')))
+        # When the lease has expired, the node is available to others.
+        self.expire(server['id'])
         self.assertEqual([], self.ironic.reservations())
         other = self.hold(candidate_nodes=[self.node.id])
         self.start_compute('compute-1')
@@ -188,13 +191,13 @@ class TestNode(networking.Networks, faults.TestCase):
         self.ironic.http.delete(f'/v1/reservations/{other["instance_uuid"]}')
         self.assert_free(server)
 
-    def test_killed_when_begun(self):
+    def test_killed_after_the_start(self):
         self.start_compute('compute-1')
         for method, path, fields, states, status in (
                 ('POST', '.*/vifs', {}, ['reserved'], 'ERROR'),
                 ('PATCH', '/v1/nodes/.*', {}, ['reserved'], 'ERROR'),
                 ('PUT', '.*/states/provision', {}, ['active'], 'ACTIVE'),
-                # While it is deployed, which fails after a while.
+                # The deployment fails after the restart.
                 ('PUT', '.*/states/provision', {
                     'deploy_interface': 'custom-agent',
                     'network_interface': 'noop'}, ['deploying', 'error'],
@@ -202,88 +205,87 @@ class TestNode(networking.Networks, faults.TestCase):
             self.change(**fields)
             server = self.kill_at(method, path,
                                   lambda: self.boot_with_port(None))
-            # A node that something has begun on does not go to others.
-            self.lapse(server['id'])
+            # A touched node is not available to others.
+            self.expire(server['id'])
             self.start_compute('compute-1')
             self.assert_interrupted(server, status)
-            # Nova asks no second time for a node that is locked.
+            # Nova does not retry if a node is locked.
             self.ironic.settle([self.node])
             if not restart.SUPPORTED:
-                [held] = self.ironic.reservations()
-                self.assertIn(held['state'], states)
+                [reservation] = self.ironic.reservations()
+                self.assertIn(reservation['state'], states)
             self.delete(server)
             self.assert_free(server)
             self.wait_for_free_nodes()
 
-    def test_killed_when_deleting(self):
+    def test_killed_during_a_deletion(self):
         self.start_compute('compute-1')
         server = self.boot_with_port()
-        slow, update_port = self.gate(), self.neutron.update_port
+        gate, update_port = self.gate(), self.neutron.update_port
 
-        def gated_update(*args):
-            slow()
+        def wait_and_update(*args):
+            gate()
             return update_port(*args)
 
-        self.neutron.update_port = gated_update
+        self.neutron.update_port = wait_and_update
         self.kill_at('PUT', '.*/states/provision',
                      lambda: self.delete(server, wait=False))
-        # It starts while Ironic still tears the node down.
-        slow.wait()
-        [held] = self.ironic.reservations()
-        self.assertEqual('releasing', held['state'])
-        threading.Timer(2, slow.open).start()
+        # The host restarts while Ironic still tears the node down.
+        gate.wait()
+        [reservation] = self.ironic.reservations()
+        self.assertEqual('releasing', reservation['state'])
+        threading.Timer(2, gate.open).start()
         self.start_compute('compute-1')
         self.wait_for(lambda: (self.work(), self.assertRaises(
             api.OpenStackApiNotFoundException,
             self.api.get_server, server['id'])))
         self.assert_free(server)
 
-    # Another host has gone on with an instance
+    # Another host has continued with an instance
 
     def traces(self):
-        """Everything of the node that a host may have left there."""
+        """Return everything that a host may have written about the node."""
         baremetal = self.ironic.baremetal
-        return [each.to_dict() for found in (
+        return [resource.to_dict() for resource in itertools.chain(
             baremetal.nodes(details=True), baremetal.ports(details=True),
-            baremetal.volume_targets(details=True)) for each in found
+            baremetal.volume_targets(details=True))
         ] + self.ironic.reservations()
 
     def test_late_cleanup(self):
         for host in base.HOSTS[:2]:
             self.start_compute(host)
-        slow, seen = self.gate(), []
-        self.wire.on('PATCH', '/v1/nodes/.*', faults.gated_cut(slow))
+        gate, snapshots = self.gate(), []
+        self.wire.on('PATCH', '/v1/nodes/.*', faults.cut_after(gate))
         server = self.boot_with_port(None)
-        slow.wait()
-        [held] = self.ironic.reservations()
-        first = held['host']
+        gate.wait()
+        [reservation] = self.ironic.reservations()
+        first = reservation['host']
         [second] = set(base.HOSTS[:2]) - {first}
-        self.change(instance_info={'begun': 'by the second'})
+        self.change(instance_info={'owner': 'the second'})
         self.ironic.baremetal.create_volume_target(
             node_id=self.node.id, volume_type='iscsi', properties={},
             boot_index=0, volume_id=str(uuid.uuid4()))
-        self.hold(**{**self.wire.sent(*faults.HOLD)[0], 'host': second})
+        self.hold(**{**self.wire.bodies(*faults.HOLD)[0], 'host': second})
         traces = self.traces()
-        # The first fails, cleans up, and Nova tries the second.
-        self.wire.on(
-            *faults.HOLD, faults.before(lambda: seen.append(self.traces())),
-            host=second)
-        slow.open()
+        # The first fails and cleans up, and Nova tries the second.
+        self.wire.on(*faults.HOLD, faults.before(
+            lambda: snapshots.append(self.traces())), host=second)
+        gate.open()
         server = self.wait_for_status(server, 'ACTIVE')
         self.assertEqual(second, server['OS-EXT-SRV-ATTR:host'])
-        self.assertEqual([traces], seen)
-        # When it is deployed, the same, and whatever Nova may call.
+        self.assertEqual([traces], snapshots)
+        # Nor does the first change a deployed node, by any clean-up of Nova.
         traces = self.traces()
         driver = self.computes[first].manager.driver
         self.useFixture(fixtures.MonkeyPatch(
             'nova.virt.ironic_reservations.host_lease.wait_for_process_end',
-            killed))
+            kill_thread))
         ctxt = context.get_admin_context()
         with context.target_cell(ctxt, self.cell_mappings['cell1']) as ctxt:
             instance = objects.Instance.get_by_uuid(ctxt, server['id'])
             instance.host = instance.node = first
             vifs = instance.get_network_info()
-            # Nova would free the ports after any of these.
+            # Nova would unbind the ports after any of these.
             for clean_up in (
                     lambda: driver.clean_networks_preparation(instance, vifs),
                     lambda: driver.failed_spawn_cleanup(instance),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of a build when something goes wrong on its way."""
+"""Builds during which something fails."""
 
 import threading
 import time
@@ -24,9 +24,9 @@ class TestHold(faults.TestCase):
         self.assertIn('Extra spec capabilites:rack of flavor', self.log)
         self.assertIn("'considered': 2, 'eliminated': [{'by': "
                       "'capabilities:gpu', 'nodes': 2}]", self.log)
-        self.assertEqual(1, len(self.wire.sent(*faults.HOLD)))
+        self.assertEqual(1, len(self.wire.bodies(*faults.HOLD)))
         self.delete(server)
-        # What nobody can understand.
+        # Malformed extra specs.
         for field, value, reason in (
                 ('trait:CUSTOM_X', 'maybe', 'must be required or forbidden'),
                 ('reservations:candidate_node', 'x', 'is not allowed; '
@@ -40,7 +40,7 @@ class TestHold(faults.TestCase):
             server = self.boot(self.unchecked_flavor(**{field: value}),
                                'ERROR')
             self.assert_aborted(server, f'extra_specs.{field}: {reason}')
-            self.assertEqual(1, len(self.wire.sent(*faults.HOLD)))
+            self.assertEqual(1, len(self.wire.bodies(*faults.HOLD)))
             self.delete(server)
         self.assert_nothing_left()
 
@@ -49,28 +49,28 @@ class TestHold(faults.TestCase):
             self.start_compute(host)
         flavor = self.flavor()
 
-        def locked(by):
+        def lock(by):
             self.sql('UPDATE nodes SET reservation = :by', by=by)
 
-        locked('conductor')
+        lock('conductor')
         server = self.boot(flavor, None)
-        # Until a conductor lets go.
+        # The conductor unlocks the nodes after some attempts.
         self.wait_for(lambda: self.assertLess(
-            1, len(self.wire.sent(*faults.HOLD))))
-        locked(None)
+            1, len(self.wire.bodies(*faults.HOLD))))
+        lock(None)
         server = self.wait_for_status(server, 'ACTIVE')
         self.assertEqual({server['OS-EXT-SRV-ATTR:host']}, {
-            body['host'] for body in self.wire.sent(*faults.HOLD)})
+            body['host'] for body in self.wire.bodies(*faults.HOLD)})
         self.delete(server)
-        # None does.
-        self.be_impatient()
+        # The nodes stay locked.
+        self.disable_retries()
         self.wire.requests.clear()
-        locked('conductor')
+        lock('conductor')
         server = self.boot(flavor, 'ERROR')
         self.assertIn('Exhausted all hosts', server['fault']['message'])
         self.assertEqual(set(base.HOSTS[:2]), {
-            body['host'] for body in self.wire.sent(*faults.HOLD)})
-        locked(None)
+            body['host'] for body in self.wire.bodies(*faults.HOLD)})
+        lock(None)
         self.delete(server)
         self.assert_nothing_left()
 
@@ -86,21 +86,21 @@ class TestHold(faults.TestCase):
             self.start_compute(host, ironic={'shard': shard})
         server = self.boot(self.flavor(capabilities='fast'))
         self.assertEqual('compute-2', server['OS-EXT-SRV-ATTR:host'])
-        # The first one asks whether the whole fleet has any.
+        # The first host also asks for the whole fleet.
         self.assertEqual(['compute-1', 'compute-1', 'compute-2'], [
-            body['host'] for body in self.wire.sent(*faults.HOLD)])
+            body['host'] for body in self.wire.bodies(*faults.HOLD)])
         self.delete(server)
-        # No host has what this one wants, so none but the first is asked.
+        # No node matches, so no other host is tried.
         self.wire.requests.clear()
         server = self.boot(self.flavor(capabilities='slow'), 'ERROR')
         self.assert_aborted(server, 'no free node matches capabilities:slow')
-        first, everywhere = self.wire.sent(*faults.HOLD)
+        first, everywhere = self.wire.bodies(*faults.HOLD)
         self.assertEqual(first['host'], everywhere['host'])
         self.assertIsNone(everywhere['shard'])
         self.delete(server)
-        # Where that cannot be asked, the next one is tried.
-        self.be_impatient()
-        self.wire.on(*faults.HOLD, lambda go_on: go_on())
+        # If that request fails, the next host is tried.
+        self.disable_retries()
+        self.wire.on(*faults.HOLD, lambda send: send())
         self.wire.on(*faults.HOLD, faults.cut, times=999)
         server = self.boot(self.flavor(capabilities='slow'), 'ERROR')
         self.assertIn('Exhausted all hosts', server['fault']['message'])
@@ -108,7 +108,7 @@ class TestHold(faults.TestCase):
         self.delete(server)
         self.assert_nothing_left()
 
-    def test_unreachable(self):
+    def test_unavailable(self):
         for host in base.HOSTS[:2]:
             self.start_compute(host)
         flavor = self.flavor()
@@ -117,29 +117,29 @@ class TestHold(faults.TestCase):
             return faults.before(lambda: self.sql(
                 f'ALTER TABLE {old} RENAME TO {new}'))
 
-        # It is back within the patience of one host.
+        # Ironic is available again while the first host retries.
         self.wire.on(*faults.HOLD, faults.cut)
-        self.wire.on(*faults.HOLD, faults.lose_answer)
+        self.wire.on(*faults.HOLD, faults.lose_response)
         self.wire.on(*faults.HOLD, rename('reservations', 'hidden'))
         self.wire.on(*faults.HOLD, rename('hidden', 'reservations'))
         server = self.boot(flavor)
-        [held] = self.ironic.reservations()
-        self.assertEqual(server['id'], held['instance_uuid'])
-        self.assertEqual({(server['id'], held['host'])}, {
+        [reservation] = self.ironic.reservations()
+        self.assertEqual(server['id'], reservation['instance_uuid'])
+        self.assertEqual({(server['id'], reservation['host'])}, {
             (body['instance_uuid'], body['host'])
-            for body in self.wire.sent(*faults.HOLD)})
+            for body in self.wire.bodies(*faults.HOLD)})
         self.delete(server)
-        # It is not, but the next host can reach it.
-        self.be_impatient()
+        # Only the next host can reach it.
+        self.disable_retries()
         self.wait_for_free_nodes()
         self.wire.requests.clear()
         self.wire.on(*faults.HOLD, faults.cut)
         server = self.boot(flavor)
-        first, *_, last = self.wire.sent(*faults.HOLD)
+        first, *_, last = self.wire.bodies(*faults.HOLD)
         self.assertNotEqual(first['host'], last['host'])
         self.assertEqual(last['host'], server['OS-EXT-SRV-ATTR:host'])
         self.delete(server)
-        # None can.
+        # No host can.
         self.wait_for_free_nodes()
         self.wire.on('.*', '.*', faults.cut, times=999)
         server = self.boot(flavor, 'ERROR')
@@ -150,52 +150,51 @@ class TestHold(faults.TestCase):
         self.assert_nothing_left()
         self.delete(server)
 
-    def test_unreachable_at_cleanup(self):
-        self.be_impatient()
+    def test_unavailable_during_cleanup(self):
+        self.disable_retries()
         self.start_compute('compute-1')
         self.wire.on(*faults.HOLD, faults.after(
             lambda: self.wire.on('.*', '.*', faults.cut, times=999)))
         server = self.boot(self.flavor(), 'ERROR')
         self.wire.heal()
-        [held] = self.ironic.reservations()
-        self.assertEqual(server['id'], held['instance_uuid'])
+        [reservation] = self.ironic.reservations()
+        self.assertEqual(server['id'], reservation['instance_uuid'])
         self.delete(server)
-        # Before its lease ends.
+        # Released before its lease expires.
         self.run_periodic(task='_cleanup_running_deleted_instances')
         self.assert_nothing_left()
 
     def test_conflict(self):
-        self.be_impatient()
+        self.disable_retries()
         for host in base.HOSTS[:2]:
             self.start_compute(host)
         flavor = self.flavor()
 
         def hold(host):
-            body = self.wire.sent(*faults.HOLD)[-1]
-            held.append(self.hold(
+            body = self.wire.bodies(*faults.HOLD)[-1]
+            reservations.append(self.hold(
                 instance_uuid=body['instance_uuid'], memory_mb=1,
                 host=host or body['host']))
 
         # An earlier build of this host has left a hold.
-        held = []
+        reservations = []
         self.wire.on(*faults.HOLD, faults.before(lambda: hold(None)))
         server = self.boot(flavor)
         [now] = self.ironic.reservations()
-        self.assertEqual((server['id'], held[0]['host']),
+        self.assertEqual((server['id'], reservations[0]['host']),
                          (now['instance_uuid'], now['host']))
-        self.assertNotEqual(held[0]['request_spec'], now['request_spec'])
+        self.assertNotEqual(reservations[0]['request_spec'],
+                            now['request_spec'])
         self.delete(server)
         # Another host holds one for it.
         self.wire.on(*faults.HOLD, faults.before(lambda: hold('another')))
         server = self.boot(flavor, 'ERROR')
         self.assertIn('Exhausted all hosts', server['fault']['message'])
         self.assertIn('already has another reservation', self.log)
-        [now] = self.ironic.reservations()
-        self.assertEqual(held[1], now)
+        self.assertEqual([reservations[1]], self.ironic.reservations())
         self.delete(server)
         self.ironic.http.delete(f'/v1/reservations/{server["id"]}')
         self.assert_nothing_left()
-
 
 class TestLease(faults.TestCase):
     fleet = [faults.NODE] * 2
@@ -203,24 +202,24 @@ class TestLease(faults.TestCase):
     def test_renewals(self):
         self.start_compute('compute-1')
         slow, renewal = self.gate(), self.gate()
-        self.wire.on('PATCH', '/v1/nodes/.*', faults.gated_cut(slow))
+        self.wire.on('PATCH', '/v1/nodes/.*', faults.cut_after(slow))
         server = self.boot(self.flavor(), None)
         slow.wait()
-        # The build goes on, and so does its lease.
+        # The lease is renewed during the build.
         self.sql("UPDATE reservations SET expires_at = "
                  "datetime('now', '+60 seconds')")
-        [short] = self.ironic.reservations()
+        [before] = self.ironic.reservations()
         self.run_periodic()
-        [renewed] = self.ironic.reservations()
-        self.assertGreater(renewed['expires_at'], short['expires_at'])
-        self.assertEqual(short['node_uuid'], renewed['node_uuid'])
-        # It fails while it is renewed again: what is released stays so.
+        [after] = self.ironic.reservations()
+        self.assertGreater(after['expires_at'], before['expires_at'])
+        self.assertEqual(before['node_uuid'], after['node_uuid'])
+        # The build fails during the next renewal, which must not hold again.
         self.wire.on(*faults.RENEW, faults.before(renewal))
         periodic = threading.Thread(target=self.run_periodic)
         periodic.start()
         renewal.wait()
         slow.open()
-        # Long enough for all that must not be done meanwhile.
+        # Long enough for anything that must not happen.
         time.sleep(1)
         renewal.open()
         periodic.join()
@@ -228,35 +227,35 @@ class TestLease(faults.TestCase):
         self.run_periodic()
         self.assert_nothing_left()
         self.delete(server)
-        # Nor is anything renewed after a server was deployed or deleted.
+        # No lease is renewed after a deployment or a deletion.
         server = self.boot(self.flavor())
         self.wire.requests.clear()
         self.run_periodic()
         self.delete(server)
         self.run_periodic()
-        self.assertEqual([], self.wire.sent(*faults.RENEW))
+        self.assertEqual([], self.wire.bodies(*faults.RENEW))
         self.assert_nothing_left()
 
-    def test_renewal_takes_nothing_back(self):
-        """A hold that has moved to another host is not renewed or moved."""
+    def test_moved_reservation_is_not_renewed(self):
+        """It stays with its new host."""
         self.start_compute('compute-1')
         slow = self.gate()
-        self.wire.on('PATCH', '/v1/nodes/.*', faults.gated_cut(slow))
+        self.wire.on('PATCH', '/v1/nodes/.*', faults.cut_after(slow))
         server = self.boot(self.flavor(), None)
         slow.wait()
-        self.give(server, 'another')
+        self.assign(server, 'another')
         [before] = self.ironic.reservations()
         self.run_periodic()
         self.assertEqual([before], self.ironic.reservations())
         slow.open()
         self.wait_for_status(server, 'ERROR')
         self.assertEqual([before], self.ironic.reservations())
-        self.assertEqual(1, len(self.wire.sent(*faults.HOLD)))
+        self.assertEqual(1, len(self.wire.bodies(*faults.HOLD)))
         self.delete(server)
         self.ironic.http.delete(f'/v1/reservations/{server["id"]}')
 
 
-class TestService(faults.TestCase):
+class TestHost(faults.TestCase):
     fleet = [faults.NODE]
 
     def test_identity(self):
@@ -270,16 +269,16 @@ class TestService(faults.TestCase):
                 (str(uuid.uuid4()), f'has the compute_id {ours} in the')):
             self._compute_ids['compute-1'] = wrong
             before = dict(self._compute_ids)
-            refused = self.assertRaises(
+            error = self.assertRaises(
                 exception.InvalidConfiguration,
                 self.start_compute, 'compute-1')
-            self.assertIn(message, str(refused))
+            self.assertIn(message, str(error))
             self.assertEqual(before, self._compute_ids)
-        # A host that has lost its file is not given another one.
+        # No new ID is generated for a host that has lost its file.
         del self._compute_ids['compute-1']
-        refused = self.assertRaises(exception.InvalidConfiguration,
-                                    self.start_compute, 'compute-1')
-        self.assertIn(f'{ours} in the database, but none here', str(refused))
+        error = self.assertRaises(exception.InvalidConfiguration,
+                                  self.start_compute, 'compute-1')
+        self.assertIn(f'{ours} in the database, but none here', str(error))
         self.assertNotIn('compute-1', self._compute_ids)
         self._compute_ids['compute-1'] = ours
         self.start_compute('compute-1')
@@ -300,22 +299,21 @@ class TestService(faults.TestCase):
     def test_deleted_while_down(self):
         self.start_compute('compute-1')
         server = self.boot(self.flavor())
-        self.die('compute-1')
+        self.take_down('compute-1')
         self.delete(server)
         self.assertEqual('active',
                          self.ironic.node_of(server).provision_state)
-        self.come_back('compute-1')
+        self.bring_back('compute-1')
         self.run_periodic(task='_cleanup_running_deleted_instances')
         self.assert_nothing_left()
 
-
-    def test_row_is_lost(self):
-        """Nova does not forget a server whose node runs on unreserved."""
+    def test_reservation_is_lost(self):
+        """Nova does not delete a server whose node still runs."""
         self.start_compute('compute-1')
         server = self.boot(self.flavor())
         node = self.ironic.node_of(server)
         self.sql('DELETE FROM reservations')
-        # Also in a state that a later Ironic brings.
+        # Also in an unknown state of a later Ironic.
         for state in 'new', 'active':
             self.sql('UPDATE nodes SET provision_state = :s', s=state)
             self.delete(server, wait=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be done to a server, from its boot to its end."""
+"""All operations on a server, from boot to deletion."""
 
 import urllib.parse
 
@@ -9,16 +9,11 @@ from openstack.baremetal.v1 import _proxy as openstack_baremetal
 
 import tests.nova
 from tests.nova import base
-from tests.nova import faults
 from tests.nova import networking
-from tools import services
-
-#: What makes config drives; comes with Ironic.
-MKISOFS = services.program('pycdlib-genisoimage')
 
 
 class TestRequests(base.TestCase):
-    """What of a flavor and an image decides upon the node."""
+    """The flavor and the image determine the node."""
 
     hosts = base.HOSTS[:2]
     fleet = [
@@ -33,10 +28,10 @@ class TestRequests(base.TestCase):
             ('arm', 'aarch64', '', []),
             ('any', None, '', []))]
 
-    # Later ones do not let flavors have capabilities of Ironic's nodes.
+    # Later versions refuse capabilities of Ironic's nodes in flavors.
     microversion = '2.85'
 
-    def test_node_is_the_one_that_matches(self):
+    def test_matching_node(self):
         servers = {
             'new': self.request(
                 {'trait:CUSTOM_FAST': 'required',
@@ -61,7 +56,7 @@ class TestRequests(base.TestCase):
                          image=self.image(**properties))
 
     @base.smoke
-    def test_every_field_arrives(self):
+    def test_request_spec(self):
         flavor = self.api.post_flavor({'flavor': {
             'id': None, 'name': 'large', 'ram': 2048, 'vcpus': 4, 'disk': 20,
             'OS-FLV-EXT-DATA:ephemeral': 10, 'swap': 512,
@@ -89,7 +84,7 @@ class TestRequests(base.TestCase):
              server['tenant_id'], server['user_id']),
             tuple(reservation[key] for key in (
                 'instance_uuid', 'host', 'project_id', 'user_id')))
-        # A flavor without a disk leaves that to the image.
+        # With a flavor without a disk, the image determines its size.
         other = self.boot(self.flavor(disk=0), image=image, host='compute-2')
         [reservation] = self.ironic.reservations(
             node=self.ironic.node_of(other).id)
@@ -98,47 +93,31 @@ class TestRequests(base.TestCase):
         self._check_lists([server, other])
 
     def _check_lists(self, servers):
-        found = [self.api.get_server(each['id']) for each in servers]
         for host in self.hosts:
             driver = self.computes[host].manager.driver
-            mine = [each for each in found
-                    if each['OS-EXT-SRV-ATTR:host'] == host]
-            self.assertTrue(mine)
-            self.assertEqual({each['id'] for each in mine},
-                             set(driver.list_instance_uuids()))
-            self.assertEqual(
-                {each['OS-EXT-SRV-ATTR:instance_name'] for each in mine},
-                set(driver.list_instances()))
-            self.assertEqual(len(mine), driver.get_num_instances())
+            [server] = [
+                server for server in servers
+                if server['OS-EXT-SRV-ATTR:host'] == host]
+            self.assertEqual([server['id']], driver.list_instance_uuids())
+            self.assertEqual([server['OS-EXT-SRV-ATTR:instance_name']],
+                             driver.list_instances())
+            self.assertEqual(1, driver.get_num_instances())
 
 
-class Hardware(networking.Networks, faults.TestCase):
-    """Nodes with networks, consoles, volume connectors and rescue."""
-
-    fleet = [{'resource_class': 'gold', 'network_interface': 'flat',
-              'console_interface': 'fake-graphical'}] * 2
-
-    ironic_config = {'DEFAULT': {
-        'enabled_rescue_interfaces': 'no-rescue,fake',
-        'default_rescue_interface': 'fake',
-        'enabled_console_interfaces': 'no-console,fake-graphical'}}
-
-
-class TestHardware(Hardware):
+class TestHardware(networking.Hardware):
 
     def setUp(self):
         super().setUp()
         self.start_compute('compute-1')
 
-    def assert_said(self, *servers):
-        """Whatever was written for servers, and their consoles, says so."""
-        held = {f'instance={server["id"]}; host=compute-1'
-                for server in servers}
-        for method, path, said in self.wire.said:
+    def assert_header(self, server):
+        """Check that writes and requests for consoles name the server."""
+        expected = f'instance={server["id"]}; host=compute-1'
+        for method, path, header in self.wire.headers:
             if path.startswith(('/v1/nodes/', '/v1/volume/')) and (
                     method != 'GET' or path.endswith('/console')):
-                whom, _, node = (said or '').partition('; node=')
-                self.assertIn(whom, held, f'{method} {path}')
+                value, _, node = (header or '').partition('; node=')
+                self.assertEqual(expected, value, f'{method} {path}')
                 self.assertEqual('/volume/' in path, bool(node))
         self.assertNotIn('does not check which host holds', self.log)
 
@@ -149,15 +128,15 @@ class TestHardware(Hardware):
         self._power(server)
         self._rescue(server)
         if tests.nova.NOVA >= 33:
-            # Before, Nova's own driver has no graphical console, and the
-            # serial one goes by what that has enabled.
+            # Earlier drivers of Nova have no graphical console, and decide
+            # by their own options about the serial one.
             self._vnc_console(server)
             self._serial_console(server)
         self.api.post_server_action(server['id'],
                                     {'trigger_crash_dump': None})
-        self.wait_for(lambda: self.assertEqual(1, len(self.wire.sent(
+        self.wait_for(lambda: self.assertEqual(1, len(self.wire.bodies(
             'PUT', '.*/management/inject_nmi'))))
-        self.assert_said(server)
+        self.assert_header(server)
 
     def power_state(self, server):
         return self.ironic.node_of(server).power_state
@@ -177,7 +156,7 @@ class TestHardware(Hardware):
         self.ironic.settle([node], power_state='power off')
         self.run_periodic(task='_sync_power_states')
         self.wait_for_status(server, 'SHUTOFF')
-        # As Ironic tells Nova by itself, if configured so.
+        # Ironic can be configured to notify Nova like this.
         self.ironic.baremetal.set_node_power_state(node, 'power on')
         self.ironic.settle([node], power_state='power on')
         self.api.create_server_external_events([{
@@ -197,13 +176,13 @@ class TestHardware(Hardware):
         self.assertEqual(('active', 'active'), states())
 
     def console(self, server, **console):
-        """Where Nova's proxy would connect to for a console."""
+        """Return the console to which Nova's proxy would connect."""
         url = self.api.api_post(
             f'/servers/{server["id"]}/remote-consoles',
             {'remote_console': console}).body['remote_console']['url']
         token = urllib.parse.unquote(url).rpartition('token=')[2]
-        found = self.api.api_get(f'/os-console-auth-tokens/{token}')
-        return found.body['console']
+        return self.api.api_get(
+            f'/os-console-auth-tokens/{token}').body['console']
 
     def _vnc_console(self, server):
         console = self.console(server, protocol='vnc', type='novnc')
@@ -215,16 +194,16 @@ class TestHardware(Hardware):
                          console['port'])
 
     def _serial_console(self, server):
-        # Hardware without a screen: only IPMI has such a console in Ironic.
+        # In Ironic only IPMI has a serial console.
         node = self.ironic.node_of(server)
         get_node_console = openstack_baremetal.Proxy.get_node_console
 
-        def get_serial_console(proxy, asked):
-            found = get_node_console(proxy, asked)
-            if asked == node.id and found['console_enabled']:
-                found['console_info'] = {'type': 'socat',
-                                         'url': 'tcp://192.0.2.2:1234'}
-            return found
+        def get_serial_console(proxy, node_id):
+            console = get_node_console(proxy, node_id)
+            if node_id == node.id and console['console_enabled']:
+                console['console_info'] = {'type': 'socat',
+                                           'url': 'tcp://192.0.2.2:1234'}
+            return console
 
         self.flags(group='serial_console', enabled=True)
         with fixtures.MonkeyPatch(
@@ -237,12 +216,12 @@ class TestHardware(Hardware):
     # Networks, config drive, volumes
 
     def vifs(self, server):
-        """Those on the server's node, as Ironic knows them."""
+        """Return the VIFs on the server's node in Ironic."""
         return set(self.ironic.baremetal.list_node_vifs(
             self.ironic.node_of(server)))
 
     def test_interfaces_and_config_drive(self):
-        self.flags(mkisofs_cmd=MKISOFS)
+        self.flags(mkisofs_cmd=networking.MKISOFS)
         first, second = self.port(), self.port()
         server = self.boot(self.flavor(), config_drive=True,
                            networks=[{'port': first}])
@@ -253,18 +232,18 @@ class TestHardware(Hardware):
         self.assertEqual({first, second}, self.vifs(server))
         self._detach_interface(server, second)
         self.assertEqual({first}, self.vifs(server))
-        # Somebody has deleted it in Neutron.
+        # The port is deleted in Neutron.
         self.api.create_server_external_events([{
             'name': 'network-vif-deleted', 'server_uuid': server['id'],
             'tag': first}])
         self.wait_for(lambda: self.assertEqual(set(), self.vifs(server)))
         self.delete(server)
-        self.assert_said(server)
+        self.assert_header(server)
         self.assert_nothing_left()
 
     def test_volumes_and_shelving(self):
         self.connect_volumes()
-        self.flags(mkisofs_cmd=MKISOFS)
+        self.flags(mkisofs_cmd=networking.MKISOFS)
         port = self.port()
         server = self.boot(
             self.flavor(disk=1000), config_drive=True,
@@ -272,22 +251,22 @@ class TestHardware(Hardware):
         self._check_volume(server)
         [reservation] = self.ironic.reservations()
         self.assertEqual(0, reservation['request_spec']['root_gb'])
-        # No build is allowed the first of them, and none knows the second.
+        # A build would refuse the first key, and ignore the second one.
         self.api.api_post(f'/servers/{server["id"]}/metadata', {'metadata': {
             'reservations:candidate_nodes': 'x', 'reservations:nodes': 'x'}})
         self._shelve(server)
         self._fail_to_unshelve(server)
-        held = self._fail_to_connect(server)
+        node_id = self._fail_to_connect(server)
         self.act(server, 'unshelve', 'ACTIVE')
         self.assertNotIn('unknown metadata', self.log)
-        self.assertEqual(held, self.ironic.node_of(server).id)
+        self.assertEqual(node_id, self.ironic.node_of(server).id)
         self._check_volume(server)
         self.assertEqual({port}, self.vifs(server))
-        # Nova's own driver cannot do that either.
+        # Nova's own driver cannot rebuild it either.
         self.act(server, 'rebuild', 'ERROR', imageRef=self.plain_image)
         self.assertEqual('active', self.ironic.node_of(server).provision_state)
         self.delete(server)
-        self.assert_said(server)
+        self.assert_header(server)
         self.assert_nothing_left()
 
     def _check_volume(self, server):
@@ -303,23 +282,23 @@ class TestHardware(Hardware):
 
     def _shelve(self, server):
         self.act(server, 'shelve', 'SHELVED_OFFLOADED')
-        self._forget_volumes()
+        self._delete_targets()
         self.assert_nothing_left()
 
-    def _forget_volumes(self):
-        # Every deploy interface but the fake one does so when it tears down.
+    def _delete_targets(self):
+        # The fake deploy interface does not do it in a tear-down.
         for target in self.ironic.baremetal.volume_targets():
             self.ironic.baremetal.delete_volume_target(target)
 
     def _fail_to_unshelve(self, server):
-        # Ironic looks into it, in the middle of the deploy.
+        # Ironic reads the config drive in the middle of the deployment.
         self.flags(mkisofs_cmd='true')
         self.act(server, 'unshelve', 'SHELVED_OFFLOADED')
         self.assertIn('Failed to prepare the configdrive', self.log)
-        self._forget_volumes()
+        self._delete_targets()
         self.assert_nothing_left()
-        self.flags(mkisofs_cmd=MKISOFS)
-        # What was given back is not offered before it is counted anew.
+        self.flags(mkisofs_cmd=networking.MKISOFS)
+        # Released nodes are offered after the next count.
         self.wait_for(lambda: (self.run_periodic(), self.assertEqual(
             0, self.inventories('compute-1')['CUSTOM_GOLD']['reserved'])))
 
@@ -330,7 +309,8 @@ class TestHardware(Hardware):
         with fixtures.MonkeyPatch(
                 'nova.volume.cinder.API.attachment_update', fail):
             self.act(server, 'unshelve', 'SHELVED_OFFLOADED')
-        # Nobody tells the driver: the lease ends, or the next one takes it.
+        # Nova does not call the driver: the lease expires, unless the next
+        # attempt uses the reservation.
         [reservation] = self.ironic.reservations()
         self.assertEqual('reserved', reservation['state'])
         self.assertIsNotNone(reservation['expires_at'])
@@ -350,7 +330,7 @@ class TestRebuild(base.TestCase):
         image = self.image()
         self.rebuild(server, image, preserve_ephemeral=True)
         self.check(server, image, preserve_ephemeral='True')
-        # Stopped, through an older version of the API.
+        # A stopped server, through an older version of the API.
         self.act(server, 'os-stop', 'SHUTOFF')
         self.api.microversion = '2.92'
         image = self.image(**{'trait:CUSTOM_RED': 'required'})
@@ -358,7 +338,7 @@ class TestRebuild(base.TestCase):
         self.api.microversion = 'latest'
         self.check(server, image, preserve_ephemeral='False')
         self.assertEqual('power off', self.ironic.node_of(server).power_state)
-        self._refused(server, image)
+        self._fail_to_rebuild(server, image)
 
     def check(self, server, image, **instance_info):
         node = self.ironic.node_of(server)
@@ -370,9 +350,9 @@ class TestRebuild(base.TestCase):
         self.assertEqual((node.id, 'active'), (
             reservation['node_uuid'], reservation['state']))
 
-    def _refused(self, server, image):
+    def _fail_to_rebuild(self, server, image):
         other = self.image(**{'trait:CUSTOM_BLUE': 'required'})
-        # Another node of the host has it, and Nova sees no more than that.
+        # To Nova the host has the trait, but it is on another node.
         server = self.rebuild(server, other, 'SHUTOFF')
         event = self._wait_for_instance_action_event(
             server, 'rebuild', 'compute_rebuild_instance', 'Error')
@@ -381,7 +361,7 @@ class TestRebuild(base.TestCase):
 
 
 class TestInventory(base.TestCase):
-    """What the host reports of a fleet that changes."""
+    """The host reports a fleet that changes."""
 
     hosts = ()
 
@@ -408,46 +388,44 @@ class TestInventory(base.TestCase):
         self.assertEqual(
             {'VCPU': 2, 'MEMORY_MB': 3000, 'DISK_GB': 50},
             self.allocations(server)[self.providers()['compute-1']])
-        # What the larger node has is left, and nothing of the smaller one.
+        # The larger node remains, and nothing of the smaller one.
         self.run_periodic()
-        found = self.inventories('compute-1')
-        self.assertEqual(
-            [self.inventory(12, 2, 8), self.inventory(12288, 1096, 8192),
-             self.inventory(300, 50, 200)],
-            [found[name] for name in ('VCPU', 'MEMORY_MB', 'DISK_GB')])
-        self._counts_what_extra_specs_replace()
-        # The scheduler compares what is left of the disks with what the host
-        # says of them.
+        self.assert_inventories(
+            CUSTOM_GOLD=self.inventory(2, 1), VCPU=self.inventory(12, 2, 8),
+            MEMORY_MB=self.inventory(12288, 1096, 8192),
+            DISK_GB=self.inventory(300, 50, 200))
+        self._replace_by_extra_specs()
+        # The scheduler compares the remaining disk space with the host's.
         self.assertNotIn('more disk space than database expected', self.log)
-        self._clamps()
+        self._clamp()
 
-    def _counts_what_extra_specs_replace(self):
+    def _replace_by_extra_specs(self):
         server = self.boot(self.flavor(None, 1024, 2, 50, **{
             'resources1:MEMORY_MB': '4000', 'resources:DISK_GB': '60'}))
         self.assertEqual(
             {'VCPU': 2, 'MEMORY_MB': 4000, 'DISK_GB': 60},
             self.allocations(server)[self.providers()['compute-1']])
         self.run_periodic()
-        found = self.inventories('compute-1')
-        self.assertEqual(
-            [self.inventory(12, 8, 8), self.inventory(12288, 5288, 8192),
-             self.inventory(300, 190, 200)],
-            [found[name] for name in ('VCPU', 'MEMORY_MB', 'DISK_GB')])
+        self.assert_inventories(
+            CUSTOM_GOLD=self.inventory(2, 2), VCPU=self.inventory(12, 8, 8),
+            MEMORY_MB=self.inventory(12288, 5288, 8192),
+            DISK_GB=self.inventory(300, 190, 200))
 
-    def _clamps(self):
+    def _clamp(self):
         most = 2 ** 31 - 1
         self.enrol(*[{'resource_class': 'huge', 'properties': {
             'memory_mb': most, 'cpus': most, 'local_gb': most}}] * 2)
         self.run_periodic()
-        found = self.inventories('compute-1')
+        inventories = self.inventories('compute-1')
         for name in ('VCPU', 'MEMORY_MB', 'DISK_GB'):
-            self.assertEqual(self.inventory(most, 0, most), found[name])
+            self.assertEqual(self.inventory(most, 0, most), inventories[name])
         self.api.microversion = '2.87'
-        [row] = self.api.api_get('/os-hypervisors/detail').body['hypervisors']
-        self.assertEqual((most, most, most), (
-            row['vcpus'], row['memory_mb'], row['local_gb']))
+        [hypervisor] = self.api.api_get(
+            '/os-hypervisors/detail').body['hypervisors']
+        self.assertEqual((most, most, most), tuple(
+            hypervisor[name] for name in ('vcpus', 'memory_mb', 'local_gb')))
 
-    def test_classes_and_traits_come_and_go(self):
+    def test_classes_and_traits_change(self):
         _, silver = self.enrol(
             {'resource_class': 'gold', 'traits': ['CUSTOM_OLD']},
             {'resource_class': 'silver', 'traits': ['CUSTOM_NEW']})
@@ -459,7 +437,7 @@ class TestInventory(base.TestCase):
             self.assert_inventories(CUSTOM_GOLD=self.inventory(1),
                                     CUSTOM_SILVER=self.inventory(1, 1))
         self.assertNotIn('CUSTOM_NEW', self.traits('compute-1'))
-        # Placement would not let the class go, and Nova would not start.
+        # Otherwise Placement would refuse, and Nova would not start.
         self.restart_compute('compute-1')
         self.assertEqual(1, self.usages('compute-1')['CUSTOM_SILVER'])
         self.delete(server)
@@ -472,16 +450,16 @@ class TestInventory(base.TestCase):
                              self.traits('compute-1'))
 
     @base.smoke
-    def test_traits_of_others_stay(self):
-        """Those that an operator gives to the host, and Nova's own."""
+    def test_other_traits_are_kept(self):
+        """Traits that operators or Nova have added to the host."""
         node, = self.enrol({'resource_class': 'gold',
                             'traits': ['CUSTOM_OLD']})
         self.start_compute('compute-1')
         path = f'/resource_providers/{self.providers()["compute-1"]}/traits'
         self.placement.put('/traits/CUSTOM_HALL', {}, version='1.6')
-        known = self.placement.get(path, version='1.6').body
-        known['traits'].append('CUSTOM_HALL')
-        self.placement.put(path, known, version='1.6')
+        body = self.placement.get(path, version='1.6').body
+        body['traits'].append('CUSTOM_HALL')
+        self.placement.put(path, body, version='1.6')
         others = {'CUSTOM_HALL'}
         if tests.nova.NOVA >= 34:
             others.add('OWNER_NOVA')
@@ -494,15 +472,15 @@ class TestInventory(base.TestCase):
         self.assertNotIn('CUSTOM_OLD', self.traits('compute-1'))
 
     @base.smoke
-    def test_node_that_is_cleaned_is_not_offered(self):
+    def test_node_in_cleaning_is_not_offered(self):
         [node] = self.enrol({'resource_class': 'gold'})
         self.start_compute('compute-1')
         server = self.boot(self.flavor())
-        # It leaves cleaning, but not for the next instance.
+        # After cleaning it is not available to other instances.
         self.ironic.baremetal.update_node(node, is_retired=True)
         self.delete(server, wait=False)
 
-        # Read in this order: no moment at which it is neither.
+        # Polled in this order: at no moment it counts as neither.
         while self.usages('compute-1')['CUSTOM_GOLD']:
             pass
         self.assert_inventories(CUSTOM_GOLD=self.inventory(1, 1))

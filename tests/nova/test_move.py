@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What "openstack baremetal reservation move" does in a real cloud."""
+"""The command "openstack baremetal reservation move" in a cloud."""
 
 import contextlib
 import json
@@ -8,33 +8,34 @@ import threading
 import fixtures
 
 from ironic_reservations.osc import client
+from tests.nova import audits
 from tests.nova import base
-from tests.nova import test_audit
-from tests.nova import test_takeover
+from tests.nova import takeovers
+from tests.nova.takeovers import FIRST
+from tests.nova.takeovers import SECOND
+from tests.nova.takeovers import THIRD
 
-FIRST, SECOND, THIRD = base.HOSTS
 
-
-class TestCase(test_audit.Command, test_takeover.TestCase):
+class TestCase(audits.Command, takeovers.TestCase):
 
     def setUp(self):
         super().setUp()
-        # What is forced down here runs no more, unless a test lets it.
+        # Hosts that are forced down do not run, except in test_refused.
         self.useFixture(fixtures.MonkeyPatch(
             'ironic_reservations.osc.move.HEARTBEAT', 1))
 
     def move(self, *args, status=0, source=FIRST, target=SECOND):
-        """The results, by server; or what was said instead."""
-        done = self.command('move', '--from', source, '--to', target, *args)
-        self.assertEqual(status, done.returncode, done.stderr)
-        if not done.stdout:
-            return done.stderr
-        return {each['Instance']: each['Result']
-                for each in json.loads(done.stdout)}
+        """Return the results by server, or the error."""
+        result = self.command('move', '--from', source, '--to', target, *args)
+        self.assertEqual(status, result.returncode, result.stderr)
+        if not result.stdout:
+            return result.stderr
+        return {row['Instance']: row['Result']
+                for row in json.loads(result.stdout)}
 
     @contextlib.contextmanager
-    def working(self, host=SECOND):
-        """A host looks for work all the time."""
+    def run_worker(self, host=SECOND):
+        """Run the host's driver thread."""
         stop = threading.Event()
 
         def work():
@@ -56,108 +57,110 @@ class TestMove(TestCase):
     def test_all_of_a_host(self):
         servers = self.boot_many(3, self.gold, host=FIRST)
         own = self.boot(self.gold, host=SECOND)
-        self.die()
+        self.take_down()
         for _ in range(2):
-            self.assertEqual({each['id']: f'moved to {SECOND}'
-                              for each in servers}, self.move())
-        self.assert_found(*(
-            ('wrong-host', each['id'], self.ironic.node_of(each).id, FIRST)
-            for each in servers))
+            self.assertEqual({server['id']: f'moved to {SECOND}'
+                              for server in servers}, self.move())
+        self.assert_findings(*(
+            ('wrong-host', server['id'], self.ironic.node_of(server).id,
+             FIRST) for server in servers))
         self.work()
-        self.assert_with(SECOND, *servers, own)
+        self.assert_on(SECOND, *servers, own)
         self.assertEqual({}, self.move())
-        self.assert_found()
+        self.assert_findings()
 
     def test_lost_builds(self):
-        """Nobody would begin them, and the dead host's provider would stay.
+        """Nobody would start them, and the host's provider would remain.
 
-        Of the one its host has held a node, and has died before that was
-        deployed, and its lease is over. The other had not come to the host.
+        For one the host had held a node, and the lease has expired before the
+        deployment. The other had not reached the host.
         """
-        begun = self.boot(self.gold, host=FIRST)
+        building = self.boot(self.gold, host=FIRST)
         self.stop_compute(FIRST)
-        queued = self.boot(self.gold, host=FIRST, status=None)
-        self.wait_for(lambda: self.assertTrue(self.allocations(queued)))
-        self.wait_for(lambda: self.assertTrue(self._record(queued)))
+        waiting = self.boot(self.gold, host=FIRST, status=None)
+        self.wait_for(lambda: self.assertTrue(self.allocations(waiting)))
+        self.wait_for(lambda: self.assertTrue(self._record(waiting)))
         self.force_down(FIRST)
-        self.set(begun, vm_state='building', task_state='networking')
+        self.save(building, vm_state='building', task_state='networking')
         self.sql("UPDATE nodes SET instance_uuid = NULL, instance_info = '{}',"
                  "provision_state = 'available' WHERE instance_uuid = :i",
-                 i=begun['id'])
+                 i=building['id'])
         self.sql('DELETE FROM reservations')
-        lost = begun, queued
-        self.assert_found(*(('lost-build', each['id'], None, FIRST)
-                            for each in lost))
+        servers = building, waiting
+        self.assert_findings(*(('lost-build', server['id'], None, FIRST)
+                               for server in servers))
         self.assertEqual(
-            {each['id']: 'set to ERROR: its build had not started'
-             for each in lost}, self.move())
-        self.assert_found()
-        for each in lost:
-            self.assertEqual({}, self.allocations(each))
+            {server['id']: 'set to ERROR: its build had not started'
+             for server in servers}, self.move())
+        self.assert_findings()
+        for server in servers:
+            self.assertEqual({}, self.allocations(server))
             self.assertEqual('ERROR', self.api.get_server(
-                each['id'])['status'])
-        # Nova knows of no host of the other one.
-        self.delete(begun)
+                server['id'])['status'])
+        # The other server has no host in Nova.
+        self.delete(building)
         service, = self.api.get_services(host=FIRST, binary='nova-compute')
         self.api.api_delete(f'/os-services/{service["id"]}')
         self.assertEqual({SECOND}, set(self.providers()))
-        self.delete(queued)
+        self.delete(waiting)
         self.assert_nothing_left()
 
     def test_wait_for_one(self):
         first, second = self.boot_many(2, self.gold, host=FIRST)
-        self.die()
-        with self.working():
+        self.take_down()
+        with self.run_worker():
             self.assertEqual(
                 {first['id']: f'taken over by {SECOND}'},
                 self.move('--instance', first['id'], '--wait'))
-        self.assert_with(SECOND, first)
-        self.assert_with(FIRST, second)
+        self.assert_on(SECOND, first)
+        self.assert_on(FIRST, second)
 
-    def test_what_stays(self):
-        lost, moved, deleted, others = self.boot_many(4, self.gold, host=FIRST)
-        self.die()
+    def test_servers_that_stay(self):
+        bare, server, zombie, others = self.boot_many(
+            4, self.gold, host=FIRST)
+        self.take_down()
         self.sql('DELETE FROM reservations WHERE instance_uuid = :i',
-                 i=lost['id'])
-        self.api.delete_server(deleted['id'])
-        self.wait_for(lambda: self.assertTrue(self.instance(deleted).deleted))
+                 i=bare['id'])
+        self.api.delete_server(zombie['id'])
+        self.wait_for(lambda: self.assertTrue(self.instance(zombie).deleted))
         self.useFixture(fixtures.MonkeyPatch(
             'ironic_reservations.osc.move.PATIENCE', 3))
-        self.give(others, THIRD)
+        self.assign(others, THIRD)
         self.assertEqual(
-            {lost['id']: 'stays: it has no reservation, see audit',
+            {bare['id']: 'stays: it has no reservation, see audit',
              others['id']: 'stays: it has no reservation, see audit',
-             moved['id']: f'stays: {SECOND} has not taken it over; is it in '
+             server['id']: f'stays: {SECOND} has not taken it over; is it in '
                           'another cell?',
-             deleted['id']: f'deleted: {SECOND} tears it down'},
+             zombie['id']: f'deleted: {SECOND} tears it down'},
             self.move('--wait', status=1))
 
-    def test_beside_another_move(self):
-        given, others, released = self.boot_many(3, self.gold, host=FIRST)
-        self.die()
+    def test_concurrent_move(self):
+        ours, others, third = self.boot_many(3, self.gold, host=FIRST)
+        self.take_down()
         request = client.request_ironic
 
-        def meanwhile(cmd, method, url, **kwargs):
-            for server, to in (given, SECOND), (others, THIRD):
+        def change_and_request(cmd, method, url, **kwargs):
+            for server, to in (ours, SECOND), (others, THIRD):
                 if method == 'PATCH' and server['id'] in url:
-                    self.give(server, to)
-            if method == 'PATCH' and released['id'] in url:
+                    self.assign(server, to)
+            if method == 'PATCH' and third['id'] in url:
                 self.sql('DELETE FROM reservations WHERE instance_uuid = :i',
-                         i=released['id'])
+                         i=third['id'])
             return request(cmd, method, url, **kwargs)
 
         with fixtures.MonkeyPatch(
-                'ironic_reservations.osc.client.request_ironic', meanwhile):
+                'ironic_reservations.osc.client.request_ironic',
+                change_and_request):
             self.assertEqual(
-                {given['id']: f'moved to {SECOND}',
+                {ours['id']: f'moved to {SECOND}',
                  others['id']: f'stays: host {THIRD} holds it',
-                 released['id']: 'released concurrently'}, self.move(status=1))
+                 third['id']: 'released concurrently'}, self.move(status=1))
         self.assertEqual(
-            {given['id']: f'moved to {SECOND}'},
-            self.move('--instance', given['id']))
+            {ours['id']: f'moved to {SECOND}'},
+            self.move('--instance', ours['id']))
 
     def test_refused(self):
-        """And so is "set --host", which asks the same."""
+        """"set --host" has the same conditions."""
         server = self.boot(self.gold, host=FIRST)
         for args, words in (
                 ({}, f'Compute service on {FIRST} is up'),
@@ -168,12 +171,12 @@ class TestMove(TestCase):
         is_up = f'Compute service on {FIRST} is up'
         self.assert_not_set(server, SECOND, is_up)
         self.assert_not_set(server, 'nobody', is_up)
-        # What is forced down may run.
+        # A host that is forced down may still run.
         self.force_down(FIRST)
-        heart = self.beat(FIRST)
-        self.assertIn(is_up, self.move(status=1))
-        heart.set()
-        self.die()
+        stop = self.send_heartbeats(FIRST)
+        self.assertIn(f'Compute service on {FIRST} is up', self.move(status=1))
+        stop.set()
+        self.take_down()
         self.assertIn('Compute service on nobody is not up',
                       self.move(status=1, target='nobody'))
         self.assert_not_set(server, 'nobody', 'on nobody is not up')
@@ -187,29 +190,28 @@ class TestMove(TestCase):
             'add_host': {'host': SECOND}})
         self.assertIn('is in availability zone zone, and compute-1 in nova',
                       self.move(status=1))
-        self.assertEqual([FIRST], [each['host'] for each in
-                                   self.ironic.reservations()])
+        [reservation] = self.ironic.reservations()
+        self.assertEqual(FIRST, reservation['host'])
         self.assertEqual({server['id']: f'moved to {SECOND}'},
                          self.move('--force'))
-        self.give(server, FIRST, SECOND)
+        self.assign(server, FIRST, SECOND)
         self.api.post_aggregate_action(zone['id'], {
             'remove_host': {'host': SECOND}})
-        done = self.set_host(server, SECOND)
-        self.assertEqual((0, ''), (done.returncode, done.stderr))
+        result = self.set_host(server, SECOND)
+        self.assertEqual((0, ''), (result.returncode, result.stderr))
         self.work()
-        self.assert_with(SECOND, server)
+        self.assert_on(SECOND, server)
 
     def set_host(self, server, host):
         return self.command('set', server['id'], '--host', host,
                             as_json=False)
 
     def assert_not_set(self, server, host, words):
-        done = self.set_host(server, host)
-        self.assertEqual(1, done.returncode)
-        self.assertIn(words, done.stderr)
+        result = self.set_host(server, host)
+        self.assertEqual(1, result.returncode)
+        self.assertIn(words, result.stderr)
 
-    def beat(self, host):
-        """Let a service tell that it runs."""
+    def send_heartbeats(self, host):
         stop = threading.Event()
         service = self.computes[host]
 
@@ -227,11 +229,11 @@ class TestCells(TestCase):
     NUMBER_OF_CELLS = 2
 
     def test_server_of_another_cell(self):
-        """It stays as it is, is told of, and can be given back."""
+        """It stays unchanged, which is logged, and can be moved back."""
         server = self.boot(self.gold, host=FIRST)
         self.stop_compute(SECOND)
-        self.die()
-        self.be_in_cell('cell2')
+        self.take_down()
+        self.switch_cell('cell2')
         self.start_compute(THIRD, cell='cell2')
         self.assertEqual({server['id']: f'moved to {THIRD}'},
                          self.move(target=THIRD))
@@ -240,11 +242,11 @@ class TestCells(TestCase):
             f'Instance {server["id"]} was not moved; will retry: host {THIRD} '
             'holds its machine, but it is deleted, or in another cell',
             self.log)
-        self.die(THIRD)
-        self.be_in_cell('cell1')
-        self.assert_with(FIRST, server)
-        self.come_back()
-        with self.working(FIRST):
+        self.take_down(THIRD)
+        self.switch_cell('cell1')
+        self.assert_on(FIRST, server)
+        self.bring_back()
+        with self.run_worker(FIRST):
             self.assertEqual(
                 {server['id']: f'taken over by {FIRST}'},
                 self.move('--wait', source=THIRD, target=FIRST))

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the driver stands on in Nova beside names and signatures.
+"""Behaviour of Nova that the driver depends on.
 
-Those are in test_seams. A Nova that does one of these in another way fails
-here.
+test_seams checks names and signatures.
 """
 
 import inspect
@@ -20,7 +19,7 @@ import testtools
 PARENT = ironic_driver.IronicDriver
 
 
-class TestStoodOn(testtools.TestCase):
+class TestAssumptions(testtools.TestCase):
 
     def test_way_to_the_resource_tracker(self):
         for owner, line in (
@@ -29,7 +28,7 @@ class TestStoodOn(testtools.TestCase):
                  'self.rt = resource_tracker.ResourceTracker(')):
             self.assertIn(line, inspect.getsource(owner.__init__))
 
-    def test_host_that_waits_does_nothing_else(self):
+    def test_waiting_host_does_nothing_else(self):
         """See host_lease.HostLease.acquire."""
         start = inspect.getsource(service.Service.start)
         for later in 'rpc.get_server(', 'servicegroup_api.join(':
@@ -41,20 +40,20 @@ class TestStoodOn(testtools.TestCase):
         self.assertLess(init_host.index('self.driver.init_host('),
                         init_host.index('InstanceList.get_by_host('))
 
-    def test_where_nova_keeps_its_compute_id(self):
+    def test_source_of_the_compute_id(self):
         """See mode.identify."""
         self.assertIn('return LOCAL_NODE_UUID', inspect.getsource(
             virt_node.get_local_node_uuid))
 
-    def test_what_the_manager_calls_for_an_evacuation(self):
+    def test_calls_for_an_evacuation(self):
         """See ReservationsDriver.instance_exists."""
         self.assertIn('self.driver.instance_exists(', inspect.getsource(
             manager.ComputeManager._check_instance_exists))
         self.assertIn('self._check_instance_exists(', inspect.getsource(
             manager.ComputeManager._do_rebuild_instance))
 
-    def test_every_override_overrides(self):
-        """Our private methods that the parent calls are still its own."""
+    def test_private_overrides(self):
+        """The parent still calls the private methods that we override."""
         for name in '_cleanup_deploy', '_unprovision':
             self.assertIn(f'self.{name}(', inspect.getsource(PARENT))
             self.assertIn(name, vars(ours.ReservationsDriver))
@@ -63,16 +62,16 @@ class TestStoodOn(testtools.TestCase):
 class TestSignatures(test.NoDBTestCase):
 
     def test_public_methods(self):
-        """As Nova checks its own drivers."""
-        # It is a property, which a look at all that there is would ask for.
+        """The same check as for Nova's own drivers."""
+        # The check reads this property, which would connect to Ironic.
         self.useFixture(fixtures.MonkeyPatch(
             'nova.virt.ironic.driver.IronicDriver.ironic_connection', None))
         base = virt_driver.ComputeDriver(None)
-        checked = ours.ReservationsDriver(None)
+        driver = ours.ReservationsDriver(None)
         if not hasattr(base, 'process_instances_at_startup'):
             # Nova before 34 never calls it.
             type(base).process_instances_at_startup = (
                 lambda self, context, instances: instances)
             self.addCleanup(
                 delattr, type(base), 'process_instances_at_startup')
-        self.assertPublicAPISignatures(base, checked)
+        self.assertPublicAPISignatures(base, driver)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hosts for a part of the fleet: ``[ironic] conductor_group`` and ``shard``.
 
-Both are set through Ironic's API, on nodes with instances too.
+Both can be changed by Ironic's API, also on nodes with instances.
 """
 
 import contextlib
@@ -12,26 +12,26 @@ from nova import exception
 from nova import utils
 
 from tests.nova import base
-from tests.nova.rows import ring
-from tests.nova.rows import rows
+from tests.nova.helpers import compute_nodes
+from tests.nova.helpers import hash_ring
 from tools import services
 
 GROUP = 'rack-7'
 
 
-def node(trait, **fields):
+def make_node(trait, **fields):
     return {'resource_class': 'gold', 'traits': [trait], 'properties': {
         'memory_mb': 4096, 'cpus': 4, 'local_gb': 100}, **fields}
 
 
 def add_conductor(ironic, group):
-    """A conductor of this group, which nodes must have to enter it.
+    """Add a conductor to this group, so that nodes can be added.
 
-    It is the service's own by another name.
+    It is a second row of the existing conductor.
     """
     path = parse.urlsplit(ironic.database_url).path
     with contextlib.closing(sqlite3.connect(path, timeout=30)) as db, db:
-        added = db.execute(
+        row = db.execute(
             'INSERT INTO conductors (hostname, conductor_group, drivers, '
             'online, updated_at) SELECT ?, ?, drivers, online, updated_at '
             'FROM conductors', ('127.0.0.1', group))
@@ -39,7 +39,7 @@ def add_conductor(ironic, group):
         db.execute(
             f'INSERT INTO conductor_hardware_interfaces (conductor_id, '
             f'{columns}) SELECT ?, {columns} '
-            f'FROM conductor_hardware_interfaces', (added.lastrowid,))
+            f'FROM conductor_hardware_interfaces', (row.lastrowid,))
 
 
 class TestPartition(base.TestCase):
@@ -48,7 +48,7 @@ class TestPartition(base.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.ironic_config = {
-            # Two conductors need an RPC that knows them by their names.
+            # Two conductors need an RPC that addresses them by name.
             'DEFAULT': {'host': 'localhost', 'rpc_transport': 'json-rpc'},
             'json_rpc': {'auth_strategy': 'noauth', 'host_ip': '127.0.0.1',
                          'port': services.free_port()},
@@ -58,7 +58,7 @@ class TestPartition(base.TestCase):
         add_conductor(cls.ironic, GROUP)
 
     def assert_reports(self, host, nodes, traits, reserved=0):
-        """The host reports so many nodes, all of them alike."""
+        """Check that the host reports this number of equal nodes."""
         if nodes:
             [(name, inventory)] = self.inventories(host).items()
             self.assertEqual(('CUSTOM_GOLD', nodes, reserved), (
@@ -66,25 +66,26 @@ class TestPartition(base.TestCase):
         else:
             self.assertEqual({}, self.inventories(host))
         self.assertEqual(traits, {
-            each for each in self.traits(host) if each.startswith('CUSTOM_')})
-        # Later versions of the API do not show them.
+            trait for trait in self.traits(host)
+            if trait.startswith('CUSTOM_')})
+        # Later versions of the API do not show these columns.
         with utils.temporary_mutation(self.api, microversion='2.87'):
-            [row] = [each for each in self.api.api_get(
+            [row] = [row for row in self.api.api_get(
                 '/os-hypervisors/detail').body['hypervisors']
-                if each['hypervisor_hostname'] == host]
+                if row['hypervisor_hostname'] == host]
         self.assertEqual(
             (nodes * 4096, nodes * 4, nodes * 100),
             (row['memory_mb'], row['vcpus'], row['local_gb']))
 
     def check_hosts(self, option, ours, theirs, config):
-        """Two hosts share a part of the fleet; a third sees all of it."""
-        self.enrol(node('CUSTOM_OURS', **{option: ours}),
-                   node('CUSTOM_OURS', **{option: ours}),
-                   node('CUSTOM_THEIRS', **{option: theirs}))
+        """Test two hosts for a part of the fleet, and one for all of it."""
+        self.enrol(make_node('CUSTOM_OURS', **{option: ours}),
+                   make_node('CUSTOM_OURS', **{option: ours}),
+                   make_node('CUSTOM_THEIRS', **{option: theirs}))
         for host in 'compute-1', 'compute-2':
             self.start_compute(host, ironic={option: config})
         self.start_compute('compute-3')
-        self.assertEqual({host: host for host in base.HOSTS}, rows())
+        self.assertEqual({host: host for host in base.HOSTS}, compute_nodes())
         for host in 'compute-1', 'compute-2':
             self.assert_reports(host, 2, {'CUSTOM_OURS'})
         self.assert_reports('compute-3', 3, {'CUSTOM_OURS', 'CUSTOM_THEIRS'})
@@ -97,7 +98,7 @@ class TestPartition(base.TestCase):
             self.assertEqual(server['id'], reservation['instance_uuid'])
             self.assertEqual(ours,
                              reservation['request_spec'][option].lower())
-        # It does not know of the other's server yet, but Ironic does.
+        # The host does not know the other's server yet, but Ironic does.
         self.boot(flavor, host='compute-1', status='ERROR')
         self.run_periodic()
         for host in 'compute-1', 'compute-2':
@@ -106,8 +107,8 @@ class TestPartition(base.TestCase):
         self.assertEqual(1, len(self.ironic.reservations(host='compute-3')))
 
     def check_moves(self, option, ours, theirs):
-        """Nodes change from one host's part to another's."""
-        self.enrol(*[node('CUSTOM_OURS', **{option: ours})] * 2)
+        """Test nodes that change from one host's part to another's."""
+        self.enrol(*[make_node('CUSTOM_OURS', **{option: ours})] * 2)
         self.start_compute('compute-1', ironic={option: ours})
         self.start_compute('compute-2', ironic={option: theirs})
         flavor = self.flavor()
@@ -115,12 +116,12 @@ class TestPartition(base.TestCase):
         self.assertEqual('compute-1', server['OS-EXT-SRV-ATTR:host'])
         self.assert_reports('compute-1', 2, {'CUSTOM_OURS'})
         self.assert_reports('compute-2', 0, set())
-        for each in self.ironic.nodes():
-            self.ironic.baremetal.update_node(each, **{option: theirs})
+        for node in self.ironic.nodes():
+            self.ironic.baremetal.update_node(node, **{option: theirs})
         self.run_periodic()
         self.assert_reports('compute-1', 1, {'CUSTOM_OURS'})
         self.assert_reports('compute-2', 2, {'CUSTOM_OURS'}, reserved=1)
-        # Each can be used by its host.
+        # Each host can use its nodes.
         self.act(server, 'os-stop', 'SHUTOFF')
         self.assertEqual('power off',
                          self.ironic.node_of(server).power_state)
@@ -128,13 +129,13 @@ class TestPartition(base.TestCase):
         other = self.boot(flavor)
         self.assertEqual('compute-2', other['OS-EXT-SRV-ATTR:host'])
         self.delete(server)
-        # That nothing has an allocation of the class is asked once, then it
-        # is dropped. The node may take a moment to become available.
-        self.wait_for(self._moved)
+        # The first round checks that the class has no allocations, the next
+        # one removes it. The node may take a moment to become available.
+        self.wait_for(self._check_moved)
         self.delete(other)
         self.assert_nothing_left()
 
-    def _moved(self):
+    def _check_moved(self):
         self.run_periodic()
         self.assert_reports('compute-1', 0, set())
         self.assert_reports('compute-2', 2, {'CUSTOM_OURS'})
@@ -153,8 +154,8 @@ class TestPartition(base.TestCase):
         self.check_moves('conductor_group', '', GROUP)
 
     def test_default_conductor_group_is_not_all(self):
-        self.enrol(node('CUSTOM_GROUP', conductor_group=GROUP),
-                   node('CUSTOM_DEFAULT'))
+        self.enrol(make_node('CUSTOM_GROUP', conductor_group=GROUP),
+                   make_node('CUSTOM_DEFAULT'))
         self.start_compute('compute-1', ironic={'conductor_group': ''})
         self.assert_reports('compute-1', 1, {'CUSTOM_DEFAULT'})
         self.start_compute('compute-2', ironic={'conductor_group': None})
@@ -166,8 +167,9 @@ class TestPartition(base.TestCase):
 
     def test_row_per_node(self):
         self.flags(group='reservations', mode='per_node')
-        group = self.enrol(*[node('CUSTOM_GROUP', conductor_group=GROUP)] * 4)
-        shard = self.enrol(*[node('CUSTOM_SHARD', shard='a')] * 2)
+        group = self.enrol(
+            *[make_node('CUSTOM_GROUP', conductor_group=GROUP)] * 4)
+        shard = self.enrol(*[make_node('CUSTOM_SHARD', shard='a')] * 2)
         peers = 'compute-1', 'compute-2'
         for host in peers:
             self.start_compute(host, ironic={
@@ -178,16 +180,16 @@ class TestPartition(base.TestCase):
             ironic={'conductor_group': GROUP, 'peer_list': peers})
         for _ in range(2):
             self.run_periodic()
-        self.assertEqual(
-            {**ring(group, *peers), **ring(shard, 'compute-3')}, rows())
+        rows = {**hash_ring(group, *peers), **hash_ring(shard, 'compute-3')}
+        self.assertEqual(rows, compute_nodes())
         self.assertIn('Host compute-1 has a row per node, which is '
                       'deprecated. To migrate', self.log)
         flavor = self.flavor()
-        servers = [self.boot(flavor, host=host)
-                   for host in set(rows().values())]
-        for each in servers:
-            name = each['OS-EXT-SRV-ATTR:hypervisor_hostname']
-            self.assertEqual(self.ironic.node_of(each).id, name)
-            self.assertEqual(each['OS-EXT-SRV-ATTR:host'], rows()[name])
-            self.delete(each)
+        for server in [self.boot(flavor, host=host)
+                       for host in set(rows.values())]:
+            name = server['OS-EXT-SRV-ATTR:hypervisor_hostname']
+            self.assertEqual(self.ironic.node_of(server).id, name)
+            self.assertEqual(server['OS-EXT-SRV-ATTR:host'],
+                             compute_nodes()[name])
+            self.delete(server)
         self.assert_nothing_left()

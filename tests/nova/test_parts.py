@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of the driver, each for itself: no cloud is needed."""
+"""Unit tests of parts of the driver."""
 
 import io
 import json
@@ -19,35 +19,37 @@ from nova.virt.ironic_reservations import ownership
 import requests
 import testtools
 
+from tests.nova import standbys
+
 VERSION = {'X-OpenStack-Ironic-API-Version': '1.1'}
 INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
 
 
 class Ironic:
-    """An adapter of openstacksdk whose every answer is the same."""
+    """An adapter of openstacksdk with a constant response."""
 
     def __init__(self, status, body, headers):
-        self._answer = requests.Response()
-        self._answer.status_code = status
-        self._answer.headers.update(headers)
-        self._answer.raw = io.BytesIO(json.dumps(body).encode())
+        self._response = requests.Response()
+        self._response.status_code = status
+        self._response.headers.update(headers)
+        self._response.raw = io.BytesIO(json.dumps(body).encode())
 
     def request(self, url, method, **kwargs):
-        return self._answer
+        return self._response
 
 
 def fault(**more):
-    return {'error_message': json.dumps({'faultstring': 'so it is'}), **more}
+    return {'error_message': json.dumps({'faultstring': 'the reason'}), **more}
 
 
-class TestAnswers(testtools.TestCase):
+class TestResponses(testtools.TestCase):
 
-    def asked(self, status, body, headers=VERSION):
+    def adopt(self, status, body, headers=VERSION):
         return client.Client(lambda: Ironic(status, body, headers)).adopt({})
 
     def test_success(self):
         for status in 200, 201:
-            self.assertEqual({'a': 1}, self.asked(status, {'a': 1}))
+            self.assertEqual({'a': 1}, self.adopt(status, {'a': 1}))
 
     def test_failures(self):
         for status, headers, kind, busy in (
@@ -61,20 +63,23 @@ class TestAnswers(testtools.TestCase):
                 (422, {**VERSION, 'Retry-After': '1'}, client.NoNode, True),
                 (503, VERSION, client.Unavailable, True)):
             failure = self.assertRaises(
-                client.Failure, self.asked, status, fault(), headers)
+                client.Failure, self.adopt, status, fault(), headers)
             self.assertEqual((kind, busy), (type(failure), failure.busy))
             if kind is not client.NoEndpoint:
-                self.assertIn('so it is', str(failure))
+                self.assertIn('the reason', str(failure))
 
     def test_explanation(self):
-        why = {'considered': 1, 'eliminated': [], 'nearest': None}
-        failure = self.assertRaises(client.NoNode, self.asked, 422,
-                                    fault(explanation=why))
-        self.assertEqual(why, failure.explanation)
+        explanation = {'considered': 1, 'eliminated': [], 'nearest': None}
+        failure = self.assertRaises(client.NoNode, self.adopt, 422,
+                                    fault(explanation=explanation))
+        self.assertEqual(explanation, failure.explanation)
 
 
 class Reservations:
-    """The client's calls for an instance, and on which node it is held."""
+    """Replaces the client.
+
+    :ivar node: the node that the instance holds, or None
+    """
 
     node = 'first'
 
@@ -84,7 +89,7 @@ class Reservations:
 
     def renew(self, instance_uuid, host, seconds):
         if self.node is None:
-            raise client.NotFound('there is none')
+            raise client.NotFound('no reservation')
         return {'node_uuid': self.node}
 
     renew_now = renew
@@ -113,7 +118,7 @@ class TestRenewals(testtools.TestCase):
         self.assertEqual('first', self.renew())
 
     def test_another_node_or_none(self):
-        """What was lost once stays lost, whatever is held later."""
+        """A lost node is not used again, even if it is held again."""
         for node in 'second', None:
             for renew in self.builds.renew_all, lambda: self.assertRaises(
                     exception.InstanceUnacceptable, self.renew):
@@ -123,13 +128,13 @@ class TestRenewals(testtools.TestCase):
                 self.reservations.node = 'first'
                 self.assertRaises(exception.InstanceUnacceptable, self.renew)
 
-    def test_over(self):
+    def test_after_the_end(self):
         self.builds.end(self.instance)
         self.assertRaises(exception.InstanceUnacceptable, self.renew)
 
 
-class TestVerdicts(testtools.TestCase):
-    """What a user reads whose request Ironic refuses."""
+class TestRefusals(testtools.TestCase):
+    """The messages for a user whose request Ironic refuses."""
 
     def setUp(self):
         super().setUp()
@@ -147,7 +152,7 @@ class TestVerdicts(testtools.TestCase):
                       'compute-1').begin(instance, {})
 
     def fault(self, reason, **metadata):
-        """What Nova keeps of it."""
+        """Return the message that Nova stores."""
         error = self.assertRaises(
             exception.InstanceUnacceptable, self.begin, 400,
             {'error_message': json.dumps({'faultstring': reason})},
@@ -155,34 +160,36 @@ class TestVerdicts(testtools.TestCase):
         return utils.exception_to_dict(exception.BuildAbortException(
             instance_uuid=INSTANCE, reason=error.format_message()))['message']
 
-    def test_refusal_is_whole(self):
+    def test_message_is_complete(self):
         reason = ('extra_specs.reservations:candidate_node: is not allowed; '
                   'allowed: reservations:candidate_nodes, '
                   'reservations:match, reservations:trait:T; did you mean '
                   'reservations:candidate_nodes?')
-        aborted = f'Build of instance {INSTANCE} aborted: '
-        self.assertEqual(aborted + reason, self.fault(reason))
+        prefix = f'Build of instance {INSTANCE} aborted: '
+        self.assertEqual(prefix + reason, self.fault(reason))
         self.assertEqual(
-            f'{aborted}Instance {INSTANCE} is unacceptable: so it is',
-            self.fault('so it is'))
+            f'{prefix}Instance {INSTANCE} is unacceptable: short',
+            self.fault('short'))
         self.assertTrue(self.fault(reason, **{'reservations:x': '1'}
-                                   ).startswith(aborted + reason[:190]))
+                                   ).startswith(prefix + reason[:190]))
 
     def test_misspelt_extra_specs(self):
-        """One warning for each flavor and key that is close to a known one."""
-        held = {'node_uuid': 'first', 'state': 'reserved', 'expires_at': None,
-                'ignored': ['capabilites:rack', 'hw:cpu_policy']}
+        """One warning for each flavor and key that is similar to a valid one.
+        """
+        ignored = ['capabilites:rack', 'hw:cpu_policy']
+        reservation = {'node_uuid': 'first', 'state': 'reserved',
+                       'expires_at': None, 'ignored': ignored}
         warning = ('Extra spec capabilites:rack of flavor {} is not compared '
                    'with nodes; did you mean capabilities:rack?')
         for flavor in 'bm.gold', 'bm.silver', 'bm.gold':
             self.request['name'] = flavor
-            self.begin(201, held)
+            self.begin(201, reservation)
         for flavor in 'bm.gold', 'bm.silver':
             self.assertEqual(1, self.log.output.count(warning.format(flavor)))
         self.request['name'] = 'bm.bronze'
         self.assertRaises(
             exception.InstanceUnacceptable, self.begin, 422,
-            fault(explanation={'eliminated': []}, ignored=held['ignored']))
+            fault(explanation={'eliminated': []}, ignored=ignored))
         self.assertIn(warning.format('bm.bronze'), self.log.output)
         self.assertEqual(3, self.log.output.count('is not compared'))
 
@@ -190,7 +197,7 @@ class TestVerdicts(testtools.TestCase):
 class TestView(testtools.TestCase):
 
     def test_node(self):
-        """The parent asks in both ways; the instance stays as it is."""
+        """The parent reads it in both ways; the instance is unchanged."""
         instance = objects.Instance(uuid=INSTANCE, host='compute-1',
                                     node='compute-1')
         view = ownership.OnNode(instance, 'first')
@@ -201,31 +208,25 @@ class TestView(testtools.TestCase):
 
 class TestEvacuation(test.NoDBTestCase):
 
-    def test_refused_before_anything_changes(self):
+    def test_refused(self):
         host = driver.ReservationsDriver(None)
         host.host = 'compute-2'
         host.mode = types.SimpleNamespace(decision=True)
-        refused = self.assertRaises(
+        error = self.assertRaises(
             exception.ComputeResourcesUnavailable, host.instance_exists,
             objects.Instance(uuid=INSTANCE, host='compute-1',
                              node='compute-1'))
-        self.assertIn('openstack baremetal reservation move', str(refused))
+        self.assertIn('openstack baremetal reservation move', str(error))
 
 
-class Ended(BaseException):
-    """The process would have ended here."""
-
-
-class TestLease(testtools.TestCase):
-
-    def end(self, status):
-        raise Ended
+class TestHostLease(testtools.TestCase):
 
     def setUp(self):
         super().setUp()
         self.useFixture(fixtures.FakeLogger())
         self.useFixture(fixtures.MonkeyPatch(
-            'nova.virt.ironic_reservations.host_lease.os._exit', self.end))
+            'nova.virt.ironic_reservations.host_lease.os._exit',
+            standbys.exit_process))
 
     def renew(self, failure):
         def acquire_host_lease(host, holder, ttl):
@@ -234,11 +235,12 @@ class TestLease(testtools.TestCase):
         return host_lease.HostLease('compute-1', types.SimpleNamespace(
             acquire_host_lease=acquire_host_lease), None).renew()
 
-    def test_another_process_is_the_host(self):
-        self.assertRaises(Ended, self.renew, client.Conflict('another is'))
+    def test_another_process_has_it(self):
+        self.assertRaises(standbys.Exit, self.renew,
+                          client.Conflict('another process'))
 
-    def test_not_known(self):
-        self.assertFalse(self.renew(client.Unavailable('it is away')))
+    def test_unavailable(self):
+        self.assertFalse(self.renew(client.Unavailable('timeout')))
 
     def test_wait_after_giving_it_up(self):
         """The thread ends the process, instead of waiting forever."""
@@ -251,15 +253,15 @@ class TestLease(testtools.TestCase):
         self.assertTrue(lease.renew())
         lease.wait()
         lease.give_up()
-        self.assertRaises(Ended, lease.wait)
-        self.assertRaises(Ended, lease.renew_or_wait)
+        self.assertRaises(standbys.Exit, lease.wait)
+        self.assertRaises(standbys.Exit, lease.renew_or_wait)
 
 
-class Machine:
-    """Ironic's node as the SDK has it, and what is written of it."""
+class Baremetal:
+    """Replaces the SDK for a node, and records writes."""
 
     def __init__(self):
-        self.written = []
+        self.writes = []
 
     def volume_targets(self, **query):
         return []
@@ -268,25 +270,25 @@ class Machine:
         return ['vif']
 
     def detach_vif_from_node(self, node, vif, **kwargs):
-        self.written.append(vif)
+        self.writes.append(vif)
 
     def get_node(self, node, fields):
         return types.SimpleNamespace(id=node, instance_id=INSTANCE,
                                      instance_info={'image_source': 'x'})
 
     def update_node(self, node, *patch, **fields):
-        self.written.append(fields or patch)
+        self.writes.append(fields or patch)
 
 
 class TestTearDown(test.NoDBTestCase):
 
-    def test_node_stays_held(self):
-        """Only the end of its reservation takes the instance off it."""
-        machine = Machine()
+    def test_instance_stays_on_its_node(self):
+        """Only a release removes the instance from its node."""
+        baremetal = Baremetal()
         self.useFixture(fixtures.MonkeyPatch(
             'nova.virt.ironic.driver.IronicDriver.ironic_connection',
-            machine))
+            baremetal))
         driver.ReservationsDriver(None)._cleanup_deploy(
-            machine.get_node('first', ()), ownership.OnNode(
+            baremetal.get_node('first', ()), ownership.OnNode(
                 objects.Instance(uuid=INSTANCE), 'first'))
-        self.assertEqual(['vif', {'instance_info': {}}], machine.written)
+        self.assertEqual(['vif', {'instance_info': {}}], baremetal.writes)

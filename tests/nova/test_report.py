@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What RPC threads share: no cloud is needed."""
+"""The report of a host, which RPC threads share."""
 
 import concurrent.futures
 import itertools
@@ -23,25 +23,25 @@ def profile(free):
 
 
 class Ironic:
-    """The client's answers; each is one node less than the one before."""
+    """Replaces the client; each response has one free node less."""
 
-    def __init__(self, pause=0):
-        self._pause, self._left = pause, itertools.count(100, -1)
+    def __init__(self):
+        self.pause, self._numbers = 0, itertools.count(100, -1)
         self.calls, self.rows = 0, None
         self._lock = threading.Lock()
 
     def capacity(self, host, fresh, **partition):
         with self._lock:
             self.calls += 1
-            free = next(self._left)
-        time.sleep(self._pause)
+            free = next(self._numbers)
+        time.sleep(self.pause)
         if self.rows is not None:
             return self.rows, 0
         return [profile(free)], 0
 
 
-def offered(known):
-    [inventory] = known.inventory({}).values()
+def count_free(report):
+    [inventory] = report.inventory({}).values()
     return inventory['total'] - inventory['reserved']
 
 
@@ -50,91 +50,81 @@ class TestReport(testtools.TestCase):
     def setUp(self):
         super().setUp()
         self.log = self.useFixture(fixtures.FakeLogger())
+        self.ironic = Ironic()
+        self.report = report.Report('compute-1', self.ironic)
 
-    def look_at_once(self, known, how_many=THREADS):
-        with concurrent.futures.ThreadPoolExecutor(how_many) as pool:
-            for each in [pool.submit(known.refresh, set())
-                         for _ in range(how_many)]:
-                each.result()
-
-    def test_older_answer_replaces_no_newer_one(self):
-        """Each thread waits for the ones before; few of them look again."""
-        ironic = Ironic(pause=0.05)
-        known = report.Report('compute-1', ironic)
-        self.look_at_once(known)
-        self.assertEqual(101 - ironic.calls, offered(known))
-        self.assertLess(ironic.calls, THREADS)
-
-    def test_a_look_that_began_before_does_not_do(self):
-        """What was released before is known after."""
-        ironic = Ironic()
-        known = report.Report('compute-1', ironic)
-        for number in range(3):
-            known.refresh(set())
-            self.assertEqual(100 - number, offered(known))
-
-    def test_releases_while_others_look(self):
-        known = report.Report('compute-1', Ironic())
-        held = {'resource_class': 'gold', 'request_spec': {}}
-        known.refresh(set())
+    def test_older_response_replaces_no_newer_one(self):
+        """Threads wait for earlier ones, and few of them query again."""
+        self.ironic.pause = 0.05
         with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
-            work = [pool.submit(each) for _ in range(200) for each in (
-                lambda: known.note_release(held), lambda: known.refresh(set()),
-                lambda: known.inventory({}))]
-            for each in work:
-                each.result()
-        # The age of a count is known to the second only, so all are counted.
-        self.assertEqual(0, offered(known))
+            for query in [pool.submit(self.report.refresh, set())
+                          for _ in range(THREADS)]:
+                query.result()
+        self.assertEqual(101 - self.ironic.calls, count_free(self.report))
+        self.assertLess(self.ironic.calls, THREADS)
 
-    def test_before_the_first_look(self):
-        known = report.Report('compute-1', Ironic())
-        self.assertIsNone(known.partition)
-        for each in known.resources, lambda: known.traits(set()):
-            self.assertRaises(exception.VirtDriverNotReady, each)
+    def test_earlier_query_is_not_reused(self):
+        """A query sees all nodes that were released before it."""
+        for number in range(3):
+            self.report.refresh(set())
+            self.assertEqual(100 - number, count_free(self.report))
 
-    def test_traits_of_others_stay(self):
-        """Only what this process has reported goes, once no node has it."""
-        ironic = Ironic()
-        known = report.Report('compute-1', ironic)
+    def test_releases_during_queries(self):
+        reservation = {'resource_class': 'gold', 'request_spec': {}}
+        self.report.refresh(set())
+        with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
+            calls = [pool.submit(call) for _ in range(200) for call in (
+                lambda: self.report.note_release(reservation),
+                lambda: self.report.refresh(set()),
+                lambda: self.report.inventory({}))]
+            for call in calls:
+                call.result()
+        # The age of a count is in whole seconds, so all are counted.
+        self.assertEqual(0, count_free(self.report))
+
+    def test_before_the_first_query(self):
+        self.assertIsNone(self.report.partition)
+        for call in self.report.resources, lambda: self.report.traits(set()):
+            self.assertRaises(exception.VirtDriverNotReady, call)
+
+    def test_other_traits_are_kept(self):
+        """Only reported traits are removed, when no node has them."""
         traits = {'CUSTOM_OPERATOR', 'CUSTOM_BEFORE', 'OWNER_NOVA'}
         for fleet in ['CUSTOM_A', 'CUSTOM_BEFORE'], ['CUSTOM_B'], []:
-            ironic.rows = [{**profile(1), 'traits': fleet}]
-            known.refresh(set())
-            traits = known.traits(traits)
+            self.ironic.rows = [{**profile(1), 'traits': fleet}]
+            self.report.refresh(set())
+            traits = self.report.traits(traits)
             self.assertLessEqual(set(fleet), traits)
-        # It has reported what was there before it, too.
+        # A trait that existed before was reported, too.
         self.assertEqual({'CUSTOM_OPERATOR', 'OWNER_NOVA'}, traits)
 
-    def test_unreachable(self):
-        ironic = Ironic()
-        known = report.Report('compute-1', ironic)
-        known.refresh(set())
+    def test_unavailable(self):
+        self.report.refresh(set())
 
         def capacity(host, fresh, **partition):
-            raise client.Unavailable('it is away')
+            raise client.Unavailable('timeout')
 
-        ironic.capacity = capacity
-        self.assertRaises(exception.VirtDriverNotReady, known.refresh, set())
-        self.assertEqual(100, offered(known))
+        self.ironic.capacity = capacity
+        self.assertRaises(exception.VirtDriverNotReady, self.report.refresh,
+                          set())
+        self.assertEqual(100, count_free(self.report))
 
-    def test_class_that_has_gone(self):
-        """It stays as long as it is allocated, or may be."""
-        was = {'total': 3, 'reserved': 1}
-        for allocated, stays in (({'CUSTOM_OLD'}, True), (set(), False),
+    def test_class_without_nodes(self):
+        """It is kept while it has, or may have, allocations."""
+        for classes, is_kept in (({'CUSTOM_OLD'}, True), (set(), False),
                                  (None, True)):
-            known = report.Report('compute-1', Ironic())
-            known.refresh(allocated)
+            host_report = report.Report('compute-1', Ironic())
+            host_report.refresh(classes)
             self.assertEqual(
-                {'total': 3, 'reserved': 3} if stays else None,
-                known.inventory({'CUSTOM_OLD': was}).get('CUSTOM_OLD'))
+                {'total': 3, 'reserved': 3} if is_kept else None,
+                host_report.inventory({'CUSTOM_OLD': {
+                    'total': 3, 'reserved': 1}}).get('CUSTOM_OLD'))
 
-    def test_host_that_is_shown_no_node(self):
-        ironic = Ironic()
-        known = report.Report('compute-1', ironic)
-        known.refresh(set())
+    def test_host_sees_no_node(self):
+        self.report.refresh(set())
         self.assertNotIn('no node at all', self.log.output)
-        ironic.rows = []
-        known.refresh(set())
+        self.ironic.rows = []
+        self.report.refresh(set())
         for word in ('compute-1', 'system_scope = all', 'conductor_group any',
                      'shard any'):
             self.assertIn(word, self.log.output)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds, rebuilds and deletions that are in flight when a host is killed."""
+"""Builds, rebuilds and deletions in progress when a host is killed."""
 
 import threading
 import unittest
@@ -16,33 +16,35 @@ from tests.nova import base
 from tests.nova import faults
 from tests.nova import networking
 from tests.nova import restarting
+from tests.nova.restarting import DEPLOY
+from tests.nova.restarting import FIRST
+from tests.nova.restarting import NOT_STARTED
+from tests.nova.restarting import SECOND
 
-FIRST, SECOND = restarting.FIRST, restarting.SECOND
 INSTANCE = '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'
 OTHER = '0c9c5f3e-7a52-4b0e-9c85-3f6a1d2b4e70'
-DEPLOY, NOT_BEGUN = restarting.DEPLOY, restarting.NOT_BEGUN
-ENDS = 'This process of host compute-1 exits: all operations'
+EXITS = 'This process of host compute-1 exits: all operations'
 IS_ENDED = 'nova.virt.ironic_reservations.restart.is_complete'
 
 
 def load_tests(loader, tests, pattern):
-    """Before release 34 Nova gives up what is in flight, which is tested."""
-    def is_to_run(test):
+    """Select by Nova's release: before 34 Nova gives up unfinished builds."""
+    def is_selected(test):
         if isinstance(test, TestOlderNova):
             return not restart.SUPPORTED
         return restart.SUPPORTED or isinstance(
             test, (TestOutcome, TestCredentials))
 
-    return unittest.TestSuite(each for suite in tests for each in suite
-                              if is_to_run(each))
+    return unittest.TestSuite(test for suite in tests for test in suite
+                              if is_selected(test))
 
 
 class TestOlderNova(restarting.TestCase):
-    """It does not let the driver take a build up."""
+    """Nova does not let the driver resume a build."""
 
     def test_build(self):
         self.die_at(*DEPLOY)
-        server = self.boot_full(status=None)
+        server = self.boot_with_port(status=None)
         self.restart()
         self.assertEqual(('ERROR', None), self.state(server))
         self.wait_for_node(server, 'active')
@@ -54,18 +56,18 @@ class TestOlderNova(restarting.TestCase):
 
 class RebuildCase(restarting.TestCase):
 
-    def rebuild_killed(self, server, sent=True):
+    def interrupt_rebuild(self, server, arrives=True):
         self.notifier.reset()
-        self.image_now = self.image()
-        self.die_at(*DEPLOY, sent=sent)
-        self.rebuild(server, self.image_now, status=None)
+        self.new_image = self.image()
+        self.die_at(*DEPLOY, arrives=arrives)
+        self.rebuild(server, self.new_image, status=None)
         self.restart()
         self.assertEqual(('REBUILD', 'rebuild_spawning'), self.state(server))
 
     def assert_rebuilt(self, server):
         self.assertNotIn('reservations_rebuilt_from',
-                         self.full(server).system_metadata)
-        self.assertEqual(self.image_now, self.api.get_server(
+                         self.full_instance(server).system_metadata)
+        self.assertEqual(self.new_image, self.api.get_server(
             server['id'])['image']['id'])
         self.assertEqual({self.providers()[FIRST]: {'CUSTOM_GOLD': 1}},
                          self.allocations(server))
@@ -74,108 +76,107 @@ class RebuildCase(restarting.TestCase):
         self.assertEqual(('Success', True),
                          self.events(server)['compute_rebuild_instance'])
         self.assertEqual(['instance.rebuild.end'],
-                         self.notified('instance.rebuild.end'))
+                         self.notifications('instance.rebuild.end'))
 
 
-class TestWhileIronicDeploys(RebuildCase):
-    """Ironic is at it for longer than the restart takes."""
+class TestDuringDeployment(RebuildCase):
+    """The deployment takes longer than the restart."""
 
     ironic_config = {'fake': {'deploy_delay': '3'}}
 
     @base.smoke
     def test_build(self):
         self.die_at(*DEPLOY)
-        server = self.boot_full(status=None)
+        server = self.boot_with_port(status=None)
         self.restart()
         self.assertEqual(('BUILD', 'spawning'), self.state(server))
-        self.look()
+        self.work_to_rest()
         self.run_periodic()
         self.assertEqual(('BUILD', 'spawning'), self.state(server))
         self.work_until_status(server, 'ACTIVE')
         self.assert_built(server)
-        # It is a server as any.
+        # It behaves like any server.
         self.act(server, 'reboot', 'ACTIVE', type='HARD')
         self.act(server, 'os-stop', 'SHUTOFF')
         self.delete(server)
         self.wait_for(self.assert_nothing_left)
 
     def test_rebuild_of_a_stopped_server(self):
-        server = self.boot_full()
+        server = self.boot_with_port()
         self.act(server, 'os-stop', 'SHUTOFF')
-        self.rebuild_killed(server)
-        self.look()
+        self.interrupt_rebuild(server)
+        self.work_to_rest()
         self.assertEqual('REBUILD', self.state(server)[0])
         self.work_until_status(server, 'SHUTOFF')
         self.assertEqual('power off', self.ironic.node_of(server).power_state)
         self.assert_rebuilt(server)
 
     def test_deletion(self):
-        """Nova would have lost it; it waits for the node's lock."""
+        """It waits for the node's lock; Nova alone would lose it."""
         self.die_at(*DEPLOY)
-        server = self.boot_full(status=None)
-        self.died()
+        server = self.boot_with_port(status=None)
+        self.wait_for_deaths()
         self.api.delete_server(server['id'])
-        # It is lost with the process once that has taken it off the queue.
+        # The process has taken it off the queue.
         self.wait_for(lambda: self.assertIn('compute_terminate_instance',
                                             self.events(server)))
         self.restart()
-        self.look()
+        self.work_to_rest()
         self.assertEqual(('BUILD', 'deleting'), self.state(server))
         self.assert_deleted(server)
 
-    def looks(self):
-        """How often it was looked what Ironic deploys."""
+    def count_polls(self):
+        """Return how often the host has polled deployments."""
         return sum(method == 'GET' and path == '/v1/reservations'
                    and query.get('state') == 'deploying'
                    for method, path, _, query in self.wire.calls)
 
     @base.smoke
     def test_stop_of_the_process(self):
-        """As by SIGTERM: deployments do not keep it."""
+        """It stops as by SIGTERM, and does not wait for deployments."""
         gate = self.gate()
 
-        def deploy(go_on):
+        def deploy(send):
             gate()
-            go_on()
+            send()
             # The thread ends with its process.
             self._wait_for_the_end()
 
         self.wire.on(*DEPLOY, deploy)
         self.flags(manager_shutdown_timeout=3600)
-        server = self.boot_full(status=None)
+        server = self.boot_with_port(status=None)
         gate.wait()
         service = self.computes.pop(FIRST)
-        stopping = threading.Thread(target=service.stop, daemon=True)
-        stopping.start()
+        thread = threading.Thread(target=service.stop, daemon=True)
+        thread.start()
         self.wait_for(lambda: self.assertIn('waiting up to', self.log))
-        # Ironic has not accepted it yet. The first look may have begun before
-        # the process was told to stop, and the second has ended by the third.
-        before = self.looks()
-        self.wait_for(lambda: self.assertLess(before + 2, self.looks()))
-        self.assertNotIn(ENDS, self.log)
+        # Ironic has not accepted it yet. The first poll may have started
+        # before the stop, and the second is complete when the third starts.
+        before = self.count_polls()
+        self.wait_for(lambda: self.assertLess(before + 2, self.count_polls()))
+        self.assertNotIn(EXITS, self.log)
         gate.open()
-        self.wait_for(lambda: self.assertIn(ENDS, self.log))
-        # Nova would wait on.
-        self.assertTrue(stopping.is_alive())
+        self.wait_for(lambda: self.assertIn(EXITS, self.log))
+        # Nova still waits.
+        self.assertTrue(thread.is_alive())
         service.manager.driver.worker.stop()
         self.assertEqual('deploying',
                          self.ironic.node_of(server).provision_state)
 
 
-class TestDeployed(restarting.TestCase):
+class TestAfterDeployment(restarting.TestCase):
 
-    def test_before_the_restart(self):
-        """From a volume; the host is restarted twice.
+    def test_server_that_nova_gave_up(self):
+        """The server boots from a volume; the host is restarted twice.
 
-        Between the two Nova gives the server up, and would leave it where it
-        is for ever.
+        Between the restarts Nova sets the server to ERROR.
         """
         self.die_at(*DEPLOY)
-        server = self.boot_full(status=None, **networking.FROM_VOLUME)
+        server = self.boot_with_port(status=None, **networking.FROM_VOLUME)
         self.kill()
         self.wait_for_node(server, 'active')
         self.start_compute(FIRST)
-        self.assertIn(server['id'], self.left())
+        self.assertIn(server['id'], self.unfinished())
         self.flags(instance_build_timeout=1)
         self.wait_for(lambda: (
             self.run_periodic(task='_check_instance_build_time'),
@@ -195,9 +196,9 @@ class TestDeployed(restarting.TestCase):
 class TestFailures(restarting.TestCase):
 
     def test_deploy_failed(self):
-        """With a volume; what cannot be torn down is tried again."""
+        """The server has a volume; a failed tear-down is retried."""
         self.die_at(*DEPLOY)
-        server = self.boot_full(status=None, **networking.FROM_VOLUME)
+        server = self.boot_with_port(status=None, **networking.FROM_VOLUME)
         self.kill()
         self.wait_for_node(server, 'active')
         self.set_node(server, 'deploy failed',
@@ -211,100 +212,100 @@ class TestFailures(restarting.TestCase):
         self.wire.heal()
         self.assert_not_built(server, 'The disk is full of eels')
 
-    def test_ironic_is_away(self):
+    def test_ironic_is_unavailable(self):
         self.die_at(*DEPLOY)
-        server = self.boot_full(status=None)
+        server = self.boot_with_port(status=None)
         self.restart()
         self.wait_for_node(server, 'active')
-        self.be_impatient()
+        self.disable_retries()
         self.wire.on('GET', '/v1/.*', faults.cut, times=1000)
         for _ in range(3):
             self.work()
-        self.assertIn(server['id'], self.left())
+        self.assertIn(server['id'], self.unfinished())
         self.wire.heal()
         self.work_until_status(server, 'ACTIVE')
         self.assert_built(server)
 
     def test_never_accepted(self):
-        """Not before the grace is over; what comes later is refused."""
-        late = []
+        """It fails after the grace period; a late request is refused."""
+        requests = []
 
-        def hold_back(go_on):
-            late.append(go_on)
-            self.buried.release()
+        def hold_back(send):
+            requests.append(send)
+            self.deaths.release()
             self._wait_for_the_end()
 
         self.wire.on(*DEPLOY, hold_back)
-        self.dying += 1
-        server = self.boot_full(status=None, **networking.FROM_VOLUME)
+        self.expected_deaths += 1
+        server = self.boot_with_port(status=None, **networking.FROM_VOLUME)
         self.restart()
-        self.be_quick(GRACE=3600)
-        self.look()
-        self.look()
+        self.shorten_waits(GRACE=3600)
+        self.work_to_rest()
+        self.work_to_rest()
         self.assertEqual(('BUILD', 'spawning'), self.state(server))
-        self.be_quick(GRACE=0)
-        self.assert_not_built(server, NOT_BEGUN)
-        self.assertEqual(412, late[0]().status_code)
+        self.shorten_waits(GRACE=0)
+        self.assert_not_built(server, NOT_STARTED)
+        self.assertEqual(412, requests[0]().status_code)
         self.assertEqual({'available'}, {
-            each.provision_state for each in self.ironic.nodes()})
+            node.provision_state for node in self.ironic.nodes()})
 
-    def test_never_begun(self):
-        """The host dies before it asks Ironic to deploy the node."""
+    def test_never_requested(self):
+        """The host is killed before it asks Ironic to deploy the node."""
         vifs = 'POST', '/v1/nodes/.*/vifs'
-        for last, is_sent, lapses in ((faults.HOLD, False, False),
-                                      (vifs, True, False),
-                                      (vifs, False, True)):
-            self.die_at(*last, sent=is_sent)
-            server = self.boot_full(status=None)
+        for request, arrives, expires in ((faults.HOLD, False, False),
+                                          (vifs, True, False),
+                                          (vifs, False, True)):
+            self.die_at(*request, arrives=arrives)
+            server = self.boot_with_port(status=None)
             self.kill()
-            if lapses:
-                self.lapse(server['id'])
+            if expires:
+                self.expire(server['id'])
             self.start_compute(FIRST)
-            self.assert_not_built(server, NOT_BEGUN)
+            self.assert_not_built(server, NOT_STARTED)
 
 
 class TestRebuilds(RebuildCase):
 
     def test_never_accepted(self):
-        """Its node is active then, too."""
-        server = self.boot_full()
-        self.rebuild_killed(server, sent=False)
+        """The node stays active, too."""
+        server = self.boot_with_port()
+        self.interrupt_rebuild(server, arrives=False)
         self.assertEqual('active',
                          self.ironic.node_of(server).provision_state)
-        found = self.work_until_status(server, 'ERROR')
-        self.assertIn(NOT_BEGUN, found['fault']['message'])
+        server = self.work_until_status(server, 'ERROR')
+        self.assertIn(NOT_STARTED, server['fault']['message'])
         self.assertEqual(('Error', True),
                          self.events(server)['compute_rebuild_instance'])
         self.assertEqual({self.providers()[FIRST]: {'CUSTOM_GOLD': 1}},
                          self.allocations(server))
-        # It may be rebuilt from that, and killed again; or not.
-        self.rebuild_killed(server)
+        # It can be rebuilt then, with and without another interruption.
+        self.interrupt_rebuild(server)
         self.work_until_status(server, 'ACTIVE')
         self.assert_rebuilt(server)
         self.notifier.reset()
-        self.image_now = self.image()
-        self.rebuild(server, self.image_now)
+        self.new_image = self.image()
+        self.rebuild(server, self.new_image)
         self.assert_rebuilt(server)
         self.delete(server)
 
 
 class TestDeletions(restarting.TestCase):
 
-    def test_of_a_server(self):
+    def test_before_the_restart(self):
         """The host does not wait for it when it starts."""
-        server = self.boot_full()
-        self.die_at(*DEPLOY, sent=False)
+        server = self.boot_with_port()
+        self.die_at(*DEPLOY, arrives=False)
         self.delete(server, wait=False)
         self.kill()
         self.wire.requests.clear()
         self.start_compute(FIRST)
-        self.assertEqual([], self.wire.sent(*DEPLOY))
+        self.assertEqual([], self.wire.bodies(*DEPLOY))
         self.assert_deleted(server)
 
-    def test_meanwhile(self):
-        """A user deletes what the host has taken up, in "wait call-back"."""
+    def test_during_a_deployment(self):
+        """A user deletes a server whose node is in "wait call-back"."""
         self.die_at(*DEPLOY)
-        server = self.boot_full(status=None)
+        server = self.boot_with_port(status=None)
         self.kill()
         self.wait_for_node(server, 'active')
         self.set_node(server, 'wait call-back')
@@ -314,38 +315,35 @@ class TestDeletions(restarting.TestCase):
         self.assert_deleted(server)
 
     def test_while_the_node_is_locked(self):
-        """It fails as without a restart, and is not made ACTIVE after it."""
+        """It fails as without a restart, and ACTIVE is not set later."""
         self.die_at(*DEPLOY)
-        server = self.boot_full(status=None)
+        server = self.boot_with_port(status=None)
         self.kill()
         self.wait_for_node(server, 'active')
         self.set_node(server, 'deploying', lock='conductor')
-        # The SDK asks six times, and would wait for half a minute meanwhile.
+        # The SDK tries six times; otherwise it would wait half a minute.
         self.start_compute(FIRST, ironic={
             'endpoint_override': self.wire.url,
             'status_code_retry_delay': 0.1})
         self.api.delete_server(server['id'])
         self.work_until_status(server, 'ERROR')
         self.set_node(server, 'active')
-        self.look()
+        self.work_to_rest()
         self.assertEqual(('ERROR', None), self.state(server))
         self.assertEqual(FIRST, self.instance(server).host)
         self.delete(server)
         self.wait_for(self.assert_nothing_left)
 
 
-class TestMoved(restarting.TestCase):
-
-    def setUp(self):
-        super().setUp()
-        self.start_compute(SECOND)
+class TestMove(restarting.TestCase):
 
     def test_build(self):
+        self.start_compute(SECOND)
         self.die_at(*DEPLOY)
-        server = self.boot_full(status=None)
+        server = self.boot_with_port(status=None)
         self.kill()
         self.force_down(FIRST)
-        self.give(server, SECOND, FIRST)
+        self.assign(server, SECOND, FIRST)
         self.work_until_status(server, 'ACTIVE', SECOND)
         self.assert_built(server, SECOND)
         self.delete(server)
@@ -353,7 +351,6 @@ class TestMoved(restarting.TestCase):
 
 
 class TestOutcome(testtools.TestCase):
-    """No cloud is needed."""
 
     def outcome(self, task, state, before=None, now='b'):
         instance = objects.Instance(
@@ -372,35 +369,35 @@ class TestOutcome(testtools.TestCase):
                 ('spawning', 'deploy failed', 'FAILED', 'eels'),
                 ('spawning', 'error', 'FAILED', 'eels'),
                 ('spawning', None, 'FAILED', 'taken away'),
-                ('spawning', 'available', 'NOT_BEGUN', NOT_BEGUN),
-                ('spawning', 'manageable', 'NOT_BEGUN', NOT_BEGUN),
-                ('block_device_mapping', 'active', 'NOT_BEGUN', NOT_BEGUN),
-                ('networking', 'available', 'NOT_BEGUN', NOT_BEGUN),
-                (None, None, 'NOT_BEGUN', NOT_BEGUN)):
+                ('spawning', 'available', 'NOT_BEGUN', NOT_STARTED),
+                ('spawning', 'manageable', 'NOT_BEGUN', NOT_STARTED),
+                ('block_device_mapping', 'active', 'NOT_BEGUN', NOT_STARTED),
+                ('networking', 'available', 'NOT_BEGUN', NOT_STARTED),
+                (None, None, 'NOT_BEGUN', NOT_STARTED)):
             self.assert_outcome(expected, reason, self.outcome(task, state))
 
     def test_rebuilds(self):
-        """What a node was before is no outcome."""
+        """A state from before the rebuild is no outcome."""
         for state, before, expected, reason in (
                 ('active', 'a', 'DONE', None),
-                ('active', 'b', 'NOT_BEGUN', NOT_BEGUN),
+                ('active', 'b', 'NOT_BEGUN', NOT_STARTED),
                 ('active', None, 'FAILED', 'it is not known'),
                 ('deploying', 'b', 'OPEN', None),
                 ('deploying', None, 'OPEN', None),
                 ('deploy failed', 'a', 'FAILED', 'eels'),
-                ('deploy failed', 'b', 'NOT_BEGUN', NOT_BEGUN),
+                ('deploy failed', 'b', 'NOT_BEGUN', NOT_STARTED),
                 (None, 'a', 'FAILED', 'taken away')):
             self.assert_outcome(expected, reason, self.outcome(
                 'rebuild_spawning', state, before))
 
-    def assert_outcome(self, expected, reason, found):
-        self.assertEqual(restart.Outcome[expected], found[0])
+    def assert_outcome(self, expected, reason, outcome):
+        self.assertEqual(restart.Outcome[expected], outcome[0])
         if reason is None:
-            self.assertIsNone(found[1])
+            self.assertIsNone(outcome[1])
         else:
-            self.assertIn(reason, found[1])
+            self.assertIn(reason, outcome[1])
 
-    def test_what_is_unfinished(self):
+    def test_unfinished_states(self):
         for vm_state, task, expected in (
                 ('building', None, True), ('building', 'spawning', True),
                 ('building', 'deleting', True), ('error', 'spawning', True),
@@ -417,9 +414,8 @@ class TestOutcome(testtools.TestCase):
 
 
 class TestCredentials(testtools.TestCase):
-    """No cloud is needed."""
 
-    def test_which_are_missing(self):
+    def test_missing_credentials(self):
         log = self.useFixture(fixtures.FakeLogger())
         conf = self.useFixture(config_fixture.Config(restart.CONF))
         conf.config(auth_type='password', group='neutron')
@@ -431,38 +427,37 @@ class TestCredentials(testtools.TestCase):
 
 
 class TestUnfinished(testtools.TestCase):
-    """No cloud is needed."""
 
-    def test_each_waits_alone(self):
-        """What fails again and again does not keep the others waiting."""
-        unfinished = restart.Completer(FIRST, None, None, None, None)
-        self.addCleanup(unfinished.stop)
-        self.assertEqual([], unfinished.hide([
-            objects.Instance(uuid=each, host=FIRST, node=FIRST,
+    def test_instances_wait_independently(self):
+        """A repeated failure of one does not delay the other."""
+        operations = restart.Completer(FIRST, None, None, None, None)
+        self.addCleanup(operations.stop)
+        self.assertEqual([], operations.hide([
+            objects.Instance(uuid=uuid, host=FIRST, node=FIRST,
                              vm_state='building', task_state='spawning')
-            for each in (INSTANCE, OTHER)]))
-        self.assertIsNot(unfinished._instances[INSTANCE],
-                         unfinished._instances[OTHER])
+            for uuid in (INSTANCE, OTHER)]))
+        self.assertIsNot(operations._instances[INSTANCE],
+                         operations._instances[OTHER])
 
 
-class TestFormer(restarting.TestCase):
-    """A process was stopped, and goes on when the next one has finished.
+class TestFormerProcess(restarting.TestCase):
+    """A stopped process resumes when the next one has finished its work.
 
-    There is no lease, and both are the same host.
+    Both are the same host, without a host lease.
     """
 
-    def frozen(self, method, path, begin):
-        """Begin something, and stop the process after a request."""
+    def freeze_after_deploy(self, start):
+        """Start an operation, and stop the process after the deploy."""
         gate = self.gate()
-        self.wire.on(method, path, faults.after(gate))
-        server = begin()
+        self.wire.on(*DEPLOY, faults.after(gate))
+        server = start()
         gate.wait()
         self.kill()
         self.start_compute(FIRST)
         return server, gate
 
     def boot_one(self):
-        return self.boot_full(status=None)
+        return self.boot_with_port(status=None)
 
     def assert_kept(self, server, gate):
         gate.open()
@@ -473,21 +468,21 @@ class TestFormer(restarting.TestCase):
         self.assertEqual(1, len(self.api.get_port_interfaces(server['id'])))
 
     def test_build(self):
-        server, gate = self.frozen(*DEPLOY, self.boot_one)
+        server, gate = self.freeze_after_deploy(self.boot_one)
         self.work_until_status(server, 'ACTIVE')
         self.assert_kept(server, gate)
 
-    def test_build_that_has_been_looked_at(self):
+    def test_build_that_has_been_checked(self):
         """Nova saves that it is built, and cleans up when that fails."""
-        looked, gate = restart.is_complete, self.gate()
+        is_ended, gate = restart.is_complete, self.gate()
 
-        def look_and_stop(instance):
-            self.useFixture(fixtures.MonkeyPatch(IS_ENDED, looked))
-            found = looked(instance)
+        def check_and_stop(instance):
+            self.useFixture(fixtures.MonkeyPatch(IS_ENDED, is_ended))
+            result = is_ended(instance)
             gate()
-            return found
+            return result
 
-        self.useFixture(fixtures.MonkeyPatch(IS_ENDED, look_and_stop))
+        self.useFixture(fixtures.MonkeyPatch(IS_ENDED, check_and_stop))
         server = self.boot_one()
         gate.wait()
         self.kill()
@@ -500,65 +495,59 @@ class TestFormer(restarting.TestCase):
             self.rebuild(server, self.image(), status=None)
             return server
 
-        server = self.boot_full()
-        _, gate = self.frozen(*DEPLOY, rebuild)
+        server = self.boot_with_port()
+        _, gate = self.freeze_after_deploy(rebuild)
         self.work_until_status(server, 'ACTIVE')
         self.assert_kept(server, gate)
 
 
 class TestQueue(restarting.TestCase):
-    """Nova has asked a host that was down to build servers."""
+    """Nova has sent builds to a host that is down."""
 
     def setUp(self):
         super().setUp()
         self.kill()
-        self.server = self.boot_full(status=None)
+        self.server = self.boot_with_port(status=None)
         self.wait_for(lambda: self.assertTrue(self.allocations(self.server)))
         self.wait_for_task(self.server, 'scheduling')
 
-    def statuses(self):
-        """What Nova saves of the server from now on."""
-        statuses, save = [], objects.Instance.save
+    @base.smoke
+    def test_waits_for_builds(self):
+        states, save = [], objects.Instance.save
 
-        def saved(instance, *args, **kwargs):
+        def record_and_save(instance, *args, **kwargs):
             if instance.uuid == self.server['id']:
-                statuses.append(instance.vm_state)
+                states.append(instance.vm_state)
             return save(instance, *args, **kwargs)
 
-        self.useFixture(fixtures.MonkeyPatch('nova.objects.Instance.save',
-                                             saved))
-        return statuses
-
-    @base.smoke
-    def test_builds_are_waited_for(self):
-        statuses = self.statuses()
+        self.useFixture(fixtures.MonkeyPatch(
+            'nova.objects.Instance.save', record_and_save))
         self.start_compute(FIRST)
         self.wait_for_status(self.server, 'ACTIVE')
-        self.assertNotIn('error', statuses)
+        self.assertNotIn('error', states)
         self.assert_built(self.server)
 
-    def test_build_that_is_lost(self):
-        """It ends, with a reason; one that waits for a thread does not."""
+    def test_lost_build(self):
+        """It fails with a reason, but not while it waits for a thread."""
         self.lose_casts()
         manager = self.start_compute(FIRST).manager
-        self.look()
+        self.work_to_rest()
         self.assertEqual(('BUILD', 'scheduling'), self.state(self.server))
-        self.be_quick(QUEUED=-1)
+        self.shorten_waits(QUEUED=-1)
         manager.driver.completer._queue_end = 0
-        waiting = manager._record_task_start(
+        task = manager._record_task_start(
             'build_instance', self.server['id'])
-        self.look()
+        self.work_to_rest()
         self.assertEqual(('BUILD', 'scheduling'), self.state(self.server))
-        manager._record_task_end(waiting)
-        self.look()
-        found = self.wait_for_status(self.server, 'ERROR')
+        manager._record_task_end(task)
+        self.work_to_rest()
         self.assertIn('the request to build it was lost',
-                      found['fault']['message'])
+                      self.fault_of(self.server))
         self.assertEqual({}, self.allocations(self.server))
         self.delete(self.server)
 
     def lose_casts(self):
-        """Let the message bus have died meanwhile."""
+        """Drop the requests, as if the message bus had lost them."""
         self.useFixture(fixtures.MonkeyPatch(
             'nova.compute.manager.ComputeManager.build_and_run_instance',
             lambda *args, **kwargs: None))

@@ -17,9 +17,9 @@ class TestSeams(testtools.TestCase):
     """Compare source text; only the installed release is imported."""
 
     def test_newest_release_is_installed(self):
-        installed, = metadata.distributions(
+        release, = metadata.distributions(
             name='nova', path=[sysconfig.get_path('purelib')])
-        self.assertEqual(seams.NEWEST, installed.version)
+        self.assertEqual(seams.NEWEST, release.version)
 
     def test_code(self):
         """Each difference is in the table; other names are in all releases.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three computes, a real Ironic, and a server that comes and goes."""
+"""A server on three computes and a real Ironic."""
 
 from tests.nova import base
 
@@ -9,24 +9,24 @@ class TestReservationsDriver(base.TestCase):
               'properties': {'cpu_arch': 'x86_64'}}] * 3
 
     @base.smoke
-    def test_server_comes_and_goes(self):
-        rows = self.providers()
-        self.assertEqual(set(base.HOSTS), set(rows))
+    def test_boot_and_delete(self):
+        providers = self.providers()
+        self.assertEqual(set(base.HOSTS), set(providers))
         server = self.boot(self.flavor())
         host = server['OS-EXT-SRV-ATTR:host']
         self.assertEqual(
             host, server['OS-EXT-SRV-ATTR:hypervisor_hostname'])
-        self.assertEqual({rows[host]: {'CUSTOM_GOLD': 1}},
+        self.assertEqual({providers[host]: {'CUSTOM_GOLD': 1}},
                          self.allocations(server))
         self.restart_compute(host)
-        self.assertEqual(rows, self.providers())
+        self.assertEqual(providers, self.providers())
         node = self.ironic.node_of(server)
         self.assertEqual('active', node.provision_state)
-        self.assertEqual(
-            [(server['id'], node.id, host)],
-            [(each['instance_uuid'], each['node_uuid'], each['host'])
-             for each in self.ironic.reservations()])
-        # The host has its server still.
+        [reservation] = self.ironic.reservations()
+        self.assertEqual((server['id'], node.id, host), tuple(
+            reservation[key] for key in ('instance_uuid', 'node_uuid',
+                                         'host')))
+        # The check after the deletion fails before it.
         self.assertRaises(AssertionError, self.assert_nothing_left)
         self.delete(server)
         self.assert_nothing_left()

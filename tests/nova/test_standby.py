@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several processes with the name of one host, of which one is it."""
+"""Several processes of one host, of which one has the host lease."""
 
 import threading
 import time
@@ -12,98 +12,34 @@ from nova import objects
 from nova.virt import driver as virt_driver
 from nova.virt import node as virt_node
 from nova.virt.ironic_reservations import driver as driver_module
-from oslo_concurrency import lockutils
 import testtools
 
 from tests.nova import base
 from tests.nova import faults
-from tests.nova.rows import rows
+from tests.nova import standbys
+from tests.nova.helpers import compute_nodes
+from tests.nova.standbys import ACQUIRE
+from tests.nova.standbys import GIVE_UP
+from tests.nova.standbys import HOST
+from tests.nova.standbys import WRITE
 
-HOST = 'compute-1'
-LEASE = f'/v1/reservations/hosts/{HOST}'
-ASK, GIVE_UP = ('PUT', LEASE), ('DELETE', LEASE)
-#: Whatever is written to Ironic, but for its own lease.
-WRITE = 'POST|PUT|PATCH|DELETE', f'(?!{LEASE}).*'
 WAITS = 'writing to Ironic waits'
-#: Nova before 34 takes reboots and rebuilds that have not begun back when it
-#: starts, and does not ask the driver.
-KEEPS = hasattr(virt_driver.ComputeDriver, 'process_instances_at_startup')
+#: At its start Nova before 34 resets reboots and rebuilds that have not
+#: started, without calling the driver.
+KEEPS_TASKS = hasattr(
+    virt_driver.ComputeDriver, 'process_instances_at_startup')
 
 
-class Ended(BaseException):
-    """The process would have ended here."""
+class TestStandby(standbys.TestCase):
 
-
-def end(status):
-    raise Ended(status)
-
-
-class TestCase(faults.TestCase):
-    """A host whose processes take its place one after the other."""
-
-    fleet = [faults.NODE] * 3
-
-    def setUp(self):
-        super().setUp()
-        self.addCleanup(self.sql, 'DELETE FROM reservations_hosts')
-        for name, value in (('host_lease.PAUSE', 0.1),
-                            ('host_lease.os._exit', end)):
-            self.useFixture(fixtures.MonkeyPatch(
-                f'nova.virt.ironic_reservations.{name}', value))
-        # What a process has read stays in it.
-        self.useFixture(fixtures.MonkeyPatch(
-            'nova.virt.node.LOCAL_NODE_UUID', None))
-        self.gold = self.flavor()
-
-    def start(self, ttl=600, **config):
-        """A process; with this ttl it does not renew by itself in a test."""
-        return self.start_compute(HOST, reservations={
-            'standby': True, 'standby_ttl': ttl}, **config).manager.driver
-
-    def die(self):
-        """The process answers nobody any more, but believes to be the host."""
-        driver = self.silence(HOST, wait=True).manager.driver
-        # Not to end what the next test does.
-        self.addCleanup(driver.cleanup_host, HOST)
-        return driver
-
-    def be_another(self):
-        """Another process is the host."""
-        self.ironic.http.put(LEASE, json={
-            'holder': str(uuid.uuid4()), 'ttl': 600}).raise_for_status()
-
-    def lapse_host(self):
-        self.sql("UPDATE reservations_hosts "
-                 "SET expires_at = '2000-01-01 00:00:00'")
-
-    def taken_over(self):
-        self.lapse_host()
-        self.be_another()
-
-    def leases(self):
-        response = self.ironic.http.get('/v1/reservations/hosts')
-        response.raise_for_status()
-        return response.json()['hosts']
-
-    def holder(self):
-        lease, = self.leases()
-        return lease['holder']
-
-    def writes(self):
-        """Writes to Ironic that were sent: method, path, body and query."""
-        return [each for each in self.wire.calls if each[0] != 'GET']
-
-
-class TestStandby(TestCase):
-
-    # Winning
+    # Acquire the lease
 
     def test_without_standby(self):
         self.start_compute(HOST)
         self.delete(self.boot(self.gold))
         self.stop_compute(HOST)
-        self.assertEqual([], self.leases())
-        for _, path, body, query in self.writes():
+        self.assertEqual([], self.host_leases())
+        for _, path, body, query in self.write_calls():
             self.assertNotIn('/hosts', path)
             self.assertNotIn('holder', query)
             self.assertFalse(isinstance(body, dict) and 'holder' in body)
@@ -116,127 +52,126 @@ class TestStandby(TestCase):
                                    'host': HOST})
         self.delete(server)
         self.assert_nothing_left()
-        lease, = self.leases()
+        lease, = self.host_leases()
         self.assertTrue(lease['live'])
-        method, path, body, _ = self.writes()[0]
-        self.assertEqual(ASK, (method, path))
+        method, path, body, _ = self.write_calls()[0]
+        self.assertEqual(ACQUIRE, (method, path))
         self.assertEqual({'holder': lease['holder'], 'ttl': 600}, body)
-        seen = set()
-        for method, path, body, query in self.writes()[1:]:
+        methods = set()
+        for method, path, body, query in self.write_calls()[1:]:
             if path.startswith('/v1/reservations'):
-                seen.add(method)
+                methods.add(method)
                 self.assertEqual(lease['holder'], (
                     body if method == 'POST' else query)['holder'])
             else:
                 self.assertNotIn(lease['holder'], (body, query))
-        self.assertEqual({'POST', 'PATCH', 'DELETE'}, seen)
+        self.assertEqual({'POST', 'PATCH', 'DELETE'}, methods)
 
-    def test_waits_for_the_end_of_the_others_lease(self):
-        self.be_another()
+    def test_waits_for_the_expiry_of_the_others_lease(self):
+        self.acquire_as_another()
         other = self.holder()
-        self.wire.on(*ASK, lambda go_on: go_on(), times=2)
-        self.wire.on(*ASK, faults.before(self.lapse_host))
+        self.wire.on(*ACQUIRE, lambda send: send(), times=2)
+        self.wire.on(*ACQUIRE, faults.before(self.expire_host_lease))
         driver = self.start()
-        self.assertEqual(3, len(self.wire.sent(*ASK)))
-        # Nothing else was asked of Ironic before, but what it is.
-        asked = [(method, path) for method, path, _ in self.wire.requests]
-        self.assertEqual({ASK}, {
-            each for each in asked[:asked.index(ASK) + 3]
-            if each[1] not in ('/', '/v1', '/v1/')})
+        self.assertEqual(3, len(self.wire.bodies(*ACQUIRE)))
+        # Until then it requested nothing else except the versions.
+        requests = [(method, path) for method, path, _ in self.wire.requests]
+        self.assertEqual({ACQUIRE}, {
+            request for request in requests[:requests.index(ACQUIRE) + 3]
+            if request[1] not in ('/', '/v1', '/v1/')})
         self.assertNotEqual(other, self.holder())
         self.assertTrue(driver.host_lease.is_live())
         self.assertEqual(1, self.log.count('waits for the lease of host'))
 
     def test_waits_for_ironic(self):
-        # The second answer is lost on the way, and the lease is its own.
-        self.wire.on(*ASK, faults.cut)
-        self.wire.on(*ASK, faults.lose_answer)
-        self.wire.on(*ASK, faults.cut)
+        # The second request acquires the lease; its response is lost.
+        self.wire.on(*ACQUIRE, faults.cut)
+        self.wire.on(*ACQUIRE, faults.lose_response)
+        self.wire.on(*ACQUIRE, faults.cut)
         self.start()
-        self.assertEqual(4, len(self.wire.sent(*ASK)))
+        self.assertEqual(4, len(self.wire.bodies(*ACQUIRE)))
         self.assertEqual(1, self.log.count('waits for the lease of host'))
         self.boot(self.gold)
 
-    # Staying the host
+    # Renew the lease
 
     def test_renews_in_time(self):
         driver = self.start(ttl=10)
         self.wait_for(lambda: self.assertIsNotNone(
-            self.leases()[0]['updated_at']))
+            self.host_leases()[0]['updated_at']))
         self.assertTrue(driver.host_lease.renew())
 
-    def test_renews_what_was_over(self):
+    def test_renews_an_expired_lease(self):
         driver = self.start()
         row, = objects.ComputeNodeList.get_all(context.get_admin_context())
         self.assertEqual(self._compute_ids[HOST], row.uuid)
-        self.lapse_host()
+        self.expire_host_lease()
         self.assertTrue(driver.host_lease.renew())
-        self.assertTrue(self.leases()[0]['live'])
-        # But not what is another's.
-        self.taken_over()
-        self.assertRaises(Ended, driver.host_lease.renew)
+        self.assertTrue(self.host_leases()[0]['live'])
+        # Another process's lease is not renewed.
+        self.take_over()
+        self.assertRaises(standbys.Exit, driver.host_lease.renew)
         self.assertIn('lost the lease of host compute-1', self.log)
 
     def test_another_was_the_host_and_has_left(self):
-        """Nobody has the lease, and yet it is not this process's own."""
+        """It does not renew the lease, although it is free."""
         driver = self.start()
         self.sql("UPDATE reservations_hosts SET created_at = "
                  "'2000-01-01 00:00:00'")
-        self.assertRaises(Ended, driver.host_lease.renew)
+        self.assertRaises(standbys.Exit, driver.host_lease.renew)
         self.assertIn('another process has served it', self.log)
-        # Whoever is started in its place need not wait.
-        self.assertEqual([], self.leases())
+        # The next process need not wait.
+        self.assertEqual([], self.host_leases())
 
-    def test_write_that_is_late(self):
+    def test_late_write(self):
         """It is sent again, because nobody has taken the lease."""
         self.start()
         server = self.boot(self.gold)
         self.wire.on('DELETE', f'/v1/reservations/{server["id"]}',
-                     faults.before(self.lapse_host))
+                     faults.before(self.expire_host_lease))
         self.delete(server)
         self.assert_nothing_left()
-        self.assertTrue(self.leases()[0]['live'])
+        self.assertTrue(self.host_leases()[0]['live'])
 
-    def test_ironic_is_away_for_longer_than_the_lease(self):
+    def test_ironic_is_unavailable_for_longer_than_the_lease(self):
         driver = self.start(ttl=10, ironic={
             'connect_retries': 3, 'connect_retry_delay': 0.1})
         server, another = self.boot_many(2, self.gold)
-        # What waits would wait forever when the test has failed.
+        # Otherwise threads would wait forever if the test fails.
         self.addCleanup(driver.host_lease.renew)
         self.addCleanup(self.wire.heal)
-        healed = self.gate()
+        gate = self.gate()
 
-        def late(go_on):
+        def late(send):
             self.wait_for(
                 lambda: self.assertFalse(driver.host_lease.is_live()))
-            faults.cut(go_on)
+            faults.cut(send)
 
-        self.wire.on(*ASK, faults.cut, times=1000)
-        # Its first try is under way when the lease ends.
+        self.wire.on(*ACQUIRE, faults.cut, times=1000)
+        # The lease expires during the first attempt.
         self.wire.on(*WRITE, late)
-        self.wire.on(*WRITE, faults.before(healed))
-        self.wire.on(*WRITE, faults.before(healed))
+        self.wire.on(*WRITE, faults.before(gate), times=2)
         self.act(server, 'os-stop')
         self.wait_for(lambda: self.assertEqual(1, self.log.count(WAITS)))
         self.act(another, 'os-stop')
         self.wait_for(lambda: self.assertEqual(2, self.log.count(WAITS)))
-        # Nor does the driver's own thread go on.
+        # The driver's own thread waits, too.
         threading.Thread(target=driver.worker.work, daemon=True).start()
         self.wait_for(lambda: self.assertEqual(3, self.log.count(WAITS)))
-        # Neither has come to the wire; reading goes on.
-        self.assertFalse(healed.reached)
+        # None of them has sent a request, but reads continue.
+        self.assertFalse(gate.is_reached())
         self.assertEqual(server['id'], driver.reservations.get(
             server['id'])['instance_uuid'])
-        healed.open()
+        gate.open()
         self.wire.heal()
-        for each in server, another:
-            self.wait_for_status(each, 'SHUTOFF')
+        for stopping in server, another:
+            self.wait_for_status(stopping, 'SHUTOFF')
         self.assertEqual(HOST, self.ironic.reservations()[0]['host'])
-        # That Ironic is away ends no process.
+        # The process does not exit because Ironic is unavailable.
         self.assertTrue(driver.host_lease.is_live())
         self.assertNotIn('exiting: ', self.log)
 
-    # Being another's successor
+    # Take over from another process
 
     @base.smoke
     def test_takeover(self):
@@ -244,17 +179,17 @@ class TestStandby(TestCase):
         server = self.boot(self.gold)
         before = objects.Instance.get_by_uuid(
             context.get_admin_context(), server['id'])
-        stale = self.die()
-        self.lapse_host()
+        stale_driver = self.freeze()
+        self.expire_host_lease()
         self.start()
         self.act(server, 'reboot', 'ACTIVE', type='HARD')
         after = objects.Instance.get_by_uuid(
             context.get_admin_context(), server['id'])
         self.assertEqual((before.host, before.node, before.compute_id),
                          (after.host, after.node, after.compute_id))
-        self.assertEqual({HOST: HOST}, rows())
-        held = self.ironic.reservations()
-        client, other = stale.reservations, str(uuid.uuid4())
+        self.assertEqual({HOST: HOST}, compute_nodes())
+        reservations = self.ironic.reservations()
+        client, other = stale_driver.reservations, str(uuid.uuid4())
         for write in (
                 lambda: client.hold({'instance_uuid': other, 'host': HOST,
                                      'resource_class': 'gold'}),
@@ -262,50 +197,51 @@ class TestStandby(TestCase):
                                       'host': HOST}),
                 lambda: client.renew(server['id'], HOST, 60),
                 lambda: client.release(server['id'], HOST),
-                stale.host_lease.renew):
-            self.assertRaises(Ended, write)
-        self.assertEqual(held, self.ironic.reservations())
+                stale_driver.host_lease.renew):
+            self.assertRaises(standbys.Exit, write)
+        self.assertEqual(reservations, self.ironic.reservations())
         self.delete(server)
         self.assert_nothing_left()
 
     def test_queue(self):
-        """What was asked of the dead one is done, and done by its cast."""
+        """The successor executes the requests in the queue."""
         self.start()
         servers = rebooting, rebuilding, stopping = self.boot_many(
             3, self.gold)
         for server in servers:
             self.act(server, 'reboot', 'ACTIVE', type='HARD')
-        self.die()
+        self.freeze()
         self.act(rebooting, 'reboot', type='HARD')
         self.rebuild(rebuilding, self.image(), status=None)
         self.act(stopping, 'os-stop')
-        self.lapse_host()
+        self.expire_host_lease()
         self.start()
-        done = [
+        events = [
             (stopping, 'stop', 'compute_stop_instance', 'SHUTOFF'),
             (rebooting, 'reboot', 'compute_reboot_instance', 'ACTIVE'),
             (rebuilding, 'rebuild', 'compute_rebuild_instance', 'ACTIVE')]
-        for server, action, event, status in done[:None if KEEPS else 1]:
+        for server, action, event, status in events[
+                :None if KEEPS_TASKS else 1]:
             self._wait_for_instance_action_event(
                 server, action, event, 'Success')
             self.wait_for_status(server, status)
         self.delete(*servers)
         self.assert_nothing_left()
 
-    def test_queue_that_is_lost(self):
-        """What nobody begins ends, as at a start without a standby."""
+    def test_lost_queue(self):
+        """Tasks that are not started end, as at a start without standby."""
         self.start()
         server = self.boot(self.gold)
         self.act(server, 'reboot', 'ACTIVE', type='HARD')
-        self.die()
+        self.freeze()
         instance = objects.Instance.get_by_uuid(
             context.get_admin_context(), server['id'])
         instance.task_state = 'rebooting_hard'
         instance.save()
-        self.lapse_host()
+        self.expire_host_lease()
         driver = self.start()
         driver.worker.work()
-        self.assertEqual('HARD_REBOOT' if KEEPS else 'ACTIVE',
+        self.assertEqual('HARD_REBOOT' if KEEPS_TASKS else 'ACTIVE',
                          self.api.get_server(server['id'])['status'])
         with fixtures.MonkeyPatch(
                 'nova.virt.ironic_reservations.takeover.time',
@@ -317,9 +253,9 @@ class TestStandby(TestCase):
         self.assert_nothing_left()
 
     def test_compute_id(self):
-        """It is that in the database, else the file's, else a new one."""
+        """Read from the database, otherwise from the file, or generated."""
         def uuids():
-            return [each.uuid for each in objects.ComputeNodeList.get_all(
+            return [row.uuid for row in objects.ComputeNodeList.get_all(
                 context.get_admin_context())]
 
         self._compute_ids[HOST] = first = str(uuid.uuid4())
@@ -342,55 +278,56 @@ class TestStandby(TestCase):
         objects.Service(context.get_admin_context(), host=HOST,
                         binary='nova-compute', topic='compute').create()
 
-    def test_host_that_is_new_to_nova_since(self):
-        """Nova has looked for its service before it called the driver."""
-        self.be_another()
+    def test_service_is_created_during_the_wait(self):
+        """Nova has looked for it before it called the driver."""
+        self.acquire_as_another()
 
-        def other_was_there():
+        def finish_other():
             self.create_service()
-            self.lapse_host()
+            self.expire_host_lease()
 
-        self.wire.on(*ASK, faults.after(other_was_there))
-        self.assertRaises(Ended, self.start)
-        self.assertEqual([], self.leases())
-        # As it is started anew.
+        self.wire.on(*ACQUIRE, faults.after(finish_other))
+        self.assertRaises(standbys.Exit, self.start)
+        self.assertEqual([], self.host_leases())
+        # The service manager restarts the process.
         self.start()
         self.boot(self.gold)
 
-    def test_host_that_nova_knew_when_it_began_to_wait(self):
+    def test_service_is_created_before_the_wait(self):
         self.create_service()
-        self.be_another()
-        self.wire.on(*ASK, faults.after(self.lapse_host))
+        self.acquire_as_another()
+        self.wire.on(*ACQUIRE, faults.after(self.expire_host_lease))
         self.start()
-        self.assertEqual(1, len(self.leases()))
+        self.assertEqual(1, len(self.host_leases()))
 
     def test_clean_stop(self):
         driver = self.start()
         before = self.holder()
         self.stop_compute(HOST)
-        # Nova's fixtures do not wait until it has stopped.
-        self.wait_for(lambda: self.assertEqual([], self.leases()))
-        # A renewal that is late does not take the lease again.
+        # Nova's fixtures do not wait for the end of the stop.
+        self.wait_for(lambda: self.assertEqual([], self.host_leases()))
+        # A late renewal does not acquire the lease again.
         self.assertFalse(driver.host_lease.renew())
-        self.assertEqual([], self.leases())
+        self.assertEqual([], self.host_leases())
         self.wire.requests.clear()
         self.start()
-        self.assertEqual(1, len(self.wire.sent(*ASK)))
+        self.assertEqual(1, len(self.wire.bodies(*ACQUIRE)))
         self.assertNotEqual(before, self.holder())
 
-    @testtools.skipUnless(KEEPS, 'Nova before 34 waits for what is begun.')
+    @testtools.skipUnless(
+        KEEPS_TASKS, 'Nova before 34 waits for operations in progress.')
     def test_stop_in_a_tear_down(self):
-        """It ends with its lease, and the next process goes on."""
-        def never(go_on):
-            hangs.release()
+        """It exits when its lease expires, and the next process continues."""
+        def hang(send):
+            arrival.release()
             # The thread ends with its process.
             self._wait_for_the_end()
 
-        driver, hangs = self.start(ttl=10), threading.Semaphore(0)
+        driver, arrival = self.start(ttl=10), threading.Semaphore(0)
         server = self.boot(self.gold)
-        self.wire.on('PUT', '/v1/nodes/.*/states/provision', never)
+        self.wire.on('PUT', '/v1/nodes/.*/states/provision', hang)
         self.delete(server, wait=False)
-        self.assertTrue(hangs.acquire(timeout=60))
+        self.assertTrue(arrival.acquire(timeout=60))
         self.flags(manager_shutdown_timeout=1)
         threading.Thread(target=self.computes.pop(HOST).stop,
                          daemon=True).start()
@@ -398,37 +335,36 @@ class TestStandby(TestCase):
             'This process of host compute-1 exits: its lease has expired',
             self.log))
         self.assertFalse(driver.host_lease.is_live())
-        self.assertEqual([], self.wire.sent(*GIVE_UP))
-        self.useFixture(fixtures.MonkeyPatch(
-            'oslo_concurrency.lockutils._semaphores', lockutils.Semaphores()))
+        self.assertEqual([], self.wire.bodies(*GIVE_UP))
+        self.useFixture(base.separate_locks())
         self.start().worker.work()
         self._wait_until_deleted(server)
         self.assert_nothing_left()
 
-    def test_stop_while_ironic_is_away(self):
+    def test_stop_while_ironic_is_unavailable(self):
         self.start()
         self.wire.on(*GIVE_UP, faults.cut)
         self.stop_compute(HOST)
         self.wait_for(lambda: self.assertIn(
             'Could not give up the lease', self.log))
-        self.assertEqual(1, len(self.leases()))
+        self.assertEqual(1, len(self.host_leases()))
 
     def test_stop_while_waiting(self):
-        """It has no lease to give up, and asks nothing of Ironic."""
-        self.be_another()
+        """It has no lease to give up, and sends no request to Ironic."""
+        self.acquire_as_another()
 
-        def stop(go_on):
-            go_on()
+        def stop(send):
+            send()
             self.wire.requests.clear()
             waiting.cleanup_host(HOST)
-            end(0)
+            standbys.exit_process(0)
 
         driver = self.start_compute('compute-2').manager.driver
         waiting = type(driver)(driver.virtapi)
-        self.wire.on(*ASK, stop)
+        self.wire.on(*ACQUIRE, stop)
         self._config[HOST] = {'reservations': {'standby': True},
                               'ironic': {'endpoint_override': self.wire.url}}
         with self.as_host(HOST):
-            self.assertRaises(Ended, waiting.init_host, HOST)
+            self.assertRaises(standbys.Exit, waiting.init_host, HOST)
         self.assertEqual([], self.wire.requests)
-        self.assertTrue(self.leases()[0]['live'])
+        self.assertTrue(self.host_leases()[0]['live'])
