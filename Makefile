@@ -1,32 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Needs Python 3.11 or later, git and make; brings everything else.
+# Needs Python 3.11 or later, git and make; installs the rest below .tox.
 #
-## make quickstart   a real Ironic with the plugin, shown and stopped again
-## make serve        the same, left running until Ctrl-C
-## make cloud        a whole OpenStack with it, left running
-## make cloud-down   the end of that
-## make dashboard    Horizon with the panels on a small fleet, left running
-## make test         the tests of every day, and their sum
-## make test-SUITE   more of them, added to the sum; SUITE is one of:
-##     long          what takes half a minute or more
-##     mysql         what needs a database server, on MySQL
-##     nova          all of the Nova driver's tests
-##     nova33        those that Nova 33 (2026.1) could change; nova32: 2025.2
-##     cloud         a whole OpenStack, from its outside
-##     survival      what must be survived, shortened
-##     galera        that of a cluster, alone on the machine
-##     hostile       a stranger who sends anything, shortened
-##     install       what installing moves
+## make quickstart   run a demonstration on a real Ironic with the plugin
+## make serve        start the same Ironic; Ctrl-C stops it
+## make cloud        start a whole OpenStack with the plugin
+## make cloud-down   stop that OpenStack
+## make dashboard    start Horizon with the panels; Ctrl-C stops it
+## make test         run the default test suites, with a summary
+## make test-SUITE   run another suite, added to the summary; SUITE is one of:
+##     long          tests that take half a minute or more
+##     mysql         tests that need a database server, on MySQL
+##     nova          all tests of the Nova driver
+##     nova33        tests that depend on Nova 33 (2026.1); nova32: 2025.2
+##     cloud         a whole OpenStack, through its public interfaces
+##     survival      crashes and failures under load, shortened
+##     galera        the same on a cluster; on an idle machine
+##     hostile       malicious requests, shortened
+##     install       installation next to several releases of Ironic
 ##     dashboard     the panels of Horizon, in a browser
-## make bench        what a hold costs, drawn too; takes twenty minutes
-## make lint         style
-## make docs         documentation, API reference, release notes
-## make help         this
+## make bench        measure the cost of a hold, and draw it (20 minutes)
+## make lint         check style, types and words
+## make docs         build documentation, API reference, release notes
+## make help         show this help
 ##
 ## PORT and DIR choose where quickstart, serve and cloud run, and PORT where
-## dashboard does. ARGS is handed on to pytest with the paths of tests in it,
-## and to stestr as a regular expression where SUITE begins with nova:
+## dashboard runs. ARGS is passed to pytest together with paths of tests, and
+## to stestr as a regular expression if SUITE begins with nova:
 ##   make serve PORT=6390
 ##   make cloud ARGS="--computes 5 --nodes 100"
 ##   make test ARGS="tests/unit -k matching"
@@ -38,14 +38,14 @@
 
 PYTHON ?= python3
 TOX := .tox/bootstrap/bin/tox
-# Not run below tox, which makes several interrupts of one Ctrl-C: whoever is
-# stopping servers then needs the first one only.
+# Not run below tox, which sends several interrupts for one Ctrl-C: a program
+# that stops its servers must get the first one only.
 IN_ENV := env PATH="$(CURDIR)/.tox/py3/bin:$$PATH"
 SUITE = $(IN_ENV) tools/suite.sh
 SUMMARY = $(PYTHON) tools/summary.py .tox/results
 
-# What the environment has is compiled when it is first imported, see tox.ini,
-# and not by each process anew.
+# Modules of the environment are compiled once, when first imported (see
+# tox.ini), and not again by each process.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: quickstart serve cloud cloud-down dashboard test bench lint docs help \
@@ -63,7 +63,7 @@ cloud: environment
 cloud-down:
 	@if [ -d .tox/py3 ]; \
 	then exec $(IN_ENV) python -m tools.cloud down $(ARGS); \
-	else echo 'There is no cloud here'; fi
+	else echo 'No cloud in this directory'; fi
 
 dashboard: environment-dashboard
 	@exec $(IN_ENV) python -m tools.dashboard $(ARGS)
@@ -78,8 +78,8 @@ test: environment
 
 test-dashboard: environment-dashboard
 
-# The sum is of all that has run since "make test"; the status is its own. A
-# regular expression is quoted, as it may have a "|" in it.
+# The summary includes all suites since "make test"; the status is that of this
+# suite alone. A regular expression is quoted, as it may contain a "|".
 test-%: environment
 	@status=0; \
 	$(SUITE) $* $(if $(findstring nova,$*),$(if $(ARGS),'$(ARGS)'),$(ARGS)) \

@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # DevStack's plugin: https://docs.openstack.org/devstack/latest/plugins.html
-# DevStack itself defines what is called here and not defined, and reads
-# "settings" before.
+# DevStack defines the functions and variables that are not defined here, and
+# reads "settings" first.
 
-# Write the options of a file of the documentation into a configuration file,
-# but for those of authentication, which DevStack has its own values of:
-#   ironic_reservations_merge FILE OF THE DOCUMENTATION, CONFIGURATION FILE
+# Write the options of a documented file into a configuration file, except
+# those for authentication, for which DevStack has values:
+#   ironic_reservations_merge DOCUMENTED_FILE CONFIGURATION_FILE
 function ironic_reservations_merge {
     local section="" line
     while read -r line; do
@@ -21,8 +21,8 @@ function ironic_reservations_merge {
 }
 
 function install_ironic_reservations {
-    # As editable, like all of DevStack. That also lets Nova find the driver,
-    # although Nova lies in another directory.
+    # Editable, like all of DevStack. Nova finds an editable driver, too,
+    # although Nova is in another directory.
     setup_develop "$IRONIC_RESERVATIONS_DIR" mysql,nova,osc,quota
 }
 
@@ -39,7 +39,7 @@ function configure_ironic_reservations_driver {
     ironic_reservations_merge nova-compute.conf "$NOVA_CONF"
     ironic_reservations_merge nova-scheduler.conf "$NOVA_CONF"
     ironic_reservations_merge placement.conf "$PLACEMENT_CONF"
-    # A user in a project is shown no nodes.
+    # Ironic shows no nodes to a user with a project-scoped token.
     local option
     for option in project_name project_domain_id project_domain_name; do
         inidelete "$NOVA_CONF" ironic "$option"
@@ -47,8 +47,8 @@ function configure_ironic_reservations_driver {
     iniset "$NOVA_CONF" ironic system_scope all
 }
 
-# Ironic's plugin, which comes before, has made Ironic's tables and started its
-# API, which answers 503 until ours are there, and needs no restart.
+# Ironic's plugin runs first: it has created Ironic's tables and started its
+# API, which answers 503 until our tables exist, and needs no restart.
 function init_ironic_reservations {
     "$(get_python_exec_prefix)/ironic-reservations-dbsync" \
         --config-file "$IRONIC_CONF_FILE" upgrade
@@ -74,7 +74,7 @@ if is_service_enabled ir-api; then
             if is_service_enabled n-cpu &&
                     [[ $IRONIC_RESERVATIONS_DRIVER == True ]]; then
                 # A new host does not start without Ironic, which was not
-                # there yet.
+                # running yet.
                 restart_service devstack@n-cpu
             fi
             ;;

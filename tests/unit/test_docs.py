@@ -534,7 +534,7 @@ def test_releases_in_the_readme():
     table = yaml.safe_load(
         (ROOT / 'tests/install/deployments.yaml').read_text())
     _, _, section = (ROOT / 'README.rst').read_text().partition(
-        '\nVersions that were run\n')
+        '\nTested versions\n')
     lines = re.findall(r'\* - Ironic (.*)', section)
     assert {release for line in lines
             for release in re.findall(r'\d+\.\d+\.\d+', line)} == {
