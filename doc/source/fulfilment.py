@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The backend of a service that hands out machines by order.
+"""The backend of a service that assigns machines to orders.
 
-Each order has a UUID, under which its machine is reserved. So every step may
-be repeated after a crash: what was done already is not done twice, and two
+Each order has a UUID, under which its machine is reserved. Every step can
+therefore be repeated after a crash without doing anything twice, and two
 orders never get the same machine.
 """
 
@@ -10,12 +10,12 @@ from openstack import exceptions
 
 from ironic_reservations import sdk
 
-#: Seconds that a machine is kept for an order of which nothing is heard.
+#: Seconds for which a machine is kept without news from its order.
 LEASE = 600
 
 
 class NoMachine(Exception):
-    """There is no machine for an order, and why."""
+    """No machine matches an order; the argument is the explanation."""
 
 
 class Backend:
@@ -26,43 +26,43 @@ class Backend:
         self.reservations = conn.baremetal_reservations
         self.baremetal = conn.baremetal
 
-    def hold(self, order, **wanted):
-        """Have a machine for an order, and keep it for a while.
+    def hold(self, order, **requirements):
+        """Reserve a machine for an order until the lease expires.
 
-        :param wanted: such as ``resource_class`` and ``memory_mb``.
+        :param requirements: such as ``resource_class`` and ``memory_mb``.
         :returns: sdk.Reservation, which names the node.
         """
         try:
             return self.reservations.create(
-                instance_uuid=order, expires_in=LEASE, **wanted)
+                instance_uuid=order, expires_in=LEASE, **requirements)
         except exceptions.HttpException as error:
             if error.status_code != 422:
                 raise
             raise NoMachine(error.response.json()['explanation']) from error
 
     def renew(self, order):
-        """Keep it for another while, such as while the user hesitates."""
+        """Renew the lease, for example while the user still decides."""
         return self.reservations.renew(order, LEASE)
 
     def deploy(self, order, image, timeout=3600):
-        """Put an image on the machine. From here on it has no lease to lose.
+        """Deploy an image to the machine, whose lease then has no effect.
 
-        :param image: URL of an image, and what else Ironic wants to know.
+        :param image: Ironic's ``instance_info``, such as ``image_source``.
         """
-        held = self.renew(order)
-        self.baremetal.update_node(held.node_uuid, instance_info=image)
+        reservation = self.renew(order)
+        self.baremetal.update_node(reservation.node_uuid, instance_info=image)
         self.baremetal.set_node_provision_state(
-            held.node_uuid, 'active', wait=True, timeout=timeout)
+            reservation.node_uuid, 'active', wait=True, timeout=timeout)
 
     def release(self, order, timeout=3600):
-        """Wipe the machine if it is deployed, and let go of it."""
+        """Release the machine, after wiping it if it is deployed."""
         try:
-            held = self.reservations.show(order)
+            reservation = self.reservations.show(order)
         except exceptions.NotFoundException:
             return
-        if held.state in ('active', 'error'):
-            # Ironic takes the order's UUID off the machine before it is
-            # clean, and with it goes the reservation.
+        if reservation.state in ('active', 'error'):
+            # Ironic clears the order's UUID before the machine is clean, which
+            # ends the reservation.
             self.baremetal.set_node_provision_state(
-                held.node_uuid, 'deleted', wait=True, timeout=timeout)
+                reservation.node_uuid, 'deleted', wait=True, timeout=timeout)
         self.reservations.release(order)

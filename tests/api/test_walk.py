@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page "The walk of POST" shows the statements that are sent."""
+"""The page "The path of a request" shows the statements that are sent."""
 
 import pathlib
 import re
