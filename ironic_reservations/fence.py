@@ -142,7 +142,7 @@ def _check(environ: types.WSGIEnvironment,
             f'Host {actor.host} does not hold node {node} for instance '
             f'{said["instance"]}.')
     if not is_host:
-        raise transaction.not_held(actor)
+        raise transaction.make_lease_error(actor)
 
 
 def _said(header: str) -> dict[str, str]:

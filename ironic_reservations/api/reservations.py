@@ -339,7 +339,7 @@ def view(reservation, fields=FIELDS):
     if 'request_spec' in fields:
         values['request_spec'] = json.loads(reservation.request_spec)
     if 'expires_at' in fields:
-        values['expires_at'] = reservation.ends_at
+        values['expires_at'] = reservation.effective_expiry
     if 'group' in fields and reservation.group_uuid is not None:
         values['group'] = {
             'uuid': reservation.group_uuid,

@@ -90,7 +90,7 @@ def _count() -> list[core.Metric]:
         nodes[*partition, profiles.state(reason, is_taken)] += number
     for host, provision_state, number in counting.by_host():
         reservations.update({(host, name): 0 for name in constants.STATES})
-        reservations[host, values.state_of(provision_state)] += number
+        reservations[host, values.find_state(provision_state)] += number
     leases = hosts.find(limit=None)
     [[now]] = engine.rows(sa.select(functions.utcnow()))
     return [

@@ -225,7 +225,7 @@ def is_node(ident):
     return expr.named([ident])
 
 
-#: As values.Reservation.ends_at.
+#: As values.Reservation.effective_expiry.
 _ENDS_AT = sa.case((nodes.c.provision_state == 'available',
                     reservations.c.expires_at))
 
