@@ -25,7 +25,8 @@ CLEAN = (
     'ironic_reservations/horizon/', 'ironic_reservations/matching/',
     'ironic_reservations/metrics.py', 'ironic_reservations/middleware.py',
     'ironic_reservations/names.py', 'ironic_reservations/notifications.py',
-    'ironic_reservations/policy.py', 'ironic_reservations/resources.py',
+    'ironic_reservations/policy.py', 'ironic_reservations/reservations/',
+    'ironic_reservations/resources.py',
     'ironic_reservations/spelling.py', 'ironic_reservations/text.py',
     'ironic_reservations/wsgi.py',
     'migrations/', 'tools/')

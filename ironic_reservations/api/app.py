@@ -20,7 +20,7 @@ from ironic_reservations.api import limits
 from ironic_reservations.api import routes
 from ironic_reservations.api import version
 from ironic_reservations.matching import explanation
-from ironic_reservations.reservations import quota
+from ironic_reservations.reservations import quotas
 
 _VERSION_HEADERS = [version.HEADER, version.MIN_HEADER, version.MAX_HEADER]
 
@@ -80,7 +80,7 @@ def make_app(ironic, gate):
     :param gate: middleware that answers the questions of the fence.
     """
     metrics.start_counting(explanation.CAUSES)
-    quota.check_installed()
+    quotas.check_installed()
     app = _audit(routes.Application())
     # Inside of the authentication, so that the body of a request without a
     # valid identity is not read.

@@ -19,7 +19,7 @@ from ironic_reservations.reservations import dry_runs
 from ironic_reservations.reservations import group_releases
 from ironic_reservations.reservations import groups
 from ironic_reservations.reservations import obtain
-from ironic_reservations.reservations import quota
+from ironic_reservations.reservations import quotas
 
 LIST_QUERY = schema.query(limit=schema.positive, marker=schema.marker)
 CREATE_QUERY = schema.query(dry_run=schema.boolean)
@@ -66,7 +66,7 @@ def create():
     if requests.is_true(query, 'dry_run'):
         return reservations.view_dry_run(dry_runs.dry_run(
             matcher, request.quota, request.group, len(request.instances)))
-    group, created = groups.create(matcher, request)
+    group, created = groups.create_group(matcher, request)
     answers.say_created(created, answers.url(f'/groups/{group.uuid}'))
     return _present(group, more=answers.ignored(matcher.spec))
 
@@ -90,7 +90,8 @@ def _wanted(caller, body):
                  [uuidutils.generate_uuid() for _ in range(members)])
     return matcher, obtain.Request(
         tuple(instances), assignment, lease, group=wanted,
-        digest=_digest(members, matcher.spec), quota=quota.of(restricted_to))
+        digest=_digest(members, matcher.spec),
+        quota=quotas.read_quota(restricted_to))
 
 
 def _digest(members, spec):
@@ -111,8 +112,8 @@ def find():
     restricted_to = caller.restricted_to('list_all')
     after = markers.decode(
         query.get('marker'), 'groups', [int],
-        lambda uuid: [groups.find_marker(uuid, restricted_to)])
-    found = groups.find(limit + 1, restricted_to, after and after[0],
+        lambda uuid: [groups.find_group_id(uuid, restricted_to)])
+    found = groups.find_groups(limit + 1, restricted_to, after and after[0],
                         answers.MAX_PAGE)
     return answers.page('groups', found, limit, _present_in_list,
                         lambda last: markers.encode('groups', [last.id]),
@@ -122,7 +123,7 @@ def find():
 def show(uuid):
     """GET /v1/reservations/groups/{uuid}"""
     marker = requests.query(SHOW_QUERY).get('marker')
-    group = groups.get(uuid, _authorizer(requests.caller(), 'get'))
+    group = groups.get_group(uuid, _authorizer(requests.caller(), 'get'))
     return _present(group, marker)
 
 
@@ -130,14 +131,14 @@ def delete(uuid):
     """DELETE /v1/reservations/groups/{uuid}"""
     requests.query(schema.NO_QUERY)
     caller = requests.caller()
-    group_releases.release(uuid, _authorizer(caller, 'delete'),
-                           restricted=not caller.may('create_restricted'))
+    group_releases.release_group(uuid, _authorizer(caller, 'delete'),
+                           is_restricted=not caller.may('create_restricted'))
     answers.no_content()
 
 
 def _authorizer(caller, rule):
     return requests.authorizer(
-        caller, rule, lambda found: groups.not_found(found.uuid))
+        caller, rule, lambda found: groups.make_not_found(found.uuid))
 
 
 def _present(group, marker=None, more=None):

@@ -8,22 +8,22 @@ from wsme import types as wtypes
 from ironic_reservations.api import answers
 from ironic_reservations.api import requests
 from ironic_reservations.api import schema
-from ironic_reservations.reservations import hosts
+from ironic_reservations.reservations import host_leases
 
 LIST_QUERY = schema.query(
     host=schema.name, limit=schema.positive, marker=schema.name)
 
 HOLD_BODY = schema.Validator(schema.closed({
     'holder': schema.uuid,
-    'ttl': {'type': 'integer', 'minimum': hosts.MIN_TTL,
-            'maximum': hosts.MAX_TTL},
+    'ttl': {'type': 'integer', 'minimum': host_leases.MIN_TTL,
+            'maximum': host_leases.MAX_TTL},
 }, required=['holder', 'ttl']), 'body')
 
 GIVE_UP_QUERY = schema.query(holder=schema.uuid)
 
 
 class Host(wtypes.Base):
-    """The lease of a compute host: a ``hosts.Lease``."""
+    """The lease of a compute host: a ``host_leases.HostLease``."""
 
     host = wtypes.text
     holder = wtypes.text
@@ -41,7 +41,8 @@ def find():
     query = requests.query(LIST_QUERY)
     requests.caller().authorize('hosts')
     limit = answers.limit(query)
-    return answers.page('hosts', hosts.find(limit + 1, **query), limit,
+    leases = host_leases.find_leases(limit + 1, **query)
+    return answers.page('hosts', leases, limit,
                         lambda lease: answers.present(Host, vars(lease)),
                         operator.attrgetter('host'), '/hosts')
 
@@ -51,7 +52,8 @@ def hold(host):
     requests.query(schema.NO_QUERY)
     requests.caller().authorize('hosts')
     body = requests.body(HOLD_BODY)
-    lease = hosts.hold(host, body['holder'].lower(), int(body['ttl']))
+    lease = host_leases.acquire_lease(
+        host, body['holder'].lower(), int(body['ttl']))
     return answers.present(Host, {
         name: getattr(lease, name)
         for name in ('host', 'holder', 'expires_at')})
@@ -62,7 +64,7 @@ def give_up(host):
     holder = requests.query(GIVE_UP_QUERY).get('holder')
     requests.caller().authorize('hosts')
     if holder is None:
-        hosts.forget(host)
+        host_leases.delete_expired_lease(host)
     else:
-        hosts.give_up(host, holder.lower())
+        host_leases.give_up_lease(host, holder.lower())
     answers.no_content()

@@ -205,7 +205,7 @@ def group(values, uuid, project_id):
 
     :param values: dict that may have ``policy`` and ``by``.
     :param project_id: the project that the group belongs to, or None.
-    :returns: membership.Named.
+    :returns: membership.GroupRequest.
     :raises: InvalidInput when there is only one of policy and by.
     """
     policy, by = values.get('policy'), values.get('by')
@@ -213,7 +213,7 @@ def group(values, uuid, project_id):
         raise exception.InvalidInput(
             'policy' if policy is None else 'by',
             'must be given: policy and by, both or neither')
-    return membership.Named(uuid, policy, by, project_id)
+    return membership.GroupRequest(uuid, policy, by, project_id)
 
 
 def membership_of(body, project_id):
@@ -222,7 +222,7 @@ def membership_of(body, project_id):
     The UUID becomes lower case in the body as well, because the identity of
     the request is made of the body.
 
-    :returns: membership.Named.
+    :returns: membership.GroupRequest.
     :raises: InvalidInput.
     """
     values = body.get('group')

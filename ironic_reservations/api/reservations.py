@@ -22,7 +22,7 @@ from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import holds
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import obtain
-from ironic_reservations.reservations import quota
+from ironic_reservations.reservations import quotas
 from ironic_reservations.reservations import releases
 from ironic_reservations.reservations import updates
 from ironic_reservations.reservations import values
@@ -204,12 +204,12 @@ def create():
         raise exception.InvalidInput(
             'claim', 'cannot be given with group, or in a dry run')
     if claim is not None:
-        return _answer_created(matcher.spec, *claims.claim(
+        return _answer_created(matcher.spec, *claims.claim_reservation(
             claim.lower(), matcher, request, _authorizer(caller, 'delete')))
     if dry_run:
         return view_dry_run(dry_runs.dry_run(
             matcher, request.quota, request.group))
-    return _answer_created(matcher.spec, *holds.hold(matcher, request))
+    return _answer_created(matcher.spec, *holds.hold_node(matcher, request))
 
 
 def _wanted(caller, body):
@@ -230,7 +230,8 @@ def _wanted(caller, body):
         (instance_uuid.lower(),), assignment, lease, body.get('project_id'),
         holder, group,
         # What is claimed is counted already.
-        quota=quota.of(restricted_to if body.get('claim') is None else None))
+        quota=quotas.read_quota(
+            restricted_to if body.get('claim') is None else None))
 
 
 def _adopt(caller):
@@ -240,7 +241,7 @@ def _adopt(caller):
     assignment = requests.assignment(body)
     group = requests.membership_of(body, assignment.project_id)
     spec = request_spec.RequestSpec.from_server(body)
-    return _answer_created(spec, *adoption.adopt(
+    return _answer_created(spec, *adoption.adopt_instance(
         body['instance_uuid'].lower(), spec, assignment,
         requests.holder(body), group))
 
@@ -269,17 +270,17 @@ def find():
     after = markers.decode(
         query.pop('marker', None), order,
         [type(lookup.LEAST[name]) for name in order],
-        lambda uuid: lookup.find_marker(uuid, order, restricted_to))
+        lambda uuid: lookup.find_position(uuid, order, restricted_to))
     # One row more than the page has shows whether there is a next page.
     # Stored, a request spec is at most twice as long as in an answer.
-    found = lookup.find(
+    found = lookup.find_reservations(
         lookup.Filters(restricted_to, **query), order, after, limit + 1,
         {name for field in fields for name in _READ.get(field, [field])},
         room=2 * answers.MAX_PAGE)
     return answers.page(
         'reservations', found, limit,
         lambda reservation: view(reservation, fields),
-        lambda last: markers.encode(order, lookup.position(last, order)))
+        lambda last: markers.encode(order, lookup.get_position(last, order)))
 
 
 def show(instance_uuid):
@@ -299,7 +300,7 @@ def update(instance_uuid):
         raise exception.NotAuthorized(
             'host: only system-scope and service callers may say which '
             'host holds a node.')
-    return view(updates.update(
+    return view(updates.update_reservation(
         instance_uuid, changes, _authorizer(caller, 'update'), actor,
         restricted))
 
@@ -307,7 +308,7 @@ def update(instance_uuid):
 def delete(instance_uuid):
     """DELETE /v1/reservations/{instance_uuid}"""
     actor, caller, restricted = _writer()
-    releases.release(
+    releases.release_reservation(
         instance_uuid, _authorizer(caller, 'delete'), actor, restricted)
     answers.no_content()
 
@@ -325,7 +326,7 @@ def _writer():
 
 def _authorizer(caller, rule):
     return requests.authorizer(caller, rule, lambda found:
-                               lookup.not_found(found.instance_uuid))
+                               lookup.make_not_found(found.instance_uuid))
 
 
 def view(reservation, fields=FIELDS):

@@ -34,7 +34,7 @@ from ironic_reservations.db import engine
 from ironic_reservations.db import functions
 from ironic_reservations.fleet import profiles
 from ironic_reservations.reservations import expiry
-from ironic_reservations.reservations import hosts
+from ironic_reservations.reservations import host_leases
 from ironic_reservations.reservations import values
 
 if typing.TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _count() -> list[core.Metric]:
     for host, provision_state, number in counting.by_host():
         reservations.update({(host, name): 0 for name in constants.STATES})
         reservations[host, values.find_state(provision_state)] += number
-    leases = hosts.find(limit=None)
+    leases = host_leases.find_leases(limit=None)
     [[now]] = engine.rows(sa.select(functions.utcnow()))
     return [
         _gauge('nodes', 'Nodes that are free, reserved, taken or out of '
@@ -101,7 +101,7 @@ def _count() -> list[core.Metric]:
                reservations, 'host', 'state'),
         _gauge('overdue', 'Reservations whose lease has expired, but whose '
                'node is in use',
-               {(): len(expiry.overdue())}),
+               {(): len(expiry.find_overdue())}),
         _gauge('host_lease_seconds', "Seconds until the host's lease expires; "
                'negative once expired',
                {(lease.host,): (lease.expires_at - now).total_seconds()

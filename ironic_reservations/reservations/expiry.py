@@ -142,7 +142,7 @@ def _expire(reservation: values.Reservation) -> bool:
                    reservation_rows.delete_expired, node_rows.give_back)
 
 
-def _remove(reservation: values.Reservation, event: str,
+def _remove(reservation: values.Reservation, event: events.Event,
             delete: Callable[[values.Reservation], sa.Delete],
             free: Callable[[values.Reservation],
                            tuple[sa.Update, Any]] | None = None) -> bool:
@@ -174,10 +174,10 @@ def delete_rows(tx: transaction.Transaction, statement: sa.Delete,
                 error: type[Exception] = transaction.Again) -> None:
     """Delete rows of reservations, and the group of its last member.
 
-    The row of the group is written first. Of two requests that delete the
-    last members of a group at the same time, the second then waits for the
-    first, or is aborted, also on two members of a Galera cluster. Otherwise
-    each would still see the other's member and keep the group.
+    The row of the group is written first. If two requests delete the last
+    members of a group at the same time, the second then waits for the first,
+    or is aborted, also on two members of a Galera cluster. Otherwise each
+    would still see the other's member and keep the group.
 
     :param statement: deletes the rows.
     :param reservations: all of one group, or of none.

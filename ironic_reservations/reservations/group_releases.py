@@ -25,24 +25,25 @@ PAGE = 64
 
 
 def release_group(uuid: str, authorize: Callable[[membership.Group], None],
-                  restricted: bool) -> None:
+                  is_restricted: bool) -> None:
     """Release those members of a group that may be released.
 
     Members that were released remain so if others cannot be.
 
     :param authorize: raises if the caller may not release the group.
-    :param restricted: see ``releases.release_reservation``.
+    :param is_restricted: see ``releases.release_reservation``.
     :raises: NotFound; Conflict and DeadlineExceeded, which say how many
         members are left, also if the database fails after some were released;
         what ``authorize`` raises.
     """
-    progress = _Progress(uuid, authorize, restricted)
+    progress = _Progress(uuid, authorize, is_restricted)
     try:
         transaction.run_request(progress.release_members)
     except (exception.DeadlineExceeded, db_exc.DBDeadlock) as e:
         if not progress.remaining:
             raise
-        raise progress.make_error('the time of the request is over') from e
+        raise progress.make_error(
+            'the deadline of the request has passed') from e
     except (db_exc.DBConnectionError, sa.exc.OperationalError,
             sa.exc.TimeoutError) as e:
         if not progress.remaining < progress.members:
@@ -72,9 +73,9 @@ class _Progress:
 
     def __init__(self, uuid: str,
                  authorize: Callable[[membership.Group], None],
-                 restricted: bool) -> None:
+                 is_restricted: bool) -> None:
         self._uuid, self._authorize = uuid, authorize
-        self._is_restricted = restricted
+        self._is_restricted = is_restricted
         self._group_id: int | None = None
         self.members: set[int | None] = set()
         self.remaining: set[int | None] = set()

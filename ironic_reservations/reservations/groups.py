@@ -98,8 +98,8 @@ class _NewGroup(obtain.Ask):
         group = _read_members(group)
         if run.unsure:
             return group, False
-        restricted = self.matcher.restricted_to is not None
-        if restricted:
+        is_restricted = self.matcher.restricted_to is not None
+        if is_restricted:
             # All are checked before the first is renewed, because a refused
             # request changes nothing.
             for member in group.members:
@@ -108,7 +108,8 @@ class _NewGroup(obtain.Ask):
             # A member that a compute host has claimed has the lease that the
             # host has given it.
             if member.host in (None, request.assignment.host) and (
-                    updates.is_renewable(member, request.lease, restricted)):
+                    updates.is_renewable(
+                        member, request.lease, is_restricted)):
                 with contextlib.suppress(transaction.Again):
                     updates.write_changes(
                         run, member, {'lease': request.lease}, events.RENEWED,
@@ -132,10 +133,11 @@ class _NewGroup(obtain.Ask):
         :returns: empty if there are not enough.
         """
         quota, by = self.request.quota, self._group.by
+        fleet = self._finder.get_fleet()
         matcher = quota.narrow(self.matcher)
         by_domain = collections.defaultdict(list)
         numbers: collections.Counter[Any] = collections.Counter()
-        matches = matcher.find_profiles(self._finder.fleet, by)
+        matches = matcher.find_profiles(fleet, by)
         plan = group_policy.plan_members(
             self._group.policy, group_policy.count_room(
                 matches, by, matcher.fit, quota.count_remaining),
@@ -144,31 +146,31 @@ class _NewGroup(obtain.Ask):
             for profile in profiles:
                 if (domain := profile.domain(by)) in plan:
                     by_domain[domain].append((group, [profile]))
-        nodes = []
+        nodes: list[matching.Node] = []
         for domain, members in plan.items():
-            of_domain: dict[int, matching.Node] = {}
+            by_id: dict[int, matching.Node] = {}
             for node in search.among(matcher, by_domain[domain],
                                      self._finder.is_fresh):
                 # A statement that reads many profiles also returns nodes of
                 # other domains.
                 limits = resources.limit_names(node.resource_class)
                 if (group_policy.find_domain(node, by) == domain
-                        and node.id not in of_domain
+                        and node.id not in by_id
                         and numbers[limits] < quota.count_remaining(
                             node.resource_class)):
-                    of_domain[node.id] = node
+                    by_id[node.id] = node
                     numbers[limits] += 1
-                if len(of_domain) == members:
+                if len(by_id) == members:
                     break
             else:
                 return []
-            nodes += of_domain.values()
+            nodes += by_id.values()
         return sorted(nodes, key=lambda node: node.id)
 
     def _judge(self) -> tuple[dict[str, Any], bool]:
         """See searching.Finder.prepare."""
         verdict = explanation.explain_group(
-            self.matcher, self._finder.fleet, self._group,
+            self.matcher, self._finder.get_fleet(), self._group,
             len(self.request.instances))
         members = verdict['members']
         return verdict, members['available'] >= members['wanted']

@@ -95,9 +95,9 @@ class OneNode(obtain.Ask):
     def _repeat(self, run: transaction.Run, reservation: values.Reservation
                 ) -> tuple[values.Reservation, bool]:
         request, moves = self.request, not self._has_host_of(reservation)
-        restricted = self.matcher.restricted_to is not None
+        is_restricted = self.matcher.restricted_to is not None
         if not moves and (run.unsure or not updates.is_renewable(
-                reservation, request.lease, restricted)):
+                reservation, request.lease, is_restricted)):
             return reservation, False
         changes: dict[str, Any] = {'lease': request.lease}
         if request.assignment.host is not None:
@@ -105,7 +105,7 @@ class OneNode(obtain.Ask):
         return updates.write_changes(
             run, reservation, changes,
             events.MOVED if moves else events.RENEWED,
-            None if restricted else reservation_rows.ANY_HOST), False
+            None if is_restricted else reservation_rows.ANY_HOST), False
 
     def make_result(self, tx: transaction.Transaction,
                     reservations: list[values.Reservation],
@@ -146,5 +146,5 @@ class _Hold(OneNode):
     def _judge(self) -> tuple[dict[str, Any], bool]:
         """See searching.Finder.prepare."""
         verdict = explanation.explain_request(
-            self._narrow_matcher(), self._finder.fleet)
+            self._narrow_matcher(), self._finder.get_fleet())
         return verdict, verdict['matching_nodes'] > 0

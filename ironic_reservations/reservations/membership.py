@@ -187,10 +187,8 @@ class Place:
         if self._group is not None:
             tx.write_one(group_rows.DELETE_GROUP,
                          group_rows.as_read(self._group))
-        [group_id] = tx.execute(group_rows.INSERT_GROUP, {
-            **vars(self._request), 'request_digest': request_digest,
-        }).inserted_primary_key
-        return group_id
+        return tx.insert(group_rows.INSERT_GROUP, {
+            **vars(self._request), 'request_digest': request_digest})
 
     def make_columns(self, group_id: int | None, node: matching.Node
                      ) -> dict[str, Any]:

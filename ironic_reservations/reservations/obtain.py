@@ -146,10 +146,11 @@ def _hold_picks(run: transaction.Run, ask: Ask, picks: Sequence[Pick]) -> Any:
                 if number:
                     # The statement may have to wait for each of them.
                     engine.check_deadline()
-                result = tx.write_one(*node_rows.hold(
+                statement, parameters = node_rows.hold(
                     pick.node, ask.matcher, pick.instance_uuid,
-                    pick.source and pick.source.id),
-                    error=transaction.NodeLost)
+                    pick.source and pick.source.id)
+                result = tx.write_one(statement, parameters,
+                                      transaction.NodeLost)
             now = functions.time_of(tx.connection, result)
             group_id = ask.place.join(tx, request.digest)
             for pick in picks:
@@ -202,6 +203,5 @@ def _insert(tx: transaction.Transaction,
     if len(rows) > 1:
         tx.execute(reservation_rows.INSERT, rows)
         return reservations
-    [row_id] = tx.execute(
-        reservation_rows.INSERT, rows[0]).inserted_primary_key
+    row_id = tx.insert(reservation_rows.INSERT, rows[0])
     return [dataclasses.replace(reservations[0], id=row_id)]

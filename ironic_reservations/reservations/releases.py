@@ -18,13 +18,13 @@ from ironic_reservations.reservations import values
 def release_reservation(
         instance_uuid: str,
         authorize: Callable[[values.Reservation], None] = lookup.allow_all,
-        actor: values.Actor = values.NOBODY, restricted: bool = False
+        actor: values.Actor = values.NOBODY, is_restricted: bool = False
 ) -> None:
     """Release the reservation of an instance.
 
     :param authorize: raises if the caller may not release the reservation.
     :param actor: if it names a host, only this host's reservation is released.
-    :param restricted: whether the caller is bound to its project. Such a
+    :param is_restricted: whether the caller is bound to its project. Such a
         caller cannot release an available node on which a build may be about
         to start, because a host holds it or something has begun on it. Other
         callers can, and they can release a node in maintenance in any state.
@@ -42,17 +42,17 @@ def release_reservation(
             raise
         if actor.host not in (None, reservation.host):
             raise lookup.make_not_found(instance_uuid)
-        check_releasable(reservation, restricted)
-        write_release(run, [reservation], restricted)
+        check_releasable(reservation, is_restricted)
+        write_release(run, [reservation], is_restricted)
 
     transaction.run_request(attempt, actor)
 
 
-def check_releasable(reservation: values.Reservation, restricted: bool
+def check_releasable(reservation: values.Reservation, is_restricted: bool
                      ) -> None:
     """Check that a reservation may be released.
 
-    :param restricted: see ``release_reservation``.
+    :param is_restricted: see ``release_reservation``.
     :raises: Conflict.
     """
     node = f'Node {reservation.node_uuid}'
@@ -60,13 +60,13 @@ def check_releasable(reservation: values.Reservation, restricted: bool
         raise exception.Conflict(
             f'{node} is locked by a conductor; try again.')
     if not (reservation.provision_state in values.RELEASABLE
-            or reservation.maintenance and not restricted):
+            or reservation.maintenance and not is_restricted):
         raise exception.Conflict(
             f'{node} is {reservation.provision_state}; a reservation can be '
             f'released while nothing is deployed to its node.')
     if reservation.is_allocated:
         raise exception.Conflict(f'{node} has an allocation; delete that.')
-    if (restricted and reservation.provision_state == 'available'
+    if (is_restricted and reservation.provision_state == 'available'
             and (reservation.is_touched or reservation.host is not None)):
         raise exception.Conflict(
             f'{node} is held by a compute host, or something has begun on '
@@ -75,17 +75,17 @@ def check_releasable(reservation: values.Reservation, restricted: bool
 
 def write_release(run: transaction.Run,
                   reservations: Sequence[values.Reservation],
-                  restricted: bool) -> None:
+                  is_restricted: bool) -> None:
     """Release reservations in one transaction.
 
     :param reservations: all of one group or of none, sorted by the ids of
         their nodes.
-    :param restricted: see ``release_reservation``.
+    :param is_restricted: see ``release_reservation``.
     :raises: Again if one of them has changed since it was read;
         DeadlineExceeded, between two of them.
     """
     statement, parameters = node_rows.release(
-        reservations, values.RELEASABLE, restricted)
+        reservations, values.RELEASABLE, is_restricted)
     with transaction.begin(run) as tx:
         for number, row in enumerate(parameters):
             if number:

@@ -65,6 +65,12 @@ class Finder:
             if is_new:
                 expiry.expire_leases(EXPIRED_AT_ONCE)
 
+    def get_fleet(self) -> profiles.Fleet:
+        """Return the count of a fleet that was counted."""
+        if self.fleet is None:
+            raise RuntimeError('The fleet was not counted')
+        return self.fleet
+
     def count_candidates(self) -> None:
         """Count the nodes that the request names, if it names any."""
         candidates = self._matcher.spec.candidate_nodes

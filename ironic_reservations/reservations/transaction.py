@@ -110,13 +110,18 @@ class Transaction:
     def __init__(self, connection: sa.Connection, actor: values.Actor
                  ) -> None:
         self.connection = connection
-        self.events: list[tuple[str, values.Reservation]] = []
+        self.events: list[tuple[events.Event, values.Reservation]] = []
         self._actor, self._passed_fence = actor, False
 
     def execute(self, statement: sa.Executable, parameters: Any = None
                 ) -> sa.CursorResult[Any]:
         """Run a statement."""
         return self.connection.execute(statement, parameters)
+
+    def insert(self, statement: sa.Insert, row: dict[str, Any]) -> int:
+        """Insert a row, and return its id."""
+        [row_id] = self.execute(statement, row).inserted_primary_key or [0]
+        return row_id
 
     def write_one(self, statement: sa.Executable, parameters: Any = None,
                   error: type[Exception] = Again) -> sa.CursorResult[Any]:
@@ -149,7 +154,8 @@ class Transaction:
             return values.Reservation(**row._mapping)
         raise Again()
 
-    def emit(self, event: str, reservation: values.Reservation) -> None:
+    def emit(self, event: events.Event, reservation: values.Reservation
+             ) -> None:
         """Emit an event after the transaction is committed."""
         self.events.append((event, reservation))
 

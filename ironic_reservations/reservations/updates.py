@@ -20,7 +20,7 @@ from ironic_reservations.reservations import values
 def update_reservation(
         instance_uuid: str, changes: Mapping[str, Any],
         authorize: Callable[[values.Reservation], None] = lookup.allow_all,
-        actor: values.Actor = values.NOBODY, restricted: bool = False
+        actor: values.Actor = values.NOBODY, is_restricted: bool = False
 ) -> values.Reservation:
     """Change the host or the lease of a reservation.
 
@@ -30,7 +30,7 @@ def update_reservation(
         seconds from now, None for no expiry.
     :param authorize: see ``lookup.get_reservation``.
     :param actor: if it names a host, only this host's reservation is changed.
-    :param restricted: whether the caller is bound to its project. Such a
+    :param is_restricted: whether the caller is bound to its project. Such a
         caller cannot change the lease of a reservation that a host holds, or
         of a node that the project may no longer use.
     :returns: the reservation after the change.
@@ -47,7 +47,7 @@ def update_reservation(
                 run.unsure and changes.get('host') == reservation.host):
             raise lookup.make_not_found(instance_uuid)
         if 'lease' in changes:
-            _check_lease(reservation, restricted)
+            _check_lease(reservation, is_restricted)
         return write_changes(
             run, reservation, changes,
             events.MOVED if 'host' in changes else events.RENEWED,
@@ -57,7 +57,7 @@ def update_reservation(
 
 
 def write_changes(run: transaction.Run, reservation: values.Reservation,
-                  changes: Mapping[str, Any], event: str,
+                  changes: Mapping[str, Any], event: events.Event,
                   host: object = reservation_rows.ANY_HOST
                   ) -> values.Reservation:
     """Change a reservation that has not expired, in one transaction.
@@ -77,30 +77,30 @@ def write_changes(run: transaction.Run, reservation: values.Reservation,
 
 
 def is_renewable(reservation: values.Reservation, lease: int | None,
-                 restricted: bool) -> bool:
+                 is_restricted: bool) -> bool:
     """Return whether a repeated request renews the lease of a reservation.
 
     :param lease: seconds; None for no expiry.
-    :param restricted: whether the caller is bound to its project. Such a
+    :param is_restricted: whether the caller is bound to its project. Such a
         caller changes no lease of a host: it could end a build with a short
         lease, or keep the machine with one that does not expire.
     """
     return (reservation.state == 'reserved'
-            and not (restricted and reservation.host is not None)
+            and not (is_restricted and reservation.host is not None)
             and (lease is not None or reservation.expires_at is not None))
 
 
-def _check_lease(reservation: values.Reservation, restricted: bool) -> None:
+def _check_lease(reservation: values.Reservation, is_restricted: bool) -> None:
     """Raise Conflict unless the lease may be changed."""
     if reservation.state != 'reserved':
         raise exception.Conflict(
             f'Node {reservation.node_uuid} is {reservation.provision_state}; '
             f'a lease changes only while nothing has begun on the node.')
-    if restricted and reservation.host is not None:
+    if is_restricted and reservation.host is not None:
         raise exception.Conflict(
             f'Node {reservation.node_uuid} is held by a compute host, which '
             f'keeps its lease.')
-    if restricted:
+    if is_restricted:
         check_may_use(reservation, json.loads(
             reservation.request_spec or '{}').get('ownership')
             == 'project_or_none')

@@ -385,7 +385,7 @@ class Fleet:
     def hold(self, instance_uuid=None, restricted_to=None, owner=None,
              lease=None, group=None, **body):
         """What a POST does: the reservation, and whether it is new."""
-        return holds.hold(
+        return holds.hold_node(
             matcher(restricted_to, **body or {'resource_class': 'gold'}),
             obtain.Request(
                 (instance_uuid or str(uuid.uuid4()),),
@@ -394,11 +394,11 @@ class Fleet:
 
     def group(self, members, lease=None):
         """Hold so many nodes for a group without a policy; the group."""
-        return groups.create(
+        return groups.create_group(
             matcher(resource_class='gold'), obtain.Request(
                 tuple(str(uuid.uuid4()) for _ in range(members)),
                 values.Assignment(), lease, digest='digest',
-                group=membership.Named(GROUP, None, None, None)))[0]
+                group=membership.GroupRequest(GROUP, None, None, None)))[0]
 
     @property
     def groups(self):
@@ -407,7 +407,7 @@ class Fleet:
 
     def claim(self, ident, instance_uuid=INSTANCE):
         """Have compute-1 claim a reservation, or a group's member."""
-        return claims.claim(
+        return claims.claim_reservation(
             ident, matcher(resource_class='gold'),
             obtain.Request((instance_uuid,), values.Assignment('compute-1')),
             lambda reservation: None)

@@ -174,7 +174,7 @@ def test_parts_of_the_fleet_are_sums(fleet, batch):
     for each in found():
         parts[each.facts['resource_class'], each.facts['conductor_group'],
               each.facts['shard'], each.reason, each.taken] += each.nodes
-    for held in lookup.find():
+    for held in lookup.find_reservations():
         hosts[held.host, held.provision_state] += 1
     for sums, count in (parts, counting.by_partition), (
             hosts, counting.by_host):

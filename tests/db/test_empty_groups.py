@@ -25,12 +25,12 @@ def group(fleet):
 def release(fleet, group):
     """Each by itself."""
     for member in group.members:
-        releases.release(member.instance_uuid)
+        releases.release_reservation(member.instance_uuid)
 
 
 def release_group(fleet, group):
-    group_releases.release(conftest.GROUP, lambda group: None,
-                           restricted=False)
+    group_releases.release_group(conftest.GROUP, lambda group: None,
+                           is_restricted=False)
 
 
 def lapse(fleet, group):
@@ -44,7 +44,7 @@ def lapse_each(fleet, group):
     fleet.lapse()
     for member in group.members:
         with pytest.raises(exception.NotFound):
-            releases.release(member.instance_uuid)
+            releases.release_reservation(member.instance_uuid)
 
 
 def tear_down(fleet, group):
@@ -72,13 +72,13 @@ def test_group_goes_with_its_last_member(fleet, group, end):
 
 def test_group_stays_while_a_member_is_left(fleet, group):
     first, other = group.members
-    releases.release(first.instance_uuid)
-    assert [each.id for each in groups.get(conftest.GROUP).members] == [
+    releases.release_reservation(first.instance_uuid)
+    assert [each.id for each in groups.get_group(conftest.GROUP).members] == [
         row.id for row in fleet.rows]
     assert len(fleet.groups) == 1
     claimed, _ = fleet.claim(conftest.GROUP)
     assert claimed.node_id == other.node_id and len(fleet.groups) == 1
-    releases.release(claimed.instance_uuid)
+    releases.release_reservation(claimed.instance_uuid)
     assert fleet.groups == []
 
 
@@ -87,5 +87,5 @@ def test_all_members_go_at_the_same_moment(fleet):
     fleet.add(*[{}] * 4)
     names = [member.instance_uuid for member in fleet.group(4).members]
     with concurrent.futures.ThreadPoolExecutor(4) as executor:
-        list(executor.map(releases.release, names))
+        list(executor.map(releases.release_reservation, names))
     assert not fleet.held and fleet.groups == []

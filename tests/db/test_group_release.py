@@ -24,11 +24,11 @@ def group(fleet):
     """Two pages of members and two more."""
     fleet.add(*[{}] * MEMBERS)
     fleet.group(MEMBERS)
-    return groups.get(GROUP)
+    return groups.get_group(GROUP)
 
 
-def release(restricted=False):
-    group_releases.release(GROUP, lambda group: None, restricted)
+def release(is_restricted=False):
+    group_releases.release_group(GROUP, lambda group: None, is_restricted)
 
 
 def told(caplog):
@@ -46,20 +46,20 @@ def test_release(fleet, group, caplog):
     assert told(caplog) == MEMBERS
 
 
-@pytest.mark.parametrize('restricted', [False, True])
-def test_what_may_not_be_released_stays(fleet, group, restricted):
+@pytest.mark.parametrize('is_restricted', [False, True])
+def test_what_may_not_be_released_stays(fleet, group, is_restricted):
     busy = group.members[::PAGE]
     for each in busy:
         fleet.edit(each.node_id, provision_state='active')
     with pytest.raises(exception.Conflict, match=(
             f'^3 of {MEMBERS} members of group {GROUP} cannot be released: '
             f'Node .* is active')):
-        release(restricted)
+        release(is_restricted)
     assert list(fleet.held) == [each.node_id for each in busy]
     assert len(fleet.groups) == 1
     for each in busy:
         fleet.edit(each.node_id, provision_state='available')
-    release(restricted)
+    release(is_restricted)
     assert not fleet.held and not fleet.groups
 
 
@@ -68,12 +68,13 @@ def test_what_changes_meanwhile_is_read_again(fleet, group):
     _, claimed, built, *_, last = group.members
 
     def change():
-        updates.update(claimed.instance_uuid, {'host': 'compute-1'})
+        updates.update_reservation(
+            claimed.instance_uuid, {'host': 'compute-1'})
         fleet.edit(built.node_id, provision_state='deploying')
-        releases.release(last.instance_uuid)
+        releases.release_reservation(last.instance_uuid)
     with fleet.before('UPDATE nodes', change), \
             pytest.raises(exception.Conflict, match='^2 of') as caught:
-        release(restricted=True)
+        release(is_restricted=True)
     assert f'of {MEMBERS} members' in str(caught.value)
     assert set(fleet.held) == {claimed.node_id, built.node_id}
 
@@ -102,7 +103,7 @@ def test_what_another_releases_is_told_once(fleet, group, error, caplog):
     def change():
         if due:
             due.clear()
-            releases.release(group.members[0].instance_uuid)
+            releases.release_reservation(group.members[0].instance_uuid)
     with fleet.before('SELECT', change, 10 ** 6), \
             fleet.commit_fails(error, then=lambda: due.append(True)):
         release()

@@ -41,7 +41,7 @@ def racks(fleet, **free):
 
 
 def wanted(policy, uuid=GROUP, project=None, by='capability:rack'):
-    return membership.Named(uuid, policy, policy and by, project)
+    return membership.GroupRequest(uuid, policy, policy and by, project)
 
 
 def join(fleet, policy, lost=False, **more):
@@ -57,7 +57,7 @@ def create(fleet, members, policy, uuid=GROUP, by='capability:rack',
     """Hold all members at once."""
     if isinstance(members, int):
         members = [str(uuid_.uuid4()) for _ in range(members)]
-    return groups.create(
+    return groups.create_group(
         conftest.matcher(**body or {'resource_class': 'gold'}),
         obtain.Request(
             tuple(members), values.Assignment(project_id=project), lease,
@@ -119,7 +119,7 @@ def test_members_of_later_do_not_move(fleet):
     [held] = fleet.held
     fleet.edit(held, properties={'capabilities': 'rack:elsewhere'})
     assert join(fleet, 'spread') != first
-    assert {each.domain for each in groups.get(GROUP).members} == {
+    assert {each.domain for each in groups.get_group(GROUP).members} == {
         'r1', 'r2'}
 
 
@@ -141,16 +141,16 @@ def test_members_that_ended_by_themselves(fleet, how):
     """What is left of them is deleted before the group begins again."""
     racks(fleet, r1=2, r2=2)
     fleet.hold(group=wanted('spread'), lease=60)
-    before = groups.get(GROUP).id
+    before = groups.get_group(GROUP).id
     if how == 'lapsed':
         fleet.lapse()
     else:
         fleet.execute(sa.update(models.nodes).values(instance_uuid=None))
     with pytest.raises(exception.NotFound):
-        groups.get(GROUP)
+        groups.get_group(GROUP)
     join(fleet, 'pack')
-    assert groups.get(GROUP).policy == 'pack'
-    assert groups.get(GROUP).id != before
+    assert groups.get_group(GROUP).policy == 'pack'
+    assert groups.get_group(GROUP).id != before
     assert len(fleet.rows) == 1 and rows(fleet) == 1
 
 
@@ -167,7 +167,7 @@ def test_member_that_has_lapsed_does_not_come_back(fleet, go_by, back):
         models.reservations.c.id != first.id).values(expires_at=None))
     assert join(fleet, 'spread') == 'r1'
     fleet.edit(first.node_id, **back)
-    assert of(groups.get(GROUP)) == {'r1': 1, 'r2': 1}
+    assert of(groups.get_group(GROUP)) == {'r1': 1, 'r2': 1}
 
 
 def test_member_that_was_torn_down_does_not_come_back(fleet):
@@ -178,7 +178,7 @@ def test_member_that_was_torn_down_does_not_come_back(fleet):
     fleet.edit(first.node_id, instance_uuid=None, maintenance=True)
     assert join(fleet, 'spread') == 'r1'
     fleet.edit(first.node_id, instance_uuid=first.instance_uuid)
-    assert of(groups.get(GROUP)) == {'r1': 1, 'r2': 1}
+    assert of(groups.get_group(GROUP)) == {'r1': 1, 'r2': 1}
 
 
 def test_sweep_deletes_empty_groups(fleet):
@@ -187,7 +187,7 @@ def test_sweep_deletes_empty_groups(fleet):
     fleet.lapse()
     fleet.hold(group=wanted('pack', str(uuid_.uuid4())))
     expiry.sweep()
-    assert rows(fleet) == len(groups.find(9)) == 1
+    assert rows(fleet) == len(groups.find_groups(9)) == 1
 
 
 @pytest.mark.on('sqlite', 'server')
@@ -203,7 +203,7 @@ def test_two_at_the_same_moment(fleet):
     with fleet.before('UPDATE nodes', other):
         found = join(fleet, 'spread')
     assert found not in others
-    assert max(of(groups.get(GROUP)).values()) == 1
+    assert max(of(groups.get_group(GROUP)).values()) == 1
     assert len(fleet.held) == 3
 
 
@@ -216,7 +216,7 @@ def test_two_at_the_same_moment_in_the_only_rack(fleet):
     with fleet.before('UPDATE nodes', lambda: join(fleet, 'spread')), \
             pytest.raises(exception.NoMatchingNode):
         join(fleet, 'spread')
-    assert of(groups.get(GROUP)) == {'r1': 1, 'r2': 1}
+    assert of(groups.get_group(GROUP)) == {'r1': 1, 'r2': 1}
 
 
 @pytest.mark.on('server')
@@ -239,10 +239,10 @@ def test_group_ends_while_it_is_joined(fleet):
     first, _ = fleet.hold(group=wanted('spread'))
 
     def end():
-        releases.release(first.instance_uuid)
+        releases.release_reservation(first.instance_uuid)
     with fleet.before('UPDATE nodes', end):
         join(fleet, 'spread')
-    assert len(groups.get(GROUP).members) == 1
+    assert len(groups.get_group(GROUP).members) == 1
 
 
 @pytest.mark.on('server')
@@ -251,7 +251,7 @@ def test_commit_whose_answer_is_lost(fleet, after):
     racks(fleet, r1=2, r2=2)
     with fleet.commit_fails(db_exc.DBConnectionError(), after):
         join(fleet, 'spread', lost=after)
-    assert len(groups.get(GROUP).members) == 1
+    assert len(groups.get_group(GROUP).members) == 1
 
 
 # All or none
@@ -271,7 +271,7 @@ def test_all_at_once(fleet, policy, free, members, expected):
     assert created
     assert of(group) == expected
     assert len(fleet.held) == members
-    read = groups.get(GROUP)
+    read = groups.get_group(GROUP)
     assert of(read) == expected
     assert {each.instance_uuid for each in read.members} == {
         each.instance_uuid for each in group.members}
@@ -301,7 +301,7 @@ def test_nodes_lost_while_they_are_searched_for(fleet, monkeypatch):
 
     def fresh(candidates, since):
         while len(others) > len(turns) % 2:
-            releases.release(others.pop())
+            releases.release_reservation(others.pop())
         counted = count(candidates, since)
         turns.append(counted)
         while len(others) < 2 and len(turns) < 6:
@@ -372,7 +372,7 @@ def test_repeat(fleet, lapse):
     second, created = create(fleet, 2, 'pack', lease=600)
     assert not created
     assert {each.id for each in second.members} == {
-        each.id for each in groups.get(GROUP).members}
+        each.id for each in groups.get_group(GROUP).members}
     assert all(new.expires_at > old.expires_at
                for new, old in zip(second.members, first.members,
                                    strict=True))
@@ -435,16 +435,16 @@ def test_find(fleet):
     for number in range(3):
         create(fleet, 2, 'pack', uuid=GROUP[:-1] + str(number),
                project=A if number else B)
-    found = groups.find(9)
+    found = groups.find_groups(9)
     assert [group.uuid[-1] for group in found] == ['0', '1', '2']
     assert [group.domains for group in found] == [{'r1': 2}] * 3
-    assert [group.uuid[-1] for group in groups.find(1)] == ['0']
-    assert [group.uuid[-1] for group in groups.find(
-        9, after=groups.find_marker(found[0].uuid))] == ['1', '2']
-    assert [group.uuid[-1] for group in groups.find(
+    assert [group.uuid[-1] for group in groups.find_groups(1)] == ['0']
+    assert [group.uuid[-1] for group in groups.find_groups(
+        9, after=groups.find_group_id(found[0].uuid))] == ['1', '2']
+    assert [group.uuid[-1] for group in groups.find_groups(
         9, restricted_to=A)] == ['1', '2']
     with pytest.raises(exception.InvalidInput):
-        groups.find_marker(found[0].uuid, restricted_to=A)
+        groups.find_group_id(found[0].uuid, restricted_to=A)
 
 
 @pytest.mark.on('server')
@@ -458,7 +458,8 @@ def test_release_beside_claims_and_joins(fleet):
         others.append(claim(group.members[2].instance_uuid)[0])
         others.append(fleet.hold(group=wanted('pack'))[0])
     with fleet.before('UPDATE nodes', other):
-        group_releases.release(GROUP, lambda group: None, restricted=False)
+        group_releases.release_group(
+            GROUP, lambda group: None, is_restricted=False)
     assert len(others) == 2 and not fleet.held
 
 
@@ -469,10 +470,10 @@ def test_page_is_full_while_groups_end(fleet):
             for _ in range(4)]
 
     def end():
-        releases.release(made[0].members[0].instance_uuid)
+        releases.release_reservation(made[0].members[0].instance_uuid)
     # Behind the statement that has found the groups of the page.
     with fleet.before('SELECT reservations.', end):
-        found = groups.find(2)
+        found = groups.find_groups(2)
     assert [group.uuid for group in found] == [
         group.uuid for group in made[1:3]]
 
@@ -499,7 +500,7 @@ def test_group_goes_while_it_is_asked_for_again(fleet, begun):
 
     def end():
         for name in names:
-            releases.release(name)
+            releases.release_reservation(name)
         if begun:
             create(fleet, 1, None, project=B)
     with fleet.before('SELECT reservations.', end):
@@ -515,7 +516,7 @@ def test_group_goes_while_it_is_asked_for_again(fleet, begun):
 
 def claim(uuid, instance=None, project=None, host='compute-1', lease=None,
           authorize=lambda held: None, **body):
-    return claims.claim(
+    return claims.claim_reservation(
         uuid, conftest.matcher(**body or {'resource_class': 'gold'}),
         obtain.Request(
             (instance or str(uuid_.uuid4()),),
@@ -581,11 +582,11 @@ def test_claim_of_another_projects(fleet, whose, by):
 
 
 def release(held):
-    releases.release(held.instance_uuid)
+    releases.release_reservation(held.instance_uuid)
 
 
 def take_by_a_host(held):
-    updates.update(held.instance_uuid, {'host': 'compute-2'})
+    updates.update_reservation(held.instance_uuid, {'host': 'compute-2'})
 
 
 def claim_it(held):
@@ -647,11 +648,11 @@ def test_adoption_is_recorded_whatever_the_policy_says(fleet):
     fleet.edit(node_id, instance_uuid=instance, provision_state='active')
     spec = conftest.matcher(memory_mb=1).spec
     for _ in range(2):
-        adopted, _ = adoption.adopt(
+        adopted, _ = adoption.adopt_instance(
             instance, spec, values.Assignment('compute-1'),
             group=wanted('spread'))
         assert adopted.domain == 'r1'
-    assert of(groups.get(GROUP)) == {'r1': 2}
+    assert of(groups.get_group(GROUP)) == {'r1': 2}
     with contextlib.suppress(exception.NoMatchingNode):
         join(fleet, 'spread')
         raise AssertionError('two in one rack')
@@ -666,7 +667,7 @@ def carry(fleet):
 
 
 def adopt_again(held, uuid=GROUP):
-    return adoption.adopt(
+    return adoption.adopt_instance(
         held.instance_uuid, conftest.matcher(memory_mb=1).spec,
         values.Assignment('compute-1'), group=wanted('spread', uuid))[0]
 
@@ -687,4 +688,4 @@ def test_group_begins_while_a_reservation_is_adopted_again(fleet):
     with fleet.before('INSERT INTO reservations_groups',
                       lambda: adopt_again(another)):
         adopt_again(held)
-    assert of(groups.get(GROUP)) == {'r1': 2}
+    assert of(groups.get_group(GROUP)) == {'r1': 2}

@@ -40,7 +40,7 @@ def test_hold(fleet):
     assert (held.state, held.provision_state) == ('reserved', 'available')
     assert held.resource_class == 'Gold'
     assert held.expires_at is None and held.updated_at is None
-    assert lookup.get(INSTANCE) == held
+    assert lookup.get_reservation(INSTANCE) == held
     assert fleet.held == {node_id: INSTANCE}
 
 
@@ -93,7 +93,7 @@ def test_nothing_else_of_ironics_is_written(fleet):
     fleet.add({'traits': ['CUSTOM_A']}, {})
     before = ironics()
     fleet.hold(INSTANCE)
-    releases.release(INSTANCE)
+    releases.release_reservation(INSTANCE)
     assert ironics() == before
 
 

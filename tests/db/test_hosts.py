@@ -13,7 +13,7 @@ from ironic_reservations.db import models
 from ironic_reservations.matching import request_spec
 from ironic_reservations.reservations import adoption
 from ironic_reservations.reservations import holds
-from ironic_reservations.reservations import hosts
+from ironic_reservations.reservations import host_leases
 from ironic_reservations.reservations import obtain
 from ironic_reservations.reservations import releases
 from ironic_reservations.reservations import updates
@@ -42,7 +42,7 @@ def fleet(fleet):
 @pytest.fixture
 def held(fleet):
     """What compute-1 holds, whose lease is one's."""
-    hosts.hold(HOST, ONE, 30)
+    host_leases.acquire_lease(HOST, ONE, 30)
     return fleet.hold(conftest.INSTANCE)[0]
 
 
@@ -55,39 +55,39 @@ def end(fleet):
 def take_over(fleet):
     """What the successor does."""
     end(fleet)
-    assert hosts.hold(HOST, OTHER, 30).holder == OTHER
+    assert host_leases.acquire_lease(HOST, OTHER, 30).holder == OTHER
 
 
 def test_host_that_comes_back_is_not_forgotten(fleet):
     """Between the look and the DELETE."""
-    hosts.hold(HOST, ONE, 30)
+    host_leases.acquire_lease(HOST, ONE, 30)
     end(fleet)
     with fleet.before('DELETE FROM reservations_hosts',
-                      lambda: hosts.hold(HOST, ONE, 30)):
+                      lambda: host_leases.acquire_lease(HOST, ONE, 30)):
         with pytest.raises(exception.Conflict):
-            hosts.forget(HOST)
+            host_leases.delete_expired_lease(HOST)
     assert holder(fleet) == ONE
 
 
 def test_two_requests_note_a_process_at_once(fleet):
-    hosts.hold(HOST, ONE, 30)
+    host_leases.acquire_lease(HOST, ONE, 30)
 
     def note():
         with pytest.raises(exception.Conflict):
-            hosts.hold(HOST, OTHER, 30)
+            host_leases.acquire_lease(HOST, OTHER, 30)
 
     with fleet.before('INSERT INTO reservations_standbys', note):
         note()
-    assert hosts.find(1)[0].standbys == 1
+    assert host_leases.find_leases(1)[0].standbys == 1
 
 
 def test_renewal_waits_for_nothing_that_others_note(fleet, database):
     """Those that wait write a table of their own."""
-    hosts.hold(HOST, ONE, 30)
+    host_leases.acquire_lease(HOST, ONE, 30)
     with database.engine.begin() as connection:
         connection.execute(sa.insert(models.standbys).values(
             host=HOST, holder=OTHER, expires_at=sa.func.utc_timestamp()))
-        hosts.hold(HOST, ONE, 30)
+        host_leases.acquire_lease(HOST, ONE, 30)
 
 
 def holder(fleet):
@@ -98,43 +98,44 @@ def holder(fleet):
 # A takeover between the check and the fence
 
 def hold(held):
-    return holds.hold(
+    return holds.hold_node(
         conftest.matcher(resource_class='gold'), obtain.Request(
             (str(uuid.uuid4()),), values.Assignment(HOST), holder=ONE))
 
 
 def renew(held):
-    return holds.hold(
+    return holds.hold_node(
         conftest.matcher(resource_class='gold'), obtain.Request(
             (held.instance_uuid,), values.Assignment(HOST), 60, holder=ONE))
 
 
 def adopt(held):
     """What a node carries already, again."""
-    return adoption.adopt(
+    return adoption.adopt_instance(
         held.instance_uuid, request_spec.RequestSpec.from_server({}),
         values.Assignment(HOST), holder=ONE)
 
 
 def adopt_new(held):
     """What a node carries, with nothing of ours."""
-    return adoption.adopt(
+    return adoption.adopt_instance(
         OF_A_NODE, request_spec.RequestSpec.from_server({}),
         values.Assignment(HOST), holder=ONE)
 
 
 def change(held):
-    return updates.update(held.instance_uuid, {'lease': 60},
+    return updates.update_reservation(held.instance_uuid, {'lease': 60},
                           actor=values.Actor(HOST, ONE))
 
 
 def move(held):
-    return updates.update(held.instance_uuid, {'host': 'compute-2'},
-                          actor=values.Actor(HOST, ONE))
+    return updates.update_reservation(
+        held.instance_uuid, {'host': 'compute-2'},
+        actor=values.Actor(HOST, ONE))
 
 
 def release(held):
-    return releases.release(held.instance_uuid,
+    return releases.release_reservation(held.instance_uuid,
                             actor=values.Actor(HOST, ONE))
 
 
@@ -160,14 +161,15 @@ def test_takeover_after_the_check(fleet, held, write, first):
 
 def test_host_is_given_up_after_the_check(fleet, held):
     before = fleet.rows, fleet.carried
-    with fleet.before('UPDATE nodes', lambda: hosts.give_up(HOST, ONE)), \
+    with fleet.before('UPDATE nodes',
+                      lambda: host_leases.give_up_lease(HOST, ONE)), \
             pytest.raises(exception.PreconditionFailed):
         hold(held)
     assert (fleet.rows, fleet.carried) == before
 
 
 def test_takeover_while_a_host_adopts_what_no_host_has(fleet, held):
-    adoption.adopt(
+    adoption.adopt_instance(
         OF_A_NODE, request_spec.RequestSpec.from_server({}),
         values.Assignment())
     before = fleet.rows, fleet.carried
@@ -237,22 +239,22 @@ def test_takeover_after_a_commit_whose_answer_is_lost(fleet, held, write,
 # The lease itself
 
 def take(fleet):
-    hosts.hold(HOST, OTHER, 30)
+    host_leases.acquire_lease(HOST, OTHER, 30)
 
 
 def test_two_come_at_once_where_nobody_was(fleet):
     with fleet.before('INSERT INTO reservations_hosts', lambda: take(fleet)), \
             pytest.raises(exception.Conflict):
-        hosts.hold(HOST, ONE, 30)
+        host_leases.acquire_lease(HOST, ONE, 30)
     assert holder(fleet) == OTHER
 
 
 def test_two_come_at_once_when_it_is_over(fleet):
-    hosts.hold(HOST, 'third', 30)
+    host_leases.acquire_lease(HOST, 'third', 30)
     end(fleet)
     with fleet.before('UPDATE reservations_hosts', lambda: take(fleet)), \
             pytest.raises(exception.Conflict):
-        hosts.hold(HOST, ONE, 30)
+        host_leases.acquire_lease(HOST, ONE, 30)
     assert holder(fleet) == OTHER
 
 
@@ -260,24 +262,24 @@ def test_renewal_comes_too_late(fleet, held):
     with fleet.before('UPDATE reservations_hosts',
                       lambda: take_over(fleet)), \
             pytest.raises(exception.Conflict):
-        hosts.hold(HOST, ONE, 30)
+        host_leases.acquire_lease(HOST, ONE, 30)
     assert holder(fleet) == OTHER
 
 
 def test_renewal_comes_before_the_takeover(fleet, held):
     end(fleet)
     with fleet.before('UPDATE reservations_hosts',
-                      lambda: hosts.hold(HOST, ONE, 30)), \
+                      lambda: host_leases.acquire_lease(HOST, ONE, 30)), \
             pytest.raises(exception.Conflict):
-        hosts.hold(HOST, OTHER, 30)
+        host_leases.acquire_lease(HOST, OTHER, 30)
     assert holder(fleet) == ONE
 
 
 def test_host_is_given_up_while_it_is_renewed(fleet, held):
     """As it was not there any more, it is leased anew."""
     with fleet.before('UPDATE reservations_hosts',
-                      lambda: hosts.give_up(HOST, ONE)):
-        assert hosts.hold(HOST, ONE, 30).updated_at is None
+                      lambda: host_leases.give_up_lease(HOST, ONE)):
+        assert host_leases.acquire_lease(HOST, ONE, 30).updated_at is None
     assert holder(fleet) == ONE
 
 
@@ -285,7 +287,7 @@ def test_host_is_taken_while_it_is_given_up(fleet, held):
     with fleet.before('DELETE FROM reservations_hosts',
                       lambda: take_over(fleet)), \
             pytest.raises(exception.PreconditionFailed):
-        hosts.give_up(HOST, ONE)
+        host_leases.give_up_lease(HOST, ONE)
     assert holder(fleet) == OTHER
 
 
@@ -293,7 +295,7 @@ def test_who_waits_for_a_lease_does_not_write_it(fleet, held):
     """It asks all the time, and is noted seldom, in another table."""
     for written in ['INSERT', 'DELETE'], []:
         with fleet.statements() as found, pytest.raises(exception.Conflict):
-            hosts.hold(HOST, OTHER, 30)
+            host_leases.acquire_lease(HOST, OTHER, 30)
         assert [text.split()[0] for text in found] == [
             'SELECT', 'SELECT', *written]
         for text in found[2:]:
@@ -305,18 +307,18 @@ def test_who_waits_for_a_lease_does_not_write_it(fleet, held):
 @pytest.mark.parametrize('after', [False, True])
 def test_lease_whose_commit_is_lost(fleet, after):
     with fleet.commit_fails(LOST, after=after):
-        assert hosts.hold(HOST, ONE, 30).holder == ONE
+        assert host_leases.acquire_lease(HOST, ONE, 30).holder == ONE
     assert holder(fleet) == ONE
 
 
 @pytest.mark.parametrize('after', [False, True])
 def test_end_whose_commit_is_lost(fleet, held, after):
     with fleet.commit_fails(LOST, after=after):
-        hosts.give_up(HOST, ONE)
+        host_leases.give_up_lease(HOST, ONE)
     assert fleet.execute(sa.select(models.host_leases)) == []
 
 
 def test_end_whose_commit_is_lost_before_another_comes(fleet, held):
     with fleet.commit_fails(LOST, after=True, then=lambda: take(fleet)):
-        hosts.give_up(HOST, ONE)
+        host_leases.give_up_lease(HOST, ONE)
     assert holder(fleet) == OTHER

@@ -57,9 +57,9 @@ def test_touched_stays_held_whatever_the_lease(fleet, touch):
     with pytest.raises(exception.NoMatchingNode):
         fleet.hold()
     assert expiry.sweep() == (0, 0)
-    assert lookup.get(held.instance_uuid).node_id == node_id
+    assert lookup.get_reservation(held.instance_uuid).node_id == node_id
     assert fleet.held == {node_id: held.instance_uuid}
-    overdue = [each.instance_uuid for each in expiry.overdue()]
+    overdue = [each.instance_uuid for each in expiry.find_overdue()]
     assert overdue == ([] if touch == 'state' else [held.instance_uuid])
 
 
@@ -76,8 +76,8 @@ def test_untouched_is_given_back(fleet, fields):
     fleet.edit(node_id, **fields)
     fleet.lapse()
     with pytest.raises(exception.NotFound):
-        lookup.get(held.instance_uuid)
-    assert expiry.overdue() == []
+        lookup.get_reservation(held.instance_uuid)
+    assert expiry.find_overdue() == []
     assert expiry.sweep() == (1, 0)
     assert fleet.held == {}
 
@@ -89,7 +89,7 @@ LET_GO = 'UPDATE nodes SET instance_uuid'
 
 @pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize('again', [
-    expiry.sweep, lambda: releases.release(INSTANCE),
+    expiry.sweep, lambda: releases.release_reservation(INSTANCE),
     lambda: hold_of_another()], ids=['sweep', 'release', 'hold'])
 def test_renewal_that_is_faster_than_the_give_back(fleet, again):
     node_id = fleet.node()
@@ -100,11 +100,11 @@ def test_renewal_that_is_faster_than_the_give_back(fleet, again):
                                  exception.NoMatchingNode):
             again()
     assert fleet.held == {node_id: INSTANCE}
-    assert lookup.get(INSTANCE).node_id == node_id
+    assert lookup.get_reservation(INSTANCE).node_id == node_id
 
 
 def hold_of_another():
-    holds.hold(
+    holds.hold_node(
         conftest.matcher(resource_class='gold'),
         obtain.Request((str(uuid.uuid4()),), values.Assignment('compute-2')))
 
@@ -118,7 +118,7 @@ def test_touch_that_is_faster_than_the_give_back(fleet, touch):
     with fleet.before(LET_GO, lambda: TOUCHES[touch](fleet, node_id)):
         assert expiry.sweep() == (0, 0)
     assert fleet.held == {node_id: INSTANCE}
-    assert lookup.get(INSTANCE).node_id == node_id
+    assert lookup.get_reservation(INSTANCE).node_id == node_id
 
 
 @pytest.mark.on('server')
@@ -190,7 +190,7 @@ def test_hold_that_counts_the_fleet_gives_back_what_has_lapsed(
     for _ in range(5):
         fleet.hold()
     fleet.lapse()
-    monkeypatch.setattr(searching, 'LAPSED_AT_ONCE', 3)
+    monkeypatch.setattr(searching, 'EXPIRED_AT_ONCE', 3)
     fleet.hold()
     assert len(fleet.rows) == 3
     go_by(counts.fresh())

@@ -97,7 +97,7 @@ def test_malformed_properties_are_told_of(fleet):
     matcher = conftest.matcher(extra_specs={'capabilities:cpu_arch': '64'})
     began = time.monotonic()
     with pytest.raises(exception.NoMatchingNode) as caught:
-        holds.hold(matcher, obtain.Request(
+        holds.hold_node(matcher, obtain.Request(
             ('5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e',), values.Assignment()))
     assert time.monotonic() - began < 5
     assert caught.value.explanation['considered'] == sum(

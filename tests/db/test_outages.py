@@ -13,7 +13,7 @@ from ironic_reservations.db import engine
 from ironic_reservations.db import models
 from ironic_reservations.matching import request_spec
 from ironic_reservations.reservations import adoption
-from ironic_reservations.reservations import hosts
+from ironic_reservations.reservations import host_leases
 from ironic_reservations.reservations import releases
 from ironic_reservations.reservations import updates
 from ironic_reservations.reservations import values
@@ -55,7 +55,7 @@ def test_commit_of_a_hold_fails(fleet, error, after):
 @COMMITS
 def test_commit_of_a_release_fails(held, error, after):
     with held.commit_fails(error, after):
-        releases.release(INSTANCE)
+        releases.release_reservation(INSTANCE)
     assert held.held == {}
 
 
@@ -187,7 +187,7 @@ def test_statement_of_a_repeat_that_fails(held, error):
 @ERRORS
 def test_statement_of_a_release_that_fails(held, statement, error):
     with held.before(statement, conftest.failing(error), times=2):
-        releases.release(INSTANCE)
+        releases.release_reservation(INSTANCE)
     assert held.held == {}
 
 
@@ -238,7 +238,8 @@ def test_commit_of_an_adoption_is_lost(fleet, caplog, after):
     node_id = fleet.node(instance_uuid=INSTANCE, provision_state='active')
     spec = request_spec.RequestSpec.from_server({})
     with fleet.commit_fails(LOST, after=after), caplog.at_level('INFO'):
-        adopted, created = adoption.adopt(INSTANCE, spec, values.Assignment())
+        adopted, created = adoption.adopt_instance(
+            INSTANCE, spec, values.Assignment())
     assert created == (not after) and adopted.node_id == node_id
     [line] = lines(caplog)
     assert ('is replaced' if after else 'is adopted') in line
@@ -249,8 +250,8 @@ def test_commit_of_another_adoption_is_lost(held, after):
     """What it has changed is looked at, because the row was there before."""
     spec = request_spec.RequestSpec.from_server({'name': 'new'})
     with held.commit_fails(LOST, after=after):
-        adopted, created = adoption.adopt(INSTANCE, spec, values.Assignment(
-            'compute-1'))
+        adopted, created = adoption.adopt_instance(
+            INSTANCE, spec, values.Assignment('compute-1'))
     assert not created and adopted.request_spec == spec.canonical
     assert held.rows[0].request_spec == spec.canonical
 
@@ -271,7 +272,7 @@ def test_commit_of_a_claim_is_lost(fleet, caplog, after):
 @pytest.mark.parametrize('after', [True, False])
 def test_commit_of_a_lease_is_lost(held, caplog, after):
     with held.commit_fails(LOST, after=after), caplog.at_level('INFO'):
-        changed = updates.update(INSTANCE, {'lease': 600})
+        changed = updates.update_reservation(INSTANCE, {'lease': 600})
     assert changed.expires_at is not None
     assert held.rows[0].expires_at == changed.expires_at
     [line] = lines(caplog)
@@ -297,16 +298,16 @@ def tells_of(instance_uuid, caplog):
 def test_commit_of_a_move_is_lost_and_another_renews(held):
     """What is compared is what the request has written."""
     with held.commit_fails(LOST, after=True, then=held.renew):
-        changed = updates.update(INSTANCE, {'host': 'compute-2'},
+        changed = updates.update_reservation(INSTANCE, {'host': 'compute-2'},
                                  actor=values.Actor('compute-1'))
     assert changed.host == 'compute-2'
 
 
 def test_lease_of_the_host_is_written_before_a_transaction_reads(held):
     """Else two of one host's would abort each other: see ``snapshots``."""
-    hosts.hold('compute-1', ONE, 30)
+    host_leases.acquire_lease('compute-1', ONE, 30)
     with held.statements() as found:
-        updates.update(INSTANCE, {'lease': 600},
+        updates.update_reservation(INSTANCE, {'lease': 600},
                        actor=values.Actor('compute-1', ONE))
     first = next(number for number, text in enumerate(found)
                  if text.startswith('UPDATE reservations SET'))

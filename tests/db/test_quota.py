@@ -22,7 +22,7 @@ from ironic_reservations.reservations import groups
 from ironic_reservations.reservations import holds
 from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import obtain
-from ironic_reservations.reservations import quota
+from ironic_reservations.reservations import quotas
 from ironic_reservations.reservations import releases
 from ironic_reservations.reservations import values
 from tests.db import conftest
@@ -38,22 +38,22 @@ def matcher(**body):
 
 def hold(limits, instance_uuid=None, lost=False, **body):
     """What a POST of a member of project A does; the class of its node."""
-    reservation, created = holds.hold(
+    reservation, created = holds.hold_node(
         matcher(**body), obtain.Request(
             (instance_uuid or str(uuid.uuid4()),),
-            values.Assignment(project_id=A), quota=quota.Quota(A, limits)))
+            values.Assignment(project_id=A), quota=quotas.Quota(A, limits)))
     assert created == (instance_uuid is None and not lost)
     return reservation.resource_class
 
 
 def create(limits, members, policy=None, uuid_=None, lost=False, **body):
     """The same for a group; the classes of its nodes, sorted."""
-    group, created = groups.create(matcher(**body), obtain.Request(
+    group, created = groups.create_group(matcher(**body), obtain.Request(
         tuple(str(uuid.uuid4()) for _ in range(members)),
         values.Assignment(project_id=A),
-        group=membership.Named(uuid_ or str(uuid.uuid4()), policy,
+        group=membership.GroupRequest(uuid_ or str(uuid.uuid4()), policy,
                                policy and 'capability:rack', A),
-        digest=json.dumps([members, body]), quota=quota.Quota(A, limits)))
+        digest=json.dumps([members, body]), quota=quotas.Quota(A, limits)))
     assert created == (uuid_ is None and not lost)
     return sorted(each.resource_class for each in group.members), group.uuid
 
@@ -66,7 +66,7 @@ def refused(call, *args, **kwargs):
 
 
 def dry_run(limits, members=None, group=None, **body):
-    return dry_runs.dry_run(matcher(**body), quota.Quota(A, limits), group,
+    return dry_runs.dry_run(matcher(**body), quotas.Quota(A, limits), group,
                                members)
 
 
@@ -196,7 +196,7 @@ def test_what_counts(fleet, nodes):
     assert refused(hold, {TOTAL: 2}) == (TOTAL, 2, 2, 1)
     [adopted] = [each for each in fleet.carried.values()
                  if each not in [row.instance_uuid for row in fleet.rows]]
-    adoption.adopt(adopted, matcher().spec,
+    adoption.adopt_instance(adopted, matcher().spec,
                        values.Assignment('compute-1', A))
     assert refused(hold, {TOTAL: 3}) == (TOTAL, 3, 3, 1)
     assert refused(hold, {TOTAL: 2}) == (TOTAL, 2, 3, 1)
@@ -206,19 +206,19 @@ def test_what_counts(fleet, nodes):
 def test_released_is_free_again(fleet, nodes):
     nodes(gold=2)
     hold({TOTAL: 1})
-    releases.release(fleet.rows[0].instance_uuid)
+    releases.release_reservation(fleet.rows[0].instance_uuid)
     hold({TOTAL: 1})
 
 
 def test_one_at_a_time(fleet, nodes):
     nodes(gold=2, silver=2, racks=('r1', 'r2'))
-    wanted = membership.Named(str(uuid.uuid4()), 'spread', 'capability:rack',
-                               A)
+    wanted = membership.GroupRequest(
+        str(uuid.uuid4()), 'spread', 'capability:rack', A)
 
     def join(limits):
-        reservation, _ = holds.hold(matcher(), obtain.Request(
+        reservation, _ = holds.hold_node(matcher(), obtain.Request(
             (str(uuid.uuid4()),), values.Assignment(project_id=A),
-            group=wanted, quota=quota.Quota(A, limits)))
+            group=wanted, quota=quotas.Quota(A, limits)))
         return reservation.resource_class
 
     limits = {TOTAL: 9, GOLD: 1}
@@ -299,7 +299,7 @@ def test_dry_run(fleet, nodes):
 ])
 def test_dry_run_of_a_group(fleet, nodes, limits, members, available, told):
     nodes(gold=3, silver=1)
-    found = dry_run(limits, members, membership.Named(
+    found = dry_run(limits, members, membership.GroupRequest(
         str(uuid.uuid4()), None, None, A))
     assert found['members'] == {'wanted': members, 'available': available}
     assert tuple(found.get('quota', {}).values()) == (told or ())

@@ -35,26 +35,26 @@ def unhosted(held):
     return held
 
 
-@pytest.mark.parametrize('restricted', [False, True])
+@pytest.mark.parametrize('is_restricted', [False, True])
 @pytest.mark.parametrize('maintenance', [False, True, None])
 @pytest.mark.parametrize('provision_state', states.STATES)
-def test_release(unhosted, provision_state, maintenance, restricted):
+def test_release(unhosted, provision_state, maintenance, is_restricted):
     held = unhosted
     held.edit(held.node_id, provision_state=provision_state,
               maintenance=maintenance)
-    if provision_state in RELEASABLE or maintenance and not restricted:
-        releases.release(INSTANCE, restricted=restricted)
+    if provision_state in RELEASABLE or maintenance and not is_restricted:
+        releases.release_reservation(INSTANCE, is_restricted=is_restricted)
         assert held.held == {}
         with pytest.raises(exception.NotFound):
-            releases.release(INSTANCE, restricted=restricted)
+            releases.release_reservation(INSTANCE, is_restricted=is_restricted)
     else:
         with pytest.raises(exception.Conflict):
-            releases.release(INSTANCE, restricted=restricted)
+            releases.release_reservation(INSTANCE, is_restricted=is_restricted)
         assert held.held == {held.node_id: INSTANCE}
     assert held[held.node_id].provision_state == provision_state
 
 
-@pytest.mark.parametrize('restricted', [False, True])
+@pytest.mark.parametrize('is_restricted', [False, True])
 @pytest.mark.parametrize('maintenance', [False, True])
 @pytest.mark.parametrize('provision_state', ['available', 'active'])
 @pytest.mark.parametrize('fields', [
@@ -62,13 +62,13 @@ def test_release(unhosted, provision_state, maintenance, restricted):
     lambda held: {'allocation_id': held.allocation()}],
     ids=['locked', 'allocated'])
 def test_locked_or_allocated_node_is_not_released(
-        unhosted, provision_state, maintenance, restricted, fields):
+        unhosted, provision_state, maintenance, is_restricted, fields):
     """Ironic would be left with an allocation of a node without instance."""
     held = unhosted
     held.edit(held.node_id, provision_state=provision_state,
               maintenance=maintenance, **fields(held))
     with pytest.raises(exception.Conflict):
-        releases.release(INSTANCE, restricted=restricted)
+        releases.release_reservation(INSTANCE, is_restricted=is_restricted)
     assert held.held == {held.node_id: INSTANCE}
 
 
@@ -87,10 +87,10 @@ def test_bound_caller_does_not_end_a_build(held, provision_state, fields,
     held.edit(held.node_id, provision_state=provision_state, **fields)
     if provision_state == 'available' and (fields or host):
         with pytest.raises(exception.Conflict):
-            releases.release(INSTANCE, restricted=True)
+            releases.release_reservation(INSTANCE, is_restricted=True)
         assert held.held == {held.node_id: INSTANCE}
     else:
-        releases.release(INSTANCE, restricted=True)
+        releases.release_reservation(INSTANCE, is_restricted=True)
         assert held.held == {}
 
 
@@ -102,22 +102,22 @@ def test_build_that_begins_at_that_moment(unhosted, change):
     """After the reservation was read, before it is let go."""
     with unhosted.before(HOLD, lambda: change(unhosted)):
         with pytest.raises(exception.Conflict):
-            releases.release(INSTANCE, restricted=True)
+            releases.release_reservation(INSTANCE, is_restricted=True)
     assert unhosted.held == {unhosted.node_id: INSTANCE}
 
 
 @pytest.mark.on('server')
-@pytest.mark.parametrize('restricted', [False, True])
-def test_allocation_that_comes_at_that_moment(unhosted, restricted):
+@pytest.mark.parametrize('is_restricted', [False, True])
+def test_allocation_that_comes_at_that_moment(unhosted, is_restricted):
     with unhosted.before(HOLD, lambda: unhosted.edit(
             unhosted.node_id, allocation_id=unhosted.allocation())):
         with pytest.raises(exception.Conflict):
-            releases.release(INSTANCE, restricted=restricted)
+            releases.release_reservation(INSTANCE, is_restricted=is_restricted)
     assert unhosted.held == {unhosted.node_id: INSTANCE}
 
 
 def test_release_by_a_host_that_holds_it(held):
-    releases.release(INSTANCE, actor=values.Actor('compute-1'))
+    releases.release_reservation(INSTANCE, actor=values.Actor('compute-1'))
     assert held.held == {}
 
 
@@ -125,14 +125,14 @@ def test_release_by_a_host_that_holds_it(held):
 @pytest.mark.parametrize('host', ['compute-2', 'Compute-1', 'compute-1 ', ''])
 def test_release_by_a_host_that_does_not_hold_it(held, host):
     with pytest.raises(exception.NotFound):
-        releases.release(INSTANCE, actor=values.Actor(host))
+        releases.release_reservation(INSTANCE, actor=values.Actor(host))
     assert held.held == {held.node_id: INSTANCE}
 
 
 def test_late_release_by_a_host_that_held_it(held):
     held.hold(INSTANCE, owner=HOST_2, **GOLD)
     with pytest.raises(exception.NotFound):
-        releases.release(INSTANCE, actor=values.Actor('compute-1'))
+        releases.release_reservation(INSTANCE, actor=values.Actor('compute-1'))
     assert held.held == {held.node_id: INSTANCE}
 
 
@@ -146,7 +146,7 @@ def test_node_that_changes_is_not_released(held, fields, error):
     before = held.rows
     with held.before(HOLD, lambda: held.edit(held.node_id, **fields)):
         with pytest.raises(error):
-            releases.release(INSTANCE)
+            releases.release_reservation(INSTANCE)
     assert held[held.node_id].instance_uuid == fields.get('instance_uuid',
                                                           INSTANCE)
     assert held.rows == (before if error is exception.Conflict else [])
@@ -157,6 +157,7 @@ def test_host_moves_while_the_other_releases(held):
     """The node's update is undone when the row is no longer the host's."""
     with held.before(HOLD, lambda: held.hold(INSTANCE, owner=HOST_2, **GOLD)):
         with pytest.raises(exception.NotFound):
-            releases.release(INSTANCE, actor=values.Actor('compute-1'))
+            releases.release_reservation(
+                INSTANCE, actor=values.Actor('compute-1'))
     assert held.held == {held.node_id: INSTANCE}
-    assert lookup.get(INSTANCE).host == 'compute-2'
+    assert lookup.get_reservation(INSTANCE).host == 'compute-2'

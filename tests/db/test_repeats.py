@@ -26,9 +26,10 @@ def test_every_state_of_ironics_is_in_the_tables():
 @pytest.mark.parametrize('provision_state', states.STATES)
 def test_state(held, provision_state):
     held.edit(held.node_id, provision_state=provision_state)
-    assert lookup.get(INSTANCE).state == states.STATES[provision_state]
+    assert lookup.get_reservation(
+        INSTANCE).state == states.STATES[provision_state]
     for state in constants.STATES:
-        assert len(lookup.find(lookup.Filters(state=state))) == (
+        assert len(lookup.find_reservations(lookup.Filters(state=state))) == (
             state == states.STATES[provision_state])
 
 
@@ -47,7 +48,7 @@ def test_same_request_again(held, provision_state, host):
         assert found.node_id == held.node_id
         assert found.host == (host or 'compute-1')
         assert found.id == before[0].id
-        assert lookup.get(INSTANCE).host == found.host
+        assert lookup.get_reservation(INSTANCE).host == found.host
     else:
         with pytest.raises(exception.Conflict):
             held.hold(INSTANCE, owner=values.Assignment(host=host), **GOLD)
@@ -84,4 +85,4 @@ def test_host_moves_while_the_deploy_begins(held):
             held.node_id, provision_state='deploying')):
         with pytest.raises(exception.Conflict):
             held.hold(INSTANCE, owner=HOST_2, **GOLD)
-    assert lookup.get(INSTANCE).host == 'compute-1'
+    assert lookup.get_reservation(INSTANCE).host == 'compute-1'

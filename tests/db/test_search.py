@@ -171,7 +171,7 @@ def test_best_fit_that_came_free_since_the_count(fleet, go_by):
     held, _ = fleet.hold(memory_mb=1024)
     assert held.node_id == good
     go_by(fleets.fresh())
-    releases.release(held.instance_uuid)
+    releases.release_reservation(held.instance_uuid)
     assert fleet.hold(memory_mb=1024)[0].node_id == good
 
 
@@ -210,7 +210,7 @@ def test_used_up_is_remembered_for_a_while_in_a_large_fleet(large_fleet,
     with large_fleet.statements('SELECT nodes') as first:
         assert large_fleet.hold(
             memory_mb=1024)[0].node_id in large_fleet.others
-    releases.release(large_fleet.used_up.instance_uuid)
+    releases.release_reservation(large_fleet.used_up.instance_uuid)
     with large_fleet.statements('SELECT nodes') as second:
         assert large_fleet.hold(
             memory_mb=1024)[0].node_id in large_fleet.others
@@ -224,7 +224,7 @@ def test_used_up_is_remembered_for_a_while_in_a_large_fleet(large_fleet,
 def test_used_up_is_not_remembered_for_long(large_fleet, monkeypatch):
     monkeypatch.setattr(search, 'LONGEST_REST', 0.1)
     large_fleet.hold(memory_mb=1024)
-    releases.release(large_fleet.used_up.instance_uuid)
+    releases.release_reservation(large_fleet.used_up.instance_uuid)
     time.sleep(0.11)
     assert large_fleet.hold(memory_mb=1024)[0].node_id == large_fleet.good
 
@@ -232,7 +232,7 @@ def test_used_up_is_not_remembered_for_long(large_fleet, monkeypatch):
 def test_small_fleet_is_looked_at_each_time(large_fleet, monkeypatch):
     monkeypatch.setattr(search, 'SMALL', 6)
     assert large_fleet.hold(memory_mb=1024)[0].node_id in large_fleet.others
-    releases.release(large_fleet.used_up.instance_uuid)
+    releases.release_reservation(large_fleet.used_up.instance_uuid)
     assert large_fleet.hold(memory_mb=1024)[0].node_id == large_fleet.good
 
 
@@ -240,7 +240,7 @@ def test_used_up_comes_last(large_fleet):
     """What rests is looked at before the fleet is counted again."""
     for _ in large_fleet.others:
         large_fleet.hold(memory_mb=1024)
-    releases.release(large_fleet.used_up.instance_uuid)
+    releases.release_reservation(large_fleet.used_up.instance_uuid)
     with large_fleet.statements('AS alike') as counts:
         assert large_fleet.hold(
             memory_mb=1024)[0].node_id == large_fleet.good

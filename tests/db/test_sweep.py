@@ -13,8 +13,8 @@ from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import membership
 from tests.db import conftest
 
-GROUP = membership.Named('9a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e', 'spread',
-                          'conductor_group', None)
+GROUP = membership.GroupRequest(
+    '9a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e', 'spread', 'conductor_group', None)
 
 deadlock = conftest.failing(db_exc.DBDeadlock())
 

@@ -37,12 +37,12 @@ def be_overdue(fleet, group):
     for member in group.members:
         fleet.edit(member.node_id, provision_state='deploy failed')
     fleet.lapse()
-    assert len(expiry.overdue()) == 2
+    assert len(expiry.find_overdue()) == 2
 
 
 def join_what_remains(fleet, group):
     fleet.edit(group.members[0].node_id, instance_uuid=None)
-    fleet.hold(group=membership.Named(conftest.GROUP, None, None, None))
+    fleet.hold(group=membership.GroupRequest(conftest.GROUP, None, None, None))
 
 
 @pytest.mark.on('sqlite')

@@ -12,7 +12,7 @@ from ironic_reservations import constants
 from ironic_reservations import matching
 from ironic_reservations.matching import explanation
 from ironic_reservations.matching import group_policy
-from ironic_reservations.reservations import quota
+from ironic_reservations.reservations import quotas
 from tests.unit import tables
 from tests.unit import test_explain
 
@@ -49,7 +49,7 @@ def test_causes_are_few():
     asked |= {f'{size}>=1' for size in ('memory_mb', 'vcpus', 'local_gb')}
     asked |= {each.name for each in matching.Matcher(
         tables.make_spec({'memory_mb': 1}),
-        used_up=frozenset({quota.UsedUp('CUSTOM_GOLD')})).constraints}
+        used_up=frozenset({quotas.UsedUp('CUSTOM_GOLD')})).constraints}
     asked |= {matching.Ownership('a', or_none).constraint.name
               for or_none in (False, True)}
     asked |= {group_policy.name_policy(policy, 'resource_class')
