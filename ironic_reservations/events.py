@@ -58,5 +58,5 @@ def emit(event: Event, reservation: 'values.Reservation') -> None:
         'instance': reservation.instance_uuid, 'node': reservation.node_uuid,
         'host': text.escape_controls(str(reservation.host)),
         'project': text.escape_controls(str(reservation.project_id)),
-        'expires_at': reservation.ends_at})
+        'expires_at': reservation.effective_expiry})
     notifications.send(action, reservation)

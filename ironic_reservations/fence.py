@@ -136,13 +136,13 @@ def _check(environ: types.WSGIEnvironment,
     said = _said(environ[VARIABLE])
     node, target = _named(environ, said)
     actor = values.Actor(said['host'], said.get('holder'))
-    held, is_host = lookup.fenced(said['instance'], node, target, actor)
+    held, is_host = lookup.find_fenced(said['instance'], node, target, actor)
     if held is None or not caller.may('get', held):
         raise exception.PreconditionFailed(
             f'Host {actor.host} does not hold node {node} for instance '
             f'{said["instance"]}.')
     if not is_host:
-        raise transaction.not_held(actor)
+        raise transaction.make_lease_error(actor)
 
 
 def _said(header: str) -> dict[str, str]:

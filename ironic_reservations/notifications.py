@@ -87,7 +87,7 @@ def _make_payload(reservation: 'values.Reservation') -> dict[str, Any]:
     """Return a reservation in the format of Ironic's versioned objects."""
     data: dict[str, Any] = {
         name: getattr(reservation, name) for name in FIELDS}
-    data['expires_at'] = reservation.ends_at
+    data['expires_at'] = reservation.effective_expiry
     data['occurred_at'] = timeutils.utcnow()
     return {'ironic_object.name': 'ReservationPayload',
             'ironic_object.namespace': 'ironic_reservations',

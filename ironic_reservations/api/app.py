@@ -25,7 +25,7 @@ from ironic_reservations.api import limits
 from ironic_reservations.api import routes
 from ironic_reservations.api import version
 from ironic_reservations.matching import explanation
-from ironic_reservations.reservations import quota
+from ironic_reservations.reservations import quotas
 
 _VERSION_HEADERS = [version.HEADER, version.MIN_HEADER, version.MAX_HEADER]
 
@@ -89,7 +89,7 @@ def make_app(
     :param gate: middleware that answers the requests of the fence.
     """
     metrics.start_counting(explanation.CAUSES)
-    quota.check_installed()
+    quotas.check_installed()
     app = _add_audit(routes.Application())
     # Inside the authentication, so that the body of an unauthenticated request
     # is not read.

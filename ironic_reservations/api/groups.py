@@ -25,7 +25,7 @@ from ironic_reservations.reservations import group_releases
 from ironic_reservations.reservations import groups
 from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import obtain
-from ironic_reservations.reservations import quota
+from ironic_reservations.reservations import quotas
 
 LIST_QUERY = schema.query_validator(
     limit=schema.positive, marker=schema.marker)
@@ -74,7 +74,7 @@ def create_group() -> dict[str, Any]:
     if requests.is_true(query, 'dry_run'):
         return reservations.present_dry_run(dry_runs.dry_run(
             matcher, request.quota, request.group, len(request.instances)))
-    group, is_new = groups.create(matcher, request)
+    group, is_new = groups.create_group(matcher, request)
     responses.set_created(
         is_new, responses.make_url(f'/groups/{group.uuid}'))
     return _present_group(group, more=responses.show_ignored(matcher.spec))
@@ -98,7 +98,7 @@ def _read_request(
     return matcher, obtain.Request(
         tuple(instances), assignment, lease, group=group,
         digest=_compute_digest(members, matcher.spec),
-        quota=quota.of(restricted_to))
+        quota=quotas.read_quota(restricted_to))
 
 
 def _compute_digest(members: list[str] | int,
@@ -119,9 +119,9 @@ def list_groups() -> dict[str, Any]:
     restricted_to = caller.restricted_to('list_all')
     after = markers.decode(
         query.get('marker'), 'groups', [int],
-        lambda uuid: [groups.find_marker(uuid, restricted_to)])
-    rows = groups.find(limit + 1, restricted_to, after and after[0],
-                       responses.MAX_PAGE)
+        lambda uuid: [groups.find_group_id(uuid, restricted_to)])
+    rows = groups.find_groups(limit + 1, restricted_to,
+                              after[0] if after else None, responses.MAX_PAGE)
     return responses.make_page(
         'groups', rows, limit, _present_in_list,
         lambda group: markers.encode('groups', [group.id]), '/groups')
@@ -130,7 +130,8 @@ def list_groups() -> dict[str, Any]:
 def show_group(uuid: str) -> dict[str, Any]:
     """GET /v1/reservations/groups/{uuid}"""
     marker = requests.read_query(SHOW_QUERY).get('marker')
-    group = groups.get(uuid, _make_authorizer(requests.get_caller(), 'get'))
+    group = groups.get_group(
+        uuid, _make_authorizer(requests.get_caller(), 'get'))
     return _present_group(group, marker)
 
 
@@ -138,15 +139,15 @@ def delete_group(uuid: str) -> None:
     """DELETE /v1/reservations/groups/{uuid}"""
     requests.read_query(schema.NO_QUERY)
     caller = requests.get_caller()
-    group_releases.release(uuid, _make_authorizer(caller, 'delete'),
-                           restricted=not caller.may('create_restricted'))
+    group_releases.release_group(uuid, _make_authorizer(caller, 'delete'),
+                           is_restricted=not caller.may('create_restricted'))
     responses.set_no_content()
 
 
 def _make_authorizer(caller: context.RequestContext,
                      rule: str) -> Callable[[context.Owned], None]:
     return requests.make_authorizer(
-        caller, rule, lambda group: groups.not_found(group.uuid))
+        caller, rule, lambda group: groups.make_not_found(group.uuid))
 
 
 def _present_group(group: membership.Group, marker: str | None = None,

@@ -9,22 +9,22 @@ from wsme import types as wtypes
 from ironic_reservations.api import requests
 from ironic_reservations.api import responses
 from ironic_reservations.api import schema
-from ironic_reservations.reservations import hosts
+from ironic_reservations.reservations import host_leases
 
 LIST_QUERY = schema.query_validator(
     host=schema.name, limit=schema.positive, marker=schema.name)
 
 ACQUIRE_BODY = schema.Validator(schema.closed_object({
     'holder': schema.uuid,
-    'ttl': {'type': 'integer', 'minimum': hosts.MIN_TTL,
-            'maximum': hosts.MAX_TTL},
+    'ttl': {'type': 'integer', 'minimum': host_leases.MIN_TTL,
+            'maximum': host_leases.MAX_TTL},
 }, required=['holder', 'ttl']), 'body')
 
 GIVE_UP_QUERY = schema.query_validator(holder=schema.uuid)
 
 
 class Host(wtypes.Base):
-    """The lease of a compute host; see ``hosts.Lease``."""
+    """The lease of a compute host; see ``host_leases.HostLease``."""
 
     host = wtypes.text
     holder = wtypes.text
@@ -43,7 +43,7 @@ def list_host_leases() -> dict[str, Any]:
     requests.get_caller().authorize('hosts')
     limit = responses.pop_limit(query)
     return responses.make_page(
-        'hosts', hosts.find(limit + 1, **query), limit,
+        'hosts', host_leases.find_leases(limit + 1, **query), limit,
         lambda lease: responses.make_json(Host, vars(lease)),
         operator.attrgetter('host'), '/hosts')
 
@@ -53,7 +53,8 @@ def acquire_host_lease(host: str) -> dict[str, Any]:
     requests.read_query(schema.NO_QUERY)
     requests.get_caller().authorize('hosts')
     body = requests.read_body(ACQUIRE_BODY)
-    lease = hosts.hold(host, body['holder'].lower(), int(body['ttl']))
+    lease = host_leases.acquire_lease(
+        host, body['holder'].lower(), int(body['ttl']))
     return responses.make_json(Host, {
         name: getattr(lease, name)
         for name in ('host', 'holder', 'expires_at')})
@@ -64,7 +65,7 @@ def give_up_host_lease(host: str) -> None:
     holder = requests.read_query(GIVE_UP_QUERY).get('holder')
     requests.get_caller().authorize('hosts')
     if holder is None:
-        hosts.forget(host)
+        host_leases.delete_expired_lease(host)
     else:
-        hosts.give_up(host, holder.lower())
+        host_leases.give_up_lease(host, holder.lower())
     responses.set_no_content()

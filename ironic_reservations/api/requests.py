@@ -199,7 +199,7 @@ def _describe_max_lease() -> str:
 
 
 def read_group(group: dict[str, Any], uuid: str,
-               project_id: str | None) -> membership.Named:
+               project_id: str | None) -> membership.GroupRequest:
     """Return the group that a request names.
 
     :param group: may have the keys ``policy`` and ``by``.
@@ -211,11 +211,11 @@ def read_group(group: dict[str, Any], uuid: str,
         raise exception.InvalidInput('policy', 'is required with by')
     if by is None and policy is not None:
         raise exception.InvalidInput('by', 'is required with policy')
-    return membership.Named(uuid, policy, by, project_id)
+    return membership.GroupRequest(uuid, policy, by, project_id)
 
 
 def read_membership(body: dict[str, Any],
-                    project_id: str | None) -> membership.Named | None:
+                    project_id: str | None) -> membership.GroupRequest | None:
     """Return the group that a reservation is to join.
 
     Also converts the UUID in the body to lower case, because the body is the

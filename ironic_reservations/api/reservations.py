@@ -27,7 +27,7 @@ from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import holds
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import obtain
-from ironic_reservations.reservations import quota
+from ironic_reservations.reservations import quotas
 from ironic_reservations.reservations import releases
 from ironic_reservations.reservations import updates
 from ironic_reservations.reservations import values
@@ -184,7 +184,7 @@ _COMPUTED: dict[str, tuple[Callable[[values.Reservation], Any],
         'by': reservation.group_by, 'domain': reservation.domain,
     }, ('group_uuid', 'group_policy', 'group_by', 'domain')),
     # Only a reserved node has an expiry time.
-    'expires_at': (lambda reservation: reservation.ends_at,
+    'expires_at': (lambda reservation: reservation.effective_expiry,
                    ('expires_at', 'provision_state')),
     'links': (lambda reservation: [{
         'href': responses.make_url(f'/{reservation.instance_uuid}'),
@@ -221,13 +221,13 @@ def create_reservation() -> dict[str, Any]:
         raise exception.InvalidInput(
             'claim', 'cannot be combined with group or dry_run')
     if claim is not None:
-        return _respond(matcher.spec, *claims.claim(
+        return _respond(matcher.spec, *claims.claim_reservation(
             claim.lower(), matcher, request,
             _make_authorizer(caller, 'delete')))
     if dry_run:
         return present_dry_run(dry_runs.dry_run(
             matcher, request.quota, request.group))
-    return _respond(matcher.spec, *holds.hold(matcher, request))
+    return _respond(matcher.spec, *holds.hold_node(matcher, request))
 
 
 def _read_request(
@@ -247,7 +247,8 @@ def _read_request(
         (instance_uuid.lower(),), assignment, lease, body.get('project_id'),
         holder, group,
         # A claimed reservation is already counted.
-        quota=quota.of(restricted_to if body.get('claim') is None else None))
+        quota=quotas.read_quota(
+            restricted_to if body.get('claim') is None else None))
 
 
 def _adopt_node(caller: context.RequestContext) -> dict[str, Any]:
@@ -257,7 +258,7 @@ def _adopt_node(caller: context.RequestContext) -> dict[str, Any]:
     assignment = requests.read_assignment(body)
     group = requests.read_membership(body, assignment.project_id)
     spec = request_spec.RequestSpec.from_server(body)
-    return _respond(spec, *adoption.adopt(
+    return _respond(spec, *adoption.adopt_instance(
         body['instance_uuid'].lower(), spec, assignment,
         requests.read_holder(body), group))
 
@@ -289,16 +290,16 @@ def list_reservations() -> dict[str, Any]:
     after = markers.decode(
         query.pop('marker', None), order,
         [type(lookup.LEAST[name]) for name in order],
-        lambda uuid: lookup.find_marker(uuid, order, restricted_to))
+        lambda uuid: lookup.find_position(uuid, order, restricted_to))
     # One more row than the limit shows whether there is a next page. A stored
     # request spec is at most twice as long as in a response.
-    rows = lookup.find(
+    rows = lookup.find_reservations(
         lookup.Filters(restricted_to, **query), order, after, limit + 1,
         _list_attributes(fields), room=2 * responses.MAX_PAGE)
     return responses.make_page(
         'reservations', rows, limit,
         lambda reservation: present_reservation(reservation, fields),
-        lambda last: markers.encode(order, lookup.position(last, order)))
+        lambda last: markers.encode(order, lookup.get_position(last, order)))
 
 
 def show_reservation(instance_uuid: str) -> dict[str, Any]:
@@ -318,7 +319,7 @@ def update_reservation(instance_uuid: str) -> dict[str, Any]:
         raise exception.NotAuthorized(
             'host: only system-scope and service callers may change the host '
             'of a reservation.')
-    return present_reservation(updates.update(
+    return present_reservation(updates.update_reservation(
         instance_uuid, changes, _make_authorizer(caller, 'update'), actor,
         is_restricted))
 
@@ -326,7 +327,7 @@ def update_reservation(instance_uuid: str) -> dict[str, Any]:
 def delete_reservation(instance_uuid: str) -> None:
     """DELETE /v1/reservations/{instance_uuid}"""
     actor, caller, is_restricted = _identify_writer()
-    releases.release(
+    releases.release_reservation(
         instance_uuid, _make_authorizer(caller, 'delete'), actor,
         is_restricted)
     responses.set_no_content()
@@ -342,7 +343,7 @@ def _identify_writer() -> tuple[values.Actor, context.RequestContext, bool]:
 def _make_authorizer(caller: context.RequestContext,
                      rule: str) -> Callable[[context.Owned], None]:
     return requests.make_authorizer(
-        caller, rule, lambda reservation: lookup.not_found(
+        caller, rule, lambda reservation: lookup.make_not_found(
             reservation.instance_uuid))
 
 

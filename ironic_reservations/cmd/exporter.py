@@ -34,7 +34,7 @@ from ironic_reservations.db import engine
 from ironic_reservations.db import functions
 from ironic_reservations.fleet import profiles
 from ironic_reservations.reservations import expiry
-from ironic_reservations.reservations import hosts
+from ironic_reservations.reservations import host_leases
 from ironic_reservations.reservations import values
 
 if typing.TYPE_CHECKING:
@@ -90,8 +90,8 @@ def _count() -> list[core.Metric]:
         nodes[*partition, profiles.classify_node(reason, is_taken)] += number
     for host, provision_state, number in counting.count_by_host():
         reservations.update({(host, name): 0 for name in constants.STATES})
-        reservations[host, values.state_of(provision_state)] += number
-    leases = hosts.find(limit=None)
+        reservations[host, values.find_state(provision_state)] += number
+    leases = host_leases.find_leases(limit=None)
     [[now]] = engine.fetch_rows(sa.select(functions.utcnow()))
     return [
         _gauge('nodes', 'Nodes that are free, reserved, taken or out of '
@@ -101,7 +101,7 @@ def _count() -> list[core.Metric]:
                reservations, 'host', 'state'),
         _gauge('overdue', 'Reservations whose lease has expired, but whose '
                'node is in use',
-               {(): len(expiry.overdue())}),
+               {(): len(expiry.find_overdue())}),
         _gauge('host_lease_seconds', "Seconds until the host's lease expires; "
                'negative once expired',
                {(lease.host,): (lease.expires_at - now).total_seconds()
@@ -109,9 +109,9 @@ def _count() -> list[core.Metric]:
         _gauge('host_since_seconds',
                'Seconds since the active process acquired the host lease',
                {(lease.host,): (now - lease.since).total_seconds()
-                for lease in leases}, 'host'),
+                for lease in leases if lease.since}, 'host'),
         _gauge('host_standbys', 'Standby processes of the host',
-               {(lease.host,): lease.standbys for lease in leases}, 'host'),
+               {(lease.host,): lease.standbys or 0 for lease in leases}, 'host'),
     ]
 
 

@@ -31,7 +31,7 @@ def audit() -> int:
 
     The exit status is 1 if there are any.
     """
-    overdue = expiry.overdue()
+    overdue = expiry.find_overdue()
     for reservation in overdue:
         print(f'instance {reservation.instance_uuid} of host '
               f'{text.escape_controls(str(reservation.host))} on node '

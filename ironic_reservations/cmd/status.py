@@ -25,7 +25,7 @@ from ironic_reservations.db import engine
 from ironic_reservations.db import functions
 from ironic_reservations.db import models
 from ironic_reservations.db import tables
-from ironic_reservations.reservations import quota
+from ironic_reservations.reservations import quotas
 
 #: Maximum difference, in seconds, between the clocks of this host and of the
 #: database.
@@ -148,10 +148,10 @@ class Checks(upgradecheck.UpgradeCommands):
 
     def _quota(self) -> upgradecheck.Result:
         """Check that the limits of projects can be read, if they apply."""
-        if conf.CONF.reservations.quota != quota.UNIFIED_LIMITS:
+        if conf.CONF.reservations.quota != quotas.UNIFIED_LIMITS:
             return _SUCCESS
         try:
-            limits = quota.registered()
+            limits = quotas.read_registered_limits()
         except exception.LimitsNotKnown as error:
             return _failure(
                 f'{error.__cause__ or error}; until this works, no '

@@ -158,7 +158,8 @@ def _make_facts(*texts: bytes | str | None) -> dict[str, str | None]:
     return dict(zip(FACTS, map(functions.decode_text, texts), strict=True))
 
 
-def select_held_nodes(reservation_ids: Collection[int]) -> sa.Select[Any]:
+def select_held_nodes(reservation_ids: Collection[int | None]
+                      ) -> sa.Select[Any]:
     """Select the nodes of reservations.
 
     :returns: statement whose rows have ``expressions.FACTS``,

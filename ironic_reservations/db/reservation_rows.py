@@ -251,7 +251,7 @@ def is_node(ident: str) -> sa.ColumnElement[bool]:
     return expressions.is_named([ident])
 
 
-#: Like values.Reservation.ends_at.
+#: Like values.Reservation.effective_expiry.
 _ENDS_AT = sa.case((nodes.c.provision_state == 'available',
                     reservations.c.expires_at))
 
@@ -315,7 +315,7 @@ def delete_stale_row(reservation: 'values.Reservation') -> sa.Delete:
 ANY_HOST = object()
 
 
-def update_row(reservation_id: int, states: Collection[str] | None,
+def update_row(reservation_id: int | None, states: Collection[str] | None,
                changes: Mapping[str, Any],
                host: object = ANY_HOST) -> sa.Update:
     """Change the row of a live reservation.

@@ -58,7 +58,7 @@ ByFit = list[tuple[tuple[Any, ...], list[profiles.Profile]]]
 Turn = tuple[list[profiles.Profile], bool | None]
 
 
-def find_nodes(matcher: matching.Matcher, fleet: profiles.Fleet,
+def find_nodes(matcher: matching.Matcher, fleet: profiles.Fleet | None,
                thorough: bool = False) -> Iterator[matching.Node]:
     """Yield free nodes that satisfy a request, best fit first.
 
@@ -66,12 +66,12 @@ def find_nodes(matcher: matching.Matcher, fleet: profiles.Fleet,
     last was lost to another request.
 
     :param fleet: determines the order. Nodes of profiles that are not in it
-        are not found.
+        are not found. None if the request names its nodes.
     :param thorough: whether to read all nodes for this request only. Otherwise
         nodes on shelves are used, which may be given to other requests that
         then do not take them.
     """
-    if matcher.spec.candidate_nodes:
+    if matcher.spec.candidate_nodes or fleet is None:
         return _find_candidates(matcher)
     return _search_turns(matcher, _get_matches(matcher, fleet), thorough,
                          small=fleet.total <= SMALL)

@@ -184,7 +184,7 @@ class Ownership:
     :param or_none: whether a node without owner and lessee is accepted, too.
     """
 
-    project_id: str
+    project_id: str | None
     or_none: bool = False
 
     @property

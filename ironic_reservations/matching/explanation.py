@@ -43,8 +43,13 @@ CAUSES = (
 class Group(typing.Protocol):
     """A group of reservations, as explanations need it."""
 
-    policy: str | None
-    by: str | None
+    @property
+    def policy(self) -> str | None:
+        """Return one of ``constants.POLICIES``, or None."""
+
+    @property
+    def by(self) -> str | None:
+        """See ``group_policy.find_domain``."""
 
 
 def explain_request(matcher: 'matchers.Matcher',

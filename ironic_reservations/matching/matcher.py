@@ -18,7 +18,7 @@ from ironic_reservations.matching import request_spec
 
 if typing.TYPE_CHECKING:
     from ironic_reservations.fleet import profiles as fleets
-    from ironic_reservations.reservations import quota
+    from ironic_reservations.reservations import quotas
 
 #: A profile group, and those of its profiles that match.
 Match = tuple['fleets.ProfileGroup', list['fleets.Profile']]
@@ -45,7 +45,7 @@ class Matcher:
     restricted_to: str | None = None
     unowned: bool = False
     ownership: constraints.Ownership | None = None
-    used_up: frozenset['quota.UsedUp'] = frozenset()
+    used_up: frozenset['quotas.UsedUp'] = frozenset()
     policy: group_policy.Policy | None = None
 
     @functools.cached_property

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node that carries an instance already gets a reservation."""
+"""Adopts nodes: makes the reservation of a node that carries an instance."""
+
+from collections.abc import Mapping
+from typing import Any
 
 from oslo_db import exception as db_exc
 
@@ -9,6 +12,7 @@ from ironic_reservations.db import engine
 from ironic_reservations.db import node_rows
 from ironic_reservations.db import reservation_rows
 from ironic_reservations.fleet import search
+from ironic_reservations.matching import request_spec
 from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import membership
@@ -16,100 +20,105 @@ from ironic_reservations.reservations import transaction
 from ironic_reservations.reservations import values
 
 
-def adopt(instance_uuid, spec, assignment, holder=None, group=None):
-    """Make a reservation of the node that carries an instance already.
+def adopt_instance(instance_uuid: str, spec: request_spec.RequestSpec,
+                   assignment: values.Assignment, holder: str | None = None,
+                   group: membership.GroupRequest | None = None
+                   ) -> tuple[values.Reservation, bool]:
+    """Make the reservation of the node that already carries an instance.
 
-    Nothing of the node is written. Adopting again for the same host stores
-    the request spec anew, and the project and user if they are named: a
-    rebuild may have changed them.
+    Writes nothing to the node. A repeated adoption by the same host stores
+    the new request spec, and the project and the user if they are given,
+    because a rebuild may have changed them.
 
-    :param spec: request_spec.RequestSpec, with which the node is not
-        compared.
-    :param assignment: values.Assignment.
-    :param holder: when given, only while the host's lease is this holder's.
-    :param group: membership.Named of which the reservation is a member from
-        now on, whatever the group's policy says of the node, unless it is a
-        member of one already; or None.
-    :returns: the Reservation, and True when this call has made it.
-    :raises: NotFound when no node carries the instance; Conflict when another
+    :param spec: is stored, and not compared with the node.
+    :param holder: process that must hold the lease of the assignment's host;
+        None if the request does not name one.
+    :param group: group that the reservation joins, without regard to the
+        group's policy, unless it is a member of a group already; or None.
+    :returns: the reservation, and whether this call has made it.
+    :raises: NotFound if no node carries the instance; Conflict if another
         host holds it, or the node is at work or has an allocation, or the
-        group is another one; PreconditionFailed when the host is not the
-        holder's; DeadlineExceeded.
+        group is another one; PreconditionFailed if the holder does not hold
+        the host's lease; DeadlineExceeded.
     """
     columns = {**vars(assignment), 'request_spec': spec.canonical}
 
-    def attempt(run):
-        for carried in lookup.carried(instance_uuid):
-            if carried.is_expired:
-                expiry.forget(instance_uuid)
-                raise lookup.not_found(instance_uuid)
-            _check(instance_uuid, carried, assignment.host)
-            place = membership.Place.find(group)
-            if carried.group_uuid:
-                # A member of a group stays one, and where it was.
+    def attempt(run: transaction.Run) -> tuple[values.Reservation, bool]:
+        for reservation in lookup.find_carriers([instance_uuid]):
+            if reservation.is_expired:
+                expiry.expire_or_purge([instance_uuid])
+                raise lookup.make_not_found(instance_uuid)
+            _check(instance_uuid, reservation, assignment.host)
+            place = membership.Place.load(group)
+            if reservation.group_uuid:
+                # A member of a group keeps its group and its domain.
                 place = membership.Place()
-            return _write(run, instance_uuid, carried, columns,
-                          place), carried.id is None
+            return _write(run, instance_uuid, reservation, columns,
+                          place), reservation.id is None
         raise exception.NotFound(f'No node carries instance {instance_uuid}.')
 
-    return transaction.attempts(
+    return transaction.run_request(
         attempt, values.Actor(assignment.host, holder))
 
 
-def _check(instance_uuid, carried, host):
-    """Raise unless a host may adopt an instance.
+def _check(instance_uuid: str, reservation: values.Reservation,
+           host: str | None) -> None:
+    """Check that a host may adopt an instance.
 
-    :param carried: Reservation, with the node alone where there is none yet.
+    :param reservation: without an ``id``, the node alone.
     :raises: Conflict.
     """
-    if None not in (carried.id, carried.host, host) and carried.host != host:
-        raise lookup.in_use(instance_uuid)
-    if carried.lock is not None:
+    if (None not in (reservation.id, reservation.host, host)
+            and reservation.host != host):
+        raise lookup.make_conflict(instance_uuid)
+    if reservation.lock is not None:
         raise exception.Conflict(
             f'The node of instance {instance_uuid} is locked by a conductor; '
             f'try again.')
-    if carried.provision_state not in values.AT_REST:
+    if reservation.provision_state not in values.AT_REST:
         raise exception.Conflict(
             f'The node of instance {instance_uuid} is '
-            f'{carried.provision_state}; it can be adopted while the node is '
-            f'at rest.')
-    if carried.is_allocated:
+            f'{reservation.provision_state}; it can be adopted while the node '
+            f'is at rest.')
+    if reservation.is_allocated:
         raise exception.Conflict(
             f'The node of instance {instance_uuid} has an allocation of '
             f'Ironic\'s, which holds it.')
 
 
-def _write(run, instance_uuid, carried, columns, place):
+def _write(run: transaction.Run, instance_uuid: str,
+           reservation: values.Reservation, columns: Mapping[str, Any],
+           place: membership.Place) -> values.Reservation:
     """Insert or refresh a reservation, in one transaction.
 
-    :param carried: Reservation, with the node alone where there is none yet.
-    :param columns: dict.
-    :returns: the Reservation as it is then.
+    :param reservation: without an ``id``, the node alone.
+    :returns: the reservation after the change.
     :raises: Again.
     """
     rows = engine.fetch_rows(node_rows.select_carrier(instance_uuid))
-    [node] = [search.make_node(row._mapping) for row in rows] or [None]
-    if node is None:
+    if not rows:
         raise transaction.Again()
+    [node] = [search.make_node(row._mapping) for row in rows]
+    is_new = reservation.id is None
     try:
-        with transaction.write(run) as tx:
-            group = place.join(tx)
-            columns = {**columns, **place.columns(group, node)}
-            if carried.id is None:
-                tx.one(reservation_rows.adopt_node(
+        with transaction.begin(run) as tx:
+            group_id = place.join(tx)
+            columns = {**columns, **place.make_columns(group_id, node)}
+            if is_new:
+                tx.write_one(reservation_rows.adopt_node(
                     node.id, instance_uuid, values.AT_REST, columns))
             else:
-                named = {name: value for name, value in columns.items()
-                         if value is not None}
-                tx.one(reservation_rows.update_row(
-                    carried.id, values.AT_REST, {**named, 'lease': None},
-                    carried.host))
-            adopted = tx.read('instance_uuid', instance_uuid)
-            tx.emits(events.ADOPTED if carried.id is None
-                     else events.REFRESHED, adopted)
-        return adopted
+                changes = {name: value for name, value in columns.items()
+                           if value is not None}
+                tx.write_one(reservation_rows.update_row(
+                    reservation.id, values.AT_REST, {**changes, 'lease': None},
+                    reservation.host))
+            reservation = tx.read_reservation('instance_uuid', instance_uuid)
+            tx.emit(events.ADOPTED if is_new else events.REFRESHED,
+                    reservation)
+        return reservation
     except db_exc.DBDuplicateEntry:
-        # Another request has begun the group, or a row whose node has moved
-        # on stands in the way.
-        expiry.forget(instance_uuid, node_ids=[node.id])
+        # A concurrent request has created the group, or there is a stale row
+        # of this node or instance.
+        expiry.expire_or_purge([instance_uuid], [node.id])
         raise transaction.Again()

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A reservation that nobody uses yet passes to an instance, with its node.
+"""Claims a reservation that no host has, with its node, for an instance.
 
-What is reserved today is claimed tomorrow: by the UUID of the reservation's
-instance, or of a group, any fitting member of which will do. The new
-reservation takes the place of the old one in one transaction, so that the
-node is never free in between.
+A claim names the UUID of the reservation's instance, or of a group with a
+member that satisfies the request. The new reservation replaces the old one in
+one transaction, so that the node is never free in between.
 """
 
+from collections.abc import Callable
+from collections.abc import Iterator
 import random
 
 from ironic_reservations import exception
+from ironic_reservations import matching
 from ironic_reservations.db import counting
 from ironic_reservations.db import engine
 from ironic_reservations.fleet import search
@@ -17,87 +19,98 @@ from ironic_reservations.matching import explanation
 from ironic_reservations.reservations import holds
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import obtain
+from ironic_reservations.reservations import values
 
 
-def claim(uuid, matcher, request, authorize):
-    """Have an instance take over a reservation that no host has yet.
+def claim_reservation(
+        uuid: str, matcher: matching.Matcher, request: obtain.Request,
+        authorize: Callable[[values.Reservation], None]
+) -> tuple[values.Reservation, bool]:
+    """Turn a reservation that no host has into that of an instance.
 
-    :param uuid: of the reservation's instance, or of a group.
-    :param matcher: matching.Matcher that the node must satisfy.
-    :param request: obtain.Request of one instance. The reservation must
-        belong to the project of its assignment.
-    :param authorize: called with the Reservation before it is taken over; it
-        raises when the caller may not release it.
-    :returns: the new Reservation, and True when this call has made it.
-    :raises: NotFound when the project has no such reservation or group;
-        Conflict when a host has it, or no member of the group can be claimed,
-        or the instance holds a node already; NoMatchingNode when the request
-        does not match; PreconditionFailed when the host is not the holder's;
-        DeadlineExceeded.
+    :param uuid: UUID of the reservation's instance, or of a group.
+    :param matcher: the node must satisfy it.
+    :param request: has one instance. The reservation must belong to the
+        project of its assignment.
+    :param authorize: raises if the caller may not release the reservation.
+    :returns: the new reservation, and whether this call has made it.
+    :raises: NotFound if the project has no such reservation or group;
+        Conflict if a host has it, or no member of the group can be claimed,
+        or the instance already holds a node; NoMatchingNode if the request
+        does not match; PreconditionFailed if the holder does not hold the
+        host's lease; DeadlineExceeded.
     """
-    return obtain.obtain(_Claim(uuid, matcher, request, authorize))
+    return obtain.obtain_nodes(_Claim(uuid, matcher, request, authorize))
 
 
 class _Claim(holds.OneNode):
-    """An ask for a node that is reserved already.
+    """A request for a node that is already reserved.
 
-    The group of the claimed reservation has as many members as before, and in
-    the same domains, so that no place in it is looked for.
+    The new reservation replaces a member of the group in the same domain, so
+    it needs no place of its own.
     """
 
-    # A claimed reservation is gone when the request is repeated.
-    asks_first = True
+    # After a claim, the claimed reservation no longer exists.
+    checks_repeat_first = True
 
-    def __init__(self, uuid, matcher, request, authorize):
+    def __init__(self, uuid: str, matcher: matching.Matcher,
+                 request: obtain.Request,
+                 authorize: Callable[[values.Reservation], None]) -> None:
         super().__init__(matcher, request)
         self._uuid, self._authorize = uuid, authorize
 
-    def sets(self):
+    def list_picks(self) -> Iterator[list[obtain.Pick]]:
         """See obtain.Ask.
 
         :raises: NotFound, Conflict, NoMatchingNode.
         """
-        for node, claimed in self._fitting():
-            self._authorize(claimed)
-            yield [obtain.Pick(self.instance_uuid, node, claimed)]
+        for node, reservation in self._find_matches():
+            self._authorize(reservation)
+            yield [obtain.Pick(self.instance_uuid, node, reservation)]
 
-    def _fitting(self):
-        """What can be claimed and satisfies the request, the best fit first.
+    def _find_matches(self
+                      ) -> list[tuple[matching.Node, values.Reservation]]:
+        """Return reservations that satisfy the request, the best fit first.
 
-        :returns: list of pairs of a matching.Node and its Reservation; empty
-            where others have claimed what would be, since it was read.
+        :returns: empty if concurrent requests have claimed those that matched.
         """
         matcher = self.matcher
-        candidates = {each.id: each for each in self._candidates()}
-        found = []
+        reservations = {reservation.id: reservation
+                        for reservation in self._find_claimable()}
+        rows = []
         for row in engine.fetch_rows(
-                counting.select_held_nodes(list(candidates))):
-            facts = dict(row._mapping)
-            reason = facts.pop('reason')
-            claimed = candidates[facts.pop('reservation_id')]
-            found.append((search.make_node(facts), claimed, reason))
-        fitting = [(node, claimed) for node, claimed, reason in found
+                counting.select_held_nodes(list(reservations))):
+            columns = dict(row._mapping)
+            reason = columns.pop('reason')
+            reservation = reservations[columns.pop('reservation_id')]
+            rows.append((search.make_node(columns), reservation, reason))
+        matches = [(node, reservation) for node, reservation, reason in rows
                    if reason is None and matcher.is_visible(node)
                    and matcher.matches(node)]
-        if not fitting and len(found) == len(candidates):
+        if not matches and len(rows) == len(reservations):
             raise explanation.make_refusal({
                 'matching_nodes': 0, 'explanation': matcher.explain(
-                    (node, reason, 1) for node, _, reason in found)},
+                    (node, reason, 1) for node, _, reason in rows)},
                 matcher)
-        random.shuffle(fitting)
-        fitting.sort(key=lambda pair: matcher.fit(pair[0]))
-        return fitting
+        random.shuffle(matches)
+        matches.sort(key=lambda match: matcher.fit(match[0]))
+        return matches
 
-    def _candidates(self):
-        """The Reservations that the UUID names and an instance may claim."""
-        named = lookup.named(self._uuid, self.request.assignment.project_id)
-        if not named:
+    def _find_claimable(self) -> list[values.Reservation]:
+        """Return the reservations that the UUID names and that can be claimed.
+
+        :raises: NotFound, Conflict.
+        """
+        reservations = lookup.find_by_uuid(
+            self._uuid, self.request.assignment.project_id)
+        if not reservations:
             raise exception.NotFound(
                 f'No reservation and no group {self._uuid} could be found.')
-        found = [each for each in named
-                 if each.host is None and each.state == 'reserved']
-        if not found:
+        claimable = [reservation for reservation in reservations
+                     if reservation.host is None
+                     and reservation.state == 'reserved']
+        if not claimable:
             raise exception.Conflict(
                 f'Nothing of {self._uuid} can be claimed: a compute host has '
                 f'it, or its node is no longer available.')
-        return found
+        return claimable

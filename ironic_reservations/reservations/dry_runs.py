@@ -1,48 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a request would find if it were to hold a node."""
+"""Explains which nodes a request would match, without holding one."""
 
+from typing import Any
+
+from ironic_reservations import matching
 from ironic_reservations.db import engine
 from ironic_reservations.fleet import capacity
 from ironic_reservations.fleet import counts
 from ironic_reservations.matching import explanation
 from ironic_reservations.reservations import membership
+from ironic_reservations.reservations import quotas
 
 
 @engine.retry
-def dry_run(matcher, quota, group=None, members=None):
-    """The verdict of ``explanation`` on the fleet as it is now.
+def dry_run(matcher: matching.Matcher, quota: quotas.Quota,
+            group: membership.GroupRequest | None = None,
+            members: int | None = None) -> dict[str, Any]:
+    """Return the verdict of ``explanation`` on the fleet as it is now.
 
-    It also has ``profiles``: those of the matching nodes, with all of their
-    nodes, as ``capacity`` shows them, and the best fit first. If the request
-    has extra specs that are not compared with nodes, it has ``ignored``. If
-    only the quota prevents a hold, it has ``quota``: see
-    exception.QuotaExceeded.
-
-    :param quota: quota.Quota.
-    :param group: membership.Named of which the node is to be a member, or
-        None.
-    :param members: how many new members the group is to have at once; None
-        where it is but one more.
+    :param group: group that the node would join, or None.
+    :param members: number of members of a new group; None for one node.
+    :returns: the verdict, and ``profiles``, the capacity rows of the matching
+        nodes, the best fit first; ``ignored``, the extra specs that are not
+        compared with nodes, if there are any; and ``quota`` (see
+        ``exception.QuotaExceeded``) if only the quota prevents a hold.
     """
-    counted = counts.get_fresh_fleet(matcher.spec.candidate_nodes)
+    fleet = counts.get_fresh_fleet(matcher.spec.candidate_nodes)
     quota.refresh()
-    if members is None:
-        place = membership.Place.find(group, end=False)
-        matcher = place.narrow(matcher, counted)
-        found = explanation.explain_request(quota.narrow(matcher), counted)
-        refused = not found['matching_nodes']
+    if group is None or members is None:
+        place = membership.Place.load(group, remove=False)
+        matcher = place.narrow(matcher, fleet)
+        verdict = explanation.explain_request(quota.narrow(matcher), fleet)
+        is_refused = not verdict['matching_nodes']
     else:
-        found = explanation.explain_group(matcher, counted, group, members)
-        before = found['members']['available']
-        available = min(before, quota.available(matcher, counted, group))
-        found['members']['available'] = available
-        refused = available < members <= before
-    if refused:
-        quota.refuse(matcher.find_profiles(counted), members or 1)
-    found['profiles'] = capacity.list_matching_rows(
-        matcher.find_profiles(counted), matcher.fit_alone)
+        verdict = explanation.explain_group(matcher, fleet, group, members)
+        before = verdict['members']['available']
+        available = min(before, quota.count_available(matcher, fleet, group))
+        verdict['members']['available'] = available
+        is_refused = available < members <= before
+    if is_refused:
+        quota.refuse(matcher.find_profiles(fleet), members or 1)
+    verdict['profiles'] = capacity.list_matching_rows(
+        matcher.find_profiles(fleet), matcher.fit_alone)
     if quota.refusal:
-        found['quota'] = quota.refusal.quota
+        verdict['quota'] = quota.refusal.quota
     if matcher.spec.ignored:
-        found['ignored'] = matcher.spec.ignored
-    return found
+        verdict['ignored'] = matcher.spec.ignored
+    return verdict

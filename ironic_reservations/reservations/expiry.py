@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of reservations: leases that are over, and nodes that have moved on.
+"""Expires reservations, and purges stale ones.
 
-A reservation has *lapsed* when its lease is over and nothing has begun on its
-node: it is gone from every read, and its node is to be given back. It is
-*stale* when its node carries its instance no longer: its row is to be
-deleted. It is *overdue* when its lease is over and something has begun on its
-node, which therefore is kept.
+A reservation has *expired* if it is past its lease and nothing has begun on
+its node: no read shows it, and its node is about to be freed. It is *stale* if
+its node no longer carries its instance: its row is about to be deleted. It is
+*overdue* if it is past its lease and something has begun on its node, so that
+the node is kept.
 """
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
 
 from ironic_reservations import constants
 from ironic_reservations import events
@@ -17,184 +24,190 @@ from ironic_reservations.db import node_rows
 from ironic_reservations.db import reservation_rows
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import transaction
+from ironic_reservations.reservations import values
 
 
-def sweep():
-    """Give back every node whose lease is over, and purge stale rows.
+def sweep() -> tuple[int, int]:
+    """Expire all reservations that are past their leases, and purge all stale.
 
-    It may take longer than a request. Therefore each of its steps is a
-    request of its own, which the database may abort and which has the whole
-    deadline to be tried again; what was done before is neither lost nor done
-    again.
+    It may take longer than a request may. Therefore each step has a deadline
+    of its own, and an error ends only the current step.
 
-    :returns: numbers of nodes given back and of rows purged.
+    :returns: numbers of expired and of purged reservations.
     """
-    numbers = give_back_lapsed(check=lambda: None), purge()
-    for group in _empty_groups():
-        # The statement leaves a group that has members again.
+    numbers = expire_leases(check=lambda: None), purge()
+    for group in _find_empty_groups():
+        # The statement keeps a group that has gained a member.
         _execute(group_rows.DELETE_UNCHANGED_GROUP,
                  group_rows.bind_group(group))
     return numbers
 
 
-def give_back_lapsed(limit=None, check=engine.check_deadline):
-    """Free nodes whose leases are over.
+def expire_leases(limit: int | None = None,
+                  check: Callable[[], None] = engine.check_deadline) -> int:
+    """Expire reservations that are past their leases, and free their nodes.
 
-    :param limit: how many reservations to look at; None for all.
-    :param check: called before each, to end what takes too long.
-    :returns: how many nodes are free again.
+    :param limit: maximum number to look at; None for all.
+    :param check: called before each; raises if there is no time left.
+    :returns: number of expired reservations.
     """
-    expired = _read(reservation_rows.select_past_lease(limit))
-    if any(each.state == 'active' for each in expired):
-        # What is deployed needs its lease no more. Without this, a search for
-        # lapsed leases would read every instance that there is.
+    reservations = _read(reservation_rows.select_past_lease(limit))
+    if any(reservation.state == 'active' for reservation in reservations):
+        # Deployed nodes do not expire. With their leases, each search for
+        # expired ones would read all instances.
         _execute(
-            reservation_rows.clear_leases(
-                constants.PROVISION_STATES['active']))
-    given_back = 0
-    for each in expired:
-        if each.is_expired:
+            reservation_rows.clear_leases(constants.PROVISION_STATES['active']))
+    number = 0
+    for reservation in reservations:
+        if reservation.is_expired:
             check()
-            given_back += _give_back(each)
-    return given_back
+            number += _expire(reservation)
+    return number
 
 
-def purge(*instance_uuids, node_ids=()):
-    """Delete reservations whose nodes carry their instances no longer.
+def purge(instance_uuids: Iterable[str] = (), node_ids: Iterable[int] = ()
+          ) -> int:
+    """Delete the rows of stale reservations.
 
-    :param instance_uuids: only those of these instances,
-    :param node_ids: or of these nodes; none of both for all.
-    :returns: how many were deleted.
+    :param instance_uuids: only rows of these instances,
+    :param node_ids: or of these nodes. All rows if both are empty.
+    :returns: number of deleted rows.
     """
-    stale = _read(reservation_rows.select_stale(instance_uuids, node_ids))
-    return sum(_end(each, events.PURGED, reservation_rows.delete_stale_row)
-               for each in stale)
+    return sum(_remove(reservation, events.PURGED,
+                       reservation_rows.delete_stale_row)
+               for reservation in _read(reservation_rows.select_stale(
+                   list(instance_uuids), list(node_ids))))
 
 
-def get_or_purge(instance_uuid, authorize=lambda reservation: None, end=purge):
+def get_or_purge(
+        instance_uuid: str,
+        authorize: Callable[[values.Reservation], None] = lookup.allow_all,
+        remove: Callable[[list[str]], Any] = purge) -> values.Reservation:
     """Return the reservation of an instance, or delete its stale row.
 
-    After a response of 404 a reservation must not reappear, as it would when
-    somebody gave the instance back to the node by hand. The row is also
-    looked for where the caller may not see the reservation, because otherwise
-    the time that the response takes would reveal that there is one.
+    After a 404 a reservation must not reappear, which it would if somebody
+    gave the instance back to the node by hand. The row is also looked for if
+    the caller must not see the reservation. Otherwise the duration of the
+    response would reveal that there is one.
 
-    :param authorize: see lookup.get.
-    :param end: function of the instance's UUID, called before NotFound is
-        raised.
+    :param authorize: see ``lookup.get_reservation``.
+    :param remove: called with the instance before NotFound is raised.
     :raises: NotFound; what ``authorize`` raises.
     """
     try:
-        return lookup.get(instance_uuid, authorize)
+        return lookup.get_reservation(instance_uuid, authorize)
     except exception.NotFound:
-        end(instance_uuid)
+        remove([instance_uuid])
         raise
 
 
-def forget(*instance_uuids, node_ids=()):
-    """End what is left of instances' reservations, lapsed or stale.
+def expire_or_purge(instance_uuids: Sequence[str],
+                    node_ids: Iterable[int] = ()) -> None:
+    """Remove the expired and stale reservations of instances.
 
-    :param node_ids: also what is left on these nodes.
+    :param node_ids: also purge stale reservations of these nodes.
     """
-    for carried in _read(reservation_rows.select_carriers(*instance_uuids)):
-        if carried.is_expired:
-            _give_back(carried)
-    purge(*instance_uuids, node_ids=node_ids)
+    for reservation in _read(
+            reservation_rows.select_carriers(*instance_uuids)):
+        if reservation.is_expired:
+            _expire(reservation)
+    purge(instance_uuids, node_ids)
 
 
-def end_remains(group_id):
-    """Delete the lapsed and stale reservations of a group."""
-    for each in _read(reservation_rows.select_group_rows(group_id)):
-        if each.is_expired:
-            _give_back(each)
-        purge(each.instance_uuid)
+def expire_or_purge_members(group_id: int) -> None:
+    """Remove the expired and stale reservations of a group."""
+    for reservation in _read(reservation_rows.select_group_rows(group_id)):
+        if reservation.is_expired:
+            _expire(reservation)
+        purge([str(reservation.instance_uuid)])
 
 
 @engine.retry
-def overdue():
-    """Reservations past their lease that are kept: their nodes are touched.
+def find_overdue() -> list[values.Reservation]:
+    """Return overdue reservations, the longest overdue first.
 
-    Nodes that Ironic or an instance is at work on are not among them. Those
-    whose deployment has failed are: their host may be dead.
-
-    :returns: list of Reservation, the longest overdue first.
+    Nodes on which Ironic or an instance is at work are left out. Nodes whose
+    deployment has failed are included, because their host may be down.
     """
     return _read(reservation_rows.select_overdue(
-        [each for state in ('deploying', 'active', 'releasing')
-         for each in constants.PROVISION_STATES[state]]))
+        [provision_state for state in ('deploying', 'active', 'releasing')
+         for provision_state in constants.PROVISION_STATES[state]]))
 
 
-def _give_back(held):
-    """Free the node of a lapsed reservation; False when it has not lapsed.
+def _expire(reservation: values.Reservation) -> bool:
+    """Expire a reservation and free its node.
 
-    The node must still be untouched, and the lease must not have been renewed
-    meanwhile.
+    :returns: False if something has begun on the node, or if the lease was
+        renewed.
     """
-    return _end(held, events.EXPIRED, reservation_rows.delete_expired_row,
-                node_rows.release_untouched_node)
+    return _remove(reservation, events.EXPIRED,
+                   reservation_rows.delete_expired_row,
+                   node_rows.release_untouched_node)
 
 
-def _end(held, event, delete, free=None):
-    """End one reservation, in one transaction.
+def _remove(reservation: values.Reservation, event: events.Event,
+            delete: Callable[[values.Reservation], sa.Delete],
+            free: Callable[[values.Reservation],
+                           tuple[sa.Update, Any]] | None = None) -> bool:
+    """Delete the row of a reservation, in one transaction.
 
-    :param delete: function of the Reservation that returns the statement
-        which deletes its row.
-    :param free: function of the Reservation that returns the statement which
-        frees its node, with its values; None to leave the node alone.
-    :returns: whether it was ended: it was not if it is no longer as it was
-        read.
+    :param delete: returns the statement that deletes the row.
+    :param free: returns the statement that frees the node, and its
+        parameters; None to leave the node alone.
+    :returns: False if the reservation has changed since it was read.
     """
-    def attempt(run):
+    def attempt(run: transaction.Run) -> bool:
         try:
-            with transaction.write(run) as tx:
+            with transaction.begin(run) as tx:
                 if free:
-                    tx.one(*free(held), error=transaction.NodeLost)
-                delete_rows(tx, delete(held), [held], transaction.NodeLost)
-                tx.emits(event, held)
+                    tx.write_one(*free(reservation),
+                                 error=transaction.NodeLost)
+                delete_rows(tx, delete(reservation), [reservation],
+                            transaction.NodeLost)
+                tx.emit(event, reservation)
         except transaction.NodeLost:
             return False
         return True
 
-    return transaction.attempts(attempt)
+    return transaction.run_request(attempt)
 
 
-def delete_rows(tx, statement, held, error=transaction.Again):
-    """Delete reservations' rows, and with a group's last member the group.
+def delete_rows(tx: transaction.Transaction, statement: sa.Delete,
+                reservations: Sequence[values.Reservation],
+                error: type[Exception] = transaction.Again) -> None:
+    """Delete rows of reservations, and the group of its last member.
 
-    The group's row is written before, so that of two requests which delete
-    its last members at the same moment the second waits for the first, or is
-    aborted, also where they meet on two members of a Galera cluster.
-    Otherwise each would still see the member that the other deletes, and
-    leave the group.
+    The row of the group is written first. If two requests delete the last
+    members of a group at the same time, the second then waits for the first,
+    or is aborted, also on two members of a Galera cluster. Otherwise each
+    would still see the other's member and keep the group.
 
-    :param tx: transaction.Transaction.
-    :param statement: that deletes the rows.
-    :param held: list of Reservation, all of one group or of none.
-    :param error: the class of what is raised where one of the rows is gone or
-        is no longer as it was read.
+    :param statement: deletes the rows.
+    :param reservations: all of one group, or of none.
+    :param error: class of the exception to raise if one of the rows has
+        changed since it was read.
     """
-    of_group = {'of_group': held[0].group_id}
-    grouped = held[0].group_id is not None
-    if grouped:
-        tx.execute(group_rows.SHRINK, of_group)
-    if tx.execute(statement).rowcount != len(held):
+    group_id = reservations[0].group_id
+    if group_id is not None:
+        tx.execute(group_rows.SHRINK, {'of_group': group_id})
+    if tx.execute(statement).rowcount != len(reservations):
         raise error()
-    if grouped:
-        tx.execute(group_rows.DELETE_EMPTY_GROUP, of_group)
+    if group_id is not None:
+        tx.execute(group_rows.DELETE_EMPTY_GROUP, {'of_group': group_id})
 
 
 @engine.retry
-def _read(query):
-    return transaction.read(query)
+def _read(query: sa.Select[Any]) -> list[values.Reservation]:
+    return transaction.read_reservations(query)
 
 
 @engine.retry
-def _empty_groups():
+def _find_empty_groups() -> Sequence[sa.Row[Any]]:
     return engine.fetch_rows(group_rows.EMPTY_GROUPS)
 
 
 @engine.retry
-def _execute(statement, parameters=None):
+def _execute(statement: sa.Executable, parameters: Any = None) -> None:
     """Run a statement in a transaction of its own."""
     with engine.transaction() as connection:
         connection.execute(statement, parameters)

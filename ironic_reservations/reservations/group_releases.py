@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The members of a group are released, many in a transaction."""
+"""Releases the members of a group, many in one transaction."""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Sequence
 
 from oslo_db import exception as db_exc
 from oslo_log import log
@@ -9,121 +13,133 @@ from ironic_reservations import exception
 from ironic_reservations.db import engine
 from ironic_reservations.reservations import groups
 from ironic_reservations.reservations import lookup
+from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import releases
 from ironic_reservations.reservations import transaction
+from ironic_reservations.reservations import values
 
 LOG = log.getLogger(__name__)
 
-#: How many members of a group are released in one transaction.
+#: Number of members that are released in one transaction.
 PAGE = 64
 
 
-def release(uuid, authorize, restricted):
+def release_group(uuid: str, authorize: Callable[[membership.Group], None],
+                  is_restricted: bool) -> None:
     """Release those members of a group that may be released.
 
-    Many go in one transaction. What is released stays so if others are left.
+    Members that were released remain so if others cannot be.
 
-    :param authorize: called with the Group; it raises when the caller may
-        not release it.
-    :param restricted: see releases.release.
-    :raises: NotFound; Conflict and DeadlineExceeded, which say how many are
-        left, also where the database fails after some were released; what
-        ``authorize`` raises.
+    :param authorize: raises if the caller may not release the group.
+    :param is_restricted: see ``releases.release_reservation``.
+    :raises: NotFound; Conflict and DeadlineExceeded, which say how many
+        members are left, also if the database fails after some were released;
+        what ``authorize`` raises.
     """
-    progress = _Progress(uuid, authorize, restricted)
+    progress = _Progress(uuid, authorize, is_restricted)
     try:
-        transaction.attempts(progress.go_on)
+        transaction.run_request(progress.release_members)
     except (exception.DeadlineExceeded, db_exc.DBDeadlock) as e:
-        if not progress.left:
+        if not progress.remaining:
             raise
-        raise progress.unfinished('the time of the request is over') from e
+        raise progress.make_error(
+            'the deadline of the request has passed') from e
     except (db_exc.DBConnectionError, sa.exc.OperationalError,
             sa.exc.TimeoutError) as e:
-        if not progress.left < progress.seen:
+        if not progress.remaining < progress.members:
             raise
-        LOG.error('The database fails while group %s is released', uuid,
-                  exc_info=e)
-        raise progress.unfinished('the database cannot be used') from e
-    if progress.refused:
+        LOG.error('The database has failed during the release of group %s',
+                  uuid, exc_info=e)
+        raise progress.make_error('the database cannot be used') from e
+    if progress.refusals:
         raise exception.Conflict(
-            f'{len(progress.refused)} of {len(progress.seen)} members of '
+            f'{len(progress.refusals)} of {len(progress.members)} members of '
             f'group {uuid} cannot be released: '
-            f'{next(iter(progress.refused.values()))}')
+            f'{next(iter(progress.refusals.values()))}')
 
 
 class _Progress:
-    """How far the release of a group has come.
+    """The state of the release of a group.
 
-    Members are told apart by the ids of their rows, because a member that an
-    instance claims meanwhile is another one.
+    Members are identified by the ids of their rows, because a claim replaces
+    a member by another one.
 
-    :ivar seen: the ids of all members met so far, released ones included;
-        empty until the caller was authorized.
-    :ivar left: those of them that are not known to be released.
-    :ivar refused: those that may not be released, and the Conflict of each.
+    :ivar members: ids of all members so far, including released ones; empty
+        until the caller is authorized.
+    :ivar remaining: ids of members that may not be released yet.
+    :ivar refusals: the Conflict of each member that cannot be released, by
+        its id.
     """
 
-    def __init__(self, uuid, authorize, restricted):
-        self._uuid, self._authorize, self._bound = uuid, authorize, restricted
-        self._group = None
-        self.seen, self.left, self.refused = set(), set(), {}
+    def __init__(self, uuid: str,
+                 authorize: Callable[[membership.Group], None],
+                 is_restricted: bool) -> None:
+        self._uuid, self._authorize = uuid, authorize
+        self._is_restricted = is_restricted
+        self._group_id: int | None = None
+        self.members: set[int | None] = set()
+        self.remaining: set[int | None] = set()
+        self.refusals: dict[int | None, exception.Conflict] = {}
 
-    def unfinished(self, why):
-        """The error that says how far it came.
-
-        :returns: exception.DeadlineExceeded.
-        """
+    def make_error(self, reason: str) -> exception.DeadlineExceeded:
+        """Return the error that says how many members remain."""
         return exception.DeadlineExceeded(
-            f'{len(self.left)} of {len(self.seen)} members of group '
-            f'{self._uuid} are left, and {why}; try again.')
+            f'{len(self.remaining)} of {len(self.members)} members of group '
+            f'{self._uuid} are left, and {reason}; try again.')
 
-    def go_on(self, run):
-        """Release page by page, until a round through them finds no more."""
-        if self._group is None:
-            self._group = groups.get(self._uuid, self._authorize)
-            self._meet(self._group.members)
+    def release_members(self, run: transaction.Run) -> None:
+        """Release page by page, until there is no new member."""
+        if self._group_id is None:
+            group = groups.get_group(self._uuid, self._authorize)
+            self._group_id = group.id
+            self._add(group.members)
         if run.unsure:
-            # What was released is not among the members any more.
-            self.left.intersection_update(
-                each.id for each in lookup.of_group(self._group.id))
-        while self._round(run):
+            # Members that were released are no longer in the group.
+            self.remaining.intersection_update(
+                member.id for member in lookup.find_members(self._group_id))
+        while self._release_new(run, self._group_id):
             engine.check_deadline()
 
-    def _round(self, run):
-        """Whether there were members that had not been refused before."""
-        behind, found = -1, False
+    def _release_new(self, run: transaction.Run, group_id: int) -> bool:
+        """Release members that were not refused before.
+
+        :returns: whether there were any.
+        """
+        last, has_new = -1, False
         while True:
-            page = lookup.of_group(self._group.id, behind, PAGE)
-            self._meet(page)
-            untried = [each for each in page if each.id not in self.refused]
-            if untried:
-                found = True
+            page = lookup.find_members(group_id, last, PAGE)
+            self._add(page)
+            members = [member for member in page
+                       if member.id not in self.refusals]
+            if members:
+                has_new = True
                 engine.check_deadline()
-                self._release(run, untried)
+                self._release(run, members)
             if len(page) < PAGE:
-                return found
-            behind = page[-1].node_id
+                return has_new
+            last = page[-1].node_id or last
 
-    def _meet(self, members):
-        new = {each.id for each in members} - self.seen
-        self.seen |= new
-        self.left |= new
+    def _add(self, members: Iterable[values.Reservation]) -> None:
+        ids = {member.id for member in members} - self.members
+        self.members |= ids
+        self.remaining |= ids
 
-    def _release(self, run, page):
-        """Release those of a page that may be released."""
-        allowed = []
-        for each in page:
+    def _release(self, run: transaction.Run,
+                 members: Sequence[values.Reservation]) -> None:
+        """Release those members that may be released."""
+        releasable = []
+        for member in members:
             try:
-                releases.check(each, self._bound)
-                allowed.append(each)
-            except exception.Conflict as refused:
-                self.refused[each.id] = refused
-        if not allowed:
+                releases.check_releasable(member, self._is_restricted)
+                releasable.append(member)
+            except exception.Conflict as error:
+                self.refusals[member.id] = error
+        if not releasable:
             return
         try:
-            releases.let_go(run, allowed, self._bound)
+            releases.write_release(run, releasable, self._is_restricted)
         except transaction.Again:
-            # One of them is no longer as it was read. The next round reads
+            # One of them has changed since it was read. The next round reads
             # all of them again.
             return
-        self.left.difference_update(each.id for each in allowed)
+        self.remaining.difference_update(member.id for member in releasable)

@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups as a whole: all members held at once or none, listed.
+"""Creates groups, and finds them with their members.
 
-All nodes of a new group are held in one transaction, in the order of their
-ids, in which every such transaction locks them. What it goes by was read
-before; if one node was lost to another meanwhile, none is held, and the
-search begins again.
+All nodes of a new group are held in one transaction, sorted by their ids, as
+in all such transactions. The nodes are chosen before. If a concurrent request
+takes one of them, none is held, and the search starts over.
 """
 
 import collections
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Sequence
 import contextlib
 import dataclasses
 import math
+from typing import Any
+
+import sqlalchemy as sa
 
 from ironic_reservations import events
 from ironic_reservations import exception
+from ironic_reservations import matching
 from ironic_reservations import resources
 from ironic_reservations.db import engine
 from ironic_reservations.db import group_rows
@@ -26,188 +32,207 @@ from ironic_reservations.reservations import obtain
 from ironic_reservations.reservations import searching
 from ironic_reservations.reservations import transaction
 from ironic_reservations.reservations import updates
+from ironic_reservations.reservations import values
 
-#: Of how many groups the members are counted at once.
-MEMBERS_AT_ONCE = 100
+#: Number of groups whose members are counted by one statement.
+GROUPS_AT_ONCE = 100
 
 
-def create(matcher, request):
+def create_group(matcher: matching.Matcher, request: obtain.Request
+                 ) -> tuple[membership.Group, bool]:
     """Hold a node for each member of a new group, or for none.
 
-    Asking again for the same begins the leases of its members anew.
+    A repeated request renews the leases of the members.
 
-    :param matcher: matching.Matcher that each node must satisfy.
-    :param request: obtain.Request with the group and its digest.
-    :returns: the Group with its members, and True when this call has made it.
-    :raises: NoMatchingNode; QuotaExceeded when there were enough nodes;
-        Conflict when there is another group of this UUID, or a member holds
-        a node already, or one that the project may use no longer;
+    :param matcher: each node must satisfy it.
+    :param request: has the group and a digest.
+    :returns: the group with its members, and whether this call has made it.
+    :raises: NoMatchingNode; QuotaExceeded if only the quota prevents it;
+        Conflict if there is another group of this UUID, or a member already
+        holds a node, or the project may no longer use the node of a member;
         DeadlineExceeded.
     """
-    return obtain.obtain(_New(matcher, request))
+    return obtain.obtain_nodes(_NewGroup(matcher, request))
 
 
-class _New(obtain.Ask):
-    """An ask for all nodes of a new group."""
+class _NewGroup(obtain.Ask):
+    """A request for all nodes of a new group."""
 
-    # The nodes that are left do not tell whether the group is there already.
-    asks_first = True
+    # Without it, a repeated request would search for other nodes.
+    checks_repeat_first = True
 
-    def __init__(self, matcher, request):
+    def __init__(self, matcher: matching.Matcher, request: obtain.Request
+                 ) -> None:
         super().__init__(matcher, request)
+        if request.group is None:
+            raise ValueError('The request has no group')
+        self._group = request.group
         self._finder = searching.Finder(matcher, request.quota)
 
-    def known(self, run):
-        """The answer where the group has members already.
+    def find_result(self, run: transaction.Run
+                    ) -> tuple[membership.Group, bool] | None:
+        """Return the group if it already has members, or None.
 
-        :returns: None where it has none.
-        :raises: Conflict when they are not this request's, or the project may
-            use the node of one no longer, or an instance has a node already;
-            Again when the last of them has just gone.
+        :raises: Conflict if they are not those of this request, or the
+            project may no longer use the node of one, or an instance already
+            has a node; Again if the group has just been deleted.
         """
-        request = self.request
-        before = membership.load(request.group.uuid)
-        if before is not None and before.domains:
-            return self._repeat(run, before)
-        self.place = membership.Place(request.group, before)
+        group = membership.load_group(self._group.uuid)
+        if group is not None and group.domains:
+            return self._repeat(run, group)
+        self.place = membership.Place(self._group, group)
         if run.tries:
-            for carried in lookup.carried(*request.instances):
-                if not carried.is_expired:
-                    raise lookup.in_use(carried.instance_uuid)
+            for reservation in lookup.find_carriers(self.request.instances):
+                if not reservation.is_expired:
+                    raise lookup.make_conflict(reservation.instance_uuid)
         return None
 
-    def _repeat(self, run, before):
+    def _repeat(self, run: transaction.Run, group: membership.Group
+                ) -> tuple[membership.Group, bool]:
         request = self.request
-        if not (before.is_named(request.group)
-                and before.request_digest == request.digest
-                and before.domains.total() >= len(request.instances)
-                and self.matcher.restricted_to in (None, before.project_id)):
-            raise membership.in_use(before.uuid)
-        group = _again(before)
+        if not (group.satisfies(self._group)
+                and group.request_digest == request.digest
+                and group.domains.total() >= len(request.instances)
+                and self.matcher.restricted_to in (None, group.project_id)):
+            raise membership.make_conflict(group.uuid)
+        group = _read_members(group)
         if run.unsure:
             return group, False
-        restricted = self.matcher.restricted_to is not None
-        if restricted:
-            # All are judged before the first is renewed, because a refused
+        is_restricted = self.matcher.restricted_to is not None
+        if is_restricted:
+            # All are checked before the first is renewed, because a refused
             # request changes nothing.
             for member in group.members:
-                updates.check_usable(member, self.matcher.holds_unowned)
+                updates.check_may_use(member, self.matcher.holds_unowned)
         for member in group.members:
-            # What a compute host has claimed has a lease of that host's own.
+            # A member that a compute host has claimed has the lease that the
+            # host has given it.
             if member.host in (None, request.assignment.host) and (
-                    updates.is_renewable(member, request.lease, restricted)):
+                    updates.is_renewable(
+                        member, request.lease, is_restricted)):
                 with contextlib.suppress(transaction.Again):
-                    updates.change(run, member, {'lease': request.lease},
-                                   events.RENEWED, member.host)
-        return _again(before), False
+                    updates.write_changes(
+                        run, member, {'lease': request.lease}, events.RENEWED,
+                        member.host)
+        return _read_members(group), False
 
-    def sets(self):
+    def list_picks(self) -> Iterator[list[obtain.Pick]]:
         """See obtain.Ask."""
         finder, instances = self._finder, self.request.instances
         finder.count_candidates()
         finder.prepare(self._judge)
-        nodes = self._choose()
+        nodes = self._choose_nodes()
         finder.in_vain = not nodes
         if nodes:
             yield [obtain.Pick(instance_uuid, node) for instance_uuid, node
                    in zip(instances, nodes, strict=True)]
 
-    def _choose(self):
-        """Return the nodes to hold, in the order of their ids.
+    def _choose_nodes(self) -> list[matching.Node]:
+        """Return the nodes to hold, sorted by id.
 
-        :returns: list of matching.Node; empty where there are not enough.
+        :returns: empty if there are not enough.
         """
-        quota, group = self.request.quota, self.request.group
-        by, remaining = group.by, quota.remaining
+        quota, by = self.request.quota, self._group.by
+        fleet = self._finder.get_fleet()
         matcher = quota.narrow(self.matcher)
-        by_domain, taken = collections.defaultdict(list), collections.Counter()
-        matches = matcher.find_profiles(self._finder.counted, by)
+        by_domain = collections.defaultdict(list)
+        numbers: collections.Counter[Any] = collections.Counter()
+        matches = matcher.find_profiles(fleet, by)
         plan = group_policy.plan_members(
-            group.policy,
-            group_policy.count_room(matches, by, matcher.fit, remaining),
+            self._group.policy, group_policy.count_room(
+                matches, by, matcher.fit, quota.count_remaining),
             len(self.request.instances)) or {}
-        for profile_group, profiles in matches:
+        for group, profiles in matches:
             for profile in profiles:
-                if (where := profile.find_domain(by)) in plan:
-                    by_domain[where].append((profile_group, [profile]))
-        chosen = []
-        for where, members in plan.items():
-            nodes = {}
-            for node in search.find_nodes_among(
-                    matcher, by_domain[where], self._finder.fresh):
-                # A statement that reads many profiles also finds nodes of
+                if (domain := profile.find_domain(by)) in plan:
+                    by_domain[domain].append((group, [profile]))
+        nodes: list[matching.Node] = []
+        for domain, members in plan.items():
+            by_id: dict[int, matching.Node] = {}
+            for node in search.find_nodes_among(matcher, by_domain[domain],
+                                     self._finder.is_fresh):
+                # A statement that reads many profiles also returns nodes of
                 # other domains.
-                counts_as = resources.limit_names(node.resource_class)
-                if (group_policy.find_domain(node, by) == where
-                        and node.id not in nodes
-                        and taken[counts_as] < remaining(node.resource_class)):
-                    nodes[node.id] = node
-                    taken[counts_as] += 1
-                if len(nodes) == members:
+                limits = resources.limit_names(node.resource_class)
+                if (group_policy.find_domain(node, by) == domain
+                        and node.id not in by_id
+                        and numbers[limits] < quota.count_remaining(
+                            node.resource_class)):
+                    by_id[node.id] = node
+                    numbers[limits] += 1
+                if len(by_id) == members:
                     break
             else:
                 return []
-            chosen += nodes.values()
-        return sorted(chosen, key=lambda node: node.id)
+            nodes += by_id.values()
+        return sorted(nodes, key=lambda node: node.id)
 
-    def _judge(self):
+    def _judge(self) -> tuple[dict[str, Any], bool]:
+        """See searching.Finder.prepare."""
         verdict = explanation.explain_group(
-            self.matcher, self._finder.counted, self.request.group,
+            self.matcher, self._finder.get_fleet(), self._group,
             len(self.request.instances))
         members = verdict['members']
         return verdict, members['available'] >= members['wanted']
 
-    def answer(self, tx, reservations, picks):
+    def make_result(self, tx: transaction.Transaction,
+                    reservations: list[values.Reservation],
+                    picks: Sequence[obtain.Pick]) -> membership.Group:
         """See obtain.Ask."""
-        row = tx.execute(
-            group_rows.select_group(self.request.group.uuid)).one()
+        row = tx.execute(group_rows.select_group(self._group.uuid)).one()
         for member in reservations:
-            tx.emits(events.HELD, member)
+            tx.emit(events.HELD, member)
         return membership.Group(**row._mapping, members=tuple(reservations))
 
 
-def _again(before):
-    """A group with its members, after they were read without them.
+def _read_members(group: membership.Group) -> membership.Group:
+    """Return a group with its members.
 
-    :raises: Again when it is gone, or another has its UUID by now.
+    :raises: Again if it was deleted, or if another group has its UUID.
     """
-    for row in engine.fetch_rows(group_rows.select_group(before.uuid)):
-        members = lookup.of_group(row.id)
-        if row.id == before.id and members:
+    for row in engine.fetch_rows(group_rows.select_group(group.uuid)):
+        members = lookup.find_members(row.id)
+        if row.id == group.id and members:
             return membership.Group(**row._mapping, members=tuple(members))
     raise transaction.Again()
 
 
-@engine.retry
-def get(uuid, authorize=lambda group: None):
-    """A group with its members.
+def _allow_all(group: membership.Group) -> None:
+    """Authorize every caller."""
 
-    :param authorize: called with the Group, without its members, before they
-        are read, because the time that they take would tell the caller of a
-        group that it may not see. It raises when the caller may not do this
-        to the group.
-    :returns: membership.Group.
-    :raises: NotFound when there is none, or none of its members is left; what
+
+@engine.retry
+def get_group(uuid: str,
+              authorize: Callable[[membership.Group], None] = _allow_all
+              ) -> membership.Group:
+    """Return a group with its members.
+
+    :param authorize: raises if the caller may not do this to the group. It is
+        called with the group before its members are read, because otherwise
+        the duration would reveal a group that the caller must not see.
+    :raises: NotFound if there is none, or it has no members any more; what
         ``authorize`` raises.
     """
     for row in engine.fetch_rows(group_rows.select_group(uuid)):
         group = membership.Group(**row._mapping)
         authorize(group)
-        members = lookup.of_group(row.id)
+        members = lookup.find_members(row.id)
         if members:
             return dataclasses.replace(group, members=tuple(members))
-    raise not_found(uuid)
+    raise make_not_found(uuid)
 
 
-def not_found(uuid):
+def make_not_found(uuid: str) -> exception.NotFound:
+    """Return the error for a UUID without a group."""
     return exception.NotFound(f'No group {uuid} could be found.')
 
 
 @engine.retry
-def find_marker(uuid, restricted_to=None):
+def find_group_id(uuid: str, restricted_to: str | None = None) -> int:
     """Return the id of a group that is a marker.
 
-    :raises: InvalidInput when there is no such group.
+    :param restricted_to: project of the group; None for any.
+    :raises: InvalidInput if there is no such group.
     """
     for row in engine.fetch_rows(group_rows.select_group(uuid)):
         if restricted_to in (None, row.project_id):
@@ -216,34 +241,38 @@ def find_marker(uuid, restricted_to=None):
 
 
 @engine.retry
-def find(limit, restricted_to=None, after=None, room=math.inf):
-    """Groups that have members, in the order in which they were begun.
+def find_groups(limit: int, restricted_to: str | None = None,
+                after: int | None = None, room: float = math.inf
+                ) -> list[membership.Group]:
+    """Return groups that have members, in the order of creation.
 
-    :param limit: how many at most.
-    :param restricted_to: when given, only this project's.
-    :param after: only those behind the group of this id; None for all.
-    :param room: how many characters of the names of domains are of use; no
-        more are read once there are as many.
-    :returns: list of membership.Group with their ``domains``.
+    :param limit: maximum number.
+    :param restricted_to: project of the groups; None for any.
+    :param after: id of the last group of the page before.
+    :param room: maximum number of characters of all names of domains; the
+        list ends after the page that exceeds it.
+    :returns: groups with their ``domains``.
     """
-    found, length = [], 0
+    groups: list[membership.Group] = []
+    length = 0
     while True:
-        wanted = min(limit - len(found), MEMBERS_AT_ONCE)
+        page = min(limit - len(groups), GROUPS_AT_ONCE)
         rows = engine.fetch_rows(group_rows.select_live_groups(
-            restricted_to, after, wanted))
-        # Members may go between the two statements; a page that is not full
-        # would be taken for the last one.
-        for each in _counted(rows):
-            found.append(each)
-            length += sum(len(name or '') for name in each.domains)
-        if len(rows) < wanted or len(found) == limit or length > room:
-            return found
+            restricted_to, after, page))
+        # Groups may lose their members between the two statements. Go on
+        # then, because a short page would be taken for the last one.
+        for group in _count_members(rows):
+            groups.append(group)
+            length += sum(len(name or '') for name in group.domains)
+        if len(rows) < page or len(groups) == limit or length > room:
+            return groups
         after = rows[-1].id
 
 
-def _counted(rows):
-    """membership.Group of each of those rows that have members."""
-    domains = collections.defaultdict(collections.Counter)
+def _count_members(rows: Sequence[sa.Row[Any]]) -> list[membership.Group]:
+    """Return those groups that have members, with their ``domains``."""
+    domains: collections.defaultdict[int, collections.Counter[str | None]] = (
+        collections.defaultdict(collections.Counter))
     for group_id, domain, number in rows and engine.fetch_rows(
             group_rows.select_domains([row.id for row in rows])):
         domains[group_id][domain] = number

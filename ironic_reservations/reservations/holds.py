@@ -1,135 +1,150 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds one node for one instance, the best fit there is."""
+"""Holds a node for one instance, the best fit that is free."""
 
+from collections.abc import Iterator
+from collections.abc import Sequence
 import time
+from typing import Any
 
 from ironic_reservations import events
+from ironic_reservations import matching
 from ironic_reservations import metrics
 from ironic_reservations.db import reservation_rows
 from ironic_reservations.fleet import search
 from ironic_reservations.matching import explanation
-from ironic_reservations.matching import is_visible
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import obtain
 from ironic_reservations.reservations import searching
+from ironic_reservations.reservations import transaction
 from ironic_reservations.reservations import updates
+from ironic_reservations.reservations import values
 
 
-def hold(matcher, request):
-    """Hold a node that satisfies a request, the best fit there is.
+def hold_node(matcher: matching.Matcher, request: obtain.Request
+              ) -> tuple[values.Reservation, bool]:
+    """Hold the best fitting free node that satisfies a request.
 
-    Asking again for the same instance and the same request spec gives the
-    node that is held already, begins its lease anew, and moves it to another
-    host if one is named.
+    A repeated request for the same instance with the same request spec
+    returns its reservation, renews the lease, and changes the host if it
+    names another one.
 
-    :param matcher: matching.Matcher of the request. A caller who is bound to
-        a project is given only that project's reservation again, and only on
-        a node that the project may still use.
-    :param request: obtain.Request of one instance.
-    :returns: the Reservation, and True when this call has made it.
-    :raises: NoMatchingNode when the fleet, counted after the request came,
-        has none; Conflict when the instance holds a node for something else,
-        or its node has gone too far to be moved, or the group is another
-        one; QuotaExceeded when nothing else is in the way of a new one;
-        PreconditionFailed when the host is not the holder's;
+    :param matcher: of a caller who is bound to a project, a repeated request
+        returns only a reservation of that project, on a node that the project
+        may still use.
+    :param request: has one instance.
+    :returns: the reservation, and whether this call has made it.
+    :raises: NoMatchingNode if a count of the fleet that began after the
+        request has none; Conflict if the instance holds a node for something
+        else, or the host cannot be changed any more, or the group is another
+        one; QuotaExceeded if only the quota prevents a new reservation;
+        PreconditionFailed if the holder does not hold the host's lease;
         DeadlineExceeded.
     """
-    began = time.monotonic()
-    reservation, created = obtain.obtain(_Hold(matcher, request))
-    if created:
-        metrics.record_hold(time.monotonic() - began)
-    return reservation, created
+    start = time.monotonic()
+    reservation, is_new = obtain.obtain_nodes(_Hold(matcher, request))
+    if is_new:
+        metrics.record_hold(time.monotonic() - start)
+    return reservation, is_new
 
 
 class OneNode(obtain.Ask):
-    """What a hold and a claim have in common."""
+    """A request for one node: the common part of a hold and a claim."""
 
-    def __init__(self, matcher, request):
+    def __init__(self, matcher: matching.Matcher, request: obtain.Request
+                 ) -> None:
         super().__init__(matcher, request)
         self.instance_uuid, = request.instances
 
-    def known(self, run):
-        """The answer to a request whose instance holds a node already.
+    def find_result(self, run: transaction.Run
+                    ) -> tuple[values.Reservation, bool] | None:
+        """Return the reservation that the instance already has, or None.
 
         Nova builds an instance on one host at a time, so the later host is
         right as long as nothing has begun on the node.
 
-        :returns: None when it holds none.
-        :raises: Conflict when it holds one that this request may not have;
-            Again when it has just lost it.
+        :raises: Conflict if the request may not have it; Again if it has just
+            changed.
         """
-        for held in lookup.carried(self.instance_uuid):
-            if held.is_expired:
+        for reservation in lookup.find_carriers([self.instance_uuid]):
+            if reservation.is_expired:
                 return None
-            self._check(held)
-            return self._repeat(run, held)
+            self._check(reservation)
+            return self._repeat(run, reservation)
         return None
 
-    def _check(self, held):
-        """Raise unless a reservation is what the request asks for."""
+    def _check(self, reservation: values.Reservation) -> None:
+        """Check that a reservation satisfies the request."""
         matcher = self.matcher
-        if (held.id is None
-                or held.request_spec != matcher.spec.canonical
-                or matcher.restricted_to not in (None, held.project_id)
-                or self.request.project_id not in (None, held.project_id)
-                or not is_visible(held.node_owner, held.node_lessee,
-                                  matcher.restricted_to,
-                                  matcher.holds_unowned)
-                or held.state not in ('reserved', 'deploying', 'active')
-                or not (self._is_host_of(held) or held.state == 'reserved')):
-            raise lookup.in_use(self.instance_uuid)
+        if (reservation.id is None
+                or reservation.request_spec != matcher.spec.canonical
+                or matcher.restricted_to not in (None, reservation.project_id)
+                or self.request.project_id not in (
+                    None, reservation.project_id)
+                or not matching.is_visible(
+                    reservation.node_owner, reservation.node_lessee,
+                    matcher.restricted_to, matcher.holds_unowned)
+                or reservation.state not in ('reserved', 'deploying', 'active')
+                or not (self._has_host_of(reservation)
+                        or reservation.state == 'reserved')):
+            raise lookup.make_conflict(self.instance_uuid)
 
-    def _is_host_of(self, held):
-        return self.request.assignment.host in (None, held.host)
+    def _has_host_of(self, reservation: values.Reservation) -> bool:
+        return self.request.assignment.host in (None, reservation.host)
 
-    def _repeat(self, run, held):
-        request, moves = self.request, not self._is_host_of(held)
-        restricted = self.matcher.restricted_to is not None
+    def _repeat(self, run: transaction.Run, reservation: values.Reservation
+                ) -> tuple[values.Reservation, bool]:
+        request, moves = self.request, not self._has_host_of(reservation)
+        is_restricted = self.matcher.restricted_to is not None
         if not moves and (run.unsure or not updates.is_renewable(
-                held, request.lease, restricted)):
-            return held, False
-        changes = {'lease': request.lease}
+                reservation, request.lease, is_restricted)):
+            return reservation, False
+        changes: dict[str, Any] = {'lease': request.lease}
         if request.assignment.host is not None:
             changes['host'] = request.assignment.host
-        return updates.change(
-            run, held, changes, events.MOVED if moves else events.RENEWED,
-            None if restricted else reservation_rows.ANY_HOST), False
+        return updates.write_changes(
+            run, reservation, changes,
+            events.MOVED if moves else events.RENEWED,
+            None if is_restricted else reservation_rows.ANY_HOST), False
 
-    def answer(self, tx, reservations, picks):
+    def make_result(self, tx: transaction.Transaction,
+                    reservations: list[values.Reservation],
+                    picks: Sequence[obtain.Pick]) -> values.Reservation:
         """See obtain.Ask."""
         [reservation], [pick] = reservations, picks
-        if pick.claimed:
-            tx.emits(events.CLAIMED, pick.claimed)
-        tx.emits(events.HELD, reservation)
+        if pick.source:
+            tx.emit(events.CLAIMED, pick.source)
+        tx.emit(events.HELD, reservation)
         return reservation
 
 
 class _Hold(OneNode):
-    """An ask for one node, found by a search."""
+    """A request for one node, chosen by a search."""
 
-    def __init__(self, matcher, request):
+    def __init__(self, matcher: matching.Matcher, request: obtain.Request
+                 ) -> None:
         super().__init__(matcher, request)
         self._finder = searching.Finder(matcher, request.quota)
 
-    def sets(self):
+    def list_picks(self) -> Iterator[list[obtain.Pick]]:
         """See obtain.Ask."""
         finder = self._finder
-        self.place = membership.Place.find(self.request.group)
+        self.place = membership.Place.load(self.request.group)
         finder.prepare(self._judge)
         in_vain = True
-        for node in search.find_nodes(self._narrowed(), finder.counted,
-                                  thorough=finder.fresh):
+        for node in search.find_nodes(self._narrow_matcher(), finder.fleet,
+                                  thorough=finder.is_fresh):
             in_vain = False
             yield [obtain.Pick(self.instance_uuid, node)]
         finder.in_vain = in_vain
 
-    def _narrowed(self):
-        """Return the Matcher of nodes that quota and policy allow."""
+    def _narrow_matcher(self) -> matching.Matcher:
+        """Return the matcher of nodes that quota and policy allow."""
         return self.place.narrow(self.request.quota.narrow(self.matcher),
-                                 self._finder.counted)
+                                 self._finder.fleet)
 
-    def _judge(self):
-        verdict = explanation.explain_request(self._narrowed(),
-                                              self._finder.counted)
+    def _judge(self) -> tuple[dict[str, Any], bool]:
+        """See searching.Finder.prepare."""
+        verdict = explanation.explain_request(
+            self._narrow_matcher(), self._finder.get_fleet())
         return verdict, verdict['matching_nodes'] > 0

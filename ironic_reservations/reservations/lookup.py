@@ -1,8 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reservations are found here: one, those of a group, and lists."""
+"""Finds reservations: of an instance, of a group, or in lists."""
 
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from collections.abc import Set
 import dataclasses
 import math
+from typing import Any
+
+import sqlalchemy as sa
 
 from ironic_reservations import constants
 from ironic_reservations import exception
@@ -12,121 +20,133 @@ from ironic_reservations.db import reservation_rows
 from ironic_reservations.reservations import transaction
 from ironic_reservations.reservations import values
 
-#: What NULL sorts as, by column.
+#: The values as which NULL is sorted, by column.
 LEAST = reservation_rows.LEAST
 
 
+def allow_all(reservation: values.Reservation) -> None:
+    """Authorize every caller: the default of functions that authorize."""
+
+
 @engine.retry
-def get(instance_uuid, authorize=lambda reservation: None):
+def get_reservation(
+        instance_uuid: str,
+        authorize: Callable[[values.Reservation], None] = allow_all
+) -> values.Reservation:
     """Return the reservation of an instance.
 
-    :param authorize: called with the Reservation; it raises when the caller
-        may not do this to it, NotFound when the caller may not see it.
+    :param authorize: raises if the caller may not do this to the reservation:
+        NotFound if the caller may not see it.
     :raises: NotFound; what ``authorize`` raises.
     """
-    held = live(instance_uuid)
-    authorize(held)
-    return held
+    reservation = _get_live(instance_uuid)
+    authorize(reservation)
+    return reservation
 
 
-def live(instance_uuid, restricted_to=None):
-    """The reservation of an instance, if it counts.
+def _get_live(instance_uuid: str, restricted_to: str | None = None
+              ) -> values.Reservation:
+    """Return the reservation of an instance, unless it has expired.
 
-    :param restricted_to: when given, only reservations of this project and
-        those on nodes that it owns.
+    :param restricted_to: project that has the reservation or owns the node;
+        None for any.
     :raises: NotFound.
     """
     query = reservation_rows.select_live(restricted_to, reservation_rows.VIEW)
-    for held in transaction.read(query.where(
+    for reservation in transaction.read_reservations(query.where(
             reservation_rows.column_is('instance_uuid', instance_uuid))):
-        return held
-    raise not_found(instance_uuid)
+        return reservation
+    raise make_not_found(instance_uuid)
 
 
-def not_found(instance_uuid):
+def make_not_found(instance_uuid: str | None) -> exception.NotFound:
+    """Return the error for an instance without a reservation."""
     return exception.NotFound(
         f'No reservation of instance {instance_uuid} could be found.')
 
 
-def in_use(instance_uuid):
-    """The error for a request whose instance holds a node otherwise.
+def make_conflict(instance_uuid: str | None) -> exception.Conflict:
+    """Return the error for an instance that holds a node for something else.
 
-    It is one message for all cases, so that it reveals nothing.
+    The message is the same in all cases, so that it reveals nothing.
     """
     return exception.Conflict(
         f'Instance {instance_uuid} already holds a node, for another request '
         f'or in a state that does not allow this one.')
 
 
-def carried(*instance_uuids):
-    """What is known of the nodes that carry instances.
+def find_carriers(instance_uuids: Iterable[str]) -> list[values.Reservation]:
+    """Return the nodes that carry instances, with their reservations.
 
-    :returns: list of Reservation; the ``id`` is None where a node carries an
-        instance without a reservation.
+    The ``id`` is None if a node carries an instance without a reservation.
     """
-    return transaction.read(reservation_rows.select_carriers(*instance_uuids))
+    return transaction.read_reservations(
+        reservation_rows.select_carriers(*instance_uuids))
 
 
 @engine.retry
-def named(uuid, project_id):
-    """The live reservations of a project's instance, or else of its group.
+def find_by_uuid(uuid: str, project_id: str | None
+                 ) -> list[values.Reservation]:
+    """Return a project's reservation of an instance, or those of its group.
 
-    Those of other projects are left out before it is decided which of the
-    two the UUID names, because nobody keeps another project from calling an
-    instance by the UUID of this project's group.
+    Only the project's own reservations decide whether the UUID is that of an
+    instance or of a group, because another project can give an instance the
+    UUID of this project's group.
 
-    :param project_id: None for the reservations that are no project's.
-    :returns: list of Reservation, without their request specs.
+    :param project_id: None for reservations without a project.
+    :returns: reservations without their request specs.
     """
-    own = reservation_rows.select_live().where(
+    query = reservation_rows.select_live().where(
         reservation_rows.is_of_project(project_id))
-    return (transaction.read(own.where(
+    return (transaction.read_reservations(query.where(
                 reservation_rows.column_is('instance_uuid', uuid)))
-            or transaction.read(own.where(
+            or transaction.read_reservations(query.where(
                 reservation_rows.column_is('group_uuid', uuid))))
 
 
 @engine.retry
-def fenced(instance_uuid, node_uuid, target_uuid, actor):
-    """The reservation for which a request to Ironic is meant.
+def find_fenced(instance_uuid: str, node_uuid: str, target_uuid: str | None,
+                actor: values.Actor
+                ) -> tuple[values.Reservation | None, bool]:
+    """Return the reservation that a request to Ironic names.
 
-    Nothing is written or locked, whatever is found.
+    Writes and locks nothing.
 
-    :param target_uuid: of a volume target that must not be of another node,
-        or None.
-    :param actor: values.Actor, the host that must hold the reservation.
-    :returns: Reservation, of which the project and the node's owner are read,
-        and whether the actor is its host; None and False where the host does
-        not hold the node for the instance.
+    :param target_uuid: a volume target, which must not belong to another
+        node; None if the request has none.
+    :param actor: the host that must hold the reservation.
+    :returns: Reservation with its project and its node's owner, and whether
+        the actor holds the host's lease; None and False if the host does not
+        hold the node for the instance.
     """
     query = reservation_rows.select_fenced(
         target_uuid is not None, actor.holder is not None)
     for row in engine.fetch_current_rows(query, {
             'instance': instance_uuid, 'node': node_uuid,
             'target': target_uuid, **host_rows.bind_holder(*actor)}):
-        facts = dict(row._mapping)
-        is_host = bool(facts.pop('is_host'))
-        return values.Reservation(**facts), is_host
+        columns = dict(row._mapping)
+        is_host = bool(columns.pop('is_host'))
+        return values.Reservation(**columns), is_host
     return None, False
 
 
-def of_group(group_id, behind=-1, limit=None):
-    """The live members of a group, in the order of their nodes' ids.
+def find_members(group_id: int, after: int = -1, limit: int | None = None
+                 ) -> list[values.Reservation]:
+    """Return live members of a group, sorted by the ids of their nodes.
 
-    :param behind: only those behind a node of this id.
-    :param limit: how many at most; None for all.
-    :returns: list of Reservation, without their request specs.
+    :param after: id of the node after which the page begins.
+    :param limit: maximum number; None for all.
+    :returns: reservations without their request specs.
     """
-    return transaction.read(
-        reservation_rows.select_members(group_id, behind, limit))
+    return transaction.read_reservations(
+        reservation_rows.select_members(group_id, after, limit))
 
 
 @dataclasses.dataclass(frozen=True)
 class Filters:
     """Which reservations to list; None for any.
 
-    :param restricted_to: only reservations of this project and those on nodes
-        that it owns.
+    :param restricted_to: project that has the reservation or owns the node.
     :param state: one of ``constants.STATES``.
     :param node: UUID or name of a node.
     """
@@ -140,20 +160,21 @@ class Filters:
 
 
 @engine.retry
-def find(filters=Filters(), order=None, after=None, limit=None,
-         names=frozenset(reservation_rows.VIEW), room=math.inf):
-    """Reservations, in order.
+def find_reservations(
+        filters: Filters = Filters(), order: Mapping[str, str] | None = None,
+        after: Sequence[Any] | None = None, limit: int | None = None,
+        names: Set[str] = frozenset(reservation_rows.VIEW),
+        room: float = math.inf) -> list[values.Reservation]:
+    """Return a page of the list of reservations.
 
-    :param order: dict from stored columns to ``asc`` or ``desc``; the first
-        entry is the primary sort key, and ``id`` is one of them. None for the
-        order in which they were made.
-    :param after: ``position`` of the last one of the page before.
-    :param limit: how many at most.
-    :param names: the attributes of a Reservation to read, a set, besides those
-        that ``position`` needs.
-    :param room: how many bytes of request specs are of use; no more are read
-        once there are as many.
-    :returns: list of Reservation.
+    :param order: sort keys, the most significant first, with ``asc`` or
+        ``desc``. ``id`` is one of them. None for the order of creation.
+    :param after: ``get_position`` of the last row of the page before.
+    :param limit: maximum number; None for all.
+    :param names: attributes of a Reservation to read, besides those that
+        ``get_position`` needs.
+    :param room: maximum size in bytes of all request specs; the page ends
+        after the one that exceeds it.
     """
     order = order or {'id': 'asc'}
     names = {'id', 'instance_uuid', 'provision_state'} | names | order.keys()
@@ -170,52 +191,59 @@ def find(filters=Filters(), order=None, after=None, limit=None,
         if (value := getattr(filters, name)) is not None:
             query = query.where(reservation_rows.column_is(name, value))
     query = reservation_rows.order_rows(query, order, after).limit(limit)
-    return (_with_request_specs(query, room) if 'request_spec' in names
-            else transaction.read(query))
+    return (_read_with_specs(query, room) if 'request_spec' in names
+            else transaction.read_reservations(query))
 
 
-def position(reservation, order):
-    """Return the values by which a list is sorted, of one of its rows.
+def get_position(reservation: values.Reservation, order: Iterable[str]
+                 ) -> list[Any]:
+    """Return the values of a row by which a list is sorted.
 
-    :param order: see ``find``.
+    :param order: sort keys, the most significant first.
     """
     row = {name: getattr(reservation, name) for name in order}
     if 'expires_at' in row:
-        row['expires_at'] = reservation.ends_at
+        row['expires_at'] = reservation.effective_expiry
     return [LEAST[name] if value is None else value
             for name, value in row.items()]
 
 
 @engine.retry
-def find_marker(instance_uuid, order, restricted_to=None):
-    """Return the ``position`` of the reservation of an instance.
+def find_position(instance_uuid: str, order: Iterable[str],
+                  restricted_to: str | None = None) -> list[Any]:
+    """Return the ``get_position`` of the reservation of an instance.
 
-    :raises: InvalidInput when there is no such reservation.
+    :raises: InvalidInput if there is no such reservation.
     """
     try:
-        return position(live(instance_uuid, restricted_to), order)
+        return get_position(_get_live(instance_uuid, restricted_to), order)
     except exception.NotFound:
         raise exception.InvalidInput(
             'marker', 'must be the instance UUID of a reservation')
 
 
-def _with_request_specs(query, room):
-    """Reservations, the length of whose request specs was known before.
+def _read_with_specs(query: sa.Select[Any], room: float
+                     ) -> list[values.Reservation]:
+    """Return reservations with their request specs.
 
-    :param room: see ``find``.
+    The lengths of the request specs are read first.
+
+    :param room: see ``find_reservations``.
     """
     while True:
-        found, length = {}, 0
+        columns: dict[int, dict[str, Any]] = {}
+        length = 0
         for row in engine.fetch_rows(
                 query.add_columns(reservation_rows.SPEC_LENGTH)):
-            facts = found[row.id] = dict(row._mapping)
-            length += facts.pop('spec_length')
+            columns[row.id] = dict(row._mapping)
+            length += columns[row.id].pop('spec_length')
             if length > room:
                 break
-        specs = engine.fetch_rows(reservation_rows.select_request_specs(found))
-        if len(specs) == len(found):
+        specs = engine.fetch_rows(
+            reservation_rows.select_request_specs(list(columns)))
+        if len(specs) == len(columns):
             for row in specs:
-                found[row.id] |= row._mapping
-            return [values.Reservation(**facts) for facts in found.values()]
-        # One of them has gone meanwhile.
+                columns[row.id] |= row._mapping
+            return [values.Reservation(**row) for row in columns.values()]
+        # One of the rows was deleted after the first query.
         engine.check_deadline()

@@ -1,23 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds nodes: for an instance, for all members of a group, or by a claim."""
+"""Holds the nodes of a request: of an instance, of a group, or of a claim."""
 
+from collections.abc import Iterator
+from collections.abc import Sequence
 import dataclasses
 import datetime
+from typing import Any
 
 from oslo_db import exception as db_exc
 
+from ironic_reservations import matching
 from ironic_reservations.db import engine
 from ironic_reservations.db import functions
 from ironic_reservations.db import node_rows
 from ironic_reservations.db import reservation_rows
-from ironic_reservations.matching import Node
 from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import membership
-from ironic_reservations.reservations import quota as quotas
+from ironic_reservations.reservations import quotas
 from ironic_reservations.reservations import transaction
 from ironic_reservations.reservations import values
 
-# What a claimed reservation leaves to the one that takes its place.
+# Columns of a claimed reservation that the new reservation keeps.
 _OF_GROUP = ('group_id', 'domain', 'group_uuid', 'group_policy', 'group_by')
 
 
@@ -25,30 +28,30 @@ _OF_GROUP = ('group_id', 'domain', 'group_uuid', 'group_policy', 'group_by')
 class Pick:
     """A node for an instance.
 
-    :param claimed: the Reservation that the node is taken over from; None
-        for a free node.
+    :param source: reservation whose node a claim takes over; None for a free
+        node.
     """
 
     instance_uuid: str
-    node: Node
-    claimed: values.Reservation | None = None
+    node: matching.Node
+    source: values.Reservation | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """For whom nodes are to be held, and for how long.
+    """A request to hold nodes, apart from the requirements on each node.
 
     :param instances: canonical UUIDs, one for each node.
-    :param assignment: values.Assignment.
-    :param lease: seconds after which the reservations expire if nothing has
+    :param assignment: for whom the nodes are held.
+    :param lease: seconds until the reservations expire, unless something has
         begun on their nodes; None for no expiry.
-    :param project_id: the project that the caller has named. A reservation
-        that the instance has already must belong to it.
-    :param holder: when given, only while this process holds the lease of the
-        assignment's host.
-    :param group: membership.Named that the reservations join, or None.
-    :param digest: see models.Group; None unless a whole group is requested.
-    :param quota: quota.Quota, by which new reservations are limited.
+    :param project_id: project that the request names. A reservation that the
+        instance already has must belong to it.
+    :param holder: process that must hold the lease of the assignment's host;
+        None if the request does not name one.
+    :param group: group that the reservations join, or None.
+    :param digest: see ``models.Group``; only of a request for a whole group.
+    :param quota: limits of new reservations.
     """
 
     instances: tuple[str, ...]
@@ -56,126 +59,129 @@ class Request:
     lease: int | None = None
     project_id: str | None = None
     holder: str | None = None
-    group: membership.Named | None = None
+    group: membership.GroupRequest | None = None
     digest: str | None = None
     quota: quotas.Quota = dataclasses.field(default_factory=quotas.Quota)
 
     @property
-    def actor(self):
+    def actor(self) -> values.Actor:
+        """The compute host that sends the request."""
         return values.Actor(self.assignment.host, self.holder)
 
 
 class Ask:
-    """What a hold, a group and a claim do differently.
+    """The differences between a hold, a group and a claim.
 
-    :param matcher: matching.Matcher that each node must satisfy.
-    :param request: Request.
-    :cvar asks_first: True: ``known`` is asked before the first search. False:
-        only after an attempt has failed, because a duplicate key shows that
-        the instance holds a node.
-    :ivar place: membership.Place of the new reservations, once ``sets`` has
+    :param matcher: each node must satisfy it.
+    :cvar checks_repeat_first: whether to look for the result of an earlier
+        request before the first search. False: only after a failed attempt,
+        because a duplicate key shows that the instance holds a node.
+    :ivar place: where the new reservations go, after ``list_picks`` has
         yielded.
     """
 
-    asks_first = False
+    checks_repeat_first = False
 
-    def __init__(self, matcher, request):
+    def __init__(self, matcher: matching.Matcher, request: Request) -> None:
         self.matcher, self.request = matcher, request
         self.place = membership.Place()
 
-    def known(self, run):
-        """Return the answer to a repeated request, or None.
+    def find_result(self, run: transaction.Run) -> tuple[Any, bool] | None:
+        """Return the result of a repeated request, or None.
 
-        :param run: transaction.Run.
+        :returns: as ``obtain_nodes``.
         """
         raise NotImplementedError()
 
-    def sets(self):
+    def list_picks(self) -> Iterator[list[Pick]]:
         """Yield alternatives, the best first.
 
-        Each is a list of Picks, which are held together or not at all. It
-        reads, and decides nothing.
+        All picks of an alternative are held, or none. Only reads.
         """
         raise NotImplementedError()
 
-    def answer(self, tx, reservations, picks):
-        """Return the answer to a request that has made reservations.
+    def make_result(self, tx: transaction.Transaction,
+                    reservations: list[values.Reservation],
+                    picks: Sequence[Pick]) -> Any:
+        """Return the result of new reservations, and emit their events.
 
-        :param tx: transaction.Transaction, whose events it adds.
-        :param reservations: list of values.Reservation.
-        :param picks: the Pick of each.
+        :param picks: the pick of each reservation.
         """
         raise NotImplementedError()
 
 
-def obtain(ask):
-    """Hold nodes, or find those that a repeated request holds already.
+def obtain_nodes(ask: Ask) -> tuple[Any, bool]:
+    """Hold nodes, or find those that a repeated request already holds.
 
-    :param ask: Ask.
-    :returns: the answer, and True when this call has made it.
-    :raises: what the ask raises; PreconditionFailed when the actor is not the
-        host; DeadlineExceeded.
+    :returns: the result, and whether this call has made it.
+    :raises: what the ask raises; PreconditionFailed if the actor does not
+        hold the host's lease; DeadlineExceeded.
     """
-    def attempt(run):
-        if ask.asks_first or run.tries:
-            answer = ask.known(run)
-            if answer:
-                return answer
-        for picks in ask.sets():
+    def attempt(run: transaction.Run) -> tuple[Any, bool]:
+        if ask.checks_repeat_first or run.tries:
+            result = ask.find_result(run)
+            if result:
+                return result
+        for picks in ask.list_picks():
             try:
-                return _take(run, ask, picks), True
+                return _hold_picks(run, ask, picks), True
             except transaction.NodeLost:
                 engine.check_deadline()
         raise transaction.Again()
 
-    return transaction.attempts(attempt, ask.request.actor)
+    return transaction.run_request(attempt, ask.request.actor)
 
 
-def _take(run, ask, picks):
-    """Hold some nodes in one transaction: the order of all writes.
+def _hold_picks(run: transaction.Run, ask: Ask, picks: Sequence[Pick]) -> Any:
+    """Hold nodes in one transaction. This is the order of all writes.
 
-    :param picks: list of Pick, in the order of their nodes' ids.
+    :param picks: sorted by the ids of their nodes.
     :raises: NodeLost, Again.
     """
+    request = ask.request
     try:
-        with transaction.write(run) as tx:
-            ask.request.quota.lock(tx)
+        with transaction.begin(run) as tx:
+            request.quota.lock(tx)
             for number, pick in enumerate(picks):
                 if number:
-                    # Each of them may be waited for.
+                    # The statement may have to wait for each of them.
                     engine.check_deadline()
-                updated = tx.one(*node_rows.hold_node(
+                statement, parameters = node_rows.hold_node(
                     pick.node, ask.matcher, pick.instance_uuid,
-                    pick.claimed and pick.claimed.id),
-                    error=transaction.NodeLost)
-            now = functions.read_utcnow(tx.connection, updated)
-            group_id = ask.place.join(tx, ask.request.digest)
+                    pick.source.id if pick.source else None)
+                result = tx.write_one(statement, parameters,
+                                      transaction.NodeLost)
+            now = functions.read_utcnow(tx.connection, result)
+            group_id = ask.place.join(tx, request.digest)
             for pick in picks:
-                if pick.claimed:
-                    tx.one(reservation_rows.delete_unmoved_rows(pick.claimed))
+                if pick.source:
+                    tx.write_one(
+                        reservation_rows.delete_unmoved_rows(pick.source))
             reservations = _insert(tx, [
-                _new_reservation(ask, pick, now, group_id) for pick in picks])
-            ask.request.quota.verify(tx, [pick.node for pick in picks],
-                                     ask.matcher.spec)
-            return ask.answer(tx, reservations, picks)
+                _make_reservation(ask, pick, now, group_id) for pick in picks])
+            request.quota.verify(tx, [pick.node for pick in picks],
+                                 ask.matcher.spec)
+            return ask.make_result(tx, reservations, picks)
     except db_exc.DBDuplicateEntry:
-        # An instance holds a node already, another request has just begun the
-        # group, or a lapsed or stale row stands in the way.
-        expiry.forget(*(pick.instance_uuid for pick in picks),
-                      node_ids=[pick.node.id for pick in picks])
+        # An instance already holds a node, a concurrent request has created
+        # the group, or there is an expired or stale row.
+        expiry.expire_or_purge([pick.instance_uuid for pick in picks],
+                               [pick.node.id for pick in picks])
         raise transaction.Again()
 
 
-def _new_reservation(ask, pick, now, group_id):
-    """The Reservation of a pick, as the guard has seen its node."""
-    node, claimed, lease = pick.node, pick.claimed, ask.request.lease
-    group = ({name: getattr(claimed, name) for name in _OF_GROUP} if claimed
-             else {**ask.place.columns(group_id, node), **ask.place.shown()})
+def _make_reservation(ask: Ask, pick: Pick, now: datetime.datetime,
+                      group_id: int | None) -> values.Reservation:
+    """Return the reservation of a pick, with the node as the guard saw it."""
+    node, source, lease = pick.node, pick.source, ask.request.lease
+    group = ({name: getattr(source, name) for name in _OF_GROUP} if source
+             else {**ask.place.make_columns(group_id, node),
+                   **ask.place.describe_group()})
     return values.Reservation(
         instance_uuid=pick.instance_uuid, node_id=node.id,
         node_uuid=node.uuid, request_spec=ask.matcher.spec.canonical,
         created_at=now,
-        expires_at=lease and now + datetime.timedelta(0, lease),
+        expires_at=now + datetime.timedelta(0, lease) if lease else None,
         **vars(ask.request.assignment), **group,
         node_name=node.name, resource_class=node.resource_class,
         node_owner=node.owner, node_lessee=node.lessee,
@@ -183,16 +189,19 @@ def _new_reservation(ask, pick, now, group_id):
         is_touched=False, is_expired=False)
 
 
-def _insert(tx, reservations):
-    """Insert the rows of reservations, and return these with their ids.
+def _insert(tx: transaction.Transaction,
+            reservations: list[values.Reservation]
+            ) -> list[values.Reservation]:
+    """Insert the rows of reservations.
 
-    Of several the ids are not read, because no database tells them all.
+    :returns: the reservations; a single one with its id. No database returns
+        the ids of several rows.
     """
-    columns = [{name: getattr(each, name) for name in reservation_rows.COLUMNS}
-               for each in reservations]
-    if len(reservations) > 1:
-        tx.execute(reservation_rows.INSERT, columns)
+    rows = [{name: getattr(reservation, name)
+             for name in reservation_rows.COLUMNS}
+            for reservation in reservations]
+    if len(rows) > 1:
+        tx.execute(reservation_rows.INSERT, rows)
         return reservations
-    [row_id] = tx.execute(
-        reservation_rows.INSERT, columns[0]).inserted_primary_key
+    row_id = tx.insert(reservation_rows.INSERT, rows[0])
     return [dataclasses.replace(reservations[0], id=row_id)]

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a reservation is released: while nothing is deployed to its node."""
+"""Releases reservations, as long as nothing is deployed to their nodes."""
+
+from collections.abc import Callable
+from collections.abc import Sequence
 
 from ironic_reservations import events
 from ironic_reservations import exception
@@ -12,80 +15,85 @@ from ironic_reservations.reservations import transaction
 from ironic_reservations.reservations import values
 
 
-def release(instance_uuid, authorize=lambda reservation: None,
-            actor=values.NOBODY, restricted=False):
-    """Let a node go that nothing is deployed to.
+def release_reservation(
+        instance_uuid: str,
+        authorize: Callable[[values.Reservation], None] = lookup.allow_all,
+        actor: values.Actor = values.NOBODY, is_restricted: bool = False
+) -> None:
+    """Release the reservation of an instance.
 
-    :param authorize: called with the Reservation before anything is done;
-        it raises when the caller may not release it.
-    :param actor: values.Actor. When it names a host, only if that holds it.
-    :param restricted: whether the caller is bound to its project. It then does
-        not release an available node on which a build may be on its way,
-        because a host holds it or something has begun on it. Others do, and
-        they release a node in maintenance whatever its state.
-    :raises: NotFound; Conflict when the node's state, lock or allocation
-        forbids it; PreconditionFailed when the actor is not the host; what
-        ``authorize`` raises.
+    :param authorize: raises if the caller may not release the reservation.
+    :param actor: if it names a host, only this host's reservation is released.
+    :param is_restricted: whether the caller is bound to its project. Such a
+        caller cannot release an available node on which a build may be about
+        to start, because a host holds it or something has begun on it. Other
+        callers can, and they can release a node in maintenance in any state.
+    :raises: NotFound; Conflict if the node's state, lock or allocation
+        forbids it; PreconditionFailed if the actor does not hold the host's
+        lease; what ``authorize`` raises.
     """
-    def attempt(run):
+    def attempt(run: transaction.Run) -> None:
         try:
-            held = expiry.get_or_purge(instance_uuid, authorize,
-                                       expiry.forget)
+            reservation = expiry.get_or_purge(instance_uuid, authorize,
+                                              expiry.expire_or_purge)
         except exception.NotFound:
             if run.unsure:
-                return  # It is released.
+                return  # An attempt of this request has released it.
             raise
-        if actor.host not in (None, held.host):
-            raise lookup.not_found(instance_uuid)
-        check(held, restricted)
-        let_go(run, [held], restricted)
+        if actor.host not in (None, reservation.host):
+            raise lookup.make_not_found(instance_uuid)
+        check_releasable(reservation, is_restricted)
+        write_release(run, [reservation], is_restricted)
 
-    transaction.attempts(attempt, actor)
+    transaction.run_request(attempt, actor)
 
 
-def check(held, restricted):
-    """Refuse to release what may not be released.
+def check_releasable(reservation: values.Reservation, is_restricted: bool
+                     ) -> None:
+    """Check that a reservation may be released.
 
-    :param restricted: see ``release``.
+    :param is_restricted: see ``release_reservation``.
     :raises: Conflict.
     """
-    if held.lock is not None:
+    node = f'Node {reservation.node_uuid}'
+    if reservation.lock is not None:
         raise exception.Conflict(
-            f'Node {held.node_uuid} is locked by a conductor; try again.')
-    if not (held.provision_state in values.RELEASABLE
-            or held.maintenance and not restricted):
+            f'{node} is locked by a conductor; try again.')
+    if not (reservation.provision_state in values.RELEASABLE
+            or reservation.maintenance and not is_restricted):
         raise exception.Conflict(
-            f'Node {held.node_uuid} is {held.provision_state}; a reservation '
-            f'can be released while nothing is deployed to its node.')
-    if held.is_allocated:
+            f'{node} is {reservation.provision_state}; a reservation can be '
+            f'released while nothing is deployed to its node.')
+    if reservation.is_allocated:
+        raise exception.Conflict(f'{node} has an allocation; delete that.')
+    if (is_restricted and reservation.provision_state == 'available'
+            and (reservation.is_touched or reservation.host is not None)):
         raise exception.Conflict(
-            f'Node {held.node_uuid} has an allocation; delete that.')
-    if (restricted and held.provision_state == 'available'
-            and (held.is_touched or held.host is not None)):
-        raise exception.Conflict(
-            f'Node {held.node_uuid} is held by a compute host, or something '
-            f'has begun on it: a server may be about to be built there.')
+            f'{node} is held by a compute host, or something has begun on '
+            f'it: a server may be about to be built there.')
 
 
-def let_go(run, held, restricted):
+def write_release(run: transaction.Run,
+                  reservations: Sequence[values.Reservation],
+                  is_restricted: bool) -> None:
     """Release reservations in one transaction.
 
-    :param run: transaction.Run.
-    :param held: list of Reservation, all of one group or of none, in the
-        order of their nodes' ids.
-    :param restricted: see ``release``.
-    :raises: Again when one of them is no longer as it was read;
+    :param reservations: all of one group or of none, sorted by the ids of
+        their nodes.
+    :param is_restricted: see ``release_reservation``.
+    :raises: Again if one of them has changed since it was read;
         DeadlineExceeded, between two of them.
     """
     statement, parameters = node_rows.release_nodes(
-        held, values.RELEASABLE, restricted)
-    with transaction.write(run) as tx:
-        for number, each in enumerate(parameters):
+        reservations, values.RELEASABLE, is_restricted)
+    with transaction.begin(run) as tx:
+        for number, row in enumerate(parameters):
             if number:
-                # Each of them may be waited for.
+                # The statement may have to wait for each of them.
                 engine.check_deadline()
-            tx.one(statement, each)
+            tx.write_one(statement, row)
         expiry.delete_rows(
-            tx, reservation_rows.delete_unmoved_rows(*held), held)
-        for each in held:
-            tx.emits(events.RELEASED, each)
+            tx, reservation_rows.delete_unmoved_rows(*reservations),
+            reservations)
+        for reservation in reservations:
+            tx.emit(events.RELEASED, reservation)

@@ -1,79 +1,96 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fleet is recounted before a request is refused for lack of a node.
+"""Counts the fleet for a search, and recounts it before a refusal.
 
-Only a count that is younger than the request may say that there is none, and
-only after all that has lapsed was given back. Where such a count has a node
-that the search then does not find, the node was locked, changed or given back
-in between, and the fleet is counted again.
+A request is refused only by a count that began after the request, and only
+after all reservations that are past their leases have expired. If such a count
+has a matching node that the search does not find, the node was locked, changed
+or freed in between, and the fleet is counted again.
 """
 
+from collections.abc import Callable
 import time
+from typing import Any
 
+from ironic_reservations import matching
 from ironic_reservations.fleet import counts
+from ironic_reservations.fleet import profiles
 from ironic_reservations.matching import explanation
 from ironic_reservations.reservations import expiry
+from ironic_reservations.reservations import quotas
 
-#: After so many searches in vain, all by fresh counts of the same nodes, it is
-#: assumed that Python and the database read the properties of these nodes
-#: differently, and the request is refused with "malformed properties".
+#: Number of unsuccessful searches by equal fresh counts after which Python and
+#: the database are assumed to read the properties of these nodes differently.
+#: The request is then refused because of "malformed properties".
 IN_VAIN = 3
 
-#: A request that has counted the fleet gives back so many lapsed leases.
-LAPSED_AT_ONCE = 20
+#: Maximum number of reservations that a request expires when it has counted
+#: the fleet.
+EXPIRED_AT_ONCE = 20
+
+#: Returns the verdict of ``explanation`` on the counted fleet, and whether
+#: there are enough nodes.
+Judge = Callable[[], tuple[dict[str, Any], bool]]
 
 
 class Finder:
-    """Has the fleet counted for a search, and judges a search in vain.
+    """Counts the fleet for the searches of one request.
 
-    :param matcher: matching.Matcher of the request.
-    :param quota: quota.Quota of the request.
-    :ivar counted: profiles.Fleet by which to search; None where the request
-        names its nodes, and they were not counted yet.
-    :ivar fresh: whether it was counted for this request.
-    :ivar in_vain: whether the last search came to its end without a node.
+    :ivar fleet: the count to search by; None if the request names its nodes
+        and they were not counted yet.
+    :ivar is_fresh: whether the fleet was counted for this request.
+    :ivar in_vain: whether the last search ended without a node.
     """
 
-    def __init__(self, matcher, quota):
+    def __init__(self, matcher: matching.Matcher, quota: quotas.Quota
+                 ) -> None:
         self._matcher, self._quota = matcher, quota
-        self.counted, self.fresh, self.in_vain = None, False, False
-        self._began = time.monotonic()
-        self._counted_before, self._times = None, 0
+        self.fleet: profiles.Fleet | None = None
+        self.is_fresh, self.in_vain = False, False
+        self._start = time.monotonic()
+        self._last_counts: object = None
+        self._repeats = 0
 
-    def prepare(self, judge):
-        """Have a count to search by; after a search in vain, a fresh one.
+    def prepare(self, judge: Judge) -> None:
+        """Count the fleet before a search, after a search in vain again.
 
-        :param judge: function that returns the verdict of ``explanation`` on
-            what was counted, and whether there are enough nodes.
-        :raises: NoMatchingNode; QuotaExceeded where nodes were passed over.
+        :raises: NoMatchingNode; QuotaExceeded if nodes were excluded by a
+            limit.
         """
         if self.in_vain:
             self._recount(judge)
-            # A search that something ends early is not in vain.
+            # A search that an error ends early is not in vain.
             self.in_vain = False
-        elif self.counted is None and not self._matcher.spec.candidate_nodes:
-            self.counted, just_now = counts.get_recent_fleet()
-            if just_now:
-                expiry.give_back_lapsed(LAPSED_AT_ONCE)
+        elif self.fleet is None and not self._matcher.spec.candidate_nodes:
+            self.fleet, is_new = counts.get_recent_fleet()
+            if is_new:
+                expiry.expire_leases(EXPIRED_AT_ONCE)
 
-    def count_candidates(self):
+    def get_fleet(self) -> profiles.Fleet:
+        """Return the count of a fleet that was counted."""
+        if self.fleet is None:
+            raise RuntimeError('The fleet was not counted')
+        return self.fleet
+
+    def count_candidates(self) -> None:
         """Count the nodes that the request names, if it names any."""
-        named = self._matcher.spec.candidate_nodes
-        if named and self.counted is None:
-            self.counted, self.fresh = counts.get_fresh_fleet(named), True
+        candidates = self._matcher.spec.candidate_nodes
+        if candidates and self.fleet is None:
+            self.fleet = counts.get_fresh_fleet(candidates)
+            self.is_fresh = True
 
-    def _recount(self, judge):
-        expiry.give_back_lapsed()
-        self.counted = counts.get_fresh_fleet(
+    def _recount(self, judge: Judge) -> None:
+        expiry.expire_leases()
+        self.fleet = counts.get_fresh_fleet(
             self._matcher.spec.candidate_nodes,
-            None if self.fresh else self._began)
-        self.fresh = True
-        verdict, enough = judge()
+            None if self.is_fresh else self._start)
+        self.is_fresh = True
+        verdict, is_enough = judge()
         numbers = verdict['matching_nodes'], verdict.get('domains')
-        # Another request that takes and gives back nodes while they are
-        # searched for is no reason to say that there are none.
-        alike = numbers == self._counted_before or self._quota.refusal
-        self._times = self._times + 1 if alike else 0
-        self._counted_before = numbers
-        if not enough or self._times >= IN_VAIN:
+        # Different counts mean that concurrent requests hold and release
+        # nodes. That is no reason to refuse the request.
+        is_equal = numbers == self._last_counts or self._quota.refusal
+        self._repeats = self._repeats + 1 if is_equal else 0
+        self._last_counts = numbers
+        if not is_enough or self._repeats >= IN_VAIN:
             raise self._quota.refusal or explanation.make_refusal(
                 verdict, self._matcher)

@@ -1,28 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One loop and one transaction, by which this package writes everything.
+"""The loop and the transaction in which this package writes.
 
-A request reads what it needs, and writes all that it changes in one
-transaction. Each of its statements names what was read; where one of them
-touches no row, because another request was faster, nothing is written, and
-the request begins anew until its deadline.
+A request reads first, and then writes all its changes in one transaction.
+Each statement of the transaction names the values that were read. If one
+changes no row, because a concurrent request was faster, the transaction is
+rolled back, and the request starts over, until its deadline.
 
-Transactions lock in the same order, so that of two that need the same rows
-one waits for the other; a deadlock is rare, and is run again:
+All transactions lock in the same order, so that of two that need the same
+rows one waits for the other. A deadlock is rare, and is retried:
 
-    the project -> nodes by id -> the group -> rows -> the fence, or the count
+    the project -> nodes by id -> the group -> rows -> the fence or the count
 
-Some do not keep to it. An adoption writes the group before it inserts its row
-by a SELECT from ``nodes``. A renewal, and the statement that ends the leases
-of deployed nodes, lock a row before its node. The deletion of a stale row
-writes the group before it reads the node. The fence and the count never meet,
-because a request that names a holder names a host, and one that names a host
-is not counted against a quota.
+There are exceptions. An adoption writes the group before it inserts its row
+by a SELECT from ``nodes``. A renewal, and the statement that clears the
+leases of deployed nodes, lock a row before its node. The deletion of a stale
+row writes the group before it reads the node. The fence and the count never
+meet, because a request that names a holder names a host, and a request that
+names a host is not counted against a quota.
 """
 
+from collections.abc import Callable
+from collections.abc import Iterator
 import contextlib
+from typing import Any
+from typing import TypeVar
 
 from oslo_db import exception as db_exc
 from oslo_log import log
+import sqlalchemy as sa
 
 from ironic_reservations import events
 from ironic_reservations import exception
@@ -34,47 +39,49 @@ from ironic_reservations.reservations import values
 
 LOG = log.getLogger(__name__)
 
+Result = TypeVar('Result')
+
 
 class Again(Exception):
-    """Another request has changed what was read: read it again."""
+    """A concurrent request has changed what was read: read it again."""
 
 
 class NodeLost(Exception):
-    """Another request has taken the node: try the next one."""
+    """A concurrent request has taken the node: try the next one."""
 
 
 class Run:
-    """A request from its first attempt to its answer.
+    """A request from its first attempt to its result.
 
-    It outlives deadlocks and lost connections, which end an attempt.
+    Deadlocks and lost connections end an attempt, but not the run.
 
-    :ivar actor: values.Actor.
-    :ivar tries: how many attempts have ended without an answer.
-    :ivar unsure: whether the response to a COMMIT was lost, so that what this
-        request writes may be committed already.
+    :ivar actor: the compute host that sends the request.
+    :ivar tries: number of attempts that have ended without a result.
+    :ivar unsure: whether the response to a COMMIT was lost, so that the
+        changes of this request may be committed already.
     """
 
-    def __init__(self, actor):
+    def __init__(self, actor: values.Actor) -> None:
         self.actor = actor
         self.tries = 0
         self.unsure = False
 
 
-def attempts(attempt, actor=values.NOBODY):
-    """Call a function until it answers, within the deadline of the request.
+def run_request(attempt: Callable[[Run], Result],
+                actor: values.Actor = values.NOBODY) -> Result:
+    """Call a function until it returns, within the deadline of the request.
 
-    :param attempt: function of a Run, which reads anew each time that it is
-        called. It raises Again where what it has read was changed meanwhile.
-    :param actor: values.Actor.
+    :param attempt: function that reads again each time it is called. It
+        raises Again if a concurrent request has changed what it has read.
     :returns: what the attempt returns.
-    :raises: PreconditionFailed when the actor is not the host; what the
-        attempt raises; DeadlineExceeded; OutcomeUnknown when the actor is no
-        longer the host and the response to a COMMIT was lost before.
+    :raises: PreconditionFailed if the actor does not hold the host's lease;
+        what the attempt raises; DeadlineExceeded; OutcomeUnknown if the actor
+        has lost the lease after the response to a COMMIT was lost.
     """
     run = Run(actor)
 
     @engine.retry
-    def go_on():
+    def repeat() -> Result:
         if not run.unsure:
             _check_holder(actor)
         while True:
@@ -84,99 +91,107 @@ def attempts(attempt, actor=values.NOBODY):
                 engine.check_deadline()
             except exception.PreconditionFailed as error:
                 if run.unsure:
-                    # Refused with 412 it would mean that nothing has changed.
+                    # A 412 would say that nothing was changed.
                     raise exception.OutcomeUnknown() from error
                 raise
             finally:
                 run.tries += 1
 
-    return go_on()
+    return repeat()
 
 
 class Transaction:
-    """A transaction that writes: see ``write``.
+    """A transaction that writes: see ``begin``.
 
     :ivar events: pairs of an event and its Reservation, to emit after the
         COMMIT.
     """
 
-    def __init__(self, connection, actor):
+    def __init__(self, connection: sa.Connection, actor: values.Actor
+                 ) -> None:
         self.connection = connection
-        self.events = []
-        self._actor, self._fenced = actor, False
+        self.events: list[tuple[events.Event, values.Reservation]] = []
+        self._actor, self._passed_fence = actor, False
 
-    def execute(self, statement, parameters=None):
+    def execute(self, statement: sa.Executable, parameters: Any = None
+                ) -> sa.CursorResult[Any]:
+        """Run a statement."""
         return self.connection.execute(statement, parameters)
 
-    def one(self, statement, parameters=None, error=Again):
-        """Run a statement that must touch a row.
+    def insert(self, statement: sa.Insert, row: dict[str, Any]) -> int:
+        """Insert a row, and return its id."""
+        [row_id] = self.execute(statement, row).inserted_primary_key or [0]
+        return row_id
 
-        :param error: the class of what is raised where it touches none,
-            because another request was faster.
+    def write_one(self, statement: sa.Executable, parameters: Any = None,
+                  error: type[Exception] = Again) -> sa.CursorResult[Any]:
+        """Run a statement that must change a row.
+
+        :param error: class of the exception to raise if it changes none,
+            because a concurrent request was faster.
         """
         result = self.execute(statement, parameters)
         if not result.rowcount:
             metrics.count_conflict()
-            LOG.debug('Another request was faster: %s', error.__doc__)
+            LOG.debug('Conflict: %s', error.__doc__)
             raise error()
         return result
 
-    def read(self, column, value):
-        """The Reservation whose column is this, as it is in the transaction.
+    def read_reservation(self, column: str, value: Any) -> values.Reservation:
+        """Return a reservation as it is in the transaction.
 
-        Nothing is written afterwards: the snapshot that this read begins is
-        older than what others commit from here on, and MariaDB 11.8 refuses
-        to write a row that was changed since (error 1020).
+        Write nothing after it: the snapshot that this read begins is older
+        than later commits of others, and MariaDB 11.8 refuses to write a row
+        that has changed since (error 1020).
 
-        :raises: Again when none counts.
+        :param column: see ``reservation_rows.column_is``.
+        :raises: Again if there is none that counts.
         """
-        self.fence()
+        self.check_fence()
         query = reservation_rows.select_live(names=reservation_rows.VIEW)
         for row in self.execute(query.where(
                 reservation_rows.column_is(column, value))):
             return values.Reservation(**row._mapping)
         raise Again()
 
-    def emits(self, event, reservation):
-        """Emit an event once the transaction is committed."""
+    def emit(self, event: events.Event, reservation: values.Reservation
+             ) -> None:
+        """Emit an event after the transaction is committed."""
         self.events.append((event, reservation))
 
-    def fence(self):
-        """Let the transaction go through only while the actor is the host.
+    def check_fence(self) -> None:
+        """Check that the actor still holds the host's lease.
 
-        It writes the lease, so that either the transaction or one that takes
-        the lease over waits for the other, or is aborted, also where they
-        meet on two members of a Galera cluster. It is the last write before
-        the COMMIT, because the host's other transactions wait for the lease's
-        row meanwhile, and because a transaction that waits for nothing else
-        afterwards cannot be in a deadlock.
+        Writes the lease, so that of this transaction and one that takes the
+        lease over, one waits for the other or is aborted, also if they run on
+        two members of a Galera cluster. It is the last write before the
+        COMMIT, because all transactions of the host wait for the lease's row,
+        and because a transaction that waits for nothing after it cannot cause
+        a deadlock.
 
         :raises: PreconditionFailed.
         """
-        if self._actor.holder is None or self._fenced:
+        if self._actor.holder is None or self._passed_fence:
             return
         if not self.execute(host_rows.FENCE,
                             host_rows.bind_holder(*self._actor)).rowcount:
-            raise not_held(self._actor)
-        self._fenced = True
+            raise make_lease_error(self._actor)
+        self._passed_fence = True
 
 
 @contextlib.contextmanager
-def write(run):
-    """A transaction that writes for a request.
+def begin(run: Run) -> Iterator[Transaction]:
+    """Begin a transaction that writes.
 
     It ends with the fence, and its events are emitted after the COMMIT. An
     exception rolls it back.
-
-    :param run: Run.
-    :returns: context manager of a Transaction.
     """
     committing = False
     try:
         with engine.transaction() as connection:
             transaction = Transaction(connection, run.actor)
             yield transaction
-            transaction.fence()
+            transaction.check_fence()
             committing = True
     except db_exc.DBConnectionError:
         if committing:
@@ -184,37 +199,35 @@ def write(run):
             LOG.warning(
                 'The response to a COMMIT was lost; trying again, which finds '
                 'what was committed for instance %s', ', '.join({
-                    held.instance_uuid: None
-                    for _, held in transaction.events}))
+                    str(reservation.instance_uuid): None
+                    for _, reservation in transaction.events}))
         raise
     for event, reservation in transaction.events:
         events.emit(event, reservation)
 
 
-def read(query, parameters=None):
-    """The Reservations that a query of the columns in VIEW finds, as of now.
-
-    :returns: list.
-    """
+def read_reservations(query: sa.Select[Any]) -> list[values.Reservation]:
+    """Run a query of columns of ``reservation_rows.VIEW``."""
     return [values.Reservation(**row._mapping)
-            for row in engine.fetch_rows(query, parameters)]
+            for row in engine.fetch_rows(query)]
 
 
-def _check_holder(actor):
-    """Refuse a request of a process that is not the host.
+def _check_holder(actor: values.Actor) -> None:
+    """Check at the start of a request that the actor holds the host's lease.
 
-    A request begins with it, because it may end before it comes to the
-    fence, and because a Galera member waits for what others have written
-    where it reads, not where it updates (``mysql_wsrep_sync_wait = 1``).
+    The request may end before it reaches the fence, and a Galera member waits
+    for the writes of others when it reads, not when it updates
+    (``mysql_wsrep_sync_wait = 1``).
 
     :raises: PreconditionFailed.
     """
     if actor.holder is not None and not engine.fetch_rows(
             host_rows.SELECT_HOST_LEASE, host_rows.bind_holder(*actor)):
-        raise not_held(actor)
+        raise make_lease_error(actor)
 
 
-def not_held(actor):
+def make_lease_error(actor: values.Actor) -> exception.PreconditionFailed:
+    """Return the error for an actor that does not hold the host's lease."""
     return exception.PreconditionFailed(
-        f'Host {actor.host} is not held by {actor.holder}, or its lease is '
-        f'over.')
+        f'Host {actor.host} is not held by {actor.holder}, or its lease has '
+        f'expired.')

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A reservation goes to another host, or its lease gets another end."""
+"""Changes the host or the lease of a reservation."""
 
+from collections.abc import Callable
+from collections.abc import Mapping
 import json
+from typing import Any
 
 from ironic_reservations import constants
 from ironic_reservations import events
@@ -14,100 +17,109 @@ from ironic_reservations.reservations import transaction
 from ironic_reservations.reservations import values
 
 
-def update(instance_uuid, changes, authorize=lambda reservation: None,
-           actor=values.NOBODY, restricted=False):
-    """Give a reservation to another host, or its lease another end.
+def update_reservation(
+        instance_uuid: str, changes: Mapping[str, Any],
+        authorize: Callable[[values.Reservation], None] = lookup.allow_all,
+        actor: values.Actor = values.NOBODY, is_restricted: bool = False
+) -> values.Reservation:
+    """Change the host or the lease of a reservation.
 
-    The node stays the same, and nothing of Ironic's is written.
+    The node remains the same, and no table of Ironic is written.
 
-    :param changes: dict of ``host``, which may change in any state, and of
-        ``lease``: seconds from now, None for no end.
-    :param authorize: see ``release``.
-    :param actor: values.Actor. When it names a host, only if that holds it.
-    :param restricted: whether the caller is bound to its project. It then does
-        not change the lease of what a host holds, nor of a node that the
-        project may use no longer.
-    :returns: the Reservation as it is then.
-    :raises: NotFound; Conflict when a lease is to change and something has
-        begun on the node, or the project may use the node no longer;
-        PreconditionFailed when the actor is not the host; what ``authorize``
-        raises.
+    :param changes: ``host``, which may change in any state, and ``lease`` in
+        seconds from now, None for no expiry.
+    :param authorize: see ``lookup.get_reservation``.
+    :param actor: if it names a host, only this host's reservation is changed.
+    :param is_restricted: whether the caller is bound to its project. Such a
+        caller cannot change the lease of a reservation that a host holds, or
+        of a node that the project may no longer use.
+    :returns: the reservation after the change.
+    :raises: NotFound; Conflict if a lease is to change and something has
+        begun on the node, or the project may no longer use the node;
+        PreconditionFailed if the actor does not hold the host's lease; what
+        ``authorize`` raises.
     """
-    def attempt(run):
-        held = expiry.get_or_purge(instance_uuid, authorize)
-        if run.unsure and changes == {'host': held.host}:
-            return held
-        if actor.host not in (None, held.host) and not (
-                run.unsure and changes.get('host') == held.host):
-            raise lookup.not_found(instance_uuid)
+    def attempt(run: transaction.Run) -> values.Reservation:
+        reservation = expiry.get_or_purge(instance_uuid, authorize)
+        if run.unsure and changes == {'host': reservation.host}:
+            return reservation
+        if actor.host not in (None, reservation.host) and not (
+                run.unsure and changes.get('host') == reservation.host):
+            raise lookup.make_not_found(instance_uuid)
         if 'lease' in changes:
-            _check_lease(held, restricted)
-        return change(run, held, changes,
-                      events.MOVED if 'host' in changes else events.RENEWED,
-                      held.host)
+            _check_lease(reservation, is_restricted)
+        return write_changes(
+            run, reservation, changes,
+            events.MOVED if 'host' in changes else events.RENEWED,
+            reservation.host)
 
-    return transaction.attempts(attempt, actor)
+    return transaction.run_request(attempt, actor)
 
 
-def change(run, held, changes, event, host=reservation_rows.ANY_HOST):
-    """Change a reservation that counts, in one transaction.
+def write_changes(run: transaction.Run, reservation: values.Reservation,
+                  changes: Mapping[str, Any], event: events.Event,
+                  host: object = reservation_rows.ANY_HOST
+                  ) -> values.Reservation:
+    """Change a reservation that has not expired, in one transaction.
 
-    :param run: transaction.Run.
-    :param host: that must still hold it.
-    :returns: the Reservation as it is then.
+    :param changes: see ``update_reservation``.
+    :param host: host that must still hold it, or None.
+    :returns: the reservation after the change.
     :raises: Again.
     """
-    with transaction.write(run) as tx:
-        tx.one(reservation_rows.update_row(
-            held.id, constants.PROVISION_STATES['reserved']
+    with transaction.begin(run) as tx:
+        tx.write_one(reservation_rows.update_row(
+            reservation.id, constants.PROVISION_STATES['reserved']
             if 'lease' in changes else None, changes, host))
-        changed = tx.read('id', held.id)
-        tx.emits(event, changed)
-    return changed
+        reservation = tx.read_reservation('id', reservation.id)
+        tx.emit(event, reservation)
+    return reservation
 
 
-def is_renewable(held, lease, restricted):
-    """Whether the lease of a reservation is to begin anew when it is repeated.
+def is_renewable(reservation: values.Reservation, lease: int | None,
+                 is_restricted: bool) -> bool:
+    """Return whether a repeated request renews the lease of a reservation.
 
-    :param lease: seconds, or None for no end.
-    :param restricted: whether the caller is bound to its project. It then
-        changes nothing of what a host holds: neither does it end a build with
-        a short lease, nor does it keep the machine with one that never ends.
+    :param lease: seconds; None for no expiry.
+    :param is_restricted: whether the caller is bound to its project. Such a
+        caller changes no lease of a host: it could end a build with a short
+        lease, or keep the machine with one that does not expire.
     """
-    return (held.state == 'reserved'
-            and not (restricted and held.host is not None)
-            and (lease is not None or held.expires_at is not None))
+    return (reservation.state == 'reserved'
+            and not (is_restricted and reservation.host is not None)
+            and (lease is not None or reservation.expires_at is not None))
 
 
-def _check_lease(held, restricted):
-    if held.state != 'reserved':
+def _check_lease(reservation: values.Reservation, is_restricted: bool) -> None:
+    """Raise Conflict unless the lease may be changed."""
+    if reservation.state != 'reserved':
         raise exception.Conflict(
-            f'Node {held.node_uuid} is {held.provision_state}; a lease '
-            f'changes only while nothing has begun on the node.')
-    if restricted and held.host is not None:
+            f'Node {reservation.node_uuid} is {reservation.provision_state}; '
+            f'a lease changes only while nothing has begun on the node.')
+    if is_restricted and reservation.host is not None:
         raise exception.Conflict(
-            f'Node {held.node_uuid} is held by a compute host, which keeps '
-            f'its lease.')
-    if restricted:
-        check_usable(held, json.loads(held.request_spec).get('ownership')
-                     == 'project_or_none')
+            f'Node {reservation.node_uuid} is held by a compute host, which '
+            f'keeps its lease.')
+    if is_restricted:
+        check_may_use(reservation, json.loads(
+            reservation.request_spec or '{}').get('ownership')
+            == 'project_or_none')
 
 
-def check_usable(held, unowned):
-    """Refuse to let a project keep a node that it may use no longer.
+def check_may_use(reservation: values.Reservation, unowned: bool) -> None:
+    """Check that a project may still use the node that it has reserved.
 
-    A former lessee of a machine is not to hold it for ever by beginning the
-    lease of the reservation anew.
+    Otherwise a former lessee of a machine could keep it for ever by renewing
+    the reservation.
 
-    :param unowned: whether the reservation was asked for with the ownership
-        ``project_or_none``, so that a node that nobody owns or leases is
-        enough.
-    :raises: Conflict when the reservation's project is neither the owner nor
-        the lessee of its node.
+    :param unowned: whether the request had the ownership ``project_or_none``,
+        so that a node without owner and lessee is allowed.
+    :raises: Conflict unless the reservation's project is the owner or the
+        lessee of its node.
     """
-    usable = Ownership(held.project_id, unowned)
-    if not usable.covers(held.node_owner, held.node_lessee):
+    ownership = Ownership(reservation.project_id, unowned)
+    if not ownership.covers(reservation.node_owner, reservation.node_lessee):
         raise exception.Conflict(
-            f'Project {held.project_id} may no longer use node '
-            f'{held.node_uuid}; the reservation can be released, but not '
-            f'renewed.')
+            f'Project {reservation.project_id} may no longer use node '
+            f'{reservation.node_uuid}; the reservation can be released, but '
+            f'not renewed.')

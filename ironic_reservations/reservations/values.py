@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a reservation is, in which states, and for whom: values alone."""
+"""Values that describe a reservation: its node, its state and its user."""
 
 import dataclasses
 import datetime
@@ -7,11 +7,11 @@ import typing
 
 from ironic_reservations import constants
 
-#: In these a node is at rest and bears no instance: it may be let go.
+#: Provision states in which a node without an instance can be released.
 RELEASABLE = ('available', 'manageable', 'enroll', 'clean failed',
               'inspect failed')
 
-#: In these it is at rest, whether or not it bears an instance.
+#: Provision states in which a node is at rest, with or without an instance.
 AT_REST = ('available', 'manageable', 'active', 'rescue', 'deploy failed',
            'error', 'adopt failed', 'rescue failed', 'unrescue failed',
            'service failed', 'clean failed', 'inspect failed')
@@ -21,8 +21,8 @@ AT_REST = ('available', 'manageable', 'active', 'rescue', 'deploy failed',
 class Assignment:
     """For whom a node is reserved. A request gives it, and it is stored.
 
-    A column of this kind that requests give is added here: every write and
-    every read takes it from here.
+    An attribute that is added here is written by holds, groups, claims and
+    adoptions, and read with a reservation.
     """
 
     host: str | None = None
@@ -32,24 +32,24 @@ class Assignment:
 
 @dataclasses.dataclass(frozen=True)
 class Reservation(Assignment):
-    """A node held for an instance, as it is now.
+    """A reservation and its node, as they were read.
 
-    An attribute that was not read is None, such as the request spec wherever
-    more than one reservation is read and none is compared or shown.
+    An attribute that was not read is None. The request spec is read only to
+    show it or to compare it.
 
     :param id: primary key, never used again.
-    :param provision_state: Ironic's word for where the node is.
-    :param resource_class: of the node, as Ironic spells it.
-    :param node_owner: the project that owns the node, or None.
-    :param node_lessee: the project that leases the node, or None.
-    :param request_spec: canonical JSON text of what was asked for.
-    :param lock: the conductor that has the node's lock, or None.
-    :param is_allocated: whether the node has an allocation of Ironic's.
+    :param resource_class: class of the node, as Ironic spells it.
+    :param node_owner: project that owns the node, or None.
+    :param node_lessee: project that leases the node, or None.
+    :param request_spec: canonical JSON text of the request.
+    :param lock: conductor that has locked the node, or None.
+    :param is_allocated: whether an allocation of Ironic has the node.
     :param is_touched: whether something has begun on the node.
-    :param is_expired: whether the lease is over and the node is free again.
-    :param expires_at: what is stored: see ``ends_at``.
-    :param group_id: the row of the group that it is a member of, or None.
-    :param domain: of the node in that group: see group_policy.find_domain.
+    :param is_expired: whether the lease has expired and the node is free.
+    :param expires_at: stored expiry time in UTC: see ``effective_expiry``.
+    :param group_id: id of the row of its group, or None.
+    :param domain: domain of the node in that group: see
+        ``group_policy.find_domain``.
     """
 
     id: int | None = None
@@ -77,23 +77,22 @@ class Reservation(Assignment):
     group_by: str | None = None
 
     @property
-    def state(self):
-        """One of ``constants.STATES``."""
-        return state_of(self.provision_state)
+    def state(self) -> str:
+        """State of the reservation, one of ``constants.STATES``."""
+        return find_state(self.provision_state)
 
     @property
-    def ends_at(self):
-        """When its lease is over, which is told as ``expires_at``.
+    def effective_expiry(self) -> datetime.datetime | None:
+        """Time at which it expires, or None if it does not.
 
-        It is None where the reservation does not end by itself. Of a node
-        that is past ``reserved`` the time of the lease may still be stored,
-        but nothing will be done when it comes.
+        Only a reserved node expires. The row of a deployed one may still have
+        an expiry time, at which nothing is done.
         """
         return self.expires_at if self.state == 'reserved' else None
 
 
-def state_of(provision_state):
-    """Return the state, one of ``constants.STATES``, of a reservation."""
+def find_state(provision_state: str | None) -> str:
+    """Return the state of a reservation, one of ``constants.STATES``."""
     for state, provision_states in constants.PROVISION_STATES.items():
         if provision_state in provision_states:
             return state
@@ -101,17 +100,17 @@ def state_of(provision_state):
 
 
 class Actor(typing.NamedTuple):
-    """The compute host in whose name a request writes.
+    """The compute host that sends a request.
 
-    :param host: its name; None where the caller names no host.
-    :param holder: UUID of the process that says it is this host. A request
-        of another process than the one that holds the host's lease is
-        refused. None for a caller who does not say it, and is not refused.
+    :param host: its name, or None if the request names no host.
+    :param holder: UUID of the process that claims to serve the host. The
+        request is refused unless this process holds the host's lease. None
+        if the request does not name it; it is not refused then.
     """
 
     host: str | None = None
     holder: str | None = None
 
 
-#: The actor of a request that writes in no host's name.
+#: The actor of a request that names no host.
 NOBODY = Actor()

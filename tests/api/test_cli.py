@@ -633,8 +633,8 @@ def test_delete_hosts(ironic, leases, cli):
     result = cli('host', 'delete', 'host-3', 'host-0', 'host-4', 'host-9')
     assert result.returncode == 1
     assert result.stdout == 'Deleted host host-3\nDeleted host host-4\n'
-    for host, why in ('host-0', 'only a host whose lease is over'), (
-            'host-9', 'Nobody holds host host-9'):
+    for host, why in ('host-0', 'only expired leases can be deleted'), (
+            'host-9', 'There is no lease of host host-9'):
         assert f'{host}: ' in result.stderr and why in result.stderr
     assert [host for host, in ironic.execute(
         'SELECT host FROM reservations_hosts ORDER BY host')] == [

@@ -179,7 +179,7 @@ def test_since(ironic):
 def test_delete(ironic):
     delete_lease(ironic, 404)
     put(ironic)
-    assert 'lease is over' in delete_lease(ironic, 409)
+    assert 'only expired leases' in delete_lease(ironic, 409)
     assert find_holder(ironic) == ONE
     expire_leases(ironic)
     delete_lease(ironic)

@@ -353,7 +353,7 @@ TABLE = [
 
 #: Commands that exit with status 1, and a part of their output.
 FAILING = [
-    ('host delete host-0', 'only a host whose lease is over'),
+    ('host delete host-0', 'only expired leases can be deleted'),
     ('explain', 'Nothing constrains the node: give a server, '),
     (f'explain --resource-class {CLASS} --ram 999999', 'memory_mb>=999999'),
 ]

@@ -305,7 +305,7 @@ class Fleet:
 
         :returns: the reservation, and whether it is new.
         """
-        return holds.hold(
+        return holds.hold_node(
             matcher(restricted_to, **body or {'resource_class': 'gold'}),
             obtain.Request(
                 (instance_uuid or str(uuid.uuid4()),),
@@ -317,15 +317,15 @@ class Fleet:
 
         :param members: number of nodes.
         """
-        return groups.create(
+        return groups.create_group(
             matcher(resource_class='gold'), obtain.Request(
                 tuple(str(uuid.uuid4()) for _ in range(members)),
                 values.Assignment(), lease, digest='digest',
-                group=membership.Named(GROUP, None, None, None)))[0]
+                group=membership.GroupRequest(GROUP, None, None, None)))[0]
 
     def claim(self, ident, instance_uuid=INSTANCE):
         """Let compute-1 claim a reservation, or a member of a group."""
-        return claims.claim(
+        return claims.claim_reservation(
             ident, matcher(resource_class='gold'),
             obtain.Request((instance_uuid,), values.Assignment('compute-1')),
             lambda reservation: None)

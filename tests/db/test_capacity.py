@@ -20,7 +20,7 @@ from ironic_reservations.fleet import capacity
 from ironic_reservations.fleet import counts
 from ironic_reservations.fleet import search
 from ironic_reservations.reservations import dry_runs
-from ironic_reservations.reservations import quota
+from ironic_reservations.reservations import quotas
 from ironic_reservations.reservations import values
 from tests.common import fleets
 from tests.db import strategies
@@ -28,7 +28,7 @@ from tests.db import strategies
 
 def dry_run(matcher):
     """Dry-run a request without limits."""
-    return dry_runs.dry_run(matcher, quota.Quota())
+    return dry_runs.dry_run(matcher, quotas.Quota())
 
 
 def rows(**query):

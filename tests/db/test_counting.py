@@ -172,7 +172,7 @@ def test_partitions_and_hosts_are_sums(fleet, batch):
     for row in count_nodes():
         parts[row.facts['resource_class'], row.facts['conductor_group'],
               row.facts['shard'], row.reason, row.taken] += row.nodes
-    for reservation in lookup.find():
+    for reservation in lookup.find_reservations():
         hosts[reservation.host, reservation.provision_state] += 1
     for expected, count in (parts, counting.count_by_partition), (
             hosts, counting.count_by_host):

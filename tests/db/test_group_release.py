@@ -24,11 +24,12 @@ def group(fleet):
     """Two pages of members and two more."""
     fleet.add(*[{}] * MEMBERS)
     fleet.hold_group(MEMBERS)
-    return groups.get(fleets.GROUP)
+    return groups.get_group(fleets.GROUP)
 
 
 def release(is_restricted=False):
-    group_releases.release(fleets.GROUP, lambda group: None, is_restricted)
+    group_releases.release_group(
+        fleets.GROUP, lambda group: None, is_restricted)
 
 
 def count_log_lines(caplog):
@@ -68,9 +69,9 @@ def test_concurrent_changes_are_read_again(fleet, group):
     _, moving, deploying, *_, last = group.members
 
     def change():
-        updates.update(moving.instance_uuid, {'host': 'compute-1'})
+        updates.update_reservation(moving.instance_uuid, {'host': 'compute-1'})
         fleet.set_node(deploying.node_id, provision_state='deploying')
-        releases.release(last.instance_uuid)
+        releases.release_reservation(last.instance_uuid)
     with fleet.before('UPDATE nodes', change), \
             pytest.raises(exception.Conflict, match='^2 of') as error:
         release(is_restricted=True)
@@ -103,7 +104,7 @@ def test_concurrent_release_is_logged_once(fleet, group, error, caplog):
     def change():
         if due:
             due.clear()
-            releases.release(group.members[0].instance_uuid)
+            releases.release_reservation(group.members[0].instance_uuid)
     with fleet.before('SELECT', change, 10 ** 6), \
             fleet.fail_commit(error, then=lambda: due.append(True)):
         release()

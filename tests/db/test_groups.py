@@ -38,7 +38,7 @@ def add_racks(fleet, **free):
 
 
 def name_group(policy, uuid=fleets.GROUP, project=None, by='capability:rack'):
-    return membership.Named(uuid, policy, policy and by, project)
+    return membership.GroupRequest(uuid, policy, policy and by, project)
 
 
 def join(fleet, policy, expect_new=True, **more):
@@ -54,7 +54,7 @@ def create(fleet, members, policy, uuid=fleets.GROUP, by='capability:rack',
     """Hold all members at once."""
     if isinstance(members, int):
         members = [str(uuid_.uuid4()) for _ in range(members)]
-    return groups.create(
+    return groups.create_group(
         fleets.matcher(**body or {'resource_class': 'gold'}),
         obtain.Request(
             tuple(members), values.Assignment(project_id=project), lease,
@@ -64,7 +64,7 @@ def create(fleet, members, policy, uuid=fleets.GROUP, by='capability:rack',
 
 def count_members():
     """Return the number of members in each rack."""
-    return count_domains(groups.get(fleets.GROUP))
+    return count_domains(groups.get_group(fleets.GROUP))
 
 
 def count_domains(group):
@@ -131,17 +131,17 @@ def test_expired_and_stale_members(fleet, how):
     """They are deleted before the group is is_new again."""
     add_racks(fleet, r1=2, r2=2)
     fleet.hold(group=name_group('spread'), lease=60)
-    before = groups.get(fleets.GROUP).id
+    before = groups.get_group(fleets.GROUP).id
     if how == 'expired':
         fleet.expire_leases()
     else:
         fleet.execute(sa.update(models.nodes).values(instance_uuid=None))
     with pytest.raises(exception.NotFound):
-        groups.get(fleets.GROUP)
-        groups.get(fleets.GROUP)
+        groups.get_group(fleets.GROUP)
+        groups.get_group(fleets.GROUP)
     join(fleet, 'pack')
-    assert groups.get(fleets.GROUP).policy == 'pack'
-    assert groups.get(fleets.GROUP).id != before
+    assert groups.get_group(fleets.GROUP).policy == 'pack'
+    assert groups.get_group(fleets.GROUP).id != before
     assert len(fleet.rows) == 1 and len(fleet.group_rows) == 1
 
 
@@ -221,10 +221,10 @@ def test_group_is_deleted_while_it_is_joined(fleet):
     first, _ = fleet.hold(group=name_group('spread'))
 
     def release_member():
-        releases.release(first.instance_uuid)
+        releases.release_reservation(first.instance_uuid)
     with fleet.before('UPDATE nodes', release_member):
         join(fleet, 'spread')
-    assert len(groups.get(fleets.GROUP).members) == 1
+    assert len(groups.get_group(fleets.GROUP).members) == 1
 
 
 @pytest.mark.on('server')
@@ -233,7 +233,7 @@ def test_commit_without_a_response(fleet, after):
     add_racks(fleet, r1=2, r2=2)
     with fleet.fail_commit(db_exc.DBConnectionError(), after):
         join(fleet, 'spread', expect_new=not after)
-    assert len(groups.get(fleets.GROUP).members) == 1
+    assert len(groups.get_group(fleets.GROUP).members) == 1
 
 
 # All or none
@@ -253,7 +253,7 @@ def test_all_at_once(fleet, policy, free, members, expected):
     assert is_new
     assert count_domains(group) == expected
     assert len(fleet.holds) == members
-    result = groups.get(fleets.GROUP)
+    result = groups.get_group(fleets.GROUP)
     assert count_domains(result) == expected
     assert {member.instance_uuid for member in result.members} == {
         member.instance_uuid for member in group.members}
@@ -283,7 +283,7 @@ def test_nodes_taken_during_each_search(fleet, monkeypatch):
 
     def fresh(candidates, since):
         while len(others) > len(turns) % 2:
-            releases.release(others.pop())
+            releases.release_reservation(others.pop())
         turns.append(recount(candidates, since))
         while len(others) < 2 and len(turns) < 6:
             others.append(fleet.hold()[0].instance_uuid)
@@ -350,7 +350,7 @@ def test_repeat(fleet, is_expired):
     second, is_new = create(fleet, 2, 'pack', lease=600)
     assert not is_new
     assert {member.id for member in second.members} == {
-        member.id for member in groups.get(fleets.GROUP).members}
+        member.id for member in groups.get_group(fleets.GROUP).members}
     assert all(new.expires_at > old.expires_at
                for new, old in zip(second.members, first.members,
                                    strict=True))
@@ -407,16 +407,16 @@ def test_find(fleet):
     for number in range(3):
         create(fleet, 2, 'pack', uuid=fleets.GROUP[:-1] + str(number),
                project=A if number else B)
-    all_groups = groups.find(9)
+    all_groups = groups.find_groups(9)
     assert [group.uuid[-1] for group in all_groups] == ['0', '1', '2']
     assert [group.domains for group in all_groups] == [{'r1': 2}] * 3
-    assert [group.uuid[-1] for group in groups.find(1)] == ['0']
-    assert [group.uuid[-1] for group in groups.find(
-        9, after=groups.find_marker(all_groups[0].uuid))] == ['1', '2']
-    assert [group.uuid[-1] for group in groups.find(
+    assert [group.uuid[-1] for group in groups.find_groups(1)] == ['0']
+    assert [group.uuid[-1] for group in groups.find_groups(
+        9, after=groups.find_group_id(all_groups[0].uuid))] == ['1', '2']
+    assert [group.uuid[-1] for group in groups.find_groups(
         9, restricted_to=A)] == ['1', '2']
     with pytest.raises(exception.InvalidInput):
-        groups.find_marker(all_groups[0].uuid, restricted_to=A)
+        groups.find_group_id(all_groups[0].uuid, restricted_to=A)
 
 
 @pytest.mark.on('server')
@@ -430,8 +430,8 @@ def test_release_during_claims_and_joins(fleet):
         others.append(claim(group.members[2].instance_uuid)[0])
         others.append(fleet.hold(group=name_group('pack'))[0])
     with fleet.before('UPDATE nodes', other):
-        group_releases.release(fleets.GROUP, lambda group: None,
-                               restricted=False)
+        group_releases.release_group(fleets.GROUP, lambda group: None,
+                               is_restricted=False)
     assert len(others) == 2 and not fleet.holds
 
 
@@ -442,10 +442,10 @@ def test_page_is_full_although_a_group_is_deleted(fleet):
                       for _ in range(4)]
 
     def release_first():
-        releases.release(first.members[0].instance_uuid)
+        releases.release_reservation(first.members[0].instance_uuid)
     # This statement follows the one that selects the groups of the page.
     with fleet.before('SELECT reservations.', release_first):
-        page = groups.find(2)
+        page = groups.find_groups(2)
     assert [group.uuid for group in page] == [
         group.uuid for group in others[:2]]
 
@@ -472,7 +472,7 @@ def test_group_is_deleted_while_it_is_requested_again(fleet, is_recreated):
 
     def release_all():
         for name in names:
-            releases.release(name)
+            releases.release_reservation(name)
         if is_recreated:
             create(fleet, 1, None, project=B)
     with fleet.before('SELECT reservations.', release_all):
@@ -488,7 +488,7 @@ def test_group_is_deleted_while_it_is_requested_again(fleet, is_recreated):
 
 def claim(uuid, instance=None, project=None, host='compute-1', lease=None,
           authorize=lambda reservation: None, **body):
-    return claims.claim(
+    return claims.claim_reservation(
         uuid, fleets.matcher(**body or {'resource_class': 'gold'}),
         obtain.Request(
             (instance or str(uuid_.uuid4()),),
@@ -554,11 +554,12 @@ def test_claim_by_another_project(fleet, owner, claimant):
 
 
 def release(reservation):
-    releases.release(reservation.instance_uuid)
+    releases.release_reservation(reservation.instance_uuid)
 
 
 def assign_host(reservation):
-    updates.update(reservation.instance_uuid, {'host': 'compute-2'})
+    updates.update_reservation(
+        reservation.instance_uuid, {'host': 'compute-2'})
 
 
 def claim_first(reservation):
@@ -620,7 +621,7 @@ def test_adoption_overrides_the_policy(fleet):
     fleet.set_node(node_id, instance_uuid=instance, provision_state='active')
     spec = fleets.matcher(memory_mb=1).spec
     for _ in range(2):
-        reservation, _ = adoption.adopt(
+        reservation, _ = adoption.adopt_instance(
             instance, spec, values.Assignment('compute-1'),
             group=name_group('spread'))
         assert reservation.domain == 'r1'
@@ -638,7 +639,7 @@ def deploy(fleet):
 
 
 def adopt(reservation, uuid=fleets.GROUP):
-    return adoption.adopt(
+    return adoption.adopt_instance(
         reservation.instance_uuid, fleets.matcher(memory_mb=1).spec,
         values.Assignment('compute-1'), group=name_group('spread', uuid))[0]
 

@@ -73,10 +73,10 @@ def test_first_connection_of_a_process(option, monkeypatch):
             application.set_options({'database': {
                 'connection': 'mysql+pymysql://ironic@127.0.0.1:'
                 f'{server.getsockname()[1]}/ironic?read_timeout=5'}}):
-        with another(expiry.overdue) as first:
+        with another(expiry.find_overdue) as first:
             connection, _ = server.accept()
             with connection, pytest.raises(exception.DeadlineExceeded):
-                expiry.overdue()
+                expiry.find_overdue()
             assert not first.done()
             server.close()
             with pytest.raises(db_exc.DBConnectionError):
@@ -99,11 +99,11 @@ def test_no_connection_left(database, monkeypatch, option):
     with another(hang) as first:
         assert is_running.wait(30)
         with pytest.raises(sa.exc.TimeoutError):
-            expiry.overdue()
+            expiry.find_overdue()
         assert not first.done()
         answer.set()
         first.result(60)
-    assert expiry.overdue() == []
+    assert expiry.find_overdue() == []
     small.dispose()
 
 

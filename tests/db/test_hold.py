@@ -39,7 +39,7 @@ def test_hold(fleet):
     assert reservation.provision_state == 'available'
     assert reservation.resource_class == 'Gold'
     assert reservation.expires_at is None and reservation.updated_at is None
-    assert lookup.get(INSTANCE) == reservation
+    assert lookup.get_reservation(INSTANCE) == reservation
     assert fleet.holds == {node_id: INSTANCE}
 
 
@@ -92,7 +92,7 @@ def test_other_columns_of_ironic_do_not_change(fleet):
     fleet.add({'traits': ['CUSTOM_A']}, {})
     before = read_rows()
     fleet.hold(INSTANCE)
-    releases.release(INSTANCE)
+    releases.release_reservation(INSTANCE)
     assert read_rows() == before
 
 

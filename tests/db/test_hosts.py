@@ -13,7 +13,7 @@ from ironic_reservations.db import models
 from ironic_reservations.matching import request_spec
 from ironic_reservations.reservations import adoption
 from ironic_reservations.reservations import holds
-from ironic_reservations.reservations import hosts
+from ironic_reservations.reservations import host_leases
 from ironic_reservations.reservations import obtain
 from ironic_reservations.reservations import releases
 from ironic_reservations.reservations import updates
@@ -42,7 +42,7 @@ def fleet(fleet):
 @pytest.fixture
 def reservation(fleet):
     """A hold of compute-1, whose host lease the process ONE has."""
-    hosts.hold(HOST, ONE, 30)
+    host_leases.acquire_lease(HOST, ONE, 30)
     return fleet.hold(fleets.INSTANCE)[0]
 
 
@@ -54,39 +54,39 @@ def expire_host_leases(fleet):
 def take_over(fleet):
     """Let the other process acquire the expired host lease."""
     expire_host_leases(fleet)
-    assert hosts.hold(HOST, OTHER, 30).holder == OTHER
+    assert host_leases.acquire_lease(HOST, OTHER, 30).holder == OTHER
 
 
 def test_lease_renewed_before_it_is_deleted(fleet):
     """The lease is renewed between the check and the DELETE."""
-    hosts.hold(HOST, ONE, 30)
+    host_leases.acquire_lease(HOST, ONE, 30)
     expire_host_leases(fleet)
     with fleet.before('DELETE FROM reservations_hosts',
-                      lambda: hosts.hold(HOST, ONE, 30)):
+                      lambda: host_leases.acquire_lease(HOST, ONE, 30)):
         with pytest.raises(exception.Conflict):
-            hosts.forget(HOST)
+            host_leases.delete_expired_lease(HOST)
     assert read_holder(fleet) == ONE
 
 
 def test_concurrent_requests_of_a_standby(fleet):
-    hosts.hold(HOST, ONE, 30)
+    host_leases.acquire_lease(HOST, ONE, 30)
 
     def note():
         with pytest.raises(exception.Conflict):
-            hosts.hold(HOST, OTHER, 30)
+            host_leases.acquire_lease(HOST, OTHER, 30)
 
     with fleet.before('INSERT INTO reservations_standbys', note):
         note()
-    assert hosts.find(1)[0].standbys == 1
+    assert host_leases.find_leases(1)[0].standbys == 1
 
 
 def test_renewal_does_not_wait_for_a_standby(fleet, database):
     """Standbys are written to a table of their own."""
-    hosts.hold(HOST, ONE, 30)
+    host_leases.acquire_lease(HOST, ONE, 30)
     with database.engine.begin() as connection:
         connection.execute(sa.insert(models.standbys).values(
             host=HOST, holder=OTHER, expires_at=sa.func.utc_timestamp()))
-        hosts.hold(HOST, ONE, 30)
+        host_leases.acquire_lease(HOST, ONE, 30)
 
 
 def read_holder(fleet):
@@ -97,13 +97,13 @@ def read_holder(fleet):
 # A takeover between the check and the fence
 
 def hold_node(reservation):
-    return holds.hold(
+    return holds.hold_node(
         fleets.matcher(resource_class='gold'), obtain.Request(
             (str(uuid.uuid4()),), values.Assignment(HOST), holder=ONE))
 
 
 def renew(reservation):
-    return holds.hold(
+    return holds.hold_node(
         fleets.matcher(resource_class='gold'), obtain.Request(
             (reservation.instance_uuid,), values.Assignment(HOST), 60,
             holder=ONE))
@@ -111,30 +111,31 @@ def renew(reservation):
 
 def adopt(reservation):
     """Adopt the reserved instance again."""
-    return adoption.adopt(
+    return adoption.adopt_instance(
         reservation.instance_uuid, request_spec.RequestSpec.from_server({}),
         values.Assignment(HOST), holder=ONE)
 
 
 def adopt_new(reservation):
     """Adopt the instance that has no reservation."""
-    return adoption.adopt(
+    return adoption.adopt_instance(
         UNRESERVED, request_spec.RequestSpec.from_server({}),
         values.Assignment(HOST), holder=ONE)
 
 
 def change(reservation):
-    return updates.update(reservation.instance_uuid, {'lease': 60},
+    return updates.update_reservation(reservation.instance_uuid, {'lease': 60},
                           actor=values.Actor(HOST, ONE))
 
 
 def move(reservation):
-    return updates.update(reservation.instance_uuid, {'host': 'compute-2'},
-                          actor=values.Actor(HOST, ONE))
+    return updates.update_reservation(
+        reservation.instance_uuid, {'host': 'compute-2'},
+        actor=values.Actor(HOST, ONE))
 
 
 def release(reservation):
-    return releases.release(reservation.instance_uuid,
+    return releases.release_reservation(reservation.instance_uuid,
                             actor=values.Actor(HOST, ONE))
 
 
@@ -160,7 +161,8 @@ def test_takeover_after_the_check(fleet, reservation, write, first):
 
 def test_lease_given_up_after_the_check(fleet, reservation):
     before = fleet.rows, fleet.instances
-    with fleet.before('UPDATE nodes', lambda: hosts.give_up(HOST, ONE)), \
+    with fleet.before('UPDATE nodes',
+                      lambda: host_leases.give_up_lease(HOST, ONE)), \
             pytest.raises(exception.PreconditionFailed):
         hold_node(reservation)
     assert (fleet.rows, fleet.instances) == before
@@ -168,7 +170,7 @@ def test_lease_given_up_after_the_check(fleet, reservation):
 
 def test_takeover_during_adoption_of_a_reservation_without_a_host(
         fleet, reservation):
-    adoption.adopt(
+    adoption.adopt_instance(
         UNRESERVED, request_spec.RequestSpec.from_server({}),
         values.Assignment())
     before = fleet.rows, fleet.instances
@@ -241,15 +243,15 @@ def test_takeover_after_a_commit_without_a_response(fleet, reservation, write,
 # Concurrent requests for the lease itself
 
 def acquire(fleet):
-    hosts.hold(HOST, OTHER, 30)
+    host_leases.acquire_lease(HOST, OTHER, 30)
 
 
 def renew_lease(fleet):
-    return hosts.hold(HOST, ONE, 30)
+    return host_leases.acquire_lease(HOST, ONE, 30)
 
 
 def give_up(fleet):
-    hosts.give_up(HOST, ONE)
+    host_leases.give_up_lease(HOST, ONE)
 
 
 @pytest.mark.parametrize('holder, is_expired, statement, first, second', [
@@ -263,7 +265,7 @@ def give_up(fleet):
 def test_conflict(fleet, holder, is_expired, statement, first, second):
     """The second request has read the lease before the first is complete."""
     if holder:
-        hosts.hold(HOST, holder, 30)
+        host_leases.acquire_lease(HOST, holder, 30)
     if is_expired:
         expire_host_leases(fleet)
     with fleet.before(f'{statement} reservations_hosts',
@@ -286,7 +288,7 @@ def test_standby_does_not_write_the_lease(fleet, reservation):
     for writes in ['INSERT', 'DELETE'], []:
         with fleet.statements() as statements, \
                 pytest.raises(exception.Conflict):
-            hosts.hold(HOST, OTHER, 30)
+            host_leases.acquire_lease(HOST, OTHER, 30)
         assert [text.split()[0] for text in statements] == [
             'SELECT', 'SELECT', *writes]
         for text in statements[2:]:
@@ -298,19 +300,19 @@ def test_standby_does_not_write_the_lease(fleet, reservation):
 @pytest.mark.parametrize('after', [False, True])
 def test_acquisition_without_a_response(fleet, after):
     with fleet.fail_commit(LOST, after=after):
-        assert hosts.hold(HOST, ONE, 30).holder == ONE
+        assert host_leases.acquire_lease(HOST, ONE, 30).holder == ONE
     assert read_holder(fleet) == ONE
 
 
 @pytest.mark.parametrize('after', [False, True])
 def test_lease_given_up_without_a_response(fleet, reservation, after):
     with fleet.fail_commit(LOST, after=after):
-        hosts.give_up(HOST, ONE)
+        host_leases.give_up_lease(HOST, ONE)
     assert fleet.execute(sa.select(models.host_leases)) == []
 
 
 def test_lease_given_up_without_a_response_before_a_takeover(
         fleet, reservation):
     with fleet.fail_commit(LOST, after=True, then=lambda: acquire(fleet)):
-        hosts.give_up(HOST, ONE)
+        host_leases.give_up_lease(HOST, ONE)
     assert read_holder(fleet) == OTHER

@@ -57,9 +57,9 @@ def test_node_in_use_stays_held_after_the_lease(fleet, touch):
     with pytest.raises(exception.NoMatchingNode):
         fleet.hold()
     assert expiry.sweep() == (0, 0)
-    assert lookup.get(reservation.instance_uuid).node_id == node_id
+    assert lookup.get_reservation(reservation.instance_uuid).node_id == node_id
     assert fleet.holds == {node_id: reservation.instance_uuid}
-    overdue = [other.instance_uuid for other in expiry.overdue()]
+    overdue = [other.instance_uuid for other in expiry.find_overdue()]
     assert overdue == ([] if touch == 'state' else [reservation.instance_uuid])
 
 
@@ -76,8 +76,8 @@ def test_unused_node_is_released(fleet, fields):
     fleet.set_node(node_id, **fields)
     fleet.expire_leases()
     with pytest.raises(exception.NotFound):
-        lookup.get(reservation.instance_uuid)
-    assert expiry.overdue() == []
+        lookup.get_reservation(reservation.instance_uuid)
+    assert expiry.find_overdue() == []
     assert expiry.sweep() == (1, 0)
     assert fleet.holds == {}
 
@@ -87,7 +87,7 @@ INSTANCE = str(uuid.uuid4())
 
 @pytest.mark.on('sqlite', 'server')
 @pytest.mark.parametrize('act', [
-    expiry.sweep, lambda: releases.release(INSTANCE),
+    expiry.sweep, lambda: releases.release_reservation(INSTANCE),
     lambda: hold_other()], ids=['sweep', 'release', 'hold'])
 def test_renewal_before_the_release(fleet, act):
     node_id = fleet.add_node()
@@ -98,11 +98,11 @@ def test_renewal_before_the_release(fleet, act):
                                  exception.NoMatchingNode):
             act()
     assert fleet.holds == {node_id: INSTANCE}
-    assert lookup.get(INSTANCE).node_id == node_id
+    assert lookup.get_reservation(INSTANCE).node_id == node_id
 
 
 def hold_other():
-    holds.hold(
+    holds.hold_node(
         fleets.matcher(resource_class='gold'),
         obtain.Request((str(uuid.uuid4()),), values.Assignment('compute-2')))
 
@@ -116,7 +116,7 @@ def test_use_of_the_node_before_the_release(fleet, touch):
     with fleet.before(fleets.HOLD, lambda: TOUCHES[touch](fleet, node_id)):
         assert expiry.sweep() == (0, 0)
     assert fleet.holds == {node_id: INSTANCE}
-    assert lookup.get(INSTANCE).node_id == node_id
+    assert lookup.get_reservation(INSTANCE).node_id == node_id
 
 
 @pytest.mark.on('server')
@@ -188,7 +188,7 @@ def test_hold_that_counts_the_fleet_releases_expired_nodes(
     for _ in range(5):
         fleet.hold()
     fleet.expire_leases()
-    monkeypatch.setattr(searching, 'LAPSED_AT_ONCE', 3)
+    monkeypatch.setattr(searching, 'EXPIRED_AT_ONCE', 3)
     fleet.hold()
     assert len(fleet.rows) == 3
     use_count(counts.get_fresh_fleet())

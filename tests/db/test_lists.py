@@ -43,13 +43,13 @@ def read_pages(limit, order):
     """Yield all pages, one after the other."""
     after, types = None, [type(lookup.LEAST[name]) for name in order]
     while True:
-        page = lookup.find(order=order, after=after, limit=limit)
+        page = lookup.find_reservations(order=order, after=after, limit=limit)
         assert len(page) <= limit
         yield page
         if len(page) < limit:
             return
         after = markers.decode(markers.encode(
-            order, lookup.position(page[-1], order)), order, types)
+            order, lookup.get_position(page[-1], order)), order, types)
 
 
 @pytest.mark.parametrize('sort_dir', ['asc', 'desc'])
@@ -60,11 +60,11 @@ def test_order(sorted_fleet, sort_key, sort_dir):
         value = getattr(reservation, sort_key)
         return (value not in (None, ''), value or 0, reservation.id)
 
-    everything = lookup.find()
+    everything = lookup.find_reservations()
     expected = sorted(everything, key=order, reverse=sort_dir == 'desc')
     query = {sort_key: sort_dir, 'id': sort_dir}
     assert len(expected) == 7
-    assert lookup.find(order=query) == expected
+    assert lookup.find_reservations(order=query) == expected
     for limit in (1, 3, 7):
         assert sum(read_pages(limit, query), []) == expected
 
@@ -75,12 +75,12 @@ def test_order(sorted_fleet, sort_key, sort_dir):
     {'project_id': 'asc', 'host': 'desc', 'id': 'desc'},
     {'host': 'desc', 'id': 'asc'}], ids=str)
 def test_order_by_several_keys(sorted_fleet, order):
-    expected = lookup.find()
+    expected = lookup.find_reservations()
     for name, direction in reversed(order.items()):
         expected.sort(
             key=lambda row: row.id if name == 'id' else
             getattr(row, name) or '', reverse=direction == 'desc')
-    assert lookup.find(order=order) == expected
+    assert lookup.find_reservations(order=order) == expected
     for limit in (1, 2, 3):
         assert sum(read_pages(limit, order), []) == expected
 
@@ -88,12 +88,13 @@ def test_order_by_several_keys(sorted_fleet, order):
 def test_pages_while_rows_are_added_and_deleted(sorted_fleet):
     """A row that exists all the time is listed once."""
     order = {'host': 'asc', 'id': 'asc'}
-    first = lookup.find(limit=3, order=order)
-    releases.release(first[0].instance_uuid)
+    first = lookup.find_reservations(limit=3, order=order)
+    releases.release_reservation(first[0].instance_uuid)
     sorted_fleet.add_node(resource_class='bronze')
     new, _ = sorted_fleet.hold(resource_class='bronze',
                          owner=values.Assignment('zz'))
-    rest = lookup.find(after=lookup.position(first[-1], order), order=order)
+    rest = lookup.find_reservations(
+        after=lookup.get_position(first[-1], order), order=order)
     assert len(rest) == 5 and rest[-1].id == new.id
     assert not {row.id for row in first} & {row.id for row in rest}
 
@@ -108,7 +109,7 @@ def test_pages_while_rows_are_deleted(sorted_fleet, seed):
     names = chance.sample(constants.SORT_KEYS, chance.randint(1, 3))
     order = {name: chance.choice(('asc', 'desc')) for name in names}
     order.setdefault('id', order[names[-1]])
-    rows, rest = [], [row.id for row in lookup.find(order=order)]
+    rows, rest = [], [row.id for row in lookup.find_reservations(order=order)]
     for page in read_pages(chance.randint(1, 3), order):
         rows += (page_ids := [row.id for row in page])
         assert page_ids == rest[:len(page)]
@@ -130,4 +131,5 @@ def test_any_position(sorted_fleet, text, time, number):
     for name in constants.SORT_KEYS:
         order = {name: 'asc', 'id': 'asc'}
         after = [values_by_type[type(lookup.LEAST[key])] for key in order]
-        assert len(lookup.find(order=order, after=after)) in (0, 7)
+        assert len(lookup.find_reservations(
+            order=order, after=after)) in (0, 7)

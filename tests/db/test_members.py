@@ -26,12 +26,12 @@ def group(fleet):
 def release(fleet, group):
     """Release the members one by one."""
     for member in group.members:
-        releases.release(member.instance_uuid)
+        releases.release_reservation(member.instance_uuid)
 
 
 def release_group(fleet, group):
-    group_releases.release(fleets.GROUP, lambda group: None,
-                           restricted=False)
+    group_releases.release_group(fleets.GROUP, lambda group: None,
+                           is_restricted=False)
 
 
 def expire(fleet, group):
@@ -50,8 +50,8 @@ def expire_one_by_one(fleet, group):
     fleet.expire_leases()
     for member in group.members:
         with pytest.raises(exception.NotFound):
-            releases.release(member.instance_uuid)
-            releases.release(member.instance_uuid)
+            releases.release_reservation(member.instance_uuid)
+            releases.release_reservation(member.instance_uuid)
 
 
 def tear_down(fleet, group):
@@ -80,13 +80,14 @@ def test_group_is_deleted_with_its_last_member(fleet, group, end):
 
 def test_group_stays_while_it_has_a_member(fleet, group):
     first, other = group.members
-    releases.release(first.instance_uuid)
-    assert [member.id for member in groups.get(fleets.GROUP).members] == [
+    releases.release_reservation(first.instance_uuid)
+    group = groups.get_group(fleets.GROUP)
+    assert [member.id for member in group.members] == [
         row.id for row in fleet.rows]
     assert len(fleet.group_rows) == 1
     reservation, _ = fleet.claim(fleets.GROUP)
     assert reservation.node_id == other.node_id and len(fleet.group_rows) == 1
-    releases.release(reservation.instance_uuid)
+    releases.release_reservation(reservation.instance_uuid)
     assert fleet.group_rows == []
 
 
@@ -95,7 +96,7 @@ def test_all_members_are_released_at_once(fleet):
     fleet.add(*[{}] * 4)
     names = [member.instance_uuid for member in fleet.hold_group(4).members]
     with concurrent.futures.ThreadPoolExecutor(4) as executor:
-        list(executor.map(releases.release, names))
+        list(executor.map(releases.release_reservation, names))
     assert not fleet.holds and fleet.group_rows == []
 
 
@@ -115,12 +116,12 @@ def be_overdue(fleet, group):
     for member in group.members:
         fleet.set_node(member.node_id, provision_state='deploy failed')
     fleet.expire_leases()
-    assert len(expiry.overdue()) == 2
+    assert len(expiry.find_overdue()) == 2
 
 
 def join_the_rest(fleet, group):
     fleet.set_node(group.members[0].node_id, instance_uuid=None)
-    fleet.hold(group=membership.Named(fleets.GROUP, None, None, None))
+    fleet.hold(group=membership.GroupRequest(fleets.GROUP, None, None, None))
 
 
 @pytest.mark.parametrize('act', [

@@ -16,7 +16,7 @@ from ironic_reservations.fleet import counts
 from ironic_reservations.matching import request_spec
 from ironic_reservations.reservations import adoption
 from ironic_reservations.reservations import expiry
-from ironic_reservations.reservations import hosts
+from ironic_reservations.reservations import host_leases
 from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import releases
 from ironic_reservations.reservations import updates
@@ -56,7 +56,7 @@ def test_commit_of_a_hold_fails(fleet, error, after):
 @COMMITS
 def test_commit_of_a_release_fails(busy_fleet, error, after):
     with busy_fleet.fail_commit(error, after):
-        releases.release(INSTANCE)
+        releases.release_reservation(INSTANCE)
     assert busy_fleet.holds == {}
 
 
@@ -189,7 +189,7 @@ def test_statement_of_a_repeat_that_fails(busy_fleet, error):
 @ERRORS
 def test_statement_of_a_release_that_fails(busy_fleet, statement, error):
     with busy_fleet.before(statement, fleets.raising(error), times=2):
-        releases.release(INSTANCE)
+        releases.release_reservation(INSTANCE)
     assert busy_fleet.holds == {}
 
 
@@ -240,7 +240,7 @@ def test_commit_of_an_adoption_is_lost(fleet, caplog, after):
     node_id = fleet.add_node(instance_uuid=INSTANCE, provision_state='active')
     spec = request_spec.RequestSpec.from_server({})
     with fleet.fail_commit(LOST, after=after), caplog.at_level('INFO'):
-        reservation, is_new = adoption.adopt(INSTANCE, spec,
+        reservation, is_new = adoption.adopt_instance(INSTANCE, spec,
                                              values.Assignment())
     assert is_new == (not after) and reservation.node_id == node_id
     [line] = event_lines(caplog)
@@ -252,8 +252,8 @@ def test_commit_of_a_repeated_adoption_is_lost(busy_fleet, after):
     """The row existed before, so the retry compares its new values."""
     spec = request_spec.RequestSpec.from_server({'name': 'new'})
     with busy_fleet.fail_commit(LOST, after=after):
-        reservation, is_new = adoption.adopt(INSTANCE, spec, values.Assignment(
-            'compute-1'))
+        reservation, is_new = adoption.adopt_instance(
+            INSTANCE, spec, values.Assignment('compute-1'))
     assert not is_new and reservation.request_spec == spec.canonical
     assert busy_fleet.rows[0].request_spec == spec.canonical
 
@@ -274,7 +274,7 @@ def test_commit_of_a_claim_is_lost(fleet, caplog, after):
 @pytest.mark.parametrize('after', [True, False])
 def test_commit_of_a_lease_is_lost(busy_fleet, caplog, after):
     with busy_fleet.fail_commit(LOST, after=after), caplog.at_level('INFO'):
-        reservation = updates.update(INSTANCE, {'lease': 600})
+        reservation = updates.update_reservation(INSTANCE, {'lease': 600})
     assert reservation.expires_at is not None
     assert busy_fleet.rows[0].expires_at == reservation.expires_at
     [line] = event_lines(caplog)
@@ -301,8 +301,9 @@ def test_commit_of_a_move_is_lost_and_another_renews(busy_fleet):
     """The retry compares only the values that the request has written."""
     with busy_fleet.fail_commit(LOST, after=True,
                                 then=busy_fleet.renew_leases):
-        reservation = updates.update(INSTANCE, {'host': 'compute-2'},
-                                 actor=values.Actor('compute-1'))
+        reservation = updates.update_reservation(
+            INSTANCE, {'host': 'compute-2'},
+            actor=values.Actor('compute-1'))
     assert reservation.host == 'compute-2'
 
 
@@ -311,9 +312,9 @@ def test_host_lease_is_written_before_the_transaction_reads(busy_fleet):
 
     See ``snapshots``.
     """
-    hosts.hold('compute-1', ONE, 30)
+    host_leases.acquire_lease('compute-1', ONE, 30)
     with busy_fleet.statements() as statements:
-        updates.update(INSTANCE, {'lease': 600},
+        updates.update_reservation(INSTANCE, {'lease': 600},
                        actor=values.Actor('compute-1', ONE))
     first = next(number for number, text in enumerate(statements)
                  if text.startswith('UPDATE reservations SET'))
@@ -338,7 +339,7 @@ def test_sweep_that_takes_longer_than_a_request(fleet, option):
         fleet.add_node()
         fleet.hold()
     fleet.add_node(conductor_group='rack-7')
-    member, _ = fleet.hold(group=membership.Named(
+    member, _ = fleet.hold(group=membership.GroupRequest(
         fleets.GROUP, 'spread', 'conductor_group', None))
     fleet.expire_leases()
     fleet.set_node(active, provision_state='active')

@@ -22,7 +22,7 @@ from ironic_reservations.reservations import groups
 from ironic_reservations.reservations import holds
 from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import obtain
-from ironic_reservations.reservations import quota
+from ironic_reservations.reservations import quotas
 from ironic_reservations.reservations import releases
 from ironic_reservations.reservations import values
 from tests.common import fleets
@@ -41,10 +41,10 @@ def hold_node(limits, instance_uuid=None, expect_new=True, **body):
 
     :returns: the resource class of the node.
     """
-    reservation, is_new = holds.hold(
+    reservation, is_new = holds.hold_node(
         matcher(**body), obtain.Request(
             (instance_uuid or str(uuid.uuid4()),),
-            values.Assignment(project_id=A), quota=quota.Quota(A, limits)))
+            values.Assignment(project_id=A), quota=quotas.Quota(A, limits)))
     assert is_new == (instance_uuid is None and expect_new)
     return reservation.resource_class
 
@@ -54,12 +54,12 @@ def create(limits, members, policy=None, uuid_=None, expect_new=True, **body):
 
     :returns: the resource classes of the nodes, sorted, and the UUID.
     """
-    group, is_new = groups.create(matcher(**body), obtain.Request(
+    group, is_new = groups.create_group(matcher(**body), obtain.Request(
         tuple(str(uuid.uuid4()) for _ in range(members)),
         values.Assignment(project_id=A),
-        group=membership.Named(uuid_ or str(uuid.uuid4()), policy,
+        group=membership.GroupRequest(uuid_ or str(uuid.uuid4()), policy,
                                policy and 'capability:rack', A),
-        digest=json.dumps([members, body]), quota=quota.Quota(A, limits)))
+        digest=json.dumps([members, body]), quota=quotas.Quota(A, limits)))
     assert is_new == (uuid_ is None and expect_new)
     classes = sorted(member.resource_class for member in group.members)
     return classes, group.uuid
@@ -73,7 +73,7 @@ def refuse(call, *args, **kwargs):
 
 
 def dry_run(limits, members=None, group=None, **body):
-    return dry_runs.dry_run(matcher(**body), quota.Quota(A, limits), group,
+    return dry_runs.dry_run(matcher(**body), quotas.Quota(A, limits), group,
                             members)
 
 
@@ -207,7 +207,7 @@ def test_reservations_that_count(fleet, add_nodes):
     assert refuse(hold_node, {TOTAL: 2}) == (TOTAL, 2, 2, 1)
     [instance] = set(fleet.instances.values()) - {
         row.instance_uuid for row in fleet.rows}
-    adoption.adopt(instance, matcher().spec,
+    adoption.adopt_instance(instance, matcher().spec,
                    values.Assignment('compute-1', A))
     assert refuse(hold_node, {TOTAL: 3}) == (TOTAL, 3, 3, 1)
     assert refuse(hold_node, {TOTAL: 2}) == (TOTAL, 2, 3, 1)
@@ -217,19 +217,19 @@ def test_reservations_that_count(fleet, add_nodes):
 def test_released_reservation_does_not_count(fleet, add_nodes):
     add_nodes(gold=2)
     hold_node({TOTAL: 1})
-    releases.release(fleet.rows[0].instance_uuid)
+    releases.release_reservation(fleet.rows[0].instance_uuid)
     hold_node({TOTAL: 1})
 
 
 def test_members_one_by_one(fleet, add_nodes):
     add_nodes(gold=2, silver=2, racks=('r1', 'r2'))
-    group = membership.Named(str(uuid.uuid4()), 'spread', 'capability:rack',
-                             A)
+    group = membership.GroupRequest(
+        str(uuid.uuid4()), 'spread', 'capability:rack', A)
 
     def join(limits):
-        reservation, _ = holds.hold(matcher(), obtain.Request(
+        reservation, _ = holds.hold_node(matcher(), obtain.Request(
             (str(uuid.uuid4()),), values.Assignment(project_id=A),
-            group=group, quota=quota.Quota(A, limits)))
+            group=group, quota=quotas.Quota(A, limits)))
         return reservation.resource_class
 
     limits = {TOTAL: 9, GOLD: 1}
@@ -311,7 +311,7 @@ def test_dry_run(fleet, add_nodes):
 def test_dry_run_of_a_group(fleet, add_nodes, limits, members, available,
                             expected):
     add_nodes(gold=3, silver=1)
-    result = dry_run(limits, members, membership.Named(
+    result = dry_run(limits, members, membership.GroupRequest(
         str(uuid.uuid4()), None, None, A))
     assert result['members'] == {'wanted': members, 'available': available}
     assert tuple(result.get('quota', {}).values()) == (expected or ())

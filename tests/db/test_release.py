@@ -39,13 +39,13 @@ def test_release(hostless, provision_state, maintenance, is_restricted):
     hostless.set_node(hostless.node_id, provision_state=provision_state,
                       maintenance=maintenance)
     if provision_state in RELEASABLE or maintenance and not is_restricted:
-        releases.release(INSTANCE, restricted=is_restricted)
+        releases.release_reservation(INSTANCE, is_restricted=is_restricted)
         assert hostless.holds == {}
         with pytest.raises(exception.NotFound):
-            releases.release(INSTANCE, restricted=is_restricted)
+            releases.release_reservation(INSTANCE, is_restricted=is_restricted)
     else:
         with pytest.raises(exception.Conflict):
-            releases.release(INSTANCE, restricted=is_restricted)
+            releases.release_reservation(INSTANCE, is_restricted=is_restricted)
         assert hostless.holds == {hostless.node_id: INSTANCE}
     assert hostless[hostless.node_id].provision_state == provision_state
 
@@ -63,7 +63,7 @@ def test_locked_or_allocated_node_is_not_released(
     hostless.set_node(hostless.node_id, provision_state=provision_state,
                       maintenance=maintenance, **fields(hostless))
     with pytest.raises(exception.Conflict):
-        releases.release(INSTANCE, restricted=is_restricted)
+        releases.release_reservation(INSTANCE, is_restricted=is_restricted)
     assert hostless.holds == {hostless.node_id: INSTANCE}
 
 
@@ -82,10 +82,10 @@ def test_restricted_caller_does_not_stop_a_build(busy_fleet, provision_state,
                         **fields)
     if provision_state == 'available' and (fields or host):
         with pytest.raises(exception.Conflict):
-            releases.release(INSTANCE, restricted=True)
+            releases.release_reservation(INSTANCE, is_restricted=True)
         assert busy_fleet.holds == {busy_fleet.node_id: INSTANCE}
     else:
-        releases.release(INSTANCE, restricted=True)
+        releases.release_reservation(INSTANCE, is_restricted=True)
         assert busy_fleet.holds == {}
 
 
@@ -100,12 +100,12 @@ def test_use_of_the_node_before_its_release(hostless, change, is_restricted):
     """The change is made after the reservation was read."""
     with hostless.before(HOLD, lambda: change(hostless)):
         with pytest.raises(exception.Conflict):
-            releases.release(INSTANCE, restricted=is_restricted)
+            releases.release_reservation(INSTANCE, is_restricted=is_restricted)
     assert hostless.holds == {hostless.node_id: INSTANCE}
 
 
 def test_release_by_the_host(busy_fleet):
-    releases.release(INSTANCE, actor=values.Actor('compute-1'))
+    releases.release_reservation(INSTANCE, actor=values.Actor('compute-1'))
     assert busy_fleet.holds == {}
 
 
@@ -113,14 +113,14 @@ def test_release_by_the_host(busy_fleet):
 @pytest.mark.parametrize('host', ['compute-2', 'Compute-1', 'compute-1 ', ''])
 def test_release_by_another_host(busy_fleet, host):
     with pytest.raises(exception.NotFound):
-        releases.release(INSTANCE, actor=values.Actor(host))
+        releases.release_reservation(INSTANCE, actor=values.Actor(host))
     assert busy_fleet.holds == {busy_fleet.node_id: INSTANCE}
 
 
 def test_release_by_a_previous_host(busy_fleet):
     busy_fleet.hold(INSTANCE, owner=HOST_2, **GOLD)
     with pytest.raises(exception.NotFound):
-        releases.release(INSTANCE, actor=values.Actor('compute-1'))
+        releases.release_reservation(INSTANCE, actor=values.Actor('compute-1'))
     assert busy_fleet.holds == {busy_fleet.node_id: INSTANCE}
 
 
@@ -135,7 +135,7 @@ def test_node_that_changes_is_not_released(busy_fleet, fields, error):
     with busy_fleet.before(HOLD, lambda: busy_fleet.set_node(
             busy_fleet.node_id, **fields)):
         with pytest.raises(error):
-            releases.release(INSTANCE)
+            releases.release_reservation(INSTANCE)
     expected = fields.get('instance_uuid', INSTANCE)
     assert busy_fleet[busy_fleet.node_id].instance_uuid == expected
     assert busy_fleet.rows == (before if error is exception.Conflict else [])
@@ -147,6 +147,7 @@ def test_move_during_a_release_by_the_old_host(busy_fleet):
     with busy_fleet.before(HOLD, lambda: busy_fleet.hold(
             INSTANCE, owner=HOST_2, **GOLD)):
         with pytest.raises(exception.NotFound):
-            releases.release(INSTANCE, actor=values.Actor('compute-1'))
+            releases.release_reservation(
+                INSTANCE, actor=values.Actor('compute-1'))
     assert busy_fleet.holds == {busy_fleet.node_id: INSTANCE}
-    assert lookup.get(INSTANCE).host == 'compute-2'
+    assert lookup.get_reservation(INSTANCE).host == 'compute-2'

@@ -24,9 +24,10 @@ def test_tables_have_every_state_of_ironic():
 @pytest.mark.parametrize('provision_state', states.STATES)
 def test_state(busy_fleet, provision_state):
     busy_fleet.set_node(busy_fleet.node_id, provision_state=provision_state)
-    assert lookup.get(INSTANCE).state == states.STATES[provision_state]
+    assert lookup.get_reservation(
+        INSTANCE).state == states.STATES[provision_state]
     for state in constants.STATES:
-        assert len(lookup.find(lookup.Filters(state=state))) == (
+        assert len(lookup.find_reservations(lookup.Filters(state=state))) == (
             state == states.STATES[provision_state])
 
 
@@ -46,7 +47,7 @@ def test_repeat(busy_fleet, provision_state, host):
         assert reservation.node_id == busy_fleet.node_id
         assert reservation.host == (host or 'compute-1')
         assert reservation.id == before[0].id
-        assert lookup.get(INSTANCE).host == reservation.host
+        assert lookup.get_reservation(INSTANCE).host == reservation.host
     else:
         with pytest.raises(exception.Conflict):
             busy_fleet.hold(INSTANCE, owner=assignment, **GOLD)
@@ -84,4 +85,4 @@ def test_move_after_the_deployment_has_started(busy_fleet):
             busy_fleet.node_id, provision_state='deploying')):
         with pytest.raises(exception.Conflict):
             busy_fleet.hold(INSTANCE, owner=HOST_2, **GOLD)
-    assert lookup.get(INSTANCE).host == 'compute-1'
+    assert lookup.get_reservation(INSTANCE).host == 'compute-1'

@@ -131,7 +131,7 @@ def test_best_fit_that_is_free_since_the_count(fleet, use_count):
     reservation, _ = fleet.hold(memory_mb=1024)
     assert reservation.node_id == good
     use_count(counts.get_fresh_fleet())
-    releases.release(reservation.instance_uuid)
+    releases.release_reservation(reservation.instance_uuid)
     assert fleet.hold(memory_mb=1024)[0].node_id == good
 
 
@@ -176,7 +176,7 @@ def test_large_fleet_remembers_exhausted_profiles(large_fleet, use_count):
     """Otherwise each hold would read past their nodes."""
     with large_fleet.statements('SELECT nodes') as first:
         assert not hold_small(large_fleet)
-    releases.release(large_fleet.best_hold.instance_uuid)
+    releases.release_reservation(large_fleet.best_hold.instance_uuid)
     with large_fleet.statements('SELECT nodes') as second:
         assert not hold_small(large_fleet)
     # The first reads the exhausted profile, and a page for both.
@@ -190,7 +190,7 @@ def test_exhausted_profile_is_remembered_for_a_limited_time(
         large_fleet, monkeypatch):
     monkeypatch.setattr(search, 'LONGEST_REST', 0.1)
     hold_small(large_fleet)
-    releases.release(large_fleet.best_hold.instance_uuid)
+    releases.release_reservation(large_fleet.best_hold.instance_uuid)
     time.sleep(0.11)
     assert hold_small(large_fleet)
 
@@ -199,7 +199,7 @@ def test_small_fleet_does_not_remember_exhausted_profiles(
         large_fleet, monkeypatch):
     monkeypatch.setattr(search, 'SMALL', 6)
     assert not hold_small(large_fleet)
-    releases.release(large_fleet.best_hold.instance_uuid)
+    releases.release_reservation(large_fleet.best_hold.instance_uuid)
     assert hold_small(large_fleet)
 
 
@@ -207,7 +207,7 @@ def test_exhausted_profiles_come_last(large_fleet):
     """They are searched before the fleet is counted again."""
     for _ in large_fleet.others:
         hold_small(large_fleet)
-    releases.release(large_fleet.best_hold.instance_uuid)
+    releases.release_reservation(large_fleet.best_hold.instance_uuid)
     with large_fleet.statements('AS alike') as statements:
         assert hold_small(large_fleet)
     assert statements == []

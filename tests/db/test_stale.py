@@ -29,14 +29,14 @@ def stale_fleet(fleet):
 
 def test_stale_row_is_invisible(stale_fleet):
     assert len(stale_fleet.rows) == 1
-    assert lookup.find() == []
+    assert lookup.find_reservations() == []
     with pytest.raises(exception.NotFound):
-        lookup.get(INSTANCE)
+        lookup.get_reservation(INSTANCE)
 
 
 def test_stale_row_is_purged_by_a_delete(stale_fleet):
     with pytest.raises(exception.NotFound):
-        releases.release(INSTANCE)
+        releases.release_reservation(INSTANCE)
     assert stale_fleet.rows == []
 
 
@@ -79,9 +79,9 @@ def test_stale_row_is_not_revived_by_another_request(stale_fleet):
 def test_node_that_carries_another_instance(stale_fleet):
     other = str(uuid.uuid4())
     stale_fleet.set_node(stale_fleet.node_id, instance_uuid=other)
-    assert lookup.find() == []
+    assert lookup.find_reservations() == []
     with pytest.raises(exception.NotFound):
-        releases.release(INSTANCE)
+        releases.release_reservation(INSTANCE)
     assert stale_fleet.rows == []
     assert stale_fleet[stale_fleet.node_id].instance_uuid == other
 
@@ -93,18 +93,18 @@ def test_node_with_an_instance_of_another_driver(fleet):
     with pytest.raises(exception.Conflict):
         fleet.hold(INSTANCE, **GOLD)
     with pytest.raises(exception.NotFound):
-        releases.release(INSTANCE)
+        releases.release_reservation(INSTANCE)
     assert fleet.instances == {node_id: INSTANCE} and fleet.rows == []
 
 
 def test_stale_row_whose_instance_another_node_carries(stale_fleet):
     """The reservation does not follow its instance to another node."""
     carrier = stale_fleet.add_node(instance_uuid=INSTANCE)
-    assert lookup.find() == []
+    assert lookup.find_reservations() == []
     with pytest.raises(exception.Conflict):
         stale_fleet.hold(INSTANCE, **GOLD)
     with pytest.raises(exception.NotFound):
-        releases.release(INSTANCE)
+        releases.release_reservation(INSTANCE)
     assert stale_fleet.instances == {carrier: INSTANCE}
 
 
@@ -112,7 +112,7 @@ def test_deleted_node(fleet):
     node_id = fleet.add_node()
     fleet.hold(INSTANCE, **GOLD)
     fleet.delete_node(node_id)
-    assert lookup.find() == []
+    assert lookup.find_reservations() == []
     fleet.add_node()
     assert fleet.hold(INSTANCE, **GOLD)[1]
 
@@ -122,5 +122,5 @@ def test_ids_are_never_used_again(fleet):
     seen = []
     for _ in range(3):
         seen.append(fleet.hold(INSTANCE, **GOLD)[0].id)
-        releases.release(INSTANCE)
+        releases.release_reservation(INSTANCE)
     assert len(set(seen)) == 3 and seen == sorted(seen)

@@ -38,6 +38,6 @@ def stopping(function, before, after):
 # The request has arrived, the caller is known and the database is not asked
 # yet, the database has answered.
 fence.Fence.__call__ = stopping(fence.Fence.__call__, 'before', '')
-lookup.fenced = stopping(lookup.fenced, 'inside', 'after')
+lookup.find_fenced = stopping(lookup.find_fenced, 'inside', 'after')
 
 from ironic.wsgi import application  # noqa: E402,F401

@@ -12,7 +12,7 @@ from ironic_reservations import constants
 from ironic_reservations import matching
 from ironic_reservations.matching import explanation
 from ironic_reservations.matching import group_policy
-from ironic_reservations.reservations import quota
+from ironic_reservations.reservations import quotas
 from tests.unit import tables
 
 
@@ -48,7 +48,7 @@ def test_causes_are_few():
     names |= {f'{size}>=1' for size in ('memory_mb', 'vcpus', 'local_gb')}
     names |= {constraint.name for constraint in matching.Matcher(
         tables.make_spec({'memory_mb': 1}),
-        used_up=frozenset({quota.UsedUp('CUSTOM_GOLD')})).constraints}
+        used_up=frozenset({quotas.UsedUp('CUSTOM_GOLD')})).constraints}
     names |= {matching.Ownership('a', or_none).constraint.name
               for or_none in (False, True)}
     names |= {group_policy.name_policy(policy, 'resource_class')

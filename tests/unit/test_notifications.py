@@ -39,7 +39,7 @@ listener = oslo_messaging.get_notification_listener(
     [Endpoint()], executor='threading')
 listener.start()
 notifications.send('create', types.SimpleNamespace(
-    **dict.fromkeys((*notifications.FIELDS, "ends_at"))))
+    **dict.fromkeys((*notifications.FIELDS, "effective_expiry"))))
 arrived.wait(10)
 listener.stop()
 """
