@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fence at Ironic's door: who writes to a node must still hold it.
+"""Refuses requests to Ironic of a host that no longer holds the node.
 
-A compute host looks whose a node is before it calls Ironic, and what it has
-seen may be over when the call arrives. With a header the call says for whom
-it is meant, and it is looked at here, where it arrives.
+A compute host checks that it holds a node before it calls Ironic, but this
+may have changed when the call arrives. Therefore a header of the call names
+the reservation, which is checked here.
 
-``Fence`` stands in front of Ironic. It asks the application that serves
-/v1/reservations, with a copy of the request, and so needs no authentication,
-policy, errors and log of its own. ``Gate`` answers inside of that application.
-A request is let in only if the gate says so: no status of an answer does.
+``Fence`` wraps Ironic's application. It sends a copy of the request to the
+application that serves /v1/reservations, and so reuses its authentication,
+policy, errors and log. ``Gate`` is middleware of that application and makes
+the check. Only the gate lets a request pass, no status of a response does.
 """
 
 from collections.abc import Iterable
@@ -31,49 +31,46 @@ from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import transaction
 from ironic_reservations.reservations import values
 
-#: What a request says, and what the answers to such requests say.
+#: Headers of a request, and of all responses to such requests.
 HEADER = 'X-OpenStack-Ironic-Reservation'
 ANSWER_HEADER = 'X-OpenStack-Ironic-Reservations-Fence'
 
 #: The key of the WSGI environment that has the header.
 VARIABLE = 'HTTP_' + HEADER.upper().replace('-', '_')
 
-#: What the header may say.
+#: Parameters of the header.
 KEYS = schema.Validator(schema.closed_object({
     'instance': schema.uuid, 'host': schema.host, 'holder': schema.uuid,
     'node': schema.uuid}, required=['instance', 'host']), HEADER)
 
-# What the header may come with. Only a path is let in that Ironic can read in
-# no other way: a node by its UUID, and neither an empty segment nor a dotted
-# one, whatever becomes of these.
+# Paths that may have the header. They must be unambiguous to Ironic: a node by
+# its UUID, without empty or dotted segments.
 _NODE = re.compile(
     rf'/v1/nodes/({schema.UUID})(?:/(?!\.\.?(?:/|\Z))[^/]+)*/?')
 _TARGETS = re.compile(rf'/v1/volume/targets(?:/({schema.UUID}))?/?')
 
-# What the collection of targets knows. Of other methods Ironic's framework
-# would take the target out of the body.
-_OF_TARGETS = ('GET', 'HEAD', 'OPTIONS', 'POST')
+# Methods of the collection of targets. With other methods, Ironic's framework
+# would read the target from the body.
+_TARGET_METHODS = ('GET', 'HEAD', 'OPTIONS', 'POST')
 
-# Ironic's framework takes arguments that the path does not give out of the
-# query, and another method: a node, which must be the one in question, and
-# what no request needs to say there.
+# Ironic's framework reads arguments that the path lacks from the query, and
+# the method too. A node must be that of the path; the others are not needed.
 _NODE_ARGUMENTS = ('node', 'node_ident', 'node_uuid')
 _OTHER_ARGUMENTS = ('target_uuid', '_method')
 
-# It takes them out of a form, too. Ironic's own bodies are JSON.
+# It also reads them from a form. Ironic's own bodies are JSON.
 _FORMS = ('application/x-www-form-urlencoded', 'multipart/form-data')
 
-# A key of the WSGI environment: the environment of the request for which the
-# gate is asked. No client can set it.
-_ASKED_FOR = 'ironic_reservations.asked_for'
+# Key of the WSGI environment: the environment of the request to check. No
+# client can set it.
+_ORIGINAL = 'ironic_reservations.original'
 
 
 class Fence:
-    """Let a request with the header go on to Ironic, or refuse it.
+    """Pass a request with the header on to Ironic, or refuse it.
 
-    :param ironic: Ironic's WSGI application, which sees the request as it has
-        come.
-    :param reservations: the application of ``app.make_app``.
+    :param ironic: Ironic's application, which receives the original request.
+    :param reservations: application of ``app.make_app``, with a ``Gate``.
     """
 
     def __init__(self, ironic: types.WSGIApplication,
@@ -88,38 +85,38 @@ class Fence:
             return start_response(
                 status, [*headers, (ANSWER_HEADER, '1')], *exc_info)
 
-        question = _question(environ)
-        refusal = webob.Request(question).get_response(self._reservations)
-        if access.PASSED_ON in question:
+        check = _make_check(environ)
+        refusal = webob.Request(check).get_response(self._reservations)
+        if access.PASSED_ON in check:
             return self._ironic(environ, start)
-        # The client may be able to read the answer only when it has sent all.
+        # Some clients read the response only after they have sent the body.
         limits.drain_body(environ,
-                     conf.CONF.api.max_json_body_size_provision * 1024)
+                          conf.CONF.api.max_json_body_size_provision * 1024)
         return refusal(environ, start)
 
 
-def _question(environ: types.WSGIEnvironment) -> dict[str, Any]:
-    """Make the environment in which the gate is asked.
+def _make_check(environ: types.WSGIEnvironment) -> dict[str, Any]:
+    """Return the environment of the request that the gate checks.
 
-    It has no body, and nothing that is too long for us and may not be so for
-    Ironic.
+    It has no body, and no headers that exceed our limits, because Ironic may
+    have others.
     """
     return {**{name: value for name, value in environ.items()
                if not limits.is_too_long(name, value)},
-            'wsgi.input': io.BytesIO(), _ASKED_FOR: environ}
+            'wsgi.input': io.BytesIO(), _ORIGINAL: environ}
 
 
 class Gate:
-    """Middleware that answers what the fence asks."""
+    """Middleware that checks requests for the fence."""
 
     def __init__(self, app: types.WSGIApplication) -> None:
         self.app = app
 
     def __call__(self, environ: types.WSGIEnvironment,
                  start_response: types.StartResponse) -> Iterable[bytes]:
-        if _ASKED_FOR not in environ:
+        if _ORIGINAL not in environ:
             return self.app(environ, start_response)
-        _check(environ[_ASKED_FOR], requests.make_caller(environ))
+        _check(environ[_ORIGINAL], requests.make_caller(environ))
         environ[access.PASSED_ON] = True
         start_response('204 No Content', [])
         return []
@@ -127,76 +124,74 @@ class Gate:
 
 def _check(environ: types.WSGIEnvironment,
            caller: context.RequestContext) -> None:
-    """Raise unless a request may go on to Ironic.
+    """Check that a request may be passed on to Ironic.
 
-    :param environ: of the request.
-    :param caller: RequestContext of who sends it.
     :raises: InvalidInput, PreconditionFailed.
     """
-    said = _said(environ[VARIABLE])
-    node, target = _named(environ, said)
-    actor = values.Actor(said['host'], said.get('holder'))
-    held, is_host = lookup.find_fenced(said['instance'], node, target, actor)
-    if held is None or not caller.may('get', held):
+    parameters = _parse_header(environ[VARIABLE])
+    node, target = _find_node(environ, parameters)
+    actor = values.Actor(parameters['host'], parameters.get('holder'))
+    reservation, is_host = lookup.find_fenced(
+        parameters['instance'], node, target, actor)
+    if reservation is None or not caller.may('get', reservation):
         raise exception.PreconditionFailed(
             f'Host {actor.host} does not hold node {node} for instance '
-            f'{said["instance"]}.')
+            f'{parameters["instance"]}.')
     if not is_host:
         raise transaction.make_lease_error(actor)
 
 
-def _said(header: str) -> dict[str, str]:
-    """Read the header.
+def _parse_header(header: str) -> dict[str, str]:
+    """Return the parameters of the header: see ``KEYS``.
 
-    :returns: dict of ``instance`` and ``host``, and of ``holder`` and ``node``
-        where it says them. Our own UUIDs are in lower case.
+    :returns: UUIDs of our own in lower case.
     :raises: InvalidInput.
     """
     pairs = [part.strip(' \t').partition('=') for part in header.split(';')]
     try:
-        said = {name: urllib.parse.unquote_to_bytes(
+        parameters = {name: urllib.parse.unquote_to_bytes(
             value.encode('latin-1')).decode() for name, _, value in pairs}
     except UnicodeError:
         raise exception.InvalidInput(HEADER, 'must be UTF-8')
-    # Servers join the values of a header that is there twice by a comma.
-    if len(said) < len(pairs) or ',' in header:
-        raise exception.InvalidInput(HEADER, 'must say each thing once')
+    # Servers join the values of a repeated header by a comma.
+    if len(parameters) < len(pairs) or ',' in header:
+        raise exception.InvalidInput(HEADER, 'must not repeat a parameter')
     return {name: text.lower() if name in ('instance', 'holder') else text
-            for name, text in KEYS(said).items()}
+            for name, text in KEYS(parameters).items()}
 
 
-def _named(environ: types.WSGIEnvironment,
-           said: dict[str, str]) -> tuple[str, str | None]:
-    """Find out which node a request is about.
+def _find_node(environ: types.WSGIEnvironment,
+               parameters: dict[str, str]) -> tuple[str, str | None]:
+    """Return the node of a request.
 
-    :param said: what ``_said`` returns.
-    :returns: the node's UUID as Ironic will look for it, and the UUID of the
-        volume target that the path names, or None.
-    :raises: InvalidInput when it names no node, or perhaps two.
+    :param parameters: result of ``_parse_header``.
+    :returns: the node's UUID as the request spells it, and the UUID of the
+        volume target in the path, or None.
+    :raises: InvalidInput if the request names no node, or could name two.
     """
     path, target = environ.get('PATH_INFO', ''), None
-    if found := _NODE.fullmatch(path):
-        if 'node' in said:
+    if match := _NODE.fullmatch(path):
+        if 'node' in parameters:
             raise exception.InvalidInput(
-                HEADER, 'must not say node where the path does')
-        node = found[1]
-    elif found := _TARGETS.fullmatch(path):
-        if 'node' not in said:
+                HEADER, 'must not have node, because the path names it')
+        node = match[1]
+    elif match := _TARGETS.fullmatch(path):
+        if 'node' not in parameters:
             raise exception.InvalidInput(
-                HEADER, 'must say node where the path does not')
-        node, target = said['node'], found[1]
-        if target is None and environ['REQUEST_METHOD'] not in _OF_TARGETS:
+                HEADER, 'must have node, because the path does not name it')
+        node, target = parameters['node'], match[1]
+        if target is None and environ['REQUEST_METHOD'] not in _TARGET_METHODS:
             raise exception.InvalidInput('path', 'must name a volume target')
     else:
         raise exception.InvalidInput(
-            HEADER, 'must come with a path of a node, by its UUID, or of '
-                    'volume targets')
+            HEADER, 'is allowed only with the path of a node, by its UUID, or '
+                    'of volume targets')
     _check_arguments(environ, node)
     return node, target
 
 
 def _check_arguments(environ: types.WSGIEnvironment, node: str) -> None:
-    """Refuse a query or a form that may be about another node.
+    """Refuse a query or a form that could name another node.
 
     :raises: InvalidInput.
     """
@@ -205,9 +200,11 @@ def _check_arguments(environ: types.WSGIEnvironment, node: str) -> None:
         if name in _OTHER_ARGUMENTS or (
                 name in _NODE_ARGUMENTS and value.lower() != node.lower()):
             raise exception.InvalidInput(
-                name, f'must not be in a query beside {HEADER}')
-    kind = environ.get('CONTENT_TYPE', '').partition(';')[0].strip().lower()
-    if kind in _FORMS or not kind and environ['REQUEST_METHOD'] == 'POST' and (
-            limits.has_body(environ)):
+                name, f'must not be in the query of a request with {HEADER}')
+    media_type = environ.get(
+        'CONTENT_TYPE', '').partition(';')[0].strip().lower()
+    if media_type in _FORMS or (
+            not media_type and environ['REQUEST_METHOD'] == 'POST'
+            and limits.has_body(environ)):
         raise exception.InvalidInput('Content-Type',
                                      'must be application/json')

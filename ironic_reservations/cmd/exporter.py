@@ -111,7 +111,8 @@ def _count() -> list[core.Metric]:
                {(lease.host,): (now - lease.since).total_seconds()
                 for lease in leases if lease.since}, 'host'),
         _gauge('host_standbys', 'Standby processes of the host',
-               {(lease.host,): lease.standbys or 0 for lease in leases}, 'host'),
+               {(lease.host,): lease.standbys or 0 for lease in leases},
+               'host'),
     ]
 
 
