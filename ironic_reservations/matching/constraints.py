@@ -15,7 +15,7 @@ from oslo_utils import strutils
 
 from ironic_reservations import text
 from ironic_reservations.matching import expression as expressions
-from ironic_reservations.matching import node as nodes
+from ironic_reservations.matching import nodes
 from ironic_reservations.matching import request_spec
 
 # Values that specs_matcher evaluates as a Python literal: a number or a word,

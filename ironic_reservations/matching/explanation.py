@@ -8,7 +8,7 @@ from typing import Any
 
 from ironic_reservations import exception
 from ironic_reservations.matching import group_policy
-from ironic_reservations.matching import node as nodes
+from ironic_reservations.matching import nodes
 
 if typing.TYPE_CHECKING:
     from ironic_reservations.fleet import profiles
@@ -168,7 +168,7 @@ def find_cause(explanation: dict[str, Any]) -> str:
 
     :param explanation: explanation of the refusal.
     :returns: one of ``CAUSES``: the key of a constraint, or one of
-        ``node.REASONS``.
+        ``nodes.REASONS``.
     """
     steps: Sequence[dict[str, Any]] = explanation['eliminated']
     if not steps:

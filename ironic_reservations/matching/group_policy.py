@@ -21,7 +21,7 @@ from typing import Any
 from ironic_reservations import constants
 from ironic_reservations import text
 from ironic_reservations.matching import constraints
-from ironic_reservations.matching import node as nodes
+from ironic_reservations.matching import nodes
 
 if typing.TYPE_CHECKING:
     from ironic_reservations.matching import matcher

@@ -13,7 +13,7 @@ from typing import Any
 
 from ironic_reservations.matching import constraints
 from ironic_reservations.matching import group_policy
-from ironic_reservations.matching import node as nodes
+from ironic_reservations.matching import nodes
 from ironic_reservations.matching import request_spec
 
 if typing.TYPE_CHECKING:

@@ -12,7 +12,7 @@ from oslo_limit import fixture as limit_fixture
 import pytest
 
 from ironic_reservations import conf
-from ironic_reservations.db import engine as db_engine
+from ironic_reservations.db import engine
 from tests.common import application
 from tests.common import databases
 from tests.common import personas
@@ -79,9 +79,9 @@ def pytest_generate_tests(metafunc):
 @pytest.fixture(scope='module')
 def ironic(request):
     """The Application on the database that the test's mark names."""
-    ironic, engine = request.getfixturevalue(f'ironic_{request.param}')
+    ironic, database = request.getfixturevalue(f'ironic_{request.param}')
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(db_engine, 'get_engine', lambda: engine)
+        patch.setattr(engine, 'get_engine', lambda: database)
         # Counts that are cached may be those of the other database.
         ironic.capacity()
         yield ironic

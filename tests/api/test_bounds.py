@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from ironic_reservations.matching import node as nodes
+from ironic_reservations.matching import nodes
 from tests.common import answers
 from tests.common import application
 from tests.common import service

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from ironic_reservations.api import access
-from ironic_reservations.db import engine as db_engine
+from ironic_reservations.db import engine
 from tests.api import fence_client
 from tests.api.fence_client import FENCE
 from tests.api.fence_client import NAME
@@ -438,7 +438,7 @@ def test_number_of_statements(ironic, client, hold):
     'mysql+pymysql://nobody@127.0.0.1:1/ironic'])
 def test_unusable_database(client, hold, monkeypatch, url):
     unusable = sa.create_engine(url)
-    monkeypatch.setattr(db_engine, 'get_engine', lambda: unusable)
+    monkeypatch.setattr(engine, 'get_engine', lambda: unusable)
     for keys in {}, {'host': 'x'}, {'holder': ONE}:
         response = client.send_for(hold, **keys)
         client.check_refused(response, 503)

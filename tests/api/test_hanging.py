@@ -8,7 +8,7 @@ import threading
 import pytest
 import sqlalchemy as sa
 
-from ironic_reservations.db import engine as db_engine
+from ironic_reservations.db import engine
 from tests.common import answers
 from tests.common import service
 
@@ -22,7 +22,7 @@ def hang_at(containing):
 
     Yields two events: the statement was sent, and it may be answered.
     """
-    engine, first = db_engine.get_engine(), threading.Lock()
+    database, first = engine.get_engine(), threading.Lock()
     is_sent, may_answer = threading.Event(), threading.Event()
 
     def hang(connection, cursor, text, *args):
@@ -30,11 +30,11 @@ def hang_at(containing):
             is_sent.set()
             assert may_answer.wait(20)
 
-    sa.event.listen(engine, 'before_cursor_execute', hang)
+    sa.event.listen(database, 'before_cursor_execute', hang)
     try:
         yield is_sent, may_answer
     finally:
-        sa.event.remove(engine, 'before_cursor_execute', hang)
+        sa.event.remove(database, 'before_cursor_execute', hang)
 
 
 @pytest.mark.parametrize('method, path, containing', [

@@ -10,7 +10,7 @@ import contextlib
 import pytest
 
 from ironic_reservations import conf
-from ironic_reservations.db import engine as db_engine
+from ironic_reservations.db import engine
 from ironic_reservations.fleet import counts
 from ironic_reservations.reservations import values
 from tests.common import databases
@@ -56,7 +56,7 @@ def database(new_database):
 @pytest.fixture
 def fleet(database, monkeypatch):
     """A database without nodes, which the product's functions use."""
-    monkeypatch.setattr(db_engine, 'get_engine', lambda: database.engine)
+    monkeypatch.setattr(engine, 'get_engine', lambda: database.engine)
 
     # Every request sees the fleet as it is and releases expired reservations.
     monkeypatch.setattr(counts, 'get_recent_fleet', fleets.recount)

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from ironic_reservations import exception
 from ironic_reservations.cmd import dbsync
 from ironic_reservations.db import models
-from ironic_reservations.db import tables as db_tables
+from ironic_reservations.db import tables
 from ironic_reservations.reservations import expiry
 from tests.common import fleets
 
@@ -26,7 +26,7 @@ def ready_database(database):
     """The database, whose tables are restored at the end."""
     yield database
     upgrade(database)
-    db_tables.check_tables(database.engine)
+    tables.check_tables(database.engine)
 
 
 def upgrade(database):

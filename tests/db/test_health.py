@@ -5,7 +5,7 @@ import pytest
 import sqlalchemy as sa
 
 from ironic_reservations import health
-from ironic_reservations.db import engine as db_engine
+from ironic_reservations.db import engine
 from tests.common import fleets
 
 pytestmark = pytest.mark.on('sqlite', 'server')
@@ -47,7 +47,7 @@ def read_only(database):
 
 
 def test_read_only(fleet, read_only, monkeypatch):
-    monkeypatch.setattr(db_engine, 'get_engine', lambda: read_only)
+    monkeypatch.setattr(engine, 'get_engine', lambda: read_only)
     with read_only.connect() as connection:
         assert connection.scalar(sa.text('SELECT 1')) == 1
     assert not run_check().available

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from ironic_reservations import exception
 from ironic_reservations.cmd import dbsync
 from ironic_reservations.db import models
-from ironic_reservations.db import tables as db_tables
+from ironic_reservations.db import tables
 
 pytestmark = pytest.mark.on('sqlite', 'server')
 
@@ -211,12 +211,12 @@ def test_upgrade_check(stock):
 # Databases that are not ready
 
 def problems(database):
-    return list(db_tables.find_problems(database.engine))
+    return list(tables.find_problems(database.engine))
 
 
 def test_complete_schema_is_ready(database):
     assert problems(database) == []
-    db_tables.check_tables(database.engine)
+    tables.check_tables(database.engine)
 
 
 def test_missing_table_of_ours(stock, caplog):
@@ -225,18 +225,18 @@ def test_missing_table_of_ours(stock, caplog):
     assert all('ironic-reservations-dbsync upgrade' in problem
                for problem in all_problems)
     with pytest.raises(exception.DatabaseNotReady) as error:
-        db_tables.check_tables(stock.engine)
+        tables.check_tables(stock.engine)
     # The log says what to do; the client does not see the internals.
     assert first in caplog.text
     assert 'table' not in str(error.value)
     migrate(stock, 'head')
-    db_tables.check_tables(stock.engine)
+    tables.check_tables(stock.engine)
 
 
 def test_missing_tables_of_ironic(empty):
     migrate(empty, 'head')
     with pytest.raises(exception.DatabaseNotReady):
-        db_tables.check_tables(empty.engine)
+        tables.check_tables(empty.engine)
     assert any('nodes' in problem and 'ironic-dbsync' in problem
                for problem in problems(empty))
 
@@ -255,6 +255,6 @@ def test_missing_column(empty, table, column):
             if (model.name, item.name) != (table, column)))
     metadata.create_all(empty.engine)
     with pytest.raises(exception.DatabaseNotReady):
-        db_tables.check_tables(empty.engine)
+        tables.check_tables(empty.engine)
     problem, = problems(empty)
     assert table in problem and column in problem

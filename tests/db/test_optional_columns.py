@@ -5,7 +5,7 @@ import pytest
 import sqlalchemy as sa
 
 from ironic_reservations import exception
-from ironic_reservations.db import engine as db_engine
+from ironic_reservations.db import engine
 from ironic_reservations.db import node_rows
 from ironic_reservations.db import tables
 from ironic_reservations.fleet import capacity
@@ -39,7 +39,7 @@ def change_schema(new_database, monkeypatch, fleet_class, statements):
             for statement in statements:
                 connection.execute(sa.text(statement))
         tables.check_tables(database.engine)
-        monkeypatch.setattr(db_engine, 'get_engine', lambda: database.engine)
+        monkeypatch.setattr(engine, 'get_engine', lambda: database.engine)
         monkeypatch.setattr(counts, 'get_recent_fleet', fleets.recount)
         yield fleet_class(database.engine)
 

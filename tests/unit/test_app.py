@@ -16,7 +16,7 @@ import webob
 from ironic_reservations import conf
 from ironic_reservations import middleware
 from ironic_reservations.api import version
-from ironic_reservations.osc import client as osc_client
+from ironic_reservations.osc import client
 
 ORIGIN = 'http://dashboard.example'
 # A path that is refused without a look into the database.
@@ -95,7 +95,7 @@ def test_cors_exposes_the_versions(set_option, headers):
 
 
 def test_client_adds_no_log_filter():
-    importlib.reload(osc_client)
+    importlib.reload(client)
     assert http.LOG.filters == []
 
 

@@ -24,7 +24,7 @@ PREFIXES = {
     'ironic_reservations.resources': ['resources', 'resources:'],
     'ironic_reservations.matching.constraints': ['', '-', '[', "['", '[a'],
     'ironic_reservations.matching.expression': ['', '<', 's='],
-    'ironic_reservations.matching.node': ['', '1', '1.', '1e'],
+    'ironic_reservations.matching.nodes': ['', '1', '1.', '1e'],
     'ironic_reservations.matching.extra_specs': [
         'resources', 'trait', 'trait:', 'reservations:trait:',
         'capabilities:', 'CUSTOM_'],
