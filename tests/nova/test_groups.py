@@ -198,7 +198,7 @@ class TestMetadata(faults.TestCase):
                  'No reservation and no group {} could be found.'),
                 (nothing, 'No reservation and no group {} could be found.'),
                 ('mine', 'claim: must be a UUID such as 5a4ac6d9-0c1a-4b6d-'
-                         '8d6b-0b6f0e8a2c1e')):
+                         '8d6b-0b6f0e8a2c1e; got "mine"')):
             self.assert_fails(self.boot_with('ERROR', claim=claim),
                               reason.format(claim))
         theirs = self.reserve('new', host='another')
