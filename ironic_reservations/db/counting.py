@@ -288,10 +288,10 @@ def _select_groups(candidates: Collection[Collection[str]], with_hosts: bool,
     FROM nodes LEFT JOIN (
         SELECT node_id, <digest of GROUP_CONCAT(trait)> AS digest
         FROM node_traits WHERE node_id BETWEEN :begin AND :end
-        GROUP BY node_id) AS of_node ON node_id = id
+        GROUP BY node_id) AS node_digests ON node_id = id
     WHERE id BETWEEN :begin AND :end
-    GROUP BY <digest of resource_class, ..., of_node.digest, the reason, and
-              the properties or the facts in them>
+    GROUP BY <digest of resource_class, ..., node_digests.digest, the reason,
+              and the properties or the facts in them>
     """
     columns = [*(column for name, column in expressions.PROFILE.items()
                  if name not in (*_PROPERTY_FACTS, 'traits')),
@@ -331,7 +331,7 @@ _NODE_TRAITS = sa.select(
     # Otherwise MariaDB sorts the traits for a plan that it then drops.
 ).with_hint(node_traits, 'IGNORE INDEX FOR JOIN (PRIMARY)', 'mysql').where(
     _is_in_page(node_traits.c.node_id)
-).group_by(node_traits.c.node_id).subquery('of_node')
+).group_by(node_traits.c.node_id).subquery('node_digests')
 
 
 def _is_candidate(

@@ -81,24 +81,25 @@ INSERT_GROUP = sa.insert(groups).values(
 
 _IS_UNCHANGED = sa.and_(
     groups.c.id == sa.bindparam('group_id', type_=sa.Integer),
-    groups.c.generation == sa.bindparam('as_read', type_=sa.BigInteger))
+    groups.c.generation == sa.bindparam(
+        'known_generation', type_=sa.BigInteger))
 
 #: Add members to a group, unless it has changed since it was read.
 #:
 #: UPDATE reservations_groups SET generation = generation + 1
-#: WHERE id = :group_id AND generation = :as_read
+#: WHERE id = :group_id AND generation = :known_generation
 GROW = sa.update(groups).where(_IS_UNCHANGED).values(
     generation=groups.c.generation + 1)
 
 _IS_EMPTY = ~sa.exists().where(
     reservations.c.group_id == groups.c.id).correlate(groups)
 
-_GROUP = groups.c.id == sa.bindparam('of_group', type_=sa.Integer)
+_GROUP = groups.c.id == sa.bindparam('group', type_=sa.Integer)
 
 #: Make requests that remove members wait for those that add or remove some.
 #:
 #: UPDATE reservations_groups SET generation = generation + 1
-#: WHERE id = :of_group
+#: WHERE id = :group
 SHRINK = sa.update(groups).where(_GROUP).values(
     generation=groups.c.generation + 1)
 
@@ -118,4 +119,4 @@ def bind_group(group: 'sa.Row[Any] | membership.Group') -> dict[str, Any]:
 
     :param group: for example, a row of ``EMPTY_GROUPS``.
     """
-    return {'group_id': group.id, 'as_read': group.generation}
+    return {'group_id': group.id, 'known_generation': group.generation}

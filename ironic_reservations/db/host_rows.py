@@ -150,11 +150,11 @@ def _is_standby(host: str, holder: str) -> sa.ColumnElement[bool]:
 
 def bind_holder(host: str | None, holder: str | None) -> dict[str, Any]:
     """Return the parameters for the two statements below."""
-    return {'of_host': host, 'of_holder': holder}
+    return {'host_name': host, 'holder_id': holder}
 
 
-_HAS_LEASE = sa.and_(_is_held_by(sa.bindparam('of_host', type_=sa.String),
-                            sa.bindparam('of_holder', type_=sa.String)),
+_HAS_LEASE = sa.and_(_is_held_by(sa.bindparam('host_name', type_=sa.String),
+                            sa.bindparam('holder_id', type_=sa.String)),
                  hosts.c.expires_at > functions.utcnow())
 
 #: Select a row if a process has the host lease, and it has not expired.
@@ -163,5 +163,5 @@ SELECT_HOST_LEASE = sa.select(hosts.c.serial).where(_HAS_LEASE)
 #: Check that, and keep it true until the COMMIT; see transaction.fence.
 #:
 #: UPDATE reservations_hosts SET serial = serial + 1
-#: WHERE host = :of_host AND holder = :of_holder AND expires_at > <now>
+#: WHERE host = :host_name AND holder = :holder_id AND expires_at > <now>
 FENCE = sa.update(hosts).where(_HAS_LEASE).values(serial=hosts.c.serial + 1)

@@ -279,13 +279,13 @@ def release_nodes(reservations: 'Sequence[values.Reservation]',
     """
     state = nodes.c.provision_state
     permits = (
-        sa.and_(state == sa.bindparam('as_read', type_=sa.String),
+        sa.and_(state == sa.bindparam('known_state', type_=sa.String),
                 sa.or_(state != 'available', ~expressions.TOUCHED))
         if is_restricted else
         sa.or_(state.in_(states), nodes.c.maintenance == sa.true()))
     return (_release_node(nodes.c.allocation_id.is_(None), permits),
             [{**_bind_node(reservation),
-              **({'as_read': reservation.provision_state} if is_restricted
+              **({'known_state': reservation.provision_state} if is_restricted
                  else {})} for reservation in reservations])
 
 

@@ -11,12 +11,12 @@ reservations = models.reservations
 projects = models.projects
 
 # Not "project_id", which an UPDATE reserves for the column.
-_PROJECT_ID = sa.bindparam('of_project', type_=sa.String)
+_PROJECT_ID = sa.bindparam('project', type_=sa.String)
 
 #: Write the row of a project, if it has one.
 #:
 #: UPDATE reservations_projects SET serial = serial + 1
-#: WHERE project_id = :of_project
+#: WHERE project_id = :project
 WRITE_PROJECT = sa.update(projects).where(
     projects.c.project_id == _PROJECT_ID
 ).values(serial=projects.c.serial + 1)

@@ -163,7 +163,7 @@ def select_fenced(has_target: bool, has_holder: bool) -> sa.Select[Any]:
     """Select the reservation by which a host holds a node for an instance.
 
     SELECT ..., EXISTS (<the host's lease>) FROM reservations JOIN nodes ...
-    WHERE instance_uuid = :instance AND host = :of_host
+    WHERE instance_uuid = :instance AND host = :host_name
       AND nodes.uuid = :node AND <live>
       AND NOT EXISTS (SELECT 1 FROM volume_targets
                       WHERE uuid = :target AND node_id != nodes.id)
@@ -175,7 +175,7 @@ def select_fenced(has_target: bool, has_holder: bool) -> sa.Select[Any]:
 
     :param has_target: whether there is a volume target, which must not belong
         to another node.
-    :param has_holder: whether ``is_host`` depends on ``:of_holder`` having the
+    :param has_holder: whether ``is_host`` depends on ``:holder_id`` having the
         host lease.
     """
     def bind(name: str) -> sa.BindParameter[str]:
@@ -185,7 +185,7 @@ def select_fenced(has_target: bool, has_holder: bool) -> sa.Select[Any]:
     query = select_live(names=('instance_uuid', 'project_id', 'node_owner')
                  ).add_columns(is_host.label('is_host')).where(
                      column_is('instance_uuid', bind('instance')),
-                     column_is('host', bind('of_host')),
+                     column_is('host', bind('host_name')),
                      nodes.c.uuid == bind('node'))
     if not has_target:
         return query

@@ -189,11 +189,11 @@ def delete_rows(tx: transaction.Transaction, statement: sa.Delete,
     """
     group_id = reservations[0].group_id
     if group_id is not None:
-        tx.execute(group_rows.SHRINK, {'of_group': group_id})
+        tx.execute(group_rows.SHRINK, {'group': group_id})
     if tx.execute(statement).rowcount != len(reservations):
         raise error()
     if group_id is not None:
-        tx.execute(group_rows.DELETE_EMPTY_GROUP, {'of_group': group_id})
+        tx.execute(group_rows.DELETE_EMPTY_GROUP, {'group': group_id})
 
 
 @engine.retry

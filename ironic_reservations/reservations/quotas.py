@@ -97,7 +97,7 @@ class Quota:
         """
         if self._project_id is None:
             return
-        project = {'of_project': self._project_id}
+        project = {'project': self._project_id}
         if not tx.execute(project_rows.WRITE_PROJECT, project).rowcount:
             tx.execute(project_rows.INSERT_PROJECT, project)
 
@@ -139,7 +139,7 @@ class Quota:
             return
         used: collections.Counter[str] = collections.Counter()
         for resource_class, number in execute(project_rows.COUNT_USED, {
-                'of_project': self._project_id}):
+                'project': self._project_id}):
             for name in resources.limit_names(resource_class):
                 used[name] += number
         used.subtract(requested)
