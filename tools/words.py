@@ -21,7 +21,8 @@ CLEAN = (
     '.ci/', 'CONTRIBUTING.rst', 'Makefile', 'README.rst', 'SECURITY.rst',
     'api-ref/', 'devstack/', 'doc/', 'ironic_reservations/', 'migrations/',
     'nova_driver/', 'releasenotes/', 'tests/api/', 'tests/benchmark/',
-    'tests/common/', 'tests/conftest.py', 'tests/dashboard/', 'tests/db/',
+    'tests/common/', 'tests/conftest.py', 'tests/cloud/', 'tests/dashboard/', 'tests/db/',
+    'tests/functional/', 'tests/hostile/', 'tests/survival/',
     'tests/install/', 'tests/nova/', 'tests/unit/', 'tools/')
 
 #: These two have to name what the check looks for.

@@ -60,14 +60,14 @@ def given_back(ironic):
 
 
 def instances(ironic):
-    """UUIDs of all instances that hold a node."""
+    """Return the UUIDs of all instances that hold a node."""
     return {instance for instance, in ironic.execute(
         'SELECT instance_uuid FROM nodes WHERE instance_uuid IS NOT NULL '
         'AND resource_class = :c', c=CLASS)}
 
 
 def test_progress(ironic, fleet):
-    """It is shown where standard error is a terminal."""
+    """Progress is shown if standard error is a terminal."""
     group = '99999999-2222-4333-8444-555555555555'
     with real(ironic, 'baremetal', 'reservation', 'group', 'create',
               '--resource-class', CLASS, '--members', '2', '--uuid', group,
@@ -76,19 +76,19 @@ def test_progress(ironic, fleet):
     assert (process.returncode, stderr) == (0, '')
     assert len(json.loads(stdout)['reservations']) == 2
     ours, theirs = pty.openpty()
-    told = b''
+    output = b''
     with real(ironic, 'baremetal', 'reservation', 'group', 'delete', group,
               stderr=theirs) as process:
         os.close(theirs)
         try:
-            while found := os.read(ours, 1024):
-                told += found
+            while data := os.read(ours, 1024):
+                output += data
         except OSError:
             pass  # The other end is closed.
-        assert process.stdout.read() == f'Deleted group {group}\n', told
+        assert process.stdout.read() == f'Deleted group {group}\n', output
     os.close(ours)
     assert process.returncode == 0
-    assert f'group {group}, 2 reservations' in told.decode()
+    assert f'group {group}, 2 reservations' in output.decode()
 
 
 # Without a response
@@ -99,28 +99,28 @@ def test_progress(ironic, fleet):
     pytest.param(['group', 'create', '--members', '2'], '--uuid',
                  'group show', marks=pytest.mark.long)])
 def test_interrupt_names_what_is_held(ironic, cli, fleet, args, option, show):
-    wanted = 'baremetal', 'reservation', *args, '--resource-class', CLASS
+    command = 'baremetal', 'reservation', *args, '--resource-class', CLASS
     with ironic.engine.connect() as connection:
         # The server waits for its turn to write.
         connection.execute(sa.text('BEGIN IMMEDIATE'))
-        with real(ironic, '--debug', *wanted) as process:
+        with real(ironic, '--debug', *command) as process:
             for line in process.stderr:
                 if 'REQ: curl' in line and '-X POST' in line:
                     break
             process.send_signal(signal.SIGINT)
-            told = process.stderr.read()
+            output = process.stderr.read()
     assert process.returncode == 130
-    found = re.search(
+    match = re.search(
         r'^No response: (?:instance|group) (.*) may or may not hold nodes\. '
-        rf'Check with "openstack baremetal reservation {show} \1"\.$', told,
+        rf'Check with "openstack baremetal reservation {show} \1"\.$', output,
         re.MULTILINE)
-    # It is the one that the server has; and repeated, the answer is the same.
-    again = get_data(cli(*wanted[2:], option, found[1], '-f', 'json'))
-    assert get_data(cli(*show.split(), found[1], '-f', 'json')) == again
+    # The server has this one, and a repeated request returns it.
+    again = get_data(cli(*command[2:], option, match[1], '-f', 'json'))
+    assert get_data(cli(*show.split(), match[1], '-f', 'json')) == again
     assert len(instances(ironic)) == (2 if args[0] == 'group' else 1)
 
 
-def each(cli, commands):
+def run_all(cli, commands):
     return [cli(*args) for args in commands]
 
 
@@ -136,12 +136,12 @@ def each(cli, commands):
     (['create', '--dry-run'], 1),
     (['explain'], 1)])
 def test_candidates_that_do_not_exist(cli, fleet, args, status):
-    done = cli(*args, '--candidate-node', 'cly-3', '--candidate-node',
+    result = cli(*args, '--candidate-node', 'cly-3', '--candidate-node',
                'elsewhere')
-    assert done.returncode == status
-    lines = done.stderr.splitlines()
+    assert result.returncode == status
+    lines = result.stderr.splitlines()
     assert 'No node cly-3 was found. Did you mean cli-3?' in lines
-    assert 'No node elsewhere was found. Known: ' in done.stderr
+    assert 'No node elsewhere was found. Known: ' in result.stderr
 
 
 def test_names_that_have_no_reservation(cli, fleet):
@@ -156,8 +156,8 @@ def test_names_that_have_no_reservation(cli, fleet):
     for node, message in (
             ('cly-3', missing),
             ('cli-3', 'No reservations found with node cli-3.\n')):
-        done = cli('list', '--node', node)
-        assert (done.returncode, done.stderr) == (0, message)
+        result = cli('list', '--node', node)
+        assert (result.returncode, result.stderr) == (0, message)
 
 
 # create --flavor --image
@@ -170,7 +170,7 @@ SPECS = {'trait:CUSTOM_NVME': 'required', 'resources:VCPU': '0',
 
 @pytest.fixture(scope='module')
 def flavors(nova):
-    """Of Nova, by name."""
+    """The flavors in Nova, by name."""
     compute = services.connect(nova, 'compute')
 
     def create(name, specs, **attributes):
@@ -182,7 +182,7 @@ def flavors(nova):
     return {flavor.name: flavor for flavor in (
         create('bm.cli', SPECS, ram=2048, vcpus=16, disk=20, ephemeral=10,
                swap=1024, rxtx_factor=1.5),
-        # Nova's own word for no swap is an empty text.
+        # Nova shows no swap as an empty text.
         create('bm.plain', {}, ram=1024, vcpus=1, disk=0),
         create('bm.wrong', {
             'resources:MEMORY_MB': '0', 'resources1:VCPU': '0',
@@ -199,7 +199,7 @@ def flavors(nova):
 
 @pytest.fixture(scope='module')
 def images(glance):
-    """Of Glance, by name."""
+    """The images in Glance, by name."""
     service = services.connect(glance, 'image')
 
     def create(name, **body):
@@ -221,7 +221,7 @@ def images(glance):
 
 @pytest.fixture
 def cloud(cli, nova, glance):
-    """The command where it can reach Nova and Glance."""
+    """The command with access to Nova and Glance."""
     def run(*args, **env):
         return cli(*args, **{'OS_COMPUTE_ENDPOINT_OVERRIDE': nova,
                              'OS_IMAGE_ENDPOINT_OVERRIDE': glance, **env})
@@ -239,7 +239,7 @@ def test_flavor_and_image(fleet, cloud, flavors, images):
                                  'hw_firmware_type': 'uefi',
                                  'img_hv_type': 'baremetal',
                                  'trait:CUSTOM_NVME': 'required'}}}
-    for result in each(cloud, [
+    for result in run_all(cloud, [
             ['create', '-f', 'json', '--flavor', 'bm.cli',
              '--image', 'debian'],
             ['create', '-f', 'json', '--flavor', flavor.id,
@@ -254,7 +254,7 @@ def test_flavor_and_images_of_few_words(fleet, cloud, flavors, images):
     group = get_data(cloud(
         'group', 'create', '-f', 'json', '--members', '1', '--flavor',
         'bm.plain', '--image', 'bare', '--resource-class', CLASS))
-    plain, *others = each(cloud, [
+    plain, *others = run_all(cloud, [
         ['create', '-f', 'json', '--resource-class', CLASS,
          '--image', image, *more]
         for image, more in (('bare', ['--flavor', 'bm.plain']),
@@ -286,7 +286,7 @@ def test_options_override_the_flavor(fleet, cloud, flavors):
         'flavorid': flavors['bm.wrong'].id, 'resource_class': CLASS,
         'candidate_nodes': ['cli-3'],
         'extra_specs': {
-            # What no option has said anything about stays.
+            # Extra specs without an option remain.
             'trait:HW_CPU_X86_AVX': 'forbidden',
             'capabilities': 'boot_mode:uefi,fast',
             'capabilities:gpus': '4', 'capabilities:cpu_arch': 'x86_64',
@@ -296,39 +296,40 @@ def test_options_override_the_flavor(fleet, cloud, flavors):
 
 
 def test_what_cannot_be_looked_up(ironic, fleet, cloud, images):
-    gone = f'http://127.0.0.1:{services.free_port()}'
+    away = f'http://127.0.0.1:{services.free_port()}'
     rows = [
         ('flavor', 'none', {}, 'No Flavor found for none'),
         ('image', 'none', {}, 'No Image found for none'),
         ('image', 'twice', {}, "More than one Image exists with the name "
          "'twice'."),
-        ('flavor', 'x', {'OS_COMPUTE_ENDPOINT_OVERRIDE': gone}, gone),
-        ('image', 'x', {'OS_IMAGE_ENDPOINT_OVERRIDE': gone}, gone),
+        ('flavor', 'x', {'OS_COMPUTE_ENDPOINT_OVERRIDE': away}, away),
+        ('image', 'x', {'OS_IMAGE_ENDPOINT_OVERRIDE': away}, away),
         # There is no Nova: the command asks Ironic for flavors.
         ('flavor', 'x', {'OS_COMPUTE_ENDPOINT_OVERRIDE': ''}, '404'),
     ]
-    for (kind, ident, _, expected), told in zip(rows, map(get_error, each(
+    for (kind, ident, _, expected), error in zip(rows, map(get_error, run_all(
             lambda kind, ident, env, _: cloud(
                 'create', '--resource-class', CLASS, f'--{kind}', ident,
                 **env), rows)), strict=True):
-        assert told.startswith(f'Cannot look up {kind} "{ident}": ')
-        assert expected in told
-        assert told.count('\n') == 1
+        assert error.startswith(f'Cannot look up {kind} "{ident}": ')
+        assert expected in error
+        assert error.count('\n') == 1
     assert not instances(ironic)
 
 
 def test_audit_without_nova(ironic, cli, fleet):
-    """Only what Ironic alone tells: a host's hold needs no server here."""
-    held = [ironic.create(resource_class=CLASS, host='host-1')
+    """Only Ironic is checked: a hold of a host needs no server here."""
+    reservations = [ironic.create(resource_class=CLASS, host='host-1')
             for _ in range(2)]
-    done = cli('audit')
-    assert (done.returncode, done.stdout) == (
+    result = cli('audit')
+    assert (result.returncode, result.stdout) == (
         0, 'Nothing disagrees: 2 reservations, 5 nodes.\n')
-    assert done.stderr.startswith('There is no Nova here: ')
-    ironic.set_node(held[0]['node_uuid'], provision_state='deploy failed')
+    assert result.stderr.startswith('There is no Nova here: ')
+    ironic.set_node(reservations[0]['node_uuid'],
+                    provision_state='deploy failed')
     for options in [], ['--repair']:
-        done = cli('audit', '-f', 'json', *options)
-        assert done.returncode == 1
-        assert [(each['Kind'], each['Node'])
-                for each in json.loads(done.stdout)] == [
-                    ('failed', held[0]['node_name'])]
+        result = cli('audit', '-f', 'json', *options)
+        assert result.returncode == 1
+        assert [(row['Kind'], row['Node'])
+                for row in json.loads(result.stdout)] == [
+                    ('failed', reservations[0]['node_name'])]

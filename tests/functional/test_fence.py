@@ -199,30 +199,31 @@ def crossing(ironic, hold, method, below, body):
     return path, body, of(hold, **keys)
 
 
-def stopped(api):
-    found = [worker for worker in map(psutil.Process, api.workers())
+def find_stopped(api):
+    workers = [worker for worker in map(psutil.Process, api.workers())
              if worker.status() == psutil.STATUS_STOPPED]
-    return found[0] if found else None
+    return workers[0] if workers else None
 
 
 def traces(ironic, node):
-    """What of a node a request could have changed."""
+    """Return the parts of a node that a request could have changed."""
     return (ironic.execute('SELECT * FROM nodes WHERE uuid = :u', u=node),
             ironic.execute('SELECT uuid FROM volume_targets'),
             ironic.execute('SELECT COUNT(*) FROM node_history'))
 
 
 def freeze(ironic, api, hold, where, method, path, body, headers):
-    """Send a request whose process stops; the machine is moved meanwhile.
+    """Send a request whose process stops, and move the machine then.
 
-    :returns: the answer, and whether the request has changed anything.
+    :returns: the response, and whether the request has changed anything.
     """
     file = pathlib.Path(api.conf_file).with_name('stop')
     file.write_text(where)
     with concurrent.futures.ThreadPoolExecutor() as pool:
         future = pool.submit(api.http.request, method, path, json=body,
                              headers=headers)
-        worker = servers.wait(lambda: stopped(api), f'stopped {where}', 60)
+        worker = servers.wait(
+            lambda: find_stopped(api), f'stopped {where}', 60)
         assert not file.exists() and not future.done()
         try:
             answers.check(ironic.http.patch(
@@ -239,7 +240,7 @@ def freeze(ironic, api, hold, where, method, path, body, headers):
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_process_that_is_stopped(start_ironic, start_uwsgi):
-    """Nothing goes on to Ironic unless it was let in before the stop."""
+    """A request passes the fence only before the process is stopped."""
     with apart(start_ironic, start_uwsgi,
                'tests.functional.stops_itself:application', changes={
                    'enabled_rescue_interfaces': 'fake',
@@ -252,17 +253,17 @@ def test_process_that_is_stopped(start_ironic, start_uwsgi):
                     candidate_nodes=[node.id], host='compute-1')
                 ironic.set_node(node.id, provision_state=state,
                                 instance_info=IMAGE)
-                path, sent, headers = crossing(
+                path, content, headers = crossing(
                     ironic, hold, method, below, body)
-                answer, changed = freeze(
-                    ironic, api, hold, where, method, path, sent, headers)
+                answer, has_changed = freeze(
+                    ironic, api, hold, where, method, path, content, headers)
                 if where == 'after':
-                    # It was let in. What comes of that is Ironic's affair.
+                    # It has passed the fence, and Ironic decides.
                     assert answer.status_code == status, (name, answer.text)
                     assert answer.headers[FENCE] == '1'
                 else:
                     answers.check(answer, 412)
-                    assert not changed, (name, where)
+                    assert not has_changed, (name, where)
                 print(name, where, answer.status_code)
                 ironic.settle([node], reservation=None)
                 ironic.free_nodes('gold')

@@ -105,14 +105,14 @@ def test_create(cloud, persona):
 
 @pytest.mark.parametrize('persona', [
     persona for persona in personas.NODES if persona != 'elevated-service'])
-def test_nodes_to_be_had_are_those_that_ironic_shows(cloud, persona):
+def test_nodes_are_those_that_ironic_shows(cloud, persona):
     kinds = personas.NODES[persona]
     nodes = cloud.request(persona, 'GET', '/v1/nodes').json()['nodes']
     assert cloud.kinds(node['uuid'] for node in nodes) == kinds
     assert len(nodes) == 2 * len(kinds)
     capacity = cloud.request(persona, 'GET', f'{OURS}/capacity', headers={
         'Cache-Control': 'no-cache'}).json()['capacity']
-    assert sum(each['total'] for each in capacity) == 2 * len(kinds)
+    assert sum(row['total'] for row in capacity) == 2 * len(kinds)
 
 
 def test_refusal_is_ironics(cloud):
@@ -128,28 +128,29 @@ def test_refusal_is_ironics(cloud):
     assert ours.replace('reservation', 'allocation') in ironics.text
 
 
-def test_claims_are_not_believed(cloud):
-    forged = personas.FORGED
-    cloud.call('no-token', 401, 'GET', OURS, headers=forged)
-    cloud.call('a-reader', 403, 'POST', OURS, headers=forged, json=ANY)
-    held = cloud.request('a-member', 'POST', OURS, headers=forged, json=ANY)
-    answers.check(held, 201)
-    assert held.json()['project_id'] == cloud.projects['a']
-    assert held.json()['user_id'] == cloud.users['a-member']
+def test_forged_headers(cloud):
+    headers = personas.FORGED
+    cloud.call('no-token', 401, 'GET', OURS, headers=headers)
+    cloud.call('a-reader', 403, 'POST', OURS, headers=headers, json=ANY)
+    response = cloud.request('a-member', 'POST', OURS, headers=headers,
+                             json=ANY)
+    answers.check(response, 201)
+    assert response.json()['project_id'] == cloud.projects['a']
+    assert response.json()['user_id'] == cloud.users['a-member']
 
 
 def test_keystone_cannot_be_reached(ironic, start_uwsgi):
     nowhere = f'http://127.0.0.1:{services.free_port()}/v3'
     with start_uwsgi(ironic, processes=1, changes={'keystone_authtoken': {
-            'auth_url': nowhere, 'http_request_max_retries': 0}}) as lost:
-        answers.check(lost.http.get(OURS), 401)
-        answers.check(lost.http.get(
+            'auth_url': nowhere, 'http_request_max_retries': 0}}) as app:
+        answers.check(app.http.get(OURS), 401)
+        answers.check(app.http.get(
             OURS, headers={'X-Auth-Token': 'unknown'}), 503)
 
 
 @pytest.fixture
 def policy(cloud):
-    """Writes policy.yaml beside ironic.conf; it is read while we run."""
+    """Writes policy.yaml next to ironic.conf; it is reloaded on change."""
     path = pathlib.Path(cloud.ironic.conf_file).parent / 'policy.yaml'
 
     def write(rules):
@@ -238,15 +239,15 @@ def test_limits_cannot_be_read(request, cloud, start_uwsgi, wrong):
     if wrong == 'silent':
         wrong = {'auth_url': request.getfixturevalue('silent'), 'timeout': 1}
     with start_uwsgi(cloud.ironic, processes=1,
-                     changes={'oslo_limit': wrong}) as lost:
+                     changes={'oslo_limit': wrong}) as app:
         for _ in range(2):
-            response = lost.http.post(
+            response = app.http.post(
                 OURS, json=ANY, headers=cloud.callers['a-member'].headers)
             answers.check(response, 503)
             assert response.headers['Retry-After']
-        checked = upgrade_check(lost)
-        assert checked.returncode == 2
-        assert 'Check: Quota' in checked.stdout
+        result = upgrade_check(app)
+        assert result.returncode == 2
+        assert 'Check: Quota' in result.stdout
 
 
 def upgrade_check(ironic):
@@ -302,7 +303,7 @@ TWO = (f'{OURS}/groups', {'members': 2, 'request': ANY})
 
 
 def test_race_ends_at_the_limit(ironic, limits, crowd):
-    """Of one and of two at a time, with a limit of a class."""
+    """Requests for one and for two nodes, with a limit of a class."""
     limits({TOTAL: 7, GOLD: 3})
 
     def held():
@@ -336,25 +337,25 @@ def openstack(auth, cloud):
 
 
 def test_openstack_command_with_a_password(cloud, openstack):
-    listed = openstack('list', '-f', 'json', username='a-reader',
+    result = openstack('list', '-f', 'json', username='a-reader',
                        OS_PROJECT_ID=cloud.projects['a'])
-    assert [each['Instance UUID'] for each in json.loads(listed.stdout)] == [
+    assert [row['Instance UUID'] for row in json.loads(result.stdout)] == [
         cloud.names['a']]
 
 
-@pytest.mark.parametrize('user, project, told', [
-    # Who is logged in for a project, and has a role on the system, too.
+@pytest.mark.parametrize('user, project, error', [
+    # Project-scoped, with a role on the system, too.
     ('admin', 'admin', 'Nova or Placement cannot be read: '),
     ('a-admin', 'a', 'Ironic does not show all reservations to this user'),
 ])
-def test_audit_sees_all_of_ironic(openstack, user, project, told):
-    done = openstack('audit', username=user, OS_PROJECT_NAME=project,
-                     OS_PROJECT_DOMAIN_ID='default')
-    assert (done.returncode, done.stdout) == (1, '')
-    assert done.stderr.startswith(told)
+def test_audit_needs_all_of_ironic(openstack, user, project, error):
+    result = openstack('audit', username=user, OS_PROJECT_NAME=project,
+                       OS_PROJECT_DOMAIN_ID='default')
+    assert (result.returncode, result.stdout) == (1, '')
+    assert result.stderr.startswith(error)
 
 
-@pytest.mark.parametrize(('args', 'user', 'status', 'said'), [
+@pytest.mark.parametrize(('args', 'user', 'status', 'message'), [
     # What a project does not see is not said to be missing.
     ('list --state active', 'a-reader', 0,
      'No reservations found with state active. Project a can see only its '
@@ -374,12 +375,13 @@ def test_audit_sees_all_of_ironic(openstack, user, project, told):
      'Access was denied to the following resource: '
      'baremetal:reservation:hosts (HTTP 403)'),
 ])
-def test_what_a_part_is_of(cloud, openstack, args, user, status, said):
+def test_hints_about_the_scope(cloud, openstack, args, user, status, message):
     where = ({'OS_SYSTEM_SCOPE': 'all'} if user.startswith('system') else
              {'OS_PROJECT_ID': cloud.projects['a']})
-    done = openstack(*args.split(), username=user, **where)
-    assert (done.returncode, done.stdout.strip()) == (status, '')
-    assert re.sub(r' \(Request-ID: [^)]*\)', '', done.stderr) == said + '\n'
+    result = openstack(*args.split(), username=user, **where)
+    assert (result.returncode, result.stdout.strip()) == (status, '')
+    assert re.sub(
+        r' \(Request-ID: [^)]*\)', '', result.stderr) == message + '\n'
 
 
 @pytest.fixture(scope='module')
@@ -395,32 +397,32 @@ def names(keystone):
     return ids
 
 
-@pytest.mark.parametrize('args, field, wanted', [
+@pytest.mark.parametrize('args, field, key', [
     ('create --project demo --project-domain west', 'project_id',
      'demo-west'),
     ('group create --members 1 --project %(demo-west)s', 'project_id',
      'demo-west'),
     ('create --user ann --user-domain %(east)s', 'user_id', 'ann-east')])
-def test_names_are_looked_up(cloud, openstack, names, args, field, wanted):
-    done = openstack(*shlex.split(args % names), '--ram', '1', '-f', 'json',
-                     username='admin', OS_SYSTEM_SCOPE='all')
-    assert (done.returncode, done.stderr) == (0, '')
-    shown = json.loads(done.stdout)
-    for held in shown.get('reservations', [shown]):
-        assert held[field] == names[wanted]
+def test_names_are_looked_up(cloud, openstack, names, args, field, key):
+    result = openstack(*shlex.split(args % names), '--ram', '1', '-f', 'json',
+                       username='admin', OS_SYSTEM_SCOPE='all')
+    assert (result.returncode, result.stderr) == (0, '')
+    output = json.loads(result.stdout)
+    for reservation in output.get('reservations', [output]):
+        assert reservation[field] == names[key]
 
 
 def test_list_of_a_project_by_name(cloud, openstack, names):
-    held = cloud.hold('system-admin', project_id=names['demo-west'])
+    hold = cloud.hold('system-admin', project_id=names['demo-west'])
     for project in ('demo', '--project-domain', 'west'), (
             names['demo-west'],):
-        listed = openstack('list', '-f', 'json', '--project', *project,
+        result = openstack('list', '-f', 'json', '--project', *project,
                            username='admin', OS_SYSTEM_SCOPE='all')
-        assert [each['Instance UUID'] for each in json.loads(
-            listed.stdout)] == [held['instance_uuid']]
+        assert [row['Instance UUID'] for row in json.loads(
+            result.stdout)] == [hold['instance_uuid']]
 
 
-@pytest.mark.parametrize(('args', 'told'), [
+@pytest.mark.parametrize(('args', 'error'), [
     ('list --project demo', 'Cannot look up project "demo": More than one '),
     ('list --project nobody', 'Cannot look up project "nobody": No '),
     ('list --project serviec', 'Cannot look up project "serviec": No Project '
@@ -428,15 +430,15 @@ def test_list_of_a_project_by_name(cloud, openstack, names):
     ('list --project demo --project-domain none',
      'Cannot look up domain "none": No '),
     ('create --ram 1 --user none', 'Cannot look up user "none": No ')])
-def test_what_cannot_be_looked_up(openstack, names, args, told):
-    done = openstack(*args.split(), username='admin', OS_SYSTEM_SCOPE='all')
-    assert (done.returncode, done.stdout) == (1, '')
-    assert done.stderr.startswith(told)
-    assert done.stderr.count('\n') == 1
+def test_failed_lookups(openstack, names, args, error):
+    result = openstack(*args.split(), username='admin', OS_SYSTEM_SCOPE='all')
+    assert (result.returncode, result.stdout) == (1, '')
+    assert result.stderr.startswith(error)
+    assert result.stderr.count('\n') == 1
 
 
-def test_who_may_not_look_up_gives_the_id(cloud, openstack):
-    listed = openstack(
+def test_project_id_without_permission_to_look_up(cloud, openstack):
+    result = openstack(
         'list', '--project', cloud.projects['a'], '-f', 'value', '-c', 'Node',
         username='a-reader', OS_PROJECT_ID=cloud.projects['a'])
-    assert (listed.stderr, listed.stdout) == ('', 'of-a-1\n')
+    assert (result.stderr, result.stdout) == ('', 'of-a-1\n')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Expiry against renewal, release, a deploy and a conductor's lock."""
+"""Races of expiry with renewal, release, deployment and locks."""
 
 import concurrent.futures
 import datetime
@@ -21,10 +21,10 @@ INSTANCE_INFO = [{'op': 'add', 'path': '/instance_info/image_source',
                   'value': 'http://127.0.0.1/image'}]
 
 NO_INSTANCE_INFO = [{'op': 'remove', 'path': '/instance_info'}]
-#: How long everybody goes at the nodes.
+#: Duration of the race, in seconds.
 SECONDS = 10
-#: What each has to have happened before the end, and how long everybody waits
-#: for it: on a busy machine a deploy may always come too late for a while.
+#: What has to happen before the end, and how many seconds the clients wait for
+#: it: on a busy machine, deployments may often come too late.
 EACH = {'renew', 'release', 'prepare', 'deploy', 'lock', 'kept'}
 PATIENCE = 60
 
@@ -35,25 +35,25 @@ def call(url, method, path, body=None):
 
 
 class Race:
-    """What goes on at once, and what was seen."""
+    """The clients of the race, and their results."""
 
     def __init__(self, ironic, alone, node_class):
         self.ironic, self.node_class = ironic, node_class
         self.urls = [ironic.url, alone.url]
         self.end = time.monotonic() + SECONDS
-        self.done = threading.Event()
+        self.stop = threading.Event()
         self.torn_down = set()
-        self.finished = set()
+        self.stale = set()
         self.rounds = {}
 
     def ours(self, method, path='', body=None):
         response = call(random.choice(self.urls), method, OURS + path, body)
-        # Nobody's time is short enough for a 5xx.
+        # No deadline is short enough for a 5xx.
         assert response.status_code < 500, response.text
         return response
 
     def until_the_end(self):
-        while not self.done.is_set() and time.monotonic() < self.end + (
+        while not self.stop.is_set() and time.monotonic() < self.end + (
                 0 if self.rounds.keys() >= EACH else PATIENCE):
             yield
 
@@ -61,18 +61,18 @@ class Race:
         return self.ironic.execute(sql, **values)
 
     def still(self, node_uuid, expires_at):
-        """Whether it is before a time, and what the node carries then."""
-        stored = datetime.datetime.fromisoformat(expires_at)
+        """Return whether a time is to come, and the instance of the node."""
+        expiry = datetime.datetime.fromisoformat(expires_at)
         (before, instance_uuid), = self.sees(
             f'SELECT {self.ironic.clock()} < :at, instance_uuid '
             'FROM nodes WHERE uuid = :u', u=node_uuid,
-            at=f'{stored:%Y-%m-%d %H:%M:%S}.000000')
+            at=f'{expiry:%Y-%m-%d %H:%M:%S}.000000')
         return before, instance_uuid
 
-    # Who takes part
+    # The clients
 
     def observe(self):
-        """Whatever happens, nodes and reservations agree."""
+        """Check that nodes and reservations agree at all times."""
         for _ in self.until_the_end():
             alone = self.sees(
                 'SELECT nodes.uuid, nodes.instance_uuid FROM nodes '
@@ -81,7 +81,7 @@ class Race:
                 'WHERE resource_class = :c AND nodes.instance_uuid '
                 'IS NOT NULL AND reservations.id IS NULL', c=self.node_class)
             assert not alone, f'held without a reservation: {alone}'
-            self.finished.update(row[0] for row in self.sees(
+            self.stale.update(row[0] for row in self.sees(
                 'SELECT reservations.instance_uuid FROM reservations '
                 'LEFT JOIN nodes ON node_id = nodes.id AND '
                 'reservations.instance_uuid = nodes.instance_uuid '
@@ -94,29 +94,29 @@ class Race:
             assert swept.returncode == 0, swept.stderr
 
     def ask(self):
-        """For what there is not: all is given back before it is refused."""
+        """Request an unknown class: leases expire before the refusal."""
         for _ in self.until_the_end():
             assert self.ours('POST', body={
                 'resource_class': 'of-no-node'}).status_code == 422
             time.sleep(0.02)
 
     def steal(self):
-        """Hold what is free, and let go of it."""
+        """Hold and release free nodes."""
         for _ in self.until_the_end():
             response = self.ours('POST', body={
                 'resource_class': self.node_class, 'expires_in': 1})
             if response.status_code == 201:
-                held = response.json()
-                before, instance_uuid = self.still(held['node_uuid'],
-                                                   held['expires_at'])
-                if before and instance_uuid != held['instance_uuid']:
-                    # Only a tear-down may have ended it.
-                    assert held['instance_uuid'] in self.torn_down
-                self.ours('DELETE', f'/{held["instance_uuid"]}')
+                reservation = response.json()
+                before, instance_uuid = self.still(reservation['node_uuid'],
+                                                   reservation['expires_at'])
+                if before and instance_uuid != reservation['instance_uuid']:
+                    # Only a tear-down may have removed it.
+                    assert reservation['instance_uuid'] in self.torn_down
+                self.ours('DELETE', f'/{reservation["instance_uuid"]}')
             time.sleep(random.uniform(0.1, 0.4))
 
     def build(self, node_uuid):
-        """Hold one node, and do something as the lease runs out."""
+        """Hold one node, and do something when the lease expires."""
         path = f'/v1/nodes/{node_uuid}'
         for _ in self.until_the_end():
             body = {'candidate_nodes': [node_uuid], 'expires_in': 1,
@@ -126,35 +126,35 @@ class Race:
                 assert response.status_code == 422, response.text
                 time.sleep(0.05)
                 continue
-            held = response.json()
-            assert held['node_uuid'] == node_uuid
+            reservation = response.json()
+            assert reservation['node_uuid'] == node_uuid
             act = random.choice([self.renew, self.renew, self.release,
                                  self.prepare, self.deploy, self.lock])
-            # The database is on this machine, and so is its clock.
-            left = service.get_expiry(held).timestamp() - time.time()
-            time.sleep(max(0, left + random.uniform(-0.6, 0.05)))
+            # The database has the clock of this machine.
+            seconds = service.get_expiry(reservation).timestamp() - time.time()
+            time.sleep(max(0, seconds + random.uniform(-0.6, 0.05)))
             self.rounds[act.__name__] = self.rounds.get(act.__name__, 0) + 1
-            act(body, held, path)
+            act(body, reservation, path)
             self.clean(body['instance_uuid'], path)
 
-    def renew(self, body, held, path):
+    def renew(self, body, reservation, path):
         response = self.ours('POST', body={**body, 'expires_in': 2})
         if response.status_code == 422:
-            return  # The thief was faster.
+            return  # A steal was faster.
         assert response.status_code in (200, 201), response.text
-        held = response.json()
+        reservation = response.json()
         self.rounds['renewed'] = self.rounds.get('renewed', 0) + (
             response.status_code == 200)
         while True:
-            before, instance_uuid = self.still(held['node_uuid'],
-                                               held['expires_at'])
+            before, instance_uuid = self.still(reservation['node_uuid'],
+                                               reservation['expires_at'])
             if not before:
                 return
             assert instance_uuid == body['instance_uuid'], (
-                'an acknowledged lease was not honoured', held)
+                'a confirmed lease was not kept', reservation)
             time.sleep(0.02)
 
-    def release(self, body, held, path):
+    def release(self, body, reservation, path):
         response = self.ours('DELETE', f'/{body["instance_uuid"]}')
         assert response.status_code in (204, 404, 409), response.text
         if response.status_code != 409:
@@ -165,47 +165,48 @@ class Race:
                                   i=body['instance_uuid'])
             assert count == 0
 
-    def prepare(self, body, held, path):
+    def prepare(self, body, reservation, path):
         response = call(self.ironic.url, 'PATCH', path, INSTANCE_INFO)
         if response.status_code == 200:
-            self.must_stay(body, held, path)
+            self.must_stay(body, reservation, path)
 
-    def deploy(self, body, held, path):
+    def deploy(self, body, reservation, path):
         response = call(self.ironic.url, 'PUT', f'{path}/states/provision',
                         {'target': 'active'})
         if response.status_code == 202:
-            self.must_stay(body, held, path)
+            self.must_stay(body, reservation, path)
 
-    def lock(self, body, held, path):
+    def lock(self, body, reservation, path):
         call(self.ironic.url, 'PUT', f'{path}/states/power',
              {'target': random.choice(['power on', 'power off'])})
 
-    def must_stay(self, body, held, path):
-        """What has begun on a held node keeps it held, also when late."""
+    def must_stay(self, body, reservation, path):
+        """Check that a node on which something has begun remains held."""
         ident = body['instance_uuid']
-        before, instance_uuid = self.still(held['node_uuid'],
-                                           held['expires_at'])
+        before, instance_uuid = self.still(reservation['node_uuid'],
+                                           reservation['expires_at'])
         if not before and instance_uuid != ident:
-            return  # Given back before: a client that has been asleep.
+            return  # The lease expired before the request arrived.
         assert instance_uuid == ident
         self.rounds['kept'] = self.rounds.get('kept', 0) + 1
-        while self.still(held['node_uuid'], held['expires_at'])[0]:
+        while self.still(reservation['node_uuid'],
+                         reservation['expires_at'])[0]:
             time.sleep(0.05)
         for _ in range(10):
-            assert self.ironic.find_instance(held['node_uuid']) == ident, (
-                'given back with its traces')
+            instance = self.ironic.find_instance(reservation['node_uuid'])
+            assert instance == ident, 'freed although something has begun'
             assert self.ours('GET', f'/{ident}').status_code == 200
             time.sleep(0.05)
 
     def clean(self, ident, path):
-        """As a host cleans up, whatever it has come to."""
+        """Clean up like a host, in any state."""
         for _ in range(600):
             node = call(self.ironic.url, 'GET', path).json()
             if node.get('reservation') or 'provision_state' not in node:
                 pass
             elif node['provision_state'] in ('active', 'deploy failed',
                                              'error'):
-                # Ironic takes the node from whoever holds it.
+                # Ironic frees the node, regardless of its holder.
                 self.torn_down.add(node['instance_uuid'])
                 call(self.ironic.url, 'PUT', f'{path}/states/provision',
                      {'target': 'deleted'})
@@ -233,16 +234,16 @@ def test_races(ironic, alone, resource_class):
             futures = [executor.submit(*job) for job in jobs]
             concurrent.futures.wait(
                 futures, return_when=concurrent.futures.FIRST_EXCEPTION)
-            race.done.set()
+            race.stop.set()
         for future in futures:
             future.result()
-        # Not one of all has ended in another way than it may.
-        assert race.finished <= race.torn_down
+        # Only tear-downs have left stale reservations.
+        assert race.stale <= race.torn_down
         ironic.settle(nodes, provision_state='available')
-        # What is left lapses, and nothing is left of it.
+        # All other reservations expire.
         servers.wait(
             lambda: not ironic.list(resource_class=resource_class),
-            'the end of all leases', 30)
+            'the expiry of all leases', 30)
         assert ironic.manage('sweep').returncode == 0
         assert ironic.execute(
             'SELECT uuid FROM nodes WHERE resource_class = :c '
@@ -252,5 +253,5 @@ def test_races(ironic, alone, resource_class):
                  for _ in nodes}
         assert taken == {node.id for node in nodes}
         ironic.execute('DELETE FROM reservations')
-        # The race was one.
+        # All clients were active.
         assert race.rounds.keys() >= EACH

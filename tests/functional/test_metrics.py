@@ -134,27 +134,27 @@ def refuse(ironic, times=1, **body):
 
 
 def test_nodes_and_reservations(ironic, exporter, fleet, resource_class):
-    """The whole of what is told of a fleet, and nothing of a node."""
+    """All metrics of a fleet, and no names of nodes."""
     with fleet(*[{}] * 6) as nodes:
-        free, locked, held, deploying, maintained, touched = nodes
-        for node, host in (held, 'a'), (deploying, 'b'), (touched, 'b'):
-            made = ironic.create(candidate_nodes=[node.id], host=host,
+        _, lock, idle, deploying, maintenance, busy = nodes
+        for node, host in (idle, 'a'), (deploying, 'b'), (busy, 'b'):
+            reservation = ironic.create(candidate_nodes=[node.id], host=host,
                                  expires_in=600)
-        ironic.set_node(locked.id, reservation='conductor-1')
+        ironic.set_node(lock.id, reservation='conductor-1')
         ironic.set_node(deploying.id, provision_state='deploying')
-        ironic.set_node(maintained.id, maintenance=True, shard='s')
-        ironic.set_node(touched.id, instance_info='{"a": "b"}')
-        ironic.expire(made['instance_uuid'])
+        ironic.set_node(maintenance.id, maintenance=True, shard='s')
+        ironic.set_node(busy.id, instance_info='{"a": "b"}')
+        ironic.expire(reservation['instance_uuid'])
         samples = exporter.samples()
         assert 'ironic' in exporter.log.read_text()
 
-    def found(name):
+    def get_samples(name):
         return {tuple(value for _, value in labels): value
                 for (key, *labels), value in samples.items()
                 if key == f'ironic_reservations_{name}' and value}
 
     # In the order of the labels' names: group, class, shard, state.
-    assert found('nodes') == {
+    assert get_samples('nodes') == {
         ('', resource_class, '', 'free'): 2,
         ('', resource_class, '', 'reserved'): 2,
         ('', resource_class, '', 'taken'): 1,
@@ -162,12 +162,12 @@ def test_nodes_and_reservations(ironic, exporter, fleet, resource_class):
     assert samples['ironic_reservations_nodes', ('conductor_group', ''),
                    ('resource_class', resource_class), ('shard', 's'),
                    ('state', 'free')] == 0
-    assert found('reservations') == {
+    assert get_samples('reservations') == {
         ('a', 'reserved'): 1, ('b', 'deploying'): 1, ('b', 'reserved'): 1}
-    assert found('overdue') == {(): 1}
-    assert found('up') == {(): 1}
-    assert 0 < found('scrape_seconds')[()] < 5
-    for text in nodes[0].id, touched.id, made['instance_uuid']:
+    assert get_samples('overdue') == {(): 1}
+    assert get_samples('up') == {(): 1}
+    assert 0 < get_samples('scrape_seconds')[()] < 5
+    for text in nodes[0].id, busy.id, reservation['instance_uuid']:
         assert text not in str(samples)
 
 
@@ -218,7 +218,7 @@ def test_requests(ironic, exporter, fleet, resource_class, start_uwsgi):
 
 
 def test_listens_on_loopback_alone(exporter):
-    """Unless it is told otherwise: see below."""
+    """By default; another test sets addresses."""
     with pytest.raises(requests.ConnectionError):
         requests.get(exporter.url.replace('127.0.0.1', '127.0.0.2'),
                      timeout=10)
@@ -298,11 +298,11 @@ def be_host(ironic, holder=OF_HOST, status=200):
 @pytest.mark.parametrize('query', list(queries()))
 def test_dashboard(server, busy, query):
     assert '$' not in query
-    found = wait_for(lambda: [
-        each for each in server.query(query)
-        if each['value'][1] != 'NaN'])
-    # A line has a name, and no two have the same one.
-    assert len({str(each['metric']) for each in found}) == len(found)
+    lines = wait_for(lambda: [
+        line for line in server.query(query)
+        if line['value'][1] != 'NaN'])
+    # Each line has a name of its own.
+    assert len({str(line['metric']) for line in lines}) == len(lines)
 
 
 @pytest.mark.parametrize('rule', [
@@ -328,10 +328,10 @@ def test_used_up(ironic, server, fleet, resource_class):
 
 def test_overdue(ironic, server, fleet, resource_class):
     with fleet({}, {}):
-        held = ironic.create(resource_class=resource_class,
+        reservation = ironic.create(resource_class=resource_class,
                              expires_in=600)
-        ironic.set_node(held['node_uuid'], instance_info='{"a": "b"}')
-        ironic.expire(held['instance_uuid'])
+        ironic.set_node(reservation['node_uuid'], instance_info='{"a": "b"}')
+        ironic.expire(reservation['instance_uuid'])
         wait_for(lambda: 'Overdue' in alerts(server))
     wait_for(lambda: 'Overdue' not in alerts(server))
 
@@ -380,10 +380,10 @@ def test_exporter_is_stopped(server, exporter):
 # promtool
 
 def promtool(*args):
-    done = subprocess.run([servers.find_program('promtool'), *args],
+    result = subprocess.run([servers.find_program('promtool'), *args],
                           capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
 
 
 def test_rules_are_well_formed():
@@ -405,13 +405,13 @@ def test_port_is_taken(tmp_path):
     conf_file = services.write_conf(tmp_path / 'ironic.conf', {})
     with socket.create_server(('127.0.0.1', 0)) as other:
         port = other.getsockname()[1]
-        done = subprocess.run(
+        result = subprocess.run(
             [services.program('ironic-reservations-exporter'),
              '--config-file', conf_file, '--port', str(port)],
             capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2
-    assert f'Cannot listen on 127.0.0.1:{port}: ' in done.stderr
-    assert 'Traceback' not in done.stderr
+    assert result.returncode == 2
+    assert f'Cannot listen on 127.0.0.1:{port}: ' in result.stderr
+    assert 'Traceback' not in result.stderr
 
 
 def test_no_database_and_nothing_counted(tmp_path, monkeypatch):

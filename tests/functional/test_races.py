@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many clients at once, beside all else that changes nodes.
+"""Many concurrent clients, together with everything else that changes nodes.
 
-What must not happen is looked for where it would be seen: in the database,
-by a trigger that writes down every node at the moment it is taken or let go.
+A trigger in the database records each node when it is taken or released, and
+the tests check these records.
 """
 
 import collections
@@ -24,22 +24,22 @@ OURS = '/v1/reservations'
 CLIENTS = 8
 NODES, REQUESTS = 24, 32
 POOL = [{'properties': {'memory_mb': 1024}}] * NODES
-#: How long everybody goes at the nodes.
+#: Duration of a race, in seconds.
 SECONDS = 8
-#: What has to happen before the end, and how long everybody waits for it: a
-#: machine may be so busy that an allocation takes as long as all the rest.
+#: What has to happen before the end, and how many seconds the clients wait for
+#: it: on a busy machine an allocation may take as long as all the rest.
 AWAITED = set()
 PATIENCE = 60
 VERSION = {service.API_VERSION: 'latest'}
 
-#: Where the clients wait for each other.
+#: The clients wait here for each other.
 BARRIER = threading.Barrier(CLIENTS, timeout=120)
 
 
 # What the clients do, each in a thread
 
 def call(method, url, body=None):
-    """A status and what came with it."""
+    """Return the status and the content of a response."""
     response = requests.request(method, url, json=body, headers=VERSION,
                                 timeout=120)
     return response.status_code, response.json() if response.content else None
@@ -53,15 +53,16 @@ def post_all(url, bodies):
 def adopt_all(url, host, instance_uuids):
     BARRIER.wait()
     return [call('POST', f'{url}{OURS}?adopt=true',
-                 {'instance_uuid': each, 'host': host})[0]
-            for each in instance_uuids]
+                 {'instance_uuid': instance_uuid, 'host': host})[0]
+            for instance_uuid in instance_uuids]
 
 
 def adopt(url, host, instance_uuids):
-    """Adopt instances at random; returns them and their statuses."""
-    return [(each, call('POST', f'{url}{OURS}?adopt=true',
-                        {'instance_uuid': each, 'host': host})[0])
-            for each in until_the_end(instance_uuids)]
+    """Adopt instances at random, and return them with the statuses."""
+    return [(instance_uuid, call(
+                'POST', f'{url}{OURS}?adopt=true',
+                {'instance_uuid': instance_uuid, 'host': host})[0])
+            for instance_uuid in until_the_end(instance_uuids)]
 
 
 def release(url, instance_uuids):
@@ -79,14 +80,14 @@ def release(url, instance_uuids):
 
 
 def tear_down(database_url, instances):
-    """Take instances off their nodes as a conductor does, and put them back.
+    """Take instances from their nodes like a conductor, and put them back.
 
     :param instances: pairs of a node's UUID and an instance's.
     """
-    done = 0
+    rounds = 0
     with service.engine(database_url).connect() as connection:
         for node, instance_uuid in until_the_end(instances):
-            for state, lock, carried in (
+            for state, lock, instance in (
                     ('active', 'conductor', None),
                     ('deleting', 'conductor', None), ('available', None, None),
                     ('active', None, instance_uuid)):
@@ -94,34 +95,34 @@ def tear_down(database_url, instances):
                     sa.text('UPDATE nodes SET provision_state = :s, '
                             'reservation = :l, instance_uuid = :i '
                             'WHERE uuid = :n'),
-                    {'s': state, 'l': lock, 'i': carried, 'n': node})
+                    {'s': state, 'l': lock, 'i': instance, 'n': node})
                 connection.commit()
-            done += 1
+            rounds += 1
             time.sleep(0.02)
-    return done
+    return rounds
 
 
 def hold_and_release(url, specs):
-    """Ask again and again; returns what was asked and what came of it."""
-    seen = []
+    """Hold and release nodes, and return the requests with the statuses."""
+    results = []
     for spec in until_the_end(specs):
         instance_uuid = str(uuid.uuid4())
         status, _ = call('POST', url + OURS,
                          {**spec, 'instance_uuid': instance_uuid})
-        released = []
+        statuses = []
         if status == 201:
             time.sleep(random.uniform(0, 0.05))
-            # Locked, or in motion: 409. A few are left as they are.
+            # 409 if the node is locked or in a transient state. Keep a few.
             while (random.random() > 0.05
-                   and 204 not in released and len(released) < 50):
-                released.append(call(
+                   and 204 not in statuses and len(statuses) < 50):
+                statuses.append(call(
                     'DELETE', f'{url}{OURS}/{instance_uuid}')[0])
-        seen.append((instance_uuid, spec, status, released))
-    return seen
+        results.append((instance_uuid, spec, status, statuses))
+    return results
 
 
 def allocate(url, resource_class):
-    """Ironic's own way to a node; once it has to succeed."""
+    """Allocate nodes through Ironic, at least one of them successfully."""
     seen = []
     AWAITED.add('an allocation')
     for _ in until_the_end([None]):
@@ -131,10 +132,10 @@ def allocate(url, resource_class):
             continue
         path = f'{url}/v1/allocations/{allocation["uuid"]}'
         for _ in range(50):
-            status, found = call('GET', path)
-            if status == 200 and found['state'] != 'allocating':
-                seen.append(found['state'])
-                if found['state'] == 'active':
+            status, allocation = call('GET', path)
+            if status == 200 and allocation['state'] != 'allocating':
+                seen.append(allocation['state'])
+                if allocation['state'] == 'active':
                     AWAITED.discard('an allocation')
                 break
         call('DELETE', path)
@@ -142,17 +143,16 @@ def allocate(url, resource_class):
 
 
 def edit(url, calls):
-    """Make calls at random; returns their statuses."""
+    """Make calls at random, and return their statuses."""
     return [call(method, url + path, body)[0]
             for method, path, body in until_the_end(calls)]
 
 
 def write(database_url, node_uuids):
-    """Edit nodes as often as a fleet of conductors; returns how often.
+    """Edit nodes as often as many conductors, and return how often.
 
-    It is what a conductor's UPDATE leaves behind. Through the API of one
-    conductor there are too few edits to hit upon the moment between the
-    reading of a node and its hold.
+    It has the effect of a conductor's UPDATE. Edits through the API of one
+    conductor are too rare to fall between the read of a node and its hold.
     """
     edits = [{'properties': json.dumps(properties(number, *sizes)),
               'shard': shard, 'maintenance': maintenance}
@@ -160,7 +160,7 @@ def write(database_url, node_uuids):
                  itertools.product(((500, 1), (1000, 2)), 'ab',
                                    (False, False, False, True)))]
     with service.engine(database_url).connect() as connection:
-        done = 0
+        writes = 0
         for node_uuid in until_the_end(node_uuids):
             connection.execute(
                 sa.text('UPDATE nodes SET properties = :properties, '
@@ -168,9 +168,9 @@ def write(database_url, node_uuids):
                         'WHERE uuid = :uuid'),
                 {**random.choice(edits), 'uuid': node_uuid})
             connection.commit()
-            done += 1
+            writes += 1
             time.sleep(0.001)
-    return done
+    return writes
 
 
 def until_the_end(choices):
@@ -181,7 +181,7 @@ def until_the_end(choices):
 
 
 def pytest_generate_tests(metafunc):
-    """On MariaDB, where many write at once; SQLite has one smoke."""
+    """Use MariaDB, and SQLite for one smoke test: it has one writer."""
     smoke = metafunc.function is test_one_instance_has_one_node
     metafunc.parametrize('ironic', ['sqlite', 'server'][not smoke:],
                          indirect=True)
@@ -189,7 +189,7 @@ def pytest_generate_tests(metafunc):
 
 @pytest.fixture
 def clients():
-    """Runs as many functions as there are clients, all of them at once."""
+    """Return a function that runs one function per client concurrently."""
     BARRIER.reset()
     AWAITED.clear()
     with concurrent.futures.ThreadPoolExecutor(CLIENTS) as executor:
@@ -203,7 +203,7 @@ def clients():
 # Against each other
 
 class Both:
-    """Ironic and the application alone, as one address in turn."""
+    """The URLs of Ironic and of the application alone, in turn."""
 
     def __init__(self, *urls):
         self._urls = itertools.cycle(urls)
@@ -223,7 +223,7 @@ def api(ironic, alone, pool):
 
 
 def agreement(ironic):
-    """Node and instance as the nodes have them; the rows say the same."""
+    """Check that nodes and rows agree, and return nodes by instance."""
     nodes = ironic.execute('SELECT id, uuid, instance_uuid FROM nodes '
                            'WHERE instance_uuid IS NOT NULL ORDER BY id')
     rows = ironic.execute('SELECT node_id, node_uuid, instance_uuid '
@@ -241,10 +241,10 @@ def test_every_node_is_held_once(ironic, api, pool, node_class, clients):
         for number in range(CLIENTS)))))
     assert collections.Counter(status for status, _ in seen) == {
         201: NODES, 422: REQUESTS - NODES}
-    held = {body['instance_uuid']: body['node_uuid']
+    nodes = {body['instance_uuid']: body['node_uuid']
             for status, body in seen if status == 201}
-    assert set(held.values()) == {node.id for node in pool}
-    assert agreement(ironic) == held
+    assert set(nodes.values()) == {node.id for node in pool}
+    assert agreement(ironic) == nodes
 
 
 def test_one_instance_is_held_once(ironic, api, node_class, clients):
@@ -263,9 +263,9 @@ def test_one_instance_is_held_once(ironic, api, node_class, clients):
 @pytest.mark.parametrize('key, status', [('name', 409), ('host', 200)])
 def test_one_instance_has_one_node(ironic, api, node_class, clients, key,
                                    status):
-    """Of requests that differ in their spec one alone is granted.
+    """Requests for one instance with different specs: one succeeds.
 
-    Those that differ in the host follow each other.
+    Requests with different hosts succeed one after the other.
     """
     instance_uuid = str(uuid.uuid4())
     seen = clients(*(
@@ -273,18 +273,18 @@ def test_one_instance_has_one_node(ironic, api, node_class, clients, key,
                               key: f'a-{number}',
                               'instance_uuid': instance_uuid}])
         for number in range(CLIENTS)))
-    assert collections.Counter(found for (found, _), in seen) == {
+    assert collections.Counter(result for (result, _), in seen) == {
         201: 1, status: CLIENTS - 1}
-    assert len({answer['node_uuid'] for (found, answer), in seen
-                if found != 409}) == 1
+    assert len({answer['node_uuid'] for (result, answer), in seen
+                if result != 409}) == 1
     assert list(agreement(ironic)) == [instance_uuid]
 
 
 # Adoption
 
 @pytest.fixture
-def carried(ironic, pool):
-    """Pairs of a node and an instance that it carries, new to us."""
+def pairs(ironic, pool):
+    """Pairs of a node and its instance, without reservations."""
     pairs = [(node.id, str(uuid.uuid4())) for node in pool]
     for node, instance_uuid in pairs:
         ironic.set_node(node, instance_uuid=instance_uuid,
@@ -292,42 +292,43 @@ def carried(ironic, pool):
     return pairs
 
 
-def test_one_host_adopts(ironic, alone, carried, clients):
-    instance_uuids = [each for _, each in carried]
+def test_one_host_adopts(ironic, alone, pairs, clients):
+    instance_uuids = [instance for _, instance in pairs]
     seen = clients(*(
         (adopt_all, alone.url, f'host-{number}', instance_uuids)
         for number in range(CLIENTS)))
     for statuses in zip(*seen, strict=True):
         assert collections.Counter(statuses) == {201: 1, 409: CLIENTS - 1}
-    assert agreement(ironic) == {each: node for node, each in carried}
+    assert agreement(ironic) == {instance: node for node, instance in pairs}
 
 
 @pytest.mark.long
-def test_adoption_beside_tear_down_and_release(
-        ironic, alone, carried, clients):
-    torn_down, released = carried[:4], carried[4:8]
-    for node, _ in released:
+def test_adoption_during_tear_down_and_release(
+        ironic, alone, pairs, clients):
+    down, free = pairs[:4], pairs[4:8]
+    for node, _ in free:
         ironic.set_node(node, provision_state='available')
-    instance_uuids = [each for _, each in torn_down + released]
-    *seen, gone, done = clients(
+    instance_uuids = [instance for _, instance in down + free]
+    *seen, releases, rounds = clients(
         *((adopt, alone.url, f'host-{number % 2}', instance_uuids)
           for number in range(6)),
-        (release, alone.url, [each for _, each in released]),
-        (tear_down, ironic.database_url, torn_down))
+        (release, alone.url, [instance for _, instance in free]),
+        (tear_down, ironic.database_url, down))
     statuses = collections.Counter(
         status for _, status in itertools.chain(*seen))
-    assert set(statuses) == {200, 201, 404, 409} and done, statuses
-    # What was released is released once, and nobody gets it back.
-    assert collections.Counter(each for each, status in gone if status == 204
-                               ) == {each: 1 for _, each in released}
-    for node, _ in released:
+    assert set(statuses) == {200, 201, 404, 409} and rounds, statuses
+    # Each reservation is released once, and not adopted afterwards.
+    assert collections.Counter(
+        instance for instance, status in releases if status == 204
+    ) == {instance: 1 for _, instance in free}
+    for node, _ in free:
         assert ironic.find_instance(node) is None
-    # What counts is what the nodes say; whatever else is left is nobody's.
-    for node, instance_uuid in torn_down:
-        status, held = call('GET', f'{ironic.url}{OURS}/{instance_uuid}')
-        assert (status, held.get('node_uuid')) in ((200, node), (404, None))
-    assert {each['instance_uuid'] for each in ironic.list()} <= {
-        each for _, each in torn_down}
+    # The nodes decide; all other rows are stale.
+    for node, instance_uuid in down:
+        status, body = call('GET', f'{ironic.url}{OURS}/{instance_uuid}')
+        assert (status, body.get('node_uuid')) in ((200, node), (404, None))
+    assert {row['instance_uuid'] for row in ironic.list()} <= {
+        instance for _, instance in down}
 
 
 # For a host
@@ -337,7 +338,7 @@ HOST = 'compute-1'
 
 @pytest.fixture
 def leases(ironic):
-    """No host has a holder."""
+    """Host leases, of which there are none at first."""
     ironic.execute('DELETE FROM reservations_hosts')
     yield
     ironic.execute('DELETE FROM reservations_hosts')
@@ -359,7 +360,7 @@ def end_leases(ironic):
 
 
 def test_host_has_one_holder(ironic, api, clients, leases):
-    """Where nobody was, and when it is over for whoever was."""
+    """One process acquires a new lease, and one an expired lease."""
     names = [f'compute-{number}' for number in range(5)]
     holders = set()
     for _ in range(3):
@@ -381,14 +382,15 @@ def test_host_has_one_holder(ironic, api, clients, leases):
 
 
 def write_until_refused(url, node_class, holder):
-    """What a compute host does, and does not, once it is told to stop."""
+    """Write as a compute host until the requests are refused."""
     query = f'?host={HOST}&holder={holder}'
-    seen, held = collections.Counter(), []
+    seen, instances = collections.Counter(), []
     BARRIER.wait()
     end = time.monotonic() + 60
-    # Others of this kind are told so a little later.
+    # Other threads are refused a little later.
     while time.monotonic() < end and seen[412] < 10:
-        path = f'{url}{OURS}/{held[0] if held else uuid.UUID(int=1)}{query}'
+        instance = instances[0] if instances else uuid.UUID(int=1)
+        path = f'{url}{OURS}/{instance}{query}'
         method, target, body = random.choice([
             ('POST', url + OURS, {'resource_class': node_class, 'host': HOST,
                                   'holder': holder}),
@@ -397,24 +399,24 @@ def write_until_refused(url, node_class, holder):
             ('DELETE', path, None)])
         status, answer = call(method, target, body)
         if status == 201:
-            held.append(answer['instance_uuid'])
+            instances.append(answer['instance_uuid'])
         elif status == 204:
-            held.pop(0)
+            instances.pop(0)
         seen[status] += 1
-        # Once it was refused it stays so.
+        # After the first refusal all are refused.
         assert seen[412] in (0, 1) or status == 412
     return seen
 
 
 def take_over(url, database_url, holder):
-    """Become the host; what the writes of the one before have left."""
+    """Acquire the lease, and return the state after the last write."""
     BARRIER.wait()
     time.sleep(random.uniform(0.3, 0.8))
-    beside = service.Service(url, database_url, None)
-    end_leases(beside)
+    watcher = service.Service(url, database_url, None)
+    end_leases(watcher)
     status, _ = be_host(url, HOST, holder)
     assert status == 200
-    return beside.state()
+    return watcher.state()
 
 
 def test_stale_holder_writes_nothing_after_the_takeover(
@@ -429,15 +431,15 @@ def test_stale_holder_writes_nothing_after_the_takeover(
             *((write_until_refused, api.url, node_class, before)
               for _ in range(CLIENTS - 1)))
         assert ironic.state() == state
-        for each in seen:
-            total += each
-            assert each[412] == 10
+        for statuses in seen:
+            total += statuses
+            assert statuses[412] == 10
         before = holder
     assert set(total) <= {200, 201, 204, 404, 409, 412, 422}, total
     assert min(total[200], total[201], total[204]) > 0, total
 
 
-# Against everybody else
+# Against all other writers
 
 AUDIT = '''
 CREATE TABLE audit (
@@ -448,7 +450,7 @@ CREATE TABLE audit (
     reservation VARCHAR(255))
 '''
 
-# In the transaction that takes or leaves a node: nothing is between.
+# In the transaction that takes or releases a node.
 INTO_AUDIT = '''
 INSERT INTO audit (
     node_id, held_before, held, allocation_id, properties, traits, shard,
@@ -470,7 +472,7 @@ TRIGGER = f'''
 
 @pytest.fixture
 def audit(ironic):
-    """Looks up what has become of the nodes, in order."""
+    """Return a function that reads the records of nodes, in order."""
     ironic.execute(AUDIT)
     ironic.execute(TRIGGER)
     yield lambda: ironic.execute('SELECT * FROM audit ORDER BY id')
@@ -479,12 +481,12 @@ def audit(ironic):
 
 
 def properties(number, memory_mb, gpus):
-    # The number makes every edit another text.
+    # The number makes each text unique.
     return {'memory_mb': memory_mb, 'capabilities': f'gpus:{gpus}',
             'number': number}
 
 
-#: What is asked for, and whether a node as it was written down is that.
+#: Request specs, and functions that check a recorded node.
 SPECS = [
     ({'memory_mb': 1000},
      lambda node: json.loads(node.properties)['memory_mb'] >= 1000),
@@ -509,16 +511,16 @@ def may_be_held(node):
 
 
 def edits(nodes):
-    """What operators do to nodes: edit them, move them out of the way."""
+    """Return calls of operators: edits, and changes of state."""
     paths = [f'/v1/nodes/{node.id}' for node in nodes]
     patches = [
         ('PATCH', path, [
             {'op': 'add', 'path': '/properties',
              'value': properties(number, *sizes)},
             {'op': 'add', 'path': '/shard', 'value': shard},
-            {'op': 'add', 'path': '/retired', 'value': retired}])
+            {'op': 'add', 'path': '/retired', 'value': is_retired}])
         for path in paths
-        for number, (sizes, shard, retired) in enumerate(itertools.product(
+        for number, (sizes, shard, is_retired) in enumerate(itertools.product(
             ((500, 1), (1000, 2)), 'ab', (False, False, False, True)))]
     traits = [(method, f'{path}/traits/CUSTOM_A', None)
               for path in paths for method in ('PUT', 'DELETE')]
@@ -533,7 +535,7 @@ def edits(nodes):
 
 
 @pytest.mark.long
-def test_holds_beside_all_that_ironic_does(
+def test_holds_during_all_changes_of_ironic(
         ironic, alone, audit, clients, resource_class):
     with ironic.fleet(*(
             {'resource_class': resource_class, 'shard': 'a',
@@ -542,7 +544,7 @@ def test_holds_beside_all_that_ironic_does(
         matches = {json.dumps(spec): match for spec, match in SPECS}
         specs = [{**spec, 'resource_class': resource_class}
                  for spec, _ in SPECS]
-        *seen, allocated, edited, moved, written = clients(
+        *seen, allocations, edit_statuses, move_statuses, writes = clients(
             *((hold_and_release, api.url, specs)
               for api in (ironic, ironic, alone, alone)),
             (allocate, ironic.url, resource_class),
@@ -550,54 +552,55 @@ def test_holds_beside_all_that_ironic_does(
             (write, ironic.database_url, [node.id for node in nodes]))
         seen = list(itertools.chain(*seen))
         statuses = collections.Counter(
-            status for _, _, created, released in seen
-            for status in (created, *released))
+            status for _, _, hold, releases in seen
+            for status in (hold, *releases))
         assert set(statuses) <= {201, 204, 409, 422}, statuses
 
-        asked = {instance_uuid: (spec, created, released)
-                 for instance_uuid, spec, created, released in seen}
+        results = {instance_uuid: (spec, hold, releases)
+                   for instance_uuid, spec, hold, releases in seen}
         history = collections.defaultdict(list)
         for event in audit():
             history[event.node_id].append(event)
-        taken, left = collections.Counter(), collections.Counter()
+        holds, frees = collections.Counter(), collections.Counter()
         for event in itertools.chain(*history.values()):
-            if event.held in asked and event.held_before != event.held:
-                taken[event.held] += 1
+            if event.held in results and event.held_before != event.held:
+                holds[event.held] += 1
                 assert may_be_held(event), event
                 spec = {key: value for key, value in
-                        asked[event.held][0].items()
+                        results[event.held][0].items()
                         if key != 'resource_class'}
                 assert matches[json.dumps(spec)](event), (spec, event)
-            # Nobody takes what somebody has.
+            # No node is taken from its holder.
             assert None in (event.held_before, event.held) or (
                 event.held_before == event.held), event
-            if event.held in asked:
+            if event.held in results:
                 assert event.allocation_id is None, event
-            if event.held_before in asked and event.held is None:
-                left[event.held_before] += 1
-        # What was granted was taken, once; what was released is free, once.
-        assert taken == collections.Counter(
-            {name: 1 for name, (_, created, _) in asked.items()
-             if created == 201})
-        assert left == collections.Counter(
-            {name: 1 for name, (_, _, released) in asked.items()
-             if 204 in released})
+            if event.held_before in results and event.held is None:
+                frees[event.held_before] += 1
+        # Each hold took its node once, and each release freed it once.
+        assert holds == collections.Counter(
+            {name: 1 for name, (_, hold, _) in results.items()
+             if hold == 201})
+        assert frees == collections.Counter(
+            {name: 1 for name, (_, _, releases) in results.items()
+             if 204 in releases})
 
-        kept = set(taken) - set(left)
+        remaining = set(holds) - set(frees)
         rows = ironic.execute(
             'SELECT reservations.instance_uuid FROM reservations '
             'JOIN nodes ON nodes.id = node_id AND '
             'nodes.instance_uuid = reservations.instance_uuid')
-        assert {instance_uuid for instance_uuid, in rows} == kept
-        assert len(ironic.execute('SELECT id FROM reservations')) == len(kept)
-        for instance_uuid in kept:
+        assert {instance_uuid for instance_uuid, in rows} == remaining
+        assert len(ironic.execute('SELECT id FROM reservations')) == len(
+            remaining)
+        for instance_uuid in remaining:
             status, _ = call('GET', f'{ironic.url}{OURS}/{instance_uuid}')
             assert status == 200
 
-        # Nobody stood still while the others ran.
+        # All clients were active.
         assert statuses[201] and statuses[204], statuses
-        assert 'active' in allocated
-        for done in edited, moved:
-            assert any(status < 300 for status in done)
-        assert written
+        assert 'active' in allocations
+        for statuses in edit_statuses, move_statuses:
+            assert any(status < 300 for status in statuses)
+        assert writes
     ironic.execute('DELETE FROM reservations')

@@ -106,9 +106,9 @@ def test_group_and_claim(reservations, pool, node_class):
     assert {row.group['domain'] for row in group.reservations} == {'r1'}
     assert reservations.show_group(group.uuid).reservations[0].node_uuid in {
         node.id for node in pool}
-    assert [(each.members, each.domains)
-            for each in reservations.groups(limit=1)
-            if each.uuid == group.uuid] == [
+    assert [(row.members, row.domains)
+            for row in reservations.groups(limit=1)
+            if row.uuid == group.uuid] == [
                 (2, [{'value': 'r1', 'nodes': 2}])]
     with pytest.raises(exceptions.HttpException) as error:
         reservations.create_group(
@@ -131,7 +131,7 @@ def test_capacity(reservations, pool, node_class):
     reservations.create_group(1, {'resource_class': node_class})
     profiles = list(reservations.capacity(resource_class=node_class))
     assert {row.capabilities['rack'] for row in profiles} == {'r1', 'r2'}
-    assert sum(each.total for each in profiles) == 3
+    assert sum(row.total for row in profiles) == 3
 
 
 def test_hosts(reservations, ironic):
@@ -142,8 +142,8 @@ def test_hosts(reservations, ironic):
     host, = reservations.hosts(host='sdk-600')
     assert (host.id, host.live, host.standbys, host.reservations) == (
         'sdk-600', True, 0, 0)
-    assert {'sdk-600', 'sdk-10'} <= {each.host
-                                     for each in reservations.hosts()}
+    assert {'sdk-600', 'sdk-10'} <= {lease.host
+                                     for lease in reservations.hosts()}
     with pytest.raises(exceptions.ConflictException):
         reservations.forget_host(host)
     ironic.execute("UPDATE reservations_hosts SET expires_at = "
@@ -170,15 +170,17 @@ def test_vendor_hook(ironic, pool, node_class):
 @pytest.mark.parametrize(('resource', 'fields'), [
     (sdk.Reservation, {*api.FIELDS,
                        *api.REQUEST_SPEC['properties']}),
-    (sdk.Group, {*(each.name for each in groups.Group._wsme_attributes),
+    (sdk.Group, {*(attribute.name
+                   for attribute in groups.Group._wsme_attributes),
                  *groups.CREATE_BODY.schema['properties']}),
     (sdk.Host, {attribute.name for attribute in hosts.Host._wsme_attributes}),
     (sdk.Profile, {
-        each.name for each in capacity.Profile._wsme_attributes})])
+        attribute.name
+        for attribute in capacity.Profile._wsme_attributes})])
 def test_fields_are_those_of_the_api(resource, fields):
     own = set(resource._body_mapping())
-    # Kept and not matched, or of use to compute services alone; all the same
-    # they can be given.
+    # They are stored and not compared, or used by compute services only, and
+    # can be given anyway.
     assert fields - own <= {'holder', 'vcpu_weight', 'rxtx_factor'}
     assert own - fields <= {'id', 'name', 'ignored'}
 

@@ -48,7 +48,7 @@ class Request:
 
     :param body: bytes, or None.
     :param value: what the body is the JSON of, if it is.
-    :param broken: whether HTTP itself is broken, so that the server may say
+    :param is_broken: whether HTTP itself is broken, so that the server may say
         what it likes.
     """
 
@@ -59,8 +59,8 @@ class Request:
     body: bytes | None = None
     value: object = None
     is_json: bool = False
-    chunked: bool = False
-    broken: bool = False
+    is_chunked: bool = False
+    is_broken: bool = False
 
     @property
     def target(self):
@@ -73,7 +73,7 @@ class Request:
                  *(f'{name}: {value}' for name, value in
                    self.headers.items()), '', '']
         head = '\r\n'.join(lines).encode('utf-8', 'surrogatepass')
-        if self.body is None or not self.chunked:
+        if self.body is None or not self.is_chunked:
             return head + (self.body or b'')
         return head + b''.join(
             b'%x\r\n%s\r\n' % (len(part), part) for part in
@@ -84,68 +84,68 @@ class Request:
 
 
 def body(pick):
-    """An object such as a POST has, with something odd in it as a rule."""
+    """Return the object of a POST, usually with something odd in it."""
     if pick.random() < 0.2:
         # Another request of the instance that has a node.
-        found = {'memory_mb': 1, 'instance_uuid': KNOWN}
+        fields = {'memory_mb': 1, 'instance_uuid': KNOWN}
         if pick.random() < 0.4:
-            found |= {'host': pick.choice(['compute-1', 'compute-2']),
+            fields |= {'host': pick.choice(['compute-1', 'compute-2']),
                       'holder': pick.choice([HOLDER, KNOWN])}
-        return found
-    found = {}
+        return fields
+    fields = {}
     for name in ('memory_mb', 'vcpus', 'root_gb', 'ephemeral_gb', 'swap',
                  'vcpu_weight', 'expires_in'):
         if pick.random() < 0.15:
-            found[name] = pick.choice([1, 1, 2, None, pick.choice(SIZES)])
+            fields[name] = pick.choice([1, 1, 2, None, pick.choice(SIZES)])
     for name in ('host', 'name', 'flavorid', 'conductor_group', 'shard',
                  'project_id', 'user_id'):
         if pick.random() < 0.08:
-            found[name] = pick.choice(['a', 'a', pick.choice(VALUES)])
+            fields[name] = pick.choice(['a', 'a', pick.choice(VALUES)])
     if pick.random() < 0.6:
-        found['resource_class'] = pick.choice(
+        fields['resource_class'] = pick.choice(
             [NODE_CLASS] * 4 + [pick.choice(VALUES)])
     if pick.random() < 0.2:
-        found['instance_uuid'] = pick.choice(UUIDS)
+        fields['instance_uuid'] = pick.choice(UUIDS)
     if pick.random() < 0.1:
-        found['holder'] = pick.choice([HOLDER, *UUIDS])
-        found['host'] = pick.choice(['compute-1', *VALUES])
+        fields['holder'] = pick.choice([HOLDER, *UUIDS])
+        fields['host'] = pick.choice(['compute-1', *VALUES])
     if pick.random() < 0.1:
-        found['candidate_nodes'] = pick.choice(
+        fields['candidate_nodes'] = pick.choice(
             [['hostile-1'], [], [''], ['a', 'a'], 'hostile-1', None,
              [pick.choice(VALUES)]])
     if pick.random() < 0.3:
-        found['extra_specs'] = pick.choice(
+        fields['extra_specs'] = pick.choice(
             [specs(pick)] * 4 + [None, [], 'x', {'a': 1}])
     if pick.random() < 0.1:
-        found['image'] = pick.choice(
+        fields['image'] = pick.choice(
             [{}, None, {'id': 'x'}, {'min_ram': pick.choice(SIZES)},
              {'properties': specs(pick)}, {'what': 1}, [], 'x'])
     if pick.random() < 0.1:
-        found['ownership'] = pick.choice([*OWNERSHIPS, *VALUES])
+        fields['ownership'] = pick.choice([*OWNERSHIPS, *VALUES])
     if pick.random() < 0.1:
-        found['group'] = pick.choice([place(pick), *VALUES])
+        fields['group'] = pick.choice([place(pick), *VALUES])
     if pick.random() < 0.05:
-        found['claim'] = pick.choice(UUIDS)
+        fields['claim'] = pick.choice(UUIDS)
     if pick.random() < 0.05:
-        found[pick.choice(['what', '', 'Host', 'memory_mb ', 'id'])] = 1
-    return found
+        fields[pick.choice(['what', '', 'Host', 'memory_mb ', 'id'])] = 1
+    return fields
 
 
 def place(pick):
-    """The group of a reservation, or the part of a new one that is alike."""
-    found = {'uuid': pick.choice([KNOWN, *UUIDS])}
+    """Return the group of a reservation, or that part of a new group."""
+    fields = {'uuid': pick.choice([KNOWN, *UUIDS])}
     if pick.random() < 0.8:
-        found |= {'policy': pick.choice(POLICIES * 3 + VALUES),
+        fields |= {'policy': pick.choice(POLICIES * 3 + VALUES),
                   'by': pick.choice(DOMAINS * 3 + VALUES)}
     if pick.random() < 0.1:
-        del found[pick.choice(list(found))]
+        del fields[pick.choice(list(fields))]
     if pick.random() < 0.05:
-        found['what'] = 1
-    return found
+        fields['what'] = 1
+    return fields
 
 
 def group(pick):
-    """Such as the POST of several has, with something odd in it at times."""
+    """Return the object of a POST of a group, at times with something odd."""
     inner = body(pick)
     if pick.random() < 0.7:
         for name in ('instance_uuid', 'host', 'holder', 'expires_in',
@@ -158,38 +158,38 @@ def group(pick):
 
 
 def specs(pick):
-    found = {}
+    fields = {}
     for _ in range(pick.randrange(3)):
         kind = pick.randrange(5)
         if kind == 0:
-            found[f'capabilities:{pick.choice("abc")}'] = pick.choice(
+            fields[f'capabilities:{pick.choice("abc")}'] = pick.choice(
                 list(EXPRESSIONS))
         elif kind == 1:
-            found['trait:CUSTOM_A'] = pick.choice(
+            fields['trait:CUSTOM_A'] = pick.choice(
                 ['required', 'forbidden', 'wanted', ''])
         elif kind == 2:
-            found[pick.choice(CLASS_KEYS)] = pick.choice(
+            fields[pick.choice(CLASS_KEYS)] = pick.choice(
                 ['1', '0', '2', 'x', '-1'])
         elif pick.random() < 0.2:
-            found[pick.choice(list(OWN_SPECS))] = pick.choice(
+            fields[pick.choice(list(OWN_SPECS))] = pick.choice(
                 ['exact', 'required', 'hostile-1', ''])
         elif kind == 3:
-            found[pick.choice(['hw:a', 'x' * 255, 'x' * 256, ''])] = 'x'
+            fields[pick.choice(['hw:a', 'x' * 255, 'x' * 256, ''])] = 'x'
         else:
-            found['hw:b'] = pick.choice(VALUES)
-    return found
+            fields['hw:b'] = pick.choice(VALUES)
+    return fields
 
 
 def valid_text(value, least=0, longest=255, controls=False):
-    """Whether the contract takes a text, or null."""
+    """Return whether the contract allows a text, or null."""
     if value is None:
         return True
     return (isinstance(value, str) and least <= len(value) <= longest
-            and all(0xd800 > ord(each) or ord(each) > 0xdfff
-                    for each in value) and '\0' not in value
+            and all(0xd800 > ord(character) or ord(character) > 0xdfff
+                    for character in value) and '\0' not in value
             and (controls or not any(
-                ord(each) < 32 or 127 <= ord(each) < 160
-                or each in '\u2028\u2029' for each in value)))
+                ord(character) < 32 or 127 <= ord(character) < 160
+                or character in '\u2028\u2029' for character in value)))
 
 
 def valid_size(value, least=0):
@@ -281,46 +281,46 @@ def valid_place(value):
 
 
 def valid_body(value, adopt=False, dry_run=False):
-    """Whether the contract takes a body."""
+    """Return whether the contract allows a body."""
     if not isinstance(value, dict):
         return False
     texts = {'host': 1, 'name': 0, 'flavorid': 0, 'conductor_group': 0,
              'shard': 1, 'project_id': 1, 'user_id': 1, 'resource_class': 1}
     sizes = {'memory_mb': 0, 'vcpus': 0, 'root_gb': 0, 'ephemeral_gb': 0,
              'swap': 0, 'vcpu_weight': 0, 'expires_in': 1}
-    for key, each in value.items():
+    for key, item in value.items():
         if key == 'extra_specs' and adopt:
-            good = valid_specs(each)
+            good = valid_specs(item)
         elif key in texts:
-            good = valid_text(each, texts[key])
+            good = valid_text(item, texts[key])
         elif key in sizes:
-            good = valid_size(each, sizes[key]) and not (
-                key == 'expires_in' and (each or 0) > 2592000)
+            good = valid_size(item, sizes[key]) and not (
+                key == 'expires_in' and (item or 0) > 2592000)
         elif key == 'holder':
-            good = each is None or (
-                value.get('host') is not None and valid_uuid(each))
+            good = item is None or (
+                value.get('host') is not None and valid_uuid(item))
         elif key in ('instance_uuid', 'claim'):
-            good = each is None or valid_uuid(each)
+            good = item is None or valid_uuid(item)
         elif key == 'ownership':
-            good = each in ('any', None) or (
-                each in OWNERSHIPS and value.get('project_id') is not None)
+            good = item in ('any', None) or (
+                item in OWNERSHIPS and value.get('project_id') is not None)
         elif key == 'group':
-            good = each is None or valid_place(each)
+            good = item is None or valid_place(item)
         elif key == 'candidate_nodes':
-            good = each is None or (
-                isinstance(each, list) and each != [] and all(
-                    one is not None and valid_text(one, 1) for one in each)
-                and any(one.strip() for one in each))
+            good = item is None or (
+                isinstance(item, list) and item != [] and all(
+                    one is not None and valid_text(one, 1) for one in item)
+                and any(one.strip() for one in item))
         elif key == 'extra_specs':
-            good = valid_specs(each) and valid_flavor(each)
+            good = valid_specs(item) and valid_flavor(item)
         elif key == 'image':
-            good = each is None or (
-                isinstance(each, dict)
-                and each.keys() <= {'id', 'min_ram', 'properties'}
-                and valid_size(each.get('min_ram'))
-                and valid_specs(each.get('properties')) and all(
+            good = item is None or (
+                isinstance(item, dict)
+                and item.keys() <= {'id', 'min_ram', 'properties'}
+                and valid_size(item.get('min_ram'))
+                and valid_specs(item.get('properties')) and all(
                     text in ('required', 'forbidden', None)
-                    for key, text in (each.get('properties') or {}).items()
+                    for key, text in (item.get('properties') or {}).items()
                     if key.startswith('trait:')))
         else:
             good = False
@@ -337,10 +337,10 @@ def valid_body(value, adopt=False, dry_run=False):
 
 
 def _one_class(value):
-    """A node has one class, however often it is asked for."""
-    named = value.get('resource_class')
+    """Return whether a body requests one class only."""
+    name = value.get('resource_class')
     in_flavor = amounts(value.get('extra_specs')).get('CUSTOM_TEST_HOSTILE')
-    return named is None or not in_flavor or named == NODE_CLASS
+    return name is None or not in_flavor or name == NODE_CLASS
 
 
 # Requests
@@ -386,12 +386,12 @@ METHODS = (['POST'] * 10 + ['GET'] * 6 + ['DELETE'] * 3 + ['PATCH'] * 3
 
 
 def request(pick):
-    """One request."""
-    made = Request(pick.choice(METHODS), pick.choice(PATHS),
+    """Return a random request."""
+    message = Request(pick.choice(METHODS), pick.choice(PATHS),
                    pick.choice(QUERIES), {'Host': 'x'})
     version = pick.choice(VERSIONS)
     if version is not None:
-        made.headers['X-OpenStack-Ironic-API-Version'] = version
+        message.headers['X-OpenStack-Ironic-API-Version'] = version
     for name, value in (
             ('X-HTTP-Method-Override', 'DELETE'), ('Accept', 'text/html'),
             ('Cache-Control', 'no-cache'), ('Origin', 'http://evil.test'),
@@ -401,14 +401,14 @@ def request(pick):
             ('Range', 'bytes=0-1'), ('X-Long', 'x' * 4000),
             ('OpenStack-API-Version', 'baremetal 1.58')):
         if pick.random() < 0.04:
-            made.headers[name] = value
-    if made.method in ('POST', 'PUT', 'PATCH') or pick.random() < 0.1:
-        _add_body(pick, made)
-    return made
+            message.headers[name] = value
+    if message.method in ('POST', 'PUT', 'PATCH') or pick.random() < 0.1:
+        _add_body(pick, message)
+    return message
 
 
 def patch(pick):
-    """Operations such as a PATCH has, with something odd in them."""
+    """Return the operations of a PATCH, with something odd in them."""
     return [{
         'op': pick.choice(['replace'] * 4 + ['add', 'remove', 'test', None]),
         'path': pick.choice(['/host', '/expires_in'] * 4 + VALUES),
@@ -418,72 +418,73 @@ def patch(pick):
 
 
 def lease(pick):
-    """Such as the PUT of a host has, with something odd in it at times."""
-    found = {'holder': pick.choice([HOLDER] * 6 + UUIDS),
+    """Return the object of a PUT of a host, at times with something odd."""
+    fields = {'holder': pick.choice([HOLDER] * 6 + UUIDS),
              'ttl': pick.choice([10, 30, 600] * 4 + SIZES)}
     if pick.random() < 0.1:
-        found[pick.choice(['host', '', 'what'])] = 'x'
-    return found
+        fields[pick.choice(['host', '', 'what'])] = 'x'
+    return fields
 
 
-def _add_body(pick, made):
-    made.headers['Content-Type'] = pick.choice(CONTENT_TYPES)
-    posted = group if '/groups' in made.path else body
-    made.value = {'PATCH': patch, 'PUT': lease}.get(made.method, posted)(pick)
-    made.is_json = True
-    made.body = json.dumps(made.value).encode()
+def _add_body(pick, message):
+    message.headers['Content-Type'] = pick.choice(CONTENT_TYPES)
+    make_value = group if '/groups' in message.path else body
+    message.value = {'PATCH': patch, 'PUT': lease}.get(
+        message.method, make_value)(pick)
+    message.is_json = True
+    message.body = json.dumps(message.value).encode()
     kind = pick.random()
     if kind < 0.15:
-        made.is_json = False
-        made.body = pick.choice([
+        message.is_json = False
+        message.body = pick.choice([
             b'', b'{', b'[]', b'null', b'"x"', b'1', b'[' * 30 + b']' * 30,
             b'[' * 60000, b'{"a":' * 5000, b'\xff\xfe', b'\x00',
             b'{"memory_mb": 1' + b'0' * 5000 + b'}', b'{}' + b' ' * 70000,
-            made.body[:-1], made.body + b'}', made.body + made.body,
-            made.body.decode().encode('utf-16'), b'"' * 60000])
-    made.chunked = pick.random() < 0.15
-    if made.chunked:
-        made.headers['Transfer-Encoding'] = 'chunked'
+            message.body[:-1], message.body + b'}', message.body * 2,
+            message.body.decode().encode('utf-16'), b'"' * 60000])
+    message.is_chunked = pick.random() < 0.15
+    if message.is_chunked:
+        message.headers['Transfer-Encoding'] = 'chunked'
         return
-    length = len(made.body)
+    length = len(message.body)
     if pick.random() < 0.02:
-        made.broken = True
+        message.is_broken = True
         length = pick.choice(['x', -1, '1, 2', 10 ** 30, ''])
-    made.headers['Content-Length'] = length
+    message.headers['Content-Length'] = length
 
 
 # What the contract says
 
 
-def is_ours(made):
-    """Whether we answer it; a whole URL Ironic's server refuses by itself."""
-    path = urllib.parse.unquote(made.path)
+def is_ours(message):
+    """Return whether our application answers: Ironic refuses whole URLs."""
+    path = urllib.parse.unquote(message.path)
     return path == OURS or path.startswith(f'{OURS}/')
 
 
-def verdict(made):
-    """Whether a request must be refused (True), must not (False), or either.
+def verdict(message):
+    """Return whether a request must be refused; None if it may be.
 
-    Only what is a POST of the collection is judged: the others are answered
-    by what there is.
+    Only a POST of the collection is judged: the response to others depends on
+    the state.
     """
-    if made.method != 'POST' or made.path not in (OURS, f'{OURS}/'):
+    if message.method != 'POST' or message.path not in (OURS, f'{OURS}/'):
         return None
-    if 'OpenStack-API-Version' in made.headers:
-        # It goes before the other one.
+    if 'OpenStack-API-Version' in message.headers:
+        # It takes precedence over the other header.
         return None
-    version = made.headers.get('X-OpenStack-Ironic-API-Version')
+    version = message.headers.get('X-OpenStack-Ironic-API-Version')
     if version not in (None, 'latest', '1.1', '1.50'):
         return True
-    adopt = made.query == [('adopt', 'true')]
-    if not adopt and made.query not in ([], [('dry_run', 'true')]):
+    adopt = message.query == [('adopt', 'true')]
+    if not adopt and message.query not in ([], [('dry_run', 'true')]):
         return True
-    content_type = made.headers['Content-Type'].partition(';')[0]
-    if content_type.lower() != 'application/json' or not made.is_json:
+    content_type = message.headers['Content-Type'].partition(';')[0]
+    if content_type.lower() != 'application/json' or not message.is_json:
         return True
     if adopt:
-        # There may be no node that carries it.
-        return not valid_body(made.value, adopt=True) or None
-    refused = not valid_body(made.value, dry_run=bool(made.query))
-    # There may be nothing of that name to claim.
-    return refused or (None if made.value.get('claim') else False)
+        # Perhaps no node carries the instance.
+        return not valid_body(message.value, adopt=True) or None
+    is_refused = not valid_body(message.value, dry_run=bool(message.query))
+    # Perhaps there is nothing to claim.
+    return is_refused or (None if message.value.get('claim') else False)

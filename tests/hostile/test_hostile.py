@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stranger who sends whatever comes to mind, to a real Ironic.
+"""Random requests to a real Ironic.
 
-IRONIC_RESERVATIONS_HOSTILE_REQUESTS says how many requests each of the tests
-sends; IRONIC_RESERVATIONS_HOSTILE_SEED repeats those of a run that has failed.
+IRONIC_RESERVATIONS_HOSTILE_REQUESTS is the number of requests that each test
+sends. IRONIC_RESERVATIONS_HOSTILE_SEED repeats those of a run that has failed.
 """
 
 import base64
@@ -35,11 +35,11 @@ WRONG = [None, 'Basic x', 'Bearer x', CREDENTIALS[:-4],
 #: Seconds between two packets of a slow request.
 SLOW = 0.02
 
-#: A request that comes right behind another one.
+#: A request that is sent directly after another one.
 GET = (b'GET /v1/reservations?limit=1 HTTP/1.1\r\nHost: x\r\n'
        b'Authorization: ' + CREDENTIALS.encode() + b'\r\n\r\n')
 
-#: Bytes by which the process may grow while it is asked.
+#: Maximum growth of the service in bytes.
 GROWTH = 64 * 2 ** 20
 
 
@@ -84,7 +84,7 @@ def with_passwords(tmp_path, server_url):
 
 @pytest.fixture
 def alone(without_authentication):
-    """The application alone under uWSGI, next to that Ironic."""
+    """The application alone under uWSGI, with the same database."""
     ironic = without_authentication
     with services.uwsgi('ironic_reservations.wsgi:application',
                         ironic.conf_file, services.free_port(),
@@ -93,53 +93,53 @@ def alone(without_authentication):
 
 
 class Answers(io.BufferedReader):
-    """What comes on a connection: one answer after the other."""
+    """The responses on one connection."""
 
     def close(self):
-        """It outlasts each of them."""
+        """Keep the stream open for the next response."""
 
 
 class Stranger:
-    """Sends requests on a connection that it keeps as long as it can."""
+    """Sends requests on a connection that is kept as long as possible."""
 
     def __init__(self, port):
         self._port, self._peer, self._answers = port, None, None
 
-    def send(self, made, packets=1, then=b''):
-        """The answer, as answers.check() wants it; None if there is none.
+    def send(self, message, packets=1, then=b''):
+        """Send a request, and return the response, or None.
 
-        The server may have closed the connection after the answer before.
+        The server may have closed the connection after the last response.
 
-        :param packets: how many to send it in, slowly if there are several.
-        :param then: a GET that is sent right behind it.
+        :param packets: number of packets, sent slowly if there are several.
+        :param then: a GET that is sent directly after it.
         """
-        reused = self._peer is not None
-        response = self._send(made, packets, then)
-        if response is None and reused:
-            return self._send(made, packets, then)
+        is_reused = self._peer is not None
+        response = self._send(message, packets, then)
+        if response is None and is_reused:
+            return self._send(message, packets, then)
         return response
 
-    def _send(self, made, packets, then):
+    def _send(self, message, packets, then):
         try:
             if self._peer is None:
                 self._peer = socket.create_connection(
                     ('127.0.0.1', self._port), 60)
                 self._answers = Answers(socket.SocketIO(self._peer, 'r'))
-            data = bytes(made) + then
+            data = bytes(message) + then
             size = -(-len(data) // packets)
             for first in range(0, len(data), size):
                 self._peer.sendall(data[first:first + size])
                 time.sleep(SLOW * (packets > 1))
-            response = self._receive(made.method.upper())
+            response = self._receive(message.method.upper())
         except (ConnectionError, http.client.HTTPException):
             self.close()
             return None
         if then and self._peer is not None:
-            # It is answered for itself, or not at all.
+            # It has a response of its own, or none at all.
             with contextlib.suppress(ConnectionError,
                                      http.client.BadStatusLine):
                 answers.check(self._receive('GET'))
-        if made.broken:
+        if message.is_broken:
             self.close()
         return response
 
@@ -167,35 +167,36 @@ def is_refusal(response):
     return response is None or response.status_code >= 400
 
 
-def judge(made, response, authorized, verbatim):
-    """What the contract says of the answer to one request.
+def judge(message, response, is_authorized, verbatim):
+    """Check the response to a request against the contract.
 
-    :param verbatim: whether the server hands on what was sent. uWSGI gives
-        the application an empty body instead of a chunked one, and resolves
-        what a path has of "..".
+    :param verbatim: whether the server passes the request on unchanged. uWSGI
+        gives the application an empty body instead of a chunked one, and
+        resolves ".." in a path.
     """
-    if not verbatim and (made.chunked or '..' in made.path
-                         or '%2e' in made.path or '//' in made.path):
+    if not verbatim and (message.is_chunked or '..' in message.path
+                         or '%2e' in message.path or '//' in message.path):
         return
-    if made.broken or not generator.is_ours(made):
+    if message.is_broken or not generator.is_ours(message):
         return
-    if made.method == 'post':
-        # The server takes it for no method at all.
+    if message.method == 'post':
+        # The server does not know this method.
         assert is_refusal(response)
         return
     if response is None:
-        # Who is refused before all is read may not get to read the answer.
-        assert made.chunked or len(made.body or b'') > limits.MAX_BODY
+        # If a body is not read completely, the response may be lost.
+        assert (message.is_chunked
+                or len(message.body or b'') > limits.MAX_BODY)
         return
     answers.check(response)
-    if not authorized:
-        # The version is looked at before the credentials.
+    if not is_authorized:
+        # The version is checked before the credentials.
         assert response.status_code in (401, 406), response.text
         return
-    refused = generator.verdict(made)
-    if refused is not None:
+    is_refused = generator.verdict(message)
+    if is_refused is not None:
         assert (response.status_code not in (200, 201, 409, 412, 422)
-                ) is refused, (
+                ) is is_refused, (
             f'{response.status_code} {response.text}')
 
 
@@ -205,31 +206,31 @@ def besiege(ironic, pick, how_many, passwords=False, verbatim=True):
     grown_from = None
     seen = collections.Counter()
     for number in range(how_many):
-        made = generator.request(pick)
-        authorized = not passwords or pick.random() < 0.8
+        message = generator.request(pick)
+        is_authorized = not passwords or pick.random() < 0.8
         if passwords:
-            header = CREDENTIALS if authorized else pick.choice(WRONG)
+            header = CREDENTIALS if is_authorized else pick.choice(WRONG)
             if header:
-                made.headers['Authorization'] = header
+                message.headers['Authorization'] = header
         kind = pick.random()
         response = stranger.send(
-            made, packets=5 if kind < 0.01 else 1,
-            then=GET if not made.broken and 0.01 < kind < 0.05 else b'')
+            message, packets=5 if kind < 0.01 else 1,
+            then=GET if not message.is_broken and 0.01 < kind < 0.05 else b'')
         try:
-            judge(made, response, authorized, verbatim)
+            judge(message, response, is_authorized, verbatim)
         except AssertionError as error:
-            error.add_note(f'{number}: {bytes(made)[:2000]}')
+            error.add_note(f'{number}: {bytes(message)[:2000]}')
             raise
         if response is not None and response.status_code == 201:
-            # It may have had a second only.
+            # Its lease may be one second.
             reservation = response.json()
             ironic.delete(reservation.get('instance_uuid')
                           or f'groups/{reservation["uuid"]}', (204, 404))
-        elif not is_refusal(response) and made.method in (
+        elif not is_refusal(response) and message.method in (
                 'POST', 'PUT', 'PATCH', 'DELETE'):
-            # What is there was renewed or released, or a host is leased.
+            # It may have changed a reservation or a host lease.
             before = hold(ironic)
-        assert ironic.state() == before, bytes(made)[:2000]
+        assert ironic.state() == before, bytes(message)[:2000]
         seen[None if response is None else response.status_code] += 1
         if number == how_many // 3:
             grown_from = memory(ironic)
@@ -237,21 +238,23 @@ def besiege(ironic, pick, how_many, passwords=False, verbatim=True):
     print(seen)
     assert ironic.process.poll() is None
     assert memory(ironic) - grown_from < GROWTH
-    # Otherwise most of it would have been refused for the same reason.
+    # Otherwise most requests would be refused for the same reason.
     assert {200, 201, 400, 404, 405, 406, 409, 412, 413, 415, 422} <= (
         seen.keys())
 
 
 def memory(ironic):
-    """Bytes of all processes of the service."""
+    """Return the resident bytes of all processes of the service."""
     process = psutil.Process(ironic.process.pid)
-    return sum(each.memory_info().rss for each in (
+    return sum(child.memory_info().rss for child in (
         process, *process.children(recursive=True)))
 
 
 def hold(ironic):
-    """Hold a node for the instance that is known; the state then."""
-    # What was adopted for another request is not held for this one.
+    """Hold a node for the known instance, and return the state.
+
+    An adopted reservation has another request spec.
+    """
     ironic.delete(generator.KNOWN, (204, 404))
     ironic.create(instance_uuid=generator.KNOWN,
                   resource_class=generator.NODE_CLASS, host='compute-1')
@@ -259,7 +262,7 @@ def hold(ironic):
 
 
 def enrol(ironic):
-    """Three nodes as Ironic has them."""
+    """Insert three nodes."""
     for number in (1, 2, 3):
         ironic.execute(
             'INSERT INTO nodes (uuid, name, driver, provision_state, '

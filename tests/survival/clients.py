@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that keep book of what they were told, and hold us to it.
+"""Clients that record all responses, and compare them with the database.
 
-Every request whose answer is lost, or is a 503, is repeated as it was until
-there is an answer. So a client knows at the end what must be there.
+A request whose response is lost, or is a 503, is repeated unchanged until
+there is a response. So a client knows at the end which nodes it holds.
 """
 
 import collections
@@ -25,67 +25,67 @@ from tests.common import servers
 from tests.survival import limited
 
 OURS = '/v1/reservations'
-#: Without authentication nobody looks at the token.
+#: Without authentication the token is ignored.
 HEADERS = {'X-OpenStack-Ironic-API-Version': 'latest',
            'X-Auth-Token': limited.TOKEN}
-#: Seconds after which the last answer is owed, when all is well again.
+#: Maximum seconds until the last response after all faults are repaired.
 PATIENCE = 90
 
 
 @dataclasses.dataclass
 class Hold:
-    """A node that a client was told it has; times are time.time()."""
+    """A node that a client holds, by the responses; times are time.time()."""
 
     instance_uuid: str
     body: dict
     node: str | None = None
-    told: float | None = None
+    confirmed_at: float | None = None
     ends: float = float('inf')
-    #: How often the answer to the POST, to the DELETE was lost.
-    lost: int = 0
-    released: bool = False
-    #: Ended as a conductor does it, which leaves the row.
-    torn_down: bool = False
-    #: The UUID of the client's own group.
+    #: Number of lost responses to its POST and DELETE.
+    losses: int = 0
+    is_released: bool = False
+    #: Removed like a conductor does, which leaves the row.
+    is_torn_down: bool = False
+    #: UUID of the client's own group.
     group: str | None = None
 
     @property
-    def lapses(self):
+    def has_lease(self):
         return self.body['expires_in'] is not None
 
     def is_sure(self, margin=0.5):
-        """Whether it is held for a moment yet."""
+        """Return whether it does not expire within some seconds."""
         return self.node is not None and time.time() + margin < self.ends
 
 
 class Client(threading.Thread):
-    """Holds, releases, looks and lists until it is told to stop."""
+    """Holds, releases, shows and lists reservations until it is stopped."""
 
-    #: How many nodes it has at most.
+    #: Maximum number of nodes.
     HANDS = 4
 
-    #: What it does, and how often: whatever it has; with one of its holds.
+    #: Actions with their weights: of any kind, and on one of its holds.
     ACTIONS = {'hold': 8, 'list': 1, 'count': 1}
     WITH_HOLD = {'release': 6, 'look': 2, 'repeat': 2}
 
-    #: Those that hold more.
+    #: Actions that hold further nodes.
     GROWING = 'hold',
 
-    #: What it is told where there is nothing left for it.
+    #: Status of the response if no node is left.
     REFUSED = 422
 
     def __init__(self, urls, spec, *, may_fail=False,
                  leases=(None, None, 2)):
         """
-        :param urls: of APIs on the same fleet, any of which may be asked.
-        :param spec: what to ask for.
+        :param urls: URLs of APIs on the same fleet; one is chosen at random.
+        :param spec: the request spec.
         :param may_fail: whether there may be no node left.
-        :param leases: seconds to choose from; None for no end.
+        :param leases: seconds to choose from; None for no expiry.
         """
         super().__init__()
         self.holds, self.seen = [], collections.Counter()
         self.error = None
-        #: Seconds that the slowest answer took.
+        #: Seconds until the slowest response.
         self.slowest = 0
         self._urls, self._spec = urls, spec
         self._may_fail, self._leases = may_fail, leases
@@ -122,47 +122,49 @@ class Client(threading.Thread):
         return hold
 
     def _new(self, number, **more):
-        """Holds that are yet to be asked for, alike but for their UUIDs."""
+        """Return holds to request, which differ only in their UUIDs."""
         body = {**self._spec, 'expires_in': random.choice(self._leases),
                 **more}
-        found = [Hold(str(uuid.uuid4()), body) for _ in range(number)]
-        self.holds += found
-        return found
+        holds = [Hold(str(uuid.uuid4()), body) for _ in range(number)]
+        self.holds += holds
+        return holds
 
     def _post(self, hold):
-        """Ask until it is known whether a node is held."""
+        """Send the request until it is known whether a node is held."""
         body = {**hold.body, 'instance_uuid': hold.instance_uuid}
-        known = {200, 201, *[self.REFUSED] * self._may_fail}
-        answer, lost = self._ask('POST', OURS, known, json=body)
-        hold.lost += lost
+        statuses = {200, 201, *[self.REFUSED] * self._may_fail}
+        answer, losses = self._ask('POST', OURS, statuses, json=body)
+        hold.losses += losses
         if answer.status_code == self.REFUSED:
             hold.ends = 0
             return
-        self._told(hold, answer.json())
+        self._confirm(hold, answer.json())
 
     @staticmethod
-    def _told(hold, found):
-        if hold.node is not None and not hold.lapses:
-            assert found['node_uuid'] == hold.node, (hold, found)
-        assert found['instance_uuid'] == hold.instance_uuid
-        hold.node, hold.told = found['node_uuid'], hold.told or time.time()
-        if found['expires_at']:
+    def _confirm(hold, reservation):
+        if hold.node is not None and not hold.has_lease:
+            assert reservation['node_uuid'] == hold.node, (hold, reservation)
+        assert reservation['instance_uuid'] == hold.instance_uuid
+        hold.node = reservation['node_uuid']
+        hold.confirmed_at = hold.confirmed_at or time.time()
+        if reservation['expires_at']:
             hold.ends = datetime.datetime.fromisoformat(
-                found['expires_at']).timestamp()
+                reservation['expires_at']).timestamp()
 
     def repeat(self, hold):
-        # What may lapse meanwhile could be another hold, of another node.
-        if not hold.lapses:
+        # A hold that has expired would get another node.
+        if not hold.has_lease:
             self._post(hold)
 
     def release(self, hold):
-        # From here on it may be somebody else's.
-        lapsing, hold.ends = hold.lapses, min(hold.ends, time.time())
-        answer, lost = self._ask(
+        # From here on another client can hold the node.
+        hold.ends = min(hold.ends, time.time())
+        answer, losses = self._ask(
             'DELETE', f'{OURS}/{hold.instance_uuid}', {204, 404})
-        assert answer.status_code == 204 or lost or lapsing, (hold, lost)
-        hold.lost += lost
-        hold.released = True
+        assert answer.status_code == 204 or losses or hold.has_lease, (
+            hold, losses)
+        hold.losses += losses
+        hold.is_released = True
 
     def look(self, hold):
         if not hold.is_sure():
@@ -177,13 +179,13 @@ class Client(threading.Thread):
     def list(self):
         sure = {hold.instance_uuid: hold.node for hold in self.mine}
         answer, _ = self._ask('GET', f'{OURS}?limit=1000', {200})
-        listed = {each['instance_uuid']: each['node_uuid']
-                  for each in answer.json()['reservations']}
-        assert len(set(listed.values())) == len(listed), listed
+        nodes = {row['instance_uuid']: row['node_uuid']
+                 for row in answer.json()['reservations']}
+        assert len(set(nodes.values())) == len(nodes), nodes
         for hold in self.mine:
             if hold.is_sure(0) and hold.instance_uuid in sure:
-                assert listed.get(hold.instance_uuid) == hold.node, hold
-        return listed
+                assert nodes.get(hold.instance_uuid) == hold.node, hold
+        return nodes
 
     def count(self):
         answer, _ = self._ask('GET', f'{OURS}/capacity', {200},
@@ -195,45 +197,48 @@ class Client(threading.Thread):
         sure = [hold for hold in self.mine if hold.is_sure(0)]
         assert free <= total - len(sure), (free, total, sure)
 
-    def _ask(self, method, path, known, headers=None, **kwargs):
-        """Ask until the answer is one of these; how often it was lost."""
-        lost, end = 0, None
-        # What changes at the moment is refused; what is read is not.
-        refused = {503} if method == 'GET' else {409, 503}
+    def _ask(self, method, path, statuses, headers=None, **kwargs):
+        """Repeat a request until the response has one of some statuses.
+
+        :returns: the response, and the number of lost responses.
+        """
+        losses, end = 0, None
+        # Writes can be refused because of a concurrent change, reads cannot.
+        refusals = {503} if method == 'GET' else {409, 503}
         while True:
             url = random.choice(self._urls)
             try:
-                # No connection is kept: whom it reaches is to be random.
+                # A new connection each time, so that the worker is random.
                 answer = requests.request(
                     method, url + path, timeout=60,
                     headers={**HEADERS, **(headers or {})}, **kwargs)
             except requests.ConnectionError:
                 self.seen['lost'] += 1
-                lost += 1
+                losses += 1
             else:
                 self.seen[answer.status_code] += 1
                 self.slowest = max(self.slowest,
                                    answer.elapsed.total_seconds())
-                answers.check(answer, (*known, *refused))
-                if answer.status_code in known:
-                    return answer, lost
+                answers.check(answer, (*statuses, *refusals))
+                if answer.status_code in statuses:
+                    return answer, losses
                 if answer.status_code == 503:
                     assert int(answer.headers['Retry-After']) > 0
-                    lost += 1
+                    losses += 1
             time.sleep(random.uniform(0, 0.2))
             if self._stop_asked.is_set():
                 end = end or time.monotonic() + PATIENCE
                 assert time.monotonic() < end, f'no answer from {url}'
 
 
-#: What the domains of a group are.
+#: The domains of groups.
 BY = 'capability:rack'
 
 class GroupClient(Client):
-    """Holds also groups, and members of groups that it shares with others.
+    """Also holds groups, and members of groups that clients share.
 
-    :param fleet: Fleet, to tear down in as a conductor does.
-    :param shared: policies by the UUIDs of groups that others join, too.
+    :param fleet: Fleet, whose nodes it tears down like a conductor.
+    :param policies: policies by the UUIDs of the groups that clients share.
     """
 
     HANDS = 8
@@ -244,46 +249,46 @@ class GroupClient(Client):
     #: Members of a group that is held at once.
     SIZE = 4
 
-    def __init__(self, *args, fleet, shared, **kwargs):
+    def __init__(self, *args, fleet, policies, **kwargs):
         super().__init__(*args, may_fail=True, **kwargs)
-        self.refused = []
-        self._fleet, self._shared = fleet, shared
+        self.refusals = []
+        self._fleet, self._policies = fleet, policies
 
     def create(self):
         """Hold all members of a group at once, or none."""
         group, policy = str(uuid.uuid4()), random.choice(
             (None, 'spread', 'pack', 'soft-spread', 'soft-pack'))
-        members = {each.instance_uuid: each for each in self._new(self.SIZE)}
+        members = {hold.instance_uuid: hold for hold in self._new(self.SIZE)}
         body = {'uuid': group, 'members': [*members], 'request': self._spec,
                 'expires_in': [*members.values()][0].body['expires_in']}
         if policy:
             body |= {'policy': policy, 'by': BY}
-        answer, lost = self._ask('POST', f'{OURS}/groups', {
+        answer, losses = self._ask('POST', f'{OURS}/groups', {
             200, 201, self.REFUSED}, json=body)
         if answer.status_code == self.REFUSED:
             self.check_refusal(answer.json())
-            self.refused.append(group)
+            self.refusals.append(group)
         else:
-            found = {each['instance_uuid']: each
-                     for each in answer.json()['reservations']}
-            assert set(found) == set(members), (members, found)
+            rows = {row['instance_uuid']: row
+                    for row in answer.json()['reservations']}
+            assert set(rows) == set(members), (members, rows)
         for hold in members.values():
-            hold.lost, hold.group = lost, group
+            hold.losses, hold.group = losses, group
             if answer.status_code == self.REFUSED:
                 hold.ends = 0
             else:
-                self._told(hold, found[hold.instance_uuid])
+                self._confirm(hold, rows[hold.instance_uuid])
 
-    def check_refusal(self, told):
-        assert told['members']['available'] < self.SIZE
+    def check_refusal(self, body):
+        assert body['members']['available'] < self.SIZE
 
     def enter(self):
-        """Become a member of a group that others enter at the same time."""
-        group, policy = random.choice([*self._shared.items()])
+        """Join a group that other clients join at the same time."""
+        group, policy = random.choice([*self._policies.items()])
         self.hold(group={'uuid': group, 'policy': policy, 'by': BY})
 
     def end(self):
-        """Release all that is left of a group that was held at once."""
+        """Release the remaining members of a group."""
         groups = [hold.group for hold in self.mine if hold.group]
         if not groups:
             return
@@ -292,35 +297,37 @@ class GroupClient(Client):
         now = time.time()
         for hold in members:
             hold.ends = min(hold.ends, now)
-        answer, lost = self._ask('DELETE', f'{OURS}/groups/{group}',
-                                 {204, 404})
-        assert answer.status_code == 204 or lost or all(
-            hold.lapses for hold in members), members
+        answer, losses = self._ask('DELETE', f'{OURS}/groups/{group}',
+                                   {204, 404})
+        assert answer.status_code == 204 or losses or all(
+            hold.has_lease for hold in members), members
         for hold in members:
-            hold.released = True
+            hold.is_released = True
 
     def claim(self, hold):
-        """Claim it, or any of its group."""
-        if hold.lapses or 'host' in hold.body:
+        """Claim a hold, or any member of its group."""
+        if hold.has_lease or 'host' in hold.body:
             return
         claimable = [hold]
         if hold.group and random.random() < 0.5:
-            claimable = [each for each in self.mine
-                         if each.group == hold.group
-                         and 'host' not in each.body]
+            claimable = [member for member in self.mine
+                         if member.group == hold.group
+                         and 'host' not in member.body]
         [claim] = self._new(1, expires_in=None, host='compute-1', claim=(
             hold.group if len(claimable) > 1 else hold.instance_uuid))
         claim.group = hold.group
         now = time.time()
         self._post(claim)
-        [claimed] = [each for each in claimable if each.node == claim.node]
-        claimed.ends, claimed.released = now, True
+        [source] = [member for member in claimable
+                    if member.node == claim.node]
+        source.ends, source.is_released = now, True
 
     def tear_down(self, hold):
-        """What a conductor does; the row of the reservation stays."""
-        if hold.lapses:
+        """Tear a node down like a conductor, which leaves the row."""
+        if hold.has_lease:
             return
-        hold.ends, hold.released, hold.torn_down = time.time(), True, True
+        hold.ends = time.time()
+        hold.is_released = hold.is_torn_down = True
         for values in ("provision_state = 'active', reservation = 'c'",
                        "provision_state = 'deleting', instance_uuid = NULL",
                        "provision_state = 'available', reservation = NULL"):
@@ -329,9 +336,9 @@ class GroupClient(Client):
 
 
 class Crowd:
-    """Clients at work while the body of the ``with`` runs.
+    """Clients that are active while the body of the ``with`` runs.
 
-    At its end all of them have stopped and know what they have.
+    At its end all of them have stopped and know which nodes they hold.
     """
 
     def __init__(self, urls, spec, size=8, kind=Client, **kwargs):
@@ -351,15 +358,15 @@ class Crowd:
             self.check()
 
     def work(self, seconds, act=lambda: None):
-        """Let them work, as long as no error is found; act now and then."""
+        """Wait while they work, call ``act`` repeatedly, and check errors."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             self.check()
             act()
             time.sleep(0.2)
 
-    def work_beside(self, function):
-        """Work while a function runs, and until ten nodes more are held."""
+    def work_during(self, function):
+        """Work while a function runs, and until ten more nodes are held."""
         with concurrent.futures.ThreadPoolExecutor(1) as executor:
             future = executor.submit(function)
             while not future.done():
@@ -389,9 +396,9 @@ class Crowd:
                    collections.Counter())
 
 
-# Calls of a test itself
+# Calls of the tests
 
-#: What any call may be answered with, by an API that has faults beside it.
+#: Statuses of responses of an API with faults.
 STATUSES = 200, 201, 204, 403, 404, 409, 412, 422, 503
 
 
@@ -408,33 +415,33 @@ def healthy(api):
     return answer.status_code == 200
 
 
-# Groups, asked for by many at once
+# Concurrent requests for groups
 
-def shared():
-    """Groups for a crowd to share: policies by their UUIDs."""
+def make_policies():
+    """Return the groups that a crowd shares: policies by their UUIDs."""
     return {str(uuid.uuid4()): policy for policy in
             ('spread', 'pack', 'soft-spread', 'soft-pack')}
 
 
 def work_with_groups(crowd, fleet, seconds, act=lambda: None):
-    """Have a crowd of GroupClient work, and check what has come of it."""
+    """Run a crowd of GroupClients, and check the result."""
     def look():
         fleet.check_groups(crowd)
         act()
 
     with crowd:
         crowd.work(seconds, look)
-        # However slow the machine is, there was too little for all.
+        # Wait until there were too few nodes, also on a slow machine.
         servers.wait(lambda: crowd.check() or all(
-            crowd.seen[status] for status in (201, 204, 422)), 'all of it')
+            crowd.seen[status] for status in (201, 204, 422)), 'all statuses')
     fleet.check(crowd.holds)
     fleet.check_groups(crowd)
 
 
 def at_once(urls, *calls):
-    """Make calls at the same moment; their answers.
+    """Make calls at the same moment, and return the responses.
 
-    :param calls: each the arguments of requests.request, with a path.
+    :param calls: arguments of requests.request, with a path.
     """
     barrier = threading.Barrier(len(calls))
 
@@ -453,7 +460,7 @@ def at_once(urls, *calls):
 
 
 def join_one_by_one(urls, fleet, spec, seconds, racks=6, rack=5):
-    """Many want to be members: as many are as the policy has room for."""
+    """Join groups concurrently: the policy limits the members."""
     end, turn = time.monotonic() + seconds, 0
     while turn < 2 or time.monotonic() < end:
         policy, room = (('spread', racks), ('pack', rack))[turn % 2]
@@ -465,16 +472,16 @@ def join_one_by_one(urls, fleet, spec, seconds, racks=6, rack=5):
             answer.status_code for answer in seen) == {
                 201: room, 422: 8 - room}, [answer.text for answer in seen]
         [domains] = fleet.groups().values()
-        assert len(fleet.held()) == domains.total() == room
+        assert len(fleet.holds()) == domains.total() == room
         [answer] = at_once(urls, ('DELETE', f'{OURS}/groups/{group["uuid"]}',
                                   {}))
         assert answer.status_code == 204
-        assert not fleet.held()
+        assert not fleet.holds()
         assert not fleet.execute('SELECT uuid FROM reservations_groups')
 
 
 def claim_at_once(urls, fleet, spec):
-    """More instances than there are members: each member is one's."""
+    """Claim members for more instances than there are members."""
     for _ in range(3):
         group = str(uuid.uuid4())
         [answer] = at_once(urls, ('POST', f'{OURS}/groups', {'json': {
@@ -487,16 +494,16 @@ def claim_at_once(urls, fleet, spec):
         assert collections.Counter(
             answer.status_code for answer in seen) == {201: 4, 409: 4}, [
                 answer.text for answer in seen]
-        assert fleet.held().items() >= {
-            (each['instance_uuid'], each['node_uuid'])
-            for each in (answer.json() for answer in seen)
-            if 'node_uuid' in each}
+        assert fleet.holds().items() >= {
+            (body['instance_uuid'], body['node_uuid'])
+            for body in (answer.json() for answer in seen)
+            if 'node_uuid' in body}
         assert fleet.groups()[group].total() == 4
 
 
-# What the database says
+# The database
 
-#: Every change of who has a node, in the transaction that makes it.
+#: Records each change of the instance of a node, in its transaction.
 _AUDIT = {
     'mysql': ('''
         CREATE TABLE audit (
@@ -522,9 +529,9 @@ _AUDIT = {
 
 
 class Fleet:
-    """Nodes in a database, who has them, and who has had them.
+    """Nodes in a database, with their present and former instances.
 
-    :param url: of a database with Ironic's schema and our table.
+    :param url: URL of a database with Ironic's schema and our table.
     """
 
     def __init__(self, url):
@@ -536,7 +543,7 @@ class Fleet:
             return result.all() if result.returns_rows else None
 
     def persist(self, statement, *args):
-        """Run it again and again where others are in the way."""
+        """Run a statement, and retry it after conflicts."""
         for _ in range(100):
             with contextlib.suppress(sa.exc.OperationalError):
                 return self.execute(statement, *args)
@@ -544,7 +551,7 @@ class Fleet:
         return self.execute(statement, *args)
 
     def fill(self, size, racks=1, **columns):
-        """Begin anew with nodes that are free, as many in each rack."""
+        """Replace all nodes by free ones, evenly distributed over racks."""
         for table in 'reservations', 'reservations_groups', 'nodes':
             self.execute(f'DELETE FROM {table}')
         if not sa.inspect(self.engine).has_table('audit'):
@@ -563,12 +570,12 @@ class Fleet:
             f'INSERT INTO nodes ({", ".join(nodes[0])}) VALUES '
             f'({", ".join(f":{name}" for name in nodes[0])})', nodes)
 
-    def held(self, torn_down=set):
-        """Node by instance; the nodes and our table say the same.
+    def holds(self, find_stale=set):
+        """Return nodes by instance, and check that both tables agree.
 
-        :param torn_down: returns those instances whose rows may be left.
+        :param find_stale: returns the instances whose rows may be stale.
         """
-        # One statement, so that both are of one moment.
+        # One statement, so that both are of the same time.
         rows = self.execute(
             'SELECT 0 AS ours, id, uuid, instance_uuid FROM nodes '
             'WHERE instance_uuid IS NOT NULL UNION ALL '
@@ -576,14 +583,14 @@ class Fleet:
         nodes, ours = ({tuple(row[1:]) for row in rows if row.ours == which}
                        for which in (0, 1))
         assert nodes <= ours
-        assert {row[2] for row in ours - nodes} <= torn_down()
+        assert {row[2] for row in ours - nodes} <= find_stale()
         return {instance: node for _, node, instance in nodes}
 
     def groups(self):
-        """Domains of the live members of each group, by its UUID.
+        """Return the domains of live members by the UUID of the group.
 
-        No policy is broken, and no member has no group. Whose lease ends
-        this second may be a member or not.
+        Checks that no policy is broken, and that each member has a group. A
+        member whose lease expires within this second may be missing.
         """
         now = {'mysql': 'TIMESTAMPADD(SECOND, 1, UTC_TIMESTAMP())',
                'sqlite': "strftime('%Y-%m-%d %H:%M:%S.000000', 'now', "
@@ -603,70 +610,70 @@ class Fleet:
             domains[row.uuid][row.domain] += 1
             assert row.domain == (None if row.policy is None else json.loads(
                 row.properties)['capabilities'].removeprefix('rack:')), row
-        for group, found in domains.items():
+        for group, members in domains.items():
             assert (policies[group] != 'spread'
-                    or set(found.values()) == {1}), (group, found)
-            assert policies[group] != 'pack' or len(found) == 1, (group,
-                                                                  found)
+                    or set(members.values()) == {1}), (group, members)
+            assert policies[group] != 'pack' or len(members) == 1, (
+                group, members)
         return domains
 
     def check_groups(self, crowd):
-        """The same of a crowd of GroupClient, at work or at its end.
+        """Check the groups of a crowd of GroupClients, at any time.
 
-        Of the groups that were refused nothing is left.
+        A refused group leaves no trace.
         """
-        refused = {group for client in crowd.clients
-                   for group in client.refused}
-        assert not refused & {group for group, in self.execute(
+        refusals = {group for client in crowd.clients
+                    for group in client.refusals}
+        assert not refusals & {group for group, in self.execute(
             'SELECT uuid FROM reservations_groups')}
         self.groups()
-        self.held(lambda: {hold.instance_uuid for hold in crowd.holds
-                           if hold.torn_down})
+        self.holds(lambda: {hold.instance_uuid for hold in crowd.holds
+                            if hold.is_torn_down})
 
     def check(self, holds):
-        """Hold all that was told to clients against what there is.
+        """Compare all holds of clients with the database.
 
-        :param holds: all that was ever asked for.
+        :param holds: all holds that were ever requested.
         """
-        known = {hold.instance_uuid: hold for hold in holds}
-        held = self.held(lambda: {name for name, hold in known.items()
-                                  if hold.torn_down})
+        by_name = {hold.instance_uuid: hold for hold in holds}
+        nodes = self.holds(lambda: {name for name, hold in by_name.items()
+                                    if hold.is_torn_down})
         now = time.time()
         events = self.execute('SELECT * FROM audit ORDER BY id')
-        taken, left = collections.defaultdict(list), collections.Counter()
+        history, frees = collections.defaultdict(list), collections.Counter()
         for event in events:
-            # Nobody takes what somebody has, unless it is claimed.
+            # A node is taken from its holder only by a claim.
             assert (None in (event.held_before, event.held)
-                    or 'claim' in known[event.held].body), event
+                    or 'claim' in by_name[event.held].body), event
             if event.held is not None:
-                taken[event.held].append(event.node_uuid)
+                history[event.held].append(event.node_uuid)
             if event.held_before is not None:
-                left[event.held_before] += 1
-        assert set(taken) <= set(known)
+                frees[event.held_before] += 1
+        assert set(history) <= set(by_name)
         for hold in holds:
             name = hold.instance_uuid
             if hold.node is None:
-                # Told that there was none: it has left no trace.
-                assert hold.lapses or name not in taken, hold
-            elif not hold.lapses:
-                # One hold, however often it was asked for.
-                assert taken[name] == [hold.node], (hold, taken[name])
-                assert left[name] == hold.released, (hold, left[name])
-                assert held.get(name) == (
-                    None if hold.released else hold.node), hold
-            elif hold.ends > now and not hold.released:
-                assert held.get(name) == hold.node, hold
+                # A refused hold leaves no trace.
+                assert hold.has_lease or name not in history, hold
+            elif not hold.has_lease:
+                # One hold, regardless of the number of requests.
+                assert history[name] == [hold.node], (hold, history[name])
+                assert frees[name] == hold.is_released, (hold, frees[name])
+                assert nodes.get(name) == (
+                    None if hold.is_released else hold.node), hold
+            elif hold.ends > now and not hold.is_released:
+                assert nodes.get(name) == hold.node, hold
         self._check_apart(holds)
-        return held
+        return nodes
 
     @staticmethod
     def _check_apart(holds):
-        """No node was somebody's while it was somebody else's."""
+        """Check that no node had two holders at the same time."""
         by_node = collections.defaultdict(list)
         for hold in holds:
             if hold.node is not None:
                 by_node[hold.node].append(hold)
-        for of_node in by_node.values():
-            of_node.sort(key=lambda hold: hold.told)
-            for before, after in itertools.pairwise(of_node):
-                assert before.ends <= after.told, (before, after)
+        for sequence in by_node.values():
+            sequence.sort(key=lambda hold: hold.confirmed_at)
+            for before, after in itertools.pairwise(sequence):
+                assert before.ends <= after.confirmed_at, (before, after)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What dies here dies for real, so everything is a test's or a file's own.
+"""Fixtures of tests that kill processes, so nothing is shared by modules.
 
-IRONIC_RESERVATIONS_SURVIVAL_SECONDS says how long the clients work in each
-of the tests; it makes the difference between the shortened and the full run.
+IRONIC_RESERVATIONS_SURVIVAL_SECONDS is the duration of each test's load, which
+distinguishes the shortened run from the full one.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ def seconds():
 
 @pytest.fixture(scope='session')
 def conf_file(tmp_path_factory):
-    """Writes an ironic.conf for a database; its path."""
+    """Return a function that writes an ironic.conf and returns its path."""
     def write(database_url, auth_strategy='noauth', config=None, **options):
         return services.write_conf(
             tmp_path_factory.mktemp('api') / 'ironic.conf', {
@@ -41,7 +41,7 @@ def conf_file(tmp_path_factory):
 
 @pytest.fixture(scope='session')
 def create_schema(shared_directory):
-    """Creates Ironic's schema and our table; the Fleet in it."""
+    """Return a function that creates the tables and returns the Fleet."""
     def create(database_url):
         url = sa.make_url(database_url)
         if url.get_backend_name() == 'sqlite':
@@ -54,7 +54,7 @@ def create_schema(shared_directory):
 
 @pytest.fixture(scope='session')
 def start_api(conf_file):
-    """Starts our application on a database: a context manager."""
+    """Return a context manager that starts our application."""
     @contextlib.contextmanager
     def start(database_url, processes=2, application=APPLICATION, **options):
         with services.uwsgi(application, conf_file(database_url, **options),
@@ -65,7 +65,7 @@ def start_api(conf_file):
 
 @pytest.fixture(scope='module')
 def start_mariadb():
-    """Starts a MariaDB of one's own: a context manager."""
+    """Return a context manager that starts a private MariaDB."""
     @contextlib.contextmanager
     def start(*options, **kwargs):
         with servers.alone(*options, **kwargs) as server:
@@ -86,8 +86,8 @@ def database_url(request, start_mariadb, tmp_path_factory):
     elif request.param == 'mariadb':
         yield request.getfixturevalue('mariadb').url
     else:
-        # MariaDB's default from 11.8 on: a transaction that writes what was
-        # changed since it began to read is told so.
+        # MariaDB's default from 11.8 on: a write fails if the row has changed
+        # since the transaction began to read.
         with start_mariadb('--loose-innodb-snapshot-isolation=ON') as server:
             yield server.url
 
@@ -102,7 +102,7 @@ def galera(create_schema):
     """The members of a cluster of three, and the fleet in it."""
     with servers.galera() as members:
         create_schema(members[0].url)
-        # What is looked at is what all members have agreed on.
+        # Reads wait for the writes of all members.
         fleets = [clients.Fleet(f'{member.url}?init_command='
                                 'SET SESSION wsrep_sync_wait=7')
                   for member in members]

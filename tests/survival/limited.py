@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The application for uWSGI, and one caller, whose project has a limit.
+"""The application for uWSGI with one caller, whose project has a limit.
 
-What Keystone says of the caller's token and of the limit is made up here.
+The token and the limit are not read from Keystone, but defined here.
 """
 
 import datetime
@@ -12,11 +12,11 @@ from oslo_limit import fixture as limit_fixture
 
 APPLICATION = 'tests.survival.limited:make_app()'
 TOKEN, PROJECT = 'of-a-member', 'a' * 32
-#: How many nodes the project may have.
+#: Limit of the project.
 LIMIT = 10
 
 _KEYSTONE = 'http://keystone.test/v3'
-#: What the application's configuration needs, with Keystone's tokens.
+#: Configuration of the application with Keystone.
 CONFIG = {
     'keystone_authtoken': {'auth_type': 'password', 'auth_url': _KEYSTONE,
                            'www_authenticate_uri': _KEYSTONE},
@@ -29,7 +29,7 @@ def make_app():
     keystone.setUp()
     keystone.add_token(_token(), token_id=TOKEN)
     limit_fixture.LimitFixture({'baremetal_reservations': LIMIT}, {}).setUp()
-    # It reads the configuration, which uWSGI alone has in its environment.
+    # It reads the configuration, which only uWSGI has in its environment.
     from ironic_reservations import wsgi
     return wsgi.application
 
@@ -37,7 +37,7 @@ def make_app():
 def _token():
     token = tokens.V3Token(
         user_id='b' * 32, user_domain_id='default',
-        # By default it is over before all tests are.
+        # By default it expires before the tests end.
         expires=datetime.datetime.now(datetime.UTC)
         + datetime.timedelta(days=1))
     token.set_project_scope(id=PROJECT, name='a', domain_id='default')

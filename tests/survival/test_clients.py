@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that do nothing, or do it slowly, before the documented setup."""
+"""Idle and slow clients of the documented setup."""
 
 import contextlib
 import json
@@ -21,10 +21,10 @@ IDLE, SLOW = 1000, 100
 SPEC = {'resource_class': 'gold', 'memory_mb': 512}
 
 
-def documented(name, directory, **replaced):
-    """A file of the documentation, but for where things are."""
+def write_config(name, directory, **replacements):
+    """Write a file of the documentation with other addresses."""
     text = (DOC / name).read_text()
-    for old, new in replaced.items():
+    for old, new in replacements.items():
         assert old in text
         text = text.replace(old, new)
     path = directory / name
@@ -47,11 +47,11 @@ def fleet(create_schema, tmp_path):
 
 @pytest.fixture
 def proxy(fleet, conf_file, tmp_path):
-    """The port of HAProxy before uWSGI."""
+    """The port of HAProxy in front of uWSGI."""
     front, back, ironic = (services.free_port() for _ in range(3))
-    uwsgi = documented('uwsgi.ini', tmp_path, **{
+    uwsgi = write_config('uwsgi.ini', tmp_path, **{
         '127.0.0.1:6386': f'127.0.0.1:{back}'})
-    haproxy = documented('haproxy.cfg', tmp_path, **{
+    haproxy = write_config('haproxy.cfg', tmp_path, **{
         '127.0.0.1:6380': f'127.0.0.1:{front}',
         '127.0.0.1:6386': f'127.0.0.1:{back}',
         '127.0.0.1:6385': f'127.0.0.1:{ironic}'})
@@ -67,13 +67,13 @@ def proxy(fleet, conf_file, tmp_path):
 
 @pytest.fixture
 def connect(proxy):
-    """Opens a connection that stays as it is until the end."""
+    """Return a function that opens a connection until the end."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with contextlib.ExitStack() as stack:
         def open_one():
             sock = stack.enter_context(socket.socket())
-            # Little of what is not read is taken in.
+            # A small buffer for unread data.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             sock.settimeout(60)
             sock.connect(('127.0.0.1', proxy))
@@ -90,8 +90,8 @@ def get(limit):
 POST = (f'POST {clients.OURS} HTTP/1.1\r\nHost: localhost\r\n'
         'Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n')
 
-#: What slow clients have sent so far; the last of them read no answer.
-UNDONE = ['GET /v1/', get(1), POST, POST + '{"memory_mb": ',
+#: Incomplete requests of slow clients; the last reads no response.
+PARTIAL = ['GET /v1/', get(1), POST, POST + '{"memory_mb": ',
           POST.replace('1000', '60000') + 20000 * ' ', get(1000) + '\r\n']
 
 
@@ -104,8 +104,8 @@ def test_idle_and_slow_clients(proxy, connect):
     for _ in range(IDLE):
         idle.append(connect())
         use(idle[-1])
-    for undone in UNDONE * (SLOW // len(UNDONE)):
-        connect().sendall(undone.encode())
+    for text in PARTIAL * (SLOW // len(PARTIAL)):
+        connect().sendall(text.encode())
 
     url = f'http://127.0.0.1:{proxy}{clients.OURS}'
     for _ in range(20):
@@ -115,6 +115,6 @@ def test_idle_and_slow_clients(proxy, connect):
         assert answer.status_code == 201
         answer = requests.delete(f'{url}/{instance}', timeout=10)
         assert answer.status_code == 204
-    # They may go on, as long as HAProxy keeps them.
+    # Idle connections can still be used, as long as HAProxy keeps them.
     for sock in idle[-100:]:
         use(sock)

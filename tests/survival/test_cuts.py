@@ -20,19 +20,19 @@ from tests.survival import clients
 from tools import services
 
 SPEC = {'resource_class': 'gold', 'memory_mb': 512}
-#: [reservations] deadline, and what may come on top of it.
+#: [reservations] deadline, and two seconds more.
 PATIENCE = 10 + 2
 
 
 @pytest.fixture(scope='module', params=['mariadb', 'mysql'])
 def server(request, create_schema):
-    """A database's URL, and the fleet in it."""
+    """The URL of a database, and the fleet in it."""
     start = getattr(services, request.param)
-    # Nobody pulls the plug, so that it need not wait for the disk.
+    # The machine does not crash, so it need not wait for the disk.
     with start('--innodb-flush-log-at-trx-commit=0') as server_url, \
             services.database(server_url) as url:
         fleet = create_schema(url)
-        # Nobody cuts its own connection: it may be kept.
+        # The connection of the test is not cut, and can be kept.
         fleet.engine = sa.create_engine(url)
         yield url, fleet
         fleet.engine.dispose()
@@ -51,21 +51,21 @@ def proxy(server):
 
 @pytest.fixture(scope='module')
 def api(proxy, start_api):
-    """One worker, which therefore has one connection."""
+    """One worker, and so one connection."""
     with start_api(proxy.url, 1) as api:
         yield api
 
 
 class Cuts:
-    """Cuts the connection at the statement of a number, or from it on."""
+    """Cuts the connection at one statement, or from it on."""
 
     def __init__(self, number, kinds, on):
-        self.left, self.kinds, self.on = number, kinds, on
+        self.remaining, self.kinds, self.on = number, kinds, on
         self.statements = []
 
     def __call__(self, statement):
-        self.left -= 1
-        if self.left == -1 or self.on and self.left < 0:
+        self.remaining -= 1
+        if self.remaining == -1 or self.on and self.remaining < 0:
             self.statements.append(statement)
             return self.kinds[len(self.statements) > 1]
         return None
@@ -79,8 +79,8 @@ def post(api, path, body):
     return answer
 
 
-# Each makes ready what a request needs, and returns its path, its body, and
-# the instances that it is to give a node to.
+# Each prepares a request, and returns its path, its body, and the instances
+# that it holds nodes for.
 
 def hold(api, fleet):
     body = {**SPEC, 'instance_uuid': str(uuid.uuid4()), 'expires_in': 600}
@@ -95,9 +95,9 @@ def group(api, fleet):
 
 
 def claim(api, fleet):
-    found = post(api, '', SPEC).json()['instance_uuid']
+    source = post(api, '', SPEC).json()['instance_uuid']
     path, body, instances = hold(api, fleet)
-    return path, {**body, 'claim': found, 'host': 'compute-1'}, instances
+    return path, {**body, 'claim': source, 'host': 'compute-1'}, instances
 
 
 def adoption(api, fleet):
@@ -109,15 +109,15 @@ def adoption(api, fleet):
 
 
 def nodes(answer):
-    """Node by instance in an answer."""
-    found = answer.json()
-    return {each['instance_uuid']: each['node_uuid']
-            for each in found.get('reservations', [found])}
+    """Return the nodes of a response, by instance."""
+    body = answer.json()
+    return {row['instance_uuid']: row['node_uuid']
+            for row in body.get('reservations', [body])}
 
 
 OPERATIONS = hold, group, claim, adoption
-#: What befalls the first statement that is cut, the others; and whether there
-#: are others.
+#: The faults of the first statement and of the others, and whether others are
+#: cut.
 UNHEARD = (proxies.UNHEARD,), False
 UNANSWERED = (proxies.UNANSWERED,), False
 AWAY = (proxies.UNANSWERED, proxies.UNHEARD), True
@@ -125,15 +125,15 @@ AWAY = (proxies.UNANSWERED, proxies.UNHEARD), True
 
 @pytest.mark.parametrize('prepare, how', [
     *itertools.product(OPERATIONS, (UNHEARD, UNANSWERED)), (claim, AWAY)],
-    ids=lambda each: {UNHEARD: 'unheard', UNANSWERED: 'unanswered',
-                      AWAY: 'away'}.get(each) or each.__name__)
+    ids=lambda value: {UNHEARD: 'unheard', UNANSWERED: 'unanswered',
+                       AWAY: 'away'}.get(value) or value.__name__)
 def test_cut_at_every_statement(api, proxy, fleet, prepare, how):
-    """One cut is not noticed; while the database is away, it is a 503.
+    """One cut is not visible to clients, an outage is a 503.
 
-    Whatever has become of it, the same request gives the same nodes again.
+    In each case a repeated request returns the same nodes.
     """
     (kinds, on), seen, number = how, set(), 0
-    # It takes a few statements more where the fleet is counted anew.
+    # A few more statements if the fleet is counted again.
     while number < 100:
         fleet.fill(4, racks=4)
         path, body, instances = prepare(api, fleet)
@@ -147,26 +147,26 @@ def test_cut_at_every_statement(api, proxy, fleet, prepare, how):
             number = 0
             continue
         seen.add(cuts.statements[0].split()[0])
-        # What was committed unnoticed is found by the retry.
+        # The retry finds what was committed.
         assert answer.status_code in (
             {503} if on else {200, 201} if b'COMMIT' in cuts.statements
             else {201}), cuts.statements
         if on:
             assert int(answer.headers['Retry-After'])
-        made = {name for name, in fleet.execute(
+        names = {name for name, in fleet.execute(
             'SELECT instance_uuid FROM reservations')} & {*instances}
-        assert made in (set(), {*instances}), cuts.statements
+        assert names in (set(), {*instances}), cuts.statements
         again = post(api, path, body)
-        assert again.status_code == (200 if made else 201), cuts.statements
+        assert again.status_code == (200 if names else 201), cuts.statements
         assert on or nodes(again) == nodes(answer)
-        assert fleet.held() == nodes(again)
+        assert fleet.holds() == nodes(again)
         assert {*nodes(again)} == {*instances}
     assert answer.status_code == 201
     assert {b'SELECT', b'INSERT', b'COMMIT', b'ROLLBACK'} <= seen
 
 
 def test_first_connection_is_cut(server, monkeypatch):
-    """Also there, where SQLAlchemy asks what server it is."""
+    """A connection is cut while SQLAlchemy identifies the server."""
     conf.register_opts()
     with proxies.proxy(server[0]) as proxy:
         conf.CONF.set_override('connection', proxy.url, group='database')
@@ -186,26 +186,26 @@ def test_first_connection_is_cut(server, monkeypatch):
 
 
 class Adopter(clients.GroupClient):
-    """It also adopts what it has, for a host."""
+    """Also adopts its holds, for a host."""
 
     WITH_HOLD = clients.GroupClient.WITH_HOLD | {'adopt': 2}
 
     def adopt(self, hold):
-        if not hold.lapses:
+        if not hold.has_lease:
             hold.body.update(host='compute-1')
-            # It is for the same request, and may be repeated as that.
+            # The request is the same, so that a hold can repeat it.
             body = {**hold.body, 'instance_uuid': hold.instance_uuid}
             del body['expires_in']
             body.pop('claim', None)
             answer, _ = self._ask('POST', f'{clients.OURS}?adopt=true', {200},
                                   json=body)
-            self._told(hold, answer.json())
+            self._confirm(hold, answer.json())
 
 
-# However long a slow machine takes to cut so often.
+# A slow machine takes long for this number of cuts.
 @pytest.mark.timeout(3600)
 def test_a_thousand_cuts(server, start_api, seconds):
-    """At full length; and statements of others overtake what is delayed."""
+    """A thousand cuts at full length, with delayed statements."""
     url, fleet = server
     seed = os.environ.get('IRONIC_RESERVATIONS_SURVIVAL_SEED',
                           str(time.time_ns()))
@@ -220,7 +220,7 @@ def test_a_thousand_cuts(server, start_api, seconds):
     fleet.fill(30, racks=6)
     with proxies.proxy(url, decide) as proxy, start_api(proxy.url, 8) as api:
         crowd = clients.Crowd([api.url], SPEC, kind=Adopter, fleet=fleet,
-                              shared=clients.shared())
+                              policies=clients.make_policies())
 
         def look():
             while proxy.cuts < min(seconds, 60) / 60 * 1000:

@@ -46,14 +46,14 @@ def mysql(create_schema):
 
 @pytest.fixture(params=['mariadb', 'mysql'])
 def mortal(request):
-    """A server that may be killed, and the fleet in it."""
+    """A server that can be killed, and the fleet in it."""
     if request.param == 'mysql':
         return request.getfixturevalue('mysql')
     return tuple(map(request.getfixturevalue, ('mariadb', 'fleet')))
 
 
 def test_server_is_killed(mortal, start_api, seconds):
-    """Many a COMMIT is under way at that moment."""
+    """The server dies during COMMITs."""
     server, fleet = mortal
     fleet.fill(40)
     with start_api(server.url, PROCESSES) as api:
@@ -78,7 +78,7 @@ def test_server_is_killed(mortal, start_api, seconds):
 
 
 def test_exporter_outlives_mariadb(mariadb, fleet, conf_file, tmp_path):
-    """It tells that it sees nothing, and sees again by itself."""
+    """The exporter reports the outage, and recovers by itself."""
     fleet.fill(40)
     with exporting.exporter(conf_file(mariadb.url), tmp_path) as exporter:
         for _ in range(2):
@@ -109,7 +109,7 @@ def test_connections_are_cut_at_commit(mariadb, fleet, start_api, seconds):
         fleet.check(crowd.holds)
     assert proxy.seen[proxies.UNHEARD] and proxy.seen[proxies.UNANSWERED]
     assert crowd.seen[201] and crowd.seen[204], crowd.seen
-    # Nobody has noticed.
+    # No client has noticed.
     assert not crowd.seen['lost'] and not crowd.seen[503], crowd.seen
 
 
@@ -119,7 +119,7 @@ def test_disk_is_full(tmp_path, create_schema, start_api):
     path = tmp_path / 'ironic.sqlite'
     fleet = create_schema(f'sqlite:///{path}')
     fleet.fill(40)
-    # Much to store for each of them.
+    # Large rows.
     body = {**SPEC, 'extra_specs': {f'quota:{number}': 'x' * 1024
                                     for number in range(40)}}
 
@@ -128,27 +128,27 @@ def test_disk_is_full(tmp_path, create_schema, start_api):
             resource.prlimit(worker, resource.RLIMIT_FSIZE, (size, -1))
 
     with start_api(f'sqlite:///{path}') as api:
-        held = [call('POST', api, body=body).json()['instance_uuid']]
+        instances = [call('POST', api, body=body).json()['instance_uuid']]
         limit(path.stat().st_size + 200 * 1024)
-        refused = {**body, 'instance_uuid': str(uuid.uuid4())}
+        other = {**body, 'instance_uuid': str(uuid.uuid4())}
         for _ in range(20):
-            answer = call('POST', api, body=refused)
+            answer = call('POST', api, body=other)
             if answer.status_code != 201:
                 break
-            held.append(refused['instance_uuid'])
-            refused['instance_uuid'] = str(uuid.uuid4())
+            instances.append(other['instance_uuid'])
+            other['instance_uuid'] = str(uuid.uuid4())
         assert answer.status_code == 503
         assert int(answer.headers['Retry-After'])
-        # Refused without a trace, and nothing else is lost.
-        assert set(fleet.held()) == set(held)
-        listed = call('GET', api).json()['reservations']
-        assert {each['instance_uuid'] for each in listed} == set(held)
-        assert call('DELETE', api, f'/{held.pop()}').status_code == 204
-        assert call('POST', api, body=refused).status_code == 201
+        # The refusal leaves no trace, and nothing else is lost.
+        assert set(fleet.holds()) == set(instances)
+        rows = call('GET', api).json()['reservations']
+        assert {row['instance_uuid'] for row in rows} == set(instances)
+        assert call('DELETE', api, f'/{instances.pop()}').status_code == 204
+        assert call('POST', api, body=other).status_code == 201
         limit(-1)
         for _ in range(10):
             assert call('POST', api, body=body).status_code == 201
-        assert len(fleet.held()) == len(held) + 11
+        assert len(fleet.holds()) == len(instances) + 11
 
 
 # It takes no writes
@@ -158,9 +158,9 @@ ACCOUNT = 'ironic:secret'
 
 @pytest.fixture(params=['mariadb', 'mysql'])
 def writable(request, create_schema):
-    """A server's URL for us, and what makes it read-only, or writable again.
+    """The URL of a server, its fleet, and a function to make it read-only.
 
-    MariaDB lets an administrator write all the same; ours is none there.
+    MariaDB lets administrators write anyway; our user is not one.
     """
     if request.param == 'mariadb':
         server, fleet = map(request.getfixturevalue, ('mariadb', 'fleet'))
@@ -180,7 +180,7 @@ def writable(request, create_schema):
 
 
 def check_refused(api, method, path, body):
-    """A write is told soon to come back."""
+    """Check that a write is refused with a 503 within seconds."""
     began = time.monotonic()
     answer = call(method, api, path, body)
     assert answer.status_code == 503, answer.text
@@ -190,12 +190,12 @@ def check_refused(api, method, path, body):
 
 
 def test_primary_becomes_read_only(writable, start_api, seconds):
-    """Reads go on, writes are told to come back, and go on by themselves."""
+    """Reads continue, and writes are refused until it is writable."""
     url, fleet, set_writable = writable
     with start_api(url, PROCESSES) as api:
         before = workers(api)
-        held = call('POST', api, body=SPEC).json()
-        path = f'/{held["instance_uuid"]}'
+        reservation = call('POST', api, body=SPEC).json()
+        path = f'/{reservation["instance_uuid"]}'
         writes = (('POST', '', SPEC), ('DELETE', path, None),
                   ('POST', '/groups', {'uuid': str(uuid.uuid4()),
                                        'members': 2, 'request': SPEC}))
@@ -215,18 +215,20 @@ def test_primary_becomes_read_only(writable, start_api, seconds):
             crowd.work(seconds, pause)
         assert call('DELETE', api, path).status_code == 204
         fleet.check([*crowd.holds, clients.Hold(
-            held['instance_uuid'], {'expires_in': None}, held['node_uuid'],
-            told=0, ends=0, released=True)])
+            reservation['instance_uuid'], {'expires_in': None},
+            reservation['node_uuid'],
+            confirmed_at=0, ends=0,
+            is_released=True)])
         assert workers(api) == before
     assert crowd.seen[503] and crowd.seen[201] and crowd.seen[204]
 
 
 @pytest.mark.parametrize('writable', ['mariadb'], indirect=True)
 def test_name_of_the_primary_leads_to_another(mariadb, writable, start_api):
-    """What was connected before it was demoted connects again.
+    """Workers reconnect after the primary was demoted.
 
-    The server that takes writes is the same one here: it lets those who
-    connect from now on write all the same.
+    Here the new primary is the same server, which accepts writes on new
+    connections.
     """
     url, fleet, set_writable = writable
     with start_api(url, PROCESSES) as api:
@@ -241,9 +243,9 @@ def test_name_of_the_primary_leads_to_another(mariadb, writable, start_api):
 
 
 def test_storage_is_read_only(mortal, start_api):
-    """So it is with ``innodb_read_only``, and on Amazon Aurora's readers.
+    """As with ``innodb_read_only``, and on readers of Amazon Aurora.
 
-    The name then leads to the server that takes writes.
+    The name then resolves to the writable server.
     """
     server, fleet = mortal
     fleet.fill(40)
@@ -264,7 +266,7 @@ def test_storage_is_read_only(mortal, start_api):
 # Its clock jumps
 
 class Unsure(clients.Client):
-    """Holds for an hour, and knows that it may be over at any time."""
+    """Holds for an hour, and expects its leases to expire at any time."""
 
     def _post(self, hold):
         super()._post(hold)
@@ -273,10 +275,10 @@ class Unsure(clients.Client):
 
 @pytest.fixture(scope='module')
 def clock(start_mariadb, create_schema, start_api):
-    """An API, its fleet, and what sets the database so many seconds on."""
+    """An API, its fleet, and a function that shifts the clock by seconds."""
     library = servers.find_program('/usr/lib/*/faketime/libfaketimeMT.so.1')
     with tempfile.NamedTemporaryFile('w', prefix='survival-') as file:
-        # MariaDB's user is not ours.
+        # MariaDB runs as another user.
         os.chmod(file.name, 0o644)
 
         def set_clock(seconds):
@@ -289,7 +291,7 @@ def clock(start_mariadb, create_schema, start_api):
         with start_mariadb(env={
                 'LD_PRELOAD': library, 'FAKETIME_NO_CACHE': '1',
                 'FAKETIME_TIMESTAMP_FILE': file.name,
-                # Time-outs go on as they do on a real machine.
+                # Time-outs are not affected, as on a real machine.
                 'FAKETIME_DONT_FAKE_MONOTONIC': '1'}) as server:
             fleet = create_schema(server.url)
             with start_api(server.url, PROCESSES) as api:
@@ -298,7 +300,7 @@ def clock(start_mariadb, create_schema, start_api):
 
 @pytest.fixture
 def jumping(clock):
-    """The same, of which it is now, and nobody is a host."""
+    """The same, with the right time and without host leases."""
     _, fleet, set_clock = clock
     set_clock(0)
     fleet.execute('DELETE FROM reservations_hosts')
@@ -311,22 +313,23 @@ def test_clock_jumps_under_load(jumping, seconds):
     crowd = clients.Crowd([api.url], SPEC, may_fail=True, leases=[None])
     crowd.clients += [Unsure([api.url], SPEC, may_fail=True, leases=[3600])
                       for _ in range(4)]
-    def taken():
-        """Those that lost to another what they had not given back."""
-        lapsed = fleet.execute('SELECT held_before FROM audit '
+    def find_expired():
+        """Return the instances that lost nodes without a release."""
+        rows = fleet.execute('SELECT held_before FROM audit '
                                'WHERE held_before IS NOT NULL')
-        return {name for name, in lapsed} & {
+        return {name for name, in rows} & {
             hold.instance_uuid for hold in crowd.holds
-            if hold.lapses and not hold.released}
+            if hold.has_lease and not hold.is_released}
 
     def jump():
         set_clock(random.randint(-9999, 9999))
 
     with crowd:
         crowd.work(seconds, jump)
-        # A node is taken only once there is no free one, which a slow machine
-        # reaches late.
-        servers.wait(lambda: crowd.check() or jump() or taken(), 'a lapse')
+        # An expired node is used only if no node is free, which takes long on
+        # a slow machine.
+        servers.wait(lambda: crowd.check() or jump() or find_expired(),
+                     'an expiry')
     fleet.check(crowd.holds)
 
 
@@ -341,11 +344,11 @@ def test_clock_is_set_back(jumping):
     set_clock(3600)
     assert call('GET', api, path).status_code == 404
     assert call('POST', api, body=second).status_code == 201
-    # The node is not his again, whom it was taken from.
+    # The first instance does not get the node back.
     set_clock(0)
     assert call('GET', api, path).status_code == 404
     assert call('POST', api, body=first).status_code == 422
-    assert list(fleet.held()) == [second['instance_uuid']]
+    assert list(fleet.holds()) == [second['instance_uuid']]
 
 
 def be_host(api, holder):
@@ -354,7 +357,7 @@ def be_host(api, holder):
 
 
 def hold_as(api, holder):
-    """Hold a node, and let go of it as somebody who is not asked for it."""
+    """Hold a node as a holder, and release it without one."""
     answer = call('POST', api, body={**SPEC, 'host': 'compute-1',
                                      'holder': holder})
     if answer.status_code == 201:
@@ -363,7 +366,7 @@ def hold_as(api, holder):
 
 
 def test_hosts_when_the_clock_is_set(jumping):
-    """A lease whose end is past, or further off than any, is over."""
+    """A lease expires, also if its end is too far in the future."""
     api, fleet, set_clock = jumping
     fleet.fill(1)
     one, other = str(uuid.uuid4()), str(uuid.uuid4())
@@ -376,7 +379,7 @@ def test_hosts_when_the_clock_is_set(jumping):
     assert be_host(api, one) == 409
     assert hold_as(api, one) == 412
     assert hold_as(api, other) == 201
-    # Nobody waits an hour for a host that may be dead.
+    # No process waits an hour for a host that may be dead.
     set_clock(0)
     assert hold_as(api, other) == 201
     assert be_host(api, one) == 200
@@ -386,22 +389,22 @@ def test_hosts_when_the_clock_is_set(jumping):
 
 
 def test_hosts_when_the_clock_jumps(jumping, seconds):
-    """Who was the host writes nothing more once another is it."""
+    """A former holder writes nothing after another process took over."""
     api, fleet, set_clock = jumping
     fleet.fill(20)
     end = time.monotonic() + max(seconds, 10)
-    #: By process: when it asked to be the host, and was it; and when it was
-    #: it, and began a write that succeeded.
+    #: By process: when it requested the lease and when it had it, and when it
+    #: had the lease and when it began a write that succeeded.
     terms, writes = collections.defaultdict(list), collections.defaultdict(
         list)
-    refused = []
+    refusals = []
 
     def compete(holder):
         while time.monotonic() < end:
-            asked = time.monotonic()
+            start = time.monotonic()
             if be_host(api, holder) == 200:
                 sure = time.monotonic()
-                terms[holder].append((asked, sure))
+                terms[holder].append((start, sure))
                 time.sleep(random.uniform(0, 0.3))
                 began = time.monotonic()
                 status = hold_as(api, holder)
@@ -409,7 +412,7 @@ def test_hosts_when_the_clock_jumps(jumping, seconds):
                     writes[holder].append((sure, began))
                 else:
                     assert status == 412
-                    refused.append(holder)
+                    refusals.append(holder)
             time.sleep(random.uniform(0, 0.05))
 
     with concurrent.futures.ThreadPoolExecutor(6) as pool:
@@ -418,11 +421,11 @@ def test_hosts_when_the_clock_jumps(jumping, seconds):
         while time.monotonic() < end:
             set_clock(random.choice([-4000, -700, 0, 700, 4000]))
             time.sleep(0.2)
-        for each in processes:
-            each.result()
-    assert len(writes) > 1 and refused
+        for process in processes:
+            process.result()
+    assert len(writes) > 1 and refusals
     assert not [
         (holder, other) for holder, own in writes.items()
         for other, others in terms.items() if other != holder
-        for (sure, began) in own for (asked, was) in others
-        if sure < asked and was < began]
+        for (sure, began) in own for (start, was) in others
+        if sure < start and was < began]

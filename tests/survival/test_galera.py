@@ -52,7 +52,7 @@ def apis(start_apis):
 
 @pytest.fixture(scope='module')
 def limited_apis(start_apis):
-    """The same where who asks may have so many nodes, and no more."""
+    """The same with a caller whose project has a limit."""
     with start_apis(application=limited.APPLICATION, auth_strategy='keystone',
                     config=limited.CONFIG) as apis:
         yield apis
@@ -60,7 +60,7 @@ def limited_apis(start_apis):
 
 @pytest.fixture(autouse=True)
 def all_alive(galera):
-    """Whatever a test has left of the cluster, the next has all of it."""
+    """Restart members that a test has left stopped."""
     for member in galera.members:
         if member.process is None:
             member.join(galera.members)
@@ -80,14 +80,14 @@ def urls(apis):
 
 
 def conflicts(galera):
-    """How many transactions the cluster has refused or aborted."""
+    """Return how many transactions the cluster has refused or aborted."""
     return sum(int(member.status(name)) for member in galera.members
                for name in ('local_cert_failures', 'local_bf_aborts'))
 
 
 def agree(galera, holds):
-    held, *others = [fleet.check(holds) for fleet in galera.fleets]
-    assert others == [held] * len(others)
+    nodes, *others = [fleet.check(holds) for fleet in galera.fleets]
+    assert others == [nodes] * len(others)
 
 
 # Against each other
@@ -97,33 +97,33 @@ def test_writers_on_all_members(galera, apis, fleet, seconds):
     crowd = clients.Crowd(urls(apis), SPEC)
     with crowd:
         crowd.work(seconds)
-        # This is what the test is about.
-        servers.wait(lambda: conflicts(galera) > before, 'they have met')
+        # The test needs conflicts.
+        servers.wait(lambda: conflicts(galera) > before, 'a conflict')
     agree(galera, crowd.holds)
     assert crowd.seen[201] and crowd.seen[204], crowd.seen
 
 
-def test_one_instance_is_asked_for_on_all_members(galera, apis, seconds):
+def test_one_instance_is_requested_on_all_members(galera, apis, seconds):
     galera.fleets[0].fill(3)
     seen = collections.Counter()
     with concurrent.futures.ThreadPoolExecutor(6) as executor:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             body = {**SPEC, 'instance_uuid': str(uuid.uuid4())}
-            found = list(executor.map(
+            responses = list(executor.map(
                 lambda api, body=body: call('POST', api, body=body),
                 apis * 2))
-            statuses = {answer.status_code for answer in found}
-            seen.update(answer.status_code for answer in found)
+            statuses = {answer.status_code for answer in responses}
+            seen.update(answer.status_code for answer in responses)
             assert statuses <= {200, 201, 409, 503}, statuses
-            nodes = {answer.json()['node_uuid'] for answer in found
+            nodes = {answer.json()['node_uuid'] for answer in responses
                      if answer.status_code < 300}
-            assert [*galera.fleets[1].held().items()] == [
+            assert [*galera.fleets[1].holds().items()] == [
                 (body['instance_uuid'], *nodes)]
             path = f'/{body["instance_uuid"]}'
-            found = list(executor.map(
+            responses = list(executor.map(
                 lambda api, path=path: call('DELETE', api, path), apis * 2))
-            statuses = {answer.status_code for answer in found}
+            statuses = {answer.status_code for answer in responses}
             assert statuses <= {204, 404, 409, 503}, statuses
             while call('GET', apis[0], path).status_code != 404:
                 call('DELETE', apis[0], path)
@@ -141,9 +141,9 @@ def racks(galera):
 def test_groups_on_all_members(galera, apis, racks, seconds):
     before = conflicts(galera)
     crowd = clients.Crowd(urls(apis), SPEC, kind=clients.GroupClient,
-                          fleet=racks, shared=clients.shared())
+                          fleet=racks, policies=clients.make_policies())
     clients.work_with_groups(crowd, racks, seconds, lambda: servers.wait(
-        lambda: conflicts(galera) > before, 'they have met'))
+        lambda: conflicts(galera) > before, 'a conflict'))
     agree(galera, crowd.holds)
     assert not crowd.seen[503], crowd.seen
 
@@ -159,23 +159,24 @@ def test_members_are_claimed_at_once(apis, racks):
 
 
 class Limited(clients.GroupClient):
-    """Its project may have fewer nodes than are free."""
+    """A client of a project whose limit is below the number of nodes."""
 
     REFUSED = 403
     ACTIONS = clients.Client.ACTIONS | {'create': 2, 'end': 2, 'list': 4}
     WITH_HOLD = clients.Client.WITH_HOLD
 
-    def check_refusal(self, told):
-        assert told['quota']['limit'] == limited.LIMIT
+    def check_refusal(self, body):
+        assert body['quota']['limit'] == limited.LIMIT
 
     def list(self):
         assert len(super().list()) <= limited.LIMIT
 
 
 def check_limit(apis, holds):
-    """At no time were there more, and all of it can be had."""
+    """Check that the limit was never exceeded, and can be used up."""
     changes = sorted((when, change) for hold in holds if hold.node
-                     for when, change in ((hold.told, 1), (hold.ends, -1)))
+                     for when, change in (
+                         (hold.confirmed_at, 1), (hold.ends, -1)))
     assert max(itertools.accumulate(
         change for _, change in changes)) <= limited.LIMIT
     for api in itertools.cycle(apis):
@@ -192,17 +193,17 @@ def test_quota_on_all_members(galera, limited_apis, racks, seconds):
     crowd = make_crowd(limited_apis, Limited)
     with crowd:
         crowd.work(seconds)
-        servers.wait(lambda: conflicts(galera) > before, 'they have met')
+        servers.wait(lambda: conflicts(galera) > before, 'a conflict')
     check_end(galera, limited_apis, crowd, Limited)
 
 
 def edit(member, stop):
-    """Change nodes as fast as they may be; how often."""
-    done = 0
+    """Edit nodes as fast as possible, and return how often."""
+    number = 0
     with member.connect() as connection, connection.cursor() as cursor:
         while not stop.is_set():
             memory = random.choice((256, 1024))
-            # The number makes each of them another text.
+            # The number makes each text unique.
             properties = {'memory_mb': memory, 'number': random.random()}
             with contextlib.suppress(pymysql.err.OperationalError):
                 cursor.execute(
@@ -210,8 +211,8 @@ def edit(member, stop):
                     'WHERE instance_uuid IS NULL ORDER BY RAND() LIMIT 1',
                     [json.dumps(properties)])
                 connection.commit()
-                done += 1
-    return done
+                number += 1
+    return number
 
 
 def test_nodes_are_edited_on_another_member(galera, apis, seconds):
@@ -228,14 +229,14 @@ def test_nodes_are_edited_on_another_member(galera, apis, seconds):
             with crowd:
                 crowd.work(seconds)
                 servers.wait(lambda: conflicts(galera) > before,
-                             'they have met')
+                             'a conflict')
         finally:
             stop.set()
     agree(galera, crowd.holds)
-    taken = fleet.execute('SELECT properties FROM audit '
+    rows = fleet.execute('SELECT properties FROM audit '
                           'WHERE held IS NOT NULL')
-    assert taken
-    for properties, in taken:
+    assert rows
+    for properties, in rows:
         assert json.loads(properties)['memory_mb'] >= SPEC['memory_mb']
     assert all(future.result() for future in edits)
 
@@ -253,13 +254,13 @@ def _lost_against_another(error):
 @tenacity.retry(retry=tenacity.retry_if_exception(_lost_against_another),
                 stop=tenacity.stop_after_attempt(50), reraise=True)
 def end_leases(galera):
-    """End the leases of hosts, which other members write at the same time."""
+    """Expire host leases, which other members write at the same time."""
     galera.members[0].sql(
         'UPDATE reservations_hosts SET expires_at = UTC_TIMESTAMP()')
 
 
 def test_host_has_one_holder(galera, apis):
-    """Asked for on all members at once, also when it is over."""
+    """Processes acquire a new or expired lease on all members at once."""
     won = collections.Counter()
     with concurrent.futures.ThreadPoolExecutor(6) as executor:
         for _ in range(20):
@@ -267,15 +268,15 @@ def test_host_has_one_holder(galera, apis):
             seen = list(executor.map(be_host, apis * 2, holders))
             assert sorted(seen) == [200] + [409] * 5, seen
             won[seen.index(200) % 3] += 1
-            found = call('GET', apis[1], '/hosts').json()['hosts']
-            assert [each['holder'] for each in found] == [
+            leases = call('GET', apis[1], '/hosts').json()['hosts']
+            assert [lease['holder'] for lease in leases] == [
                 holders[seen.index(200)]]
             end_leases(galera)
     assert len(won) > 1, won
 
 
 def write_as(api, holder, seen, stop):
-    """Hold and release until it is refused, and on.
+    """Hold and release until it is stopped, also after a refusal.
 
     :param seen: list to which the statuses are added.
     """
@@ -290,38 +291,39 @@ def write_as(api, holder, seen, stop):
 
 
 def test_stale_holder_writes_on_other_members(galera, apis, fleet):
-    """Nothing is changed by it once another is the host."""
+    """A former holder changes nothing after another process took over."""
     before, total = str(uuid.uuid4()), collections.Counter()
     end_leases(galera)
     assert be_host(apis[0], before) == 200
-    met = conflicts(galera)
+    conflicts_before = conflicts(galera)
     for number in range(6):
         holder, stop = str(uuid.uuid4()), threading.Event()
         seen = [[] for _ in range(4)]
         with concurrent.futures.ThreadPoolExecutor(4) as executor:
             writers = [
-                executor.submit(write_as, api, before, each, stop)
-                for api, each in zip(
+                executor.submit(write_as, api, before, statuses, stop)
+                for api, statuses in zip(
                     (apis * 2)[number % 3 + 1:][:2] * 2, seen, strict=True)]
             try:
                 time.sleep(0.5)
                 end_leases(galera)
                 assert be_host(apis[number % 3], holder) == 200
-                held = galera.fleets[number % 3].held()
+                nodes = galera.fleets[number % 3].holds()
                 servers.wait(lambda seen=seen: all(
-                    each[-1:] == [412] for each in seen), 'all are refused')
+                    statuses[-1:] == [412] for statuses in seen),
+                    'refusals of all')
             finally:
                 stop.set()
             for future in writers:
                 future.result()
-            for each in seen:
-                total.update(each)
-                assert each[-1] == 412
-        assert [each.held() for each in galera.fleets] == [held] * 3
+            for statuses in seen:
+                total.update(statuses)
+                assert statuses[-1] == 412
+        assert [fleet_.holds() for fleet_ in galera.fleets] == [nodes] * 3
         before = holder
     assert total[201] and total[204] and total[412], total
-    # This is what the test is about.
-    assert conflicts(galera) > met
+    # The test needs conflicts.
+    assert conflicts(galera) > conflicts_before
 
 
 # Members that die
@@ -332,14 +334,14 @@ def workers(apis):
 
 
 def all_work(apis):
-    """Every worker answers, as many of them as there are."""
+    """Check that all workers respond."""
     with concurrent.futures.ThreadPoolExecutor(12) as executor:
         for answer in executor.map(lambda api: call('GET', api), apis * 4):
             assert answer.status_code == 200, answer.text
 
 
 class Claimer(clients.GroupClient):
-    """It holds groups, and claims; no conductor of a member works for it."""
+    """Holds groups and claims members, and tears nothing down."""
 
     WITH_HOLD = {name: often for name, often
                  in clients.GroupClient.WITH_HOLD.items()
@@ -348,10 +350,10 @@ class Claimer(clients.GroupClient):
 
 def make_crowd(apis, kind):
     return clients.Crowd(urls(apis), SPEC, kind=kind, leases=[None],
-                         fleet=None, shared=clients.shared())
+                         fleet=None, policies=clients.make_policies())
 
 
-#: A Claimer does also what a plain client does.
+#: A Claimer also does what a plain client does.
 KINDS = Claimer, Limited
 
 
@@ -361,8 +363,8 @@ def kind(request):
 
 
 @pytest.fixture
-def asked(request, kind):
-    """The APIs that clients of the kind ask."""
+def kind_apis(request, kind):
+    """The APIs for clients of the kind."""
     return request.getfixturevalue(
         'limited_apis' if kind is Limited else 'apis')
 
@@ -376,13 +378,13 @@ def check_end(galera, apis, crowd, kind):
 
 @pytest.mark.parametrize('kind, empty', [
     *((kind, True) for kind in KINDS), (Claimer, False)], indirect=['kind'],
-    ids=lambda each: {True: 'empty', False: 'late'}.get(each)
-    or each.__name__)
-def test_members_are_killed(galera, asked, racks, seconds, kind, empty):
-    """One that comes back empty has another as donor, which stands still."""
-    before = workers(asked)
+    ids=lambda value: {True: 'empty', False: 'late'}.get(value)
+    or value.__name__)
+def test_members_are_killed(galera, kind_apis, racks, seconds, kind, empty):
+    """A member that returns empty has a donor, which is blocked."""
+    before = workers(kind_apis)
     victims = itertools.cycle(reversed(galera.members))
-    crowd = make_crowd(asked, kind)
+    crowd = make_crowd(kind_apis, kind)
     with crowd:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -394,56 +396,56 @@ def test_members_are_killed(galera, asked, racks, seconds, kind, empty):
                 victim.forget()
             victim.join(galera.members)
             victim.wait()
-            all_work(asked)
-    check_end(galera, asked, crowd, kind)
+            all_work(kind_apis)
+    check_end(galera, kind_apis, crowd, kind)
     assert crowd.seen[503] and crowd.seen[201], crowd.seen
-    assert workers(asked) == before
+    assert workers(kind_apis) == before
 
 
-def test_quorum_is_lost(galera, asked, racks, kind):
-    before = workers(asked)
+def test_quorum_is_lost(galera, kind_apis, racks, kind):
+    before = workers(kind_apis)
     survivor, *others = galera.members
-    crowd = make_crowd(asked, kind)
+    crowd = make_crowd(kind_apis, kind)
     with crowd:
         crowd.work(1)
         for member in others:
             member.kill()
         servers.wait(lambda: survivor.status('cluster_status') != 'Primary',
                      'loss of quorum')
-        calls = itertools.product(asked, (
+        calls = itertools.product(kind_apis, (
             ('POST', ''), ('GET', ''), ('GET', '/capacity'),
             ('GET', f'/{uuid.uuid4()}'), ('DELETE', f'/{uuid.uuid4()}')))
         with concurrent.futures.ThreadPoolExecutor(15) as executor:
             for answer in executor.map(
-                    # Within seconds, says the time-out.
-                    lambda each: call(each[1][0], each[0], each[1][1], SPEC,
+                    # The time-out requires a response within seconds.
+                    lambda args: call(args[1][0], args[0], args[1][1], SPEC,
                                       timeout=PATIENCE), calls):
                 assert answer.status_code == 503
                 assert int(answer.headers['Retry-After'])
-        assert {healthy(api) for api in asked} == {False}
+        assert {healthy(api) for api in kind_apis} == {False}
         for member in others:
             member.join(galera.members)
         for member in galera.members:
             member.wait()
-        all_work(asked)
-        assert {healthy(api) for api in asked} == {True}
+        all_work(kind_apis)
+        assert {healthy(api) for api in kind_apis} == {True}
         crowd.work(1)
-    check_end(galera, asked, crowd, kind)
-    assert workers(asked) == before
+    check_end(galera, kind_apis, crowd, kind)
+    assert workers(kind_apis) == before
 
 
-# What has happened on another member
+# Writes on another member
 
 @pytest.fixture
 def careless(galera, start_api):
-    """Does without what the documentation recommends."""
+    """An API without the recommended option."""
     with start_api(galera.members[1].url) as api:
         yield api
 
 
 @contextlib.contextmanager
 def lagging(member):
-    """Let a member know nothing of what the others do meanwhile."""
+    """Let a member apply no writes of the others."""
     with member.connect() as connection, connection.cursor() as cursor:
         cursor.execute('FLUSH TABLES WITH READ LOCK')
         yield
@@ -452,14 +454,14 @@ def lagging(member):
 
 def test_none_is_not_stale(galera, apis, careless):
     galera.fleets[0].fill(1, provision_state='manageable')
-    # Whatever they make ready is ready.
+    # Connections and caches are ready.
     for api in careless, apis[1]:
         assert call('POST', api, body=SPEC).status_code == 422
     with concurrent.futures.ThreadPoolExecutor() as executor:
         with lagging(galera.members[1]):
             galera.members[0].sql(
                 "UPDATE nodes SET provision_state = 'available'")
-            # This is what it protects from.
+            # The option protects from this stale read.
             assert call('POST', careless, body=SPEC).status_code == 422
             future = executor.submit(call, 'POST', apis[1], body=SPEC)
             concurrent.futures.wait([future], timeout=2)
@@ -467,18 +469,19 @@ def test_none_is_not_stale(galera, apis, careless):
 
 
 def test_fence_is_not_stale(galera, apis, careless, fleet):
-    """Whether or not other reads wait for what the others have written.
+    """The fence waits for writes of other members, without the option too.
 
-    Here is no Ironic behind it, so that what is let in is not found.
+    There is no Ironic here, so that a request that passes is a 404.
     """
-    held = call('POST', apis[0], body={**SPEC, 'host': 'h'}).json()
+    reservation = call('POST', apis[0], body={**SPEC, 'host': 'h'}).json()
 
     def enter(api):
         return requests.put(
-            f'{api.url}/v1/nodes/{held["node_uuid"]}/states/power',
+            f'{api.url}/v1/nodes/{reservation["node_uuid"]}/states/power',
             timeout=60, headers={
                 'X-OpenStack-Ironic-Reservation':
-                f'instance={held["instance_uuid"]}; host=h'}).status_code
+                f'instance={reservation["instance_uuid"]}; host=h'}
+        ).status_code
 
     for api in careless, apis[1]:
         assert enter(api) == 404
@@ -487,12 +490,13 @@ def test_fence_is_not_stale(galera, apis, careless, fleet):
                 galera.members[0].sql("UPDATE reservations SET host = 'x'")
                 future = executor.submit(enter, api)
                 concurrent.futures.wait([future], timeout=2)
-                # The others do not wait because this one has.
-                assert call('GET', careless, f'/{held["instance_uuid"]}'
-                            ).json()['host'] == 'h'
+                # Other requests do not wait.
+                path = f'/{reservation["instance_uuid"]}'
+                assert call('GET', careless, path).json()['host'] == 'h'
             assert future.result() == 412
         galera.members[0].sql("UPDATE reservations SET host = 'h'")
-        servers.wait(lambda api=api: enter(api) == 404, 'what was')
+        servers.wait(lambda api=api: enter(api) == 404,
+                     'the former host')
 
 
 def test_reservations_are_not_stale(galera, apis, careless):
@@ -518,16 +522,16 @@ def test_reservations_are_not_stale(galera, apis, careless):
 
 @pytest.mark.parametrize('options, expected', [
     ({}, 'Result: Warning'), (RECOMMENDED, 'Result: Success')], ids=str)
-def test_upgrade_check_tells(galera, conf_file, options, expected):
-    found = subprocess.run(
+def test_upgrade_check(galera, conf_file, options, expected):
+    result = subprocess.run(
         [services.program('ironic-reservations-status'), '--config-file',
          conf_file(galera.members[0].url, **options), 'upgrade', 'check'],
         stdout=subprocess.PIPE, text=True, check=False)
-    lines = found.stdout.splitlines()
+    lines = result.stdout.splitlines()
     [check] = [number for number, line in enumerate(lines)
                if 'Check: Stale reads' in line]
     assert expected in lines[check + 1]
-    assert ('mysql_wsrep_sync_wait' in found.stdout) == (options == {})
+    assert ('mysql_wsrep_sync_wait' in result.stdout) == (options == {})
 
 
 def test_lag_that_does_not_end(galera, apis):

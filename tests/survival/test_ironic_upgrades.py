@@ -15,11 +15,11 @@ from tools import services
 SPEC = {'resource_class': 'gold', 'memory_mb': 512}
 
 #: Revisions of Ironic's schema: the last one before ``nodes`` is rewritten,
-#: that which does it, and the last one before ``node_history`` is changed.
-BEFORE, REWRITTEN, OLD_HISTORY = '9c0446cb6bc3', 'c1fd28861bb9', '772c0e7e8299'
+#: the one that rewrites it, and the last before ``node_history`` is changed.
+BEFORE, REWRITE, OLD_HISTORY = '9c0446cb6bc3', 'c1fd28861bb9', '772c0e7e8299'
 HEAD = None
 
-#: Of a node's row: Ironic upgrades only what it knows.
+#: Version of a node's row: Ironic upgrades only versions that it knows.
 VERSION = release_mappings.RELEASE_MAPPING['master']['objects']['Node'][-1]
 
 
@@ -40,7 +40,7 @@ def url(request):
 
 @pytest.fixture
 def upgrade(url, conf_file):
-    """Runs a command's upgrade: of Ironic to a revision, or of ours."""
+    """Return a function that upgrades Ironic's or our tables."""
     path = conf_file(url)
 
     def run(name, revision=HEAD):
@@ -51,27 +51,28 @@ def upgrade(url, conf_file):
 
 
 def collation(fleet):
-    [(found,)] = fleet.execute(
+    [(name,)] = fleet.execute(
         'SELECT table_collation FROM information_schema.tables '
         "WHERE table_schema = DATABASE() AND table_name = 'nodes'")
-    return found
+    return name
 
 
 def test_ironic_is_upgraded_under_load(url, upgrade, start_api):
-    """Clients are told to come back at worst, and none of it is doubled."""
+    """Clients get a 503 at worst, and nothing is doubled."""
     upgrade('ironic-dbsync', BEFORE)
     upgrade('ironic-reservations-dbsync')
     fleet = clients.Fleet(url)
-    # The nodes are many, so that to rewrite them takes a moment.
+    # Many nodes, so that the rewrite takes some time.
     fleet.fill(500, racks=6, extra='x' * 4000, version=VERSION)
     assert 'utf8mb3' in collation(fleet)
     with start_api(url, 4) as api:
         crowd = clients.Crowd([api.url], SPEC, kind=clients.GroupClient,
-                              size=4, fleet=fleet, shared=clients.shared())
+                              size=4, fleet=fleet,
+                              policies=clients.make_policies())
         with crowd:
             crowd.work(1)
-            for revision in REWRITTEN, OLD_HISTORY, HEAD:
-                crowd.work_beside(lambda revision=revision: (
+            for revision in REWRITE, OLD_HISTORY, HEAD:
+                crowd.work_during(lambda revision=revision: (
                     upgrade('ironic-dbsync', revision),
                     upgrade('ironic-reservations-dbsync')))
         assert 'utf8mb4' in collation(fleet)

@@ -36,7 +36,7 @@ on_all = pytest.mark.parametrize(
 
 def crowd_with_groups(api, fleet):
     return clients.Crowd([api.url], SPEC, kind=clients.GroupClient,
-                         fleet=fleet, shared=clients.shared())
+                         fleet=fleet, policies=clients.make_policies())
 
 
 @on_all
@@ -44,7 +44,7 @@ def test_all_that_clients_do(racks, api, seconds):
     crowd = crowd_with_groups(api, racks)
     clients.work_with_groups(crowd, racks, seconds)
     assert not crowd.seen[503], crowd.seen
-    assert any(hold.lapses for hold in crowd.holds)
+    assert any(hold.has_lease for hold in crowd.holds)
 
 
 @on_all
@@ -61,7 +61,7 @@ def test_members_are_claimed_at_once(racks, api):
 
 @pytest.fixture
 def slow(fleet):
-    """A hold takes its time between its statements, where SQL can wait."""
+    """Holds are slow between their statements, if SQL can wait."""
     if fleet.engine.dialect.name == 'sqlite':
         yield
         return
@@ -82,19 +82,19 @@ def workers(api):
 
 @pytest.fixture
 def kill(slow, api):
-    """Kills one of the workers."""
-    killed = set()
+    """Return a function that kills one of the workers."""
+    victims = set()
 
     def kill():
         alive = workers(api)
-        # uWSGI takes up to a second to notice, and some are to work on.
+        # uWSGI takes up to a second to notice, and some must keep working.
         if len(alive) > PROCESSES / 2:
             victim = random.choice(alive)
             victim.kill()
-            killed.add(victim.pid)
+            victims.add(victim.pid)
 
     yield kill
-    assert killed
+    assert victims
     servers.wait(lambda: len(workers(api)) == PROCESSES, 'all workers back')
 
 
@@ -107,7 +107,7 @@ def test_workers_are_killed(fleet, api, kill, seconds):
     assert crowd.seen['lost'] and crowd.seen[201], crowd.seen
 
 
-def test_workers_are_killed_beside_groups(racks, api, kill, seconds):
+def test_workers_are_killed_during_groups(racks, api, kill, seconds):
     crowd = crowd_with_groups(api, racks)
     clients.work_with_groups(crowd, racks, seconds, kill)
     assert crowd.seen['lost'], crowd.seen
@@ -116,7 +116,7 @@ def test_workers_are_killed_beside_groups(racks, api, kill, seconds):
 @pytest.mark.parametrize('database_url', ['mariadb'], indirect=True)
 def test_worker_is_killed_while_it_holds_a_group(racks, slow, start_api,
                                                  database_url):
-    """Nothing is left of it: the next has all of the nodes."""
+    """The request leaves no trace: the next one holds all nodes."""
     body = {'uuid': str(uuid.uuid4()), 'members': 30, 'request': SPEC}
     with start_api(database_url, 1) as api, \
             concurrent.futures.ThreadPoolExecutor(1) as executor:
@@ -124,15 +124,15 @@ def test_worker_is_killed_while_it_holds_a_group(racks, slow, start_api,
             'POST', f'{clients.OURS}/groups', {'json': body}))
         servers.wait(lambda: racks.execute(
             'SELECT id FROM information_schema.processlist '
-            "WHERE state = 'User sleep'"), 'it is in the middle')
+            "WHERE state = 'User sleep'"), 'a slow statement')
         [worker] = workers(api)
         worker.kill()
         with pytest.raises(requests.ConnectionError):
             future.result()
-        servers.wait(lambda: workers(api), 'it is back')
-        assert not racks.held()
+        servers.wait(lambda: workers(api), 'a new worker')
+        assert not racks.holds()
         [answer] = clients.at_once([api.url], (
             'POST', f'{clients.OURS}/groups', {'json': {
                 **body, 'uuid': str(uuid.uuid4())}}))
         assert answer.status_code == 201
-        assert len(racks.held()) == racks.groups().popitem()[1].total() == 30
+        assert len(racks.holds()) == racks.groups().popitem()[1].total() == 30

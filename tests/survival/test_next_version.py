@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of the release after this one, below workers of this one.
+"""Workers of this release with the tables of the next release.
 
-From 1.0 on a release adds tables, indexes, and columns that may be left out:
-``doc/source/upgrade.rst``. The revision here adds one of each, while clients
-hold and release nodes, and takes them away again.
+From 1.0 on a release adds tables, indexes, and nullable columns: see
+``doc/source/upgrade.rst``. The revision here adds one of each while clients
+hold and release nodes, and removes them.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ def downgrade():
 
 @pytest.fixture
 def migrate(fleet, tmp_path):
-    """Brings the tables to the next release, and back to this one."""
+    """Return a function that migrates the tables."""
     (tmp_path / 'next.py').write_text(NEXT.replace('HEAD', (
         script.ScriptDirectory.from_config(
             dbsync.make_config(None)).get_current_head())))
@@ -61,36 +61,37 @@ def migrate(fleet, tmp_path):
 
 
 def columns(fleet):
-    return {each['name'] for each in sa.inspect(fleet.engine).get_columns(
-        models.reservations.name)}
+    return {column['name'] for column in sa.inspect(
+        fleet.engine).get_columns(models.reservations.name)}
 
 
 @pytest.mark.parametrize('database_url', ['mariadb'], indirect=True)
 def test_next_version(fleet, database_url, migrate, start_api):
-    """No answer is lost or a 503, whenever its worker was started."""
+    """No response is lost or a 503, by old and by new workers."""
     fleet.fill(100, racks=6)
     with contextlib.ExitStack() as stack:
         urls = []
         crowd = clients.Crowd(urls, SPEC, kind=clients.GroupClient,
-                              size=4, fleet=fleet, shared=clients.shared())
+                              size=4, fleet=fleet,
+                              policies=clients.make_policies())
 
         def start():
             urls.append(stack.enter_context(start_api(database_url)).url)
 
-        def meanwhile(*args):
-            crowd.work_beside(functools.partial(migrate, *args))
+        def migrate_under_load(*args):
+            crowd.work_during(functools.partial(migrate, *args))
 
         start()
         with crowd:
             crowd.work(1)
-            meanwhile(command.upgrade, 'next')
+            migrate_under_load(command.upgrade, 'next')
             assert 'note' in columns(fleet)
             # Restarted on the tables of the next release.
             start()
-            meanwhile(command.downgrade, '-1')
+            migrate_under_load(command.downgrade, '-1')
             assert 'note' not in columns(fleet)
-            meanwhile(command.upgrade, 'next')
-            meanwhile(command.downgrade, '-1')
+            migrate_under_load(command.upgrade, 'next')
+            migrate_under_load(command.downgrade, '-1')
         fleet.check(crowd.holds)
         fleet.check_groups(crowd)
     seen = crowd.seen
