@@ -46,7 +46,7 @@ def boot(operator, count):
     :returns: sorted seconds to ACTIVE of the active servers, the number of
         their nodes, and the numbers of servers by host.
     """
-    body = operator.wanted()
+    body = operator.server_options()
     starts, active = {}, {}
 
     def ask(number):
@@ -149,7 +149,7 @@ def main():
                 is_incomplete = is_incomplete or (
                     {len(seconds), nodes} != {args.boots})
                 operator.delete_all()
-                operators.eventually(operator.drained, TIMEOUT)
+                operators.eventually(operator.assert_unused, TIMEOUT)
         finally:
             cloud.down()
     console.Console().print(output)

@@ -1,26 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole cloud, as "make cloud" starts it, shared by all tests.
-
-A test begins and ends with a cloud that has no servers.
-"""
+"""A whole cloud, as "make cloud" starts it, shared by all tests."""
 
 import pytest
 
 from tests.cloud import operator
+from tests.cloud import standbys
 from tools import cloud as tools_cloud
 from tools import services
-
-#: Seconds. Several times [DEFAULT] update_resources_interval.
-LEASE = 25
-#: Seconds that each half of a deploy takes: long enough to kill something.
-DEPLOY = 4
 
 
 @pytest.fixture(scope='session')
 def shared_cloud(tmp_path_factory):
     cloud = tools_cloud.Cloud(
         tmp_path_factory.mktemp('cloud') / 'run', services.free_ports(9),
-        lease=LEASE, deploy_delay=DEPLOY)
+        lease=operator.LEASE, deploy_delay=operator.DEPLOY_DELAY)
     cloud.up()
     try:
         yield operator.Operator(cloud)
@@ -30,16 +23,27 @@ def shared_cloud(tmp_path_factory):
 
 @pytest.fixture
 def cloud(shared_cloud):
-    """The cloud without servers, and again so at the end."""
+    """The cloud; each test starts and ends without servers."""
     yield shared_cloud
-    # Should a test have left something killed.
+    # A failed test may have killed something.
     shared_cloud.cloud.control('start', 'all')
     shared_cloud.empty()
 
 
 @pytest.fixture
 def patient_cloud(cloud):
-    """The cloud, with Nova's own intervals, which decide when it is late."""
+    """The cloud with Nova's default intervals, which delay its reactions."""
     cloud.reconfigure(quick=False)
     yield cloud
     cloud.reconfigure(quick=True)
+
+
+@pytest.fixture
+def standby(cloud):
+    """A cloud whose first host has two processes; the first has the lease."""
+    cloud.reconfigure(standby=True)
+    standbys.wait_for_host(cloud)
+    standbys.start_standby(cloud, standbys.SECOND)
+    yield cloud
+    cloud.reconfigure(standby=None)
+    operator.eventually(cloud.assert_hosts_up)

@@ -1,33 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is done with a cloud of "make cloud", and asked of it.
+"""Operations on a cloud of "make cloud", and checks of its state.
 
-Commands are the real ``openstack``, with real tokens. What no test is about,
-and what is asked until it is so, goes through the SDK, which need not start
-Python anew: a command takes two seconds of a processor.
+Tested commands are the real ``openstack``, with real tokens. Other requests,
+and repeated ones, use the SDK, because a command takes two seconds of CPU
+time.
 """
 
+import contextlib
+import functools
 import json
 import os
+import signal
 import subprocess
 import time
 import uuid
 
 from keystoneauth1 import exceptions as ksa_exc
 from openstack import exceptions as sdk_exc
+import sqlalchemy as sa
 import tenacity
 
 from tools import cloud as tools_cloud
 from tools import services
 
-#: Seconds until everybody knows.
+#: Default timeout in seconds.
 SOON = 90
+#: Lease of reservations in seconds: several times [DEFAULT]
+#: update_resources_interval.
+LEASE = 25
+#: Seconds of each half of a deployment: long enough to kill something.
+DEPLOY_DELAY = 4
 CLASS = 'CUSTOM_BAREMETAL_GOLD'
 
 
-def eventually(assertion, timeout=SOON):
-    """What an assertion returns as soon as it holds; its error otherwise.
+@functools.cache
+def get_engine(url):
+    return sa.create_engine(url)
 
-    Whom it asks may not answer, after a fault.
+
+def eventually(assertion, timeout=SOON):
+    """Call an assertion until it holds, and return its result.
+
+    Also retries if a service is unavailable, after a fault.
     """
     return tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(
@@ -47,8 +61,11 @@ class Operator:
                                   project_domain_name='Default')
 
     def openstack(self, *args, user='admin', check=True, environment=()):
-        """Run the command; what it answered in JSON, or the process."""
-        done = subprocess.run(
+        """Run the command; return its output as JSON.
+
+        :param check: False: return the completed process instead.
+        """
+        process = subprocess.run(
             [services.program('openstack'), *args,
              *(['-f', 'json'] if check else [])],
             env={**{name: value for name, value in os.environ.items()
@@ -56,26 +73,54 @@ class Operator:
                  **self.cloud.environment(user), **dict(environment)},
             capture_output=True, text=True, timeout=300)
         if not check:
-            return done
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+            return process
+        assert process.returncode == 0, process.stderr
+        return json.loads(process.stdout)
 
     def audit(self, *args):
-        """What the audit finds, as the kind and the instance."""
-        done = self.openstack('baremetal', 'reservation', 'audit', '-f',
-                              'json', *args, check=False)
-        assert done.stdout, done.stderr
-        found = json.loads(done.stdout)
-        assert done.returncode == (1 if found else 0)
-        return {(row['Kind'], row['Instance']) for row in found}
+        """Return kind and instance of the audit's findings."""
+        process = self.openstack('baremetal', 'reservation', 'audit', '-f',
+                                 'json', *args, check=False)
+        assert process.stdout, process.stderr
+        rows = json.loads(process.stdout)
+        assert process.returncode == (1 if rows else 0)
+        return {(row['Kind'], row['Instance']) for row in rows}
 
-    def finds_nothing(self):
+    def assert_no_findings(self):
         assert self.audit() == set()
 
     def act(self, *args, user='admin'):
-        """Run a command that answers nothing."""
-        done = self.openstack(*args, user=user, check=False)
-        assert done.returncode == 0, done.stderr
+        """Run a command without output."""
+        process = self.openstack(*args, user=user, check=False)
+        assert process.returncode == 0, process.stderr
+
+    def move(self, source, target, *args):
+        """Move servers; return the results, by server, and the exit status."""
+        process = self.openstack(
+            'baremetal', 'reservation', 'move', '--from', source, '--to',
+            target, *args, '-f', 'json', check=False)
+        assert process.stdout, process.stderr
+        return {row['Instance']: row['Result']
+                for row in json.loads(process.stdout)}, process.returncode
+
+    def sql(self, database, statement, **values):
+        """Read or write a database of the cloud; return the rows."""
+        url = self.cloud.database_url(database)
+        with get_engine(url).begin() as connection:
+            result = connection.execute(sa.text(statement), values)
+            return result.mappings().all() if result.returns_rows else None
+
+    @contextlib.contextmanager
+    def freeze(self, name):
+        """Stop a service and its workers with SIGSTOP for a while."""
+        group = self.cloud.pid(name)
+        os.killpg(group, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            # A host may have exited because it was replaced.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGCONT)
 
     def create(self, *args, user='admin'):
         """Create a server with the command, and wait until it is built."""
@@ -87,35 +132,43 @@ class Operator:
         return server
 
     def boot_many(self, count, by=None, **options):
-        """Create servers with one call to Nova; their IDs.
+        """Create servers with one request to Nova; return their IDs.
 
         :param by: a connection; None is the administrator's.
         :param options: more keys of the request
         """
         name = f'many-{uuid.uuid4().hex[:8]}'
         (by or self.connection).compute.create_server(
-            name=name, min_count=count, max_count=count, **self.wanted(),
-            **options)
-        return [each.id for each in self.servers() if name in each.name]
+            name=name, min_count=count, max_count=count,
+            **self.server_options(), **options)
+        return [server.id for server in self.servers()
+                if name in server.name]
 
-    def built(self, count, **options):
-        """Servers that are created with one call and are built; their IDs."""
+    def boot_active(self, count, **options):
+        """Create servers with one request, and wait until all are active."""
         servers = self.boot_many(count, **options)
-        assert set(self.settled(servers).values()) == {'ACTIVE'}
+        assert set(self.settle(servers).values()) == {'ACTIVE'}
         return servers
 
     def boot_on(self, host, count):
-        """Have servers on one host; their IDs."""
-        return self.built(count, availability_zone=f'nova:{host}')
+        """Create servers on one host; return their IDs."""
+        return self.boot_active(count, availability_zone=f'nova:{host}')
 
-    def fault(self, **options):
-        """Why a server cannot be built."""
+    def boot_one_each(self, host, count):
+        """Create servers on one host, with a request for each."""
+        options = self.server_options()
+        return [self.connection.compute.create_server(
+            name=f'server-{number}', availability_zone=f'nova:{host}',
+            **options).id for number in range(count)]
+
+    def fail_to_boot(self, **options):
+        """Create a server that cannot be built; return its fault."""
         [server] = self.boot_many(1, **options)
-        assert self.settled([server]) == {server: 'ERROR'}
+        assert self.settle([server]) == {server: 'ERROR'}
         return self.connection.compute.get_server(server).fault['message']
 
-    def wanted(self):
-        """What the SDK needs to create a server."""
+    def server_options(self):
+        """Return the options with which the SDK creates a server."""
         cloud = self.connection
         flavor, image, network = [
             find(name, ignore_missing=False).id for find, name in (
@@ -128,64 +181,69 @@ class Operator:
     def servers(self):
         return list(self.connection.compute.servers(all_projects=True))
 
-    def settled(self, servers, timeout=240):
-        """Statuses by server, when none of them changes by itself any more."""
-        def done():
-            status = {each.id: each.status for each in self.servers()
-                      if each.id in servers}
+    def settle(self, servers, timeout=240):
+        """Wait until servers are active or failed; return their statuses."""
+        def check():
+            status = {server.id: server.status for server in self.servers()
+                      if server.id in servers}
             assert set(status) == set(servers)
             assert set(status.values()) <= {'ACTIVE', 'ERROR'}, status
             return status
-        return eventually(done, timeout)
+        return eventually(check, timeout)
 
-    def rebooted(self, servers, since):
-        """Reboot servers, all at once.
+    def reboot(self, servers, since):
+        """Reboot servers concurrently.
 
         :param since: a time of time.monotonic().
-        :returns: after how many seconds each of them has done it, in order.
+        :returns: sorted seconds until the end of each reboot.
         """
-        before = {each: self.reboots(each) for each in servers}
-        left, seconds = set(servers), []
+        before = {server: self.request_ids(server, 'reboot')
+                  for server in servers}
+        pending, seconds = set(servers), []
         for server in servers:
             self.connection.compute.reboot_server(server, 'HARD')
 
-        def done():
-            for each in self.servers():
-                if (each.id in left and each.status == 'ACTIVE'
-                        and not each.task_state):
-                    new, = set(self.reboots(each.id)) - set(before[each.id])
-                    assert self.results(each.id, new) == ['Success']
-                    left.remove(each.id)
+        def check():
+            for server in self.servers():
+                if (server.id in pending and server.status == 'ACTIVE'
+                        and not server.task_state):
+                    request, = (set(self.request_ids(server.id, 'reboot'))
+                                - set(before[server.id]))
+                    assert self.results(server.id, request) == ['Success']
+                    pending.remove(server.id)
                     seconds.append(round(time.monotonic() - since))
-            assert not left
+            assert not pending
 
-        eventually(done, 240)
+        eventually(check, 240)
         return seconds
 
-    def reboots(self, server):
-        """The requests to reboot a server."""
-        return [each.request_id for each in
+    def request_ids(self, server, name):
+        """Return the requests of an action on a server."""
+        return [action.request_id for action in
                 self.connection.compute.server_actions(server)
-                if each.action == 'reboot']
+                if action.action == name]
 
     def results(self, server, request):
-        """What has become of a request: a word for each thing done."""
-        return [each['result'] for each in
+        """Return the results of a request's events."""
+        return [event['result'] for event in
                 self.connection.compute.get_server_action(
                     request, server).events]
 
     def delete_all(self):
-        for each in self.servers():
-            if each.task_state != 'deleting':
-                self.connection.compute.delete_server(each)
+        for server in self.servers():
+            if server.task_state != 'deleting':
+                self.connection.compute.delete_server(server)
 
     def empty(self):
-        """Delete all servers, again what Nova could not do at once."""
-        eventually(self._emptied, 240)
+        """Delete all servers, and retry if Nova fails."""
+        eventually(self._delete_and_check, 240)
 
-    def _emptied(self):
+    def _delete_and_check(self):
         self.delete_all()
-        self.all_free()
+        self.assert_all_free()
+
+    def assert_deleted(self, server):
+        assert server not in {server.id for server in self.servers()}
 
     def reservations(self):
         response = self.system.baremetal.get('/reservations')
@@ -193,7 +251,7 @@ class Operator:
         return response.json()['reservations']
 
     def capacity(self):
-        """How many nodes are free, and how many there are, counted now."""
+        """Return the number of free nodes, and of all, without the cache."""
         response = self.system.baremetal.get(
             '/reservations/capacity', headers={'Cache-Control': 'no-cache'})
         sdk_exc.raise_from_response(response)
@@ -204,23 +262,29 @@ class Operator:
     def nodes(self):
         return list(self.system.baremetal.nodes(details=True))
 
-    def hosts_are_up(self):
-        assert {each.host: each.state for each in self.compute_services()
-                } == dict.fromkeys(self.cloud.hosts, 'up')
+    def assert_hosts_up(self):
+        assert self.host_states() == dict.fromkeys(self.cloud.hosts, 'up')
+
+    def assert_state(self, host, state):
+        assert self.host_states()[host] == state
+
+    def host_states(self):
+        return {service.host: service.state
+                for service in self.compute_services()}
 
     def compute_services(self):
         return list(self.connection.compute.services(binary='nova-compute'))
 
-    def reported(self):
-        """When each host has told last that it is up."""
-        return {each.host: each.updated_at
-                for each in self.compute_services()}
+    def report_times(self):
+        """Return the time of each host's last report to Nova."""
+        return {service.host: service.updated_at
+                for service in self.compute_services()}
 
     def reconfigure(self, **options):
-        """Give Cloud other attributes, and its Nova what follows of them."""
+        """Set attributes of Cloud, and configure Nova accordingly."""
         nova = 'nova', 'nova-scheduler', 'nova-conductor'
         self.cloud.stop(*self.cloud.computes)
-        before = self.reported()
+        before = self.report_times()
         self.cloud.stop(*nova)
         for name, value in options.items():
             setattr(self.cloud, name, value)
@@ -228,10 +292,12 @@ class Operator:
         self.cloud.control('update')
         self.cloud.start(*nova, *self.cloud.hosts)
         for host in self.cloud.hosts:
-            eventually(lambda of=host: self.has_reported(of, before[of]))
+            self.wait_for_report(host, before[host])
 
-    def has_reported(self, host, since):
-        assert self.reported()[host] > since
+    def wait_for_report(self, host, since, timeout=SOON):
+        def check():
+            assert self.report_times()[host] > since
+        eventually(check, timeout)
 
     def configure(self, driver, mode=None, adopt=None):
         self.cloud.driver = driver
@@ -239,7 +305,7 @@ class Operator:
         self.cloud.configure()
 
     def switch(self, driver):
-        """Give the hosts, which have no servers, another kind of rows.
+        """Change the driver of the hosts, which have no servers.
 
         :returns: the hosts whose services were deleted for that.
         """
@@ -247,49 +313,48 @@ class Operator:
             self.act('compute', 'service', 'set', '--disable', host,
                      'nova-compute')
         self.cloud.stop(*self.cloud.hosts)
-        having_rows = {
-            each.service_details['host'] for each in
-            self.connection.compute.hypervisors(details=True)}
-        for each in self.compute_services():
-            if each.host in having_rows:
-                self.act('compute', 'service', 'delete', each.id)
+        hosts = {hypervisor.service_details['host'] for hypervisor in
+                 self.connection.compute.hypervisors(details=True)}
+        for service in self.compute_services():
+            if service.host in hosts:
+                self.act('compute', 'service', 'delete', service.id)
             else:
-                # Nova cannot delete it, and there is nothing to delete.
+                # Nova cannot delete a service without compute nodes.
                 self.act('compute', 'service', 'set', '--enable',
-                         each.host, 'nova-compute')
+                         service.host, 'nova-compute')
         self.configure(driver)
         self.cloud.start_computes()
-        return having_rows
+        return hosts
 
     def sweep(self):
-        """Give back the nodes whose lease is over."""
+        """Purge expired reservations."""
         self.cloud.run(
             'ironic-reservations-manage', '--config-file',
             self.cloud.folder / 'ironic' / 'ironic.conf', 'sweep')
 
     def placement(self, host):
-        """Inventory and consumers of a host's provider."""
+        """Return the inventory and the consumers of a host's provider."""
         placement = self.connection.placement
         providers = list(placement.resource_providers(name=host))
         assert len(providers) == 1
         inventory = [
-            each for each in
+            inventory for inventory in
             placement.resource_provider_inventories(providers[0])
-            if each.resource_class == CLASS]
+            if inventory.resource_class == CLASS]
         assert len(inventory) == 1
         response = placement.get(
             f'/resource_providers/{providers[0].id}/allocations')
         sdk_exc.raise_from_response(response)
         return inventory[0], set(response.json()['allocations'])
 
-    def agree(self):
-        """Servers, Ironic, reservations and Placement tell the same."""
+    def assert_consistent(self):
+        """Compare servers, Ironic, reservations and Placement."""
         free, total = self.capacity()
-        hosts = {each['instance_uuid']: each['host']
-                 for each in self.reservations()}
-        # Those without a host never came to one, or have left it.
-        servers = {each.id: each.compute_host for each in self.servers()
-                   if each.compute_host}
+        hosts = {reservation['instance_uuid']: reservation['host']
+                 for reservation in self.reservations()}
+        # Servers without a host never reached one, or have left it.
+        servers = {server.id: server.compute_host
+                   for server in self.servers() if server.compute_host}
         assert hosts == servers
         nodes = self.nodes()
         assert len(nodes) == total
@@ -297,19 +362,19 @@ class Operator:
             node.instance_id for node in nodes if node.instance_id}
         assert free == total - len(servers)
         for host in self.cloud.hosts:
-            held = {server for server in hosts if hosts[server] == host}
+            ours = {server for server in hosts if hosts[server] == host}
             inventory, consumers = self.placement(host)
-            assert consumers == held
+            assert consumers == ours
             assert inventory.total == total
-            assert inventory.reserved == total - free - len(held)
+            assert inventory.reserved == total - free - len(ours)
 
-    def all_free(self):
-        self.drained()
+    def assert_all_free(self):
+        self.assert_unused()
         assert not self.reservations()
-        self.agree()
+        self.assert_consistent()
 
-    def drained(self):
-        """The same, as far as it does not matter what rows hosts have."""
+    def assert_unused(self):
+        """Check for no servers, with any driver."""
         assert not self.servers()
         assert all(node.provision_state == 'available'
                    and not node.instance_id for node in self.nodes())

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A compute host dies with its servers, and another takes them over."""
+"""A compute host is killed, and another takes over its servers."""
 
 import functools
-import json
 import random
 import signal
 import time
@@ -14,118 +13,103 @@ from tests.cloud.operator import eventually
 pytestmark = pytest.mark.timeout(1200)
 
 SERVERS, DEATHS = 4, 20
-#: What dies, too, one after the other in each death's turn: nothing, or the
-#: new host or a service while the new host takes over.
+#: Further faults during the takeovers, in turn: none, or the new host or a
+#: service is killed.
 FAULTS = None, None, 'target', 'ironic', 'rabbitmq'
 
 
-def has_state(cloud, host, state):
-    assert {each.host: each.state for each in cloud.compute_services()
-            }[host] == state
-
-
-def die(cloud, host):
-    """SIGKILL, and until Nova knows."""
+def kill(cloud, host):
+    """Kill a host, and wait until Nova sees it as down."""
     cloud.cloud.signal(host, signal.SIGKILL)
-    eventually(functools.partial(has_state, cloud, host, 'down'))
+    eventually(functools.partial(cloud.assert_state, host, 'down'))
 
 
-def move(cloud, source, target, *args):
-    """The results, by server, and the exit status."""
-    done = cloud.openstack('baremetal', 'reservation', 'move', '--from',
-                           source, '--to', target, *args, '-f', 'json',
-                           check=False)
-    assert done.stdout, done.stderr
-    return {row['Instance']: row['Result']
-            for row in json.loads(done.stdout)}, done.returncode
+def assert_on(cloud, servers, host):
+    assert {server.compute_host for server in cloud.servers()
+            if server.id in servers} == {host}
 
 
-def hosts_of(cloud, servers):
-    return {each.compute_host for each in cloud.servers()
-            if each.id in servers}
+def map_nodes(cloud):
+    """Return the nodes of all servers."""
+    return {node.instance_id: node.id for node in cloud.nodes()
+            if node.instance_id}
 
 
 def test_move(cloud):
     source, target, other = cloud.cloud.hosts
     servers = cloud.boot_on(source, SERVERS)
-    machines = {node.instance_id: node.id for node in cloud.nodes()}
-    refused = cloud.openstack(
+    nodes = map_nodes(cloud)
+    process = cloud.openstack(
         'baremetal', 'reservation', 'move', '--from', source, '--to', target,
         check=False)
-    assert refused.returncode == 1
-    assert f'Compute service on {source} is up' in refused.stderr
-    die(cloud, source)
-    began = time.monotonic()
-    assert move(cloud, source, target, '--wait') == (
+    assert process.returncode == 1
+    assert f'Compute service on {source} is up' in process.stderr
+    kill(cloud, source)
+    start = time.monotonic()
+    assert cloud.move(source, target, '--wait') == (
         dict.fromkeys(servers, f'taken over by {target}'), 0)
-    print(f'{SERVERS} servers taken over {time.monotonic() - began:.0f} s '
+    print(f'{SERVERS} servers taken over {time.monotonic() - start:.0f} s '
           f'after the command')
-    # It stands in the history of each, with the ID of a request.
+    # The history of each server contains the takeover.
     for server in servers:
-        [event] = [each for each in cloud.openstack(
-            'server', 'event', 'list', server)
-            if each['Action'] == 'takeover']
-        assert event['Request ID'].startswith('req-')
-    cloud.rebooted(servers, began)
-    eventually(cloud.finds_nothing)
-    assert {node.instance_id: node.id for node in cloud.nodes()} == machines
-    # The host that is back touches nothing, and can be removed.
+        [request] = cloud.request_ids(server, 'takeover')
+        assert request.startswith('req-')
+    cloud.reboot(servers, start)
+    eventually(cloud.assert_no_findings)
+    assert map_nodes(cloud) == nodes
+    # The returning host changes nothing, and can be removed.
     cloud.cloud.start(source)
-    eventually(functools.partial(has_state, cloud, source, 'up'))
-    cloud.rebooted(servers[:1], began)
-    cloud.finds_nothing()
-    die(cloud, source)
-    service, = (each.id for each in cloud.compute_services()
-                if each.host == source)
+    eventually(functools.partial(cloud.assert_state, source, 'up'))
+    cloud.reboot(servers[:1], start)
+    cloud.assert_no_findings()
+    kill(cloud, source)
+    service, = (service.id for service in cloud.compute_services()
+                if service.host == source)
     cloud.act('compute', 'service', 'delete', service)
-    assert source not in {each.name for each in
-                          cloud.connection.placement.resource_providers()}
-    cloud.finds_nothing()
-    assert hosts_of(cloud, servers) == {target}
+    assert source not in {
+        provider.name for provider in
+        cloud.connection.placement.resource_providers()}
+    cloud.assert_no_findings()
+    assert_on(cloud, servers, target)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(5400)
 def test_deaths(patient_cloud):
-    """Twenty, there and back, while servers are built on the other hosts."""
+    """Servers move 20 times, while others are built on other hosts."""
     cloud = patient_cloud
     source, target, _ = cloud.cloud.hosts
     servers = cloud.boot_on(source, SERVERS)
-    machines = {node.instance_id: node.id for node in cloud.nodes()
-                if node.instance_id}
+    nodes = map_nodes(cloud)
     for number in range(DEATHS):
         fault = FAULTS[number % len(FAULTS)]
-        die(cloud, source)
-        more = cloud.boot_many(2)
-        began = time.monotonic()
+        kill(cloud, source)
+        others = cloud.boot_many(2)
+        start = time.monotonic()
         if fault is None:
-            results, status = move(cloud, source, target, '--wait')
+            results, status = cloud.move(source, target, '--wait')
             assert status == 0, results
         else:
             victim = target if fault == 'target' else fault
-            assert move(cloud, source, target)[1] == 0
-            # It takes over within five seconds and a few more.
+            assert cloud.move(source, target)[1] == 0
+            # A takeover takes a few seconds, and starts within five.
             time.sleep(random.uniform(0, 3))
             cloud.cloud.signal(victim, signal.SIGKILL)
             time.sleep(5)
             cloud.cloud.start(victim)
-            eventually(lambda to=target: are_on(cloud, servers, to), 240)
-        seconds = time.monotonic() - began
-        print(f'{number + 1} ({fault or "nothing"} died, too): taken over '
+            eventually(functools.partial(assert_on, cloud, servers, target),
+                       240)
+        seconds = time.monotonic() - start
+        print(f'{number + 1} ({fault or "nothing else"} killed): taken over '
               f'{seconds:.0f} s after the command, servers rebooted '
-              f'{cloud.rebooted(servers, began)} s after it', flush=True)
+              f'{cloud.reboot(servers, start)} s after it', flush=True)
         cloud.cloud.start(source)
-        # What is deleted on a host that is down is torn down much later.
-        eventually(cloud.hosts_are_up)
-        cloud.settled(more)
-        for each in more:
-            cloud.act('server', 'delete', '--wait', each)
-        eventually(cloud.finds_nothing)
-        assert {node.instance_id: node.id for node in cloud.nodes()
-                if node.instance_id} == machines
+        # A deletion on a host that is down would be completed much later.
+        eventually(cloud.assert_hosts_up)
+        cloud.settle(others)
+        for server in others:
+            cloud.act('server', 'delete', '--wait', server)
+        eventually(cloud.assert_no_findings)
+        assert map_nodes(cloud) == nodes
         source, target = target, source
-    eventually(cloud.agree)
-
-
-def are_on(cloud, servers, host):
-    assert hosts_of(cloud, servers) == {host}
+    eventually(cloud.assert_consistent)

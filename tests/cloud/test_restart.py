@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host is restarted in the middle of what it does."""
+"""A host is restarted during its operations."""
 
 import collections
 import contextlib
@@ -11,66 +11,54 @@ import time
 
 import pytest
 
-from tests.cloud import conftest
-from tests.cloud import test_lost_host
-from tests.cloud import test_standby
+from tests.cloud import operator
+from tests.cloud import standbys
 from tests.cloud.operator import eventually
 
 pytestmark = pytest.mark.timeout(900)
 
-#: What is begun in each round, and how many there are of it.
+#: Numbers of operations that are started in each round.
 BUILDS, REBUILDS, DELETIONS = 6, 2, 2
 
-#: Seconds, and some, for which Nova waits for what is in progress when it is
-#: told to stop.
+#: Seconds that Nova waits for operations in progress on SIGTERM, and some
+#: more.
 NOVA_WAITS = 200
 
-#: What a server's fault says that was not built, or not rebuilt.
+#: Faults of servers that were not built or rebuilt.
 REASONS = ('nova-compute was restarted before deployment began',
            'the request to build it was lost')
 
-standby = test_standby.standby
-
-
 @pytest.fixture
 def slow_cloud(cloud):
-    """Most of ten builds are begun before the first of them is done."""
-    let_deploy(cloud, 10)
+    """A cloud in which ten deployments overlap."""
+    set_deploy_delay(cloud, 10)
     yield cloud
-    let_deploy(cloud, conftest.DEPLOY)
+    set_deploy_delay(cloud, operator.DEPLOY_DELAY)
 
 
-def let_deploy(cloud, seconds):
-    """Have each half of a deploy take so long."""
-    def is_there():
+def set_deploy_delay(cloud, seconds):
+    """Set the duration of each half of a deployment."""
+    def check():
         assert list(cloud.system.baremetal.conductors())
 
     cloud.cloud.deploy_delay = seconds
     cloud.cloud.configure()
     cloud.cloud.stop('ironic-conductor')
     cloud.cloud.start('ironic-conductor')
-    eventually(is_there)
+    eventually(check)
 
 
-def begin(cloud, host, count):
-    """Have a host build servers, all at once; their IDs."""
-    wanted = cloud.wanted()
-    return [cloud.connection.compute.create_server(
-        name=f'server-{number}', availability_zone=f'nova:{host}', **wanted
-    ).id for number in range(count)]
-
-
-def deploying(cloud, count):
-    """How many are, once Ironic has accepted all of them."""
-    states = [each['state'] for each in cloud.reservations()]
+def count_deploying(cloud, count):
+    """Return how many servers are deploying, after Ironic accepted all."""
+    states = [row['state'] for row in cloud.reservations()]
     assert len(states) == count
     assert set(states) <= {'deploying', 'active'}, states
     return states.count('deploying')
 
 
 @contextlib.contextmanager
-def halted_conductor(cloud):
-    """Whatever is deployed takes as long as the body of the ``with``."""
+def pause_conductor(cloud):
+    """Pause all deployments."""
     cloud.cloud.signal('ironic-conductor', signal.SIGSTOP)
     try:
         yield
@@ -78,63 +66,59 @@ def halted_conductor(cloud):
         cloud.cloud.signal('ironic-conductor', signal.SIGCONT)
 
 
-def end(cloud, name, number, timeout=NOVA_WAITS):
-    """Send a signal, and wait until the process has ended.
+def stop(cloud, name, number, timeout=NOVA_WAITS):
+    """Send a signal, and wait until the process has exited.
 
-    Not by supervisord, which sends SIGKILL after ten seconds.
+    Supervisord would send SIGKILL after ten seconds.
     """
-    def has_ended():
-        assert 'EXITED' in cloud.cloud.control('status', name).stdout
-
     cloud.cloud.signal(name, number)
-    eventually(has_ended, timeout)
+    standbys.wait_for_exit(cloud, name, timeout)
 
 
 @pytest.mark.parametrize('number', [
     signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.long)])
 def test_ten_builds(slow_cloud, number):
-    """None is lost."""
+    """No build is lost."""
     cloud = slow_cloud
     host = cloud.cloud.hosts[0]
-    servers = begin(cloud, host, 10)
-    eventually(functools.partial(deploying, cloud, 10))
-    began = time.monotonic()
-    with halted_conductor(cloud):
-        left = deploying(cloud, 10)
-        assert left
-        # It waits for none of them, as Nova would.
-        end(cloud, host, number, NOVA_WAITS / 2)
-        assert deploying(cloud, 10) == left
-    print(f'Ended {time.monotonic() - began:.0f} s after {number.name}')
+    servers = cloud.boot_one_each(host, 10)
+    eventually(functools.partial(count_deploying, cloud, 10))
+    start = time.monotonic()
+    with pause_conductor(cloud):
+        before = count_deploying(cloud, 10)
+        assert before
+        # It waits for none of them, unlike Nova.
+        stop(cloud, host, number, NOVA_WAITS / 2)
+        assert count_deploying(cloud, 10) == before
+    print(f'Exited {time.monotonic() - start:.0f} s after {number.name}')
     cloud.cloud.start(host)
-    assert set(cloud.settled(servers).values()) == {'ACTIVE'}
-    print(f'Ten servers are built {time.monotonic() - began:.0f} s after it')
-    eventually(cloud.finds_nothing)
-    eventually(cloud.agree)
+    assert set(cloud.settle(servers).values()) == {'ACTIVE'}
+    print(f'Ten servers are built {time.monotonic() - start:.0f} s after it')
+    eventually(cloud.assert_no_findings)
+    eventually(cloud.assert_consistent)
 
 
 def test_rebuild_that_waits(cloud):
-    """What was asked for while its host was restarted is done then."""
+    """A rebuild that was requested during a restart is completed."""
     host = cloud.cloud.hosts[0]
     [server] = cloud.boot_on(host, 1)
     compute = cloud.connection.compute
-    end(cloud, host, signal.SIGTERM)
-    image = cloud.wanted()['image_id']
+    stop(cloud, host, signal.SIGTERM)
+    image = cloud.server_options()['image_id']
     compute.rebuild_server(server, image=image)
     cloud.cloud.start(host)
-    assert cloud.settled([server]) == {server: 'ACTIVE'}
-    [rebuild] = [each.request_id for each in compute.server_actions(server)
-                 if each.action == 'rebuild']
+    assert cloud.settle([server]) == {server: 'ACTIVE'}
+    [rebuild] = cloud.request_ids(server, 'rebuild')
     assert set(cloud.results(server, rebuild)) == {'Success'}
-    eventually(cloud.finds_nothing)
+    eventually(cloud.assert_no_findings)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize('has_standby, patience', [
-    # Nova ends it itself, with an alarm.
+    # Nova ends it by an alarm.
     (False, {'manager_shutdown_timeout': 25,
              'graceful_shutdown_timeout': 30}),
-    # Nothing but the end of its lease does, for which Nova does not wait.
+    # Only the expiry of its lease ends it, for which Nova does not wait.
     (True, {'graceful_shutdown_timeout': 0})])
 def test_tear_down_that_outlives_its_process(cloud, has_standby, patience):
     """The standby completes it, or the next start of the host."""
@@ -142,80 +126,85 @@ def test_tear_down_that_outlives_its_process(cloud, has_standby, patience):
     cloud.reconfigure(standby=has_standby or None, compute=patience)
     try:
         if has_standby:
-            holder = test_standby.wait_for_host(cloud)
-            test_standby.stand_by(cloud, test_standby.SECOND)
+            holder = standbys.wait_for_host(cloud)
+            standbys.start_standby(cloud, standbys.SECOND)
         [server] = cloud.boot_on(host, 1)
         cloud.connection.compute.delete_server(server)
-        eventually(functools.partial(is_torn_down, cloud, server))
-        with halted_conductor(cloud):
-            began = time.monotonic()
-            end(cloud, host, signal.SIGTERM, 60)
-            print(f'Ended {time.monotonic() - began:.0f} s after SIGTERM')
+        eventually(functools.partial(assert_deleting, cloud, server))
+        with pause_conductor(cloud):
+            start = time.monotonic()
+            stop(cloud, host, signal.SIGTERM, 60)
+            print(f'Exited {time.monotonic() - start:.0f} s after SIGTERM')
             if has_standby:
-                test_standby.taken_over(cloud, holder, began)
-            is_torn_down(cloud, server)
+                standbys.wait_for_takeover(cloud, holder, start)
+            assert_deleting(cloud, server)
         if not has_standby:
             cloud.cloud.start(host)
-        eventually(cloud.all_free)
-        eventually(cloud.finds_nothing)
+        eventually(cloud.assert_all_free)
+        eventually(cloud.assert_no_findings)
     finally:
         cloud.reconfigure(standby=None, compute={})
 
 
-def is_torn_down(cloud, server):
-    assert [each.provision_state for each in cloud.nodes()
-            if each.instance_id == server] == ['deleting']
+def assert_deleting(cloud, server):
+    assert [node.provision_state for node in cloud.nodes()
+            if node.instance_id == server] == ['deleting']
 
 
 class Round:
-    """Builds, rebuilds and deletions at once, and what has become of them."""
+    """Concurrent builds, rebuilds and deletions, and their results."""
 
     def __init__(self, cloud, host):
         self._cloud, compute = cloud, cloud.connection.compute
         old = cloud.boot_on(host, REBUILDS + DELETIONS)
-        self.deleted = set(old[REBUILDS:])
-        image = cloud.wanted()['image_id']
-        for each in self.deleted:
-            compute.delete_server(each)
-        for each in old[:REBUILDS]:
-            compute.rebuild_server(each, image=image)
-        self.what = {**dict.fromkeys(begin(cloud, host, BUILDS), 'build'),
-                     **dict.fromkeys(old[:REBUILDS], 'rebuild'),
-                     **dict.fromkeys(self.deleted, 'deletion')}
+        self.deletions = set(old[REBUILDS:])
+        image = cloud.server_options()['image_id']
+        for server in self.deletions:
+            compute.delete_server(server)
+        for server in old[:REBUILDS]:
+            compute.rebuild_server(server, image=image)
+        builds = cloud.boot_one_each(host, BUILDS)
+        self.operations = {
+            **dict.fromkeys(builds, 'build'),
+            **dict.fromkeys(old[:REBUILDS], 'rebuild'),
+            **dict.fromkeys(self.deletions, 'deletion')}
 
-    def is_over(self):
-        left = {each.id: each for each in self._cloud.servers()}
-        assert {(each.status, each.task_state) for each in left.values()
-                } <= {('ACTIVE', None), ('ERROR', None)}, left
-        assert all(left[each].status == 'ERROR'
-                   for each in self.deleted & left.keys())
-        return left
+    def check_finished(self):
+        servers = {server.id: server for server in self._cloud.servers()}
+        assert {(server.status, server.task_state)
+                for server in servers.values()
+                } <= {('ACTIVE', None), ('ERROR', None)}, servers
+        assert all(servers[server].status == 'ERROR'
+                   for server in self.deletions & servers.keys())
+        return servers
 
-    def outcomes(self, moved):
-        """Count what has become of each.
+    def count_results(self, with_move):
+        """Return the numbers of operations by result.
 
-        :param moved: whether builds that had not begun were ended without a
-            reason of their own, by the command that moves servers.
+        :param with_move: whether servers were moved, which ends builds that
+            had not started without a reason.
         """
-        left = eventually(self.is_over, 600)
-        found = collections.Counter()
-        for each, what in self.what.items():
-            status = left[each].status if each in left else 'gone'
-            if status == 'ERROR' and what != 'deletion':
-                fault = self._cloud.connection.compute.get_server(each).fault
+        servers = eventually(self.check_finished, 600)
+        results = collections.Counter()
+        for server, operation in self.operations.items():
+            status = (servers[server].status if server in servers
+                      else 'deleted')
+            if status == 'ERROR' and operation != 'deletion':
+                fault = self._cloud.connection.compute.get_server(
+                    server).fault
                 if fault:
-                    assert any(known in fault['message']
-                               for known in REASONS), (what, fault)
+                    assert any(reason in fault['message']
+                               for reason in REASONS), (operation, fault)
                 else:
-                    # Nova ends rebuilds in this way that wait in a queue.
-                    assert moved or what == 'rebuild'
+                    # Nova ends rebuilds in a queue in this way.
+                    assert with_move or operation == 'rebuild'
                     status = 'ERROR without a reason'
-            found[f'{what}: {status}'] += 1
-        return found
+            results[f'{operation}: {status}'] += 1
+        return results
 
 
 def stop_and_start(cloud, number, source, target):
-    end(cloud, source, number)
+    stop(cloud, source, number)
     cloud.cloud.start(source)
 
 
@@ -223,28 +212,27 @@ def move(cloud, number, source, target):
     if number == signal.SIGSTOP:
         cloud.cloud.signal(source, number)
     else:
-        end(cloud, source, number)
-    eventually(functools.partial(test_lost_host.has_state, cloud, source,
-                                 'down'))
-    results, _ = test_lost_host.move(cloud, source, target)
+        stop(cloud, source, number)
+    eventually(functools.partial(cloud.assert_state, source, 'down'))
+    results, _ = cloud.move(source, target)
     compute = cloud.connection.compute
-    for each, result in results.items():
+    for server, result in results.items():
         if result.startswith('stays'):
-            # Its machine is released, and who asks Nova again has it deleted.
-            assert compute.get_server(each).task_state == 'deleting', result
-            compute.delete_server(each)
+            # Its node is released, and a repeated request deletes it.
+            assert compute.get_server(server).task_state == 'deleting', result
+            compute.delete_server(server)
 
 
 def hand_over(cloud, number, works, waits):
-    holder, began = test_standby.lease(cloud)['holder'], time.monotonic()
+    holder, start = standbys.get_lease(cloud)['holder'], time.monotonic()
     cloud.cloud.signal(works, number)
-    test_standby.taken_over(cloud, holder, began)
+    standbys.wait_for_takeover(cloud, holder, start)
 
 
 def come_back(cloud, number, source):
-    """The process goes on, and then a new one works or waits.
+    """Resume a stopped process, and start a new one.
 
-    Where it was the host by a lease, the kernel may have killed it meanwhile.
+    The kernel may have killed it if it had a host lease.
     """
     if number == signal.SIGSTOP:
         cloud.cloud.control('signal', 'CONT', source)
@@ -263,27 +251,27 @@ WAYS = {'restart': (stop_and_start, 7, (signal.SIGKILL, signal.SIGTERM)),
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize('way', WAYS)
 def test_at_random_moments(request, way):
-    """Twenty of them, in all three ways."""
+    """Interrupt a host in three ways, twenty times in all."""
     cloud = request.getfixturevalue(
         'standby' if way == 'standby' else 'cloud')
     interrupt, rounds, signals = WAYS[way]
-    source, target = ((test_standby.FIRST, test_standby.SECOND)
+    source, target = ((standbys.FIRST, standbys.SECOND)
                       if way == 'standby' else cloud.cloud.hosts[:2])
     total = collections.Counter()
     for number in itertools.islice(itertools.cycle(signals), rounds):
-        begun = Round(cloud, cloud.cloud.hosts[0])
+        operations = Round(cloud, cloud.cloud.hosts[0])
         moment = random.uniform(0, 15)
         time.sleep(moment)
         interrupt(cloud, number, source, target)
-        found = begun.outcomes(moved=way == 'move')
-        print(f'{way}, {number.name} after {moment:.1f} s: {dict(found)}',
+        results = operations.count_results(with_move=way == 'move')
+        print(f'{way}, {number.name} after {moment:.1f} s: {dict(results)}',
               flush=True)
-        total += found
+        total += results
         come_back(cloud, number, source)
         if way == 'standby':
             source, target = target, source
         else:
-            eventually(cloud.hosts_are_up)
-        eventually(cloud.finds_nothing)
+            eventually(cloud.assert_hosts_up)
+        eventually(cloud.assert_no_findings)
         cloud.empty()
     print(f'{way}: {dict(total)}')

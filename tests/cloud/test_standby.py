@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two nova-compute are one host: one works, and the other takes its place."""
+"""A host with two nova-compute processes: one takes over from the other."""
 
 import concurrent.futures
 import contextlib
-import functools
 import os
 import random
 import signal
@@ -12,119 +11,57 @@ import time
 
 import pytest
 
+from tests.cloud import standbys
 from tests.cloud.operator import eventually
-from tests.cloud.test_faults import stopped
+from tests.cloud.standbys import FIRST
+from tests.cloud.standbys import HOST
+from tests.cloud.standbys import SECOND
+from tests.cloud.standbys import TTL
 
 pytestmark = pytest.mark.timeout(900)
 
-HOST = FIRST = 'compute-1'
-SECOND = 'compute-1b'
-#: Seconds of a lease, and from a death until its successor is the host.
-TTL = 30
 SERVERS, DEATHS = 4, 20
-#: What else dies, one after the other in each death's turn: nothing, the
-#: successor when it has just become the host, or a service.
+#: Further faults during a takeover, in turn: none, or the successor or a
+#: service is killed.
 FAULTS = None, None, 'successor', 'ironic', 'rabbitmq'
-
-
-@pytest.fixture
-def standby(cloud):
-    """A cloud whose first host has two processes; the first of them works."""
-    cloud.reconfigure(standby=True)
-    wait_for_host(cloud)
-    stand_by(cloud, SECOND)
-    yield cloud
-    cloud.reconfigure(standby=None)
-    eventually(cloud.hosts_are_up)
-
-
-def lease(cloud):
-    found = {each['host']: each for each in cloud.system.baremetal.get(
-        '/reservations/hosts').json()['hosts']}
-    assert HOST in found and found[HOST]['live']
-    return found[HOST]
-
-
-def wait_for_host(cloud):
-    """Until somebody is the host: its holder, and Nova knows it."""
-    holder = eventually(lambda: lease(cloud)['holder'])
-    before = cloud.reported().get(HOST, '')
-    eventually(lambda: cloud.has_reported(HOST, before))
-    return holder
-
-
-def following(cloud, name):
-    """A function that waits until a process has logged something new."""
-    log = cloud.cloud.log(name)
-    before = len(log.read_text()) if log.exists() else 0
-
-    def logged(text):
-        def seen():
-            assert text in log.read_text()[before:]
-        eventually(seen)
-
-    return logged
-
-
-def stand_by(cloud, name):
-    logged = following(cloud, name)
-    cloud.cloud.start(name)
-    logged('waits for the lease of host')
-
-
-def taken_over(cloud, holder, since):
-    """:returns: the successor, and after how many seconds it is the host."""
-    def seen():
-        now = lease(cloud)['holder']
-        assert now != holder
-        return now
-    now = eventually(seen)
-    return now, time.monotonic() - since
-
-
-def ended(cloud, name):
-    """Until the process has ended by itself."""
-    def seen():
-        assert 'EXITED' in cloud.cloud.control('status', name).stdout
-    eventually(seen)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize('servers', [1, 4])
 def test_dead_host(standby, servers):
     servers = standby.boot_on(HOST, servers)
-    holder = lease(standby)['holder']
+    holder = standbys.get_lease(standby)['holder']
     rows = hypervisors(standby)
-    before = spare(standby)
+    before = show_host(standby)
     assert (before['Live'], before['Standbys'], before['Reservations']) == (
         True, 1, len(servers))
-    died = time.monotonic()
+    start = time.monotonic()
     standby.cloud.signal(FIRST, signal.SIGKILL)
-    # The first waits in the queue of the host.
-    queued = standby.rebooted(servers[:1], died)
-    _, seconds = taken_over(standby, holder, died)
+    # The first request waits in the queue of the host.
+    waits = standby.reboot(servers[:1], start)
+    _, seconds = standbys.wait_for_takeover(standby, holder, start)
     print(f'Host taken over after {seconds:.0f} s at most, a queued reboot '
-          f'done after {queued} s, servers rebooted after '
-          f'{standby.rebooted(servers, died)} s')
+          f'done after {waits} s, servers rebooted after '
+          f'{standby.reboot(servers, start)} s')
     assert hypervisors(standby) == rows
-    assert {each.compute_host for each in standby.servers()} == {HOST}
-    # There is no spare until the dead one, started again, waits.
-    eventually(lambda: has_spares(standby, 0))
-    assert spare(standby)['Since'] > before['Since']
-    stand_by(standby, FIRST)
-    eventually(lambda: has_spares(standby, 1))
-    eventually(standby.agree)
+    assert {server.compute_host for server in standby.servers()} == {HOST}
+    # There is no standby until the first process was started again.
+    eventually(lambda: assert_standbys(standby, 0))
+    assert show_host(standby)['Since'] > before['Since']
+    standbys.start_standby(standby, FIRST)
+    eventually(lambda: assert_standbys(standby, 1))
+    eventually(standby.assert_consistent)
 
 
-def spare(cloud):
-    """What the command says of the host that has a standby."""
+def show_host(cloud):
+    """Return the row of the host in the output of the command."""
     [row] = cloud.openstack('baremetal', 'reservation', 'host', 'list',
                             '--host', HOST, '--all-projects')
     return row
 
 
-def has_spares(cloud, number):
-    assert spare(cloud)['Standbys'] == number
+def assert_standbys(cloud, number):
+    assert show_host(cloud)['Standbys'] == number
 
 
 def hypervisors(cloud):
@@ -135,131 +72,128 @@ def hypervisors(cloud):
 @pytest.mark.long
 @pytest.mark.timeout(5400)
 def test_deaths(patient_cloud, standby):
-    """Twenty of the process that is the host, and of what it stands on."""
+    """The active process dies twenty times, with further faults."""
     cloud = standby
     servers = cloud.boot_on(HOST, SERVERS)
-    machines = {node.instance_id: node.id for node in cloud.nodes()}
+    nodes = {node.instance_id: node.id for node in cloud.nodes()}
     works, waits = FIRST, SECOND
     for number in range(DEATHS):
         fault = FAULTS[number % len(FAULTS)]
-        holder, died = lease(cloud)['holder'], time.monotonic()
+        holder = standbys.get_lease(cloud)['holder']
+        start = time.monotonic()
         cloud.cloud.signal(works, signal.SIGKILL)
-        before = cloud.reported()[HOST]
+        before = cloud.report_times()[HOST]
         if fault == 'successor':
-            holder, _ = taken_over(cloud, holder, died)
-            stand_by(cloud, works)
+            holder, _ = standbys.wait_for_takeover(cloud, holder, start)
+            standbys.start_standby(cloud, works)
             time.sleep(random.uniform(0, 5))
             cloud.cloud.signal(waits, signal.SIGKILL)
         else:
             if fault:
-                # It is away when the lease ends.
+                # The service is down when the lease expires.
                 time.sleep(random.uniform(TTL / 2, TTL - 5))
                 cloud.cloud.signal(fault, signal.SIGKILL)
                 time.sleep(15)
                 cloud.cloud.start(fault)
             works, waits = waits, works
-        _, seconds = taken_over(cloud, holder, died)
-        # RabbitMQ's death may end what begins beside it.
-        with (kept_running(cloud, works) if fault == 'rabbitmq'
+        _, seconds = standbys.wait_for_takeover(cloud, holder, start)
+        # A process that starts while RabbitMQ is down may exit.
+        with (restart_on_exit(cloud, works) if fault == 'rabbitmq'
               else contextlib.nullcontext()):
             if fault == 'rabbitmq':
-                # It forgets what it is told before the successor listens.
-                eventually(functools.partial(
-                    cloud.has_reported, HOST, before), 180)
-            rebooted = cloud.rebooted(servers, died)
-        print(f'{number + 1} ({fault or "no"} fault beside it): taken over '
-              f'after {seconds:.0f} s, servers rebooted after {rebooted} s',
+                # It drops messages until the successor listens.
+                cloud.wait_for_report(HOST, before, 180)
+            reboots = cloud.reboot(servers, start)
+        print(f'{number + 1} ({fault or "no"} further fault): taken over '
+              f'after {seconds:.0f} s, servers rebooted after {reboots} s',
               flush=True)
-        stand_by(cloud, waits)
-        eventually(cloud.finds_nothing)
-    assert {node.instance_id: node.id for node in cloud.nodes()} == machines
-    eventually(cloud.agree)
+        standbys.start_standby(cloud, waits)
+        eventually(cloud.assert_no_findings)
+    assert {node.instance_id: node.id for node in cloud.nodes()} == nodes
+    eventually(cloud.assert_consistent)
 
 
 @contextlib.contextmanager
-def kept_running(cloud, name):
-    """Start a process again that ends, as systemd does."""
-    done = threading.Event()
+def restart_on_exit(cloud, name):
+    """Restart a process when it exits, like systemd."""
+    stop = threading.Event()
 
     def keep():
-        while not done.wait(2):
+        while not stop.wait(2):
             cloud.cloud.control('start', name)
 
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        kept = pool.submit(keep)
+        future = pool.submit(keep)
         try:
             yield
         finally:
-            done.set()
-    kept.result()
+            stop.set()
+    future.result()
 
 
 @pytest.mark.long
 def test_clean_stop(standby):
-    """The successor need not wait, nor does who stops a waiting process."""
+    """The successor takes over at once, and a standby exits at once."""
     server, = standby.boot_on(HOST, 1)
-    holder, began = lease(standby)['holder'], time.monotonic()
+    holder, start = standbys.get_lease(standby)['holder'], time.monotonic()
     standby.cloud.stop(FIRST)
-    _, seconds = taken_over(standby, holder, began)
+    _, seconds = standbys.wait_for_takeover(standby, holder, start)
     print(f'Host taken over {seconds:.0f} s after SIGTERM')
-    standby.rebooted([server], began)
-    stand_by(standby, FIRST)
-    began = time.monotonic()
+    standby.reboot([server], start)
+    standbys.start_standby(standby, FIRST)
+    start = time.monotonic()
     os.kill(standby.cloud.pid(FIRST), signal.SIGTERM)
-    ended(standby, FIRST)
-    print(f'The process that waited ended after '
-          f'{time.monotonic() - began:.0f} s')
+    standbys.wait_for_exit(standby, FIRST)
+    print(f'The standby exited after '
+          f'{time.monotonic() - start:.0f} s')
 
 
 @pytest.mark.long
 def test_stale_process_at_rest(standby):
     server, = standby.boot_on(HOST, 1)
-    holder, since = lease(standby)['holder'], time.monotonic()
-    with stopped(standby, FIRST):
-        successor, _ = taken_over(standby, holder, since)
+    holder, since = standbys.get_lease(standby)['holder'], time.monotonic()
+    with standby.freeze(FIRST):
+        successor, _ = standbys.wait_for_takeover(standby, holder, since)
         standby.act('server', 'delete', server)
-        eventually(lambda: is_gone(standby, server))
-        held = standby.reservations()
-    ended(standby, FIRST)
-    assert standby.reservations() == held
-    assert lease(standby)['holder'] == successor
-
-
-def is_gone(cloud, server):
-    assert server not in {each.id for each in cloud.servers()}
+        eventually(lambda: standby.assert_deleted(server))
+        reservations = standby.reservations()
+    standbys.wait_for_exit(standby, FIRST)
+    assert standby.reservations() == reservations
+    assert standbys.get_lease(standby)['holder'] == successor
 
 
 @pytest.mark.long
 def test_stale_process_in_a_write(standby):
-    """What it asked for when its lease was not over yet, it does not get."""
-    cloud, wanted = standby.connection.compute, standby.wanted()
-    holder, logged = lease(standby)['holder'], following(standby, FIRST)
-    answered = following(standby, 'ironic')
-    with contextlib.ExitStack() as frozen:
-        # No renewal is to wait beside the request, and be answered before it.
-        just_renewed(standby)
+    """A request sent with a valid lease is refused after the takeover."""
+    cloud, options = standby.connection.compute, standby.server_options()
+    holder = standbys.get_lease(standby)['holder']
+    wait_for_log = standbys.follow_log(standby, FIRST)
+    wait_for_access = standbys.follow_log(standby, 'ironic')
+    with contextlib.ExitStack() as stack:
+        # No renewal must wait with the request, and be served before it.
+        wait_for_renewal(standby)
         since = time.monotonic()
-        with stopped(standby, 'ironic'):
+        with standby.freeze('ironic'):
             server = cloud.create_server(
-                name='server', availability_zone=f'nova:{HOST}', **wanted).id
-            logged('Claim successful on node')
+                name='server', availability_zone=f'nova:{HOST}', **options).id
+            wait_for_log('Claim successful on node')
             time.sleep(2)
-            # The request to hold a node is under way.
-            frozen.enter_context(stopped(standby, FIRST))
+            # The request to hold a node was sent.
+            stack.enter_context(standby.freeze(FIRST))
             assert time.monotonic() < since + TTL / 3, 'Too slow a machine'
             time.sleep(TTL)
-        taken_over(standby, holder, since)
-        answered('POST /v1/reservations - 412')
-        assert standby.settled([server]) == {server: 'ERROR'}
-    ended(standby, FIRST)
+        standbys.wait_for_takeover(standby, holder, since)
+        wait_for_access('POST /v1/reservations - 412')
+        assert standby.settle([server]) == {server: 'ERROR'}
+    standbys.wait_for_exit(standby, FIRST)
     assert standby.reservations() == []
     assert not any(node.instance_id for node in standby.nodes())
 
 
-def just_renewed(cloud):
-    before = lease(cloud)['expires_at']
+def wait_for_renewal(cloud):
+    before = standbys.get_lease(cloud)['expires_at']
 
-    def renewed():
-        assert lease(cloud)['expires_at'] != before
+    def check():
+        assert standbys.get_lease(cloud)['expires_at'] != before
 
-    eventually(renewed)
+    eventually(check)

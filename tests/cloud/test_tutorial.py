@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tutorial, typed into a shell as it stands, prints what it says."""
+"""The commands of the tutorial print the output that it shows."""
 
 import itertools
 import os
@@ -19,9 +19,9 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 ROOT = pathlib.Path(__file__).parents[2]
 PAGE = ROOT / 'doc/source/tutorial.rst'
 BLOCK = re.compile(r'^\.\. code-block:: console\n\n((?: {3}.*\n)+)', re.M)
-#: A command, which a backslash continues, and what it prints.
+#: A command, which a backslash continues, and its output.
 COMMAND = re.compile(r'^\$ ((?:.*\\\n)*.*\n)((?:(?!\$ ).*\n)*)', re.M)
-#: What is another one in each cloud: a UUID, a machine that is taken.
+#: Names that differ between clouds: UUIDs and machines.
 NAME = re.compile(r'\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b'
                   r'|\bnode-\d+\b')
 TIME = re.compile(r'\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:Z|\+00:00)')
@@ -29,16 +29,15 @@ END = 'END-OF-OUTPUT'
 
 
 def commands():
-    return [found for block in BLOCK.findall(PAGE.read_text())
-            for found in COMMAND.findall(textwrap.dedent(block))]
+    return [match for block in BLOCK.findall(PAGE.read_text())
+            for match in COMMAND.findall(textwrap.dedent(block))]
 
 
-class Told:
-    """What is printed, without that in which one cloud differs from another.
+class Normalizer:
+    """Replaces the parts of an output that differ between clouds.
 
-    A name becomes the number of names that were told before it, so that what
-    is one machine on the page is one machine here, too. The widths of columns,
-    which names have, are left out.
+    A name becomes the number of names before it, so that the same names stand
+    for the same machine. The widths of columns are ignored.
     """
 
     def __init__(self):
@@ -52,7 +51,7 @@ class Told:
 
 @pytest.fixture
 def tree(tmp_path_factory):
-    """A source tree, in which no cloud is yet."""
+    """A source tree without a cloud."""
     tree = tmp_path_factory.mktemp('tutorial')
     for name in 'Makefile', 'doc', 'tools':
         (tree / name).symlink_to(ROOT / name)
@@ -64,7 +63,7 @@ def tree(tmp_path_factory):
 
 @pytest.fixture
 def enter(tree):
-    """Enter a command in a shell there; returns what it printed."""
+    """Return a function that runs a command in a shell there."""
     environment = {name: value for name, value in os.environ.items()
                    if not name.startswith('OS_') and name != 'DIR'}
     with subprocess.Popen(
@@ -78,19 +77,21 @@ def enter(tree):
             return ''.join(itertools.takewhile(
                 lambda line: line != f'{END}\n', shell.stdout))
 
-        # Nothing is installed anew under the feet of other tests.
+        # Do not install again while other tests run.
         enter('make() { command make -o environment "$@"; }\n')
         yield enter
         shell.kill()
 
 
 def test_the_page_is_followed(enter):
-    page, here, found = Told(), Told(), commands()
-    assert len(found) > 30
-    for command, printed in found:
-        expected, found = page(printed), here(enter(command))
-        start, left_out, end = expected.partition('…\n')
-        if left_out:  # What the page leaves out may be anything.
-            found = (found[:len(start)] + left_out
-                     + found[len(found) - len(end):])
-        assert found == expected, command
+    normalize_page, normalize_output = Normalizer(), Normalizer()
+    examples = commands()
+    assert len(examples) > 30
+    for command, text in examples:
+        expected = normalize_page(text)
+        output = normalize_output(enter(command))
+        start, ellipsis, end = expected.partition('…\n')
+        if ellipsis:  # The page leaves some text out.
+            output = (output[:len(start)] + ellipsis
+                      + output[len(output) - len(end):])
+        assert output == expected, command
