@@ -58,11 +58,11 @@ serve: environment
 	@exec $(IN_ENV) python -m tools.quickstart --serve $(ARGS)
 
 cloud: environment
-	@exec $(IN_ENV) python -m tools.cloud up $(ARGS)
+	@exec $(IN_ENV) python -m tools.trial_cloud up $(ARGS)
 
 cloud-down:
 	@if [ -d .tox/py3 ]; \
-	then exec $(IN_ENV) python -m tools.cloud down $(ARGS); \
+	then exec $(IN_ENV) python -m tools.trial_cloud down $(ARGS); \
 	else echo 'No cloud in this directory'; fi
 
 dashboard: environment-dashboard

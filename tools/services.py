@@ -36,7 +36,7 @@ import requests
 import sqlalchemy
 import tenacity
 
-from tools import mysql as unpacked_mysql
+from tools import mysql_packages
 
 #: A path, as text or as an object.
 Path = str | os.PathLike[str]
@@ -255,8 +255,8 @@ def mariadb(*options: str) -> Iterator[str]:
 def mysql(*options: str) -> Iterator[str]:
     """Run a private MySQL server; see ``mariadb``."""
     try:
-        program, last_options = unpacked_mysql.make_command()
-    except unpacked_mysql.Unavailable as e:
+        program, last_options = mysql_packages.make_command()
+    except mysql_packages.Unavailable as e:
         raise NotInstalled(str(e))
     # Without a binary log, like MariaDB, and without the X protocol's port.
     with _database_server(program, (*last_options, '--disable-log-bin',

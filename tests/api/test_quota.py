@@ -14,7 +14,7 @@ import pytest
 from tests.common import answers
 from tests.common import application
 from tests.common import command
-from tests.common import keystone as keystones
+from tests.common import keystones
 from tests.common import personas
 
 OURS, ANY = personas.OURS, personas.ANY

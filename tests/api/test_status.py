@@ -14,7 +14,7 @@ import pytest
 
 from ironic_reservations.cmd import status
 from tests.common import application
-from tests.common import keystone as keystones
+from tests.common import keystones
 from tools import services
 
 RULE = 'baremetal:reservation:'

@@ -32,12 +32,12 @@ from rich import console
 from rich import table
 
 from tests.cloud import operator as operators
-from tools import cloud as tools_cloud
 from tools import services
+from tools import trial_cloud
 
 TIMEOUT = 1800
 DRIVERS = {'row per node': 'ironic.IronicDriver',
-           'row per host': tools_cloud.DRIVER}
+           'row per host': trial_cloud.DRIVER}
 
 
 def boot(operator, count):
@@ -112,20 +112,20 @@ def main():
                         default=[], help='options of Nova\'s scheduler')
     args = parser.parse_args()
     scheduler = services.read_conf(
-        tools_cloud.DOCUMENTED / 'nova-scheduler.conf')
+        trial_cloud.DOCUMENTED / 'nova-scheduler.conf')
     for setting in args.set:
         name, _, value = setting.partition('=')
         section, _, option = name.partition('.')
         scheduler.setdefault(section, {})[option] = value
     drivers = [item for item in DRIVERS.items()
-               if not args.only_ours or item[1] == tools_cloud.DRIVER]
+               if not args.only_ours or item[1] == trial_cloud.DRIVER]
     is_incomplete = False
     output = table.Table('driver', 'requested', 'ACTIVE', 'on nodes', 'first',
                          'median', 'last', 'by host', 'retries',
                          title='Seconds to ACTIVE')
     services.stop_on_signal()
     with tempfile.TemporaryDirectory() as folder:
-        cloud = tools_cloud.Cloud(
+        cloud = trial_cloud.Cloud(
             pathlib.Path(folder, 'run'), services.free_ports(9),
             args.computes, args.nodes, deploy_delay=args.deploy_delay,
             scheduler=scheduler)
@@ -137,7 +137,7 @@ def main():
                     operator.switch(driver)
                 operators.eventually(functools.partial(
                     ready, operator, args.computes if driver
-                    == tools_cloud.DRIVER else args.nodes), TIMEOUT)
+                    == trial_cloud.DRIVER else args.nodes), TIMEOUT)
                 before = count_retries(cloud)
                 seconds, nodes, hosts = boot(operator, args.boots)
                 output.add_row(

@@ -5,13 +5,13 @@ import pytest
 
 from tests.cloud import operator
 from tests.cloud import standbys
-from tools import cloud as tools_cloud
 from tools import services
+from tools import trial_cloud
 
 
 @pytest.fixture(scope='session')
 def shared_cloud(tmp_path_factory):
-    cloud = tools_cloud.Cloud(
+    cloud = trial_cloud.Cloud(
         tmp_path_factory.mktemp('cloud') / 'run', services.free_ports(9),
         lease=operator.LEASE, deploy_delay=operator.DEPLOY_DELAY)
     cloud.up()

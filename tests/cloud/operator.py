@@ -20,8 +20,8 @@ from openstack import exceptions as sdk_exc
 import sqlalchemy as sa
 import tenacity
 
-from tools import cloud as tools_cloud
 from tools import services
+from tools import trial_cloud
 
 #: Default timeout in seconds.
 SOON = 90
@@ -125,8 +125,8 @@ class Operator:
     def create(self, *args, user='admin'):
         """Create a server with the command, and wait until it is built."""
         server = self.openstack(
-            'server', 'create', '--flavor', tools_cloud.FLAVOR, '--image',
-            tools_cloud.IMAGE, '--network', tools_cloud.NETWORK, '--wait',
+            'server', 'create', '--flavor', trial_cloud.FLAVOR, '--image',
+            trial_cloud.IMAGE, '--network', trial_cloud.NETWORK, '--wait',
             *args, 'server', user=user)
         assert server['status'] == 'ACTIVE'
         return server
@@ -172,9 +172,9 @@ class Operator:
         cloud = self.connection
         flavor, image, network = [
             find(name, ignore_missing=False).id for find, name in (
-                (cloud.compute.find_flavor, tools_cloud.FLAVOR),
-                (cloud.image.find_image, tools_cloud.IMAGE),
-                (cloud.network.find_network, tools_cloud.NETWORK))]
+                (cloud.compute.find_flavor, trial_cloud.FLAVOR),
+                (cloud.image.find_image, trial_cloud.IMAGE),
+                (cloud.network.find_network, trial_cloud.NETWORK))]
         return {'flavor_id': flavor, 'image_id': image,
                 'networks': [{'uuid': network}]}
 

@@ -11,8 +11,8 @@ import pytest
 
 from tests.cloud.operator import CLASS
 from tests.cloud.operator import eventually
-from tools import cloud as tools_cloud
 from tools import services
+from tools import trial_cloud
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 
@@ -24,7 +24,7 @@ GOLD = {**NO_SIZES, 'resources:CUSTOM_BAREMETAL_GOLD': '1'}
 #: Extra specs of flavors, and their explanations. Placement refuses the first
 #: three.
 FLAVORS = {
-    'plain': ({}, 'no compute host offers VCPU'),
+    'plain': ({}, 'no compute host offers MEMORY_MB'),
     'class': ({**NO_SIZES, 'resources:CUSTOM_BAREMETAL_GLOD': '1'},
               'no compute host offers the resource class '
               'CUSTOM_BAREMETAL_GLOD'),
@@ -79,14 +79,14 @@ def test_why_a_server_does_not_start(cloud, flavors):
 def test_why_a_flavor_would_not_start(cloud, flavors, name):
     specs, reason = FLAVORS[name]
     result = explain(cloud, '--flavor', flavors(specs), '--image',
-                    tools_cloud.IMAGE, '--project', 'demo')
+                    trial_cloud.IMAGE, '--project', 'demo')
     assert reason in json.dumps(result)
     assert ('placement' in result) == (name != 'rack')
 
 
 def test_why_it_would_not_start_in_a_zone(cloud):
     def explain_zone(zone, status):
-        return explain(cloud, '--flavor', tools_cloud.FLAVOR,
+        return explain(cloud, '--flavor', trial_cloud.FLAVOR,
                        '--availability-zone', zone, status=status)
     assert explain_zone('cellar', 1)['placement'] == (
         'there is no availability zone cellar')
@@ -105,7 +105,7 @@ def test_why_it_would_not_start_in_a_zone(cloud):
 
 
 def test_what_would_start(cloud):
-    result = explain(cloud, '--flavor', tools_cloud.FLAVOR, '--project',
+    result = explain(cloud, '--flavor', trial_cloud.FLAVOR, '--project',
                     'demo', status=0)
     assert result['matching_nodes'] == sum(
         row['free'] for row in result['profiles']) == 12
@@ -345,4 +345,4 @@ def test_what_is_wrong_with_my_command(cloud):
     assert process.returncode == 0, process.stdout
     # The documentation shows this output.
     assert textwrap.indent(process.stdout, ' ' * 6) in (
-        tools_cloud.DOCUMENTED / 'install.rst').read_text()
+        trial_cloud.DOCUMENTED / 'install.rst').read_text()

@@ -6,7 +6,7 @@ import functools
 import pytest
 
 from tests.cloud.operator import eventually
-from tools import cloud as tools_cloud
+from tools import trial_cloud
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -25,7 +25,7 @@ def rack(node):
 
 def test_fleet_is_used_up_and_free_again(cloud):
     """Servers of a group with affinity are in one rack."""
-    count, in_rack = cloud.cloud.nodes, cloud.cloud.nodes // tools_cloud.RACKS
+    count, in_rack = cloud.cloud.nodes, cloud.cloud.nodes // trial_cloud.RACKS
     group = cloud.openstack('server', 'group', 'create', '--policy',
                             'affinity', 'group', user='demo')['id']
     member = {'by': cloud.demo, 'scheduler_hints': {'group': group}}
@@ -92,7 +92,7 @@ def test_life_of_a_server(cloud):
             (('stop',), 'SHUTOFF', 'power off'),
             (('start',), 'ACTIVE', 'power on'),
             (('reboot', '--wait'), 'ACTIVE', 'power on'),
-            (('rebuild', '--wait', '--image', tools_cloud.IMAGE), 'ACTIVE',
+            (('rebuild', '--wait', '--image', trial_cloud.IMAGE), 'ACTIVE',
              'power on')]:
         cloud.act('server', *command, server)
         eventually(functools.partial(assert_state, status, power))

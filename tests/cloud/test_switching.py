@@ -12,8 +12,8 @@ import time
 import pytest
 
 from tests.cloud.operator import eventually
-from tools import cloud as tools_cloud
 from tools import services
+from tools import trial_cloud
 
 NOVAS = 'ironic.IronicDriver'
 KILLS = 10
@@ -131,7 +131,7 @@ def use(cloud, first, second):
     cloud.act('server', 'start', first)
     eventually(functools.partial(assert_status, cloud, first, 'ACTIVE'))
     cloud.act('server', 'reboot', '--hard', '--wait', first)
-    cloud.act('server', 'rebuild', '--wait', '--image', tools_cloud.IMAGE,
+    cloud.act('server', 'rebuild', '--wait', '--image', trial_cloud.IMAGE,
               first)
     assert_status(cloud, first, 'ACTIVE')
     cloud.act('server', 'delete', '--wait', second)
@@ -166,7 +166,7 @@ def test_running_cloud(cloud):
     assert len(before) > 3 * 8
 
     # A host of one row works with hosts that were not migrated yet.
-    cloud.configure(tools_cloud.DRIVER, 'reservations', adopt=True)
+    cloud.configure(trial_cloud.DRIVER, 'reservations', adopt=True)
     hosts = list(cloud.cloud.hosts)
     for number, host in enumerate(hosts, 1):
         cloud.cloud.stop(host)
@@ -186,7 +186,7 @@ def test_running_cloud(cloud):
     assert len(after) == len(before)
     use(cloud, others[0], others[1])
 
-    cloud.configure(tools_cloud.DRIVER, 'per_node', adopt=True)
+    cloud.configure(trial_cloud.DRIVER, 'per_node', adopt=True)
     for host in hosts:
         restart(cloud, host)
     eventually(lambda: assert_on_rows_of_nodes(cloud))
@@ -201,7 +201,7 @@ def test_running_cloud(cloud):
         host = random.choice(sorted({place[0] for place in
                                      places(cloud).values()}))
         one_row = number % 2 == 0
-        cloud.configure(tools_cloud.DRIVER,
+        cloud.configure(trial_cloud.DRIVER,
                         'reservations' if one_row else 'per_node', adopt=True)
         for other in hosts:
             if other != host:
@@ -220,12 +220,12 @@ def test_running_cloud(cloud):
     cloud.sql('nova', 'DELETE FROM block_device_mapping WHERE '
          "source_type = 'volume' AND instance_uuid = :i", i=volume)
 
-    cloud.configure(tools_cloud.DRIVER, 'reservations', adopt=True)
+    cloud.configure(trial_cloud.DRIVER, 'reservations', adopt=True)
     for host in hosts:
         restart(cloud, host)
     eventually(lambda: assert_all_on_one_row(cloud))
     # A host with one row keeps it, regardless of the configuration.
-    cloud.configure(tools_cloud.DRIVER)
+    cloud.configure(trial_cloud.DRIVER)
     for host in hosts:
         restart(cloud, host)
     assert_all_on_one_row(cloud)

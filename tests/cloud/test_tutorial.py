@@ -11,8 +11,8 @@ import textwrap
 
 import pytest
 
-from tools import cloud as tools_cloud
 from tools import services
+from tools import trial_cloud
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
@@ -58,7 +58,7 @@ def tree(tmp_path_factory):
     (tree / '.tox').mkdir()
     (tree / '.tox/py3').symlink_to(sys.prefix)
     yield tree
-    tools_cloud.Cloud(tree / tools_cloud.FOLDER).down()
+    trial_cloud.Cloud(tree / trial_cloud.FOLDER).down()
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import time
 import pymysql
 import pytest
 
-from tools import mysql
+from tools import mysql_packages
 from tools import services
 
 GALERA = '/usr/lib/galera/libgalera_smm.so'
@@ -165,7 +165,7 @@ class MySQL(Server):
         assert status == 0, services.tail(self.log)
 
     def run(self, *options):
-        program, more = mysql.make_command()
+        program, more = mysql_packages.make_command()
         return self._popen([*program, '--no-defaults', *self._options,
                             *options, *more])
 

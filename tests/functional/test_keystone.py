@@ -22,7 +22,7 @@ import pytest
 from tests.common import answers
 from tests.common import command
 from tests.common import databases
-from tests.common import keystone as keystones
+from tests.common import keystones
 from tests.common import personas
 from tests.common import service
 from tools import services

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run a whole OpenStack on this machine, with fake bare metal nodes.
 
-    python -m tools.cloud up
-    python -m tools.cloud down
+    python -m tools.trial_cloud up
+    python -m tools.trial_cloud down
 
 MariaDB, RabbitMQ, Keystone, Glance, Placement, Neutron, Ironic with the
 plugin, and Nova with several compute services run as processes on 127.0.0.1,
