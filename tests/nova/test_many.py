@@ -12,7 +12,7 @@ from nova import exception
 from nova import objects
 from nova.compute import power_state
 from nova.scheduler.client import report
-from nova.virt.ironic_reservations import driver as ours
+from nova.virt.ironic_reservations import driver
 from nova.virt.ironic_reservations import mode
 
 import tests.nova
@@ -220,7 +220,7 @@ class TestStart(TestCase):
 
     def test_waits_for_ironic(self):
         self.useFixture(fixtures.MonkeyPatch(
-            ours.__name__ + '.START_PAUSE', 0.1))
+            driver.__name__ + '.START_PAUSE', 0.1))
         self.start_compute('compute-1')
         server = self.boot(self.flavor())
         self.stop_compute('compute-1')
