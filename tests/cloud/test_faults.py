@@ -16,10 +16,11 @@ pytestmark = pytest.mark.timeout(900)
 
 def wait_for_reservation(cloud, server, state):
     def check():
-        [reservation] = [reservation for reservation in cloud.reservations()
-                         if reservation['instance_uuid'] == server]
-        assert reservation['state'] == state
-        return reservation
+        reservations = [reservation for reservation in cloud.reservations()
+                        if reservation['instance_uuid'] == server]
+        assert [reservation['state'] for reservation in reservations] == [
+            state]
+        return reservations[0]
     return eventually(check)
 
 
