@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
+from docutils import nodes
 from docutils.parsers import rst
 
 from ironic_reservations.osc.audit import kinds
@@ -7,26 +8,24 @@ from ironic_reservations.osc.audit import kinds
 extensions = [
     'sphinx.ext.autodoc',
     'cliff.sphinxext',
-    'openstackdocstheme',
+    'os_api_ref',
     'oslo_config.sphinxext',
     'oslo_policy.sphinxext',
+    'reno.sphinxext',
 ]
 
 project = 'ironic-reservations'
 copyright = 'ironic-reservations contributors'
-exclude_patterns = []
+# Included by another page.
+exclude_patterns = ['api-ref/*.inc']
 
-openstackdocs_auto_name = False
-openstackdocs_auto_version = False
-
-html_theme = 'openstackdocs'
-pygments_style = 'native'
+html_theme = 'furo'
+html_title = 'ironic-reservations'
+html_static_path = ['_static']
+html_css_files = ['site.css']
+html_copy_source = False
 
 autoprogram_cliff_application = 'openstack'
-
-# The theme centres what is in a table, and prose is hard to read so.
-html_static_path = ['_static']
-html_css_files = ['tables.css']
 
 #: Tables that are generated from the classes of the audit's kinds.
 TABLES = {
@@ -53,6 +52,19 @@ class Table(rst.Directive):
         return []
 
 
+def name_unreleased(app, doctree):
+    """Retitle the notes that reno lists under 0.0.0.
+
+    Reno does so as long as the repository has no tag, and then ignores
+    ``unreleased_version_title``.
+    """
+    for title in doctree.findall(nodes.title):
+        if title.astext() == '0.0.0':
+            title[:] = [nodes.Text('1.0.0')]
+
+
 def setup(app):
     for name in TABLES:
         app.add_directive(name, Table)
+    # Before Sphinx collects the titles for the table of contents.
+    app.connect('doctree-read', name_unreleased, priority=100)

@@ -10,7 +10,7 @@ import pytest
 from ironic_reservations.fleet import counts
 from tests.common import application
 
-PAGE = pathlib.Path(__file__).parents[2] / 'doc' / 'source' / 'walk.rst'
+PAGE = pathlib.Path(__file__).parents[2] / 'doc/source/explanation/walk.rst'
 BODY = {'resource_class': 'walk', 'expires_in': 600, 'extra_specs': {
     'trait:CUSTOM_GPU': 'required', 'capabilities:boot_mode': 'uefi'}}
 NODE = {'resource_class': 'walk', 'traits': ['CUSTOM_GPU'], 'properties': {

@@ -211,7 +211,7 @@ def test_requests(ironic, exporter, fleet, resource_class, start_uwsgi):
             params={'holder': OF_HOST}).status_code == 204
     assert {re.sub('_(bucket|sum|count)$', '', key[0]) for key in samples
             } == set(re.findall(r'^   [*] - ``(ironic_\w+)', (
-                DOCS / 'metrics.rst').read_text(), re.MULTILINE))
+                DOCS / 'reference/metrics.rst').read_text(), re.MULTILINE))
     assert samples['ironic_reservations_hold_seconds_sum',] > 0
     for text in 'secret', 'CUSTOM', nodes[0].id:
         assert text not in str(samples)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.common import command
 
-PAGE = pathlib.Path(__file__).parents[2] / 'doc/source/without-nova.rst'
+PAGE = pathlib.Path(__file__).parents[2] / 'doc/source/how-to/without-nova.rst'
 NODE = {'resource_class': 'baremetal.gold',
         'properties': {'memory_mb': 131072}}
 

@@ -22,7 +22,7 @@ OURS = '/v1/reservations'
 
 def read_commands():
     """Return the commands on the page about the removal, as scripts."""
-    page = (ROOT / 'doc/source/uninstall.rst').read_text()
+    page = (ROOT / 'doc/source/how-to/uninstall.rst').read_text()
     blocks = re.findall(r'\.\. code-block:: console\n\n((?: {6}.*\n)+)', page)
     return [re.sub(r'^ {6}(?:[$#] )?', '', block, flags=re.MULTILINE)
             for block in blocks]

@@ -9,7 +9,7 @@ import nova.virt.ironic_reservations as ours
 from nova.virt.ironic_reservations import conf
 import testtools
 
-PAGE = pathlib.Path(__file__).parents[2] / 'doc' / 'source' / 'nova.rst'
+PAGE = pathlib.Path(__file__).parents[2] / 'doc/source/how-to/nova.rst'
 
 
 def format_default(default):

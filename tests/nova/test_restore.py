@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps of doc/source/restore.rst restore Ironic's database."""
+"""The steps of doc/source/how-to/restore.rst restore Ironic's database."""
 
 import contextlib
 import json
@@ -21,7 +21,7 @@ from tests.nova import networking
 from tools import services
 
 DOC = pathlib.Path(__file__).parents[2] / 'doc' / 'source'
-PAGE = re.sub(r' *\\\n +', ' ', (DOC / 'restore.rst').read_text())
+PAGE = re.sub(r' *\\\n +', ' ', (DOC / 'how-to/restore.rst').read_text())
 
 FIRST, SECOND = base.HOSTS[:2]
 

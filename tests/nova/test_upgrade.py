@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands in doc/source/upgrade.rst find refused flavors."""
+"""The commands in doc/source/how-to/upgrade.rst find refused flavors."""
 
 import pathlib
 import re
@@ -8,7 +8,7 @@ import shlex
 from tests.nova import audits
 from tests.nova import faults
 
-PAGE = pathlib.Path(__file__).parents[2] / 'doc' / 'source' / 'upgrade.rst'
+PAGE = pathlib.Path(__file__).parents[2] / 'doc/source/how-to/upgrade.rst'
 
 
 class TestRefusedFlavors(audits.Command, faults.TestCase):

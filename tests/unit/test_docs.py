@@ -43,7 +43,7 @@ API_REF = ROOT / 'api-ref' / 'source'
 
 # Texts by the name of the file without suffix.
 PAGES = {path.stem: path.read_text()
-         for path in (ROOT / 'doc' / 'source').glob('*.rst')}
+         for path in (ROOT / 'doc' / 'source').rglob('*.rst')}
 REFERENCE = (API_REF / 'reservations.inc').read_text()
 PARAMETERS = yaml.safe_load((API_REF / 'parameters.yaml').read_text())
 SAMPLES = {path.name: json.loads(path.read_text())

@@ -11,7 +11,7 @@ import time
 from ironic_reservations import conf
 from ironic_reservations import notifications
 
-PAGE = pathlib.Path(__file__).parents[2] / 'doc' / 'source' / 'security.rst'
+PAGE = pathlib.Path(__file__).parents[2] / 'doc/source/explanation/security.rst'
 
 #: Prints the event type of the first notification.
 PROGRAM = """

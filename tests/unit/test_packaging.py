@@ -135,7 +135,7 @@ def test_link_for_a_separate_installation_of_nova(lib, tmp_path):
         (bin_ / name).write_text(
             f'#!/bin/sh\nexec {sys.executable} -S {module} "$@"\n')
         (bin_ / name).chmod(0o755)
-    page = (ROOT / 'doc/source/nova.rst').read_text()
+    page = (ROOT / 'doc/source/how-to/nova.rst').read_text()
     ask, link = (re.sub(r'^ +# ', '', block, flags=re.MULTILINE)
                  for block in re.findall(
         r'\.\. code-block:: console\n\n((?: +# (?!pip install).*\n)+)',
@@ -154,7 +154,7 @@ def test_link_for_a_separate_installation_of_nova(lib, tmp_path):
 
 def test_client_does_not_need_the_server(tmp_path):
     """Only the modules that the page lists for the client are copied."""
-    page = (ROOT / 'doc/source/install.rst').read_text()
+    page = (ROOT / 'doc/source/how-to/install.rst').read_text()
     names = re.findall(r'^   (ironic_reservations/\S+)$', page, re.MULTILINE)
     for name in names:
         source, target = ROOT / name, tmp_path / name

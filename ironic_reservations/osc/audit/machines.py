@@ -36,7 +36,7 @@ class ExpiredTouched(base.Kind):
     needs_nova = False
     instructions = ('Delete the server, if there is one. Otherwise remove '
                     'the preparations from the node, and sweep: '
-                    ':doc:`leases`.')
+                    ':doc:`/reference/leases`.')
 
     def find_places(self, cloud: snapshot.Cloud) -> Iterator[base.Place]:
         for instance, reservation in cloud.reservations.items():
@@ -165,7 +165,7 @@ class NoReservation(base.Kind):
     instructions = ('``--repair``, if the node is deployed. Without a node '
                     'the machine is lost: delete the server, unless '
                     "Ironic's database was restored from a backup "
-                    '(:doc:`restore`).')
+                    '(:doc:`/how-to/restore`).')
     exclusions = ("A node that is not deployed, because the server's disks "
                   'may be lost; and servers on the compute node of an Ironic '
                   'node, because their host adopts them when it migrates.')
@@ -284,7 +284,7 @@ class PerNodeRow(base.Kind):
 
     name = 'per-node-row'
     instructions = ('Nothing, or migrate the host to one compute node: '
-                    ':doc:`switching`.')
+                    ':doc:`/how-to/switching`.')
 
     def find_places(self, cloud: snapshot.Cloud) -> Iterator[base.Place]:
         for instance, server in cloud.servers.items():
