@@ -16,11 +16,13 @@ extensions = [
 
 project = 'ironic-reservations'
 copyright = 'ironic-reservations contributors'
+# Not tagged yet.
+release = '1.0.0'
 # Included by another page.
 exclude_patterns = ['api-ref/*.inc']
 
 html_theme = 'furo'
-html_title = 'ironic-reservations'
+html_title = f'{project} {release}'
 html_static_path = ['_static']
 html_css_files = ['site.css']
 html_copy_source = False
@@ -60,7 +62,7 @@ def name_unreleased(app, doctree):
     """
     for title in doctree.findall(nodes.title):
         if title.astext() == '0.0.0':
-            title[:] = [nodes.Text('1.0.0')]
+            title[:] = [nodes.Text(release)]
 
 
 def setup(app):
