@@ -6,6 +6,9 @@ from typing import Any
 
 from ironic_reservations import text
 
+# The default of a parameter for which None is a value.
+_OMITTED = object()
+
 
 class ReservationsError(Exception):
     """Base of the errors whose message is shown to the caller.
@@ -23,9 +26,12 @@ class InvalidInput(ReservationsError):
 
     :param field: path of the field, with dots (``image.min_ram``).
     :param reason: text that follows the field, such as "must be a list".
+    :param got: the invalid value, which is appended to the reason.
     """
 
-    def __init__(self, field: str, reason: str) -> None:
+    def __init__(self, field: str, reason: str, got: Any = _OMITTED) -> None:
+        if got is not _OMITTED:
+            reason += f'; got {text.quote_value(got)}'
         super().__init__(f'{field}: {reason}')
         self.field, self.reason = text.escape_controls(field), reason
 

@@ -152,10 +152,12 @@ def _parse_header(header: str) -> dict[str, str]:
         parameters = {name: urllib.parse.unquote_to_bytes(
             value.encode('latin-1')).decode() for name, _, value in pairs}
     except UnicodeError:
-        raise exception.InvalidInput(HEADER, 'must be UTF-8')
+        raise exception.InvalidInput(
+            HEADER, 'must be percent-encoded UTF-8', got=header)
     # Servers join the values of a repeated header by a comma.
     if len(parameters) < len(pairs) or ',' in header:
-        raise exception.InvalidInput(HEADER, 'must not repeat a parameter')
+        raise exception.InvalidInput(
+            HEADER, 'must not repeat a parameter', got=header)
     return {name: text.lower() if name in ('instance', 'holder') else text
             for name, text in KEYS(parameters).items()}
 
@@ -181,7 +183,8 @@ def _find_node(environ: types.WSGIEnvironment,
                 HEADER, 'must have node, because the path does not name it')
         node, target = parameters['node'], match[1]
         if target is None and environ['REQUEST_METHOD'] not in _TARGET_METHODS:
-            raise exception.InvalidInput('path', 'must name a volume target')
+            raise exception.InvalidInput('path', 'must name a volume target',
+                                         got=path)
     else:
         raise exception.InvalidInput(
             HEADER, 'is allowed only with the path of a node, by its UUID, or '
@@ -206,5 +209,5 @@ def _check_arguments(environ: types.WSGIEnvironment, node: str) -> None:
     if media_type in _FORMS or (
             not media_type and environ['REQUEST_METHOD'] == 'POST'
             and limits.has_body(environ)):
-        raise exception.InvalidInput('Content-Type',
-                                     'must be application/json')
+        raise exception.InvalidInput(
+            'Content-Type', 'must be application/json', got=media_type)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Formats durations and lines of text, and parses links of the API."""
+"""Formats values, durations and lines of text; parses links of the API."""
 
+import json
+from typing import Any
 import urllib.parse
 
 # Control characters, the line and paragraph separators of Unicode, and lone
@@ -14,6 +16,14 @@ _ESCAPES = {code: chr(code).encode('unicode_escape').decode() for code in (
 def escape_controls(text: str) -> str:
     r"""Replace characters such as a newline by escapes (``\n``)."""
     return text.translate(_ESCAPES)
+
+
+def quote_value(value: Any) -> str:
+    """Return a value of a request as JSON for an error, cut if it is long."""
+    # NaN and Infinity in a request become other objects.
+    json_text = json.dumps(value, ensure_ascii=False,
+                        default=lambda _: 'NaN or Infinity')
+    return json_text if len(json_text) <= 64 else f'{json_text[:64]}...'
 
 
 def format_duration(seconds: int) -> str:

@@ -163,7 +163,7 @@ def _present_group(group: membership.Group, marker: str | None = None,
             if member.instance_uuid == uuid:
                 return [member.node_id]
         raise exception.InvalidInput(
-            'marker', f'must be the instance UUID of a member; got "{uuid}"')
+            'marker', 'must be the instance UUID of a member', got=uuid)
 
     after = markers.decode(marker, group.uuid, [int], look_up)
     members = [member for member in group.members

@@ -12,6 +12,7 @@ from wsgiref import types
 import webob
 
 from ironic_reservations import exception
+from ironic_reservations import text
 
 #: Maximum size of a body in bytes, and maximum nesting of its JSON.
 MAX_BODY, MAX_DEPTH = 64 * 1024, 20
@@ -47,8 +48,8 @@ class HeaderLimits:
                 header = name.removeprefix('HTTP_').replace('_', '-').title()
                 raise exception.InvalidInput(
                     'query' if name == 'QUERY_STRING' else header,
-                    f'must be at most {MAX_HEADER} characters long, not '
-                    f'{len(value)}')
+                    f'must be at most {MAX_HEADER} characters long',
+                    got=len(value))
         return self.app(environ, start_response)
 
 
@@ -84,7 +85,8 @@ class BodyLimits:
                 request.method == 'PUT' and body):
             if request.content_type.lower() != 'application/json':
                 raise exception.UnsupportedMediaType(
-                    'Content-Type: must be application/json')
+                    'Content-Type: must be application/json; got '
+                    + text.quote_value(request.content_type))
             if _count_levels(body) > MAX_DEPTH:
                 raise exception.InvalidInput(
                     'body', f'must be nested at most {MAX_DEPTH} levels deep')
@@ -221,8 +223,8 @@ def _read_body(request: webob.Request) -> bytes:
         # The client has disconnected during its request. A node must not be
         # held for it, because nobody would know of the reservation.
         raise exception.InvalidInput(
-            'body', f'must be {length} bytes long, as Content-Length says, '
-                    f'not {len(body)}')
+            'body', f'must be {length} bytes long, as Content-Length says',
+            got=len(body))
     return body
 
 

@@ -74,7 +74,7 @@ def decode(marker: str | None, order: Any, kinds: Sequence[type],
         pass
     raise exception.InvalidInput(
         'marker', 'must come from the "next" link of a list in the same order'
-        + (', or be a UUID' if look_up else ''))
+        + (', or be a UUID' if look_up else ''), got=marker)
 
 
 def _convert(kind: type, value: Any) -> Any:

@@ -187,8 +187,7 @@ def check_lease(seconds: float | None) -> int:
     """
     if seconds is None or seconds > conf.CONF.reservations.max_lease:
         raise exception.InvalidInput(
-            'expires_in', f'must be {_describe_max_lease()}; got '
-                          f'{schema.quote_value(seconds)}')
+            'expires_in', f'must be {_describe_max_lease()}', got=seconds)
     return int(seconds)
 
 
@@ -263,8 +262,8 @@ def make_matcher(caller: context.RequestContext, restricted_to: str | None,
             project_id, ownership == 'project_or_none')
     else:
         raise exception.InvalidInput(
-            'ownership', f'must be any for a reservation without project_id; '
-                         f'got "{ownership}"')
+            'ownership', 'must be any for a reservation without project_id',
+            got=ownership)
     return matching.Matcher(
         request_spec.RequestSpec.from_dict(
             spec, conf.CONF.reservations.match, required),

@@ -399,8 +399,8 @@ def read_changes(operations: list[dict[str, Any]],
         name = operation['path'][1:]
         if operation['op'] == 'remove' and name != 'expires_in':
             raise exception.InvalidInput(
-                f'{number}.op', f'must be add or replace for /{name}; got '
-                                f'"remove"')
+                f'{number}.op', f'must be add or replace for /{name}',
+                got='remove')
         if operation['op'] != 'remove' and 'value' not in operation:
             raise exception.InvalidInput(
                 f'{number}.value', 'is required with add and replace')
@@ -428,7 +428,7 @@ def pop_fields(query: dict[str, Any]) -> list[str] | None:
         if name not in FIELDS:
             raise exception.InvalidInput(
                 'fields', f'must be one of {", ".join(FIELDS)}, or several of '
-                          f'them, separated by commas; got "{name}"')
+                          f'them, separated by commas', got=name)
     return names
 
 

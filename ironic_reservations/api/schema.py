@@ -5,7 +5,6 @@ The schemas are in the modules of the nouns.
 """
 
 from collections.abc import Callable
-import json
 from typing import Any
 
 import jsonschema
@@ -149,14 +148,6 @@ def describe_requirement(keyword: str, value: Any) -> str | None:
     return describe and describe(value)
 
 
-def quote_value(value: Any) -> str:
-    """Return a value of a request as JSON for an error, cut if it is long."""
-    # NaN and Infinity in a request become other objects.
-    text = json.dumps(value, ensure_ascii=False,
-                      default=lambda _: 'NaN or Infinity')
-    return text if len(text) <= 64 else f'{text[:64]}...'
-
-
 class Validator:
     """A compiled schema, whose errors name the field and what it must be.
 
@@ -175,32 +166,36 @@ class Validator:
         :raises: InvalidInput for the first error.
         """
         for error in self._validator.iter_errors(value):
-            raise exception.InvalidInput(*self._explain(error))
+            raise self._make_error(error)
         return value
 
-    def _explain(self, error: jsonschema.ValidationError) -> tuple[str, str]:
-        """Return the invalid field, and the reason."""
+    def _make_error(self, error: jsonschema.ValidationError
+                    ) -> exception.InvalidInput:
+        """Return the error that names the invalid field, and the reason."""
         path = [str(part) for part in error.absolute_path]
         keyword, value = error.validator, error.instance
         if keyword == 'required':
             missing = next(key for key in error.validator_value
                            if key not in value)
-            return '.'.join([*path, missing]), 'is required'
+            return exception.InvalidInput(
+                '.'.join([*path, missing]), 'is required')
         if keyword == 'additionalProperties':
             known_keys = error.schema.get('properties', {})
             unknown = next(key for key in value if key not in known_keys)
-            return ('.'.join([*path, unknown[:64]]) or '""',
-                    'is not allowed; allowed: '
-                    + (', '.join(known_keys) or 'none'))
+            return exception.InvalidInput(
+                '.'.join([*path, unknown[:64]]) or '""',
+                'is not allowed; allowed: '
+                + (', '.join(known_keys) or 'none'))
         if 'propertyNames' in error.absolute_schema_path:
             path.append(value[:64])
         words = describe_requirement(keyword, error.validator_value)
         if keyword == 'type' and self._whole == 'query':
             words = 'not be repeated'
-        return '.'.join(path) or self._whole, (
-            f'must {words}; got '
-            f'{len(value) if keyword in _LENGTHS else quote_value(value)}'
-            if words else f'does not satisfy "{keyword}" of its schema')
+        return exception.InvalidInput(
+            '.'.join(path) or self._whole,
+            f'must {words}' if words
+            else f'must satisfy "{keyword}" of its schema',
+            got=len(value) if keyword in _LENGTHS else value)
 
 
 def query_validator(**properties: Any) -> Validator:

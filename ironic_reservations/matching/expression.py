@@ -65,6 +65,6 @@ class Expression:
                 specs_matcher.op_methods[operator]('0', *operands)
         except (pyparsing.ParseException, ValueError, TypeError):
             raise exception.InvalidInput(
-                field, f'must be a value or an expression such as ">= 4", '
-                       f'"<in> word" or "<or> a <or> b", not "{text}"')
+                field, 'must be a value or an expression such as ">= 4", '
+                       '"<in> word" or "<or> a <or> b"', got=text)
         return cls(text.strip(), operator, tuple(operands))

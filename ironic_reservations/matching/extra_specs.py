@@ -65,7 +65,8 @@ def read_resources(specs: Mapping[str, str]) -> Resources:
     for name, amount in amounts.items():
         if amount > MAX_INT:
             raise exception.InvalidInput(fields[name],
-                                         f'must be at most {MAX_INT}')
+                                         f'must be at most {MAX_INT}',
+                                         got=amount)
         if amount and not _is_class(name):
             raise exception.InvalidInput(
                 fields[name], 'must name a standard resource class, or a '
@@ -76,7 +77,7 @@ def read_resources(specs: Mapping[str, str]) -> Resources:
         if amount > 1 and orc.is_custom(name):
             raise exception.InvalidInput(
                 fields[name], 'must be 0 or 1, because a node is one unit of '
-                              'its class')
+                              'its class', got=amount)
     return Resources(
         frozenset(name for name, amount in amounts.items()
                   if amount and orc.is_custom(name)),
@@ -92,9 +93,9 @@ def _parse_amount(field: str, text: str) -> int:
     try:
         amount = int(text)
     except ValueError:
-        raise exception.InvalidInput(field, 'must be a whole number')
+        raise exception.InvalidInput(field, 'must be an integer', got=text)
     if amount < 0:
-        raise exception.InvalidInput(field, 'must be at least 0')
+        raise exception.InvalidInput(field, 'must be at least 0', got=text)
     return amount
 
 
@@ -140,7 +141,7 @@ def read_traits(field: str,
                 + _hint(name, _normalize_name(name, _TRAIT_PREFIXES)))
         if word not in ('required', 'forbidden'):
             raise exception.InvalidInput(
-                f'{field}.{key}', 'must be required or forbidden')
+                f'{field}.{key}', 'must be required or forbidden', got=word)
         traits.append((name, word))
     return traits
 
@@ -155,7 +156,7 @@ def is_exact(specs: Mapping[str, str], default: str) -> bool:
     if match not in constants.MATCHES:
         raise exception.InvalidInput(
             'extra_specs.reservations:match',
-            f'must be one of {", ".join(constants.MATCHES)}')
+            f'must be one of {", ".join(constants.MATCHES)}', got=match)
     return match == 'exact'
 
 

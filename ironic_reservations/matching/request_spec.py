@@ -236,7 +236,7 @@ def _find_class(request: Mapping[str, Any],
             request['resource_class'])}
     if len(classes) > 1:
         raise exception.InvalidInput(
-            'resource_class', 'must be one class, not '
+            'resource_class', 'must be one class; got '
                               + ' and '.join(sorted(classes)))
     return next(iter(classes), None)
 
@@ -248,7 +248,8 @@ def _read_traits(specs: Mapping[str, str], properties: Mapping[str, str]
               + extra_specs.read_traits('image.properties', properties))
     if len(traits) > MAX_WORDS:
         raise exception.InvalidInput(
-            'extra_specs', f'must have at most {MAX_WORDS} traits')
+            'extra_specs', f'must have at most {MAX_WORDS} traits',
+            got=len(traits))
     return {key: frozenset(name for name, word in traits if word == key)
             for key in ('required', 'forbidden')}
 
@@ -258,11 +259,12 @@ def _read_capabilities(
         ) -> tuple[tuple[str, expression.Expression | None], ...]:
     """Return capabilities with expressions; None for a name without value."""
     texts = list(_list_capabilities(specs, properties))
-    if sum(len((text or '').split()) or 1
-           for _, _, text in texts) > MAX_WORDS:
+    count = sum(len((text or '').split()) or 1 for _, _, text in texts)
+    if count > MAX_WORDS:
         raise exception.InvalidInput(
             'extra_specs',
-            f'must have at most {MAX_WORDS} words in its capabilities')
+            f'must have at most {MAX_WORDS} words in its capabilities',
+            got=count)
     return tuple((name, None if text is None else _parse_capability(
         field, name, text)) for field, name, text in texts)
 
@@ -278,7 +280,7 @@ def _list_capabilities(
             yield field, name.strip(), value if colon else None
         elif item.strip():
             raise exception.InvalidInput(
-                field, f'must be names or name:value pairs, not "{item}"')
+                field, 'must be names or name:value pairs', got=item)
     for key, value in specs.items():
         prefix, _, name = key.partition(':')
         if prefix == 'capabilities' and name:
@@ -311,7 +313,7 @@ def _list_candidates(request: Mapping[str, Any], specs: Mapping[str, str]
             name.lower() if uuidutils.is_uuid_like(name) else name
             for name in map(str.strip, names) if name)
         if not nodes:
-            raise exception.InvalidInput(field, 'must name a node')
+            raise exception.InvalidInput(field, 'must name a node', got=names)
         yield nodes
 
 

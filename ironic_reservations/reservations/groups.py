@@ -237,7 +237,8 @@ def find_group_id(uuid: str, restricted_to: str | None = None) -> int:
     for row in engine.fetch_rows(group_rows.select_group(uuid)):
         if restricted_to in (None, row.project_id):
             return row.id
-    raise exception.InvalidInput('marker', 'must be the UUID of a group')
+    raise exception.InvalidInput('marker', 'must be the UUID of a group',
+                                 got=uuid)
 
 
 @engine.retry

@@ -219,7 +219,8 @@ def find_position(instance_uuid: str, order: Iterable[str],
         return get_position(_get_live(instance_uuid, restricted_to), order)
     except exception.NotFound:
         raise exception.InvalidInput(
-            'marker', 'must be the instance UUID of a reservation')
+            'marker', 'must be the instance UUID of a reservation',
+            got=instance_uuid)
 
 
 def _read_with_specs(query: sa.Select[Any], room: float

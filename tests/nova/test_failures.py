@@ -28,14 +28,15 @@ class TestHold(faults.TestCase):
         self.delete(server)
         # Malformed extra specs.
         for field, value, reason in (
-                ('trait:CUSTOM_X', 'maybe', 'must be required or forbidden'),
+                ('trait:CUSTOM_X', 'maybe', 'must be required or forbidden; '
+                 'got "maybe"'),
                 ('reservations:candidate_node', 'x', 'is not allowed; '
                  'allowed: reservations:candidate_nodes, reservations:match, '
                  'reservations:trait:T; did you mean '
                  'reservations:candidate_nodes?'),
                 ('capabilities:ram', '>= x', 'must be a value or an '
-                 'expression such as ">= 4", "<in> word" or "<or> a <or> b", '
-                 'not ">= x"')):
+                 'expression such as ">= 4", "<in> word" or "<or> a <or> b"; '
+                 'got ">= x"')):
             self.wire.requests.clear()
             server = self.boot(self.unchecked_flavor(**{field: value}),
                                'ERROR')

@@ -190,3 +190,23 @@ def test_null_is_absent(body, data):
     names = data.draw(st.sets(st.sampled_from(absent)) if absent
                       else st.just(()))
     assert identity({**body, **dict.fromkeys(names)}) == expected
+
+
+@pytest.mark.parametrize('key, value, message', [
+    ('resources:VCPU', '1.5', 'must be an integer; got "1.5"'),
+    ('resources:VCPU', '-1', 'must be at least 0; got "-1"'),
+    ('resources:CUSTOM_A', '2', 'must be 0 or 1, because a node is one unit '
+                                'of its class; got 2'),
+    ('trait:CUSTOM_X', 'maybe', 'must be required or forbidden; got "maybe"'),
+    ('reservations:match', 'almost', 'must be one of exact, at_least; got '
+                                     '"almost"'),
+    ('reservations:candidate_nodes', ', ', 'must name a node; got ["", " "]'),
+    ('capabilities', ':b', 'must be names or name:value pairs; got ":b"'),
+    ('capabilities:x', '>= a', 'must be a value or an expression such as '
+                               '">= 4", "<in> word" or "<or> a <or> b"; got '
+                               '">= a"'),
+])
+def test_error_names_the_value(key, value, message):
+    with pytest.raises(exception.InvalidInput) as error:
+        parse({'extra_specs': {key: value}})
+    assert str(error.value) == f'extra_specs.{key}: {message}'

@@ -73,11 +73,11 @@ def test_every_keyword_has_a_message(name):
 def test_keyword_without_a_message(keyword, value):
     validate_one = schema.Validator(
         {'properties': {'name': {keyword: value}}}, 'body')
-    bad = 3 if keyword == 'multipleOf' else 'b'
+    bad, json_text = (3, '3') if keyword == 'multipleOf' else ('b', '"b"')
     with pytest.raises(exception.InvalidInput) as error:
         validate_one({'name': bad})
     assert str(error.value) == (
-        f'name: does not satisfy "{keyword}" of its schema')
+        f'name: must satisfy "{keyword}" of its schema; got {json_text}')
 
 
 def test_unknown_key_is_escaped_in_the_message():
