@@ -24,7 +24,7 @@ Requests to Ironic:
 
 What the host reports to Nova and Placement:
 
-* ``mode``: decides whether the host is one row or a row per node, and
+* ``mode``: decides whether the host has one row or a row per node, and
   implements the driver's methods for one row.
 * ``report``: caches the capacity of the fleet between two periodic tasks.
 * ``fleet``: computes inventories and traits from the capacity.

@@ -205,7 +205,7 @@ class Builds:
                 LOG.error('Lost the reservation of node %s: %s',
                           build.node_uuid, e)
             if not reservation or reservation['node_uuid'] != build.node_uuid:
-                build.abort_reason = 'the reservation of its node has ended'
+                build.abort_reason = 'its node is no longer reserved for it'
 
     def end(self, instance: objects.Instance) -> None:
         """Forget a build, and stop renewing its lease.

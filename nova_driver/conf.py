@@ -18,7 +18,7 @@ reservations_opts = [
                  ('reservations', 'One row per host.'),
                  ('per_node', 'A row per node and a hash ring, as with '
                               'Nova\'s own Ironic driver. Deprecated.')],
-        help='Whether this compute host is one row, and reserves a node in '
+        help='Whether this compute host has one row, and reserves a node in '
              'Ironic when it builds an instance.'),
     cfg.BoolOpt(
         'adopt', default=False,

@@ -53,8 +53,8 @@ class Deadline:
                 _Event(signo=signal.SIGKILL)), ctypes.byref(timer))
             self._timer = timer
         except (AttributeError, OSError) as e:
-            LOG.warning('The kernel will not kill this process if it is '
-                        'stopped while its host lease expires: %s', e)
+            LOG.warning('The kernel cannot kill this process if it is '
+                        'frozen when its host lease expires: %s', e)
 
     def postpone(self, until: float) -> None:
         """Kill the process at this time, and not before.

@@ -61,15 +61,15 @@ INTERVAL = 5
 QUEUED_TASKS = (task_states.REBOOTING, task_states.REBOOTING_HARD,
                 task_states.REBUILDING)
 
-#: Seconds after a start within which the requests for these tasks come out of
-#: the host's queue. Later, the request is considered lost, for example because
-#: the message bus has failed.
+#: Seconds after a start within which the requests for these tasks are
+#: received from the host's queue. Later, the request is considered lost, for
+#: example because the message bus has failed.
 QUEUE_TIMEOUT = 300
 
 _EVACUATION = (
-    'a bare metal server is its machine, and cannot be evacuated to another; '
-    'to have another compute host manage it, use "openstack baremetal '
-    'reservation move"')
+    'a bare metal server cannot be evacuated, because it cannot leave its '
+    'machine; to have another compute host manage it, use "openstack '
+    'baremetal reservation move"')
 
 
 class ReservationsDriver(ironic_driver.IronicDriver):
@@ -493,7 +493,8 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             except (fence.Refused, sdk_exc.BadRequestException) as e:
                 # If a response was lost and the request repeated, the node
                 # is already torn down. Otherwise another host may have it.
-                LOG.info('Retrying the tear-down: %s', e, instance=instance)
+                LOG.info('Retrying the tear-down of the node: %s', e,
+                         instance=instance)
                 self._destroy(instance, tear_down)
         except (client.Failure, fence.Refused, ksa_exc.ClientException,
                 sdk_exc.SDKException) as e:
@@ -501,7 +502,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
             # After any other error Nova would free the ports, but the node
             # still has them, and another host may have the node by now.
             raise exception.InstancePowerOffFailure(
-                reason='it is not known whether its node is released')
+                reason='its node may not have been released')
 
     def _destroy(self, instance: objects.Instance,
                  tear_down: Callable[[objects.Instance], None]) -> None:
@@ -609,7 +610,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                         instance: objects.Instance) -> Any:
         with self._bind_on_node(instance) as (parent, on_node):
             console = parent.get_vnc_console(context, on_node)
-        # At last the parent reads the console's address by node, without the
+        # Finally the parent reads the console's address by node, without the
         # fence, and another instance may have got the node in between.
         self.ownership.on_node(instance)
         return console

@@ -244,7 +244,7 @@ class _Request:
             raise exception.BuildAbortException(
                 instance_uuid=self._instance.uuid, reason=reason)
         except exception.BuildAbortException as e:
-            LOG.error('%s', e, instance=self._instance)
+            LOG.error('The operation failed: %s', e, instance=self._instance)
             self._error, self._trace = e, e.__traceback__
             compute_utils.add_instance_fault_from_exc(
                 self.context, self._instance, e, sys.exc_info())

@@ -114,7 +114,7 @@ class Fence:
             kwargs['headers'] = {**(kwargs.get('headers') or {}),
                                  HEADER: self._format(binding, path)}
         elif binding is None:
-            raise RuntimeError(f'{method} {path} is for no instance')
+            raise RuntimeError(f'{method} {path} is not bound to an instance')
         if self.host_lease is not None and not reads:
             # keystoneauth repeats requests itself, and calls this before each
             # attempt, but not for requests to Keystone.
@@ -175,8 +175,9 @@ class Fence:
             self._has_warned = True
             LOG.warning(
                 'Ironic\'s API does not check which host holds the node of a '
-                'request: its middleware is older than this driver, or '
-                'absent. Only this host checks, before it sends a request.')
+                'request: its middleware is missing, or older than this '
+                'driver. Enable or upgrade it; until then only this host '
+                'checks, before it sends a request.')
 
     def block_if_lost(self, instance: objects.Instance,
                       certain: bool = False) -> client.Reservation | None:

@@ -212,8 +212,9 @@ class HostLease:
             try:
                 self._client.give_up_host_lease(self._host, self._holder)
             except client.Failure as e:
-                LOG.warning('Could not give up the lease of host %s, which '
-                            'now expires: %s', self._host, e)
+                LOG.warning('Could not give up the lease of host %s; a '
+                            'standby must wait until it expires: %s',
+                            self._host, e)
 
     @property
     def holder(self) -> str:
@@ -239,8 +240,9 @@ class HostLease:
         with self._renewal:
             if self.is_live():
                 return
-            LOG.warning('The lease of host %s has expired: writing to Ironic '
-                        'waits for its renewal.', self._host)
+            LOG.warning('The lease of host %s has expired: requests that '
+                        'write to Ironic wait until it is renewed.',
+                        self._host)
             self._renewal.wait_for(
                 lambda: self.is_live() or self._until == -math.inf)
         if self._until == -math.inf:

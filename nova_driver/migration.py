@@ -43,7 +43,7 @@ ALL_AGAIN = 600
 class Migration(reconciler.Reconciler):
     """Migrates the instances of a host to the rows that it has now.
 
-    :param get_mode: returns whether the host is one row; None while that is
+    :param get_mode: returns whether the host has one row; None while that is
         undecided.
     :param find_carriers: returns, for a host with a row per node, the UUIDs
         of nodes by the UUID of the instance that they carry.

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides whether a compute host is one row or a row per node, and which host.
+"""Decides whether a compute host has one row or a row per node.
 
-A row is a compute node in Nova's database. Both are decided when nova-compute
-starts. OneRow implements the driver's methods for a host that is one row.
+A row is a compute node in Nova's database. The decision, and the identity of a
+host with one row, are made when nova-compute starts. OneRow implements the
+driver's methods for such a host.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _UUID = '^[0-9a-f]{8}-[0-9a-f]{4}-'
 
 
 class Mode:
-    """Decides once per process whether a host is one row.
+    """Decides once per process whether a host has one row.
 
     :param host: the name of the compute host.
     """
@@ -64,12 +65,12 @@ class Mode:
 
     @property
     def decision(self) -> bool | None:
-        """Whether the host is one row; None until it is decided."""
+        """Whether the host has one row; None until it is decided."""
         return self._one_row
 
     @property
     def one_row(self) -> bool:
-        """Whether the host is one row, rather than a row per node.
+        """Whether the host has one row, rather than a row per node.
 
         :raises: VirtDriverNotReady while it cannot be decided.
         """
@@ -91,7 +92,7 @@ class Mode:
         if mode == 'auto' and self._host in used or mode == 'reservations':
             if per_node:
                 LOG.warning(
-                    'Host %s is one row, but has rows or instances of %d '
+                    'Host %s has one row, but also rows or instances of %d '
                     'nodes: %s', self._host, len(per_node),
                     'they are migrated to the one row.' if adopt else
                     'set [reservations] adopt = true in nova.conf to migrate '
@@ -106,7 +107,7 @@ class Mode:
                 'nova-compute.', self._host, len(per_node))
             return False
         if mode == 'auto' and self._endpoint_is_present():
-            LOG.info('Ironic reserves nodes: host %s is one row', self._host)
+            LOG.info('Ironic reserves nodes: host %s has one row', self._host)
             return True
         LOG.warning(
             'Host %s has a row per node, which is deprecated%s. To migrate '
@@ -118,7 +119,7 @@ class Mode:
             self._host, '' if mode == 'per_node' else
             ', because this Ironic has no /v1/reservations')
         if self._host in used:
-            LOG.warning('Host %s was one row; nothing can be built on that '
+            LOG.warning('Host %s had one row; nothing can be built on that '
                         'row, and Nova deletes it when no instance is left '
                         'there%s.', self._host,
                         ': they are migrated to the rows of their nodes'
@@ -134,7 +135,7 @@ class Mode:
 
 
 class OneRow:
-    """Implements methods of the driver for a host that is one row.
+    """Implements methods of the driver for a host that has one row.
 
     Methods whose names Nova's driver has take the same parameters.
 
@@ -144,7 +145,7 @@ class OneRow:
     :ivar allocations: placement.Allocations, after ``adapt_tracker``.
     :ivar left_behind: UUIDs of instances that Nova deleted while this host
         was down, and whose nodes were not torn down at its next start,
-        because it has been one row since.
+        because it has had one row since.
     """
 
     allocations: placement.Allocations
@@ -266,7 +267,8 @@ class OneRow:
                 self._power_states.read()
             except (exception.NovaException, ksa_exc.ClientException,
                     sdk_exc.SDKException) as e:
-                LOG.warning('Reading power states one by one: %s', e)
+                LOG.warning('Could not list power states, reading them one '
+                            'by one: %s', e)
         return count
 
 
@@ -339,7 +341,7 @@ def find_left_behind(
     """Return deleted instances of rows per node that nodes still carry.
 
     When an instance is deleted while its host is down, Nova tears it down
-    once the host is up. If the host has become one row since, Nova does not
+    once the host is up. If the host has one row since, Nova does not
     check the earlier rows, so this does, once.
 
     :param find_carried: returns the UUIDs of the instances that Ironic's nodes

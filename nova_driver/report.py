@@ -95,8 +95,8 @@ class Report:
         rows, age = self._client.capacity(self._host, fresh, **partition)
         if not any(row['total'] for row in rows):
             LOG.warning(
-                'Ironic shows host %s no node at all, so nothing can be built '
-                'here. Check that the user of [ironic] has system scope '
+                'Ironic shows no nodes to host %s, so no instance can be '
+                'built here. Check that the user of [ironic] has system scope '
                 '(system_scope = all, without project_name) or the service '
                 'role that Ironic requires, and that there are nodes in the '
                 'host\'s part of the fleet: conductor_group %s, shard %s.',

@@ -256,7 +256,7 @@ class Completer:
                  if self._is_ours(instance)
                  and instance.node in (None, self._host)}
         if uuids:
-            LOG.info('Host %s completes operations of instances: %s',
+            LOG.info('Host %s is completing operations of instances: %s',
                      self._host, ', '.join(sorted(uuids)))
         self._instances |= {uuid: _Left(time.monotonic()) for uuid in uuids}
         return [instance for instance in instances

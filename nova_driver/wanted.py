@@ -155,7 +155,8 @@ def _add_metadata(request: client.Request,
                 raise unacceptable(
                     instance, f'metadata {key} is not allowed by '
                               f'[reservations] server_metadata')
-            LOG.info('Metadata %s is ignored', key, instance=instance)
+            LOG.info('Ignored metadata %s, which [reservations] '
+                     'server_metadata does not allow', key, instance=instance)
         elif kind == 'claim':
             request['claim'] = value
         elif kind == 'candidate_nodes':

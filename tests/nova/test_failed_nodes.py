@@ -126,7 +126,7 @@ class TestNode(networking.Networks, faults.TestCase):
         servers.append(self.boot(self.flavor(), 'ERROR'))
         for server in servers:
             self.assert_aborted(server,
-                                'the reservation of its node has ended')
+                                'its node is no longer reserved for it')
             self.assertEqual({}, self.allocations(server))
             self.delete(server)
         self.assertEqual(snapshots, {

@@ -347,7 +347,7 @@ class TestExistingHost(TestCase):
         self.assertEqual(rows, compute_nodes())
         self.assertEqual(set(rows), set(self.providers()))
         self.assertEqual(allocations, self.allocations(server))
-        self.assertIn('Host compute-1 is one row, but has rows or instances '
+        self.assertIn('Host compute-1 has one row, but also rows or instances '
                       'of 3 nodes', self.log)
         self.assertIn('to migrate them to the one row', self.log)
         other = self.boot(self.flavor())

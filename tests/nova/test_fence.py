@@ -95,7 +95,7 @@ class TestHeader(testtools.TestCase):
     def test_without_an_instance(self):
         for url, method in (('/nodes/x', 'PATCH'), ('nodes/x', 'DELETE'),
                             ('/nodes/x/states/console', 'GET')):
-            self.assertIn('is for no instance', str(self.assertRaises(
+            self.assertIn('is not bound to an instance', str(self.assertRaises(
                 RuntimeError, self.headers, None, url, method)))
         # The path of a reservation names the instance.
         for url, method in (('/reservations/x', 'DELETE'), ('/nodes', 'GET')):
@@ -410,7 +410,7 @@ class TestLate(TestCase):
 
         self.disable_retries()
         self.fail_to_undeploy(refuse)
-        self.assertIn('it is not known whether its node is released', self.log)
+        self.assertIn('its node may not have been released', self.log)
 
     def test_undeploy_does_not_arrive(self):
         """The node and the server keep their ports."""
@@ -687,7 +687,7 @@ class TestDeadline(testtools.TestCase):
                        'deadline.ctypes.CDLL = lambda *_, **__: object()'):
             result = self.run_process('time.sleep(1.5)', reason)
             self.assertEqual(0, result.returncode)
-            self.assertIn('The kernel will not kill this process',
+            self.assertIn('The kernel cannot kill this process',
                           result.stderr)
 
 

@@ -23,7 +23,7 @@ from tests.nova.standbys import GIVE_UP
 from tests.nova.standbys import HOST
 from tests.nova.standbys import WRITE
 
-WAITS = 'writing to Ironic waits'
+WAITS = 'write to Ironic wait until it is renewed'
 #: At its start Nova before 34 resets reboots and rebuilds that have not
 #: started, without calling the driver.
 KEEPS_TASKS = hasattr(
