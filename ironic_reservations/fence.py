@@ -8,7 +8,8 @@ the reservation, which is checked here.
 ``Fence`` wraps Ironic's application. It sends a copy of the request to the
 application that serves /v1/reservations, and so reuses its authentication,
 policy, errors and log. ``Gate`` is middleware of that application and makes
-the check. Only the gate lets a request pass, no status of a response does.
+the check. A request passes only if the gate says so, whatever the status of
+the response.
 """
 
 from collections.abc import Iterable

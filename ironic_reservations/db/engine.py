@@ -121,7 +121,7 @@ def _acquire_connection() -> sa.Connection:
     """Return a connection. If all are in use, wait for one until the deadline.
 
     A request that has lost its connection, or has waited for a lock, has less
-    time left than a new one, so SQLAlchemy's fixed timeout would not do.
+    time left than a new one, so SQLAlchemy's fixed timeout is not suitable.
 
     :raises: sqlalchemy.exc.TimeoutError.
     """

@@ -291,7 +291,7 @@ def release_nodes(reservations: 'Sequence[values.Reservation]',
 
 def release_untouched_node(reservation: 'values.Reservation'
                            ) -> tuple[sa.Update, dict[str, Any]]:
-    """Take an instance off its node if no work has begun on it.
+    """Release a node from its instance if no work on it has begun.
 
     UPDATE nodes SET instance_uuid = NULL WHERE id = :n
       AND instance_uuid = :i AND reservation IS NULL AND <untouched>

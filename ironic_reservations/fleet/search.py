@@ -36,14 +36,14 @@ if typing.TYPE_CHECKING:
 
 LOG = log.getLogger(__name__)
 
-#: Number of requests for which a count caches the profiles that match.
+#: Maximum number of requests whose matching profiles are cached per count.
 FLAVORS = 256
 
-#: How many nodes are read at once if most of them may not match.
+#: Number of nodes to read at once if most of them may not match.
 LARGE_PAGE = 1024
 
 #: In a fleet of at most this number of nodes, each search starts with the best
-#: fitting profiles, even if another one has just found nothing there.
+#: fitting profiles, even if another search has just found no node there.
 SMALL = 2000
 
 #: After a search found nothing in a profile, others search it last for this
@@ -171,7 +171,7 @@ def _order_profiles(by_fit: ByFit) -> Iterator[
 def _get_matches(matcher: matching.Matcher, fleet: profiles.Fleet) -> ByFit:
     """Return the profiles of a fleet that match, cached for equal requests.
 
-    Flavors are few, and a count serves many requests of each.
+    There are few flavors, and many requests for each of them per count.
     """
     if matcher.policy is not None:
         # The members of its group change with each hold.
@@ -246,8 +246,8 @@ def _search_together(matcher: matching.Matcher,
     worst_fit = matcher.fit(batch[-1].node)
     for node in nodes:
         # The statement may find nodes of other profiles, too. Those with a
-        # worse fit usually have a later turn; an exception are properties that
-        # the database reads differently than Python.
+        # worse fit usually have a later turn, except if the database reads
+        # their properties differently than Python.
         if matcher.fit(node) <= worst_fit:
             yield node
         else:
@@ -277,7 +277,7 @@ def _read_nodes(matcher: matching.Matcher, where: sa.ColumnElement[bool],
         rows = engine.fetch_rows(*node_rows.select_page(
             where, matcher, first, last, limit, is_failed,
             _get_avoid_failed()))
-        LOG.debug('Read %d free nodes from id %d on', len(rows), first)
+        LOG.debug('Read %d free nodes, starting at id %d', len(rows), first)
         nodes = [node for node in (make_node(row._mapping) for row in rows)
                  if matcher.matches(node)]
         random.shuffle(nodes)

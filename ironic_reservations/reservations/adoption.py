@@ -78,12 +78,12 @@ def _check(instance_uuid: str, reservation: values.Reservation,
     if reservation.provision_state not in values.AT_REST:
         raise exception.Conflict(
             f'The node of instance {instance_uuid} is '
-            f'{reservation.provision_state}; it can be adopted while the node '
-            f'is at rest.')
+            f'{reservation.provision_state}; it can be adopted while it is '
+            f'one of {", ".join(values.AT_REST)}.')
     if reservation.is_allocated:
         raise exception.Conflict(
-            f'The node of instance {instance_uuid} has an allocation of '
-            f'Ironic\'s, which holds it.')
+            f'The node of instance {instance_uuid} has an Ironic '
+            f'allocation, and cannot be adopted.')
 
 
 def _write(run: transaction.Run, instance_uuid: str,

@@ -47,7 +47,7 @@ class _Claim(holds.OneNode):
     """A request for a node that is already reserved.
 
     The new reservation replaces a member of the group in the same domain, so
-    it needs no place of its own.
+    it needs no separate place.
     """
 
     # After a claim, the claimed reservation no longer exists.
@@ -105,12 +105,12 @@ class _Claim(holds.OneNode):
             self._uuid, self.request.assignment.project_id)
         if not reservations:
             raise exception.NotFound(
-                f'No reservation and no group {self._uuid} could be found.')
+                f'No reservation or group {self._uuid} could be found.')
         claimable = [reservation for reservation in reservations
                      if reservation.host is None
                      and reservation.state == 'reserved']
         if not claimable:
             raise exception.Conflict(
-                f'Nothing of {self._uuid} can be claimed: a compute host has '
-                f'it, or its node is no longer available.')
+                f'No reservation of {self._uuid} can be claimed: a compute '
+                f'host holds it, or its node is no longer available.')
         return claimable

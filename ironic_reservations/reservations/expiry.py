@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Expires reservations, and purges stale ones.
 
-A reservation has *expired* if it is past its lease and nothing has begun on
-its node: no read shows it, and its node is about to be freed. It is *stale* if
-its node no longer carries its instance: its row is about to be deleted. It is
-*overdue* if it is past its lease and something has begun on its node, so that
-the node is kept.
+A reservation has *expired* if it is past its lease and no work on its node
+has begun: no read shows it, and its node is about to be released. It is
+*stale* if its node no longer carries its instance: its row is about to be
+deleted. It is *overdue* if it is past its lease and work on its node has
+begun, so that the node is kept.
 """
 
 from collections.abc import Callable
@@ -30,8 +30,8 @@ from ironic_reservations.reservations import values
 def sweep() -> tuple[int, int]:
     """Expire all reservations that are past their leases, and purge all stale.
 
-    It may take longer than a request may. Therefore each step has a deadline
-    of its own, and an error ends only the current step.
+    It may exceed the deadline of a request. Therefore each step has its own
+    deadline, and an error ends only the current step.
 
     :returns: numbers of expired and of purged reservations.
     """
@@ -45,9 +45,9 @@ def sweep() -> tuple[int, int]:
 
 def expire_leases(limit: int | None = None,
                   check: Callable[[], None] = engine.check_deadline) -> int:
-    """Expire reservations that are past their leases, and free their nodes.
+    """Expire reservations that are past their leases, and release their nodes.
 
-    :param limit: maximum number to look at; None for all.
+    :param limit: maximum number to read; None for all.
     :param check: called before each; raises if there is no time left.
     :returns: number of expired reservations.
     """
@@ -85,8 +85,8 @@ def get_or_purge(
         remove: Callable[[list[str]], Any] = purge) -> values.Reservation:
     """Return the reservation of an instance, or delete its stale row.
 
-    After a 404 a reservation must not reappear, which it would if somebody
-    gave the instance back to the node by hand. The row is also looked for if
+    After a 404 a reservation must not reappear, which it would if an operator
+    set the node's instance_uuid again. The row is also looked for if
     the caller must not see the reservation. Otherwise the duration of the
     response would reveal that there is one.
 
@@ -126,8 +126,8 @@ def expire_or_purge_members(group_id: int) -> None:
 def find_overdue() -> list[values.Reservation]:
     """Return overdue reservations, the longest overdue first.
 
-    Nodes on which Ironic or an instance is at work are left out. Nodes whose
-    deployment has failed are included, because their host may be down.
+    Excludes nodes that are being deployed, in use or being torn down. Nodes
+    whose deployment has failed are included, because their host may be down.
     """
     return _read(reservation_rows.select_overdue(
         [provision_state for state in ('deploying', 'active', 'releasing')
@@ -135,10 +135,9 @@ def find_overdue() -> list[values.Reservation]:
 
 
 def _expire(reservation: values.Reservation) -> bool:
-    """Expire a reservation and free its node.
+    """Expire a reservation and release its node.
 
-    :returns: False if something has begun on the node, or if the lease was
-        renewed.
+    :returns: False if work on the node has begun, or if the lease was renewed.
     """
     return _remove(reservation, events.EXPIRED,
                    reservation_rows.delete_expired_row,
@@ -147,20 +146,20 @@ def _expire(reservation: values.Reservation) -> bool:
 
 def _remove(reservation: values.Reservation, event: events.Event,
             delete: Callable[[values.Reservation], sa.Delete],
-            free: Callable[[values.Reservation],
-                           tuple[sa.Update, Any]] | None = None) -> bool:
+            release: Callable[[values.Reservation],
+                              tuple[sa.Update, Any]] | None = None) -> bool:
     """Delete the row of a reservation, in one transaction.
 
     :param delete: returns the statement that deletes the row.
-    :param free: returns the statement that frees the node, and its
+    :param release: returns the statement that releases the node, and its
         parameters; None to leave the node alone.
     :returns: False if the reservation has changed since it was read.
     """
     def attempt(run: transaction.Run) -> bool:
         try:
             with transaction.begin(run) as tx:
-                if free:
-                    tx.write_one(*free(reservation),
+                if release:
+                    tx.write_one(*release(reservation),
                                  error=transaction.NodeLost)
                 delete_rows(tx, delete(reservation), [reservation],
                             transaction.NodeLost)
@@ -208,6 +207,6 @@ def _find_empty_groups() -> Sequence[sa.Row[Any]]:
 
 @engine.retry
 def _execute(statement: sa.Executable, parameters: Any = None) -> None:
-    """Run a statement in a transaction of its own."""
+    """Run a statement in a separate transaction."""
     with engine.transaction() as connection:
         connection.execute(statement, parameters)

@@ -61,7 +61,7 @@ class OneNode(obtain.Ask):
         """Return the reservation that the instance already has, or None.
 
         Nova builds an instance on one host at a time, so the later host is
-        right as long as nothing has begun on the node.
+        right as long as no work on the node has begun.
 
         :raises: Conflict if the request may not have it; Again if it has just
             changed.

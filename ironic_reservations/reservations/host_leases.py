@@ -81,7 +81,7 @@ def acquire_lease(host: str, holder: str, ttl: int) -> HostLease:
         if before and before.live and before.holder != holder:
             _record_standby(run, host, holder, ttl)
             raise exception.Conflict(
-                f'Host {host} is held by another process until '
+                f'Another process has the lease of host {host} until '
                 f'{before.expires_at} UTC.')
         try:
             with transaction.begin(run) as tx:
@@ -142,8 +142,8 @@ def delete_expired_lease(host: str) -> None:
             raise _make_not_found(host)
         if lease.live:
             raise exception.Conflict(
-                f'Host {host} is held by a process until {lease.expires_at} '
-                f'UTC; only expired leases can be deleted.')
+                f'A process has the lease of host {host} until '
+                f'{lease.expires_at} UTC; only expired leases can be deleted.')
         with transaction.begin(run) as tx:
             tx.write_one(host_rows.delete_expired_host_lease(
                 host, lease.holder, MAX_TTL))

@@ -113,8 +113,8 @@ def make_conflict(uuid: str) -> exception.Conflict:
     The message is the same in all cases, so that it reveals nothing.
     """
     return exception.Conflict(
-        f'Group {uuid} is in use with another policy, domain, project or '
-        f'request.')
+        f'Group {uuid} already exists with another policy, domain, project '
+        f'or request.')
 
 
 class Place:

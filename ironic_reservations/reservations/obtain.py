@@ -43,8 +43,8 @@ class Request:
 
     :param instances: canonical UUIDs, one for each node.
     :param assignment: for whom the nodes are held.
-    :param lease: seconds until the reservations expire, unless something has
-        begun on their nodes; None for no expiry.
+    :param lease: seconds until the reservations expire, unless work on their
+        nodes has begun; None for no expiry.
     :param project_id: project that the request names. A reservation that the
         instance already has must belong to it.
     :param holder: process that must hold the lease of the assignment's host;

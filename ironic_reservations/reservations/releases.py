@@ -69,8 +69,8 @@ def check_releasable(reservation: values.Reservation, is_restricted: bool
     if (is_restricted and reservation.provision_state == 'available'
             and (reservation.is_touched or reservation.host is not None)):
         raise exception.Conflict(
-            f'{node} is held by a compute host, or something has begun on '
-            f'it: a server may be about to be built there.')
+            f'{node} is held by a compute host, or work on it has begun: a '
+            f'server may be about to be built there.')
 
 
 def write_release(run: transaction.Run,

@@ -197,7 +197,7 @@ def begin(run: Run) -> Iterator[Transaction]:
         if committing:
             run.unsure = True
             LOG.warning(
-                'The response to a COMMIT was lost; trying again, which finds '
+                'The response to a COMMIT was lost; retrying, which finds out '
                 'what was committed for instance %s', ', '.join({
                     str(reservation.instance_uuid): None
                     for _, reservation in transaction.events}))
@@ -229,5 +229,5 @@ def _check_holder(actor: values.Actor) -> None:
 def make_lease_error(actor: values.Actor) -> exception.PreconditionFailed:
     """Return the error for an actor that does not hold the host's lease."""
     return exception.PreconditionFailed(
-        f'Host {actor.host} is not held by {actor.holder}, or its lease has '
-        f'expired.')
+        f'Process {actor.holder} does not have the lease of host '
+        f'{actor.host}, or the lease has expired.')

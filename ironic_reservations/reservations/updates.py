@@ -95,7 +95,7 @@ def _check_lease(reservation: values.Reservation, is_restricted: bool) -> None:
     if reservation.state != 'reserved':
         raise exception.Conflict(
             f'Node {reservation.node_uuid} is {reservation.provision_state}; '
-            f'a lease changes only while nothing has begun on the node.')
+            f'a lease can be changed only before work on the node begins.')
     if is_restricted and reservation.host is not None:
         raise exception.Conflict(
             f'Node {reservation.node_uuid} is held by a compute host, which '

@@ -44,7 +44,7 @@ class Reservation(Assignment):
     :param request_spec: canonical JSON text of the request.
     :param lock: conductor that has locked the node, or None.
     :param is_allocated: whether an allocation of Ironic has the node.
-    :param is_touched: whether something has begun on the node.
+    :param is_touched: whether work on the node has begun.
     :param is_expired: whether the lease has expired and the node is free.
     :param expires_at: stored expiry time in UTC: see ``effective_expiry``.
     :param group_id: id of the row of its group, or None.

@@ -190,8 +190,8 @@ def test_host_lease(ironic, client, hold):
     acquire_lease(ironic, ONE)
     client.accept(hold, holder=ONE)
     fault = client.refuse(412, hold, holder=OTHER)
-    assert fault == (f'Host compute-1 is not held by {OTHER}, or its '
-                     'lease has expired.')
+    assert fault == (f'Process {OTHER} does not have the lease of host '
+                     'compute-1, or the lease has expired.')
     acquire_lease(ironic, ONE, 0)
     client.refuse(412, hold, holder=ONE)
     # Without a holder in the header, no lease is required.

@@ -101,8 +101,8 @@ class TestServerGroups(faults.TestCase):
         self.flags(group='reservations', server_group_by='shard')
         self.assert_aborted(
             self.boot_in(group, status='ERROR'),
-            f'Group {group} is in use with another policy, domain, project '
-            f'or request.')
+            f'Group {group} already exists with another policy, domain, '
+            f'project or request.')
 
     def test_soft_policies(self):
         """Ironic weighs them."""
@@ -195,8 +195,8 @@ class TestMetadata(faults.TestCase):
         nothing = str(uuid.uuid4())
         for claim, reason in (
                 (self.reserve('old', project_id=OTHER_PROJECT),
-                 'No reservation and no group {} could be found.'),
-                (nothing, 'No reservation and no group {} could be found.'),
+                 'No reservation or group {} could be found.'),
+                (nothing, 'No reservation or group {} could be found.'),
                 ('mine', 'claim: must be a UUID such as 5a4ac6d9-0c1a-4b6d-'
                          '8d6b-0b6f0e8a2c1e; got "mine"')):
             self.assert_fails(self.boot_with('ERROR', claim=claim),
@@ -205,8 +205,8 @@ class TestMetadata(faults.TestCase):
         self.run_periodic()
         self.assert_fails(
             self.boot_with('ERROR', claim=theirs),
-            f'Nothing of {theirs} can be claimed: a compute host has it, or '
-            f'its node is no longer available.')
+            f'No reservation of {theirs} can be claimed: a compute host '
+            f'holds it, or its node is no longer available.')
         self.assertEqual(2, len(self.ironic.reservations()))
         # The reservation does not match the flavor.
         self.ironic.delete(theirs)
