@@ -40,7 +40,7 @@ ANSWER_HEADER = 'X-OpenStack-Ironic-Reservations-Fence'
 VARIABLE = 'HTTP_' + HEADER.upper().replace('-', '_')
 
 #: Parameters of the header.
-KEYS = schema.Validator(schema.closed_object({
+PARAMETERS = schema.Validator(schema.closed_object({
     'instance': schema.uuid, 'host': schema.host, 'holder': schema.uuid,
     'node': schema.uuid}, required=['instance', 'host']), HEADER)
 
@@ -143,7 +143,7 @@ def _check(environ: types.WSGIEnvironment,
 
 
 def _parse_header(header: str) -> dict[str, str]:
-    """Return the parameters of the header: see ``KEYS``.
+    """Return the parameters of the header: see ``PARAMETERS``.
 
     :returns: UUIDs of our own in lower case.
     :raises: InvalidInput.
@@ -160,7 +160,7 @@ def _parse_header(header: str) -> dict[str, str]:
         raise exception.InvalidInput(
             HEADER, 'must not repeat a parameter', got=header)
     return {name: text.lower() if name in ('instance', 'holder') else text
-            for name, text in KEYS(parameters).items()}
+            for name, text in PARAMETERS(parameters).items()}
 
 
 def _find_node(environ: types.WSGIEnvironment,

@@ -106,7 +106,7 @@ class Builds:
         if unknown:
             reason += f'; unknown metadata: {", ".join(unknown)}'
         if is_final:
-            return wanted.unacceptable(instance, reason)
+            return wanted.make_unacceptable_error(instance, reason)
         return exception.ComputeResourcesUnavailable(reason=reason)
 
     def _judge(self, failure: client.Failure, instance: objects.Instance,
@@ -164,7 +164,7 @@ class Builds:
         except client.Failure as e:
             raise self._convert_failure(e, instance, build.request)
         if build.abort_reason:
-            raise wanted.unacceptable(instance, build.abort_reason)
+            raise wanted.make_unacceptable_error(instance, build.abort_reason)
         return build.node_uuid
 
     def renew_all(self) -> None:

@@ -257,7 +257,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         :param building: see fence.Held.
         :raises: fence.Refused when the host no longer holds the node.
         """
-        clone, binding = copy.copy(self), fence.WITHOUT
+        clone, binding = copy.copy(self), fence.NO_RESERVATION
         if (isinstance(instance, ownership.OnNode)
                 and not isinstance(instance, ownership.Unheld)):
             binding = fence.Held(instance, instance.node, building)

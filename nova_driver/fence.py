@@ -51,7 +51,7 @@ class Binding:
 
 
 #: The binding of an instance without a reservation.
-WITHOUT = Binding()
+NO_RESERVATION = Binding()
 
 
 @dataclasses.dataclass
@@ -120,7 +120,7 @@ class Fence:
             # attempt, but not for requests to Keystone.
             kwargs['requests_auth'] = self._wait_for_lease
         response = send(**kwargs)
-        if binding is WITHOUT and not is_reservation:
+        if binding is NO_RESERVATION and not is_reservation:
             return response
         if response.status_code == 412 and self.host_lease is not None:
             # The host lease has expired, or another host has the reservation.

@@ -36,8 +36,8 @@ _METADATA = re.compile(f'{_OURS}(?:(claim|candidate_nodes)|(trait):.+)')
 _FAULT, _ABORTED = 255, 64
 
 
-def unacceptable(instance: objects.Instance,
-                 reason: str) -> exception.InstanceUnacceptable:
+def make_unacceptable_error(instance: objects.Instance,
+                            reason: str) -> exception.InstanceUnacceptable:
     """Return the error that aborts a build.
 
     Its message begins with the instance's UUID, as Nova's prefix does, unless
@@ -152,7 +152,7 @@ def _add_metadata(request: client.Request,
             continue
         if kind not in CONF.reservations.server_metadata:
             if not _is_unshelve(instance):
-                raise unacceptable(
+                raise make_unacceptable_error(
                     instance, f'metadata {key} is not allowed by '
                               f'[reservations] server_metadata')
             LOG.info('Ignored metadata %s, which [reservations] '
@@ -164,8 +164,8 @@ def _add_metadata(request: client.Request,
                 name.strip() for name in value.split(',')]
         # The operator's flavor takes precedence.
         elif request['extra_specs'].setdefault(key, value) != value:
-            raise unacceptable(instance,
-                               f'{key}={value} contradicts its flavor')
+            raise make_unacceptable_error(
+                instance, f'{key}={value} contradicts its flavor')
 
 
 def _is_unshelve(instance: objects.Instance) -> bool:
@@ -225,7 +225,7 @@ def _make_group(instance: objects.Instance) -> client.Request:
             'Could not look up the server group. [reservations] '
             'server_group_by requires [api_database] in the configuration of '
             'this cell\'s conductor.', instance=instance)
-        raise unacceptable(
+        raise make_unacceptable_error(
             instance, 'its server group could not be looked up')
     policy = constants.SERVER_GROUP_POLICIES.get(group.policy)
     if policy is None:

@@ -289,7 +289,7 @@ def list_reservations() -> dict[str, Any]:
     limit, order = responses.pop_limit(query), pop_order(query)
     after = markers.decode(
         query.pop('marker', None), order,
-        [type(lookup.LEAST[name]) for name in order],
+        [type(lookup.NULL_VALUES[name]) for name in order],
         lambda uuid: lookup.find_position(uuid, order, restricted_to))
     # One more row than the limit shows whether there is a next page. A stored
     # request spec is at most twice as long as in a response.

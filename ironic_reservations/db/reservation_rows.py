@@ -195,15 +195,15 @@ def select_fenced(has_target: bool, has_holder: bool) -> sa.Select[Any]:
     ).correlate(nodes))
 
 
-def select_members(group_id: int, behind: int,
+def select_members(group_id: int, after: int,
                    limit: int | None) -> sa.Select[Any]:
     """Select the live members of a group in the order of their nodes' ids.
 
-    :param behind: only members whose node has a higher id.
+    :param after: only members whose node has a higher id.
     :param limit: maximum number of members; None for all.
     """
     return select_live().where(
-        reservations.c.group_id == group_id, reservations.c.node_id > behind
+        reservations.c.group_id == group_id, reservations.c.node_id > after
     ).order_by(reservations.c.node_id).limit(limit)
 
 
@@ -225,7 +225,7 @@ def column_is(name: str, value: Any) -> sa.ColumnElement[bool]:
     return expressions.equals_text(VIEW[name], value)
 
 
-def is_of_project(project_id: str | None) -> sa.ColumnElement[bool]:
+def belongs_to_project(project_id: str | None) -> sa.ColumnElement[bool]:
     """Return the condition that a reservation is of a project, or of none."""
     column = reservations.c.project_id
     return (column.is_(None) if project_id is None
@@ -252,12 +252,12 @@ def is_node(ident: str) -> sa.ColumnElement[bool]:
 
 
 #: Like values.Reservation.effective_expiry.
-_ENDS_AT = sa.case((nodes.c.provision_state == 'available',
+_EFFECTIVE_EXPIRY = sa.case((nodes.c.provision_state == 'available',
                     reservations.c.expires_at))
 
 
 #: Values as which NULL is sorted, by column, on all databases and pages.
-LEAST: dict[str, Any] = {column.name: {
+NULL_VALUES: dict[str, Any] = {column.name: {
     sa.DateTime: datetime.datetime.min, sa.Integer: 0}.get(
         type(column.type), '') for column in reservations.c}
 
@@ -270,21 +270,21 @@ def order_rows(query: sa.Select[Any], order: Mapping[str, str],
     :param after: values of the row, in the same order, or None.
     """
     columns = [sa.func.coalesce(
-        _ENDS_AT if name == 'expires_at' else reservations.c[name],
-        LEAST[name], type_=reservations.c[name].type) for name in order]
+        _EFFECTIVE_EXPIRY if name == 'expires_at' else reservations.c[name],
+        NULL_VALUES[name], type_=reservations.c[name].type) for name in order]
     query = query.order_by(*(
         getattr(column, direction)()
         for column, direction in zip(columns, order.values(), strict=True)))
     if after is None:
         return query
     same: list[sa.ColumnElement[bool]] = []
-    behind: list[sa.ColumnElement[bool]] = []
+    later: list[sa.ColumnElement[bool]] = []
     for column, direction, value in zip(
             columns, order.values(), after, strict=True):
-        behind.append(sa.and_(*same, column > value if direction == 'asc'
+        later.append(sa.and_(*same, column > value if direction == 'asc'
                               else column < value))
         same.append(column == value)
-    return query.where(sa.or_(*behind))
+    return query.where(sa.or_(*later))
 
 
 # The node does not carry the instance.
@@ -335,7 +335,7 @@ def update_row(reservation_id: int | None, states: Collection[str] | None,
     """
     columns: dict[str, Any] = {'updated_at': functions.utcnow(), **changes}
     if 'lease' in changes:
-        columns['expires_at'] = _find_expiry(columns.pop('lease'))
+        columns['expires_at'] = _make_expiry(columns.pop('lease'))
     conditions = [expressions.CARRIED, expressions.LIVE]
     if states is not None:
         conditions.append(nodes.c.provision_state.in_(states))
@@ -347,7 +347,7 @@ def update_row(reservation_id: int | None, states: Collection[str] | None,
             else statement.where(_is_held_by(host)))
 
 
-def _find_expiry(seconds: int | None) -> sa.ColumnElement[Any]:
+def _make_expiry(seconds: int | None) -> sa.ColumnElement[Any]:
     return functions.seconds_from_now(seconds) if seconds else sa.null()
 
 

@@ -37,14 +37,14 @@ if typing.TYPE_CHECKING:
 LOG = log.getLogger(__name__)
 
 #: Maximum number of requests whose matching profiles are cached per count.
-FLAVORS = 256
+MAX_CACHED_MATCHES = 256
 
 #: Number of nodes to read at once if most of them may not match.
 LARGE_PAGE = 1024
 
 #: In a fleet of at most this number of nodes, each search starts with the best
 #: fitting profiles, even if another search has just found no node there.
-SMALL = 2000
+SMALL_FLEET = 2000
 
 #: After a search found nothing in a profile, others search it last for this
 #: multiple of its duration, and for at most this number of seconds.
@@ -74,7 +74,7 @@ def find_nodes(matcher: matching.Matcher, fleet: profiles.Fleet | None,
     if matcher.spec.candidate_nodes or fleet is None:
         return _find_candidates(matcher)
     return _search_turns(matcher, _get_matches(matcher, fleet), thorough,
-                         small=fleet.total <= SMALL)
+                         small=fleet.total <= SMALL_FLEET)
 
 
 def find_nodes_among(matcher: matching.Matcher,
@@ -179,7 +179,7 @@ def _get_matches(matcher: matching.Matcher, fleet: profiles.Fleet) -> ByFit:
             matcher, matcher.find_profiles(fleet, matcher.policy.by))
     cache = fleet.matches
     if matcher not in cache:
-        if len(cache) >= FLAVORS:
+        if len(cache) >= MAX_CACHED_MATCHES:
             cache.clear()
         cache[matcher] = _group_by_fit(matcher, matcher.find_profiles(fleet))
     return cache[matcher]

@@ -93,11 +93,11 @@ def _write(run: transaction.Run, instance_uuid: str,
 
     :param reservation: without an ``id``, the node alone.
     :returns: the reservation after the change.
-    :raises: Again.
+    :raises: ConcurrentChange.
     """
     rows = engine.fetch_rows(node_rows.select_carrier(instance_uuid))
     if not rows:
-        raise transaction.Again()
+        raise transaction.ConcurrentChange()
     [node] = [search.make_node(row._mapping) for row in rows]
     is_new = reservation.id is None
     try:
@@ -121,4 +121,4 @@ def _write(run: transaction.Run, instance_uuid: str,
         # A concurrent request has created the group, or there is a stale row
         # of this node or instance.
         expiry.expire_or_purge([instance_uuid], [node.id])
-        raise transaction.Again()
+        raise transaction.ConcurrentChange()

@@ -60,7 +60,7 @@ class _Claim(holds.OneNode):
         self._uuid, self._authorize = uuid, authorize
 
     def list_picks(self) -> Iterator[list[obtain.Pick]]:
-        """See obtain.Ask.
+        """See obtain.Operation.
 
         :raises: NotFound, Conflict, NoMatchingNode.
         """

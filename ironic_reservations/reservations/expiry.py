@@ -173,7 +173,7 @@ def _remove(reservation: values.Reservation, event: events.Event,
 
 def delete_rows(tx: transaction.Transaction, statement: sa.Delete,
                 reservations: Sequence[values.Reservation],
-                error: type[Exception] = transaction.Again) -> None:
+                error: type[Exception] = transaction.ConcurrentChange) -> None:
     """Delete rows of reservations, and the group of its last member.
 
     The row of the group is written first. If two requests delete the last

@@ -138,7 +138,7 @@ class _Progress:
             return
         try:
             releases.write_release(run, releasable, self._is_restricted)
-        except transaction.Again:
+        except transaction.ConcurrentChange:
             # One of them has changed since it was read. The next round reads
             # all of them again.
             return

@@ -55,7 +55,7 @@ def create_group(matcher: matching.Matcher, request: obtain.Request
     return obtain.obtain_nodes(_NewGroup(matcher, request))
 
 
-class _NewGroup(obtain.Ask):
+class _NewGroup(obtain.Operation):
     """A request for all nodes of a new group."""
 
     # Without it, a repeated request would search for other nodes.
@@ -75,7 +75,7 @@ class _NewGroup(obtain.Ask):
 
         :raises: Conflict if they are not those of this request, or the
             project may no longer use the node of one, or an instance already
-            has a node; Again if the group has just been deleted.
+            has a node; ConcurrentChange if the group has just been deleted.
         """
         group = membership.load_group(self._group.uuid)
         if group is not None and group.domains:
@@ -110,14 +110,14 @@ class _NewGroup(obtain.Ask):
             if member.host in (None, request.assignment.host) and (
                     updates.is_renewable(
                         member, request.lease, is_restricted)):
-                with contextlib.suppress(transaction.Again):
+                with contextlib.suppress(transaction.ConcurrentChange):
                     updates.write_changes(
                         run, member, {'lease': request.lease}, events.RENEWED,
                         member.host)
         return _read_members(group), False
 
     def list_picks(self) -> Iterator[list[obtain.Pick]]:
-        """See obtain.Ask."""
+        """See obtain.Operation."""
         finder, instances = self._finder, self.request.instances
         finder.count_candidates()
         finder.prepare(self._judge)
@@ -178,7 +178,7 @@ class _NewGroup(obtain.Ask):
     def make_result(self, tx: transaction.Transaction,
                     reservations: list[values.Reservation],
                     picks: Sequence[obtain.Pick]) -> membership.Group:
-        """See obtain.Ask."""
+        """See obtain.Operation."""
         row = tx.execute(group_rows.select_group(self._group.uuid)).one()
         for member in reservations:
             tx.emit(events.HELD, member)
@@ -188,13 +188,14 @@ class _NewGroup(obtain.Ask):
 def _read_members(group: membership.Group) -> membership.Group:
     """Return a group with its members.
 
-    :raises: Again if it was deleted, or if another group has its UUID.
+    :raises: ConcurrentChange if it was deleted, or if another group has its
+        UUID.
     """
     for row in engine.fetch_rows(group_rows.select_group(group.uuid)):
         members = lookup.find_members(row.id)
         if row.id == group.id and members:
             return membership.Group(**row._mapping, members=tuple(members))
-    raise transaction.Again()
+    raise transaction.ConcurrentChange()
 
 
 def _allow_all(group: membership.Group) -> None:

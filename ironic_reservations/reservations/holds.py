@@ -48,7 +48,7 @@ def hold_node(matcher: matching.Matcher, request: obtain.Request
     return reservation, is_new
 
 
-class OneNode(obtain.Ask):
+class OneNode(obtain.Operation):
     """A request for one node: the common part of a hold and a claim."""
 
     def __init__(self, matcher: matching.Matcher, request: obtain.Request
@@ -63,8 +63,8 @@ class OneNode(obtain.Ask):
         Nova builds an instance on one host at a time, so the later host is
         right as long as no work on the node has begun.
 
-        :raises: Conflict if the request may not have it; Again if it has just
-            changed.
+        :raises: Conflict if the request may not have it; ConcurrentChange if
+            it has just changed.
         """
         for reservation in lookup.find_carriers([self.instance_uuid]):
             if reservation.is_expired:
@@ -110,7 +110,7 @@ class OneNode(obtain.Ask):
     def make_result(self, tx: transaction.Transaction,
                     reservations: list[values.Reservation],
                     picks: Sequence[obtain.Pick]) -> values.Reservation:
-        """See obtain.Ask."""
+        """See obtain.Operation."""
         [reservation], [pick] = reservations, picks
         if pick.source:
             tx.emit(events.CLAIMED, pick.source)
@@ -127,7 +127,7 @@ class _Hold(OneNode):
         self._finder = searching.Finder(matcher, request.quota)
 
     def list_picks(self) -> Iterator[list[obtain.Pick]]:
-        """See obtain.Ask."""
+        """See obtain.Operation."""
         finder = self._finder
         self.place = membership.Place.load(self.request.group)
         finder.prepare(self._judge)

@@ -97,7 +97,7 @@ def acquire_lease(host: str, holder: str, ttl: int) -> HostLease:
                 row = tx.execute(
                     host_rows.select_host_leases(MAX_TTL, host)).one()
         except db_exc.DBDuplicateEntry:
-            raise transaction.Again()
+            raise transaction.ConcurrentChange()
         return before, HostLease(**row._mapping)
 
     before, lease = transaction.run_request(attempt)

@@ -21,7 +21,7 @@ from ironic_reservations.reservations import transaction
 from ironic_reservations.reservations import values
 
 #: The values as which NULL is sorted, by column.
-LEAST = reservation_rows.LEAST
+NULL_VALUES = reservation_rows.NULL_VALUES
 
 
 def allow_all(reservation: values.Reservation) -> None:
@@ -97,7 +97,7 @@ def find_by_uuid(uuid: str, project_id: str | None
     :returns: reservations without their request specs.
     """
     query = reservation_rows.select_live().where(
-        reservation_rows.is_of_project(project_id))
+        reservation_rows.belongs_to_project(project_id))
     return (transaction.read_reservations(query.where(
                 reservation_rows.column_is('instance_uuid', uuid)))
             or transaction.read_reservations(query.where(
@@ -204,7 +204,7 @@ def get_position(reservation: values.Reservation, order: Iterable[str]
     row = {name: getattr(reservation, name) for name in order}
     if 'expires_at' in row:
         row['expires_at'] = reservation.effective_expiry
-    return [LEAST[name] if value is None else value
+    return [NULL_VALUES[name] if value is None else value
             for name, value in row.items()]
 
 

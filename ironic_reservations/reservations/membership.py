@@ -175,7 +175,7 @@ class Place:
 
         :param request_digest: see ``models.Group``.
         :returns: the id of the group's row; None without a group.
-        :raises: Again if the group has changed since it was read;
+        :raises: ConcurrentChange if the group has changed since it was read;
             DBDuplicateEntry if a concurrent request has created it.
         """
         if self._request is None:

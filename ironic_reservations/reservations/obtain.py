@@ -21,7 +21,8 @@ from ironic_reservations.reservations import transaction
 from ironic_reservations.reservations import values
 
 # Columns of a claimed reservation that the new reservation keeps.
-_OF_GROUP = ('group_id', 'domain', 'group_uuid', 'group_policy', 'group_by')
+_GROUP_COLUMNS = (
+    'group_id', 'domain', 'group_uuid', 'group_policy', 'group_by')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Request:
         return values.Actor(self.assignment.host, self.holder)
 
 
-class Ask:
+class Operation:
     """The differences between a hold, a group and a claim.
 
     :param matcher: each node must satisfy it.
@@ -110,35 +111,38 @@ class Ask:
         raise NotImplementedError()
 
 
-def obtain_nodes(ask: Ask) -> tuple[Any, bool]:
+def obtain_nodes(operation: Operation) -> tuple[Any, bool]:
     """Hold nodes, or find those that a repeated request already holds.
 
     :returns: the result, and whether this call has made it.
-    :raises: what the ask raises; PreconditionFailed if the actor does not
-        hold the host's lease; DeadlineExceeded.
+    :raises: what the operation raises; PreconditionFailed if the actor does
+        not hold the host's lease; DeadlineExceeded.
     """
     def attempt(run: transaction.Run) -> tuple[Any, bool]:
-        if ask.checks_repeat_first or run.tries:
-            result = ask.find_result(run)
+        if operation.checks_repeat_first or run.tries:
+            result = operation.find_result(run)
             if result:
                 return result
-        for picks in ask.list_picks():
+        for picks in operation.list_picks():
             try:
-                return _hold_picks(run, ask, picks), True
+                return _hold_picks(run, operation, picks), True
             except transaction.NodeLost:
                 engine.check_deadline()
-        raise transaction.Again()
+        raise transaction.ConcurrentChange()
 
-    return transaction.run_request(attempt, ask.request.actor)
+    return transaction.run_request(attempt, operation.request.actor)
 
 
-def _hold_picks(run: transaction.Run, ask: Ask, picks: Sequence[Pick]) -> Any:
-    """Hold nodes in one transaction. This is the order of all writes.
+def _hold_picks(run: transaction.Run, operation: Operation,
+                picks: Sequence[Pick]) -> Any:
+    """Hold nodes in one transaction, which locks in the common order.
+
+    See ``transaction``.
 
     :param picks: sorted by the ids of their nodes.
-    :raises: NodeLost, Again.
+    :raises: NodeLost, ConcurrentChange.
     """
-    request = ask.request
+    request = operation.request
     try:
         with transaction.begin(run) as tx:
             request.quota.lock(tx)
@@ -147,42 +151,43 @@ def _hold_picks(run: transaction.Run, ask: Ask, picks: Sequence[Pick]) -> Any:
                     # The statement may have to wait for each of them.
                     engine.check_deadline()
                 statement, parameters = node_rows.hold_node(
-                    pick.node, ask.matcher, pick.instance_uuid,
+                    pick.node, operation.matcher, pick.instance_uuid,
                     pick.source.id if pick.source else None)
                 result = tx.write_one(statement, parameters,
                                       transaction.NodeLost)
             now = functions.read_utcnow(tx.connection, result)
-            group_id = ask.place.join(tx, request.digest)
+            group_id = operation.place.join(tx, request.digest)
             for pick in picks:
                 if pick.source:
                     tx.write_one(
                         reservation_rows.delete_unmoved_rows(pick.source))
             reservations = _insert(tx, [
-                _make_reservation(ask, pick, now, group_id) for pick in picks])
+                _make_reservation(operation, pick, now, group_id)
+                for pick in picks])
             request.quota.verify(tx, [pick.node for pick in picks],
-                                 ask.matcher.spec)
-            return ask.make_result(tx, reservations, picks)
+                                 operation.matcher.spec)
+            return operation.make_result(tx, reservations, picks)
     except db_exc.DBDuplicateEntry:
         # An instance already holds a node, a concurrent request has created
         # the group, or there is an expired or stale row.
         expiry.expire_or_purge([pick.instance_uuid for pick in picks],
                                [pick.node.id for pick in picks])
-        raise transaction.Again()
+        raise transaction.ConcurrentChange()
 
 
-def _make_reservation(ask: Ask, pick: Pick, now: datetime.datetime,
+def _make_reservation(operation: Operation, pick: Pick, now: datetime.datetime,
                       group_id: int | None) -> values.Reservation:
     """Return the reservation of a pick, with the node as the guard saw it."""
-    node, source, lease = pick.node, pick.source, ask.request.lease
-    group = ({name: getattr(source, name) for name in _OF_GROUP} if source
-             else {**ask.place.make_columns(group_id, node),
-                   **ask.place.describe_group()})
+    node, source, lease = pick.node, pick.source, operation.request.lease
+    group = ({name: getattr(source, name) for name in _GROUP_COLUMNS} if source
+             else {**operation.place.make_columns(group_id, node),
+                   **operation.place.describe_group()})
     return values.Reservation(
         instance_uuid=pick.instance_uuid, node_id=node.id,
-        node_uuid=node.uuid, request_spec=ask.matcher.spec.canonical,
+        node_uuid=node.uuid, request_spec=operation.matcher.spec.canonical,
         created_at=now,
         expires_at=now + datetime.timedelta(0, lease) if lease else None,
-        **vars(ask.request.assignment), **group,
+        **vars(operation.request.assignment), **group,
         node_name=node.name, resource_class=node.resource_class,
         node_owner=node.owner, node_lessee=node.lessee,
         provision_state='available', maintenance=False, is_allocated=False,

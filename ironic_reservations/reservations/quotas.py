@@ -112,7 +112,7 @@ class Quota:
 
         :param nodes: nodes that the transaction holds.
         :raises: QuotaExceeded if the request allows no other resource class;
-            otherwise Again.
+            otherwise ConcurrentChange.
         """
         if self._project_id is None:
             return
@@ -125,7 +125,7 @@ class Quota:
             LOG.debug('%s', refusal)
             if refusal.resource in resources.limit_names(spec.resource_class):
                 raise refusal
-            raise transaction.Again()
+            raise transaction.ConcurrentChange()
 
     def refresh(self, execute: Callable[
                     [Any, Any], Iterable[Any]] = engine.fetch_rows,

@@ -81,7 +81,7 @@ def write_release(run: transaction.Run,
     :param reservations: all of one group or of none, sorted by the ids of
         their nodes.
     :param is_restricted: see ``release_reservation``.
-    :raises: Again if one of them has changed since it was read;
+    :raises: ConcurrentChange if one of them has changed since it was read;
         DeadlineExceeded, between two of them.
     """
     statement, parameters = node_rows.release_nodes(

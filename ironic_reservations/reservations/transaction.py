@@ -42,7 +42,7 @@ LOG = log.getLogger(__name__)
 Result = TypeVar('Result')
 
 
-class Again(Exception):
+class ConcurrentChange(Exception):
     """A concurrent request has changed what was read: read it again."""
 
 
@@ -72,7 +72,8 @@ def run_request(attempt: Callable[[Run], Result],
     """Call a function until it returns, within the deadline of the request.
 
     :param attempt: function that reads again each time it is called. It
-        raises Again if a concurrent request has changed what it has read.
+        raises ConcurrentChange if a concurrent request has changed what it
+        has read.
     :returns: what the attempt returns.
     :raises: PreconditionFailed if the actor does not hold the host's lease;
         what the attempt raises; DeadlineExceeded; OutcomeUnknown if the actor
@@ -87,7 +88,7 @@ def run_request(attempt: Callable[[Run], Result],
         while True:
             try:
                 return attempt(run)
-            except Again:
+            except ConcurrentChange:
                 engine.check_deadline()
             except exception.PreconditionFailed as error:
                 if run.unsure:
@@ -124,7 +125,8 @@ class Transaction:
         return row_id
 
     def write_one(self, statement: sa.Executable, parameters: Any = None,
-                  error: type[Exception] = Again) -> sa.CursorResult[Any]:
+                  error: type[Exception] = ConcurrentChange
+                  ) -> sa.CursorResult[Any]:
         """Run a statement that must change a row.
 
         :param error: class of the exception to raise if it changes none,
@@ -145,14 +147,14 @@ class Transaction:
         that has changed since (error 1020).
 
         :param column: see ``reservation_rows.column_is``.
-        :raises: Again if there is none that counts.
+        :raises: ConcurrentChange if there is none that counts.
         """
         self.check_fence()
         query = reservation_rows.select_live(names=reservation_rows.VIEW)
         for row in self.execute(query.where(
                 reservation_rows.column_is(column, value))):
             return values.Reservation(**row._mapping)
-        raise Again()
+        raise ConcurrentChange()
 
     def emit(self, event: events.Event, reservation: values.Reservation
              ) -> None:

@@ -65,7 +65,7 @@ def write_changes(run: transaction.Run, reservation: values.Reservation,
     :param changes: see ``update_reservation``.
     :param host: host that must still hold it, or None.
     :returns: the reservation after the change.
-    :raises: Again.
+    :raises: ConcurrentChange.
     """
     with transaction.begin(run) as tx:
         tx.write_one(reservation_rows.update_row(

@@ -41,7 +41,7 @@ def sorted_fleet(fleet):
 
 def read_pages(limit, order):
     """Yield all pages, one after the other."""
-    after, types = None, [type(lookup.LEAST[name]) for name in order]
+    after, types = None, [type(lookup.NULL_VALUES[name]) for name in order]
     while True:
         page = lookup.find_reservations(order=order, after=after, limit=limit)
         assert len(page) <= limit
@@ -130,6 +130,7 @@ def test_any_position(sorted_fleet, text, time, number):
     values_by_type = {str: text, datetime.datetime: time, int: number}
     for name in constants.SORT_KEYS:
         order = {name: 'asc', 'id': 'asc'}
-        after = [values_by_type[type(lookup.LEAST[key])] for key in order]
+        after = [values_by_type[type(lookup.NULL_VALUES[key])]
+                 for key in order]
         assert len(lookup.find_reservations(
             order=order, after=after)) in (0, 7)

@@ -155,7 +155,7 @@ def test_best_fit_behind_many_exhausted_profiles(fleet, use_count, make,
 @pytest.fixture
 def large_fleet(fleet, use_count, monkeypatch):
     """The node that fits best is held; five others are too large."""
-    monkeypatch.setattr(search, 'SMALL', 5)
+    monkeypatch.setattr(search, 'SMALL_FLEET', 5)
     monkeypatch.setattr(search, 'REST_TO_COST', 10 ** 6)
     fleet.best, *fleet.others = fleet.add(
         make_node(1024), *[make_node(65536)] * 5)
@@ -197,7 +197,7 @@ def test_exhausted_profile_is_remembered_for_a_limited_time(
 
 def test_small_fleet_does_not_remember_exhausted_profiles(
         large_fleet, monkeypatch):
-    monkeypatch.setattr(search, 'SMALL', 6)
+    monkeypatch.setattr(search, 'SMALL_FLEET', 6)
     assert not hold_small(large_fleet)
     releases.release_reservation(large_fleet.best_hold.instance_uuid)
     assert hold_small(large_fleet)

@@ -89,7 +89,7 @@ class TestHeader(testtools.TestCase):
                 ('nodes/x/states/console', 'GET', value),
                 ('nodes/x', 'GET', None)):
             for binding, header in (
-                    (self.binding, expected), (fence.WITHOUT, None)):
+                    (self.binding, expected), (fence.NO_RESERVATION, None)):
                 self.assertEqual([header], self.headers(binding, url, method))
 
     def test_without_an_instance(self):
@@ -105,7 +105,7 @@ class TestHeader(testtools.TestCase):
         """It is logged once, and not for responses of a proxy."""
         url, message = '/nodes/x', 'does not check which host holds'
         self.headers(self.binding, url, 'PATCH', 503)
-        self.headers(fence.WITHOUT, url, 'PATCH')
+        self.headers(fence.NO_RESERVATION, url, 'PATCH')
         self.headers(self.binding, url, 'PATCH', headers={fence.FENCE: '1'})
         self.assertNotIn(message, self.log.output)
         for _ in range(2):

@@ -197,7 +197,7 @@ def test_own_version():
 def test_fence():
     _, _, text = REFERENCE.partition('\nFence\n=====\n')
     assert re.findall(r'^   \* - ``(\w+)``$', text, re.MULTILINE) == [
-        *fence.KEYS.schema['properties']]
+        *fence.PARAMETERS.schema['properties']]
     for name in fence.HEADER, fence.ANSWER_HEADER:
         assert name in text and name in PAGES['security']
 
