@@ -16,7 +16,7 @@ reservations = models.reservations
 
 def select_host_leases(longest: int, host: str | None = None,
                        marker: str | None = None) -> sa.Select[Any]:
-    """Select host leases in the order of hosts, as ``hosts.Lease``.
+    """Select host leases, for ``host_leases.HostLease``, by host.
 
     :param longest: see ``_is_live``.
     :param host: only the lease of this host.

@@ -92,7 +92,7 @@ class RequestSpec:
     @classmethod
     def from_dict(cls, body: Mapping[str, Any], match: str = 'at_least',
                   required: bool = True) -> 'RequestSpec':
-        """Parse a body that satisfies ``api.bodies.REQUEST_SPEC``.
+        """Parse a body that satisfies ``api.reservations.REQUEST_SPEC``.
 
         :param match: ``exact`` or ``at_least``, unless the request overrides
             it (``[reservations] match``).
