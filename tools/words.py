@@ -122,8 +122,9 @@ def read_files() -> Iterator[tuple[str, str]]:
         if path and path not in EXEMPT:
             try:
                 yield path, pathlib.Path(path).read_text()
-            except (UnicodeDecodeError, FileNotFoundError):
-                pass  # an image, or deleted and not yet committed
+            except (UnicodeDecodeError, FileNotFoundError,
+                    IsADirectoryError):
+                pass  # an image, or deleted and not yet committed, or a link
 
 
 def find_package(path: str) -> str:

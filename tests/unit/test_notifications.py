@@ -11,7 +11,8 @@ import time
 from ironic_reservations import conf
 from ironic_reservations import notifications
 
-PAGE = pathlib.Path(__file__).parents[2] / 'doc/source/explanation/security.rst'
+ROOT = pathlib.Path(__file__).parents[2]
+PAGE = ROOT / 'doc/source/explanation/security.rst'
 
 #: Prints the event type of the first notification.
 PROGRAM = """
