@@ -426,7 +426,9 @@ def test_client_commands_on_the_pages(arguments):
         key=lambda values: len(values[0]))
     parser = importlib.metadata.EntryPoint(name, value, '').load()(
         None, None).get_parser(name)
-    parser.parse_args(shlex.split(arguments.removeprefix(name)))
+    # A variable of the shell may stand for a number.
+    parser.parse_args(shlex.split(
+        re.sub(r'\$[A-Z]+', '8', arguments.removeprefix(name))))
 
 
 @pytest.mark.parametrize(('program', 'arguments'), find_commands(
