@@ -9,7 +9,8 @@ import nova.virt.ironic_reservations as ours
 from nova.virt.ironic_reservations import conf
 import testtools
 
-PAGE = pathlib.Path(__file__).parents[2] / 'doc/source/how-to/nova.rst'
+ROOT = pathlib.Path(__file__).parents[2]
+PAGE = ROOT / 'doc/source/reference/configuration.rst'
 
 
 def format_default(default):
