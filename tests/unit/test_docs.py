@@ -34,6 +34,7 @@ from ironic_reservations.cmd import dbsync
 from ironic_reservations.cmd import exporter
 from ironic_reservations.cmd import manage
 from ironic_reservations.cmd import status
+from ironic_reservations.db import models
 from ironic_reservations.matching import explanation
 from ironic_reservations.matching import request_spec
 from ironic_reservations.osc.audit import kinds
@@ -495,6 +496,60 @@ def test_options_of_the_exporter(opt):
     assert opt.help
     assert f'``--{opt.name}``' in PAGES['metrics']
     assert f'--{opt.name} {opt.default}' in PAGES['cli']
+
+
+def test_tables_on_the_installation_page():
+    tables = [table.name for table in models.Base.metadata.sorted_tables]
+    number = ['no', 'one', 'two', 'three', 'four', 'five', 'six'][len(tables)]
+    assert f' {number} tables ' in PAGES['install']
+    for name in tables:
+        assert f'``{name}``' in PAGES['install']
+
+
+#: Questions of operators and users, and the page that answers each.
+QUESTIONS = {
+    'What is it, and how do I try it?': 'tutorial',
+    'How do I install it into my Ironic?': 'how-to/install',
+    'How do I install it with Kolla-Ansible?': 'how-to/deploying',
+    'What do I change on compute hosts and the scheduler?': 'how-to/nova',
+    'How do my hosts with servers get there, and back?': 'how-to/switching',
+    'How do I reserve a rack for a project until Friday?': 'how-to/set-aside',
+    'How do I keep two servers in different racks?': 'how-to/servers',
+    'I have no Nova: how do I get a machine?': 'how-to/without-nova',
+    'How much may a project reserve?': 'how-to/quota',
+    'Who may do what?': 'reference/policy',
+    'Why did a server end in ERROR?': 'how-to/troubleshooting',
+    'A compute host is dead: what now?': 'how-to/lost-host',
+    'May I restart nova-compute while it builds?': 'how-to/restart',
+    'How does a second process take over by itself?': 'how-to/standby',
+    'Do Nova, Placement and Ironic agree?': 'how-to/audit',
+    'I restored a backup of the database: what now?': 'how-to/restore',
+    'How do I upgrade, and which versions fit?': 'how-to/upgrade',
+    'How do I get rid of it?': 'how-to/uninstall',
+    'What do I monitor, and what alerts are there?': 'how-to/monitor',
+    'Which extra specs are compared with a node?': 'reference/matching',
+    'How fast is it with 100,000 nodes?': 'explanation/performance',
+    'What can one project do to another?': 'explanation/security',
+    'What happens if a database of the cluster fails?':
+        'explanation/availability',
+}
+
+
+@pytest.mark.parametrize('question', QUESTIONS)
+def test_index_leads_to_the_answer(question):
+    """The index lists the page, which begins with what it is for."""
+    page = QUESTIONS[question]
+    assert f'\n   {page}\n' in PAGES['index']
+    assert re.search(r'^This (?:page|guide|tutorial) ',
+                     PAGES[page.rpartition('/')[2]], re.MULTILINE)
+
+
+def test_all_pages_are_in_the_index():
+    source = ROOT / 'doc' / 'source'
+    assert {f'{path.relative_to(source).with_suffix("")}'
+            for path in source.glob('**/*.rst')} - {'index'} <= {
+        *re.findall(r'^   ([a-z-]+(?:/[a-z-]+)?)$', PAGES['index'],
+                    re.MULTILINE)}
 
 
 def test_links_of_the_readme():
