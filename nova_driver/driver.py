@@ -67,9 +67,8 @@ QUEUED_TASKS = (task_states.REBOOTING, task_states.REBOOTING_HARD,
 QUEUE_TIMEOUT = 300
 
 _EVACUATION = (
-    'a bare metal server cannot be evacuated, because it cannot leave its '
-    'machine; to have another compute host manage it, use "openstack '
-    'baremetal reservation move"')
+    'a bare metal server cannot leave its machine; to have another compute '
+    'host manage it, use "openstack baremetal reservation move"')
 
 
 class ReservationsDriver(ironic_driver.IronicDriver):
