@@ -345,4 +345,4 @@ def test_what_is_wrong_with_my_command(cloud):
     assert process.returncode == 0, process.stdout
     # The documentation shows this output.
     assert textwrap.indent(process.stdout, ' ' * 6) in (
-        trial_cloud.DOCUMENTED / 'install.rst').read_text()
+        trial_cloud.DOCUMENTED / 'how-to' / 'install.rst').read_text()
