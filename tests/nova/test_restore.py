@@ -238,7 +238,7 @@ class TestRestore(audits.Command, networking.Networks, faults.TestCase):
         ports = {node: self.assign_node({'id': server}, node)
                  for node, server in wrong}
         self.assertEqual(set(), self.find_misplaced())
-        [statement] = re.findall(r"^   (UPDATE .*\n.*'SERVER');$", PAGE, re.M)
+        [statement] = re.findall(r"^ +(UPDATE .*\n.*'SERVER');$", PAGE, re.M)
         self.sql(statement.replace('SERVER', build['id']))
         self.assertEqual(
             others | {('no-reservation', server, node)
