@@ -66,7 +66,8 @@ def enter(tree):
     """Return a function that runs a command in a shell there."""
     # Below make, another make prints the folders that it enters.
     environment = {name: value for name, value in os.environ.items()
-                   if not name.startswith(('OS_', 'MAKE')) and name != 'DIR'}
+                   if not name.startswith(('OS_', 'MAKE'))
+                   and name not in ('ARGS', 'DIR')}
     with subprocess.Popen(
             ['bash'], cwd=tree, text=True, stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
