@@ -73,16 +73,21 @@ class NoMatchingNode(ReservationsError):
     :param members: number of members that a group was to have (``wanted``)
         and that it could have (``available``); None for a single node.
     :param ignored: keys of extra specs that were not compared with nodes.
+    :param segments: like ``members``, for a group with segments.
+    :param level: key of the domains that have too little room for segments.
     """
 
     def __init__(self, message: str, explanation: dict[str, Any],
                  retry: bool = False, members: dict[str, int] | None = None,
-                 ignored: Sequence[str] = ()) -> None:
+                 ignored: Sequence[str] = (),
+                 segments: dict[str, int] | None = None,
+                 level: str | None = None) -> None:
         super().__init__(message)
         self.explanation = explanation
         self.retry = retry
         self.members = members
         self.ignored = ignored
+        self.segments, self.level = segments, level
 
 
 class QuotaExceeded(ReservationsError):

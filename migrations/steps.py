@@ -41,3 +41,12 @@ def create_table(name: str, *items: sa.schema.SchemaItem,
         if index.name not in indexes:
             op.create_index(index.name, name,
                             [column.name for column in index.columns])
+
+
+def add_columns(table: str, *columns: sa.Column[Any]) -> None:
+    """Add the columns that a table does not have yet."""
+    present = {column['name'] for column
+               in sa.inspect(op.get_bind()).get_columns(table)}
+    for column in columns:
+        if column.name not in present:
+            op.add_column(table, column)

@@ -73,8 +73,9 @@ def make_response(error: Exception) -> webob.Response:
     if isinstance(error, exception.NoMatchingNode):
         metrics.count_refusal(explanation.find_cause(error.explanation))
         more['explanation'] = error.explanation
-        if error.members:
-            more['members'] = error.members
+        more |= {name: value for name, value in (
+            ('members', error.members), ('segments', error.segments),
+            ('level', error.level)) if value}
         if error.ignored:
             more['ignored'] = error.ignored
     if isinstance(error, exception.QuotaExceeded):

@@ -41,6 +41,13 @@ CREATE_BODY = schema.Validator(schema.closed_object({
                 'maxItems': conf.MOST_MEMBERS, 'items': schema.uuid},
     'policy': schema.policy,
     'by': schema.by,
+    'levels': {
+        'type': ['array', 'null'], 'minItems': 1, 'maxItems': 2,
+        'items': schema.closed_object({
+            'by': schema.level_by, 'policy': schema.level_policy,
+            'segment': {**schema.integer, 'minimum': 1},
+        }, required=['by', 'policy']),
+    },
     'request': {
         **reservations.REQUEST_SPEC,
         'properties': reservations.omit_keys(*request_spec.ENVELOPE, 'group')},
@@ -55,6 +62,9 @@ class Group(wtypes.Base):
     uuid = wtypes.text
     policy = wtypes.text
     by = wtypes.text
+    # Only of a group with segments. In a list also their number.
+    levels = responses.Json()
+    segments = int
     project_id = wtypes.text
     created_at = responses.Time()
     # Only in a list: the number of members, and the number in each domain.
@@ -92,9 +102,16 @@ def _read_request(
             caller, restricted_to, assignment.project_id, body['request'])
     members = _read_members(body['members'])
     uuid = (body.get('uuid') or uuidutils.generate_uuid()).lower()
-    group = requests.read_group(body, uuid, assignment.project_id)
     instances = (members if isinstance(members, list) else
                  [uuidutils.generate_uuid() for _ in range(members)])
+    levels = body.get('levels')
+    group = requests.read_group(body, uuid, assignment.project_id)
+    if levels is not None:
+        if group.policy is not None:
+            raise exception.InvalidInput(
+                'levels', 'cannot be combined with policy and by')
+        group = requests.read_levels(levels, uuid, assignment.project_id,
+                                     len(instances))
     return matcher, obtain.Request(
         tuple(instances), assignment, lease, group=group,
         digest=_compute_digest(members, matcher.spec),
@@ -147,7 +164,7 @@ def delete_group(uuid: str) -> None:
 def _make_authorizer(caller: context.RequestContext,
                      rule: str) -> Callable[[context.Owned], None]:
     return requests.make_authorizer(
-        caller, rule, lambda group: groups.make_not_found(group.uuid))
+        caller, rule, lambda group: membership.make_not_found(group.uuid))
 
 
 def _present_group(group: membership.Group, marker: str | None = None,
@@ -183,17 +200,22 @@ def _present_group(group: membership.Group, marker: str | None = None,
 
 def _present_in_list(group: membership.Group) -> dict[str, Any]:
     """Return a group with the numbers of its members as JSON."""
-    domains = [{'value': value, 'nodes': nodes} for value, nodes in sorted(
+    levels = group.levels
+    domains = [{'value': levels.show_domain(levels.split_domain(value)),
+                'nodes': nodes} for value, nodes in sorted(
         group.domains.items(), key=lambda item: (-item[1], str(item[0])))]
     return _present_group_alone(
         group, members=group.domains.total(),
         # A group is never split between two pages.
-        domains=responses.fit_rows(domains) if group.by else [])
+        domains=responses.fit_rows(domains) if levels.keys else [],
+        **({'segments': group.segments} if group.segments else {}))
 
 
 def _present_group_alone(group: membership.Group,
                          **more: Any) -> dict[str, Any]:
     """Return a group without its members as JSON."""
+    if group.segment_levels is not None:
+        more['levels'] = json.loads(group.segment_levels)
     return responses.make_json(Group, {
         name: getattr(group, name)
         for name in ('uuid', 'policy', 'by', 'project_id', 'created_at')

@@ -20,6 +20,7 @@ from ironic_reservations import text
 from ironic_reservations.api import access
 from ironic_reservations.api import limits
 from ironic_reservations.api import schema
+from ironic_reservations.matching import group_policy
 from ironic_reservations.matching import request_spec
 from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import values
@@ -201,16 +202,64 @@ def read_group(group: dict[str, Any], uuid: str,
                project_id: str | None) -> membership.GroupRequest:
     """Return the group that a request names.
 
-    :param group: may have the keys ``policy`` and ``by``.
+    :param group: may have the keys ``policy`` and ``by``, or ``segment``.
     :param project_id: project that the group belongs to.
-    :raises: InvalidInput if only one of policy and by is set.
+    :raises: InvalidInput if only one of policy and by is set, or one of them
+        and segment.
     """
     policy, by = group.get('policy'), group.get('by')
+    segment = group.get('segment')
+    if segment is not None and (policy, by) != (None, None):
+        raise exception.InvalidInput(
+            'segment', 'cannot be combined with policy and by, which the '
+                       'group already has')
     if policy is None and by is not None:
         raise exception.InvalidInput('policy', 'is required with by')
     if by is None and policy is not None:
         raise exception.InvalidInput('by', 'is required with policy')
-    return membership.GroupRequest(uuid, policy, by, project_id)
+    return membership.GroupRequest(
+        uuid, policy, by, project_id,
+        segment=None if segment is None else int(segment))
+
+
+def read_levels(levels: list[dict[str, Any]], uuid: str,
+                project_id: str | None, members: int
+                ) -> membership.GroupRequest:
+    """Return the new group whose levels a request names.
+
+    :param levels: one or two objects with the keys ``by``, ``policy`` and
+        maybe ``segment``, the outer level first.
+    :param members: number of members.
+    :raises: InvalidInput.
+    """
+    *outer, inner = levels
+    size, place = inner.get('segment'), f'levels.{len(outer)}'
+    if any(level.get('segment') is not None for level in outer):
+        raise exception.InvalidInput(
+            'levels.0.segment', 'is allowed only in the last level')
+    if size is None:
+        if outer:
+            raise exception.InvalidInput(
+                f'{place}.segment', 'is required with two levels')
+        return membership.GroupRequest(
+            uuid, inner['policy'], inner['by'], project_id)
+    if inner['policy'] != group_policy.PACK:
+        raise exception.InvalidInput(
+            f'{place}.policy', 'must be pack with segment',
+            got=inner['policy'])
+    if members % size:
+        raise exception.InvalidInput(
+            f'{place}.segment', f'must divide the number of members, '
+                                f'{members}', got=size)
+    if outer and outer[0]['by'] == inner['by']:
+        raise exception.InvalidInput(
+            f'{place}.by', 'must differ from that of the first level',
+            got=inner['by'])
+    return membership.GroupRequest(
+        uuid, None, None, project_id, json.dumps([
+            {name: int(value) if name == 'segment' else value
+             for name, value in sorted(level.items()) if value is not None}
+            for level in levels]), members // int(size))
 
 
 def read_membership(body: dict[str, Any],

@@ -103,9 +103,9 @@ REQUEST_SPEC: dict[str, Any] = {
             'additionalProperties': False,
             'required': ['uuid'],
             'properties': {'uuid': schema.uuid, 'policy': schema.policy,
-                           'by': schema.by},
+                           'by': schema.by, 'segment': schema.integer},
         },
-        'claim': schema.uuid_or_null,
+        'claim': schema.claim,
     },
 }
 
@@ -179,10 +179,10 @@ _COMPUTED: dict[str, tuple[Callable[[values.Reservation], Any],
         lambda reservation: json.loads(
             reservation.request_spec),  # type: ignore[arg-type]  # was read
         ('request_spec',)),
-    'group': (lambda reservation: {
-        'uuid': reservation.group_uuid, 'policy': reservation.group_policy,
-        'by': reservation.group_by, 'domain': reservation.domain,
-    }, ('group_uuid', 'group_policy', 'group_by', 'domain')),
+    'group': (
+        lambda reservation: _present_membership(reservation),
+        ('group_uuid', 'group_policy', 'group_by', 'group_segment_levels',
+         'domain', 'segment')),
     # Only a reserved node has an expiry time.
     'expires_at': (lambda reservation: reservation.effective_expiry,
                    ('expires_at', 'provision_state')),
@@ -190,6 +190,18 @@ _COMPUTED: dict[str, tuple[Callable[[values.Reservation], Any],
         'href': responses.make_url(f'/{reservation.instance_uuid}'),
         'rel': 'self'}], ('instance_uuid',)),
 }
+
+
+def _present_membership(reservation: values.Reservation) -> dict[str, Any]:
+    """Return the group of a reservation as JSON."""
+    group = {'uuid': reservation.group_uuid,
+             'policy': reservation.group_policy, 'by': reservation.group_by}
+    if reservation.group_segment_levels is None:
+        return group | {'domain': reservation.domain}
+    return group | {
+        'levels': json.loads(reservation.group_segment_levels),
+        'domain': json.loads(reservation.domain or 'null'),
+        'segment': reservation.segment}
 
 
 class DryRun(wtypes.Base):
@@ -201,6 +213,9 @@ class DryRun(wtypes.Base):
     # Only for a new group.
     members = responses.Json()
     domains = responses.Json()
+    # Only for a new group with segments; the level only if there are too few.
+    segments = responses.Json()
+    level = wtypes.text
     # Only if nothing but the quota prevents the hold.
     quota = responses.Json()
     # Only if there are extra specs that are not compared with nodes.
@@ -221,9 +236,10 @@ def create_reservation() -> dict[str, Any]:
         raise exception.InvalidInput(
             'claim', 'cannot be combined with group or dry_run')
     if claim is not None:
+        uuid, _, segment = claim.lower().partition(':')
         return _respond(matcher.spec, *claims.claim_reservation(
-            claim.lower(), matcher, request,
-            _make_authorizer(caller, 'delete')))
+            uuid, matcher, request, _make_authorizer(caller, 'delete'),
+            int(segment) if segment else None))
     if dry_run:
         return present_dry_run(dry_runs.dry_run(
             matcher, request.quota, request.group))

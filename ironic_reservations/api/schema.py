@@ -36,9 +36,11 @@ _CAPABILITY = (
     group_policy.CAPABILITY
     + r'(?! )[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff:,]{1,255}(?<! )')
 # What the domains of a group are, and by what capacity rows are summed.
-_BY, _ROW_KEY = (rf'^(?:{"|".join((*columns, _CAPABILITY))})\Z'
-                 for columns in (group_policy.COLUMNS, capacity.COLUMNS))
+_BY = (rf'^(?:{"|".join((*group_policy.COLUMNS, _CAPABILITY))}'
+       rf'|{group_policy.TRAIT}[A-Z0-9_]{{1,255}})\Z')
+_ROW_KEY = rf'^(?:{"|".join((*capacity.COLUMNS, _CAPABILITY))})\Z'
 _UUID = rf'^{UUID}\Z'
+_CLAIM = rf'^{UUID}(?::(?:0|[1-9][0-9]{{0,8}}))?\Z'
 # URL-safe base64; also matches a UUID.
 _MARKER = r'^[A-Za-z0-9_-]+\Z'
 
@@ -62,7 +64,10 @@ marker = {'type': 'string', 'maxLength': 8192, 'pattern': _MARKER}
 uuid_or_null = {**uuid, 'type': ['string', 'null']}
 policy = {'enum': [*constants.POLICIES, None]}
 by = {'type': ['string', 'null'], 'pattern': _BY}
+level_policy = {'enum': list(constants.POLICIES)}
+level_by = {'type': 'string', 'pattern': _BY}
 row_key = {'type': 'string', 'pattern': _ROW_KEY}
+claim = {'type': ['string', 'null'], 'pattern': _CLAIM}
 boolean = {'type': 'string', 'pattern': _BOOLEAN}
 positive = {'type': 'string', 'pattern': _POSITIVE}
 sort_key = {'type': 'string', 'pattern': _KEYS}
@@ -104,10 +109,13 @@ _PATTERNS = {
                  'commas',
     _KEYS: f'be one of {", ".join(constants.SORT_KEYS)}, or several of them, '
            f'separated by commas',
-    **{pattern: f'be one of {", ".join(columns)}, or capability:NAME, where '
-                f'NAME is that of a capability' for pattern, columns in (
-                    (_BY, group_policy.COLUMNS),
-                    (_ROW_KEY, capacity.COLUMNS))},
+    _BY: f'be one of {", ".join(group_policy.COLUMNS)}, capability:NAME, '
+         f'where NAME is that of a capability, or trait:PREFIX, where PREFIX '
+         f'is the beginning of traits',
+    _ROW_KEY: f'be one of {", ".join(capacity.COLUMNS)}, or capability:NAME, '
+              f'where NAME is that of a capability',
+    _CLAIM: 'be a UUID, or the UUID of a group, ":" and the number of a '
+            'segment',
 }
 
 _TYPES = {'array': 'a list', 'integer': 'an integer', 'null': 'null',

@@ -106,6 +106,7 @@ class NodeCount(typing.NamedTuple):
     :param host: the compute host that holds them, if requested.
     :param first: lowest id.
     :param last: highest id.
+    :param ids: all ids, separated by commas; a number if it is one.
     """
 
     facts: dict[str, str | None]
@@ -117,6 +118,7 @@ class NodeCount(typing.NamedTuple):
     nodes: int
     first: int
     last: int
+    ids: str | int
 
 
 def count_pages(candidates: Collection[Collection[str]] = (),
@@ -149,8 +151,8 @@ def count_pages(candidates: Collection[Collection[str]] = (),
         yield [NodeCount(
             make_facts(*texts), decode_text(capabilities),
             uuid and (uuid, name), reason, taken, decode_text(host), number,
-            first, last,
-        ) for (*texts, capabilities, reason, taken, number, first, last,
+            first, last, ids,
+        ) for (*texts, capabilities, reason, taken, number, first, last, ids,
                uuid, name, host) in rows], begin is not None
 
 
@@ -247,7 +249,7 @@ def select_counts(candidates: Collection[Collection[str]], with_hosts: bool,
     SELECT STRAIGHT_JOIN resource_class, ...,
            JSON_VALUE(properties, '$.cpus'), ...,
            (SELECT GROUP_CONCAT(trait ...)), ..., CASE ... END AS reason,
-           alike.nodes, alike.first, alike.last
+           alike.nodes, alike.first, alike.last, alike.ids
     FROM (<groups of equal nodes: see _select_groups()>) AS alike
     JOIN nodes ON nodes.id = alike.first
 
@@ -260,13 +262,20 @@ def select_counts(candidates: Collection[Collection[str]], with_hosts: bool,
 
     :param by_text: whether to group nodes by the text of their properties. It
         is faster, because less JSON is parsed, unless most texts are unique.
+        Otherwise each node has a row.
     """
-    groups = _select_groups(candidates, with_hosts, by_text)
-    source = groups.join(nodes, nodes.c.id == groups.c.first)
+    source: sa.FromClause
+    if by_text:
+        groups = _select_groups(candidates, with_hosts)
+        source = groups.join(nodes, nodes.c.id == groups.c.first)
+        numbers = [*groups.c]
+    else:
+        source = nodes
+        numbers = [sa.literal_column('1'), *[nodes.c.id] * 3]
     columns: list[sa.ColumnElement[Any]] = [
         functions.as_bytes(expressions.PROFILE[name])
         for name in (*FACTS, 'capabilities')]
-    columns += [_REASON, _TAKEN, groups.c.nodes, groups.c.first, groups.c.last]
+    columns += [_REASON, _TAKEN, *numbers]
     columns += [sa.case((_is_candidate(candidates), nodes.c[name]),
                         else_=sa.null())
                 if candidates else sa.null() for name in ('uuid', 'name')]
@@ -274,30 +283,30 @@ def select_counts(candidates: Collection[Collection[str]], with_hosts: bool,
                    else sa.null())
     if with_hosts:
         source = _join_reservations(source)
-    return sa.select(*(
+    statement = sa.select(*(
         column.label(f'column_{number}')
         for number, column in enumerate(columns)
     )).prefix_with('STRAIGHT_JOIN', dialect='mysql').select_from(source)
+    return statement if by_text else statement.where(_is_in_page(nodes.c.id))
 
 
-def _select_groups(candidates: Collection[Collection[str]], with_hosts: bool,
-                   by_text: bool) -> sa.Subquery:
-    """Group nodes by hardware profile and by why they cannot be held.
+def _select_groups(candidates: Collection[Collection[str]], with_hosts: bool
+                   ) -> sa.Subquery:
+    """Group nodes by their properties and by why they cannot be held.
 
-    SELECT COUNT(*) AS nodes, MIN(id) AS first, MAX(id) AS last
+    SELECT COUNT(*) AS nodes, MIN(id) AS first, MAX(id) AS last,
+           GROUP_CONCAT(id) AS ids
     FROM nodes LEFT JOIN (
         SELECT node_id, <digest of GROUP_CONCAT(trait)> AS digest
         FROM node_traits WHERE node_id BETWEEN :begin AND :end
         GROUP BY node_id) AS node_digests ON node_id = id
     WHERE id BETWEEN :begin AND :end
     GROUP BY <digest of resource_class, ..., node_digests.digest, the reason,
-              and the properties or the facts in them>
+              and the properties>
     """
-    columns = [*(column for name, column in expressions.PROFILE.items()
-                 if name not in (*_PROPERTY_FACTS, 'traits')),
-               sa.func.hex(_NODE_TRAITS.c.digest), _REASON, _TAKEN]
-    columns += ([nodes.c.properties] if by_text else
-                [expressions.PROFILE[name] for name in _PROPERTY_FACTS])
+    columns = [*(nodes.c[name] for name in _COLUMN_FACTS),
+               sa.func.hex(_NODE_TRAITS.c.digest), _REASON, _TAKEN,
+               nodes.c.properties]
     if candidates:
         columns.append(sa.case((_is_candidate(candidates), nodes.c.uuid),
                                else_=sa.null()))
@@ -308,14 +317,15 @@ def _select_groups(candidates: Collection[Collection[str]], with_hosts: bool,
     return sa.select(
         sa.func.count().label('nodes'), sa.func.min(nodes.c.id).label('first'),
         sa.func.max(nodes.c.id).label('last'),
+        sa.func.group_concat(nodes.c.id).label('ids'),
     ).select_from(
         _join_reservations(source) if with_hosts else source
     ).where(_is_in_page(nodes.c.id)).group_by(
         functions.digest(*columns)).subquery('alike')
 
 
-_PROPERTY_FACTS = ('memory_mb', 'cpus', 'local_gb', 'cpu_arch', 'capabilities',
-                  'irregular_properties')
+_COLUMN_FACTS = ('resource_class', 'conductor_group', 'shard', 'owner',
+                 'lessee')
 
 
 def _is_in_page(node_id: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:

@@ -370,7 +370,8 @@ def _drop_read_only(context: sa.engine.ExceptionContext) -> None:
 
 def _set_up_session(connection: Any, record: Any) -> None:
     with connection.cursor() as cursor:
-        # By default, MySQL truncates a list of traits at 1,024 bytes, and
-        # waits 50 seconds for a row that another transaction has locked.
-        cursor.execute('SET SESSION group_concat_max_len = 1048576, '
+        # By default, MySQL truncates a list of traits, or of the ids of a page
+        # of the count, at 1,024 bytes, and waits 50 seconds for a row that
+        # another transaction has locked.
+        cursor.execute('SET SESSION group_concat_max_len = 2097152, '
                        f'innodb_lock_wait_timeout = {_LOCK_WAIT}')

@@ -21,9 +21,11 @@ groups = models.groups
 _UUID = sa.bindparam('uuid', type_=sa.String)
 
 #: Select a group with a row for each present and former member: the group's
-#: columns, ``member`` (id, NULL if there is none), ``live`` and ``domain``.
+#: columns, ``member`` (id, NULL if there is none), ``live``, ``domain`` and
+#: ``segment``.
 GROUP = sa.select(
     *groups.c, reservations.c.id.label('member'), reservations.c.domain,
+    reservations.c.segment,
     sa.and_(nodes.c.id.is_not(None), expressions.LIVE).label('live'),
 ).select_from(groups.outerjoin(
     reservations, reservations.c.group_id == groups.c.id

@@ -131,9 +131,11 @@ class Reservation(Base):
     created_at = sa.Column(sa.DateTime, nullable=False)
     updated_at = sa.Column(sa.DateTime)
     # Its group, and the domain of its node at the time of the hold: see
-    # group_policy.find_domain.
+    # group_policy.Levels.join_domain.
     group_id = sa.Column(sa.Integer)
     domain = sa.Column(sa.Text)
+    # Number of its segment, in a group that has segments.
+    segment = sa.Column(sa.Integer)
 
 
 class Group(Base):
@@ -164,6 +166,10 @@ class Group(Base):
     # Incremented whenever a member joins or leaves. Adding a member requires
     # the value that was read, so one of two concurrent holds must start over.
     generation = sa.Column(sa.BigInteger, nullable=False)
+    # JSON list of the levels, and the number of segments; NULL for a group
+    # without segments.
+    segment_levels = sa.Column(sa.Text)
+    segments = sa.Column(sa.Integer)
     # SHA-256 in hexadecimal of the request that held all members at once, for
     # recognizing its repetitions.
     request_digest = sa.Column(sa.String(64))

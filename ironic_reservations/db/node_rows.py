@@ -7,6 +7,7 @@ longer than executing it takes the database.
 """
 
 from collections.abc import Collection
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import functools
@@ -131,6 +132,24 @@ def select_page(where: sa.ColumnElement[bool], matcher: 'matching.Matcher',
                        'failed_since': -avoid_failed}
 
 
+def select_by_ids(ids: Iterable[int], avoid_failed: int
+                  ) -> tuple[sa.Select[Any], dict[str, Any]]:
+    """Select those of some nodes that are free.
+
+    :param avoid_failed: see ``select_page``.
+    """
+    return _select_by_ids(bool(avoid_failed)), {
+        'ids': list(ids), 'failed_since': -avoid_failed}
+
+
+@functools.cache
+def _select_by_ids(with_history: bool) -> sa.Select[Any]:
+    return sa.select(
+        *expressions.FACTS, _has_failed(with_history).label('failed')
+    ).where(nodes.c.id.in_(sa.bindparam('ids', expanding=True)),
+            *expressions.FREE, expressions.UNLOCKED)
+
+
 def select_profile_page(profile: Mapping[str, Any], first: int, last: int,
                         limit: int, is_failed: bool | None, avoid_failed: int
                         ) -> tuple[sa.Select[Any], dict[str, Any]]:
@@ -176,7 +195,8 @@ def _select_page(columns: Sequence[sa.ColumnElement[Any]],
 
 
 def hold_node(node: 'matching.Node', matcher: 'matching.Matcher',
-              instance_uuid: str, claim_id: int | None = None
+              instance_uuid: str, claim_id: int | None = None,
+              domain_traits: Mapping[str, str] = {}
               ) -> tuple[sa.Update, dict[str, Any]]:
     """Hold a node if it is unchanged and free; otherwise change no row.
 
@@ -196,19 +216,23 @@ def hold_node(node: 'matching.Node', matcher: 'matching.Matcher',
     :param node: satisfies the request.
     :param claim_id: id of the reservation to claim, which holds the node; None
         for a free node.
+    :param domain_traits: traits that are domains of the node, by their
+        prefixes. The node must have no other trait with this prefix.
     :returns: the statement and its parameters.
     """
     spec, restricted_to = matcher.spec, matcher.restricted_to
+    required = spec.required_traits.union(domain_traits.values())
     return (_hold_node(restricted_to is not None, matcher.unowned,
-                  matcher.ownership is not None, bool(spec.required_traits),
+                  matcher.ownership is not None, bool(required),
                   bool(spec.forbidden_traits),
-                  claim_id is not None),
+                  claim_id is not None, len(domain_traits)),
             {'node_id': node.id, 'instance': instance_uuid,
              'restricted_to': restricted_to,
              **{f'read_{name}': getattr(node, name)
                 for name in _GUARDS + _OWNER_GUARDS},
-             'required': list(spec.required_traits),
-             'how_many': len(spec.required_traits),
+             'required': list(required), 'how_many': len(required),
+             **{f'prefix_{number}': prefix
+                for number, prefix in enumerate(domain_traits)},
              'forbidden': list(spec.forbidden_traits),
              'claimed': claim_id})
 
@@ -223,7 +247,7 @@ _OWNER_GUARDS = ('owner', 'lessee')
 @functools.cache
 def _hold_node(is_restricted: bool, unowned: bool, has_ownership: bool,
                has_required: bool, has_forbidden: bool,
-               is_claim: bool) -> sa.Update:
+               is_claim: bool, prefixes: int) -> sa.Update:
     where: list[sa.ColumnElement[bool]] = [
         nodes.c.id == sa.bindparam('node_id'), expressions.UNLOCKED]
     where += ((*expressions.ELIGIBLE, expressions.CLAIMABLE_BY_ID) if is_claim
@@ -239,6 +263,12 @@ def _hold_node(is_restricted: bool, unowned: bool, has_ownership: bool,
             has_node,
             node_traits.c.trait.in_(sa.bindparam('required', expanding=True))
         ).scalar_subquery() == sa.bindparam('how_many'))
+    for number in range(prefixes):
+        prefix = sa.bindparam(f'prefix_{number}', type_=sa.String)
+        where.append(sa.select(sa.func.count()).where(
+            has_node, sa.func.substr(
+                node_traits.c.trait, 1, sa.func.length(prefix)) == prefix
+        ).scalar_subquery() == 1)
     if has_forbidden:
         where.append(~sa.exists().where(has_node, node_traits.c.trait.in_(
             sa.bindparam('forbidden', expanding=True))))

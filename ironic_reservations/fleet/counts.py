@@ -3,6 +3,7 @@
 
 from collections.abc import Callable
 from collections.abc import Collection
+from collections.abc import Iterable
 from collections.abc import Iterator
 import dataclasses
 import functools
@@ -11,6 +12,7 @@ import time
 
 from oslo_log import log
 
+from ironic_reservations import matching
 from ironic_reservations.db import counting
 from ironic_reservations.db import engine
 from ironic_reservations.fleet import profiles
@@ -127,6 +129,11 @@ class Latest:
         self._newest = _Count()
         self._counting: _Counting | None = None
 
+    @property
+    def newest_fleet(self) -> profiles.Fleet:
+        """The Fleet of the newest count, or of its parts so far."""
+        return self._newest.fleet
+
     def get_recent(self) -> tuple[profiles.Fleet, bool]:
         """Return a Fleet of at most ``AGE_TO_COST`` times its cost in age.
 
@@ -200,6 +207,11 @@ _latest = Latest()
 # a node that changes between two counts would count twice. For example,
 # deployment sets the project of the instance as the lessee of the node.
 _latest_with_hosts = Latest(functools.partial(count_parts, with_hosts=True))
+
+
+def record_held(nodes: Iterable[matching.Node]) -> None:
+    """Store in the newest count that this process has held nodes."""
+    _latest.newest_fleet.held.extend(nodes)
 
 
 def get_recent_fleet() -> tuple[profiles.Fleet, bool]:

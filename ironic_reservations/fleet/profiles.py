@@ -12,11 +12,11 @@ A counted fleet never changes, and it may be outdated. That causes no wrong
 result, because a hold checks the current row of the node.
 """
 
-import collections
 from collections.abc import Iterable
 import dataclasses
 import functools
 import json
+import sys
 from typing import Any
 
 from ironic_reservations import matching
@@ -54,6 +54,7 @@ class Profile:
     :param first: lowest id of these nodes. Nodes that were enrolled together
         have similar ids.
     :param last: highest id.
+    :param ids: ids of the nodes that can be held, as texts such as ``3,4``.
     :param held: numbers of nodes by host and ``classify_node``, if the count
         includes hosts.
     """
@@ -66,7 +67,30 @@ class Profile:
     taken: int
     first: int
     last: int
+    ids: list[str | int]
     held: dict[tuple[str, str], int]
+
+    def add_count(self, count: counting.NodeCount) -> None:
+        """Add nodes that are equal in all facts."""
+        reason, number = count.reason, count.nodes
+        state = classify_node(reason, count.taken)
+        self.add({reason: number}, number if state == 'reserved' else 0,
+                 number if state == 'taken' else 0, count.first, count.last,
+                 [count.ids] if reason is None else [])
+        if count.host is not None:
+            key = count.host, state
+            self.held[key] = self.held.get(key, 0) + number
+
+    def add(self, counts: dict[str | None, int], reserved: int, taken: int,
+            first: int, last: int, ids: list[str | int]) -> None:
+        """Add nodes; the parameters are those of the class."""
+        for reason, number in counts.items():
+            self.counts[reason] = self.counts.get(reason, 0) + number
+        self.reserved += reserved
+        self.taken += taken
+        self.first = min(self.first, first)
+        self.last = max(self.last, last)
+        self.ids += ids
 
     @property
     def is_whole(self) -> bool:
@@ -165,17 +189,13 @@ class ProfileGroup:
     @functools.cached_property
     def whole(self) -> Profile:
         """Return all nodes as one Profile, for requests that fit them all."""
-        counts: collections.Counter[str | None] = collections.Counter()
-        hosts: collections.Counter[tuple[str, str]] = collections.Counter()
+        whole = _make_empty_profile(self, None, self.node.capabilities)
         for profile in self.profiles:
-            counts.update(profile.counts)
-            hosts.update(profile.held)
-        return Profile(
-            self, None, self.node.capabilities, counts,
-            sum(profile.reserved for profile in self.profiles),
-            sum(profile.taken for profile in self.profiles),
-            min(profile.first for profile in self.profiles),
-            max(profile.last for profile in self.profiles), hosts)
+            whole.add(profile.counts, profile.reserved, profile.taken,
+                      profile.first, profile.last, profile.ids)
+            for key, number in profile.held.items():
+                whole.held[key] = whole.held.get(key, 0) + number
+        return whole
 
 
 class Fleet:
@@ -183,10 +203,14 @@ class Fleet:
 
     :ivar matches: cache of ``search`` for this count: by Matcher, the fits
         with the profiles that match.
+    :ivar domains: cache of ``domains``.
+    :ivar held: nodes that this process has held since the count.
     """
 
     def __init__(self, groups: Iterable[ProfileGroup]) -> None:
         self.groups = tuple(groups)
+        self.held: list[matching.Node] = []
+        self.domains: dict[Any, Any] = {}
         self.matches: dict[
             matching.Matcher, list[tuple[Any, list[Profile]]]] = {}
 
@@ -195,20 +219,24 @@ class Fleet:
         """Return the fleet of the counts of its nodes."""
         parse = functools.cache(_parse_capabilities)
         groups: dict[tuple[Any, ...], ProfileGroup] = {}
-        rows = collections.defaultdict(list)
+        profiles: dict[tuple[Any, ...], Profile] = {}
         for count in counts:
-            names = parse(count.capabilities,
-                          count.facts['irregular_properties'])
-            key = (*count.facts.values(), count.candidate, frozenset(names))
-            if key not in groups:
-                groups[key] = ProfileGroup(count.facts, count.candidate,
-                                           count.capabilities)
-            rows[key, count.capabilities].append(count)
-        for (key, text), profile_rows in rows.items():
-            group = groups[key]
-            group.profiles.append(_make_profile(
-                group, text, parse(text, group.facts['irregular_properties']),
-                profile_rows))
+            # Counts share the facts that are equal.
+            text, facts = count.capabilities, count.facts
+            key = id(facts), count.candidate, text
+            profile = profiles.get(key)
+            if profile is None:
+                capabilities, names = parse(text,
+                                            facts['irregular_properties'])
+                group_key = id(facts), count.candidate, names
+                group = groups.get(group_key)
+                if group is None:
+                    group = groups[group_key] = ProfileGroup(
+                        facts, count.candidate, text)
+                profile = profiles[key] = _make_empty_profile(
+                    group, text, capabilities)
+                group.profiles.append(profile)
+            profile.add_count(count)
         return cls(groups.values())
 
     @property
@@ -222,27 +250,15 @@ class Fleet:
         return sum(group.whole.total for group in self.groups)
 
 
-def _parse_capabilities(text: str | None,
-                        irregular: str | None) -> dict[str, str]:
-    return matching.parse_capabilities(text) if irregular is None else (
-        matching.Node(0, '', properties=irregular).capabilities)
+def _parse_capabilities(text: str | None, irregular: str | None
+                        ) -> tuple[dict[str, str], frozenset[str]]:
+    """Return the capabilities in a text, and their names."""
+    capabilities = (
+        matching.parse_capabilities(text) if irregular is None
+        else matching.Node(0, '', properties=irregular).capabilities)
+    return capabilities, frozenset(capabilities)
 
 
-def _make_profile(group: ProfileGroup, text: str | None,
-                  capabilities: dict[str, str],
-                  rows: list[counting.NodeCount]) -> Profile:
-    """Return a Profile of counts that differ only in reason and host."""
-    counts: dict[str | None, int] = {}
-    states: collections.Counter[str] = collections.Counter()
-    hosts: dict[tuple[str, str], int] = {}
-    for row in rows:
-        state = classify_node(row.reason, row.taken)
-        states[state] += row.nodes
-        counts[row.reason] = counts.get(row.reason, 0) + row.nodes
-        if row.host is not None:
-            hosts[row.host, state] = hosts.get((row.host, state), 0) + (
-                row.nodes)
-    return Profile(group, text, capabilities, counts,
-                   states['reserved'], states['taken'],
-                   min(row.first for row in rows),
-                   max(row.last for row in rows), hosts)
+def _make_empty_profile(group: ProfileGroup, text: str | None,
+                        capabilities: dict[str, str]) -> Profile:
+    return Profile(group, text, capabilities, {}, 0, 0, sys.maxsize, 0, [], {})

@@ -8,6 +8,7 @@ outdated data, and leaves nodes that it has read to the next request: see
 """
 
 import collections
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
@@ -77,18 +78,11 @@ def find_nodes(matcher: matching.Matcher, fleet: profiles.Fleet | None,
                          small=fleet.total <= SMALL_FLEET)
 
 
-def find_nodes_among(matcher: matching.Matcher,
-                     matches: 'list[matchers.Match]',
-                     thorough: bool = False) -> Iterator[matching.Node]:
-    """Yield free nodes of profiles that match, as in a small fleet.
-
-    :param matches: result of ``Matcher.find_profiles``.
-    :param thorough: see ``find_nodes``.
-    """
-    if matcher.spec.candidate_nodes:
-        return _find_candidates(matcher)
-    return _search_turns(matcher, _group_by_fit(matcher, matches), thorough,
-                         small=True)
+def read_nodes(matcher: matching.Matcher,
+               ids: Iterable[int]) -> list[matching.Node]:
+    """Return those of some nodes that are free and match, best fit first."""
+    return _sort_nodes(matcher, engine.fetch_rows(
+        *node_rows.select_by_ids(ids, _get_avoid_failed())))
 
 
 def _find_candidates(matcher: matching.Matcher) -> Iterator[matching.Node]:
@@ -176,7 +170,7 @@ def _get_matches(matcher: matching.Matcher, fleet: profiles.Fleet) -> ByFit:
     if matcher.policy is not None:
         # The members of its group change with each hold.
         return _group_by_fit(
-            matcher, matcher.find_profiles(fleet, matcher.policy.by))
+            matcher, matcher.find_profiles(fleet, *matcher.policy.levels.keys))
     cache = fleet.matches
     if matcher not in cache:
         if len(cache) >= MAX_CACHED_MATCHES:
@@ -195,8 +189,8 @@ def _group_by_fit(matcher: matching.Matcher,
             by_fit[alone] += batch
             continue
         for profile in batch:
-            by_fit[matcher.fit_in(profile.find_domain(matcher.policy.by),
-                                  alone)].append(profile)
+            domain = matcher.policy.levels.find_domain(profile.find_domain)
+            by_fit[matcher.fit_in(domain, alone)].append(profile)
     return sorted(by_fit.items(), key=operator.itemgetter(0))
 
 
@@ -278,13 +272,19 @@ def _read_nodes(matcher: matching.Matcher, where: sa.ColumnElement[bool],
             where, matcher, first, last, limit, is_failed,
             _get_avoid_failed()))
         LOG.debug('Read %d free nodes, starting at id %d', len(rows), first)
-        nodes = [node for node in (make_node(row._mapping) for row in rows)
-                 if matcher.matches(node)]
-        random.shuffle(nodes)
-        nodes.sort(key=lambda node: (matcher.fit(node), node.failed))
-        yield from nodes
+        yield from _sort_nodes(matcher, rows)
         # A page that is not full reaches the last id.
         first = rows[-1].id + 1 if len(rows) == limit else last + 1
+
+
+def _sort_nodes(matcher: matching.Matcher, rows: Iterable[sa.Row[Any]]
+                ) -> list[matching.Node]:
+    """Return the nodes of rows that match, best fit first."""
+    nodes = [node for node in (make_node(row._mapping) for row in rows)
+             if matcher.is_visible(node) and matcher.matches(node)]
+    random.shuffle(nodes)
+    nodes.sort(key=lambda node: (matcher.fit(node), node.failed))
+    return nodes
 
 
 def make_node(row: Mapping[Any, Any]) -> matching.Node:

@@ -40,18 +40,6 @@ CAUSES = (
     MALFORMED, NO_NODES)
 
 
-class Group(typing.Protocol):
-    """A group of reservations, as explanations need it."""
-
-    @property
-    def policy(self) -> str | None:
-        """Return one of ``constants.POLICIES``, or None."""
-
-    @property
-    def by(self) -> str | None:
-        """See ``group_policy.find_domain``."""
-
-
 def explain_request(matcher: 'matchers.Matcher',
                     fleet: 'profiles.Fleet') -> dict[str, Any]:
     """Return which nodes of a fleet match, and why the others do not.
@@ -69,58 +57,107 @@ def explain_request(matcher: 'matchers.Matcher',
 
 
 def explain_group(matcher: 'matchers.Matcher', fleet: 'profiles.Fleet',
-                  group: Group, members: int) -> dict[str, Any]:
+                  levels: group_policy.Levels, members: int
+                  ) -> dict[str, Any]:
     """Return whether a fleet has room for a new group, and why not.
 
     :param members: number of members in the request.
     :returns: the result of ``explain_request``, with ``members`` (``wanted``
         and ``available`` numbers) and ``domains``, which lists each domain
-        with room as ``value`` and ``nodes``, most nodes first. ``nearest`` in
-        the explanation counts members. Without enough room, ``eliminated``
-        also counts the nodes that match, and for a pack ``nearest`` is the
-        domain with most of them.
+        with room as ``value`` and ``nodes``, most nodes first; for a group
+        with segments also ``segments``, like ``members``. ``nearest`` in the
+        explanation counts members. Without enough room, ``eliminated`` also
+        counts the nodes that match, ``level`` is the key of the domains that
+        have too little room for segments, and for a pack or segments
+        ``nearest`` is the best domain.
     """
     answer = explain_request(matcher, fleet)
-    matches = matcher.find_profiles(fleet, group.by)
-    room = group_policy.count_room(matches, group.by, matcher.fit)
-    available = group_policy.count_available(group.policy, room)
-    domains = [{'value': domain, 'nodes': capacity.free}
+    matches = matcher.find_profiles(fleet, *levels.keys)
+    room = group_policy.count_room(matches, levels, matcher.fit)
+    available = group_policy.count_members(levels, room)
+    domains = [{'value': levels.show_domain(domain), 'nodes': capacity.free}
                for domain, capacity in sorted(
                    room.items(),
                    key=lambda item: (-item[1].free, str(item[0])))]
     answer |= {'members': {'wanted': members, 'available': available},
-               'domains': domains if group.by else []}
+               'domains': domains if levels.keys else []}
+    if levels.inner_by:
+        answer['segments'] = {
+            name: number // levels.segment
+            for name, number in answer['members'].items()}
     explanation = answer['explanation']
     explanation.pop('nearest', None)
-    name, most = _find_nearest(matcher, fleet, group, matches)
+    name, most = _find_nearest(matcher, fleet, levels, matches)
     if most > available:
         explanation['nearest'] = {'by': name, 'nodes': most}
     if available < members:
+        policy, level = _find_failing_level(levels, room, members)
+        if levels.inner_by:
+            answer['level'] = level
         if answer['matching_nodes']:
             explanation['eliminated'].append({
-                'by': group_policy.name_policy(group.policy, group.by)
-                if group.policy else f'members={members}',
+                'by': group_policy.name_policy(policy, level)
+                if level else f'members={members}',
                 'nodes': answer['matching_nodes']})
-        largest = [domain for domain in domains if domain['value'] is not None]
-        if group.policy == group_policy.PACK and largest:
-            explanation['nearest'] = {'by': group.by, **largest[0]}
+        best = _find_best_domain(levels, room)
+        if best:
+            explanation['nearest'] = best
     return answer
 
 
+def _find_failing_level(levels: group_policy.Levels,
+                        room: group_policy.InnerRoom, members: int
+                        ) -> tuple[str | None, str | None]:
+    """Return the policy and the key of the level that has too little room.
+
+    It is the inner one if there would be too few segments under any policy.
+    """
+    if levels.inner_by is None:
+        return levels.policy, levels.by
+    anywhere = group_policy.count_members(
+        levels._replace(policy=group_policy.SOFT_SPREAD), room)
+    if levels.by is None or anywhere < members:
+        return 'segment', levels.inner_by
+    return levels.policy, levels.by
+
+
+def _find_best_domain(levels: group_policy.Levels,
+                      room: group_policy.InnerRoom) -> dict[str, Any] | None:
+    """Return the domain that has room for most members or segments.
+
+    :returns: its key and value, and the number of members that fit; None if
+        the group needs more than one domain.
+    """
+    by, size = levels.by or levels.inner_by, levels.segment
+    if by is None or not (levels.inner_by
+                          or levels.policy == group_policy.PACK):
+        return None
+    outer_room = (
+        group_policy.sum_segments(levels, room) if levels.by else
+        {inner: capacity._replace(free=capacity.free // size)
+         for (_, inner), capacity in room.items()})
+    best = min(((-capacity.free, domain)
+                for domain, capacity in outer_room.items()
+                if domain is not None and capacity.free), default=None)
+    return best and {
+        'by': by, 'value': best[1], 'nodes': -best[0] * size,
+        **({'segments': -best[0]} if levels.inner_by else {})}
+
+
 def _find_nearest(matcher: 'matchers.Matcher', fleet: 'profiles.Fleet',
-                  group: Group, matches: 'list[matchers.Match]'
-                  ) -> tuple[str | None, int]:
+                  levels: group_policy.Levels,
+                  matches: 'list[matchers.Match]') -> tuple[str | None, int]:
     """Return the constraint without which most members could be held.
 
     :param matches: matches with this constraint.
     :returns: its name, and the number of members without it; None and 0 if no
         constraint is the only one that eliminates a node.
     """
-    near_misses = matcher.find_near_misses(fleet, group.by)
+    near_misses = matcher.find_near_misses(fleet, *levels.keys)
     members = {
-        name: group_policy.count_available(
-            group.policy, group_policy.count_room(
-                matches + more, group.by, matcher.fit))
+        name: group_policy.count_members(
+            levels, group_policy.count_room(
+                matches + more, levels, matcher.fit))
         for name, more in near_misses.items() if more}
     best = max(members, key=members.__getitem__, default=None)
     return (None, 0) if best is None else (best, members[best])
@@ -156,7 +193,8 @@ def make_refusal(answer: dict[str, Any], matcher: 'matchers.Matcher'
         # A lock is the last reason: the node matches otherwise, and locks are
         # short.
         retry=any(step['by'] == nodes.LOCKED for step in eliminated),
-        members=members, ignored=matcher.spec.ignored)
+        members=members, ignored=matcher.spec.ignored,
+        segments=answer.get('segments'), level=answer.get('level'))
 
 
 def find_cause(explanation: dict[str, Any]) -> str:

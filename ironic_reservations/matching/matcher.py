@@ -55,7 +55,7 @@ class Matcher:
         if self.ownership is not None:
             result.append(self.ownership.constraint)
         if self.policy is not None:
-            result.append(self.policy.constraint)
+            result += self.policy.constraints
         return result + [limit.constraint for limit in sorted(self.used_up)]
 
     @functools.cached_property
@@ -90,14 +90,13 @@ class Matcher:
                 return False
         return True
 
-    def find_profiles(self, fleet: 'fleets.Fleet',
-                      by: str | None = None) -> list[Match]:
+    def find_profiles(self, fleet: 'fleets.Fleet', *by: str) -> list[Match]:
         """Return the profiles of a fleet that match and that the caller sees.
 
         If all profiles of a profile group match, and their domains make no
         difference, they are replaced by one that stands for the whole group.
 
-        :param by: key of the domains of a group of reservations, if they
+        :param by: keys of the domains of a group of reservations, if they
             matter; see ``group_policy.find_domain``.
         """
         matches: list[Match] = []
@@ -112,7 +111,7 @@ class Matcher:
         return matches
 
     def find_near_misses(self, fleet: 'fleets.Fleet',
-                         by: str | None = None) -> dict[str, list[Match]]:
+                         *by: str) -> dict[str, list[Match]]:
         """Return the profiles that only one constraint eliminates.
 
         :param by: see ``find_profiles``.
@@ -154,10 +153,10 @@ class Matcher:
             not requested, and the node's memory, CPUs and disk. For a group
             of reservations, the ranks of its policy come first and last.
         """
-        return self.fit_in(
-            group_policy.find_domain(
-                node, self.policy.by if self.policy else None),
-            self.fit_alone(node))
+        alone = self.fit_alone(node)
+        return alone if self.policy is None else self.fit_in(
+            self.policy.levels.find_domain(
+                functools.partial(group_policy.find_domain, node)), alone)
 
     def fit_alone(self, node: nodes.Node) -> tuple[Any, ...]:
         """Return the ``fit`` without the ranks of a policy.
@@ -170,7 +169,7 @@ class Matcher:
                   + len(node.capabilities.keys() - self._capabilities))
         return (oversize, extras, *node.sizes.values())
 
-    def fit_in(self, domain: str | None,
+    def fit_in(self, domain: group_policy.Domain,
                alone: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the ``fit`` of a node in a domain.
 
@@ -247,9 +246,10 @@ class Matcher:
 
 def _separate_domains(group: 'fleets.ProfileGroup',
                       profiles: list['fleets.Profile'],
-                      by: str | None) -> list['fleets.Profile']:
+                      by: Iterable[str]) -> list['fleets.Profile']:
     """Return profiles whose nodes have one domain each."""
-    if profiles == [group.whole] and group_policy.find_capability(by):
+    if profiles == [group.whole] and any(
+            map(group_policy.find_capability, by)):
         return group.profiles
     return profiles
 

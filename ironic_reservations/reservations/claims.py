@@ -24,7 +24,8 @@ from ironic_reservations.reservations import values
 
 def claim_reservation(
         uuid: str, matcher: matching.Matcher, request: obtain.Request,
-        authorize: Callable[[values.Reservation], None]
+        authorize: Callable[[values.Reservation], None],
+        segment: int | None = None
 ) -> tuple[values.Reservation, bool]:
     """Turn a reservation that no host has into that of an instance.
 
@@ -33,6 +34,7 @@ def claim_reservation(
     :param request: has one instance. The reservation must belong to the
         project of its assignment.
     :param authorize: raises if the caller may not release the reservation.
+    :param segment: number of a segment of the group; None for any member.
     :returns: the new reservation, and whether this call has made it.
     :raises: NotFound if the project has no such reservation or group;
         Conflict if a host has it, or no member of the group can be claimed,
@@ -40,7 +42,8 @@ def claim_reservation(
         does not match; PreconditionFailed if the holder does not hold the
         host's lease; DeadlineExceeded.
     """
-    return obtain.obtain_nodes(_Claim(uuid, matcher, request, authorize))
+    return obtain.obtain_nodes(
+        _Claim(uuid, matcher, request, authorize, segment))
 
 
 class _Claim(holds.OneNode):
@@ -55,9 +58,16 @@ class _Claim(holds.OneNode):
 
     def __init__(self, uuid: str, matcher: matching.Matcher,
                  request: obtain.Request,
-                 authorize: Callable[[values.Reservation], None]) -> None:
+                 authorize: Callable[[values.Reservation], None],
+                 segment: int | None) -> None:
         super().__init__(matcher, request)
-        self._uuid, self._authorize = uuid, authorize
+        self._uuid, self._segment = uuid, segment
+        self._authorize = authorize
+
+    @property
+    def _name(self) -> str:
+        return (self._uuid if self._segment is None
+                else f'{self._uuid}:{self._segment}')
 
     def list_picks(self) -> Iterator[list[obtain.Pick]]:
         """See obtain.Operation.
@@ -103,14 +113,19 @@ class _Claim(holds.OneNode):
         """
         reservations = lookup.find_by_uuid(
             self._uuid, self.request.assignment.project_id)
+        if self._segment is not None:
+            reservations = [
+                reservation for reservation in reservations
+                if reservation.group_uuid == self._uuid
+                and reservation.segment == self._segment]
         if not reservations:
             raise exception.NotFound(
-                f'No reservation or group {self._uuid} could be found.')
+                f'No reservation or group {self._name} could be found.')
         claimable = [reservation for reservation in reservations
                      if reservation.host is None
                      and reservation.state == 'reserved']
         if not claimable:
             raise exception.Conflict(
-                f'No reservation of {self._uuid} can be claimed: a compute '
+                f'No reservation of {self._name} can be claimed: a compute '
                 f'host holds it, or its node is no longer available.')
         return claimable

@@ -33,10 +33,13 @@ def dry_run(matcher: matching.Matcher, quota: quotas.Quota,
         verdict = explanation.explain_request(quota.narrow(matcher), fleet)
         is_refused = not verdict['matching_nodes']
     else:
-        verdict = explanation.explain_group(matcher, fleet, group, members)
+        levels = group.levels
+        verdict = explanation.explain_group(matcher, fleet, levels, members)
         before = verdict['members']['available']
-        available = min(before, quota.count_available(matcher, fleet, group))
+        available = min(before, quota.count_available(matcher, fleet, levels))
         verdict['members']['available'] = available
+        if levels.inner_by:
+            verdict['segments']['available'] = available // levels.segment
         is_refused = available < members <= before
     if is_refused:
         quota.refuse(matcher.find_profiles(fleet), members or 1)

@@ -20,10 +20,9 @@ import sqlalchemy as sa
 from ironic_reservations import events
 from ironic_reservations import exception
 from ironic_reservations import matching
-from ironic_reservations import resources
 from ironic_reservations.db import engine
 from ironic_reservations.db import group_rows
-from ironic_reservations.fleet import search
+from ironic_reservations.fleet import domains
 from ironic_reservations.matching import explanation
 from ironic_reservations.matching import group_policy
 from ironic_reservations.reservations import lookup
@@ -33,6 +32,10 @@ from ironic_reservations.reservations import searching
 from ironic_reservations.reservations import transaction
 from ironic_reservations.reservations import updates
 from ironic_reservations.reservations import values
+
+#: Number of times that nodes are read again after a concurrent request has
+#: taken one of them, before the group is looked up again.
+MAX_LOST = 16
 
 #: Number of groups whose members are counted by one statement.
 GROUPS_AT_ONCE = 100
@@ -118,59 +121,49 @@ class _NewGroup(obtain.Operation):
 
     def list_picks(self) -> Iterator[list[obtain.Pick]]:
         """See obtain.Operation."""
-        finder, instances = self._finder, self.request.instances
+        finder = self._finder
         finder.count_candidates()
         finder.prepare(self._judge)
-        nodes = self._choose_nodes()
-        finder.in_vain = not nodes
-        if nodes:
-            yield [obtain.Pick(instance_uuid, node) for instance_uuid, node
-                   in zip(instances, nodes, strict=True)]
+        in_vain = True
+        for picks in self._list_alternatives():
+            in_vain = False
+            yield picks
+        finder.in_vain = in_vain
 
-    def _choose_nodes(self) -> list[matching.Node]:
-        """Return the nodes to hold, sorted by id.
+    def _list_alternatives(self) -> Iterator[list[obtain.Pick]]:
+        """Yield nodes for all members, those in the best domains first.
 
-        :returns: empty if there are not enough.
+        A domain whose nodes were lost to concurrent requests is read again: it
+        may have others. A domain with too few nodes is corrected, so that the
+        next plan uses other domains.
         """
-        quota, by = self.request.quota, self._group.by
-        fleet = self._finder.get_fleet()
-        matcher = quota.narrow(self.matcher)
-        by_domain = collections.defaultdict(list)
-        numbers: collections.Counter[Any] = collections.Counter()
-        matches = matcher.find_profiles(fleet, by)
-        plan = group_policy.plan_members(
-            self._group.policy, group_policy.count_room(
-                matches, by, matcher.fit, quota.count_remaining),
-            len(self.request.instances)) or {}
-        for group, profiles in matches:
-            for profile in profiles:
-                if (domain := profile.find_domain(by)) in plan:
-                    by_domain[domain].append((group, [profile]))
-        nodes: list[matching.Node] = []
-        for domain, members in plan.items():
-            by_id: dict[int, matching.Node] = {}
-            for node in search.find_nodes_among(matcher, by_domain[domain],
-                                     self._finder.is_fresh):
-                # A statement that reads many profiles also returns nodes of
-                # other domains.
-                limits = resources.limit_names(node.resource_class)
-                if (group_policy.find_domain(node, by) == domain
-                        and node.id not in by_id
-                        and numbers[limits] < quota.count_remaining(
-                            node.resource_class)):
-                    by_id[node.id] = node
-                    numbers[limits] += 1
-                if len(by_id) == members:
+        quota, instances = self.request.quota, self.request.instances
+        matcher, levels = quota.narrow(self.matcher), self._group.levels
+        domains_ = domains.get_domains(matcher, self._finder.get_fleet(),
+                                       levels)
+        for _ in range(MAX_LOST):
+            while (plan := group_policy.plan_segments(
+                    levels, domains_.count_room(quota.limit_remaining),
+                    len(instances))):
+                nodes = domains_.choose_nodes(plan, quota.count_remaining)
+                if all(len(nodes[name]) == number
+                       for name, number in plan.items()):
                     break
+                engine.check_deadline()
             else:
-                return []
-            nodes += by_id.values()
-        return sorted(nodes, key=lambda node: node.id)
+                return
+            members = [node for chosen in nodes.values() for node in chosen]
+            yield sorted((
+                obtain.Pick(instance_uuid, node, segment=(
+                    number // levels.segment if levels.inner_by else None))
+                for number, (instance_uuid, node) in enumerate(
+                    zip(instances, members, strict=True))),
+                key=lambda pick: pick.node.id)
 
     def _judge(self) -> tuple[dict[str, Any], bool]:
         """See searching.Finder.prepare."""
         verdict = explanation.explain_group(
-            self.matcher, self._finder.get_fleet(), self._group,
+            self.matcher, self._finder.get_fleet(), self._group.levels,
             len(self.request.instances))
         members = verdict['members']
         return verdict, members['available'] >= members['wanted']
@@ -220,12 +213,7 @@ def get_group(uuid: str,
         members = lookup.find_members(row.id)
         if members:
             return dataclasses.replace(group, members=tuple(members))
-    raise make_not_found(uuid)
-
-
-def make_not_found(uuid: str) -> exception.NotFound:
-    """Return the error for a UUID without a group."""
-    return exception.NotFound(f'No group {uuid} could be found.')
+    raise membership.make_not_found(uuid)
 
 
 @engine.retry

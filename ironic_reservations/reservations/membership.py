@@ -9,20 +9,25 @@ because each writes the row of the group.
 """
 
 import collections
-from collections.abc import Collection
 import dataclasses
 import datetime
+import functools
 from typing import Any
 
 from ironic_reservations import exception
 from ironic_reservations import matching
 from ironic_reservations.db import engine
 from ironic_reservations.db import group_rows
+from ironic_reservations.fleet import domains
 from ironic_reservations.fleet import profiles
 from ironic_reservations.matching import group_policy
 from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import transaction
 from ironic_reservations.reservations import values
+
+
+#: Attributes of a group that its members' reservations show.
+GROUP_ATTRIBUTES = ('uuid', 'policy', 'by', 'segment_levels')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,36 +38,52 @@ class GroupRequest:
     :param policy: one of ``constants.POLICIES``, or None.
     :param by: see ``group_policy.find_domain``; None without a policy.
     :param project_id: project that the group belongs to, or None.
+    :param segment_levels: JSON list of the levels of a new group with
+        segments; None for others. Such a group has no ``policy`` and ``by``.
+    :param segments: number of segments of such a group.
+    :param segment: number of the segment of an existing group that a member
+        joins; otherwise None.
     """
 
     uuid: str
     policy: str | None
     by: str | None
     project_id: str | None
+    segment_levels: str | None = None
+    segments: int | None = None
+    segment: int | None = None
+
+    @property
+    def levels(self) -> group_policy.Levels:
+        """The policy and the keys of the domains."""
+        return (group_policy.Levels(self.policy, self.by)
+                if self.segment_levels is None
+                else group_policy.parse_levels(self.segment_levels))
 
 
-@dataclasses.dataclass(frozen=True)
-class Group:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Group(GroupRequest):
     """A group as it was read.
 
     :param id: primary key, never used again.
     :param generation: incremented whenever a member joins or leaves.
     :param request_digest: see ``models.Group``.
-    :param domains: number of live members by domain, if it was read.
+    :param domains: number of live members by domain, if it was read. The
+        domain is the text of ``Levels.join_domain``.
+    :param occupied: number of live members by segment and domain, if it was
+        read.
     :param members: the live members without their request specs, if they were
         read.
     """
 
     id: int
-    uuid: str
-    policy: str | None
-    by: str | None
-    project_id: str | None
     generation: int
     request_digest: str | None
     created_at: datetime.datetime
     domains: collections.Counter[str | None] = dataclasses.field(
         default_factory=collections.Counter)
+    occupied: collections.Counter[tuple[int | None, str | None]] = (
+        dataclasses.field(default_factory=collections.Counter))
     members: tuple[values.Reservation, ...] = ()
 
     #: For the policy rules, which read it of reservations: the owner of a
@@ -71,9 +92,9 @@ class Group:
 
     def satisfies(self, request: GroupRequest | None) -> bool:
         """Return whether it is the group that a request names."""
-        return request is not None and (
-            self.policy, self.by, self.project_id) == (
-            request.policy, request.by, request.project_id)
+        return request is not None and all(
+            getattr(self, name) == getattr(request, name) for name in (
+                'policy', 'by', 'project_id', 'segment_levels', 'segments'))
 
 
 def load_group(uuid: str, remove: bool = True) -> Group | None:
@@ -89,22 +110,31 @@ def load_group(uuid: str, remove: bool = True) -> Group | None:
         ``domains`` are empty.
     """
     while True:
-        domains: collections.Counter[str | None] = collections.Counter()
+        numbers: collections.Counter[str | None] = collections.Counter()
+        occupied: collections.Counter[tuple[int | None, str | None]] = (
+            collections.Counter())
         columns: dict[str, Any] = {}
         has_dead = False
         # One statement reads both, so that they are of the same time.
         for row in engine.fetch_rows(group_rows.GROUP, {'uuid': uuid}):
             columns = dict(row._mapping)
-            member, domain, live = map(
-                columns.pop, ('member', 'domain', 'live'))
+            member, domain, segment, live = map(
+                columns.pop, ('member', 'domain', 'segment', 'live'))
             if live:
-                domains[domain] += 1
+                numbers[domain] += 1
+                occupied[segment, domain] += 1
             elif member is not None:
                 has_dead = True
         if not (has_dead and remove):
-            return Group(**columns, domains=domains) if columns else None
+            return Group(**columns, domains=numbers,
+                         occupied=occupied) if columns else None
         expiry.expire_or_purge_members(columns['id'])
         engine.check_deadline()
+
+
+def make_not_found(uuid: str) -> exception.NotFound:
+    """Return the error for a UUID without a group."""
+    return exception.NotFound(f'No group {uuid} could be found.')
 
 
 def make_conflict(uuid: str) -> exception.Conflict:
@@ -140,13 +170,44 @@ class Place:
         if request is None:
             return cls()
         place = cls(request, load_group(request.uuid, remove))
-        members = place._find_group_with_members()
-        if members is not None and not members.satisfies(request):
+        group = place._find_group_with_members()
+        if request.segment is not None:
+            place._check_segment(group, request.segment)
+        elif group is not None and not group.satisfies(request):
+            if (group.segments and group.project_id == request.project_id
+                    and request.policy is None):
+                raise exception.InvalidInput(
+                    'group.segment', f'is required, because group '
+                                     f'{group.uuid} has segments')
             raise make_conflict(request.uuid)
         return place
 
+    def _check_segment(self, group: Group | None, segment: int) -> None:
+        """Check that a member can join a segment.
+
+        :raises: NotFound, Conflict.
+        """
+        request = self._request
+        if (request is None or group is None
+                or group.project_id != request.project_id):
+            raise make_not_found(request.uuid if request else '')
+        if not group.segments or segment >= group.segments:
+            raise exception.Conflict(
+                f'Group {group.uuid} has no segment {segment}.')
+        size = group.levels.segment
+        if sum(number for (other, _), number in group.occupied.items()
+               if other == segment) >= size:
+            raise exception.Conflict(
+                f'Segment {segment} of group {group.uuid} already has '
+                f'{size} members.')
+
     def _find_group_with_members(self) -> Group | None:
         return self._group if self._group and self._group.domains else None
+
+    @property
+    def _levels(self) -> group_policy.Levels:
+        group = self._find_group_with_members() or self._request
+        return group.levels if group else group_policy.Levels()
 
     def narrow(self, matcher: matching.Matcher, fleet: profiles.Fleet | None
                ) -> matching.Matcher:
@@ -154,20 +215,25 @@ class Place:
 
         :param fleet: None if the request names its nodes.
         """
-        request = self._request
-        if request is None or request.policy is None or request.by is None:
+        request, levels = self._request, self._levels
+        if request is None or not levels.keys:
             return matcher
         group = self._find_group_with_members()
-        domains: Collection[str | None] = group.domains if group else {}
+        members: collections.Counter[str | None] = collections.Counter()
+        segment = None
+        for (other, text), number in group.occupied.items() if group else ():
+            domain = levels.split_domain(text)
+            if other is not None and other == request.segment:
+                segment = domain
+            else:
+                members[domain[0]] += number
         room = {}
-        if fleet and group_policy.needs_room(request.policy, domains):
-            room = {domain: free.free for domain, free in
-                    group_policy.count_room(
-                        matcher.find_profiles(fleet, request.by), request.by,
-                        matcher.fit).items()}
+        if fleet and (levels.policy == group_policy.SOFT_PACK or not members):
+            room = {domain: capacity.free for domain, capacity in
+                    domains.get_domains(matcher, fleet, levels)
+                    .count_room().items()}
         return dataclasses.replace(matcher, policy=group_policy.Policy(
-            request.policy, request.by,
-            tuple(group.domains.items() if group else ()), room))
+            levels, tuple(members.items()), room, segment))
 
     def join(self, tx: transaction.Transaction,
              request_digest: str | None = None) -> int | None:
@@ -187,21 +253,34 @@ class Place:
         if self._group is not None:
             tx.write_one(group_rows.DELETE_UNCHANGED_GROUP,
                          group_rows.bind_group(self._group))
-        return tx.insert(group_rows.INSERT_GROUP, {
-            **vars(self._request), 'request_digest': request_digest})
+        columns = {**vars(self._request), 'request_digest': request_digest}
+        del columns['segment']
+        return tx.insert(group_rows.INSERT_GROUP, columns)
 
-    def make_columns(self, group_id: int | None, node: matching.Node
-                     ) -> dict[str, Any]:
+    def make_columns(self, group_id: int | None, node: matching.Node,
+                     segment: int | None = None) -> dict[str, Any]:
         """Return the columns of a new member's row.
 
         :param group_id: the result of ``join``.
+        :param segment: number of its segment in a new group.
         """
-        return {} if self._request is None else {
+        request, levels = self._request, self._levels
+        return {} if request is None else {
             'group_id': group_id,
-            'domain': group_policy.find_domain(node, self._request.by)}
+            'segment': request.segment if segment is None else segment,
+            'domain': levels.join_domain(levels.find_domain(
+                functools.partial(group_policy.find_domain, node)))}
+
+    def find_domain_traits(self, node: matching.Node) -> dict[str, str]:
+        """Return the traits that are domains of a node, by their prefixes."""
+        return {by.removeprefix(group_policy.TRAIT): trait
+                for by in self._levels.keys
+                if by.startswith(group_policy.TRAIT) and (
+                    trait := group_policy.find_domain(node, by)) is not None}
 
     def describe_group(self) -> dict[str, Any]:
         """Return the attributes of a Reservation that describe its group."""
-        return {} if self._request is None else {
-            f'group_{name}': getattr(self._request, name)
-            for name in ('uuid', 'policy', 'by')}
+        group = self._find_group_with_members() or self._request
+        return {} if group is None else {
+            f'group_{name}': getattr(group, name)
+            for name in GROUP_ATTRIBUTES}

@@ -14,6 +14,7 @@ from ironic_reservations.db import engine
 from ironic_reservations.db import functions
 from ironic_reservations.db import node_rows
 from ironic_reservations.db import reservation_rows
+from ironic_reservations.fleet import counts
 from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import quotas
@@ -21,8 +22,8 @@ from ironic_reservations.reservations import transaction
 from ironic_reservations.reservations import values
 
 # Columns of a claimed reservation that the new reservation keeps.
-_GROUP_COLUMNS = (
-    'group_id', 'domain', 'group_uuid', 'group_policy', 'group_by')
+_GROUP_COLUMNS = ('group_id', 'domain', 'segment', *(
+    f'group_{name}' for name in membership.GROUP_ATTRIBUTES))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,11 +32,13 @@ class Pick:
 
     :param source: reservation whose node a claim takes over; None for a free
         node.
+    :param segment: number of its segment in a new group, or None.
     """
 
     instance_uuid: str
     node: matching.Node
     source: values.Reservation | None = None
+    segment: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,9 +128,13 @@ def obtain_nodes(operation: Operation) -> tuple[Any, bool]:
                 return result
         for picks in operation.list_picks():
             try:
-                return _hold_picks(run, operation, picks), True
+                result = _hold_picks(run, operation, picks)
             except transaction.NodeLost:
                 engine.check_deadline()
+                continue
+            counts.record_held(pick.node for pick in picks
+                               if pick.source is None)
+            return result, True
         raise transaction.ConcurrentChange()
 
     return transaction.run_request(attempt, operation.request.actor)
@@ -152,7 +159,9 @@ def _hold_picks(run: transaction.Run, operation: Operation,
                     engine.check_deadline()
                 statement, parameters = node_rows.hold_node(
                     pick.node, operation.matcher, pick.instance_uuid,
-                    pick.source.id if pick.source else None)
+                    pick.source.id if pick.source else None,
+                    {} if pick.source
+                    else operation.place.find_domain_traits(pick.node))
                 result = tx.write_one(statement, parameters,
                                       transaction.NodeLost)
             now = functions.read_utcnow(tx.connection, result)
@@ -180,7 +189,7 @@ def _make_reservation(operation: Operation, pick: Pick, now: datetime.datetime,
     """Return the reservation of a pick, with the node as the guard saw it."""
     node, source, lease = pick.node, pick.source, operation.request.lease
     group = ({name: getattr(source, name) for name in _GROUP_COLUMNS} if source
-             else {**operation.place.make_columns(group_id, node),
+             else {**operation.place.make_columns(group_id, node, pick.segment),
                    **operation.place.describe_group()})
     return values.Reservation(
         instance_uuid=pick.instance_uuid, node_id=node.id,

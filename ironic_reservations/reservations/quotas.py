@@ -195,6 +195,12 @@ class Quota:
             return matcher
         return dataclasses.replace(matcher, used_up=self._used_up)
 
+    @property
+    def limit_remaining(self
+                        ) -> Callable[[str | None], float] | None:
+        """``count_remaining``, or None as long as nothing is limited."""
+        return None if self._used is None else self.count_remaining
+
     def count_remaining(self, resource_class: str | None = None) -> float:
         """Return how many more nodes of a class the project may reserve.
 
@@ -205,16 +211,15 @@ class Quota:
                        resources.limit_names(resource_class)))
 
     def count_available(self, matcher: matching.Matcher, fleet: Any,
-                        group: Any) -> float:
+                        levels: group_policy.Levels) -> float:
         """Return how many members of a new group the limits allow.
 
         :param fleet: the ``profiles.Fleet`` as it was counted.
-        :param group: has a ``policy`` and ``by``.
         """
-        matches = self.narrow(matcher).find_profiles(fleet, group.by)
-        return min(self.count_remaining(), group_policy.count_available(
-            group.policy, group_policy.count_room(
-                matches, group.by, matcher.fit, self.count_remaining)))
+        matches = self.narrow(matcher).find_profiles(fleet, *levels.keys)
+        return min(self.count_remaining(), group_policy.count_members(
+            levels, group_policy.count_room(
+                matches, levels, matcher.fit, self.count_remaining)))
 
 
 def read_quota(project_id: str | None) -> Quota:

@@ -49,7 +49,8 @@ class Reservation(Assignment):
     :param expires_at: stored expiry time in UTC: see ``effective_expiry``.
     :param group_id: id of the row of its group, or None.
     :param domain: domain of the node in that group: see
-        ``group_policy.find_domain``.
+        ``group_policy.Levels.join_domain``.
+    :param segment: number of its segment in that group, or None.
     """
 
     id: int | None = None
@@ -72,9 +73,11 @@ class Reservation(Assignment):
     updated_at: datetime.datetime | None = None
     group_id: int | None = None
     domain: str | None = None
+    segment: int | None = None
     group_uuid: str | None = None
     group_policy: str | None = None
     group_by: str | None = None
+    group_segment_levels: str | None = None
 
     @property
     def state(self) -> str:

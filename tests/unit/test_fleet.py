@@ -254,7 +254,7 @@ def profile(**fields):
     facts = dict.fromkeys(names) | {'conductor_group': '', **fields}
     capabilities = facts.pop('capabilities')
     return counting.NodeCount(
-        facts, capabilities, None, None, 0, None, 1, 1, 1)
+        facts, capabilities, None, None, 0, None, 1, 1, 1, 1)
 
 
 #: Each property in which profiles differ, compared with the first one.
@@ -280,9 +280,10 @@ REQUESTS = [
 
 @pytest.mark.parametrize('more', [
     {}, {'restricted_to': 'p'}, {'ownership': matching.Ownership('p')},
-    {'policy': group_policy.Policy('spread', 'capability:rack',
-                                     (('r1', 1),))},
-    {'policy': group_policy.Policy('pack', 'shard')}], ids=str)
+    {'policy': group_policy.Policy(
+        group_policy.Levels('spread', 'capability:rack'), (('r1', 1),))},
+    {'policy': group_policy.Policy(group_policy.Levels('pack', 'shard'))}],
+    ids=str)
 @pytest.mark.parametrize('body', REQUESTS, ids=str)
 def test_matching_profiles_are_the_ones_found_one_by_one(body, more):
     matcher = dataclasses.replace(tables.make_matcher(body), **more)
@@ -290,11 +291,11 @@ def test_matching_profiles_are_the_ones_found_one_by_one(body, more):
     expected = {item for item in whole_fleet.profiles
                 if matcher.is_visible(item.node)
                 and matcher.matches(item.node)}
-    for by in (None, 'shard', 'capability:rack'):
+    for by in ([], ['shard'], ['shard', 'capability:rack']):
         results = set()
-        for group, matches in matcher.find_profiles(whole_fleet, by):
+        for group, matches in matcher.find_profiles(whole_fleet, *by):
             if matches == [group.whole]:
-                assert by != 'capability:rack' or len(group.profiles) == 1
+                assert 'capability:rack' not in by or len(group.profiles) == 1
                 matches = group.profiles
             results.update(matches)
             assert len({matcher.fit_alone(item.node) for item in matches}) == 1

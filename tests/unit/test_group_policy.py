@@ -32,6 +32,10 @@ def node(**fields):
     ('shard', {'shard': None}, None),
     ('shard', {'shard': ''}, None),
     (None, {'shard': 'a'}, None),
+    ('trait:CUSTOM_NET_', {'traits': {'CUSTOM_NET_A', 'CUSTOM_B'}},
+     'CUSTOM_NET_A'),
+    ('trait:CUSTOM_NET_', {'traits': {'CUSTOM_NET_A', 'CUSTOM_NET_B'}}, None),
+    ('trait:CUSTOM_NET_', {'traits': {'CUSTOM_NETGROUP'}}, None),
 ])
 def test_domain(by, fields, domain):
     assert group_policy.find_domain(node(**fields), by) == domain
@@ -39,12 +43,14 @@ def test_domain(by, fields, domain):
 
 def order(policy, members, room=None):
     """Return the shards in the order in which a policy prefers them."""
-    policy = group_policy.Policy(policy, 'shard', tuple(members.items()),
-                                 room or {})
+    policy = group_policy.Policy(
+        group_policy.Levels(policy, 'shard'), tuple(members.items()),
+        {(name, None): free for name, free in (room or {}).items()})
+    [constraint] = policy.constraints
     shards = [name for name in ('a', 'b', 'c', None)
-              if policy.constraint.is_satisfied_by(node(shard=name))]
+              if constraint.is_satisfied_by(node(shard=name))]
     return sorted(shards, key=lambda name: (
-        *policy.rank(name), *policy.rank_among_equals(name)))
+        *policy.rank((name, None)), *policy.rank_among_equals((name, None))))
 
 
 @pytest.mark.parametrize('policy, members, room, shards', [
@@ -155,6 +161,7 @@ def test_room_counts_available_nodes():
         types.SimpleNamespace(find_domain=lambda by, shard=shard: shard,
                               available=free)])
                for shard, free in (('a', 2), ('a', 1), ('b', 0), (None, 4))]
-    assert group_policy.count_room(matches, 'shard', lambda node: (1,)) == {
-        'a': group_policy.Capacity(3, (1,)),
-        None: group_policy.Capacity(4, (1,))}
+    assert group_policy.count_room(
+        matches, group_policy.Levels('pack', 'shard'), lambda node: (1,)) == {
+            ('a', None): group_policy.Capacity(3, (1,)),
+            (None, None): group_policy.Capacity(4, (1,))}

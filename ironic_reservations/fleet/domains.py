@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Knows the free nodes of each domain, to choose the members of a group.
+
+The numbers are those of a count, corrected by what this process has learned
+since. They may be outdated: they decide only where to look first.
+"""
+
+import collections
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
+import functools
+import random
+import threading
+from typing import Any
+
+from ironic_reservations import matching
+from ironic_reservations import resources
+from ironic_reservations.fleet import profiles
+from ironic_reservations.fleet import search
+from ironic_reservations.matching import group_policy
+
+#: Number of nodes to read for each domain in addition to those to hold,
+#: because some of them may be taken by now.
+SPARE = 16
+
+#: Maximum number of requests whose domains are cached for a count.
+MAX_CACHED = 32
+
+#: Returns how many more nodes of a resource class may be held.
+Remaining = Callable[[str | None], float]
+
+
+def get_domains(matcher: matching.Matcher, fleet: profiles.Fleet,
+                levels: group_policy.Levels) -> 'Domains':
+    """Return the Domains of a request, cached for equal requests.
+
+    :param matcher: without a policy.
+    """
+    cache, key = fleet.domains, (matcher, levels)
+    domains = cache.get(key)
+    if domains is None:
+        if len(cache) >= MAX_CACHED:
+            cache.clear()
+        domains = cache[key] = Domains(matcher, fleet, levels)
+    return domains
+
+
+class _Pool:
+    """Nodes of one domain that were free in the count and fit equally well."""
+
+    def __init__(self) -> None:
+        self.texts: list[str | int] = []
+
+    @functools.cached_property
+    def ids(self) -> list[int]:
+        return [int(node_id) for text in self.texts
+                for node_id in str(text).split(',')]
+
+
+class _Domain:
+    """The free nodes of a domain.
+
+    :ivar numbers: number of nodes by resource class.
+    :ivar pools: pools by fit.
+    """
+
+    def __init__(self) -> None:
+        self.numbers: collections.Counter[str | None] = collections.Counter()
+        self.pools: dict[tuple[Any, ...], _Pool] = (
+            collections.defaultdict(_Pool))
+
+    def count_capacity(self, remaining: Remaining | None
+                       ) -> group_policy.Capacity:
+        return group_policy.Capacity(
+            self.numbers.total() if remaining is None else int(sum(
+                min(number, remaining(resource_class)) for
+                resource_class, number in self.numbers.items())),
+            min(self.pools))
+
+    def list_ids(self) -> list[int]:
+        """Return the ids of its nodes, the best fit first.
+
+        Equals begin at a random place, so that processes do not compete for
+        the same nodes.
+        """
+        ids: list[int] = []
+        for _, pool in sorted(self.pools.items()):
+            start = random.randrange(len(pool.ids))
+            ids += pool.ids[start:] + pool.ids[:start]
+        return ids
+
+
+class Domains:
+    """The free nodes that match a request, by domain.
+
+    Threads may share it. It lasts as long as the count, which it changes in
+    two ways: nodes that this process has held since are subtracted, and a
+    domain in which a search has found fewer nodes has only those.
+    """
+
+    def __init__(self, matcher: matching.Matcher, fleet: profiles.Fleet,
+                 levels: group_policy.Levels) -> None:
+        self._matcher, self._fleet, self._levels = matcher, fleet, levels
+        self._lock = threading.Lock()
+        # Number of nodes in fleet.held that are subtracted.
+        self._subtracted = 0
+        domains: dict[group_policy.Domain, _Domain] = (
+            collections.defaultdict(_Domain))
+        for group, batch in matcher.find_profiles(fleet, *levels.keys):
+            fit = matcher.fit(group.node)
+            for profile in batch:
+                if profile.available:
+                    domain = domains[levels.find_domain(profile.find_domain)]
+                    domain.numbers[group.node.resource_class] += (
+                        profile.available)
+                    domain.pools[fit].texts += profile.ids
+        self._domains = dict(domains)
+        self._room = {name: domain.count_capacity(None)
+                      for name, domain in domains.items()}
+
+    def _find_domain(self, node: matching.Node) -> group_policy.Domain:
+        return self._levels.find_domain(
+            functools.partial(group_policy.find_domain, node))
+
+    def count_room(self, remaining: Remaining | None = None
+                   ) -> dict[group_policy.Domain, group_policy.Capacity]:
+        """Return the capacity of each domain.
+
+        :param remaining: None if there is no limit.
+        """
+        with self._lock:
+            self._subtract_held_nodes()
+            return dict(self._room) if remaining is None else {
+                name: domain.count_capacity(remaining)
+                for name, domain in self._domains.items()}
+
+    def _subtract_held_nodes(self) -> None:
+        nodes = self._fleet.held[self._subtracted:]
+        self._subtracted += len(nodes)
+        for node in nodes:
+            if self._matcher.is_visible(node) and self._matcher.matches(node):
+                name = self._find_domain(node)
+                domain = self._domains.get(name)
+                if domain and domain.numbers[node.resource_class]:
+                    domain.numbers[node.resource_class] -= 1
+                    self._room[name] = domain.count_capacity(None)
+
+    def _correct(self, name: group_policy.Domain,
+                 nodes: Iterable[matching.Node]) -> None:
+        """Store that a domain has only these nodes."""
+        with self._lock:
+            domain = self._domains[name]
+            domain.numbers = collections.Counter(
+                node.resource_class for node in nodes)
+            self._room[name] = domain.count_capacity(None)
+
+    def choose_nodes(self, plan: Mapping[group_policy.Domain, int],
+                     remaining: Remaining
+                     ) -> dict[group_policy.Domain, list[matching.Node]]:
+        """Read the free nodes of the domains of a plan, as they are now.
+
+        :param plan: number of members by domain.
+        :returns: the nodes to hold by domain, the best fit first. A domain
+            that has fewer than planned is corrected.
+        """
+        ids = {name: self._domains[name].list_ids() for name in plan}
+        nodes: dict[group_policy.Domain, dict[int, matching.Node]] = {
+            name: {} for name in plan}
+        counts: collections.Counter[Any] = collections.Counter()
+        while batch := [
+                node_id for name, members in plan.items()
+                if len(nodes[name]) < members
+                for node_id in _pop_ids(ids[name], members + SPARE)]:
+            for node in search.read_nodes(self._matcher, batch):
+                name = self._find_domain(node)
+                limits = resources.limit_names(node.resource_class)
+                if (name in plan and len(nodes[name]) < plan[name]
+                        and counts[limits] < remaining(node.resource_class)):
+                    nodes[name][node.id] = node
+                    counts[limits] += 1
+        for name, members in plan.items():
+            if len(nodes[name]) < members:
+                self._correct(name, nodes[name].values())
+        return {name: [*chosen.values()] for name, chosen in nodes.items()}
+
+
+def _pop_ids(ids: list[int], number: int) -> list[int]:
+    first, ids[:number] = ids[:number], []
+    return first
