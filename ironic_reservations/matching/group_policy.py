@@ -249,6 +249,19 @@ Plan = dict[str | None, int]
 InnerRoom = Mapping[Domain, Capacity]
 
 
+def needs_room(levels: Levels, members: object,
+               segment: Domain | None) -> bool:
+    """Return whether the next member depends on the room in each domain.
+
+    :param members: numbers of members by domain; false if there are none.
+    :param segment: see ``Policy``.
+    """
+    if levels.inner_by is not None:
+        return segment is None
+    return (levels.policy == SOFT_PACK
+            or levels.policy == PACK and not members)
+
+
 def count_room(matches: 'Iterable[matcher.Match]', levels: Levels,
                fit: Callable[[nodes.Node], tuple[Any, ...]],
                remaining: Callable[[str | None], float] = (

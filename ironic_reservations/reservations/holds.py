@@ -125,6 +125,9 @@ class _Hold(OneNode):
                  ) -> None:
         super().__init__(matcher, request)
         self._finder = searching.Finder(matcher, request.quota)
+        # A repeated request would find its segment full.
+        self.checks_repeat_first = (
+            request.group is not None and request.group.segment is not None)
 
     def list_picks(self) -> Iterator[list[obtain.Pick]]:
         """See obtain.Operation."""

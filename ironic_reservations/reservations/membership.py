@@ -25,7 +25,6 @@ from ironic_reservations.reservations import expiry
 from ironic_reservations.reservations import transaction
 from ironic_reservations.reservations import values
 
-
 #: Attributes of a group that its members' reservations show.
 GROUP_ATTRIBUTES = ('uuid', 'policy', 'by', 'segment_levels')
 
@@ -228,7 +227,7 @@ class Place:
             else:
                 members[domain[0]] += number
         room = {}
-        if fleet and (levels.policy == group_policy.SOFT_PACK or not members):
+        if fleet and group_policy.needs_room(levels, members, segment):
             room = {domain: capacity.free for domain, capacity in
                     domains.get_domains(matcher, fleet, levels)
                     .count_room().items()}

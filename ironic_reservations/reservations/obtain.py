@@ -189,7 +189,8 @@ def _make_reservation(operation: Operation, pick: Pick, now: datetime.datetime,
     """Return the reservation of a pick, with the node as the guard saw it."""
     node, source, lease = pick.node, pick.source, operation.request.lease
     group = ({name: getattr(source, name) for name in _GROUP_COLUMNS} if source
-             else {**operation.place.make_columns(group_id, node, pick.segment),
+             else {**operation.place.make_columns(group_id, node,
+                                                  pick.segment),
                    **operation.place.describe_group()})
     return values.Reservation(
         instance_uuid=pick.instance_uuid, node_id=node.id,

@@ -165,3 +165,76 @@ def test_room_counts_available_nodes():
         matches, group_policy.Levels('pack', 'shard'), lambda node: (1,)) == {
             ('a', None): group_policy.Capacity(3, (1,)),
             (None, None): group_policy.Capacity(4, (1,))}
+
+
+# Segments
+
+inner_rooms = st.dictionaries(
+    st.tuples(st.sampled_from(['a', 'b', None]),
+              st.sampled_from(['x', 'y', 'z', None])),
+    st.integers(1, 5), max_size=7).map(
+        lambda free: {where: group_policy.Capacity(number, (0,))
+                      for where, number in free.items()})
+
+
+def list_segment_ways(room, size, segments):
+    """Yield all ways to place segments, as Counters of inner domains."""
+    places = [where for where in room if where[1] is not None]
+    for numbers in itertools.product(*(
+            range(room[where].free // size + 1) for where in places)):
+        if sum(numbers) == segments:
+            yield collections.Counter(dict(zip(places, numbers, strict=True)))
+
+
+def sum_outer(way):
+    """Return the number of segments in each outer domain."""
+    sums = collections.Counter()
+    for (outer, _), number in way.items():
+        sums[outer] += number
+    return sums
+
+
+@hypothesis.given(inner_rooms, st.integers(1, 3), st.integers(1, 4))
+@pytest.mark.parametrize('policy, obeys', [
+    ('spread', is_spread), ('pack', is_pack),
+    ('soft-spread', lambda way: True), ('soft-pack', lambda way: True)])
+def test_segments_compared_with_all_ways(policy, obeys, room, size, segments):
+    levels = group_policy.Levels(policy, 'shard', 'conductor_group', size)
+    possible = [way for way in list_segment_ways(room, size, segments)
+                if obeys(sum_outer(way))]
+    plan = group_policy.plan_segments(levels, room, segments * size)
+    assert (plan is not None) == bool(possible)
+    available = group_policy.count_members(levels, room)
+    assert available % size == 0
+    assert (available >= segments * size) == bool(possible)
+    if plan is None:
+        return
+    way = collections.Counter({where: number // size
+                               for where, number in plan.items()})
+    assert all(number == way[where] * size for where, number in plan.items())
+    assert +way in [+other for other in possible]
+    outer, others = sum_outer(way), [*map(sum_outer, possible)]
+    least = min(other[None] for other in others)
+    assert outer[None] == least
+    others = [other for other in others if other[None] == least]
+    if policy == 'soft-spread':
+        assert sum_squares(outer) == min(map(sum_squares, others))
+    if policy == 'soft-pack':
+        assert count_domains(outer) == min(map(count_domains, others))
+
+
+@hypothesis.given(inner_rooms, st.integers(1, 3), st.integers(1, 4))
+def test_segments_of_one_level(room, size, segments):
+    room = {(None, inner): capacity for (_, inner), capacity in room.items()}
+    levels = group_policy.Levels(None, None, 'shard', size)
+    plan = group_policy.plan_segments(levels, room, segments * size)
+    assert (plan is not None) == bool(
+        [*list_segment_ways(room, size, segments)])
+
+
+def test_segments_fill_the_smallest_sufficient_domains():
+    room = {('a', name): group_policy.Capacity(free, (0,))
+            for name, free in (('x', 9), ('y', 4), ('z', 1))}
+    levels = group_policy.Levels('pack', 'shard', 'conductor_group', 2)
+    assert group_policy.plan_segments(levels, room, 6) == {
+        ('a', 'y'): 4, ('a', 'x'): 2}
