@@ -38,11 +38,13 @@ class Result:
     """Results of concurrent clients.
 
     :param median: milliseconds of one call.
+    :param worst: milliseconds of the slowest call.
     :param rate: calls per second of all clients.
     :param cpu: milliseconds of a client's processor time per call.
     """
 
     median: float
+    worst: float
     rate: float
     cpu: float
 
@@ -195,6 +197,7 @@ def run(client, times, number=1):
         if isinstance(error, Exception):
             raise error
     begins, ends, durations, cpu = zip(*outcomes, strict=True)
-    return Result(statistics.median(sum(durations, [])) * 1000,
+    durations = sum(durations, [])
+    return Result(statistics.median(durations) * 1000, max(durations) * 1000,
                   number * times / (max(ends) - min(begins)),
                   sum(cpu) * 1000 / (number * times))

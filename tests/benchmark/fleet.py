@@ -2,10 +2,11 @@
 """Fleets of any size in Ironic's real schema, and requests for their nodes.
 
 40 hardware profiles in 10 resource classes, 0 to 3 traits, a tenth of the
-nodes with a root_device of their own. A rack has nodes of one profile, and
-profiles are shuffled among racks, so that each is spread over the fleet.
+nodes with a root_device of their own. A rack has nodes of one profile, or of
+many. Profiles are shuffled among racks, so that each is spread over the fleet.
 """
 
+import collections
 import contextlib
 import json
 import pathlib
@@ -24,6 +25,12 @@ CLASSES = 10
 
 #: Whether nodes are enrolled rack by rack, or in random order.
 RACKS = ORDERED, SCATTERED = 'ordered', 'scattered'
+
+#: One node of each rack after the other.
+ROUND_ROBIN = 'round robin'
+
+#: Number of nodes of a mixed rack that have the same profile.
+MAJORITY = 10
 
 _pick = random.Random(1)
 
@@ -48,18 +55,20 @@ _IRONIC = {'conductor': {'automated_clean': 'false',
 
 
 @contextlib.contextmanager
-def ironic(server, size, track=iter, racks=None):
+def ironic(server, size, track=iter, racks=None, is_mixed=False, config=None):
     """Run a real Ironic with nodes; yield a tools.services.Service.
 
     SQL enrols the nodes: through the API it would take hours.
 
-    :param racks: an item of ``RACKS`` if a capability names each node's rack,
-        so that each rack has its own hardware profile.
+    :param racks: an item of ``RACKS``, or ``ROUND_ROBIN``, if a capability
+        names each node's rack, so that each rack has its own hardware profile.
+    :param is_mixed: see ``_list_profiles``.
+    :param config: more options of Ironic, by section.
     """
     with services.database(server) as url, \
             tempfile.TemporaryDirectory() as directory, \
             services.ironic(directory, url, services.free_port(),
-                            config=_IRONIC) as service, \
+                            config={**_IRONIC, **(config or {})}) as service, \
             connect(url) as connection:
         # One is enrolled through the API, to copy columns that Ironic needs.
         baremetal = services.connect(service.url)
@@ -73,7 +82,7 @@ def ironic(server, size, track=iter, racks=None):
                     cursor.fetchone(), strict=True))
             services.remove(baremetal, pattern)
             connection.rollback()
-            fill(cursor, size, track, racks)
+            fill(cursor, size, track, racks, is_mixed)
             for name, row in rows.items():
                 cursor.execute(f'UPDATE {name} SET ' + ', '.join(
                     f'`{column}` = COALESCE(`{column}`, %s)'
@@ -125,19 +134,51 @@ def free_all(url):
 def _list_racks(size, racks=None):
     """Return the rack of each node: 200 racks, or 40 nodes in each."""
     nodes_per_rack = max(1, min(40, size // 200))
+    if racks == ROUND_ROBIN:
+        return [number % (size // nodes_per_rack) for number in range(size)]
     rack_numbers = [number // nodes_per_rack for number in range(size)]
     if racks == SCATTERED:
         random.Random(3).shuffle(rack_numbers)
     return rack_numbers
 
 
-def _list_profiles(size, racks=None):
-    """Return the profile of each node."""
-    rack_numbers = _list_racks(size, racks)
-    profiles = [number % len(PROFILES)
-                for number in range(max(rack_numbers) + 1)]
-    random.Random(2).shuffle(profiles)
-    return [PROFILES[profiles[rack]] for rack in rack_numbers]
+def _list_places(size, racks=None):
+    """Yield the rack of each node, and its position in the rack."""
+    counts = collections.Counter()
+    for rack in _list_racks(size, racks):
+        yield rack, counts[rack]
+        counts[rack] += 1
+
+
+def _shuffle_racks(size):
+    """Return a number for each rack, from which its profile follows."""
+    numbers = [*range(max(_list_racks(size)) + 1)]
+    random.Random(2).shuffle(numbers)
+    return numbers
+
+
+def _list_profiles(size, racks=None, is_mixed=False):
+    """Return the profile of each node.
+
+    :param is_mixed: whether only ``MAJORITY`` nodes of a rack have its
+        profile, and each other node has that of another rack.
+    """
+    numbers = _shuffle_racks(size)
+    return [PROFILES[numbers[
+        (rack + 61 * position) % len(numbers)
+        if is_mixed and position >= MAJORITY else rack] % len(PROFILES)]
+        for rack, position in _list_places(size, racks)]
+
+
+def find_in_use(size, racks):
+    """Return the IDs of about two nodes in five.
+
+    The racks of a profile have 0, 20, 40, 60 and 80 % of such nodes.
+    """
+    numbers = _shuffle_racks(size)
+    return [node_id for node_id, (rack, position) in enumerate(
+        _list_places(size, racks), 1)
+        if position % 5 < numbers[rack] // len(PROFILES) % 5]
 
 
 def sample_ids(size):
@@ -155,12 +196,12 @@ def find_ids(size, profile):
             if other is profile]
 
 
-def fill(cursor, size, track=iter, racks=None):
+def fill(cursor, size, track=iter, racks=None, is_mixed=False):
     """Enrol the nodes of a fleet, with only the columns that we read."""
     nodes, traits = [], []
     for number, ((resource_class, properties, names), rack) in enumerate(
-            zip(_list_profiles(size, racks), _list_racks(size, racks),
-                strict=True), 1):
+            zip(_list_profiles(size, racks, is_mixed),
+                _list_racks(size, racks), strict=True), 1):
         if racks:
             properties = {**properties, 'capabilities': (
                 f'rack:r{rack},{properties["capabilities"]}')}

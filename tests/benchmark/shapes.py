@@ -45,6 +45,7 @@ LARGE = {'a million nodes': (1_000_000, None, None)}
 ENROLLED = 100_000
 
 OURS, RACK = '/v1/reservations', 'capability:rack'
+GROUPS = f'{OURS}/groups'
 NOW = {'Cache-Control': 'no-cache'}
 
 
@@ -66,6 +67,13 @@ def run_ironic(server, size, racks, rack):
         yield ironic
 
 
+def run_api(ironic, processes):
+    """Run our application on a fleet; yield a tools.services.Service."""
+    return services.uwsgi('ironic_reservations.wsgi:application',
+                          ironic.conf_file, services.free_port(),
+                          processes=processes, keepalive=True)
+
+
 def _copy(cursor, more):
     """Copy the first nodes, with IDs that are higher by a number."""
     for name, own in (('nodes', {
@@ -78,6 +86,19 @@ def _copy(cursor, more):
             f'INSERT INTO {name} ({", ".join(columns)}) SELECT '
             + ', '.join(own.get(column, column) for column in columns)
             + f' FROM {name} WHERE {next(iter(own))} <= {ENROLLED}')
+
+
+def make_group(members, policy, by, request):
+    """Return the body of a request for a new group."""
+    return {'uuid': str(uuid.uuid4()), 'members': members, 'policy': policy,
+            'by': by, 'request': request}
+
+
+@tenacity.retry(reraise=True, stop=tenacity.stop_after_attempt(10),
+                retry=tenacity.retry_if_exception_message(match='.*: 503 '))
+def repeat(request, *args, **headers):
+    """Repeat a request after a 503: the service continues its count."""
+    return request(*args, **headers)
 
 
 class Calls:
@@ -123,24 +144,16 @@ class Calls:
             self.hold()
 
     def group(self, members, policy, by):
-        return lambda: self._request('POST', f'{OURS}/groups', 201, {
-            'uuid': str(uuid.uuid4()), 'members': members, 'policy': policy,
-            'by': by, 'request': {
-                'resource_class': random.choice(fleet.PROFILES)[0]}})
-
-    @tenacity.retry(reraise=True, stop=tenacity.stop_after_attempt(10),
-                    retry=tenacity.retry_if_exception_message(
-                        match='.*: 503 '))
-    def _repeat(self, *args, **headers):
-        """Repeat a request after a 503: the service continues its count."""
-        return self._request(*args, **headers)
+        return lambda: self._request('POST', GROUPS, 201, make_group(
+            members, policy, by,
+            {'resource_class': random.choice(fleet.PROFILES)[0]}))
 
     def capacity(self, query='', headers=None):
-        return lambda: self._repeat('GET', f'{OURS}/capacity{query}', 200,
-                                    **(headers or {}))
+        return lambda: repeat(self._request, 'GET', f'{OURS}/capacity{query}',
+                              200, **(headers or {}))
 
     def none(self):
-        self._repeat('POST', OURS, 422, {'memory_mb': 2 ** 30})
+        repeat(self._request, 'POST', OURS, 422, {'memory_mb': 2 ** 30})
 
     def all(self, by):
         """Measure all calls.
@@ -177,10 +190,7 @@ def show(names, path=None):
         for name in names:
             size, racks, rack = (SHAPES | LARGE)[name]
             with run_ironic(server, size, racks, rack) as ironic, \
-                    services.uwsgi(
-                        'ironic_reservations.wsgi:application',
-                        ironic.conf_file, services.free_port(), processes=1,
-                        keepalive=True) as service:
+                    run_api(ironic, 1) as service:
                 calls = Calls(service, ironic.database_url)
                 calls.all(RACK if racks else 'capability:gpus')
                 memory.append(fleet.peak_memory(service.process.pid))
