@@ -103,9 +103,9 @@ def test_one_level_with_segments(ironic, racks, node_class):
     group = create(ironic, node_class, 8, [LEVELS[1]])
     assert {tuple(row['group']['domain']) for row in group['reservations']
             } <= {('r1',), ('r2',), ('r3',)}
-    assert {number for number in collections.Counter(
+    assert set(collections.Counter(
         row['group']['segment'] for row in group['reservations']
-    ).values()} == {2}
+    ).values()) == {2}
 
 
 def test_one_level_without_segments_is_a_policy(ironic, racks, node_class):
@@ -264,7 +264,8 @@ def test_claim_of_a_segment(ironic, racks, node_class):
     assert 'can be claimed' in ironic.create(
         409, resource_class=node_class, claim=f'{uuid}:1')
     ironic.create(404, resource_class=node_class, claim=f'{uuid}:7')
-    for claim in (f'{uuid}:', f'{uuid}:-1', f'{uuid}:x', f'{uuid}:01', uuid[1:]):
+    for claim in (f'{uuid}:', f'{uuid}:-1', f'{uuid}:x', f'{uuid}:01',
+                  uuid[1:]):
         text = ironic.create(400, resource_class=node_class, claim=claim)
         assert text.startswith('claim: must be a UUID, or')
     assert ironic.create(resource_class=node_class, claim=uuid.upper())[

@@ -99,7 +99,7 @@ def test_steps_are_shown_on_a_terminal(ready_database, monkeypatch, capsys):
     with ready_database.engine.connect() as connection:
         dbsync.upgrade(connection, types.SimpleNamespace(revision=None))
     output = capsys.readouterr()
-    assert output.err.startswith(f'{newest()}: ')
+    assert output.err.splitlines()[-1].startswith(f'{newest()}: ')
     assert output.out == f'done, at {newest()}\n'
 
 

@@ -37,7 +37,7 @@ def test_fresh_count_is_not_repeated(fleet, monkeypatch):
     fleet.add_node()
     monkeypatch.setattr(counts, 'get_recent_fleet',
                         lambda: (counts.get_fleet(0)[0], True))
-    with fleet.statements('AS nodes') as statements:
+    with fleet.statements('AS column_0') as statements:
         with pytest.raises(exception.NoMatchingNode):
             fleet.hold(memory_mb=10 ** 9)
     assert len(statements) == 1
@@ -115,7 +115,7 @@ def test_node_on_the_shelf_of_another_request(fleet, monkeypatch):
 def test_request_with_the_text_of_an_error_of_the_database(fleet):
     """Requests are retried when SQLite reports this error."""
     fleet.add_node()
-    with fleet.statements('AS alike') as statements:
+    with fleet.statements('AS column_0') as statements:
         with pytest.raises(exception.NoMatchingNode):
             fleet.hold(extra_specs={
                 'capabilities:x': 'database is locked'})

@@ -350,7 +350,7 @@ def test_refusal_does_not_count_the_fleet(add_nodes, fleet, call):
     add_nodes(gold=1, silver=1)
     for limits, body in (({TOTAL: 0}, {}), ({TOTAL: 9, GOLD: 0}, {
             'resource_class': 'gold'})):
-        with fleet.statements('AS alike') as statements:
+        with fleet.statements('AS column_0') as statements:
             refuse(call, limits, **body)
         # This one is for the search; a service uses its cache.
         assert len(statements) == 1

@@ -247,6 +247,10 @@ def test_hold_does_not_wait_for_the_whole_count_of_another_request(share):
 
 # Profile groups
 
+# Counts share facts that are equal.
+_FACTS = {}
+
+
 def profile(**fields):
     names = ('resource_class', 'conductor_group', 'shard', 'owner', 'lessee',
              'traits', 'irregular_properties', 'memory_mb', 'cpus',
@@ -254,7 +258,7 @@ def profile(**fields):
     facts = dict.fromkeys(names) | {'conductor_group': '', **fields}
     capabilities = facts.pop('capabilities')
     return counting.NodeCount(
-        facts, capabilities, None, None, 0, None, 1, 1, 1, 1)
+        _FACTS.setdefault(str(facts), facts), capabilities, None, None, 0, None, 1, 1, 1, 1)
 
 
 #: Each property in which profiles differ, compared with the first one.

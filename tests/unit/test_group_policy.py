@@ -158,7 +158,7 @@ def test_rest_goes_to_the_smallest_sufficient_domain():
 
 def test_room_counts_available_nodes():
     matches = [(types.SimpleNamespace(node=node(shard=shard)), [
-        types.SimpleNamespace(find_domain=lambda by, shard=shard: shard,
+        types.SimpleNamespace(find_domain=lambda by, shard=shard: by and shard,
                               available=free)])
                for shard, free in (('a', 2), ('a', 1), ('b', 0), (None, 4))]
     assert group_policy.count_room(
