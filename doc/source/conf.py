@@ -21,6 +21,9 @@ release = '1.0.0'
 # Included by another page.
 exclude_patterns = ['api-ref/*.inc']
 
+# Most blocks after "::" are commands.
+highlight_language = 'console'
+
 html_theme = 'furo'
 html_title = f'{project} {release}'
 html_static_path = ['_static']

@@ -20,7 +20,7 @@ def follow(ironic):
     """Run the command of the page that begins so; returns what it printed."""
     text = PAGE.read_text().replace('\\\n', '')
     commands = [shlex.split(line) for line in re.findall(
-        r'^   \$ openstack (.*)$', text, re.MULTILINE)]
+        r'^ +\$ openstack (.*)$', text, re.MULTILINE)]
 
     def follow(words, *more, **names):
         words = words.split()

@@ -134,7 +134,7 @@ class TestRestore(audits.Command, networking.Networks, faults.TestCase):
         nodes = '\n'.join(self.do(
             'openstack baremetal node list --limit 0 --fields uuid name '
             'instance_uuid -f value > nodes'))
-        script, = re.findall(r'^   \$ python3 (\S+) < nodes$', PAGE, re.M)
+        script, = re.findall(r'^ +\$ python3 (\S+) < nodes$', PAGE, re.M)
         return {tuple(line.split()) for line in subprocess.run(
             [sys.executable, DOC / script], input=nodes, text=True,
             stdout=subprocess.PIPE, check=True, env={

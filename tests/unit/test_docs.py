@@ -40,11 +40,12 @@ from ironic_reservations.matching import request_spec
 from ironic_reservations.osc.audit import kinds
 
 ROOT = pathlib.Path(__file__).parents[2]
+SOURCE = ROOT / 'doc' / 'source'
 API_REF = ROOT / 'api-ref' / 'source'
 
-# Texts by the name of the file without suffix.
-PAGES = {path.stem: path.read_text()
-         for path in (ROOT / 'doc' / 'source').rglob('*.rst')}
+# Texts by path without suffix, such as "how-to/install".
+PAGES = {f'{path.relative_to(SOURCE).with_suffix("")}': path.read_text()
+         for path in SOURCE.rglob('*.rst')}
 REFERENCE = (API_REF / 'reservations.inc').read_text()
 PARAMETERS = yaml.safe_load((API_REF / 'parameters.yaml').read_text())
 SAMPLES = {path.name: json.loads(path.read_text())
@@ -200,7 +201,7 @@ def test_fence():
     assert re.findall(r'^   \* - ``(\w+)``$', text, re.MULTILINE) == [
         *fence.PARAMETERS.schema['properties']]
     for name in fence.HEADER, fence.ANSWER_HEADER:
-        assert name in text and name in PAGES['security']
+        assert name in text and name in PAGES['explanation/security']
 
 
 # The API does not reveal which nodes can be claimed.
@@ -215,10 +216,10 @@ REASONS = sorted({*matching.REASONS} - {matching.CLAIMABLE})
          constants.SORT_KEYS),
         ('by', PARAMETERS['explanation.eliminated.by']['description'],
          REASONS),
-        ('matching', PAGES['matching'], REASONS),
-        ('metrics', ' '.join(PAGES['metrics'].split()),
+        ('matching', PAGES['reference/matching'], REASONS),
+        ('metrics', ' '.join(PAGES['reference/metrics'].split()),
          [*constants.NODE_STATES, *explanation.CAUSES]),
-        ('configuration', PAGES['configuration'],
+        ('configuration', PAGES['reference/configuration'],
          [f'[{group or "DEFAULT"}] {opt.name}'
           for group, opts in conf.ironic_opts.items() for opt in opts]))
     for word in words])
@@ -301,9 +302,9 @@ def test_samples_of_groups():
 def test_options(opt):
     assert opt.help
     assert '.. show-options::\n\n   ironic_reservations\n' in (
-        PAGES['configuration'])
+        PAGES['reference/configuration'])
     # The generated page describes the option; another page explains its use.
-    assert f'``{opt.name}``' in PAGES['configuration']
+    assert f'``{opt.name}``' in PAGES['reference/configuration']
     assert any(f'``[reservations] {opt.name}``' in page.replace('\n', ' ')
                for page in PAGES.values())
 
@@ -311,8 +312,8 @@ def test_options(opt):
 @pytest.mark.parametrize('rule', policy.rules, ids=lambda rule: rule.name)
 def test_policies(rule):
     assert rule.description
-    assert f'   * - ``{rule.name}``\n' in PAGES['policy']
-    assert '.. show-policy::' in PAGES['policy']
+    assert f'   * - ``{rule.name}``\n' in PAGES['reference/policy']
+    assert '.. show-policy::' in PAGES['reference/policy']
 
 
 @pytest.mark.parametrize('package', [
@@ -373,7 +374,7 @@ def test_roles_that_ironic_requires(ironic, rule, step):
                 for project in ('owner', 'lessee')]
     [documented_roles] = [roles for steps, *roles in re.findall(
         r'^   \* - ((?:.*\n)+?)     - ``(.*)``\n     - ``(.*)``$',
-        PAGES['without-nova'], re.MULTILINE) if step in steps]
+        PAGES['how-to/without-nova'], re.MULTILINE) if step in steps]
     assert documented_roles == required
 
 
@@ -391,9 +392,9 @@ def test_commands_of_the_client(name, value):
     # The page is generated from the commands' own help.
     pattern, = re.findall(r'^\.\. autoprogram-cliff:: openstack\.baremetal'
                           r'\.v1\n   :command: (.*)$',
-                          PAGES['cli'], re.MULTILINE)
+                          PAGES['reference/cli'], re.MULTILINE)
     assert fnmatch.fnmatch(name, pattern)
-    assert f'$ openstack {name}' in PAGES['cli']
+    assert f'$ openstack {name}' in PAGES['reference/cli']
     command = importlib.metadata.EntryPoint(name, value, '').load()
     assert command.__doc__
     for action in command(None, None).get_parser(name)._actions:
@@ -474,7 +475,7 @@ def test_kinds_of_the_audit(kind):
     assert kind.__doc__ and kind.instructions
     assert kind.repair is None or kind.repair.__doc__ and kind.exclusions
     for directive in 'kinds', 'repairs':
-        assert f'.. audit-{directive}::\n' in PAGES['audit']
+        assert f'.. audit-{directive}::\n' in PAGES['how-to/audit']
 
 
 @pytest.mark.parametrize(('program', 'names'), [
@@ -486,24 +487,25 @@ def test_kinds_of_the_audit(kind):
 ])
 def test_commands_of_the_api_hosts(program, names):
     heading = f'\n{program}\n{"=" * len(program)}\n'
-    assert heading in PAGES['cli']
-    section = re.split(r'\n=+\n', PAGES['cli'].partition(heading)[2])[0]
+    _, title, text = PAGES['reference/cli'].partition(heading)
+    assert title
+    section = re.split(r'\n=+\n', text)[0]
     assert re.findall(r'^``(.*)``$', section, re.MULTILINE) == [*names]
 
 
 @pytest.mark.parametrize('opt', exporter.OPTIONS, ids=lambda opt: opt.name)
 def test_options_of_the_exporter(opt):
     assert opt.help
-    assert f'``--{opt.name}``' in PAGES['metrics']
-    assert f'--{opt.name} {opt.default}' in PAGES['cli']
+    assert f'``--{opt.name}``' in PAGES['reference/metrics']
+    assert f'--{opt.name} {opt.default}' in PAGES['reference/cli']
 
 
 def test_tables_on_the_installation_page():
     tables = [table.name for table in models.Base.metadata.sorted_tables]
     number = ['no', 'one', 'two', 'three', 'four', 'five', 'six'][len(tables)]
-    assert f' {number} tables ' in PAGES['install']
+    assert f' {number} tables ' in PAGES['how-to/install']
     for name in tables:
-        assert f'``{name}``' in PAGES['install']
+        assert f'``{name}``' in PAGES['how-to/install']
 
 
 #: Questions of operators and users, and the page that answers each.
@@ -513,14 +515,14 @@ QUESTIONS = {
     'How do I install it with Kolla-Ansible?': 'how-to/deploying',
     'What do I change on compute hosts and the scheduler?': 'how-to/nova',
     'How do my hosts with servers get there, and back?': 'how-to/switching',
-    'How do I reserve a rack for a project until Friday?': 'how-to/set-aside',
+    'How do I reserve a rack for a project until Friday?': 'how-to/groups',
     'How do I keep two servers in different racks?': 'how-to/servers',
     'I have no Nova: how do I get a machine?': 'how-to/without-nova',
     'How much may a project reserve?': 'how-to/quota',
     'Who may do what?': 'reference/policy',
     'Why did a server end in ERROR?': 'how-to/troubleshooting',
     'A compute host is dead: what now?': 'how-to/lost-host',
-    'May I restart nova-compute while it builds?': 'how-to/restart',
+    'May I restart nova-compute while it builds?': 'how-to/lost-host',
     'How does a second process take over by itself?': 'how-to/standby',
     'Do Nova, Placement and Ironic agree?': 'how-to/audit',
     'I restored a backup of the database: what now?': 'how-to/restore',
@@ -540,14 +542,12 @@ def test_index_leads_to_the_answer(question):
     """The index lists the page, which begins with what it is for."""
     page = QUESTIONS[question]
     assert f'\n   {page}\n' in PAGES['index']
-    assert re.search(r'^This (?:page|guide|tutorial) ',
-                     PAGES[page.rpartition('/')[2]], re.MULTILINE)
+    assert re.search(r'^This (?:page|guide|tutorial) ', PAGES[page],
+                     re.MULTILINE)
 
 
 def test_all_pages_are_in_the_index():
-    source = ROOT / 'doc' / 'source'
-    assert {f'{path.relative_to(source).with_suffix("")}'
-            for path in source.glob('**/*.rst')} - {'index'} <= {
+    assert PAGES.keys() - {'index'} <= {
         *re.findall(r'^   ([a-z-]+(?:/[a-z-]+)?)$', PAGES['index'],
                     re.MULTILINE)}
 
@@ -559,8 +559,8 @@ def test_links_of_the_readme():
             and not (ROOT / link).is_file()] == []
 
 
-@pytest.mark.parametrize('path', sorted(
-    (ROOT / 'doc' / 'source').glob('*.svg')), ids=lambda path: path.stem)
+@pytest.mark.parametrize('path', sorted(SOURCE.glob('*.svg')),
+                         ids=lambda path: path.stem)
 def test_pictures_are_shown_and_described(path):
     """Each has a text for readers who cannot see it, and a dark variant."""
     text = '\n'.join([*PAGES.values(), (ROOT / 'README.rst').read_text()])
@@ -579,7 +579,7 @@ def test_messages_of_the_troubleshooting_page_exist():
         path.read_text() for folder in ('ironic_reservations', 'nova_driver')
         for path in (ROOT / folder).rglob('*.py'))
     messages = [text for text in re.findall(
-                    r'``([^`]+)``', PAGES['troubleshooting'])
+                    r'``([^`]+)``', PAGES['how-to/troubleshooting'])
                 if re.match(r'[A-Zhr].* .* ', text)
                 # This one is Python's.
                 and not text.startswith('No module')]
@@ -600,4 +600,4 @@ def test_releases_in_the_readme():
 
 def test_own_version_on_the_page():
     assert (f'.. |own| replace:: {version.OWN_VERSION}\n'
-            in PAGES['versions'])
+            in PAGES['reference/versions'])

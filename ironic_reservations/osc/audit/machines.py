@@ -36,7 +36,7 @@ class ExpiredTouched(base.Kind):
     needs_nova = False
     instructions = ('Delete the server, if there is one. Otherwise remove '
                     'the preparations from the node, and sweep: '
-                    ':doc:`/reference/leases`.')
+                    ':doc:`/reference/reservations`.')
 
     def find_places(self, cloud: snapshot.Cloud) -> Iterator[base.Place]:
         for instance, reservation in cloud.reservations.items():
