@@ -9,6 +9,7 @@ import json
 import pathlib
 import re
 import shlex
+import textwrap
 from xml.etree import ElementTree
 
 from ironic.common import policy as ironic_policy
@@ -38,6 +39,7 @@ from ironic_reservations.db import models
 from ironic_reservations.matching import explanation
 from ironic_reservations.matching import request_spec
 from ironic_reservations.osc.audit import kinds
+from tests.common import programs
 
 ROOT = pathlib.Path(__file__).parents[2]
 SOURCE = ROOT / 'doc' / 'source'
@@ -401,13 +403,23 @@ def test_commands_of_the_client(name, value):
         assert action.help, action.option_strings or action.dest
 
 
+def find_blocks(text, language):
+    """Return the code blocks of a page in a language."""
+    return [textwrap.dedent(block) for _, block in re.findall(
+        rf'^( *)\.\. code-block:: {language}\n\n((?:\1   .*\n|\n)+)',
+        text, re.MULTILINE)]
+
+
 def find_command_lines():
     """Yield each page and line that shows a command for the reader."""
     pages = {**PAGES, **{name: (ROOT / f'{name}.rst').read_text()
                          for name in ('README', 'CONTRIBUTING')}}
     for page, text in sorted(pages.items()):
-        for line in re.findall(r'^ *[$#] ((?:.*\\\n)*.*)$', text,
-                               re.MULTILINE):
+        blocks = '\n'.join(find_blocks(text, 'bash'))
+        for line in [*re.findall(r'^ *[$#] ((?:.*\\\n)*.*)$', text,
+                                 re.MULTILINE),
+                     *re.findall(r'^ *((?:.*\\\n)*.*)$', blocks,
+                                 re.MULTILINE)]:
             yield page, re.sub(r'\\\n\s*', '', line)
 
 
@@ -428,9 +440,19 @@ def test_client_commands_on_the_pages(arguments):
         key=lambda values: len(values[0]))
     parser = importlib.metadata.EntryPoint(name, value, '').load()(
         None, None).get_parser(name)
+    arguments = re.sub(r' [12]?>\S+', '', arguments.removeprefix(name))
     # A variable of the shell may stand for a number.
-    parser.parse_args(shlex.split(
-        re.sub(r'\$[A-Z]+', '8', arguments.removeprefix(name))))
+    parser.parse_args(shlex.split(re.sub(r'\$[A-Z]+', '8', arguments)))
+
+
+def test_guide_that_can_be_pasted():
+    """Its blocks, one after the other, set all variables that they use."""
+    blocks = find_blocks(PAGES['how-to/set-aside'], 'bash')
+    output = programs.run('bash', '-euc', '\n'.join([
+        'openstack() { echo "$*"; }', *blocks]))
+    [group] = set(re.findall(r'--uuid (\S+)', output))
+    assert f'group show {group}' in output
+    assert output.count(f'reservations:claim={group} server-') == 8
 
 
 @pytest.mark.parametrize(('program', 'arguments'), find_commands(
@@ -515,14 +537,15 @@ QUESTIONS = {
     'How do I install it with Kolla-Ansible?': 'how-to/deploying',
     'What do I change on compute hosts and the scheduler?': 'how-to/nova',
     'How do my hosts with servers get there, and back?': 'how-to/switching',
-    'How do I reserve a rack for a project until Friday?': 'how-to/groups',
+    'How do I reserve a rack for a project until Friday?': 'how-to/set-aside',
+    'How do I reserve several machines at once?': 'how-to/groups',
     'How do I keep two servers in different racks?': 'how-to/servers',
     'I have no Nova: how do I get a machine?': 'how-to/without-nova',
     'How much may a project reserve?': 'how-to/quota',
     'Who may do what?': 'reference/policy',
     'Why did a server end in ERROR?': 'how-to/troubleshooting',
     'A compute host is dead: what now?': 'how-to/lost-host',
-    'May I restart nova-compute while it builds?': 'how-to/lost-host',
+    'May I restart nova-compute while it builds?': 'how-to/restart',
     'How does a second process take over by itself?': 'how-to/standby',
     'Do Nova, Placement and Ironic agree?': 'how-to/audit',
     'I restored a backup of the database: what now?': 'how-to/restore',
