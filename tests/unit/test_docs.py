@@ -28,6 +28,7 @@ from ironic_reservations.api import capacity
 from ironic_reservations.api import errors
 from ironic_reservations.api import groups
 from ironic_reservations.api import hosts
+from ironic_reservations.api import requests
 from ironic_reservations.api import reservations
 from ironic_reservations.api import routes
 from ironic_reservations.api import version
@@ -109,10 +110,10 @@ HOST = '/v1/reservations/hosts/{host}'
 GROUPS = '/v1/reservations/groups'
 GROUP = '/v1/reservations/groups/{uuid}'
 #: Keys that only a dry run of a group has.
-DRY_RUN_OF_GROUP = {'members', 'domains'}
+DRY_RUN_OF_GROUP = {'members', 'domains', 'segments', 'level'}
 #: Keys of a group in a list, and of a group by itself.
 LISTED_GROUP = attributes(groups.Group) - {'reservations', 'next'}
-ONE_GROUP = attributes(groups.Group) - {'members', 'domains'}
+ONE_GROUP = attributes(groups.Group) - {'members', 'domains', 'segments'}
 
 
 @pytest.mark.parametrize(('method', 'path', 'place', 'schema'), [
@@ -149,8 +150,9 @@ def test_request_parameters_of_a_new_group():
     ('POST', COLLECTION, {
         *reservations.FIELDS, *EXPLANATION, *QUOTA,
         *attributes(reservations.DryRun) - DRY_RUN_OF_GROUP}),
-    ('POST', GROUPS, ONE_GROUP | {'ignored'} | paths({
+    ('POST', GROUPS, ONE_GROUP | {'ignored', 'level'} | paths({
         'members': [{'wanted': 8, 'available': 5}],
+        'segments': [{'wanted': 4, 'available': 3}],
         'domains': [{'value': 'r3', 'nodes': 5}]})),
     ('GET', GROUPS, {'groups', 'next'} | LISTED_GROUP | paths(
         {'domains': [{'value': 'r3', 'nodes': 5}]})),
@@ -280,7 +282,7 @@ def test_samples_of_groups():
     request = groups.CREATE_BODY(
         SAMPLES['reservation-group-create-request.json'])
     group = SAMPLES['reservation-group-create-response.json']
-    assert group.keys() == ONE_GROUP - {'next'}
+    assert group.keys() == ONE_GROUP - {'next', 'levels'}
     assert len(group['reservations']) == request['members']
     for member in group['reservations']:
         assert tuple(member) == reservations.LIST_FIELDS
@@ -288,15 +290,34 @@ def test_samples_of_groups():
             name: request[name] for name in ('uuid', 'policy', 'by')},
             'domain': 'r3'}
     for listing in SAMPLES['reservation-group-list-response.json']['groups']:
-        assert listing.keys() == LISTED_GROUP
+        assert listing.keys() == LISTED_GROUP - (
+            set() if 'levels' in listing else {'levels', 'segments'})
         assert listing['members'] == sum(
             domain['nodes'] for domain in listing['domains'])
-    refusal = SAMPLES['reservation-group-create-no-match.json']
-    fault = json.loads(refusal['error_message'])['faultstring']
-    assert fault.startswith('{available} of {wanted} members'.format(
-        **refusal['members']))
-    assert refusal['explanation']['nearest'].keys() == {'by', 'value',
-                                                        'nodes'}
+    for name, keys_of_segments in ('no-match', set()), (
+            'levels-no-match', {'segments'}):
+        refusal = SAMPLES[f'reservation-group-create-{name}.json']
+        fault = json.loads(refusal['error_message'])['faultstring']
+        assert fault.startswith('{available} of {wanted} members'.format(
+            **refusal['members']))
+        assert refusal['explanation']['nearest'].keys() == {
+            'by', 'value', 'nodes', *keys_of_segments}
+
+
+def test_samples_of_segments():
+    request = groups.CREATE_BODY(
+        SAMPLES['reservation-group-create-levels-request.json'])
+    wanted = requests.read_levels(
+        request['levels'], request['uuid'], None, request['members'])
+    refusal = SAMPLES['reservation-group-create-levels-no-match.json']
+    assert refusal['segments'] == {
+        name: number // wanted.levels.segment
+        for name, number in refusal['members'].items()}
+    assert refusal['segments']['wanted'] == wanted.segments
+    assert refusal['level'] in wanted.levels.keys
+    _, listing = SAMPLES['reservation-group-list-response.json']['groups']
+    assert (listing['levels'], listing['segments']) == (
+        request['levels'], wanted.segments)
 
 
 @pytest.mark.parametrize('opt', conf.reservations_opts,
