@@ -202,6 +202,9 @@ def _yield_rows(
     :param among: profiles by profile group; None for all.
     :param make_position: function of the result of ``_make_key``.
     """
+    # Profiles of many groups share a dict of capabilities.
+    keys: dict[int, _Key] = {}
+    shown: dict[_Key, dict[str, str]] = {}
     groups_by_key: dict[_Key, list[profiles.ProfileGroup]] = {}
     for group in groups:
         groups_by_key.setdefault(_make_key(group.node), []).append(group)
@@ -211,20 +214,30 @@ def _yield_rows(
             for profile in (group.profiles if among is None
                             or among[group] == [group.whole]
                             else among[group]):
-                _add_numbers(
-                    sums, tuple(sorted(profile.capabilities.items())),
-                    count(profile))
+                capabilities = profile.capabilities
+                key = keys.get(id(capabilities))
+                if key is None:
+                    key = keys[id(capabilities)] = _make_capabilities_key(
+                        capabilities)
+                    shown[key] = dict(key[1:])
+                _add_numbers(sums, key, count(profile))
         node = groups_by_key[group_key][0].node
-        for text, capabilities in _sort_keys(sums, lambda pairs: _shorten(
-                _END_OF_PART.join(itertools.chain.from_iterable(pairs)))):
-            yield Row([position, text], {
-                'resource_class': node.resource_class, **node.sizes,
-                'cpu_arch': node.cpu_arch,
-                'capabilities': dict(capabilities),
-                'traits': sorted(node.traits),
+        head = {'resource_class': node.resource_class, **node.sizes,
+                'cpu_arch': node.cpu_arch}
+        tail = {'traits': sorted(node.traits),
                 'conductor_group': node.conductor_group, 'shard': node.shard,
-                'owner': node.owner, 'lessee': node.lessee,
-                **dict(zip(_COUNTS, sums[capabilities], strict=False))})
+                'owner': node.owner, 'lessee': node.lessee}
+        for key in sorted(sums):
+            yield Row([position, key[0]], {
+                **head, 'capabilities': shown[key], **tail,
+                **dict(zip(_COUNTS, sums[key], strict=False))})
+
+
+def _make_capabilities_key(capabilities: dict[str, str]) -> _Key:
+    """Return a text that sorts as capabilities do, and the pairs of them."""
+    pairs = sorted(capabilities.items())
+    return _shorten(_END_OF_PART.join(
+        itertools.chain.from_iterable(pairs))), *pairs
 
 
 def _make_key(node: matching.Node) -> _Key:
