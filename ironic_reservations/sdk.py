@@ -72,7 +72,9 @@ class Reservation(_Resource):
     #: The request spec; None in a list or a group, unless the ``fields`` of a
     #: list include it.
     request_spec = resource.Body('request_spec', type=dict)
-    #: ``uuid``, ``policy``, ``by`` and ``domain`` of its group.
+    #: ``uuid``, ``policy``, ``by`` and ``domain`` of its group; also
+    #: ``levels`` and ``segment`` if the group has segments. In a request, the
+    #: group to join, such as ``{'uuid': …, 'segment': 2}``.
     group = resource.Body('group', type=dict)
     #: When the lease expires, in UTC, ISO 8601, or None.
     expires_at = resource.Body('expires_at')
@@ -97,7 +99,7 @@ class Reservation(_Resource):
     expires_in = resource.Body('expires_in', type=int)
     #: ``any``, ``project`` or ``project_or_none``.
     ownership = resource.Body('ownership')
-    #: UUID of the reservation or group to claim.
+    #: UUID of the reservation or group to claim, or ``GROUP:SEGMENT``.
     claim = resource.Body('claim')
 
     #: After ``create``: extra specs that are not compared with nodes, or None.
@@ -126,8 +128,11 @@ class Group(_Resource):
     uuid = resource.Body('uuid', alternate_id=True)
     #: ``pack``, ``spread``, ``soft-pack``, ``soft-spread`` or None.
     policy = resource.Body('policy')
-    #: ``capability:NAME``, ``conductor_group``, ``shard`` or None.
+    #: ``capability:NAME``, ``conductor_group``, ``shard``, ``trait:PREFIX`` or
+    #: None.
     by = resource.Body('by')
+    #: The levels of a group with segments, which has no policy and no ``by``.
+    levels = resource.Body('levels', type=list)
     project_id = resource.Body('project_id')
     created_at = resource.Body('created_at')
     #: The members; None in a list.
@@ -138,6 +143,8 @@ class Group(_Resource):
     #: In a list, the number of members. In a request, the requested number or
     #: the UUIDs of their instances.
     members = resource.Body('members')
+    #: In a list, the number of segments; None without.
+    segments = resource.Body('segments', type=int)
     #: In a list: ``value`` and ``nodes`` of each domain that has members.
     domains = resource.Body('domains', type=list)
 
@@ -247,14 +254,16 @@ class Proxy(proxy.Proxy):
         return response.json()
 
     def claim(self, reservation: Reservation | Group | str,
-              **attrs: Any) -> Reservation:
+              segment: int | None = None, **attrs: Any) -> Reservation:
         """Claim a reservation without a host for an instance.
 
         :param reservation: the reservation or the group to claim.
+        :param segment: number of the group's segment; None for any member.
         :param attrs: as in ``create``.
         """
-        return self.create(claim=getattr(reservation, 'id', reservation),
-                           **attrs)
+        claim = getattr(reservation, 'id', reservation)
+        return self.create(claim=claim if segment is None
+                           else f'{claim}:{segment}', **attrs)
 
     def list(self, **query: Any) -> Iterator[Reservation]:
         """Yield reservations of all pages.
@@ -322,8 +331,8 @@ class Proxy(proxy.Proxy):
 
         :param members: number of nodes, or the UUIDs of their instances.
         :param request: request spec of each node.
-        :param attrs: ``policy``, ``by``, and the other keys. The ``uuid`` is
-            generated if it is absent.
+        :param attrs: ``policy`` and ``by``, or ``levels``, and the other keys.
+            The ``uuid`` is generated if it is absent.
         :raises: HttpException, 422, if too few nodes match; the number is in
             ``response.json()['members']``.
         """

@@ -26,6 +26,17 @@ def quote_value(value: Any) -> str:
     return json_text if len(json_text) <= 64 else f'{json_text[:64]}...'
 
 
+def format_domain(domain: str | list[str | None] | None,
+                  none: str = 'none') -> str:
+    """Format the domain of a member: ``r1``, or ``pod-1 / nv-7``.
+
+    :param domain: a list if the group has segments, the outer one first.
+    :param none: text for a domain that a node does not have.
+    """
+    return ' / '.join(none if part is None else part for part in (
+        domain if isinstance(domain, list) else [domain]))
+
+
 def format_duration(seconds: int) -> str:
     """Format seconds, 1 or more, as ``30d`` or ``1h30m``."""
     parts = []

@@ -25,11 +25,12 @@ _MAX_NODES = 8
 _EXPECTED = ('candidate_nodes', 'reserved')
 
 
-def explain_claim(cmd: command.Command, uuid: str, body: client.Data,
+def explain_claim(cmd: command.Command, claim: str, body: client.Data,
                   **kwargs: Any) -> client.Data:
     """Return columns that show whether a claim can be satisfied.
 
-    :param uuid: UUID of a reservation's instance, or of a group.
+    :param claim: UUID of a reservation's instance, or of a group, maybe with
+        ":" and the number of a segment.
     :param body: the request that is made with the claim.
     :param kwargs: arguments of the requests, such as another ``auth``.
     :returns: ``claim``, a sentence; ``matching_nodes``, a number; and
@@ -38,14 +39,14 @@ def explain_claim(cmd: command.Command, uuid: str, body: client.Data,
     try:
         # A claim cannot use the reservations of other projects.
         project = body.get('project_id')
-        reservations = [row for row in _read_reservations(cmd, uuid, **kwargs)
+        reservations = [row for row in _read_reservations(cmd, claim, **kwargs)
                         if project in (None, row['project_id'])]
     except exceptions.CommandError as error:
         return {'claim': str(error), 'matching_nodes': 0}
     claimable = [row for row in reservations
                  if row['state'] == 'reserved' and row['host'] is None]
     if not reservations:
-        text = f'The project has no reservation and no group {uuid}'
+        text = f'The project has no reservation and no group {claim}'
     elif not claimable:
         text = 'Nothing can be claimed: ' + _join(reservations, _format_state)
     else:
@@ -53,13 +54,15 @@ def explain_claim(cmd: command.Command, uuid: str, body: client.Data,
     return {'claim': text, 'matching_nodes': 0}
 
 
-def _read_reservations(cmd: command.Command, uuid: str,
+def _read_reservations(cmd: command.Command, claim: str,
                        **kwargs: Any) -> list[client.Data]:
     """Return the reservations that a claim names."""
+    uuid, colon, segment = claim.partition(':')
     path = client.build_path(client.PATH, uuid)
     try:
-        return [client.request_ironic(cmd, 'GET', f'{path}?fields={_FIELDS}',
-                                      **kwargs)]
+        if not colon:
+            return [client.request_ironic(
+                cmd, 'GET', f'{path}?fields={_FIELDS}', **kwargs)]
     except exc.NotFound:
         pass
     path = client.build_path(f'{client.PATH}/groups', uuid)
@@ -67,7 +70,9 @@ def _read_reservations(cmd: command.Command, uuid: str,
         group = client.request_ironic(cmd, 'GET', path, **kwargs)
     except exc.NotFound:
         return []
-    return client.complete_group(cmd, group, **kwargs)['reservations']
+    return [member for member in client.complete_group(
+        cmd, group, **kwargs)['reservations']
+        if not colon or str(member['group'].get('segment')) == segment]
 
 
 def _match_nodes(cmd: command.Command, claimable: list[client.Data],

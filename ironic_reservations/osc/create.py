@@ -17,6 +17,7 @@ from ironic_reservations.osc import options
 from ironic_reservations.osc import output
 from ironic_reservations.osc import reservation
 from ironic_reservations.osc import suggestions
+from ironic_reservations.osc import units
 
 
 class CreateReservation(output.ShowOne):
@@ -36,14 +37,16 @@ class CreateReservation(output.ShowOne):
             help='Instance UUID (default: generated). Repeating a request '
                  'with the same UUID returns the same reservation')
         parser.add_argument(
-            '--claim', metavar='<uuid>',
-            help='Instance or group whose reservation to claim; no compute '
-                 'service may hold it')
+            '--claim', metavar='<uuid>[:<segment>]',
+            help='Instance, group or segment of a group whose reservation to '
+                 'claim; no compute service may hold it')
         parser.add_argument(
             '--group', metavar='<uuid>',
             help='Group to join; requires the same policy option as the first '
-                 'member')
-        options.add_policies(parser)
+                 'member, or --segment')
+        options.add_policies(parser).add_argument(
+            '--segment', type=units.parse_number, metavar='<number>',
+            help='Segment of the group to join, which has lost a member')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
@@ -53,6 +56,11 @@ class CreateReservation(output.ShowOne):
             raise exceptions.CommandError(
                 f'--{group["policy"]} is the policy of a group: name it with '
                 f'--group')
+        if parsed_args.segment is not None:
+            if parsed_args.group is None:
+                raise exceptions.CommandError(
+                    '--segment is a part of a group: name it with --group')
+            group = {'segment': parsed_args.segment}
         body = {'instance_uuid': instance,
                 **options.build_request_spec(self, parsed_args),
                 **options.build_owner(self, parsed_args)}
@@ -79,7 +87,8 @@ def reserve_nodes(cmd: command.Command, url: str,
     try:
         response = _send_request(cmd, url, body)
     except exc.BadRequest:
-        suggestions.suggest_key(cmd, suggestions.read_group_key(body))
+        for by in suggestions.list_group_keys(body):
+            suggestions.suggest_key(cmd, by)
         raise
     except exc.ClientException as error:
         if getattr(error, 'http_status', None) == 422:
@@ -101,6 +110,12 @@ def _explain_refusal(cmd: command.Command, body: client.Data,
     if refusal.get('explanation'):
         column = output.format_explanation(refusal['explanation'])
         print(column.human_readable(), file=cmd.app.stderr)
+        if 'segments' in refusal:
+            column = output.format_available(refusal['segments'])
+            level = refusal.get('level')
+            print(f'Segments: {column.human_readable()}'
+                  + (f', limited by {level}' if level else ''),
+                  file=cmd.app.stderr)
         suggestions.report_unknown(cmd, body)
         suggestions.report_candidates(cmd, body)
     suggestions.report_ignored(cmd, refusal)
@@ -137,8 +152,8 @@ def show_dry_run(cmd: command.Command, url: str, body: client.Data,
         response = client.request_ironic(cmd, 'POST', f'{url}?dry_run=true',
                                          body=body, **kwargs)
     except exc.BadRequest:
-        suggestions.suggest_key(cmd, suggestions.read_group_key(body),
-                                **kwargs)
+        for by in suggestions.list_group_keys(body):
+            suggestions.suggest_key(cmd, by, **kwargs)
         raise
     members = response.get('members', {
         'wanted': 1, 'available': response['matching_nodes']})
@@ -149,12 +164,12 @@ def show_dry_run(cmd: command.Command, url: str, body: client.Data,
     suggestions.report_ignored(cmd, response)
     columns: dict[str, Callable[[Any], Any]] = {
         'matching_nodes': lambda number: number,
-        'members': lambda members: output.Text(
-            members, '{wanted} wanted, {available} can be held'.format(
-                **members)),
+        'members': output.format_available,
+        'segments': output.format_available,
+        'level': lambda by: by,
         'domains': output.format_domains,
         'profiles': output.format_profiles,
         'explanation': output.format_explanation}
-    # Only a group has members and domains.
+    # Only a group has members and domains, and some have segments.
     names = [name for name in columns if name in response]
     return names, [columns[name](response[name]) for name in names]

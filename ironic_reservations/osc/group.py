@@ -4,11 +4,18 @@
 import argparse
 import collections
 import contextlib
+import json
+from typing import Any
 
 from ironicclient import exc
 from keystoneauth1 import exceptions as ksa_exc
+from osc_lib.cli import format_columns
+from osc_lib.command import command
 from oslo_utils import uuidutils
+from rich import console
+from rich import tree
 
+from ironic_reservations import text
 from ironic_reservations.osc import client
 from ironic_reservations.osc import create
 from ironic_reservations.osc import options
@@ -19,35 +26,77 @@ from ironic_reservations.osc import suggestions
 
 PATH = f'{client.PATH}/groups'
 
-COLUMNS = ('uuid', 'policy', 'by', 'members', 'domains', 'project_id',
-           'created_at')
+COLUMNS = ('uuid', 'policy', 'by', 'segments', 'members', 'domains',
+           'project_id', 'created_at')
 MEMBER = ('instance_uuid', 'node', 'domain', 'host', 'state', 'expires_at')
 
 
 def format_member_domains(group: client.Data) -> output.Text:
     """Return the column of the domains of a group's members."""
+    # JSON can be counted, and lists cannot.
     members = collections.Counter(
-        member['group']['domain'] for member in group['reservations']
-    ) if group['by'] else {}
+        json.dumps(member['group']['domain'])
+        for member in group['reservations']
+    ) if group['by'] or 'levels' in group else {}
     return output.format_domains([
-        {'value': value, 'nodes': nodes} for value, nodes in
-        sorted(members.items(), key=lambda item: (-item[1], str(item[0])))])
+        {'value': json.loads(value), 'nodes': nodes} for value, nodes in
+        sorted(members.items(), key=lambda item: (-item[1], item[0]))])
 
 
-def _format_columns(group: client.Data) -> output.Columns:
+def _format_columns(cmd: command.Command,
+                    group: client.Data) -> output.Columns:
     """Return the columns and values of a group for ShowOne."""
     members = group['reservations']
     rows = [{**member, **member['group'],
              'node': member['node_name'] or member['node_uuid']}
             for member in members]
+    picture = _draw_tree(cmd, rows) if 'levels' in group else (
+        output.format_table(output.format_headers(MEMBER), (
+            [row[name] for name in MEMBER] for row in rows)))
     columns = {
         **{name: group[name] for name in (
             'uuid', 'policy', 'by', 'project_id', 'created_at')},
+        **({'levels': format_columns.ListDictColumn(group['levels'])}
+           if 'levels' in group else {}),
         'domains': format_member_domains(group),
-        'reservations': output.Text(members, output.format_table(
-            output.format_headers(MEMBER),
-            ([row[name] for name in MEMBER] for row in rows)))}
+        'reservations': output.Text(members, picture)}
     return list(columns), list(columns.values())
+
+
+def _draw_tree(cmd: command.Command, members: list[client.Data]) -> str:
+    """Return a tree of domains, their segments, and the members of these."""
+    root = tree.Tree('', hide_root=True)
+    branches: dict[tuple[str, ...], tree.Tree] = {(): root}
+    for member in sorted(members, key=lambda member: (
+            [(part is None, part) for part in member['domain']],
+            member['segment'])):
+        path: tuple[str, ...] = ()
+        for label in (*map(text.format_domain, member['domain']),
+                      f'segment {member["segment"]}'):
+            parent, path = branches[path], (*path, label)
+            if path not in branches:
+                branches[path] = parent.add(label)
+        branches[path].add(f'{member["node"]} {member["state"]}')
+    # The standard output says whether it takes more than ASCII.
+    terminal = console.Console(file=cmd.app.stdout, color_system=None,
+                               highlight=False, markup=False)
+    with terminal.capture() as capture:
+        terminal.print(root, soft_wrap=True)
+    return capture.get().rstrip()
+
+
+def _format_listed(group: client.Data, name: str) -> Any:
+    """Return the value of a column of a listed group.
+
+    The policy and the domain of a group with segments are lists, with those of
+    each level.
+    """
+    if name == 'domains':
+        return output.format_domains(group[name])
+    if name in ('policy', 'by') and 'levels' in group:
+        values = [level[name] for level in group['levels']]
+        return output.Text(values, '\n'.join(values))
+    return group.get(name)
 
 
 class CreateGroup(output.ShowOne):
@@ -68,7 +117,14 @@ class CreateGroup(output.ShowOne):
             metavar='<uuid>',
             help='Instance UUID of a member, instead of a generated one '
                  '(repeat for each member)')
-        options.add_policies(parser)
+        options.add_policies(parser).add_argument(
+            '--level', action=options.LevelAction, dest='levels',
+            metavar='by=<domain>,policy=<policy>[,segment=<number>]',
+            help='Level of domains, instead of a policy (repeat for a second '
+                 'one within the first). The last one divides the members '
+                 'into segments of this size, each in one domain, and has '
+                 'the policy pack; the policy of the first applies to '
+                 'segments')
         options.add_hold_options(parser)
         parser.add_argument(
             '--uuid', metavar='<uuid>',
@@ -80,13 +136,14 @@ class CreateGroup(output.ShowOne):
         uuid = parsed_args.uuid or uuidutils.generate_uuid()
         body = {'uuid': uuid,
                 'members': parsed_args.instances or parsed_args.members,
-                **options.read_policy(parsed_args),
+                **({'levels': parsed_args.levels} if parsed_args.levels
+                   else options.read_policy(parsed_args)),
                 'request': options.build_request_spec(self, parsed_args),
                 **options.build_owner(self, parsed_args)}
         if parsed_args.dry_run:
             return create.show_dry_run(self, PATH, body)
         with client.report_lost_response(self, 'group', uuid, 'group show'):
-            return _format_columns(client.complete_group(
+            return _format_columns(self, client.complete_group(
                 self, create.reserve_nodes(self, PATH, body)))
 
 
@@ -106,8 +163,7 @@ class ListGroup(output.Lister):
             self, 'reservations/groups', filters, parsed_args.limit,
             auth=auth), 'groups', filters, auth=auth)
         return output.format_headers(COLUMNS), (
-            [output.format_domains(group[name]) if name == 'domains'
-             else group[name] for name in COLUMNS]
+            [_format_listed(group, name) for name in COLUMNS]
             for group in groups)
 
 
@@ -121,7 +177,7 @@ class ShowGroup(output.ShowOne):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> output.Columns:
-        return _format_columns(client.complete_group(
+        return _format_columns(self, client.complete_group(
             self, client.request_ironic(
                 self, 'GET', client.build_path(PATH, parsed_args.uuid))))
 

@@ -143,14 +143,42 @@ def _add_owner(parser: argparse.ArgumentParser) -> None:
                         '(admins only)')
 
 
-def add_policies(parser: argparse.ArgumentParser) -> None:
-    """Add an option for each policy of a group."""
+class LevelAction(parseractions.MultiKeyValueAction):
+    """Parses ``by=<domain>,policy=<policy>[,segment=<number>]``."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, required_keys=['by', 'policy'],
+                         optional_keys=['segment'], **kwargs)
+
+    def __call__(self, parser: argparse.ArgumentParser,
+                 namespace: argparse.Namespace, values: Any,
+                 option_string: str | None = None) -> None:
+        super().__call__(parser, namespace, values, option_string)
+        level = getattr(namespace, self.dest)[-1]
+        if len(level) <= values.count(','):
+            raise argparse.ArgumentError(self, 'a key is given more than once')
+        if 'segment' in level:
+            try:
+                level['segment'] = units.parse_number(level['segment'])
+            except argparse.ArgumentTypeError as error:
+                raise argparse.ArgumentError(self, f'segment {error}')
+
+
+def add_policies(parser: argparse.ArgumentParser
+                 ) -> argparse._MutuallyExclusiveGroup:
+    """Add an option for each policy of a group.
+
+    :returns: the options, which exclude each other.
+    """
     policies = parser.add_mutually_exclusive_group()
     for name, text in _POLICIES.items():
         policies.add_argument(
             f'--{name}', metavar='<domain>',
             help=f'{text}; the nodes of a domain have the same '
-                 f'"capability:<name>", "conductor_group" or "shard"')
+                 f'"capability:<name>", "conductor_group" or "shard", or the '
+                 f'same of the traits that begin with <prefix> in '
+                 f'"trait:<prefix>"')
+    return policies
 
 
 def read_policy(args: argparse.Namespace) -> dict[str, str]:

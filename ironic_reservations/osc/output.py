@@ -17,6 +17,7 @@ from osc_lib.cli import format_columns
 from osc_lib.command import command
 import prettytable
 
+from ironic_reservations import text
 from ironic_reservations.osc import client
 
 #: Column names and values, as cliff takes them from a command.
@@ -40,7 +41,8 @@ class Command(command.Command):
 
 
 def _refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
-    parser.exit(2, f'{parser.prog}: error: {message}\n'
+    # Some actions of osc-lib have messages of several lines.
+    parser.exit(2, f'{parser.prog}: error: {" ".join(message.split())}\n'
                    f'See "{parser.prog} --help".\n')
 
 
@@ -169,11 +171,20 @@ def format_domains(domains: list[client.Data]) -> Text:
 
     :param domains: ``value`` and ``nodes`` of each.
     """
-    lines = [f'{"none" if domain["value"] is None else domain["value"]}: '
-             f'{domain["nodes"]}' for domain in domains[:_MAX_DOMAINS]]
+    lines = [f'{text.format_domain(domain["value"])}: {domain["nodes"]}'
+             for domain in domains[:_MAX_DOMAINS]]
     if domains[_MAX_DOMAINS:]:
         lines.append(f'and {len(domains) - _MAX_DOMAINS} more')
     return Text(domains, '\n'.join(lines))
+
+
+def format_available(counts: client.Data) -> Text:
+    """Return the column of a number of members or segments.
+
+    :param counts: ``wanted`` and ``available``.
+    """
+    return Text(counts, '{wanted} wanted, {available} can be held'.format(
+        **counts))
 
 
 def format_explanation(explanation: client.Data) -> Text:
@@ -188,7 +199,10 @@ def format_explanation(explanation: client.Data) -> Text:
         lines.append(str(table))
     nearest = explanation.get('nearest')
     if nearest and 'value' in nearest:
-        lines.append('{nodes} could be held in {by} {value}'.format(**nearest))
+        number = '{segments} segments, {nodes} nodes,' if (
+            'segments' in nearest) else '{nodes}'
+        lines.append(f'{number} could be held in {{by}} {{value}}'.format(
+            **nearest))
     elif nearest:
         lines.append('{nodes} could be held without {by}'.format(**nearest))
     return Text(explanation, '\n'.join(lines))

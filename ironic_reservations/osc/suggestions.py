@@ -209,17 +209,21 @@ def _format_hint(similar: str | None, existing: set[str],
             if 0 < len(existing) <= few else '')
 
 
-def read_group_key(body: client.Data) -> str:
-    """Return the key by which a request places a group, or ""."""
-    return body.get('by') or body.get('group', {}).get('by') or ''
+def list_group_keys(body: client.Data) -> list[str]:
+    """Return the keys by which a request places a group."""
+    return [level['by'] for level in (
+        body, body.get('group', {}), *body.get('levels', ()))
+        if level.get('by')]
 
 
 def _list_names(body: client.Data) -> list[tuple[str, str]]:
     """Return the kinds and names in a request."""
     pairs = names.list_requirements(body.get('request', body))
-    kind, _, name = read_group_key(body).partition(':')
-    return pairs + [(kind, name)] * (
-        kind == 'capability' and (kind, name) not in pairs)
+    for by in list_group_keys(body):
+        kind, _, name = by.partition(':')
+        if kind == 'capability' and (kind, name) not in pairs:
+            pairs.append((kind, name))
+    return pairs
 
 
 def _read_fleet(cmd: command.Command, **kwargs: Any) -> names.Names:
