@@ -59,10 +59,11 @@ reservations_opts = [
 
     cfg.StrOpt(
         'server_group_by',
-        regex=r'^(conductor_group|shard|capability:[^:,]+)$',
+        regex=r'^(conductor_group|shard|capability:[^:,]+|trait:[A-Z0-9_]+)$',
         help='Property of nodes by which the policy of a server group is '
-             'enforced: conductor_group, shard, or capability:NAME for a '
-             'capability such as capability:rack. With capability:rack, '
+             'enforced: conductor_group, shard, capability:NAME for a '
+             'capability such as capability:rack, or trait:PREFIX for the '
+             'one trait of a node that begins with PREFIX. With capability:rack, '
              'anti-affinity means that no two members are in one rack, '
              'affinity that all are in one, and the soft policies do this '
              'as far as possible. Unset, server groups are ignored. '
@@ -75,7 +76,8 @@ reservations_opts = [
             choices=['claim', 'candidate_nodes', 'trait']),
         help='Metadata keys of servers by which users may choose a node. '
              'claim: reservations:claim, the UUID of a reservation or group '
-             'of their project to use for the server; candidate_nodes: '
+             'of their project to use for the server, or GROUP:SEGMENT for '
+             'a segment of a group; candidate_nodes: '
              'reservations:candidate_nodes, names or UUIDs of nodes '
              'separated by commas; trait: reservations:trait:NAME, required '
              'or forbidden. A server that uses one of these keys is not '

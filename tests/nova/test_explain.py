@@ -103,6 +103,21 @@ class TestExplain(TestCase):
         self.assertIn('in maintenance or retired', columns['claim'])
         self.ironic.execute('UPDATE nodes SET maintenance = 0')
 
+    def test_claim_of_a_segment(self):
+        group = str(uuid.uuid4())
+        [member] = self.ironic.http.post('/v1/reservations/groups', json={
+            'uuid': group, 'members': 1, 'project_id': faults.PROJECT,
+            'levels': [{'by': 'capability:rack', 'policy': 'pack',
+                        'segment': 1}],
+            'request': {'candidate_nodes': ['new']}}).json()['reservations']
+        flavor = self.flavor(**{'trait:CUSTOM_OLD': 'required'})
+        for segment, text in ((0, 'Can be claimed: new; 0 of 1 match'),
+                              (1, f'The project has no reservation and no '
+                                  f'group {group}:1')):
+            server = self.boot(flavor, 'ERROR', metadata={
+                'reservations:claim': f'{group}:{segment}'})
+            self.assertEqual(text, self.explain(server, status=1)['claim'])
+
     def test_metadata(self):
         server = self.boot(self.gold, 'ERROR', metadata={
             'reservations:trait:CUSTOM_OLD': 'forbidden',

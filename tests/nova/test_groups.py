@@ -106,11 +106,15 @@ class TestServerGroups(faults.TestCase):
 
     def test_soft_policies(self):
         """Ironic weighs them."""
-        for policy, expected in (('soft-affinity', 'soft-pack'),
-                                 ('soft-anti-affinity', 'soft-spread')):
-            self.boot_in(self.server_group(policy))
-            self.assertEqual(expected, self.wire.bodies(*faults.HOLD)[-1][
-                'group']['policy'])
+        for policy, by, expected in (
+                ('soft-affinity', 'capability:rack', 'soft-pack'),
+                ('soft-anti-affinity', 'trait:CUSTOM_NET_', 'soft-spread')):
+            self.flags(group='reservations', server_group_by=by)
+            group = self.server_group(policy)
+            self.boot_in(group)
+            self.assertEqual(
+                {'uuid': group, 'policy': expected, 'by': by},
+                self.wire.bodies(*faults.HOLD)[-1]['group'])
 
     def test_claim(self):
         group = self.server_group('anti-affinity')
@@ -191,14 +195,35 @@ class TestMetadata(faults.TestCase):
         self.assertEqual((server['id'], server['OS-EXT-SRV-ATTR:host']),
                          (reservation['instance_uuid'], reservation['host']))
 
+    def test_claim_of_a_segment(self):
+        for name in 'old', 'new':
+            self.ironic.baremetal.update_node(name, properties={
+                **faults.NODE['properties'], 'capabilities': f'rack:{name}'})
+        group = str(uuid.uuid4())
+        response = self.ironic.http.post('/v1/reservations/groups', json={
+            'uuid': group, 'members': 2, 'project_id': PROJECT,
+            'levels': [{'by': 'capability:rack', 'policy': 'pack',
+                        'segment': 1}],
+            'request': {'resource_class': 'gold'}})
+        nodes = {row['group']['segment']: row['node_uuid']
+                 for row in response.json()['reservations']}
+        self.run_periodic()
+        for segment in 1, 0:
+            server = self.boot_with(claim=f'{group}:{segment}')
+            self.assertEqual(nodes[segment], self.ironic.node_of(server).id)
+        self.assert_fails(
+            self.boot_with('ERROR', claim=f'{group}:2'),
+            f'No reservation or group {group}:2 could be found.')
+
     def test_failed_claims(self):
         nothing = str(uuid.uuid4())
         for claim, reason in (
                 (self.reserve('old', project_id=OTHER_PROJECT),
                  'No reservation or group {} could be found.'),
                 (nothing, 'No reservation or group {} could be found.'),
-                ('mine', 'claim: must be a UUID such as 5a4ac6d9-0c1a-4b6d-'
-                         '8d6b-0b6f0e8a2c1e; got "mine"')):
+                *((claim, f'claim: must be a UUID, or the UUID of a group, ":" '
+                          f'and the number of a segment; got "{claim}"')
+                  for claim in ('mine', f'{nothing}:one'))):
             self.assert_fails(self.boot_with('ERROR', claim=claim),
                               reason.format(claim))
         theirs = self.reserve('new', host='another')
