@@ -49,9 +49,13 @@ def adopt_instance(instance_uuid: str, spec: request_spec.RequestSpec,
                 expiry.expire_or_purge([instance_uuid])
                 raise lookup.make_not_found(instance_uuid)
             _check(instance_uuid, reservation, assignment.host)
-            place = membership.Place.load(group)
-            if reservation.group_uuid:
-                # A member of a group keeps its group and its domain.
+            is_member = reservation.group_uuid is not None
+            # The segment of a member may be full.
+            place = membership.Place.load(
+                None if is_member and group and group.segment is not None
+                else group)
+            if is_member:
+                # It keeps its group and its domain.
                 place = membership.Place()
             return _write(run, instance_uuid, reservation, columns,
                           place), reservation.id is None

@@ -46,8 +46,9 @@ class Hold:
     is_released: bool = False
     #: Removed like a conductor does, which leaves the row.
     is_torn_down: bool = False
-    #: UUID of the client's own group.
+    #: UUID of the client's own group, and number of its segment.
     group: str | None = None
+    segment: int | None = None
 
     @property
     def has_lease(self):
@@ -129,13 +130,17 @@ class Client(threading.Thread):
         self.holds += holds
         return holds
 
-    def _post(self, hold):
-        """Send the request until it is known whether a node is held."""
+    def _post(self, hold, refusals=frozenset()):
+        """Send the request until it is known whether a node is held.
+
+        :param refusals: further statuses that mean that no node is held.
+        """
         body = {**hold.body, 'instance_uuid': hold.instance_uuid}
-        statuses = {200, 201, *[self.REFUSED] * self._may_fail}
-        answer, losses = self._ask('POST', OURS, statuses, json=body)
+        refusals = {*[self.REFUSED] * self._may_fail, *refusals}
+        answer, losses = self._ask('POST', OURS, {200, 201, *refusals},
+                                   json=body)
         hold.losses += losses
-        if answer.status_code == self.REFUSED:
+        if answer.status_code in refusals:
             hold.ends = 0
             return
         self._confirm(hold, answer.json())
@@ -232,7 +237,8 @@ class Client(threading.Thread):
 
 
 #: The domains of groups.
-BY = 'capability:rack'
+BY, POD = 'capability:rack', 'capability:pod'
+
 
 class GroupClient(Client):
     """Also holds groups, and members of groups that clients share.
@@ -242,12 +248,13 @@ class GroupClient(Client):
     """
 
     HANDS = 8
-    ACTIONS = Client.ACTIONS | {'create': 5, 'enter': 6, 'end': 2}
+    ACTIONS = Client.ACTIONS | {'create': 5, 'enter': 6, 'end': 2,
+                                'mend': 6}
     WITH_HOLD = Client.WITH_HOLD | {'claim': 2, 'tear_down': 2}
-    GROWING = 'hold', 'create', 'enter'
+    GROWING = 'hold', 'create', 'enter', 'mend'
 
-    #: Members of a group that is held at once.
-    SIZE = 4
+    #: Members of a group that is held at once, and of a segment.
+    SIZE, SEGMENT = 4, 2
 
     def __init__(self, *args, fleet, policies, **kwargs):
         super().__init__(*args, may_fail=True, **kwargs)
@@ -261,7 +268,11 @@ class GroupClient(Client):
         members = {hold.instance_uuid: hold for hold in self._new(self.SIZE)}
         body = {'uuid': group, 'members': [*members], 'request': self._spec,
                 'expires_in': [*members.values()][0].body['expires_in']}
-        if policy:
+        has_segments = random.random() < 0.4
+        if has_segments:
+            body['levels'] = [{'by': POD, 'policy': policy or 'pack'}, {
+                'by': BY, 'policy': 'pack', 'segment': self.SEGMENT}]
+        elif policy:
             body |= {'policy': policy, 'by': BY}
         answer, losses = self._ask('POST', f'{OURS}/groups', {
             200, 201, self.REFUSED}, json=body)
@@ -278,6 +289,27 @@ class GroupClient(Client):
                 hold.ends = 0
             else:
                 self._confirm(hold, rows[hold.instance_uuid])
+                if has_segments:
+                    hold.segment = rows[hold.instance_uuid]['group']['segment']
+
+    def mend(self):
+        """Replace a released member of a segment."""
+        members = collections.Counter(
+            (hold.group, hold.segment) for hold in self.holds
+            if hold.node and not hold.is_released)
+        places = [(group, segment) for (group, segment), number
+                  in members.items() for segment in (
+                      () if segment is None else (segment, 1 - segment))
+                  if members[group, segment] < self.SEGMENT]
+        if not places:
+            return
+        group, segment = random.choice(places)
+        [hold] = self._new(1, group={'uuid': group, 'segment': segment})
+        hold.group, hold.segment = group, segment
+        # The group no longer exists if its last member has expired.
+        self._post(hold, {404})
+        if hold.node is None:
+            hold.is_released = True
 
     def check_refusal(self, body):
         assert body['members']['available'] < self.SIZE
@@ -321,6 +353,7 @@ class GroupClient(Client):
         [source] = [member for member in claimable
                     if member.node == claim.node]
         source.ends, source.is_released = now, True
+        claim.segment = source.segment
 
     def tear_down(self, hold):
         """Tear a node down like a conductor, which leaves the row."""
@@ -501,6 +534,32 @@ def claim_at_once(urls, fleet, spec):
         assert fleet.groups()[group].total() == 4
 
 
+def hold_groups_at_once(urls, fleet, spec):
+    """Hold groups for 16 clients, which need all nodes of a fleet.
+
+    :param fleet: 20 racks of 8 nodes, in two pods.
+    """
+    levels = [{'by': POD, 'policy': 'pack'},
+              {'by': BY, 'policy': 'pack', 'segment': 4}]
+    for body, size in (({'policy': 'pack', 'by': BY}, 8),
+                       ({'levels': levels}, 8)):
+        groups = [str(uuid.uuid4()) for _ in range(24)]
+        answers_ = []
+        for part in groups[:16], groups[16:]:
+            answers_ += at_once(urls, *(('POST', f'{OURS}/groups', {'json': {
+                **body, 'uuid': group, 'members': size, 'request': spec}})
+                for group in part))
+        assert collections.Counter(
+            answer.status_code for answer in answers_) == {
+                201: 20, 422: 4}, [answer.text for answer in answers_]
+        members = fleet.groups()
+        assert len(fleet.holds()) == 20 * size == sum(
+            domains.total() for domains in members.values())
+        for group in members:
+            [answer] = at_once(urls, ('DELETE', f'{OURS}/groups/{group}', {}))
+            assert answer.status_code == 204
+
+
 # The database
 
 #: Records each change of the instance of a node, in its transaction.
@@ -563,7 +622,8 @@ class Fleet:
                   'power_state': 'power off', 'conductor_group': '',
                   'properties': json.dumps({
                       'memory_mb': 1024,
-                      'capabilities': f'rack:r{number % racks}'}),
+                      'capabilities': f'rack:r{number % racks},'
+                                      f'pod:p{number % racks % 2}'}),
                   **columns}
                  for number in range(size)]
         self.execute(
@@ -596,7 +656,8 @@ class Fleet:
                'sqlite': "strftime('%Y-%m-%d %H:%M:%S.000000', 'now', "
                          "'1 seconds')"}[self.engine.dialect.name]
         rows = self.execute(
-            'SELECT reservations_groups.uuid, policy, domain, properties '
+            'SELECT reservations_groups.uuid, policy, domain, properties, '
+            'segment, segment_levels '
             'FROM reservations JOIN nodes ON nodes.id = node_id '
             'AND nodes.instance_uuid = reservations.instance_uuid '
             'LEFT JOIN reservations_groups '
@@ -606,16 +667,39 @@ class Fleet:
         policies = {row.uuid: row.policy for row in rows}
         assert None not in policies
         domains = collections.defaultdict(collections.Counter)
+        segments = collections.defaultdict(list)
         for row in rows:
             domains[row.uuid][row.domain] += 1
-            assert row.domain == (None if row.policy is None else json.loads(
-                row.properties)['capabilities'].removeprefix('rack:')), row
+            rack, pod = (item.partition(':')[2] for item in json.loads(
+                row.properties)['capabilities'].split(','))
+            if row.segment_levels is None:
+                assert row.domain == (row.policy and rack), row
+            else:
+                assert json.loads(row.domain) == [pod, rack], row
+                segments[row.uuid].append(row)
+        for group in segments.values():
+            self._check_segments(group)
         for group, members in domains.items():
             assert (policies[group] != 'spread'
                     or set(members.values()) == {1}), (group, members)
             assert policies[group] != 'pack' or len(members) == 1, (
                 group, members)
         return domains
+
+    @staticmethod
+    def _check_segments(members):
+        """Check the members of a group with segments."""
+        outer, inner = json.loads(members[0].segment_levels)
+        by_segment = collections.defaultdict(list)
+        for member in members:
+            by_segment[member.segment].append(member.domain)
+        for number, domains in by_segment.items():
+            assert number is not None and len(domains) <= inner['segment']
+            assert len(set(domains)) == 1, members
+        pods = [json.loads(domains[0])[0] for domains in by_segment.values()]
+        assert outer['policy'] != 'pack' or len(set(pods)) == 1, members
+        assert outer['policy'] != 'spread' or (
+            len(set(pods)) == len(pods)), members
 
     def check_groups(self, crowd):
         """Check the groups of a crowd of GroupClients, at any time.

@@ -158,6 +158,11 @@ def test_members_are_claimed_at_once(apis, racks):
     clients.claim_at_once(urls(apis), racks, SPEC)
 
 
+def test_groups_are_held_at_once(apis, racks):
+    racks.fill(160, racks=20, owner=limited.PROJECT)
+    clients.hold_groups_at_once(urls(apis), racks, SPEC)
+
+
 class Limited(clients.GroupClient):
     """A client of a project whose limit is below the number of nodes."""
 

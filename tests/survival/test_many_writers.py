@@ -57,6 +57,12 @@ def test_members_are_claimed_at_once(racks, api):
     clients.claim_at_once([api.url], racks, SPEC)
 
 
+@on_all
+def test_groups_are_held_at_once(fleet, api):
+    fleet.fill(160, racks=20)
+    clients.hold_groups_at_once([api.url], fleet, SPEC)
+
+
 # Workers that die
 
 @pytest.fixture
