@@ -307,17 +307,17 @@ def test_samples_of_groups():
 def test_samples_of_segments():
     request = groups.CREATE_BODY(
         SAMPLES['reservation-group-create-levels-request.json'])
-    wanted = requests.read_levels(
+    group = requests.read_levels(
         request['levels'], request['uuid'], None, request['members'])
     refusal = SAMPLES['reservation-group-create-levels-no-match.json']
     assert refusal['segments'] == {
-        name: number // wanted.levels.segment
+        name: number // group.levels.segment
         for name, number in refusal['members'].items()}
-    assert refusal['segments']['wanted'] == wanted.segments
-    assert refusal['level'] in wanted.levels.keys
+    assert refusal['segments']['wanted'] == group.segments
+    assert refusal['level'] in group.levels.keys
     _, listing = SAMPLES['reservation-group-list-response.json']['groups']
     assert (listing['levels'], listing['segments']) == (
-        request['levels'], wanted.segments)
+        request['levels'], group.segments)
 
 
 @pytest.mark.parametrize('opt', conf.reservations_opts,
