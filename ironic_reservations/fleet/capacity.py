@@ -204,7 +204,7 @@ def _yield_rows(
     """
     # Profiles of many groups share a dict of capabilities.
     keys: dict[int, _Key] = {}
-    shown: dict[_Key, dict[str, str]] = {}
+    capabilities_by_key: dict[_Key, dict[str, str]] = {}
     groups_by_key: dict[_Key, list[profiles.ProfileGroup]] = {}
     for group in groups:
         groups_by_key.setdefault(_make_key(group.node), []).append(group)
@@ -219,7 +219,7 @@ def _yield_rows(
                 if key is None:
                     key = keys[id(capabilities)] = _make_capabilities_key(
                         capabilities)
-                    shown[key] = dict(key[1:])
+                    capabilities_by_key[key] = dict(key[1:])
                 _add_numbers(sums, key, count(profile))
         node = groups_by_key[group_key][0].node
         head = {'resource_class': node.resource_class, **node.sizes,
@@ -229,7 +229,7 @@ def _yield_rows(
                 'owner': node.owner, 'lessee': node.lessee}
         for key in sorted(sums):
             yield Row([position, key[0]], {
-                **head, 'capabilities': shown[key], **tail,
+                **head, 'capabilities': capabilities_by_key[key], **tail,
                 **dict(zip(_COUNTS, sums[key], strict=False))})
 
 

@@ -211,7 +211,7 @@ _latest_with_hosts = Latest(functools.partial(count_parts, with_hosts=True))
 
 def record_held(nodes: Iterable[matching.Node]) -> None:
     """Store in the newest count that this process has held nodes."""
-    _latest.newest_fleet.held.extend(nodes)
+    _latest.newest_fleet.holds.extend(nodes)
 
 
 def get_recent_fleet() -> tuple[profiles.Fleet, bool]:

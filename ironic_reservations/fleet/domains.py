@@ -103,8 +103,8 @@ class Domains:
                  levels: group_policy.Levels) -> None:
         self._matcher, self._fleet, self._levels = matcher, fleet, levels
         self._lock = threading.Lock()
-        # Number of nodes in fleet.held that are subtracted.
-        self._subtracted = 0
+        # Number of nodes in fleet.holds that were subtracted.
+        self._position = 0
         domains: dict[group_policy.Domain, _Domain] = (
             collections.defaultdict(_Domain))
         for group, batch in matcher.find_profiles(fleet, *levels.keys):
@@ -136,8 +136,8 @@ class Domains:
                 for name, domain in self._domains.items()}
 
     def _subtract_held_nodes(self) -> None:
-        nodes = self._fleet.held[self._subtracted:]
-        self._subtracted += len(nodes)
+        nodes = self._fleet.holds[self._position:]
+        self._position += len(nodes)
         for node in nodes:
             if self._matcher.is_visible(node) and self._matcher.matches(node):
                 name = self._find_domain(node)
@@ -182,7 +182,7 @@ class Domains:
         for name, members in plan.items():
             if len(nodes[name]) < members:
                 self._correct(name, nodes[name].values())
-        return {name: [*chosen.values()] for name, chosen in nodes.items()}
+        return {name: [*by_id.values()] for name, by_id in nodes.items()}
 
 
 def _pop_ids(ids: list[int], number: int) -> list[int]:

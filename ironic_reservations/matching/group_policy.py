@@ -117,8 +117,8 @@ class Levels(typing.NamedTuple):
 
     def join_domain(self, domain: Domain) -> str | None:
         """Return the text of a domain, which rows of members have."""
-        shown = self.show_domain(domain)
-        return json.dumps(shown) if self.inner_by else shown
+        value = self.show_domain(domain)
+        return json.dumps(value) if self.inner_by else value
 
     def split_domain(self, text: str | None) -> Domain:
         """Return the domain that a text of ``join_domain`` names."""

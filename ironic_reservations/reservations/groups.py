@@ -152,7 +152,7 @@ class _NewGroup(obtain.Operation):
                 engine.check_deadline()
             else:
                 return
-            members = [node for chosen in nodes.values() for node in chosen]
+            members = [node for batch in nodes.values() for node in batch]
             yield sorted((
                 obtain.Pick(instance_uuid, node, segment=(
                     number // levels.segment if levels.inner_by else None))

@@ -69,7 +69,7 @@ class Group(GroupRequest):
     :param request_digest: see ``models.Group``.
     :param domains: number of live members by domain, if it was read. The
         domain is the text of ``Levels.join_domain``.
-    :param occupied: number of live members by segment and domain, if it was
+    :param places: number of live members by segment and domain, if it was
         read.
     :param members: the live members without their request specs, if they were
         read.
@@ -81,7 +81,7 @@ class Group(GroupRequest):
     created_at: datetime.datetime
     domains: collections.Counter[str | None] = dataclasses.field(
         default_factory=collections.Counter)
-    occupied: collections.Counter[tuple[int | None, str | None]] = (
+    places: collections.Counter[tuple[int | None, str | None]] = (
         dataclasses.field(default_factory=collections.Counter))
     members: tuple[values.Reservation, ...] = ()
 
@@ -110,7 +110,7 @@ def load_group(uuid: str, remove: bool = True) -> Group | None:
     """
     while True:
         numbers: collections.Counter[str | None] = collections.Counter()
-        occupied: collections.Counter[tuple[int | None, str | None]] = (
+        places: collections.Counter[tuple[int | None, str | None]] = (
             collections.Counter())
         columns: dict[str, Any] = {}
         has_dead = False
@@ -121,12 +121,12 @@ def load_group(uuid: str, remove: bool = True) -> Group | None:
                 columns.pop, ('member', 'domain', 'segment', 'live'))
             if live:
                 numbers[domain] += 1
-                occupied[segment, domain] += 1
+                places[segment, domain] += 1
             elif member is not None:
                 has_dead = True
         if not (has_dead and remove):
             return Group(**columns, domains=numbers,
-                         occupied=occupied) if columns else None
+                         places=places) if columns else None
         expiry.expire_or_purge_members(columns['id'])
         engine.check_deadline()
 
@@ -194,7 +194,7 @@ class Place:
             raise exception.Conflict(
                 f'Group {group.uuid} has no segment {segment}.')
         size = group.levels.segment
-        if sum(number for (other, _), number in group.occupied.items()
+        if sum(number for (other, _), number in group.places.items()
                if other == segment) >= size:
             raise exception.Conflict(
                 f'Segment {segment} of group {group.uuid} already has '
@@ -220,7 +220,7 @@ class Place:
         group = self._find_group_with_members()
         members: collections.Counter[str | None] = collections.Counter()
         segment = None
-        for (other, text), number in group.occupied.items() if group else ():
+        for (other, text), number in group.places.items() if group else ():
             domain = levels.split_domain(text)
             if other is not None and other == request.segment:
                 segment = domain

@@ -410,8 +410,8 @@ def test_group_prints_a_table(racks, cli):
     assert get_output(cli(*group, '2')) == table
     assert get_output(cli('group', 'show', UNKNOWN)) == table
     rows = get_output(cli('group', 'list'))
-    assert re.search(rf'\| {UNKNOWN} \| spread \| capability:rack +\| None +\| '
-                     r'+2 \| a: 1 +\| None +\| ', rows)
+    assert re.search(rf'\| {UNKNOWN} \| spread \| capability:rack +\| '
+                     r'None +\| +2 \| a: 1 +\| None +\| ', rows)
 
 
 def test_group_does_not_fit(ironic, racks, cli):

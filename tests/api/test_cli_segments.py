@@ -60,12 +60,12 @@ def test_group_is_a_tree(cli, group):
         '        └── node reserved']
     assert 'p1 / r1: 4' in lines and 'p1 / r2: 2' in lines
     assert f"by='{RACK}', policy='pack', segment='2'" in lines
-    shown = get_data(cli('group', 'show', GROUP, '-f', 'json'))
-    assert shown == group
-    assert shown['levels'] == test_segments.LEVELS
-    assert shown['domains'] == [{'value': ['p1', 'r1'], 'nodes': 4},
+    answer = get_data(cli('group', 'show', GROUP, '-f', 'json'))
+    assert answer == group
+    assert answer['levels'] == test_segments.LEVELS
+    assert answer['domains'] == [{'value': ['p1', 'r1'], 'nodes': 4},
                                 {'value': ['p1', 'r2'], 'nodes': 2}]
-    assert {row['group']['segment'] for row in shown['reservations']} == {
+    assert {row['group']['segment'] for row in answer['reservations']} == {
         0, 1, 2}
 
 

@@ -66,10 +66,10 @@ def test_group(ironic, racks, node_class):
     assert set(member['group']) == {'uuid', 'policy', 'by', 'levels', 'domain',
                                     'segment'}
     assert test_groups.show(ironic, group['uuid']) == group
-    [listed] = ironic.http.get(GROUPS).json()['groups']
-    assert (listed['segments'], listed['members']) == (3, 6)
-    assert listed['levels'] == LEVELS
-    assert listed['domains'] == [{'value': ['p1', 'r1'], 'nodes': 4},
+    [row] = ironic.http.get(GROUPS).json()['groups']
+    assert (row['segments'], row['members']) == (3, 6)
+    assert row['levels'] == LEVELS
+    assert row['domains'] == [{'value': ['p1', 'r1'], 'nodes': 4},
                                  {'value': ['p1', 'r2'], 'nodes': 2}]
 
 

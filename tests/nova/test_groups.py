@@ -221,8 +221,8 @@ class TestMetadata(faults.TestCase):
                 (self.reserve('old', project_id=OTHER_PROJECT),
                  'No reservation or group {} could be found.'),
                 (nothing, 'No reservation or group {} could be found.'),
-                *((claim, f'claim: must be a UUID, or the UUID of a group, ":" '
-                          f'and the number of a segment; got "{claim}"')
+                *((claim, f'claim: must be a UUID, or the UUID of a group, '
+                          f'":" and the number of a segment; got "{claim}"')
                   for claim in ('mine', f'{nothing}:one'))):
             self.assert_fails(self.boot_with('ERROR', claim=claim),
                               reason.format(claim))

@@ -258,7 +258,8 @@ def profile(**fields):
     facts = dict.fromkeys(names) | {'conductor_group': '', **fields}
     capabilities = facts.pop('capabilities')
     return counting.NodeCount(
-        _FACTS.setdefault(str(facts), facts), capabilities, None, None, 0, None, 1, 1, 1, 1)
+        _FACTS.setdefault(str(facts), facts), capabilities,
+        None, None, 0, None, 1, 1, 1, 1)
 
 
 #: Each property in which profiles differ, compared with the first one.
