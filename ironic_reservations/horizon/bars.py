@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.utils.translation import ngettext
 
+from ironic_reservations import text
 from ironic_reservations.horizon.api import Row
 
 #: The parts of a bar in order: a count of a capacity row, and its word.
@@ -111,10 +112,18 @@ def draw_rows(rows: list[Row]) -> list[Row]:
              'memory_gb': row.get('memory_mb', 0) / 1024} for row in rows]
 
 
+def format_domain(domain: str | list[str | None] | None) -> str:
+    """Return the domain of a member; see ``text.format_domain``."""
+    return text.format_domain(domain, _('none'))
+
+
 def draw_domains(domains: list[Row]) -> list[Row]:
-    """Add a ``bar`` to each domain of a group, all on one scale."""
+    """Add a ``bar`` and a ``name`` to each domain of a group.
+
+    All bars are on one scale.
+    """
     longest = max((domain['nodes'] for domain in domains), default=0)
-    return [{**domain, 'bar': _draw(
+    return [{**domain, 'name': format_domain(domain['value']), 'bar': _draw(
         [('reserved', ngettext('member', 'members', domain['nodes']),
           domain['nodes'])], longest)} for domain in domains]
 

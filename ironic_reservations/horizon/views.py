@@ -241,6 +241,12 @@ class Reservation(Page):
         """Read the reservation with its request."""
         row = service.show(str(context['instance_uuid'])).to_dict()
         context['row'], = present_reservations(self.request, [row])
+        group = row['group']
+        if group:
+            context['row']['group'] = {
+                'levels': [group], **group,
+                'domain': group['domain'] and bars.format_domain(
+                    group['domain'])}
 
 
 class Groups(Page):
@@ -258,6 +264,8 @@ class Groups(Page):
             self.request, (row['project_id'] for row in rows))
         context['rows'] = [
             {**row, 'project': projects.get(row['project_id']),
+             # A group with segments has its policies in its levels.
+             'levels': row.get('levels', [row]),
              'domains': bars.draw_domains(row['domains']),
              'since': dateparse.parse_datetime(row['created_at'])}
             for row in rows]

@@ -260,6 +260,10 @@ TABLE = [
        policy(name, RACK, [3])) for name in ('pack', 'soft-pack')),
     (f'group create --resource-class {CLASS} --members 2 --soft-spread '
      'shard', policy('soft-spread', 'shard', [2])),
+    (f'group create --resource-class {CLASS} --members 4 --level '
+     f'by=shard,policy=pack --level by={RACK},policy=pack,segment=2',
+     lambda result, world, ironic: [row['value'] for row in result['domains']
+                                    ] == [['rack-7', 'b']]),
     ('group list', rows('%(group)s', column='UUID')),
     ('group list --limit 1', rows('%(group)s', column='UUID')),
     ('group list --marker %(group)s', rows(column='UUID')),
@@ -345,7 +349,7 @@ TABLE = [
     ('list --usage', columns('Project ID,Resource Class,Reservations,Limit')),
     ('show node-1 --all-projects', has(node_name='node-1', host='host-1')),
     ('group list --all-projects', columns(
-        'UUID,Policy,By,Members,Domains,Project ID,Created At')),
+        'UUID,Policy,By,Segments,Members,Domains,Project ID,Created At')),
     ('host list --long', columns(
         'Host,Live,Since,Standbys,Reservations,Expires At,Holder,Created At,'
         'Updated At')),
@@ -354,6 +358,8 @@ TABLE = [
 #: Commands that exit with status 1, and a part of their output.
 FAILING = [
     ('host delete host-0', 'only expired leases can be deleted'),
+    (f'create --resource-class {CLASS} --group %(group)s --segment 0',
+     'has no segment 0'),
     ('explain', 'Nothing constrains the node: give a server, '),
     (f'explain --resource-class {CLASS} --ram 999999', 'memory_mb>=999999'),
 ]

@@ -126,6 +126,28 @@ def test_groups_and_hosts(admin):
     assert len(admin.rows()) == 1
 
 
+def test_group_with_segments(admin, cloud):
+    reservations = cloud.admin.baremetal_reservations
+    group = reservations.create_group(
+        2, {'resource_class': 'baremetal.silver'}, levels=[
+            {'by': 'shard', 'policy': 'pack'},
+            {'by': 'capability:boot_mode', 'policy': 'pack', 'segment': 1}])
+    try:
+        admin.open('groups/')
+        row = admin.rows()[group.uuid]
+        assert 'pack shard pack capability:boot_mode' in row
+        assert '2 in 2 segments' in row
+        assert re.search(r'(east|west) / uefi', row)
+        member = group.reservations[0]
+        admin.open(f'reservations/{member.instance_uuid}/')
+        text = re.sub(r'\s+', ' ', admin.main.inner_text())
+        assert (f'{group.uuid} pack shard pack capability:boot_mode '
+                f'{member.group["domain"][0]} / uefi segment '
+                f'{member.group["segment"]}') in text
+    finally:
+        reservations.release_group(group)
+
+
 def test_one_reservation(admin, reservation):
     admin.open('reservations/')
     admin.follow('link', 'gold-1')
