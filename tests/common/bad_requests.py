@@ -347,6 +347,8 @@ HOSTS = [
 ]
 
 RACK = 'capability:rack'
+LEVEL = {'by': RACK, 'policy': 'pack', 'segment': 2}
+POD = {'by': 'capability:pod', 'policy': 'pack'}
 
 
 def group(**more):
@@ -397,6 +399,48 @@ GROUPS = [
         ('amount', group(request=spec('resources:CUSTOM_A', '2')),
          'request.extra_specs'),
         ('deep', b'[' * 50000, 'nested'))
+] + [
+    group_row(f'levels-{id}', group(members=2, levels=levels), field)
+    for id, levels, field in (
+        ('none', [], 'levels'), ('three', [LEVEL] * 3, 'levels'),
+        ('object', LEVEL, 'levels'), ('text', 'pack', 'levels'),
+        ('of-null', [None], 'levels.0'), ('of-text', ['pack'], 'levels.0'),
+        ('empty', [{}], 'levels.0.'), ('no-by', [{'policy': 'pack'}],
+                                       'levels.0.by'),
+        ('no-policy', [{'by': RACK}], 'levels.0.policy'),
+        ('null-policy', [{**LEVEL, 'policy': None}], 'levels.0.policy'),
+        ('null-by', [{**LEVEL, 'by': None}], 'levels.0.by'),
+        ('by', [{**LEVEL, 'by': 'trait:nvme'}], 'levels.0.by'),
+        ('unknown', [{**LEVEL, 'size': 2}], 'levels.0.size'),
+        ('two-without-segment', [POD, LEVEL | {'segment': None}],
+         'levels.1.segment'),
+        ('outer-segment', [LEVEL, LEVEL], 'levels.0.segment'),
+        ('spread-segment', [{**LEVEL, 'policy': 'spread'}],
+         'levels.0.policy'),
+        ('same', [{**POD, 'by': RACK}, LEVEL], 'levels.1.by'),
+        ('divides', [{**LEVEL, 'segment': 3}], 'levels.0.segment'),
+        *((f'segment-{id}', [{**LEVEL, 'segment': value}],
+           'levels.0.segment') for id, value in (
+               ('zero', 0), ('negative', -1), ('fraction', 1.5),
+               ('true', True), ('text', '2'), ('too-big', MAX_INT + 1))))
+] + [
+    group_row('levels-and-policy', group(levels=[LEVEL], policy='pack',
+                                         by=RACK), 'levels'),
+] + [
+    post(f'segment-{id}', body_with(group={'uuid': UNKNOWN, **more}),
+         'group.segment') for id, more in (
+        ('negative', {'segment': -1}), ('fraction', {'segment': 0.5}),
+        ('true', {'segment': True}), ('text', {'segment': '0'}),
+        ('too-big', {'segment': MAX_INT + 1}),
+        ('and-policy', {'segment': 0, 'policy': 'pack', 'by': RACK}))
+] + [
+    post(f'claim-{id}', body_with(claim=claim), 'claim')
+    for id, claim in (
+        ('word', 'x'), ('number', 3), ('no-segment', f'{UNKNOWN}:'),
+        ('negative', f'{UNKNOWN}:-1'), ('leading-zero', f'{UNKNOWN}:01'),
+        ('two', f'{UNKNOWN}:0:0'), ('digits', f'{UNKNOWN}:\u0663'),
+        ('newline', f'{UNKNOWN}:0\n'), ('long', f'{UNKNOWN}:' + '9' * 5000),
+        ('segment-alone', ':0'))
 ] + [
     row for where, inside, make in (
         ('', '', group), ('one-', 'group.', lambda **more: body_with(

@@ -127,6 +127,25 @@ def test_group_and_claim(reservations, pool, node_class):
         reservations.show_group(group)
 
 
+def test_segments(reservations, pool, node_class):
+    group = reservations.create_group(
+        2, {'resource_class': node_class}, levels=[
+            {'by': 'capability:rack', 'policy': 'pack', 'segment': 1}])
+    assert reservations.show_group(group).levels == group.levels == [
+        {'by': 'capability:rack', 'policy': 'pack', 'segment': 1}]
+    assert (group.policy, group.by) == (None, None)
+    assert [(row.segments, sum(domain['nodes'] for domain in row.domains))
+            for row in reservations.groups() if row.uuid == group.uuid] == [
+                (2, 2)]
+    claim = reservations.claim(group, segment=1, resource_class=node_class)
+    assert claim.group['segment'] == 1
+    reservations.release(claim)
+    repair = reservations.create(resource_class=node_class, group={
+        'uuid': group.uuid, 'segment': 1})
+    assert repair.group['segment'] == 1
+    reservations.release_group(group)
+
+
 def test_capacity(reservations, pool, node_class):
     reservations.create_group(1, {'resource_class': node_class})
     profiles = list(reservations.capacity(resource_class=node_class))

@@ -39,7 +39,11 @@ UUIDS = [KNOWN, KNOWN.upper(), str(uuid.uuid4()), 'x', '', KNOWN[:-1],
          KNOWN.replace('-', ''), None, 5]
 OWNERSHIPS = ['any', 'project', 'project_or_none', None]
 POLICIES = ['pack', 'spread', 'soft-pack', 'soft-spread', None]
-DOMAINS = ['capability:rack', 'conductor_group', 'shard', None]
+DOMAINS = ['capability:rack', 'conductor_group', 'shard', 'trait:CUSTOM_',
+           None]
+SEGMENTS = [f'{KNOWN}:0', f'{HOLDER}:12']
+NO_SEGMENTS = [f'{KNOWN}:', f'{KNOWN}:-1', f'{KNOWN}:01', f'{KNOWN}:0:0',
+               f'{KNOWN}:\u0663', ':0']
 
 
 @dataclasses.dataclass
@@ -125,7 +129,7 @@ def body(pick):
     if pick.random() < 0.1:
         fields['group'] = pick.choice([place(pick), *VALUES])
     if pick.random() < 0.05:
-        fields['claim'] = pick.choice(UUIDS)
+        fields['claim'] = pick.choice(UUIDS + SEGMENTS + NO_SEGMENTS)
     if pick.random() < 0.05:
         fields[pick.choice(['what', '', 'Host', 'memory_mb ', 'id'])] = 1
     return fields
@@ -137,6 +141,8 @@ def place(pick):
     if pick.random() < 0.8:
         fields |= {'policy': pick.choice(POLICIES * 3 + VALUES),
                   'by': pick.choice(DOMAINS * 3 + VALUES)}
+    if pick.random() < 0.2:
+        fields['segment'] = pick.choice(SIZES)
     if pick.random() < 0.1:
         del fields[pick.choice(list(fields))]
     if pick.random() < 0.05:
@@ -151,10 +157,26 @@ def group(pick):
         for name in ('instance_uuid', 'host', 'holder', 'expires_in',
                      'project_id', 'user_id', 'group', 'claim'):
             inner.pop(name, None)
-    return place(pick) | {
+    fields = place(pick)
+    if pick.random() < 0.3:
+        fields.pop('policy', None)
+        fields.pop('by', None)
+        fields['levels'] = pick.choice([levels(pick)] * 6 + VALUES)
+    return fields | {
         'members': pick.choice([1, 2, 300, [KNOWN], [KNOWN, KNOWN.upper()],
                                 UUIDS, *SIZES]),
         'request': pick.choice([inner] * 8 + [pick.choice(VALUES)])}
+
+
+def levels(pick):
+    """Return the levels of a group, at times with something odd."""
+    return [
+        {'by': pick.choice(DOMAINS[:-1] * 3 + VALUES),
+         'policy': pick.choice(['pack'] * 6 + POLICIES + VALUES),
+         **({'segment': pick.choice([1] * 4 + SIZES)}
+            if pick.random() < 0.5 else {}),
+         **({'what': 1} if pick.random() < 0.05 else {})}
+        for _ in range(pick.choice([1, 2, 2, 2, 0, 3]))]
 
 
 def specs(pick):
@@ -273,8 +295,11 @@ def valid_uuid(value):
 
 def valid_place(value):
     return (isinstance(value, dict)
-            and value.keys() <= {'uuid', 'policy', 'by'}
+            and value.keys() <= {'uuid', 'policy', 'by', 'segment'}
             and valid_uuid(value.get('uuid'))
+            and valid_size(value.get('segment'))
+            and (value.get('segment') is None
+                 or value.get('policy') is value.get('by') is None)
             and (value.get('policy') in POLICIES[:-1]
                  and value.get('by') in DOMAINS[:-1]
                  or value.get('policy') is value.get('by') is None))
@@ -300,7 +325,8 @@ def valid_body(value, adopt=False, dry_run=False):
             good = item is None or (
                 value.get('host') is not None and valid_uuid(item))
         elif key in ('instance_uuid', 'claim'):
-            good = item is None or valid_uuid(item)
+            good = item is None or valid_uuid(item) or (
+                key == 'claim' and item in SEGMENTS)
         elif key == 'ownership':
             good = item in ('any', None) or (
                 item in OWNERSHIPS and value.get('project_id') is not None)
@@ -486,5 +512,7 @@ def verdict(message):
         # Perhaps no node carries the instance.
         return not valid_body(message.value, adopt=True) or None
     is_refused = not valid_body(message.value, dry_run=bool(message.query))
-    # Perhaps there is nothing to claim.
-    return is_refused or (None if message.value.get('claim') else False)
+    # Perhaps there is nothing to claim, or no group with such a segment.
+    return is_refused or (None if message.value.get('claim') or (
+        message.value.get('group') or {}).get('segment') is not None
+        else False)
