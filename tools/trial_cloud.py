@@ -623,7 +623,9 @@ class Cloud:
             {'name': f'node-{number + 1}', 'resource_class': 'baremetal.gold',
              'properties': {'memory_mb': 65536, 'cpus': 32, 'local_gb': 1000,
                             'cpu_arch': 'x86_64',
-                            'capabilities': f'rack:r{number % RACKS + 1}'}}
+                            'capabilities':
+                            f'pod:p{number % RACKS // 2 + 1},'
+                            f'rack:r{number % RACKS + 1}'}}
             for number in range(self.nodes)])
 
     def _create_resources(self) -> None:
