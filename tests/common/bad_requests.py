@@ -434,13 +434,13 @@ GROUPS = [
         ('too-big', {'segment': MAX_INT + 1}),
         ('and-policy', {'segment': 0, 'policy': 'pack', 'by': RACK}))
 ] + [
-    post(f'claim-{id}', body_with(claim=claim), 'claim')
+    post(f'claim-segment-{id}', body_with(claim=claim), 'claim')
     for id, claim in (
-        ('word', 'x'), ('number', 3), ('no-segment', f'{UNKNOWN}:'),
+        ('none', f'{UNKNOWN}:'),
         ('negative', f'{UNKNOWN}:-1'), ('leading-zero', f'{UNKNOWN}:01'),
         ('two', f'{UNKNOWN}:0:0'), ('digits', f'{UNKNOWN}:\u0663'),
         ('newline', f'{UNKNOWN}:0\n'), ('long', f'{UNKNOWN}:' + '9' * 5000),
-        ('segment-alone', ':0'))
+        ('alone', ':0'))
 ] + [
     row for where, inside, make in (
         ('', '', group), ('one-', 'group.', lambda **more: body_with(
