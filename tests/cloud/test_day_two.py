@@ -252,6 +252,31 @@ def test_what_is_free(cloud):
         f'r{number}': 3 for number in range(1, 5)}
 
 
+def test_segments(cloud):
+    """Two racks of a pod, one of whose machines is replaced."""
+    group = run(cloud, 'group', 'create', '--resource-class',
+                'baremetal.gold', '--members', '4', '--expires-in', '10m',
+                '--level', 'by=capability:pod,policy=pack', '--level',
+                'by=capability:rack,policy=pack,segment=2', user='system')
+    try:
+        pods, racks = zip(*(row['value'] for row in group['domains']),
+                          strict=True)
+        assert len(set(pods)) == 1
+        assert set(racks) == {'p1': {'r1', 'r2'},
+                              'p2': {'r3', 'r4'}}[pods[0]]
+        member = group['reservations'][0]
+        cloud.act('baremetal', 'reservation', 'delete', member['node_name'],
+                  user='system')
+        again = run(cloud, 'create', '--resource-class', 'baremetal.gold',
+                    '--group', group['uuid'], '--segment',
+                    str(member['group']['segment']), '--expires-in', '10m',
+                    user='system')
+        assert again['group'] == member['group']
+    finally:
+        cloud.act('baremetal', 'reservation', 'group', 'delete',
+                  group['uuid'], user='system')
+
+
 def test_what_the_project_holds(cloud):
     cloud.openstack('registered', 'limit', 'create', '--service', 'ironic',
                     '--default-limit', '5', 'baremetal_reservations',

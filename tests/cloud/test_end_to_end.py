@@ -20,7 +20,8 @@ def test_hypervisors_are_hosts(cloud):
 
 
 def rack(node):
-    return node.properties['capabilities'].partition(':')[2]
+    return dict(text.split(':') for text in
+                node.properties['capabilities'].split(','))['rack']
 
 
 def test_fleet_is_used_up_and_free_again(cloud):
