@@ -31,8 +31,8 @@ def _event(action: str, words: str) -> Event:
 HELD = _event('create', 'Node %(node)s is held for instance %(instance)s')
 ADOPTED = _event('create', 'Node %(node)s is adopted with instance '
                            '%(instance)s')
-REFRESHED = _event('update', 'The request spec of instance %(instance)s on '
-                             'node %(node)s is replaced')
+CHANGED = _event('update', 'The reservation of node %(node)s for instance '
+                           '%(instance)s is changed')
 RENEWED = _event('update', 'The lease of instance %(instance)s on node '
                            '%(node)s is renewed')
 MOVED = _event('update', 'Instance %(instance)s moves to another host and '

@@ -50,9 +50,9 @@ CREATE_BODY = schema.Validator(schema.closed_object({
     },
     'request': {
         **reservations.REQUEST_SPEC,
-        'properties': reservations.omit_keys(*request_spec.ENVELOPE, 'group')},
-    **{name: reservations.REQUEST_SPEC['properties'][name] for name in
-       ('host', 'project_id', 'user_id', 'expires_in')},
+        'properties': reservations.omit_keys(*reservations.ENVELOPE, 'group')},
+    **{name: reservations.ENVELOPE[name]
+       for name in (*reservations.CHANGEABLE, 'project_id', 'user_id')},
 }, required=['members', 'request']), 'body')
 
 
@@ -94,7 +94,9 @@ def _read_request(
         caller: context.RequestContext,
         body: dict[str, Any]) -> tuple[matching.Matcher, obtain.Request]:
     """Return the Matcher of the nodes in a body, and the request."""
-    assignment = requests.read_permitted_assignment(caller, body)
+    # Each member has the same owner; the rest of the purpose is the group's.
+    assignment = requests.read_permitted_assignment(
+        caller, {key: body.get(key) for key in requests.OWNER})
     restricted_to = caller.restricted_to('create_restricted')
     lease = requests.read_lease(restricted_to, body)
     with requests.prefix_field('request'):
@@ -107,11 +109,7 @@ def _read_request(
     levels = body.get('levels')
     group = requests.read_group(body, uuid, assignment.project_id)
     if levels is not None:
-        if group.policy is not None:
-            raise exception.InvalidInput(
-                'levels', 'cannot be combined with policy and by')
-        group = requests.read_levels(levels, uuid, assignment.project_id,
-                                     len(instances))
+        group = requests.read_levels(levels, group, len(instances))
     return matcher, obtain.Request(
         tuple(instances), assignment, lease, group=group,
         digest=_compute_digest(members, matcher.spec),
@@ -217,9 +215,8 @@ def _present_group_alone(group: membership.Group,
     if group.segment_levels is not None:
         more['levels'] = json.loads(group.segment_levels)
     return responses.make_json(Group, {
-        name: getattr(group, name)
-        for name in ('uuid', 'policy', 'by', 'project_id', 'created_at')
-    } | more)
+        name: value for name, value in vars(group).items()
+        if name not in ('segments', 'members', 'domains')} | more)
 
 
 def _read_members(members: list[str] | float) -> list[str] | int:

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import json
 from typing import Any
+from typing import TypeVar
 from wsgiref import types
 
 from oslo_log import log
@@ -26,6 +27,11 @@ from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import values
 
 LOG = log.getLogger(__name__)
+
+Value = TypeVar('Value')
+
+#: Keys that only system-scope and service callers may give.
+OWNER = ('host', 'project_id', 'user_id')
 
 
 def get_caller() -> context.RequestContext:
@@ -120,16 +126,17 @@ def make_authorizer(caller: context.RequestContext, rule: str,
     return authorize
 
 
-def read_assignment(body: dict[str, Any],
-                    **defaults: str | None) -> values.Assignment:
-    """Return the assignment of the node that a body requests.
+def read_fields(type_: Callable[..., Value], body: dict[str, Any],
+                **defaults: Any) -> Value:
+    """Return a dataclass with the values of a body.
 
     :param defaults: values of keys that the body does not have.
     """
-    return values.Assignment(**defaults | {
-        field.name: body[field.name]
-        for field in dataclasses.fields(values.Assignment)
-        if body.get(field.name) is not None})
+    names = {field.name for field in dataclasses.fields(
+        type_)}  # type: ignore[arg-type]  # is a dataclass
+    return type_(**defaults | {
+        name: value for name, value in body.items()
+        if name in names and value is not None})
 
 
 def read_permitted_assignment(caller: context.RequestContext,
@@ -138,14 +145,13 @@ def read_permitted_assignment(caller: context.RequestContext,
 
     :raises: NotAuthorized if the caller must not reserve for others.
     """
-    keys = [key for key in ('host', 'project_id', 'user_id')
-            if body.get(key) is not None]
+    keys = [key for key in OWNER if body.get(key) is not None]
     if keys and not caller.may('create_restricted'):
         raise exception.NotAuthorized(
             f'{", ".join(keys)}: only system-scope and service callers may '
             f'reserve nodes for others; leave it out to reserve for yourself.')
-    return read_assignment(body, project_id=caller.project_id,
-                           user_id=caller.user_id)
+    return read_fields(values.Assignment, body, project_id=caller.project_id,
+                       user_id=caller.user_id)
 
 
 def read_holder(request: dict[str, Any]) -> str | None:
@@ -217,23 +223,27 @@ def read_group(group: dict[str, Any], uuid: str,
         raise exception.InvalidInput('policy', 'is required with by')
     if by is None and policy is not None:
         raise exception.InvalidInput('by', 'is required with policy')
-    return membership.GroupRequest(
-        uuid, policy, by, project_id,
-        segment=None if segment is None else int(segment))
+    return read_fields(membership.GroupRequest, {
+        **group, 'uuid': uuid, 'project_id': project_id,
+        'segment': None if segment is None else int(segment)})
 
 
-def read_levels(levels: list[dict[str, Any]], uuid: str,
-                project_id: str | None, members: int
-                ) -> membership.GroupRequest:
-    """Return the new group whose levels a request names.
+def read_levels(levels: list[dict[str, Any]],
+                group: membership.GroupRequest,
+                members: int) -> membership.GroupRequest:
+    """Return a new group with the levels that a request names.
 
     :param levels: one or two objects with the keys ``by``, ``policy`` and
         maybe ``segment``, the outer level first.
+    :param group: the group without levels.
     :param members: number of members.
     :raises: InvalidInput.
     """
     *outer, inner = levels
     size, place = inner.get('segment'), f'levels.{len(outer)}'
+    if group.policy is not None:
+        raise exception.InvalidInput(
+            'levels', 'cannot be combined with policy and by')
     if any(level.get('segment') is not None for level in outer):
         raise exception.InvalidInput(
             'levels.0.segment', 'is allowed only in the last level')
@@ -241,8 +251,8 @@ def read_levels(levels: list[dict[str, Any]], uuid: str,
         if outer:
             raise exception.InvalidInput(
                 f'{place}.segment', 'is required with two levels')
-        return membership.GroupRequest(
-            uuid, inner['policy'], inner['by'], project_id)
+        return dataclasses.replace(
+            group, policy=inner['policy'], by=inner['by'])
     if inner['policy'] != group_policy.PACK:
         raise exception.InvalidInput(
             f'{place}.policy', 'must be pack with segment',
@@ -255,11 +265,11 @@ def read_levels(levels: list[dict[str, Any]], uuid: str,
         raise exception.InvalidInput(
             f'{place}.by', 'must differ from that of the first level',
             got=inner['by'])
-    return membership.GroupRequest(
-        uuid, None, None, project_id, json.dumps([
+    return dataclasses.replace(
+        group, segments=members // int(size), segment_levels=json.dumps([
             {name: int(value) if name == 'segment' else value
              for name, value in sorted(level.items()) if value is not None}
-            for level in levels]), members // int(size))
+            for level in levels]))
 
 
 def read_membership(body: dict[str, Any],

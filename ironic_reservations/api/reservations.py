@@ -59,12 +59,29 @@ SHOW_QUERY = schema.query_validator(fields=schema.name)
 #: The query of PATCH and DELETE.
 WRITE_QUERY = schema.query_validator(host=schema.name, holder=schema.uuid)
 
+#: Schemas of the keys that PATCH can change.
+CHANGEABLE: dict[str, Any] = {
+    'host': schema.nullable_text(minLength=1),
+    # requests.read_lease() checks [reservations] max_lease, the maximum.
+    'expires_in': {**schema.integer, 'minimum': 1},
+}
+
+#: Schemas of the keys of a body that are not in the request spec. Requests
+#: that differ only in these are equal.
+ENVELOPE: dict[str, Any] = {
+    **CHANGEABLE,
+    'instance_uuid': schema.uuid_or_null,
+    'project_id': schema.nullable_text(minLength=1),
+    'user_id': schema.nullable_text(minLength=1),
+    'holder': schema.uuid_or_null,
+    'claim': schema.claim,
+}
+
 REQUEST_SPEC: dict[str, Any] = {
     'type': 'object',
     'additionalProperties': False,
     'properties': {
-        'instance_uuid': schema.uuid_or_null,
-        'host': schema.nullable_text(minLength=1),
+        **ENVELOPE,
         'memory_mb': schema.integer,
         'vcpus': schema.integer,
         'root_gb': schema.integer,
@@ -92,11 +109,6 @@ REQUEST_SPEC: dict[str, Any] = {
             'type': ['array', 'null'], 'minItems': 1,
             'maxItems': request_spec.MAX_CANDIDATES, 'items': schema.name,
         },
-        # requests.read_lease() checks [reservations] max_lease, the maximum.
-        'expires_in': {**schema.integer, 'minimum': 1},
-        'project_id': schema.nullable_text(minLength=1),
-        'user_id': schema.nullable_text(minLength=1),
-        'holder': schema.uuid_or_null,
         'ownership': {'enum': [*constants.OWNERSHIPS, None]},
         'group': {
             'type': ['object', 'null'],
@@ -105,7 +117,6 @@ REQUEST_SPEC: dict[str, Any] = {
             'properties': {'uuid': schema.uuid, 'policy': schema.policy,
                            'by': schema.by, 'segment': schema.integer},
         },
-        'claim': schema.claim,
     },
 }
 
@@ -131,16 +142,14 @@ PATCH_BODY = schema.Validator({
     'maxItems': MAX_OPERATIONS,
     'items': schema.closed_object({
         'op': {'enum': ['add', 'replace', 'remove']},
-        'path': {'enum': ['/host', '/expires_in']},
+        'path': {'enum': [f'/{name}' for name in CHANGEABLE]},
         'value': {},
     }, required=['op', 'path']),
 }, 'body')
 
 PATCH_VALUES = schema.Validator(schema.closed_object({
-    'host': schema.name,
-    'expires_in': {'type': 'integer', 'minimum': 1,
-                   'maximum': request_spec.MAX_INT},
-}), 'body')
+    name: {**value, 'type': value['type'][0]}
+    for name, value in CHANGEABLE.items()}), 'body')
 
 
 class Reservation(wtypes.Base):
@@ -256,7 +265,7 @@ def _read_request(
     restricted_to = caller.restricted_to('create_restricted')
     lease = requests.read_lease(restricted_to, body)
     matcher = requests.make_matcher(
-        caller, restricted_to, assignment.project_id, body,
+        caller, restricted_to, assignment.project_id, select_spec(body),
         required=body.get('claim') is None)
     instance_uuid = body.get('instance_uuid') or uuidutils.generate_uuid()
     return matcher, obtain.Request(
@@ -267,13 +276,18 @@ def _read_request(
             restricted_to if body.get('claim') is None else None))
 
 
+def select_spec(body: dict[str, Any]) -> dict[str, Any]:
+    """Return the keys of a body that are the request spec."""
+    return {key: value for key, value in body.items() if key not in ENVELOPE}
+
+
 def _adopt_node(caller: context.RequestContext) -> dict[str, Any]:
     """Make a reservation of the node that carries an instance."""
     caller.authorize('adopt')
     body = requests.read_body(ADOPT_BODY)
-    assignment = requests.read_assignment(body)
+    assignment = requests.read_fields(values.Assignment, body)
     group = requests.read_membership(body, assignment.project_id)
-    spec = request_spec.RequestSpec.from_server(body)
+    spec = request_spec.RequestSpec.from_server(select_spec(body))
     return _respond(spec, *adoption.adopt_instance(
         body['instance_uuid'].lower(), spec, assignment,
         requests.read_holder(body), group))
@@ -406,14 +420,13 @@ def read_changes(operations: list[dict[str, Any]],
 
     :param operations: validated by ``PATCH_BODY``.
     :param required: whether the reservation must keep a lease.
-    :returns: ``host`` and ``lease`` (seconds, or None for no expiry), as far
-        as they change.
+    :returns: see ``updates.update_reservation``.
     :raises: InvalidInput.
     """
     changes: dict[str, Any] = {}
     for number, operation in enumerate(operations):
         name = operation['path'][1:]
-        if operation['op'] == 'remove' and name != 'expires_in':
+        if operation['op'] == 'remove' and name == 'host':
             raise exception.InvalidInput(
                 f'{number}.op', f'must be add or replace for /{name}',
                 got='remove')

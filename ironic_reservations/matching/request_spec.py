@@ -17,11 +17,6 @@ from ironic_reservations.matching import extra_specs
 #: The largest number in a request.
 MAX_INT = extra_specs.MAX_INT
 
-#: Keys of the body that are not in the request spec. Requests that differ only
-#: in these are equal.
-ENVELOPE = ('instance_uuid', 'host', 'expires_in', 'project_id', 'user_id',
-            'holder', 'claim')
-
 #: Maximum number of traits, and of words in the values of all capabilities,
 #: where an empty value counts as one. Parsing an expression takes 40
 #: microseconds a word, and each is compared with every hardware profile.
@@ -68,8 +63,7 @@ class RequestSpec:
         any group.
     :param candidate_nodes: sets of UUIDs and names. The node must be in each.
     :param canonical: JSON text that is equal for equal requests. Absent, null
-        and default values are equal, and so are 1 and 1.0. Without the keys
-        in ``ENVELOPE``.
+        and default values are equal, and so are 1 and 1.0.
     :param ignored: keys of extra specs that are not compared with nodes.
     """
 
@@ -92,14 +86,14 @@ class RequestSpec:
     @classmethod
     def from_dict(cls, body: Mapping[str, Any], match: str = 'at_least',
                   required: bool = True) -> 'RequestSpec':
-        """Parse a body that satisfies ``api.reservations.REQUEST_SPEC``.
+        """Parse the keys of ``api.reservations.REQUEST_SPEC``.
 
         :param match: ``exact`` or ``at_least``, unless the request overrides
             it (``[reservations] match``).
         :param required: whether the request must constrain the node.
         :raises: InvalidInput.
         """
-        request = _read_identity(body)
+        request = _normalize(body)
         specs = request.get('extra_specs', {})
         image = request.get('image', {})
         properties = image.get('properties', {})
@@ -175,7 +169,7 @@ class RequestSpec:
             key: value for key, value in specs.items()
             if key not in invalid_keys}}, required=False)
         return dataclasses.replace(
-            spec, canonical=json.dumps(_read_identity(body), sort_keys=True),
+            spec, canonical=json.dumps(_normalize(body), sort_keys=True),
             ignored=tuple(sorted({*spec.ignored, *invalid_keys})))
 
     @classmethod
@@ -187,14 +181,8 @@ class RequestSpec:
         return True
 
 
-def _read_identity(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the request spec in normal form, equal for equal requests."""
-    return _normalize({key: value for key, value in body.items()
-                       if key not in ENVELOPE})
-
-
 def _normalize(value: Any) -> Any:
-    """Return the normal form of a JSON value."""
+    """Return the normal form of a JSON value, equal for equal requests."""
     if isinstance(value, dict):
         items = {key: _normalize(item) for key, item in value.items()}
         return {key: item for key, item in items.items()

@@ -27,7 +27,7 @@ from ironic_reservations.osc import suggestions
 PATH = f'{client.PATH}/groups'
 
 COLUMNS = ('uuid', 'policy', 'by', 'segments', 'members', 'domains',
-           'project_id', 'created_at')
+           *options.PURPOSE, 'created_at')
 MEMBER = ('instance_uuid', 'node', 'domain', 'host', 'state', 'expires_at')
 
 
@@ -55,7 +55,7 @@ def _format_columns(cmd: command.Command,
             [row[name] for name in MEMBER] for row in rows)))
     columns = {
         **{name: group[name] for name in (
-            'uuid', 'policy', 'by', 'project_id', 'created_at')},
+            'uuid', 'policy', 'by', *options.PURPOSE, 'created_at')},
         **({'levels': format_columns.ListDictColumn(group['levels'])}
            if 'levels' in group else {}),
         'domains': format_member_domains(group),

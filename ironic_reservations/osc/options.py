@@ -38,6 +38,20 @@ _POLICIES = dict(zip(constants.POLICIES, (
     'The members of the group over the domains as evenly as possible',
     'The members of the group in as few domains as possible'), strict=True))
 
+#: Keys that reservations and groups have in common.
+PURPOSE = ('project_id',)
+
+#: Keys that requests set and change, with the arguments of their options.
+CHANGEABLE: dict[str, dict[str, Any]] = {
+    'host': {
+        'metavar': '<host>',
+        'help': 'Compute service that holds the reservation (admins only)'},
+    'expires_in': {
+        'type': units.parse_seconds, 'metavar': '<seconds>',
+        'help': 'Lease from now, such as 600 or 10m, after which the '
+                'reservation expires if deployment has not started'},
+}
+
 # An option overrides extra specs of a flavor: patterns of their keys, by the
 # key of the request spec that the option sets.
 _OVERRIDDEN = {'memory_mb': r'resources[\w-]*:MEMORY_MB',
@@ -128,19 +142,49 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
 
 def _add_owner(parser: argparse.ArgumentParser) -> None:
     """Add the options for the owner and the lease of a reservation."""
-    parser.add_argument(
-        '--expires-in', type=units.parse_seconds, metavar='<seconds>',
-        help='Lease, such as 600 or 10m, after which the reservation expires '
-             'if deployment has not started')
-    parser.add_argument(
-        '--host', metavar='<host>',
-        help='Compute service that holds the reservation (admins only)')
+    _add_changeable(parser, *CHANGEABLE)
     identity.add_name_options(
         parser, 'project', 'Project (name or ID) of the reservation, if not '
                            'your own (admins only)')
     identity.add_name_options(
         parser, 'user', 'User (name or ID) of the reservation, if not you '
                         '(admins only)')
+
+
+def _add_changeable(parser: argparse._ActionsContainer, *names: str) -> None:
+    """Add the options for keys of ``CHANGEABLE``."""
+    for name in names:
+        parser.add_argument(f'--{name.replace("_", "-")}', **CHANGEABLE[name])
+
+
+def add_changes(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Add the options for ``build_patch``.
+
+    :param names: keys of ``CHANGEABLE``.
+    """
+    lease = parser.add_mutually_exclusive_group()
+    for name in names:
+        _add_changeable(lease if name == 'expires_in' else parser, name)
+    lease.add_argument('--no-expiry', action='store_true',
+                       help='Remove the lease')
+
+
+def build_patch(args: argparse.Namespace) -> list[client.Data]:
+    """Return the JSON Patch for the options of ``add_changes``.
+
+    :raises: CommandError if there are none.
+    """
+    names = [name for name in CHANGEABLE if name in args]
+    patch: list[client.Data] = [
+        {'op': 'add', 'path': f'/{name}', 'value': value}
+        for name, value in _select_values(args, *names).items()]
+    if args.no_expiry:
+        patch.append({'op': 'remove', 'path': '/expires_in'})
+    if not patch:
+        options = [f'--{name.replace("_", "-")}' for name in names]
+        raise exceptions.CommandError(
+            f'Nothing to set: give {", ".join(options)} or --no-expiry')
+    return patch
 
 
 class LevelAction(parseractions.MultiKeyValueAction):
@@ -229,7 +273,7 @@ def build_owner(cmd: command.Command,
 
     :raises: CommandError.
     """
-    return {**_select_values(args, 'host', 'expires_in'),
+    return {**_select_values(args, *CHANGEABLE),
             **identity.find_ids(cmd, args, 'project', 'user')}
 
 

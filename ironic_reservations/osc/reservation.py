@@ -14,6 +14,7 @@ from oslo_utils import uuidutils
 from ironic_reservations import constants
 from ironic_reservations.osc import client
 from ironic_reservations.osc import identity
+from ironic_reservations.osc import options
 from ironic_reservations.osc import output
 from ironic_reservations.osc import scope
 from ironic_reservations.osc import servers
@@ -23,7 +24,7 @@ from ironic_reservations.osc import usage
 COLUMNS = ('instance_uuid', 'node', 'host', 'state', 'resource_class',
            'expires_at')
 DETAILS = ('instance_uuid', 'node_uuid', 'node_name', 'host', 'state',
-           'provision_state', 'resource_class', 'project_id', 'user_id',
+           'provision_state', 'resource_class', *options.PURPOSE, 'user_id',
            'request_spec', 'group', 'expires_at', 'created_at', 'updated_at')
 #: Fields that identify a reservation to people and to the API.
 IDENTIFIERS = ('instance_uuid', 'node_uuid', 'node_name')

@@ -19,6 +19,10 @@ from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import transaction
 from ironic_reservations.reservations import values
 
+# Columns that a repeated adoption replaces, because a rebuild changes them.
+_REFRESHED = ('host', 'project_id', 'user_id', 'request_spec', 'group_id',
+              'domain', 'segment')
+
 
 def adopt_instance(instance_uuid: str, spec: request_spec.RequestSpec,
                    assignment: values.Assignment, holder: str | None = None,
@@ -27,8 +31,7 @@ def adopt_instance(instance_uuid: str, spec: request_spec.RequestSpec,
     """Make the reservation of the node that already carries an instance.
 
     Writes nothing to the node. A repeated adoption by the same host stores
-    the new request spec, and the project and the user if they are given,
-    because a rebuild may have changed them.
+    the new request spec, and the project and the user if they are given.
 
     :param spec: is stored, and not compared with the node.
     :param holder: process that must hold the lease of the assignment's host;
@@ -112,13 +115,13 @@ def _write(run: transaction.Run, instance_uuid: str,
                 tx.write_one(reservation_rows.adopt_node(
                     node.id, instance_uuid, values.AT_REST, columns))
             else:
-                changes = {name: value for name, value in columns.items()
-                           if value is not None}
+                changes = {name: columns[name] for name in _REFRESHED
+                           if columns.get(name) is not None}
                 tx.write_one(reservation_rows.update_row(
                     reservation.id, values.AT_REST, {**changes, 'lease': None},
                     reservation.host))
             reservation = tx.read_reservation('instance_uuid', instance_uuid)
-            tx.emit(events.ADOPTED if is_new else events.REFRESHED,
+            tx.emit(events.ADOPTED if is_new else events.CHANGED,
                     reservation)
         return reservation
     except db_exc.DBDuplicateEntry:

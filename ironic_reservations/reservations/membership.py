@@ -30,13 +30,12 @@ GROUP_ATTRIBUTES = ('uuid', 'policy', 'by', 'segment_levels')
 
 
 @dataclasses.dataclass(frozen=True)
-class GroupRequest:
+class GroupRequest(values.Purpose):
     """The group that a request names.
 
     :param uuid: canonical UUID.
     :param policy: one of ``constants.POLICIES``, or None.
     :param by: see ``group_policy.find_domain``; None without a policy.
-    :param project_id: project that the group belongs to, or None.
     :param segment_levels: JSON list of the levels of a new group with
         segments; None for others. Such a group has no ``policy`` and ``by``.
     :param segments: number of segments of such a group.
@@ -45,9 +44,8 @@ class GroupRequest:
     """
 
     uuid: str
-    policy: str | None
-    by: str | None
-    project_id: str | None
+    policy: str | None = None
+    by: str | None = None
     segment_levels: str | None = None
     segments: int | None = None
     segment: int | None = None

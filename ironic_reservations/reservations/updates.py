@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes the host or the lease of a reservation."""
+"""Changes the columns of a reservation."""
 
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -22,12 +22,12 @@ def update_reservation(
         authorize: Callable[[values.Reservation], None] = lookup.allow_all,
         actor: values.Actor = values.NOBODY, is_restricted: bool = False
 ) -> values.Reservation:
-    """Change the host or the lease of a reservation.
+    """Change a reservation.
 
     The node remains the same, and no table of Ironic is written.
 
-    :param changes: ``host``, which may change in any state, and ``lease`` in
-        seconds from now, None for no expiry.
+    :param changes: values by column, which may change in any state, and
+        ``lease`` in seconds from now, None for no expiry.
     :param authorize: see ``lookup.get_reservation``.
     :param actor: if it names a host, only this host's reservation is changed.
     :param is_restricted: whether the caller is bound to its project. Such a
@@ -48,12 +48,17 @@ def update_reservation(
             raise lookup.make_not_found(instance_uuid)
         if 'lease' in changes:
             _check_lease(reservation, is_restricted)
-        return write_changes(
-            run, reservation, changes,
-            events.MOVED if 'host' in changes else events.RENEWED,
-            reservation.host)
+        return write_changes(run, reservation, changes, _find_event(changes),
+                             reservation.host)
 
     return transaction.run_request(attempt, actor)
+
+
+def _find_event(changes: Mapping[str, Any]) -> events.Event:
+    """Return the event that describes changes best."""
+    if 'host' in changes:
+        return events.MOVED
+    return events.RENEWED if 'lease' in changes else events.CHANGED
 
 
 def write_changes(run: transaction.Run, reservation: values.Reservation,

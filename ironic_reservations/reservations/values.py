@@ -17,17 +17,23 @@ AT_REST = ('available', 'manageable', 'active', 'rescue', 'deploy failed',
            'service failed', 'clean failed', 'inspect failed')
 
 
-@dataclasses.dataclass(frozen=True)
-class Assignment:
-    """For whom a node is reserved. A request gives it, and it is stored.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Purpose:
+    """The part of a request that reservations and groups store.
 
     An attribute that is added here is written by holds, groups, claims and
-    adoptions, and read with a reservation.
+    adoptions, and read with a reservation or a group.
     """
 
-    host: str | None = None
     project_id: str | None = None
-    user_id: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Assignment(Purpose):
+    """For whom a node is reserved. A request gives it, and it is stored."""
+
+    host: str | None = None
+    user_id: str | None = dataclasses.field(default=None, kw_only=True)
 
 
 @dataclasses.dataclass(frozen=True)

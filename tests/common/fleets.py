@@ -309,7 +309,8 @@ class Fleet:
             matcher(restricted_to, **body or {'resource_class': 'gold'}),
             obtain.Request(
                 (instance_uuid or str(uuid.uuid4()),),
-                owner or values.Assignment('compute-1', restricted_to),
+                owner or values.Assignment(
+                    'compute-1', project_id=restricted_to),
                 lease, group=group))
 
     def hold_group(self, members, lease=None):
@@ -321,7 +322,7 @@ class Fleet:
             matcher(resource_class='gold'), obtain.Request(
                 tuple(str(uuid.uuid4()) for _ in range(members)),
                 values.Assignment(), lease, digest='digest',
-                group=membership.GroupRequest(GROUP, None, None, None)))[0]
+                group=membership.GroupRequest(GROUP)))[0]
 
     def claim(self, ident, instance_uuid=INSTANCE):
         """Let compute-1 claim a reservation, or a member of a group."""

@@ -189,7 +189,7 @@ def test_partitions_and_hosts_are_sums(fleet, batch):
 def test_hosts_that_hold_equal_nodes(fleet):
     for host in ('compute-1', 'compute-2', 'compute-2'):
         fleet.add_node()
-        fleet.hold(owner=values.Assignment(host, None))
+        fleet.hold(owner=values.Assignment(host))
     assert {row.host: row.nodes for row in count_nodes(with_hosts=True)} == {
         'compute-1': 1, 'compute-2': 2}
 

@@ -38,7 +38,8 @@ def add_racks(fleet, **free):
 
 
 def name_group(policy, uuid=fleets.GROUP, project=None, by='capability:rack'):
-    return membership.GroupRequest(uuid, policy, policy and by, project)
+    return membership.GroupRequest(uuid, policy, policy and by,
+                                   project_id=project)
 
 
 def join(fleet, policy, expect_new=True, **more):
@@ -492,7 +493,7 @@ def claim(uuid, instance=None, project=None, host='compute-1', lease=None,
         uuid, fleets.matcher(**body or {'resource_class': 'gold'}),
         obtain.Request(
             (instance or str(uuid_.uuid4()),),
-            values.Assignment(host, project), lease), authorize)
+            values.Assignment(host, project_id=project), lease), authorize)
 
 
 @pytest.mark.on('sqlite', 'server')

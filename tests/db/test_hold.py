@@ -26,7 +26,8 @@ OTHER = '1be26c0b-03f2-4d2e-ae87-c02d7f33c123'
 @pytest.mark.on('sqlite', 'server')
 def test_hold(fleet):
     node_id = fleet.add_node(name='node-1', resource_class='Gold')
-    owner = values.Assignment('compute-1', 'project', 'user')
+    owner = values.Assignment('compute-1', project_id='project',
+                              user_id='user')
     reservation, is_new = fleet.hold(INSTANCE, owner=owner, **GOLD)
     assert is_new
     node = fleet[node_id]

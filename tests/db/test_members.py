@@ -121,7 +121,7 @@ def be_overdue(fleet, group):
 
 def join_the_rest(fleet, group):
     fleet.set_node(group.members[0].node_id, instance_uuid=None)
-    fleet.hold(group=membership.GroupRequest(fleets.GROUP, None, None, None))
+    fleet.hold(group=membership.GroupRequest(fleets.GROUP))
 
 
 @pytest.mark.parametrize('act', [

@@ -340,7 +340,7 @@ def test_sweep_that_takes_longer_than_a_request(fleet, option):
         fleet.hold()
     fleet.add_node(conductor_group='rack-7')
     member, _ = fleet.hold(group=membership.GroupRequest(
-        fleets.GROUP, 'spread', 'conductor_group', None))
+        fleets.GROUP, 'spread', 'conductor_group'))
     fleet.expire_leases()
     fleet.set_node(active, provision_state='active')
     # The reservation is stale, and its group has no other.

@@ -58,7 +58,8 @@ def create(limits, members, policy=None, uuid_=None, expect_new=True, **body):
         tuple(str(uuid.uuid4()) for _ in range(members)),
         values.Assignment(project_id=A),
         group=membership.GroupRequest(uuid_ or str(uuid.uuid4()), policy,
-                               policy and 'capability:rack', A),
+                               policy and 'capability:rack',
+                               project_id=A),
         digest=json.dumps([members, body]), quota=quotas.Quota(A, limits)))
     assert is_new == (uuid_ is None and expect_new)
     classes = sorted(member.resource_class for member in group.members)
@@ -208,7 +209,7 @@ def test_reservations_that_count(fleet, add_nodes):
     [instance] = set(fleet.instances.values()) - {
         row.instance_uuid for row in fleet.rows}
     adoption.adopt_instance(instance, matcher().spec,
-                   values.Assignment('compute-1', A))
+                   values.Assignment('compute-1', project_id=A))
     assert refuse(hold_node, {TOTAL: 3}) == (TOTAL, 3, 3, 1)
     assert refuse(hold_node, {TOTAL: 2}) == (TOTAL, 2, 3, 1)
     hold_node({TOTAL: 4})
@@ -224,7 +225,7 @@ def test_released_reservation_does_not_count(fleet, add_nodes):
 def test_members_one_by_one(fleet, add_nodes):
     add_nodes(gold=2, silver=2, racks=('r1', 'r2'))
     group = membership.GroupRequest(
-        str(uuid.uuid4()), 'spread', 'capability:rack', A)
+        str(uuid.uuid4()), 'spread', 'capability:rack', project_id=A)
 
     def join(limits):
         reservation, _ = holds.hold_node(matcher(), obtain.Request(
@@ -312,7 +313,7 @@ def test_dry_run_of_a_group(fleet, add_nodes, limits, members, available,
                             expected):
     add_nodes(gold=3, silver=1)
     result = dry_run(limits, members, membership.GroupRequest(
-        str(uuid.uuid4()), None, None, A))
+        str(uuid.uuid4()), project_id=A))
     assert result['members'] == {'wanted': members, 'available': available}
     assert tuple(result.get('quota', {}).values()) == (expected or ())
     assert fleet.holds == {}

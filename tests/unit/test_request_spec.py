@@ -26,7 +26,7 @@ BODY = {
 
 
 def parse(body):
-    return request_spec.RequestSpec.from_dict(body)
+    return request_spec.RequestSpec.from_dict(reservations.select_spec(body))
 
 
 def identity(body):
