@@ -78,6 +78,8 @@ class Reservation(_Resource):
     group = resource.Body('group', type=dict)
     #: When the lease expires, in UTC, ISO 8601, or None.
     expires_at = resource.Body('expires_at')
+    #: What it is for: a text of at most 255 characters, or None.
+    description = resource.Body('description')
     created_at = resource.Body('created_at')
     updated_at = resource.Body('updated_at')
     links = resource.Body('links', type=list)
@@ -134,6 +136,8 @@ class Group(_Resource):
     #: The levels of a group with segments, which has no policy and no ``by``.
     levels = resource.Body('levels', type=list)
     project_id = resource.Body('project_id')
+    #: What it is for: a text of at most 255 characters, or None.
+    description = resource.Body('description')
     created_at = resource.Body('created_at')
     #: The members; None in a list.
     reservations = resource.Body('reservations', type=list,

@@ -66,6 +66,7 @@ class Group(wtypes.Base):
     levels = responses.Json()
     segments = int
     project_id = wtypes.text
+    description = wtypes.text
     created_at = responses.Time()
     # Only in a list: the number of members, and the number in each domain.
     members = int

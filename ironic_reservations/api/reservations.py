@@ -64,6 +64,7 @@ CHANGEABLE: dict[str, Any] = {
     'host': schema.nullable_text(minLength=1),
     # requests.read_lease() checks [reservations] max_lease, the maximum.
     'expires_in': {**schema.integer, 'minimum': 1},
+    'description': schema.nullable_text(),
 }
 
 #: Schemas of the keys of a body that are not in the request spec. Requests
@@ -167,6 +168,7 @@ class Reservation(wtypes.Base):
     request_spec = responses.Json()
     group = responses.Json()
     expires_at = responses.Time()
+    description = wtypes.text
     created_at = responses.Time()
     updated_at = responses.Time()
     links = responses.Json()

@@ -127,6 +127,7 @@ class Reservation(Base):
     request_spec = sa.Column(
         sa.Text().with_variant(mysql.MEDIUMTEXT(), 'mysql', 'mariadb'),
         nullable=False)
+    description = sa.Column(sa.String(255))
     expires_at = sa.Column(sa.DateTime)
     created_at = sa.Column(sa.DateTime, nullable=False)
     updated_at = sa.Column(sa.DateTime)
@@ -163,6 +164,7 @@ class Group(Base):
     policy = sa.Column(sa.String(16))
     by = sa.Column(sa.String(300))
     project_id = sa.Column(sa.String(255))
+    description = sa.Column(sa.String(255))
     # Incremented whenever a member joins or leaves. Adding a member requires
     # the value that was read, so one of two concurrent holds must start over.
     generation = sa.Column(sa.BigInteger, nullable=False)

@@ -39,7 +39,7 @@ _POLICIES = dict(zip(constants.POLICIES, (
     'The members of the group in as few domains as possible'), strict=True))
 
 #: Keys that reservations and groups have in common.
-PURPOSE = ('project_id',)
+PURPOSE = ('project_id', 'description')
 
 #: Keys that requests set and change, with the arguments of their options.
 CHANGEABLE: dict[str, dict[str, Any]] = {
@@ -50,6 +50,9 @@ CHANGEABLE: dict[str, dict[str, Any]] = {
         'type': units.parse_seconds, 'metavar': '<seconds>',
         'help': 'Lease from now, such as 600 or 10m, after which the '
                 'reservation expires if deployment has not started'},
+    'description': {
+        'metavar': '<text>',
+        'help': 'What it is reserved for, at most 255 characters'},
 }
 
 # An option overrides extra specs of a flavor: patterns of their keys, by the

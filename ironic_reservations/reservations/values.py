@@ -26,6 +26,7 @@ class Purpose:
     """
 
     project_id: str | None = None
+    description: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

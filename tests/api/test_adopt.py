@@ -126,12 +126,15 @@ def test_unknown_instance(ironic, pool):
 
 def test_repeat(ironic, instance):
     """A repeat replaces the request, which a rebuild may have changed."""
-    first = adopt(ironic, instance, **SPEC, project_id='p', user_id='u')
-    second = adopt(ironic, instance, 200, vcpus=3, project_id='q', user_id='v')
+    first = adopt(ironic, instance, **SPEC, project_id='p', user_id='u',
+                  description='d')
+    assert first['description'] == 'd'
+    second = adopt(ironic, instance, 200, vcpus=3, project_id='q', user_id='v',
+                   description='e')
     assert second['updated_at'] is not None
     assert second == {**first, 'request_spec': {'vcpus': 3}, 'project_id': 'q',
                       'user_id': 'v', 'updated_at': second['updated_at']}
-    # Keys that are left out keep their values.
+    # Keys that are left out keep their values, and so does the description.
     assert adopt(ironic, instance, 200)['project_id'] == 'q'
     assert len(ironic.rows()) == 1
 

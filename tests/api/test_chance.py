@@ -38,13 +38,13 @@ VALID = {
     'image': {'id': 'i', 'min_ram': 0, 'min_disk': 0,
               'properties': {'hw_architecture': 'x86_64',
                              'trait:CUSTOM_Y': 'forbidden'}},
-    'ownership': 'any', 'claim': None,
+    'ownership': 'any', 'claim': None, 'description': 'd',
     'group': {'uuid': UNKNOWN, 'policy': 'soft-pack', 'by': 'shard'},
 }
 GROUP = {
     'uuid': UNKNOWN, 'members': 1, 'policy': 'soft-spread',
     'by': 'capability:rack', 'host': 'compute-1', 'project_id': 'p',
-    'user_id': 'u', 'expires_in': 600,
+    'user_id': 'u', 'expires_in': 600, 'description': None,
     'request': {name: VALID[name] for name in (
         'memory_mb', 'resource_class', 'extra_specs', 'image', 'ownership')},
 }

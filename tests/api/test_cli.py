@@ -538,13 +538,14 @@ def test_list_columns(holds, cli):
     first = get_data(long)[0]
     assert list(first) == [
         'Instance UUID', 'Node UUID', 'Node Name', 'Host', 'State',
-        'Provision State', 'Resource Class', 'Project ID', 'User ID',
+        'Provision State', 'Resource Class', 'Project ID', 'Description',
+        'User ID',
         'Request Spec', 'Group', 'Expires At', 'Created At', 'Updated At']
     assert list(first.values()) == [
         holds[0].get(name) for name in (
             'instance_uuid', 'node_uuid', 'node_name', 'host', 'state',
-            'provision_state', 'resource_class', 'project_id', 'user_id',
-            'request_spec', 'group', 'expires_at', 'created_at',
+            'provision_state', 'resource_class', 'project_id', 'description',
+            'user_id', 'request_spec', 'group', 'expires_at', 'created_at',
             'updated_at')]
     assert '| Request Spec ' in get_output(table)
     assert "candidate_nodes='[\'cli-0\']'" in get_output(table)

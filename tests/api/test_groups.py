@@ -68,15 +68,15 @@ def test_group(ironic, pool, node_class):
     response = ironic.http.post(GROUPS, json={
         'members': 2, 'policy': 'pack', 'by': RACK, 'expires_in': 600,
         'host': 'compute-1', 'project_id': 'p', 'user_id': 'u',
-        'request': {'resource_class': node_class}})
+        'description': 'd', 'request': {'resource_class': node_class}})
     answers.check(response, 201)
     group = response.json()
     assert response.headers['Location'] == (
         f'{ironic.url}{GROUPS}/{group["uuid"]}')
-    assert list(group) == ['uuid', 'policy', 'by', 'project_id', 'created_at',
-                           'reservations']
-    assert (group['policy'], group['by'], group['project_id']) == (
-        'pack', RACK, 'p')
+    assert list(group) == ['uuid', 'policy', 'by', 'project_id',
+                           'description', 'created_at', 'reservations']
+    assert (group['policy'], group['by'], group['project_id'],
+            group['description']) == ('pack', RACK, 'p', 'd')
     one, other = group['reservations']
     assert one['group'] == {'uuid': group['uuid'], 'policy': 'pack',
                             'by': RACK, 'domain': 'r2'}
@@ -87,6 +87,8 @@ def test_group(ironic, pool, node_class):
         assert member == whole
         assert (member['host'], member['project_id'], member['user_id']) == (
             'compute-1', 'p', 'u')
+        # The description is the group's.
+        assert member['description'] is None
         seconds = ironic.seconds_left(member)
         assert 590 <= seconds <= 600
         assert (ironic.find_instance(member['node_uuid'])
@@ -299,7 +301,8 @@ def test_other_domains(ironic, node_class, by, columns, domain):
 def test_list(ironic, pool, node_class):
     groups = [create(ironic, node_class, number) for number in (1, 2, 3)]
     rows = [{**{name: group[name] for name in (
-        'uuid', 'policy', 'by', 'project_id', 'created_at')},
+        'uuid', 'policy', 'by', 'project_id', 'description',
+        'created_at')},
         'members': number, 'domains': []}
         for number, group in enumerate(groups, 1)]
 
@@ -348,10 +351,12 @@ def test_claim(ironic, pool, node_class, by_group):
     claim = group['uuid'] if by_group else next(iter(members))
     body = {'claim': claim.upper(), 'instance_uuid': instance,
             'project_id': 'p', 'host': 'compute-1',
-            'resource_class': node_class, 'expires_in': 3600}
+            'resource_class': node_class, 'expires_in': 3600,
+            'description': 'claimed'}
     response = ironic.http.post(OURS, json=body)
     answers.check(response, 201)
     reservation = response.json()
+    assert reservation['description'] == 'claimed'
     assert response.headers['Location'] == f'{ironic.url}{OURS}/{instance}'
     member, = (member for member in members.values()
                if member['node_uuid'] == reservation['node_uuid'])

@@ -31,7 +31,7 @@ def test_hold(ironic, pool, node_class):
         'image': {'id': 'i-1', 'properties': {'hw_architecture': 'x86_64'},
                   'min_ram': 0, 'min_disk': 0},
         'resource_class': node_class, 'shard': None,
-        'project_id': 'p-1', 'user_id': 'u-1'})
+        'project_id': 'p-1', 'user_id': 'u-1', 'description': 'd-1'})
     answers.check(response, 201)
     reservation = response.json()
     assert reservation.pop('ignored') == ['hw:cpu_policy']
@@ -43,14 +43,16 @@ def test_hold(ironic, pool, node_class):
     created_at = datetime.datetime.fromisoformat(reservation['created_at'])
     assert abs(datetime.datetime.now(datetime.UTC)
                - created_at) < datetime.timedelta(minutes=10)
-    assert {key: reservation[key] for key in KEYS[:9] + KEYS[10:11]} == {
+    assert {key: reservation[key] for key in KEYS[:9] + KEYS[10:12]} == {
         'instance_uuid': instance_uuid, 'node_uuid': node.id,
         'node_name': node.name, 'host': 'compute-1', 'state': 'reserved',
         'provision_state': 'available', 'resource_class': node_class,
-        'project_id': 'p-1', 'user_id': 'u-1', 'expires_at': None}
+        'project_id': 'p-1', 'user_id': 'u-1', 'expires_at': None,
+        'description': 'd-1'}
     assert reservation['updated_at'] is None
     spec = reservation['request_spec']
-    assert not set(spec) & {'instance_uuid', 'host', 'project_id', 'user_id'}
+    assert not set(spec) & {'instance_uuid', 'host', 'project_id', 'user_id',
+                            'description'}
     assert spec['name'] == 'bm.small'
     assert spec['flavorid'] == 'f-1'
     assert spec['extra_specs']['hw:cpu_policy'] == 'shared'

@@ -9,7 +9,8 @@ from tests.common import service
 OURS = service.OURS
 KEYS = ['instance_uuid', 'node_uuid', 'node_name', 'host', 'state',
         'provision_state', 'resource_class', 'project_id', 'user_id',
-        'request_spec', 'expires_at', 'created_at', 'updated_at', 'links']
+        'request_spec', 'expires_at', 'description', 'created_at',
+        'updated_at', 'links']
 
 POOL = [{'name': f'pool-{number}'} for number in range(5)]
 

@@ -116,6 +116,13 @@ def has(**fields):
     return check
 
 
+def describes(text):
+    """Check the description of the reservation, or of the group."""
+    def check(result, world, ironic):
+        assert result['description'] == text
+    return check
+
+
 def lease(result, world, ironic):
     for member in result.get('reservations', [result]):
         assert 500 < ironic.seconds_left(member) <= 600
@@ -224,6 +231,7 @@ HOLD = [
     # Without a Keystone these are used as ids.
     ('--project west --project-domain a --user ann --user-domain b',
      has(project_id='west', user_id='ann')),
+    ("--description 'for Friday'", describes('for Friday')),
     ('--dry-run', is_dry_run),
 ]
 
@@ -286,8 +294,8 @@ TABLE = [
         'node-4', 'node-3', 'node-2', 'node-0', 'node-1')),
     ('list --long', columns(
         'Instance UUID,Node UUID,Node Name,Host,State,Provision State,'
-        'Resource Class,Project ID,User ID,Request Spec,Group,Expires At,'
-        'Created At,Updated At')),
+        'Resource Class,Project ID,Description,User ID,Request Spec,Group,'
+        'Expires At,Created At,Updated At')),
     ('list --fields host updated_at', columns('Host,Updated At')),
     (f'list --fields {" ".join(reservation.DETAILS)}', columns(
         ','.join(output.format_headers(reservation.DETAILS)))),
@@ -302,6 +310,7 @@ TABLE = [
         ironic.show(world['i2']), world, ironic)),
     ('set %(i2)s --host host-7 --expires-in 600',
      then('i2', host='host-7')),
+    ('set node-1 --description burn-in', then('i1', description='burn-in')),
 
     ('delete node-2', says(
         'Deleted reservation of instance %(i2)s, node node-2\n')),
@@ -349,7 +358,8 @@ TABLE = [
     ('list --usage', columns('Project ID,Resource Class,Reservations,Limit')),
     ('show node-1 --all-projects', has(node_name='node-1', host='host-1')),
     ('group list --all-projects', columns(
-        'UUID,Policy,By,Segments,Members,Domains,Project ID,Created At')),
+        'UUID,Policy,By,Segments,Members,Domains,Project ID,Description,'
+        'Created At')),
     ('host list --long', columns(
         'Host,Live,Since,Standbys,Reservations,Expires At,Holder,Created At,'
         'Updated At')),

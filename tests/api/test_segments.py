@@ -57,7 +57,7 @@ def count(group):
 def test_group(ironic, racks, node_class):
     group = create(ironic, node_class, 6)
     assert list(group) == ['uuid', 'policy', 'by', 'levels', 'project_id',
-                           'created_at', 'reservations']
+                           'description', 'created_at', 'reservations']
     assert (group['policy'], group['by']) == (None, None)
     assert group['levels'] == LEVELS
     assert count(group) == {(0, 'p1', 'r2'): 2, (1, 'p1', 'r1'): 2,

@@ -31,7 +31,7 @@ def test_text_is_stored_unchanged(ironic, pool, node_class, text):
     body = {
         'resource_class': node_class, 'host': text, 'name': text,
         'flavorid': text, 'project_id': text, 'user_id': text,
-        'extra_specs': {text: text * 4},
+        'description': text, 'extra_specs': {text: text * 4},
         'image': {'id': text, 'properties': {text: text * 4}},
     }
     post_response = http.post(OURS, json=body)
@@ -39,7 +39,7 @@ def test_text_is_stored_unchanged(ironic, pool, node_class, text):
     reservation = post_response.json()
     assert reservation.pop('ignored') == [text]
     try:
-        for name in 'host', 'project_id', 'user_id':
+        for name in 'host', 'project_id', 'user_id', 'description':
             assert reservation[name] == text
         for name in 'name', 'flavorid', 'extra_specs', 'image':
             assert reservation['request_spec'][name] == body[name]

@@ -62,6 +62,26 @@ def test_host(ironic, hold):
     ironic.delete(hold['instance_uuid'], host='compute-2')
 
 
+@pytest.mark.on('sqlite', 'server')
+def test_description(ironic, hold, node_class):
+    """It changes in every state, and belongs to no identity."""
+    assert hold['description'] is None
+    for kind, text in ('add', 'burn-in'), ('replace', ''), ('add', 'x' * 255):
+        now = patch(ironic, hold, 200, op(kind, '/description', text))
+        assert now['description'] == text
+        assert {**now, 'description': None, 'updated_at': None} == hold
+    repeat = ironic.create(200, resource_class=node_class, host='compute-1',
+                           instance_uuid=hold['instance_uuid'],
+                           description='another')
+    assert repeat['description'] == text
+    ironic.set_node(hold['node_uuid'], provision_state='active')
+    patch(ironic, hold, 409, op('add', '/description', 'y'), lease(50))
+    assert ironic.show(hold['instance_uuid'])['description'] == text
+    now = patch(ironic, hold, 200, op('remove', '/description'))
+    assert now['description'] is None
+    patch(ironic, hold, 404, op('remove', '/description'), host='compute-2')
+
+
 def test_both_in_order(ironic, hold):
     now = patch(ironic, hold, 200, host('compute-2'), lease(10),
                 host('compute-3'), lease(1000.0))

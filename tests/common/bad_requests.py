@@ -242,7 +242,7 @@ INTEGERS = [
 
 STRING_FIELDS = ('host', 'name', 'flavorid', 'resource_class',
                  'conductor_group', 'shard', 'project_id', 'user_id',
-                 'image.id')
+                 'description', 'image.id')
 
 STRINGS = [
     post(f'{field}-{id}', field_value(field, value), field)
@@ -378,7 +378,7 @@ GROUPS = [
     for key, value in {
         'group': {'uuid': UNKNOWN}, 'claim': UNKNOWN, 'instance_uuid':
         UNKNOWN, 'host': 'h', 'project_id': 'p', 'user_id': 'u',
-        'expires_in': 60, 'holder': UNKNOWN, 'foo': 1,
+        'expires_in': 60, 'holder': UNKNOWN, 'description': 'd', 'foo': 1,
         'memory_mb': -1}.items()
 ] + [
     group_row(id, body, field) for id, body, field in (
@@ -394,6 +394,7 @@ GROUPS = [
         ('outside', group(memory_mb=1), 'memory_mb'),
         ('lease', group(expires_in=2592001), 'expires_in'),
         ('host-nul', group(host=NUL), 'host'),
+        ('description', group(description='x' * 256), 'description'),
         ('ownership', group(request=body_with(ownership='project')),
          'request.ownership'),
         ('amount', group(request=spec('resources:CUSTOM_A', '2')),
@@ -590,6 +591,10 @@ PATCHES = [
         ([op('replace', 'host', 'x')], '0.path'),
         ([op('replace', '/host/', 'x')], '0.path'),
         ([op('remove', '/host')], '0.op'),
+        ([op('add', '/description')], '0.value'),
+        ([op('add', '/description', None)], 'description'),
+        ([op('add', '/description', 'x' * 256)], 'description'),
+        ([op('add', '/description', 'a\nb')], 'description'),
         ([op('replace', '/host')], '0.value'),
         ([lease(5), op('add', '/expires_in')], '1.value'),
         ([{**host('x'), 'from': '/host'}], '0.from'),

@@ -102,7 +102,7 @@ def body(pick):
         if pick.random() < 0.15:
             fields[name] = pick.choice([1, 1, 2, None, pick.choice(SIZES)])
     for name in ('host', 'name', 'flavorid', 'conductor_group', 'shard',
-                 'project_id', 'user_id'):
+                 'project_id', 'user_id', 'description'):
         if pick.random() < 0.08:
             fields[name] = pick.choice(['a', 'a', pick.choice(VALUES)])
     if pick.random() < 0.6:
@@ -155,7 +155,8 @@ def group(pick):
     inner = body(pick)
     if pick.random() < 0.7:
         for name in ('instance_uuid', 'host', 'holder', 'expires_in',
-                     'project_id', 'user_id', 'group', 'claim'):
+                     'project_id', 'user_id', 'description', 'group',
+                     'claim'):
             inner.pop(name, None)
     fields = place(pick)
     if pick.random() < 0.3:
@@ -310,7 +311,8 @@ def valid_body(value, adopt=False, dry_run=False):
     if not isinstance(value, dict):
         return False
     texts = {'host': 1, 'name': 0, 'flavorid': 0, 'conductor_group': 0,
-             'shard': 1, 'project_id': 1, 'user_id': 1, 'resource_class': 1}
+             'shard': 1, 'project_id': 1, 'user_id': 1, 'resource_class': 1,
+             'description': 0}
     sizes = {'memory_mb': 0, 'vcpus': 0, 'root_gb': 0, 'ephemeral_gb': 0,
              'swap': 0, 'vcpu_weight': 0, 'expires_in': 1}
     for key, item in value.items():
@@ -437,7 +439,8 @@ def patch(pick):
     """Return the operations of a PATCH, with something odd in them."""
     return [{
         'op': pick.choice(['replace'] * 4 + ['add', 'remove', 'test', None]),
-        'path': pick.choice(['/host', '/expires_in'] * 4 + VALUES),
+        'path': pick.choice(['/host', '/expires_in', '/description'] * 3
+                            + VALUES),
         'value': pick.choice(['compute-1', 60] * 2
                              + [pick.choice(VALUES), pick.choice(SIZES)])}
         for _ in range(pick.choice([1, 1, 1, 0, 2, 500]))]

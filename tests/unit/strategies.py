@@ -45,7 +45,7 @@ def requests():
         **dict.fromkeys(('memory_mb', 'vcpus', 'root_gb', 'ephemeral_gb',
                          'swap', 'vcpu_weight'), integers),
         'rxtx_factor': integers | st.floats(0, 10),
-        **dict.fromkeys(('name', 'flavorid', 'conductor_group'),
+        **dict.fromkeys(('name', 'flavorid', 'conductor_group', 'description'),
                         st.none() | name(30)),
         **dict.fromkeys(('host', 'project_id', 'user_id', 'shard',
                          'resource_class'), st.none() | name(30, 1)),

@@ -44,7 +44,7 @@ def identity(body):
     {'candidate_nodes': ['b', 'a', 'b']},
     {'instance_uuid': '5a4ac6d9-0c1a-4b6d-8d6b-0b6f0e8a2c1e'},
     {'host': 'compute-1'}, {'project_id': 'p'}, {'user_id': 'u'},
-    {'expires_in': 600},
+    {'expires_in': 600}, {'description': 'for Friday'},
 ], ids=str)
 def test_equal_requests(more):
     assert identity({**BODY, **more}) == identity(BODY)
