@@ -64,9 +64,9 @@ rules = [
           'Adopt a node that carries an instance already.',
           'POST', f'{_COLLECTION}?adopt=true'),
     _rule('update', f'{SYSTEM_MEMBER} or ({OWNER_MEMBER})',
-          'Renew the lease of a reservation; with create_restricted, also '
-          'change its host.',
-          'PATCH', _ONE),
+          'Change the lease and the description of a reservation or a group; '
+          'with create_restricted, also the host of a reservation.',
+          'PATCH', _ONE, {'method': 'PATCH', 'path': _GROUP}),
     _rule('get', f'{SYSTEM_READER} or ({OWNER_READER}) or '
                  f'({NODE_OWNER_READER})',
           'Show a reservation or a group.',

@@ -46,6 +46,18 @@ class _Resource(resource.Resource):
         # then.
         return super()._get_next_link(uri, response, data, marker, None, *args)
 
+    def update(self, session: Any, operations: list[dict[str, Any]],
+               **params: str) -> '_Resource':
+        """Send a JSON Patch, and update this object from the response.
+
+        :param params: parameters of the query, such as ``host``.
+        """
+        response = session.patch(f'{self.base_path}/{self.id}',
+                                 json=operations, params=params)
+        exceptions.raise_from_response(response)
+        self._translate_response(response)
+        return self
+
 
 class Reservation(_Resource):
     """A node held for an instance; see the API reference for its fields."""
@@ -53,8 +65,8 @@ class Reservation(_Resource):
     resources_key = 'reservations'
     base_path = '/reservations'
     _query_mapping = resource.QueryParameters(
-        'host', 'node', 'resource_class', 'state', 'project_id', 'sort_key',
-        'sort_dir', 'fields')
+        'host', 'node', 'resource_class', 'state', 'project_id', 'group',
+        'expires_before', 'sort_key', 'sort_dir', 'fields')
 
     #: UUID of the instance for which the node is held; ``id`` is the same.
     instance_uuid = resource.Body('instance_uuid', alternate_id=True)
@@ -106,18 +118,6 @@ class Reservation(_Resource):
 
     #: After ``create``: extra specs that are not compared with nodes, or None.
     ignored = resource.Body('ignored', type=list)
-
-    def update(self, session: Any, operations: list[dict[str, Any]],
-               **params: str) -> 'Reservation':
-        """Send a JSON Patch, and update this object from the response.
-
-        :param params: parameters of the query, such as ``host``.
-        """
-        response = session.patch(f'{self.base_path}/{self.id}',
-                                 json=operations, params=params)
-        exceptions.raise_from_response(response)
-        self._translate_response(response)
-        return self
 
 
 class Group(_Resource):
@@ -219,6 +219,13 @@ class Profile(resource.Resource):
     out_of_service = resource.Body('out_of_service', type=int)
 
 
+def _make_patch(name: str, value: Any) -> list[dict[str, Any]]:
+    """Return the JSON Patch that changes a key, or removes it for None."""
+    if value is None:
+        return [{'op': 'remove', 'path': f'/{name}'}]
+    return [{'op': 'add', 'path': f'/{name}', 'value': value}]
+
+
 class Proxy(proxy.Proxy):
     """The calls, which take reservations and groups as objects or UUIDs."""
 
@@ -291,12 +298,15 @@ class Proxy(proxy.Proxy):
         :param expires_in: seconds from now; None for no expiry.
         :param host: only if this host holds it.
         """
-        operation: dict[str, Any] = {'op': 'replace', 'path': '/expires_in',
-                     'value': expires_in}
-        if expires_in is None:
-            operation = {'op': 'remove', 'path': '/expires_in'}
         return self._get_resource(Reservation, reservation).update(
-            self, [operation], **({'host': host} if host else {}))
+            self, _make_patch('expires_in', expires_in),
+            **({'host': host} if host else {}))
+
+    def describe(self, reservation: Reservation | str,
+                 description: str | None) -> Reservation:
+        """Change or remove a description."""
+        return self._get_resource(Reservation, reservation).update(
+            self, _make_patch('description', description))
 
     def release(self, reservation: Reservation | str,
                 ignore_missing: bool = True) -> None:
@@ -362,6 +372,22 @@ class Proxy(proxy.Proxy):
             group.reservations = [*group.reservations, *page.reservations]
             group.next = page.next
         return group
+
+    def renew_group(self, group: Group | str,
+                    expires_in: int | None) -> Group:
+        """Renew or remove the leases of all members without a host.
+
+        :param expires_in: seconds from now; None for no expiry.
+        :raises: ConflictException if no reserved member is without a host.
+        """
+        return self._complete_group(self._get_resource(Group, group).update(
+            self, _make_patch('expires_in', expires_in)))
+
+    def describe_group(self, group: Group | str,
+                       description: str | None) -> Group:
+        """Change or remove the description of a group."""
+        return self._complete_group(self._get_resource(Group, group).update(
+            self, _make_patch('description', description)))
 
     def release_group(self, group: Group | str,
                       ignore_missing: bool = True) -> None:

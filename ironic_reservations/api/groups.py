@@ -22,6 +22,7 @@ from ironic_reservations.api import schema
 from ironic_reservations.matching import request_spec
 from ironic_reservations.reservations import dry_runs
 from ironic_reservations.reservations import group_releases
+from ironic_reservations.reservations import group_updates
 from ironic_reservations.reservations import groups
 from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import obtain
@@ -30,6 +31,8 @@ from ironic_reservations.reservations import quotas
 LIST_QUERY = schema.query_validator(
     limit=schema.positive, marker=schema.marker)
 CREATE_QUERY = schema.query_validator(dry_run=schema.boolean)
+PATCH_BODY = reservations.make_patch_body(
+    name for name in reservations.CHANGEABLE if name != 'host')
 SHOW_QUERY = schema.query_validator(marker=schema.marker)
 
 CREATE_BODY = schema.Validator(schema.closed_object({
@@ -149,6 +152,17 @@ def show_group(uuid: str) -> dict[str, Any]:
     group = groups.get_group(
         uuid, _make_authorizer(requests.get_caller(), 'get'))
     return _present_group(group, marker)
+
+
+def update_group(uuid: str) -> dict[str, Any]:
+    """PATCH /v1/reservations/groups/{uuid}"""
+    requests.read_query(schema.NO_QUERY)
+    caller = requests.get_caller()
+    is_restricted = not caller.may('create_restricted')
+    changes = reservations.read_changes(
+        requests.read_body(PATCH_BODY), is_restricted)
+    return _present_group(group_updates.update_group(
+        uuid, changes, _make_authorizer(caller, 'update'), is_restricted))
 
 
 def delete_group(uuid: str) -> None:

@@ -3,9 +3,12 @@
 
 from collections.abc import Callable
 from collections.abc import Iterable
+import datetime
 import json
+import re
 from typing import Any
 
+from oslo_utils import timeutils
 from oslo_utils import uuidutils
 from wsme import types as wtypes
 
@@ -41,6 +44,8 @@ LIST_QUERY = schema.query_validator(
     project_id=schema.name,
     resource_class=schema.name,
     state={'enum': list(constants.STATES)},
+    group=schema.uuid,
+    expires_before=schema.name,
     fields=schema.name,
     limit=schema.positive,
     marker=schema.marker,
@@ -136,17 +141,27 @@ ADOPT_BODY = schema.Validator({
     'properties': {**omit_keys('expires_in', 'claim'),
                    'instance_uuid': schema.uuid}}, 'body')
 
-#: The body of PATCH, a JSON Patch. ``PATCH_VALUES`` checks its values.
-PATCH_BODY = schema.Validator({
-    'type': 'array',
-    'minItems': 1,
-    'maxItems': MAX_OPERATIONS,
-    'items': schema.closed_object({
-        'op': {'enum': ['add', 'replace', 'remove']},
-        'path': {'enum': [f'/{name}' for name in CHANGEABLE]},
-        'value': {},
-    }, required=['op', 'path']),
-}, 'body')
+
+def make_patch_body(names: Iterable[str]) -> schema.Validator:
+    """Return the Validator of a JSON Patch.
+
+    ``PATCH_VALUES`` checks its values.
+
+    :param names: keys of ``CHANGEABLE`` that it may change.
+    """
+    return schema.Validator({
+        'type': 'array',
+        'minItems': 1,
+        'maxItems': MAX_OPERATIONS,
+        'items': schema.closed_object({
+            'op': {'enum': ['add', 'replace', 'remove']},
+            'path': {'enum': [f'/{name}' for name in names]},
+            'value': {},
+        }, required=['op', 'path']),
+    }, 'body')
+
+
+PATCH_BODY = make_patch_body(CHANGEABLE)
 
 PATCH_VALUES = schema.Validator(schema.closed_object({
     name: {**value, 'type': value['type'][0]}
@@ -323,6 +338,11 @@ def list_reservations() -> dict[str, Any]:
         query.pop('marker', None), order,
         [type(lookup.NULL_VALUES[name]) for name in order],
         lambda uuid: lookup.find_position(uuid, order, restricted_to))
+    if 'group' in query:
+        query['group_uuid'] = query.pop('group').lower()
+    if 'expires_before' in query:
+        query['expires_before'] = read_moment(
+            'expires_before', query['expires_before'])
     # One more row than the limit shows whether there is a next page. A stored
     # request spec is at most twice as long as in a response.
     rows = lookup.find_reservations(
@@ -344,9 +364,7 @@ def show_reservation(instance_uuid: str) -> dict[str, Any]:
 def update_reservation(instance_uuid: str) -> dict[str, Any]:
     """PATCH /v1/reservations/{instance_uuid}"""
     actor, caller, is_restricted = _identify_writer()
-    changes = read_changes(
-        requests.read_body(PATCH_BODY),
-        required=is_restricted and conf.CONF.reservations.require_lease)
+    changes = read_changes(requests.read_body(PATCH_BODY), is_restricted)
     if is_restricted and 'host' in changes:
         raise exception.NotAuthorized(
             'host: only system-scope and service callers may change the host '
@@ -417,11 +435,12 @@ def present_dry_run(verdict: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_changes(operations: list[dict[str, Any]],
-                 required: bool = False) -> dict[str, Any]:
+                 is_restricted: bool = False) -> dict[str, Any]:
     """Return the changes of a JSON Patch.
 
-    :param operations: validated by ``PATCH_BODY``.
-    :param required: whether the reservation must keep a lease.
+    :param operations: validated by ``make_patch_body``.
+    :param is_restricted: whether the caller is bound to its project, and must
+        keep a lease if [reservations] require_lease is set.
     :returns: see ``updates.update_reservation``.
     :raises: InvalidInput.
     """
@@ -440,7 +459,8 @@ def read_changes(operations: list[dict[str, Any]],
             changes |= PATCH_VALUES({name: operation['value']})
     if 'expires_in' in changes:
         seconds = changes.pop('expires_in')
-        if required or seconds is not None:
+        if seconds is not None or (
+                is_restricted and conf.CONF.reservations.require_lease):
             seconds = requests.check_lease(seconds)
         changes['lease'] = seconds
     return changes
@@ -461,6 +481,22 @@ def pop_fields(query: dict[str, Any]) -> list[str] | None:
                 'fields', f'must be one of {", ".join(FIELDS)}, or several of '
                           f'them, separated by commas', got=name)
     return names
+
+
+def read_moment(field: str, text: str) -> int | datetime.datetime:
+    """Parse a time in a query.
+
+    :returns: seconds from now, or a time in UTC without a time zone.
+    :raises: InvalidInput.
+    """
+    try:
+        if re.fullmatch('[0-9]{1,9}', text):
+            return int(text)
+        return timeutils.normalize_time(timeutils.parse_isotime(text))
+    except (ValueError, OverflowError):
+        raise exception.InvalidInput(
+            field, 'must be a number of seconds, at most 999999999, or a time '
+                   'such as 2030-12-31T18:00:00Z', got=text)
 
 
 def pop_order(query: dict[str, Any]) -> dict[str, str]:

@@ -34,6 +34,7 @@ ROUTES: dict[str, dict[str, _Handler]] = {
     },
     '/v1/reservations/groups/{uuid}': {
         'GET': groups.show_group,
+        'PATCH': groups.update_group,
         'DELETE': groups.delete_group,
     },
     '/v1/reservations/hosts': {

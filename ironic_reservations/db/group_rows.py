@@ -93,6 +93,11 @@ _IS_UNCHANGED = sa.and_(
 GROW = sa.update(groups).where(_IS_UNCHANGED).values(
     generation=groups.c.generation + 1)
 
+#: Change the description of a group.
+DESCRIBE = sa.update(groups).where(
+    groups.c.id == sa.bindparam('group', type_=sa.Integer)).values(
+        description=sa.bindparam('text', type_=sa.String))
+
 _IS_EMPTY = ~sa.exists().where(
     reservations.c.group_id == groups.c.id).correlate(groups)
 

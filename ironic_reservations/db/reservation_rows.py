@@ -197,14 +197,15 @@ def select_fenced(has_target: bool, has_holder: bool) -> sa.Select[Any]:
     ).correlate(nodes))
 
 
-def select_members(group_id: int, after: int,
-                   limit: int | None) -> sa.Select[Any]:
+def select_members(group_id: int, after: int = -1, limit: int | None = None,
+                   names: Iterable[str] | None = None) -> sa.Select[Any]:
     """Select the live members of a group in the order of their nodes' ids.
 
     :param after: only members whose node has a higher id.
     :param limit: maximum number of members; None for all.
+    :param names: see ``_select_view``.
     """
-    return select_live().where(
+    return select_live(names=names).where(
         reservations.c.group_id == group_id, reservations.c.node_id > after
     ).order_by(reservations.c.node_id).limit(limit)
 
@@ -255,7 +256,18 @@ def is_node(ident: str) -> sa.ColumnElement[bool]:
 
 #: Like values.Reservation.effective_expiry.
 _EFFECTIVE_EXPIRY = sa.case((nodes.c.provision_state == 'available',
-                    reservations.c.expires_at))
+                             reservations.c.expires_at))
+
+
+def expires_before(moment: int | datetime.datetime
+                   ) -> sa.ColumnElement[bool]:
+    """Return the condition that a reservation expires before a time.
+
+    :param moment: in seconds from now, or a time in UTC.
+    """
+    return _EFFECTIVE_EXPIRY < (
+        functions.seconds_from_now(moment) if isinstance(moment, int)
+        else moment)
 
 
 #: Values as which NULL is sorted, by column, on all databases and pages.
@@ -313,16 +325,16 @@ def delete_stale_row(reservation: 'values.Reservation') -> sa.Delete:
     return delete_rows(reservation).where(_STALE)
 
 
-#: Argument of ``update_row``: any host, or none.
+#: Argument of ``update_rows``: any host, or none.
 ANY_HOST = object()
 
 
-def update_row(reservation_id: int | None, states: Collection[str] | None,
-               changes: Mapping[str, Any],
-               host: object = ANY_HOST) -> sa.Update:
-    """Change the row of a live reservation.
+def update_rows(reservation_ids: Collection[int | None],
+                states: Collection[str] | None, changes: Mapping[str, Any],
+                host: object = ANY_HOST) -> sa.Update:
+    """Change the rows of live reservations.
 
-    UPDATE reservations SET host = :h, expires_at = ... WHERE id = :r
+    UPDATE reservations SET host = :h, expires_at = ... WHERE id IN (...)
       AND <the host holds it>
       AND EXISTS (SELECT 1 FROM nodes WHERE <it carries this>
                   AND provision_state IN (...) AND <not expired>)
@@ -330,10 +342,10 @@ def update_row(reservation_id: int | None, states: Collection[str] | None,
     An expired or stale reservation is not changed, because other requests may
     have seen already that it does not exist.
 
-    :param states: provision states in which it may be changed; None for any.
+    :param states: provision states in which they may be changed; None for any.
     :param changes: values by column. ``lease`` is in seconds; None for a
         reservation that does not expire.
-    :param host: the host that must hold it; None for no host.
+    :param host: the host that must hold them; None for no host.
     """
     columns: dict[str, Any] = {'updated_at': functions.utcnow(), **changes}
     if 'lease' in changes:
@@ -342,7 +354,7 @@ def update_row(reservation_id: int | None, states: Collection[str] | None,
     if states is not None:
         conditions.append(nodes.c.provision_state.in_(states))
     statement = sa.update(reservations).where(
-        reservations.c.id == reservation_id,
+        reservations.c.id.in_(reservation_ids),
         sa.exists().where(*conditions).correlate(reservations)
     ).values(columns)
     return (statement if host is ANY_HOST

@@ -182,6 +182,27 @@ class ShowGroup(output.ShowOne):
                 self, 'GET', client.build_path(PATH, parsed_args.uuid))))
 
 
+class SetGroup(output.Command):
+    """Change a group, or the leases of its members.
+
+    A lease applies to all members that are reserved and that no compute
+    service holds, or to none of them.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('uuid', metavar='<uuid>',
+                            help='UUID of the group')
+        options.add_changes(parser, *(
+            name for name in options.CHANGEABLE if name != 'host'))
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        client.request_ironic(
+            self, 'PATCH', client.build_path(PATH, parsed_args.uuid),
+            body=options.build_patch(parsed_args))
+
+
 class DeleteGroup(output.Command):
     """Release all members of groups on which nothing is deployed."""
 

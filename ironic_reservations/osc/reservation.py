@@ -3,6 +3,7 @@
 
 import argparse
 from collections.abc import Sequence
+import contextlib
 from typing import Any
 import urllib.parse
 
@@ -19,6 +20,7 @@ from ironic_reservations.osc import output
 from ironic_reservations.osc import scope
 from ironic_reservations.osc import servers
 from ironic_reservations.osc import suggestions
+from ironic_reservations.osc import units
 from ironic_reservations.osc import usage
 
 COLUMNS = ('instance_uuid', 'node', 'host', 'state', 'resource_class',
@@ -63,6 +65,13 @@ class ListReservation(output.Lister):
                                  'class')
         parser.add_argument('--state', choices=constants.STATES,
                             help='Only those in this state')
+        parser.add_argument('--group', metavar='<uuid>',
+                            help='Only the members of this group')
+        parser.add_argument('--expires-before', type=units.parse_moment,
+                            metavar='<time>',
+                            help='Only those whose lease expires within this '
+                                 'time, such as 600 or 1d, or before a time '
+                                 'such as 2030-12-31T18:00Z')
         identity.add_name_options(
             parser, 'project', 'Only those of this project (name or ID)')
         scope.add_all_projects(parser)
@@ -90,7 +99,8 @@ class ListReservation(output.Lister):
         if parsed_args.usage:
             names = 'project_id', 'resource_class'
         filters = {name: getattr(parsed_args, name) for name in (
-            'host', 'node', 'resource_class', 'state', 'marker')}
+            'host', 'node', 'resource_class', 'state', 'group',
+            'expires_before', 'marker')}
         rows = client.read_list(self, 'reservations', {
             **filters, **identity.find_ids(self, parsed_args, 'project'),
             'fields': ','.join(['instance_uuid', *(
@@ -123,6 +133,10 @@ def _parse_sort(text: str | None) -> dict[str, str]:
                                  for _, colon, direction in keys)}
 
 
+class IsGroup(exceptions.CommandError):
+    """A UUID is that of a group instead of an instance."""
+
+
 def find_reservation(cmd: command.Command, ident: str, fields: Sequence[str],
                      auth: Any = None, unique: bool = True) -> client.Data:
     """Return the reservation of an instance, a node or a server.
@@ -137,7 +151,7 @@ def find_reservation(cmd: command.Command, ident: str, fields: Sequence[str],
     try:
         return _find_visible(cmd, ident, {'fields': ','.join(fields)}, auth,
                              unique)
-    except servers.Ambiguous:
+    except (servers.Ambiguous, IsGroup):
         raise
     except (exc.NotFound, exceptions.CommandError):
         project = auth is None and scope.find_limited_project(cmd)
@@ -169,9 +183,22 @@ def _find_visible(cmd: command.Command, ident: str, query: client.Data,
         return rows[0]
     if instances:
         return read_reservation(cmd, instances[0], query, auth)
+    if missing:
+        _check_is_no_group(cmd, ident, auth)
     raise missing or exceptions.CommandError(
         suggestions.describe_missing_node(cmd, ident, auth=auth)
         or f'No reservation of node {ident} could be found.')
+
+
+def _check_is_no_group(cmd: command.Command, uuid: str, auth: Any) -> None:
+    """Raise IsGroup if a UUID is that of a group."""
+    path = client.build_path(f'{client.PATH}/groups', uuid)
+    with contextlib.suppress(exc.ClientException):
+        client.request_ironic(cmd, 'GET', path, auth=auth)
+        raise IsGroup(
+            f'{uuid} belongs to a group, not to an instance. Use "openstack '
+            f'baremetal reservation group {{show,set,delete}} {uuid}", or '
+            f'"openstack baremetal reservation list --group {uuid}".')
 
 
 def read_reservation(cmd: command.Command, instance: str, query: client.Data,

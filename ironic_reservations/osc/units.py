@@ -48,6 +48,14 @@ def parse_seconds(text: str) -> int:
     return total
 
 
+def parse_moment(text: str) -> str:
+    """Parse a time such as 600 or 1d, or a date, which the API checks.
+
+    :returns: seconds from now, or the date.
+    """
+    return text if re.match('[0-9]{4}-', text) else str(parse_seconds(text))
+
+
 def parse_name(text: str) -> str:
     """Return a name; refuse several that are separated by commas."""
     if ',' in text:

@@ -117,9 +117,9 @@ def _write(run: transaction.Run, instance_uuid: str,
             else:
                 changes = {name: columns[name] for name in _REFRESHED
                            if columns.get(name) is not None}
-                tx.write_one(reservation_rows.update_row(
-                    reservation.id, values.AT_REST, {**changes, 'lease': None},
-                    reservation.host))
+                tx.write_one(reservation_rows.update_rows(
+                    [reservation.id], values.AT_REST,
+                    {**changes, 'lease': None}, reservation.host))
             reservation = tx.read_reservation('instance_uuid', instance_uuid)
             tx.emit(events.ADOPTED if is_new else events.CHANGED,
                     reservation)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from collections.abc import Set
 import dataclasses
+import datetime
 import math
 from typing import Any
 
@@ -149,6 +150,7 @@ class Filters:
     :param restricted_to: project that has the reservation or owns the node.
     :param state: one of ``constants.STATES``.
     :param node: UUID or name of a node.
+    :param expires_before: in seconds from now, or a time in UTC.
     """
 
     restricted_to: str | None = None
@@ -157,6 +159,8 @@ class Filters:
     host: str | None = None
     project_id: str | None = None
     resource_class: str | None = None
+    group_uuid: str | None = None
+    expires_before: int | datetime.datetime | None = None
 
 
 @engine.retry
@@ -187,7 +191,10 @@ def find_reservations(
             constants.PROVISION_STATES))
     if filters.node is not None:
         query = query.where(reservation_rows.is_node(filters.node))
-    for name in ('host', 'project_id', 'resource_class'):
+    if filters.expires_before is not None:
+        query = query.where(
+            reservation_rows.expires_before(filters.expires_before))
+    for name in ('host', 'project_id', 'resource_class', 'group_uuid'):
         if (value := getattr(filters, name)) is not None:
             query = query.where(reservation_rows.column_is(name, value))
     query = reservation_rows.order_rows(query, order, after).limit(limit)

@@ -47,7 +47,7 @@ def update_reservation(
                 run.unsure and changes.get('host') == reservation.host):
             raise lookup.make_not_found(instance_uuid)
         if 'lease' in changes:
-            _check_lease(reservation, is_restricted)
+            check_lease(reservation, is_restricted)
         return write_changes(run, reservation, changes, _find_event(changes),
                              reservation.host)
 
@@ -73,8 +73,8 @@ def write_changes(run: transaction.Run, reservation: values.Reservation,
     :raises: ConcurrentChange.
     """
     with transaction.begin(run) as tx:
-        tx.write_one(reservation_rows.update_row(
-            reservation.id, constants.PROVISION_STATES['reserved']
+        tx.write_one(reservation_rows.update_rows(
+            [reservation.id], constants.PROVISION_STATES['reserved']
             if 'lease' in changes else None, changes, host))
         reservation = tx.read_reservation('id', reservation.id)
         tx.emit(event, reservation)
@@ -95,8 +95,12 @@ def is_renewable(reservation: values.Reservation, lease: int | None,
             and (lease is not None or reservation.expires_at is not None))
 
 
-def _check_lease(reservation: values.Reservation, is_restricted: bool) -> None:
-    """Raise Conflict unless the lease may be changed."""
+def check_lease(reservation: values.Reservation, is_restricted: bool) -> None:
+    """Check that the lease of a reservation may be changed.
+
+    :param is_restricted: whether the caller is bound to its project.
+    :raises: Conflict.
+    """
     if reservation.state != 'reserved':
         raise exception.Conflict(
             f'Node {reservation.node_uuid} is {reservation.provision_state}; '

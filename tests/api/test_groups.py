@@ -7,6 +7,8 @@ import uuid
 import pytest
 
 from tests.common import answers
+from tests.common import application
+from tests.common import bad_requests
 from tests.common import service
 
 OURS = service.OURS
@@ -339,6 +341,49 @@ def test_partial_release(ironic, pool, node_class):
     assert member['node_uuid'] == group['reservations'][1]['node_uuid']
 
 
+# Change
+
+def change(ironic, group, status, *ops, **query):
+    """Return the group, or the text of the error."""
+    response = ironic.http.patch(f'{GROUPS}/{group}', json=list(ops),
+                                 params=query)
+    fault = answers.check(response, status)
+    return response.json() if fault is None else fault
+
+
+def test_change(ironic, pool, node_class):
+    group = create(ironic, node_class, 3, expires_in=60, description='old')
+    uuid_, (first, *_) = group['uuid'], group['reservations']
+    ironic.set_node(first['node_uuid'], provision_state='active')
+    now = change(ironic, uuid_.upper(), 200, bad_requests.lease(3600),
+                 bad_requests.op('replace', '/description', 'new'))
+    assert now == show(ironic, uuid_) and list(now) == list(group)
+    assert now['description'] == 'new'
+    with_lease = [member for member in now['reservations']
+                  if member['expires_at']]
+    assert first['instance_uuid'] not in {
+        member['instance_uuid'] for member in with_lease}
+    assert len(with_lease) == 2 and all(
+        ironic.seconds_left(member) > 3500 for member in with_lease)
+    assert {member['description'] for member in now['reservations']} == {None}
+    now = change(ironic, uuid_, 200, bad_requests.op('remove', '/expires_in'),
+                 bad_requests.op('remove', '/description'))
+    assert now['description'] is None
+    assert not any(member['expires_at'] for member in now['reservations'])
+
+
+def test_change_without_free_members(ironic, pool, node_class):
+    group = create(ironic, node_class, 2, host='compute-1')
+    before = ironic.state()
+    assert 'No member' in change(ironic, group['uuid'], 409,
+                                 bad_requests.lease(60))
+    assert ironic.state() == before
+    change(ironic, group['uuid'], 200,
+           bad_requests.op('add', '/description', 'x'))
+    change(ironic, new_uuid(), 404, bad_requests.lease(60))
+    change(ironic, group['uuid'], 400, bad_requests.lease(60), host='h')
+
+
 # Claim
 
 @pytest.mark.parametrize('by_group', [False, True])
@@ -438,6 +483,28 @@ def test_group_of_a_project(cloud):
         assert (group['uuid'] in {row['uuid'] for row in rows}) == sees
     # Other callers: tests/api/test_policy.py.
     cloud.call('a-member', 204, 'DELETE', f'{GROUPS}/{group["uuid"]}')
+
+
+def test_change_of_a_project(cloud):
+    group = cloud.callers['a-member'].post(GROUPS, json={
+        'members': 1, 'request': {'memory_mb': 1}}).json()
+    path, body = f'{GROUPS}/{group["uuid"]}', [bad_requests.lease(60)]
+    for persona, status in (('a-member', 200), ('a-reader', 403),
+                            ('b-member', 404), ('system-reader', 403),
+                            ('system-member', 200)):
+        cloud.call(persona, status, 'PATCH', path, json=body)
+    cloud.call('a-member', 204, 'DELETE', path)
+
+
+def test_project_must_keep_a_lease(cloud):
+    group = cloud.callers['a-member'].post(GROUPS, json={
+        'members': 1, 'request': {'memory_mb': 1}, 'expires_in': 60}).json()
+    path, body = f'{GROUPS}/{group["uuid"]}', [
+        bad_requests.op('remove', '/expires_in')]
+    with application.set_options({'reservations': {'require_lease': True}}):
+        cloud.call('a-member', 400, 'PATCH', path, json=body)
+        cloud.call('system-member', 200, 'PATCH', path, json=body)
+    cloud.call('a-member', 204, 'DELETE', path)
 
 
 def test_claim_for_a_project(cloud):

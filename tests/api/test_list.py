@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lists: filters, pages, fields."""
 
+import datetime
+import uuid
+
 import pytest
 
 from tests.common import answers
@@ -28,6 +31,44 @@ def five(ironic, pool, node_class):
                         {}))]
     return [{name: value for name, value in reservation.items()
              if name != 'request_spec'} for reservation in reservations]
+
+
+@pytest.mark.on('sqlite', 'server')
+def test_expires_before(ironic, pool, node_class):
+    """Seconds from now, or a time; only reserved nodes have a lease."""
+    soon, later, in_use, endless = (
+        ironic.create(resource_class=node_class, expires_in=seconds)
+        for seconds in (600, 7200, 600, None))
+    ironic.set_node(in_use['node_uuid'], provision_state='active')
+
+    def find(moment):
+        return [row['instance_uuid'] for row in ironic.list(
+            resource_class=node_class, expires_before=moment)]
+
+    assert find('300') == find('0') == find('2001-01-01') == []
+    both = [soon['instance_uuid'], later['instance_uuid']]
+    assert find('3600') == both[:1] and find('86400') == both
+    moment = datetime.datetime.fromisoformat(later['expires_at'])
+    assert find(moment.isoformat()) == both[:1]
+    east = moment.astimezone(datetime.timezone(datetime.timedelta(hours=5)))
+    for later_moment in (
+            (east + datetime.timedelta(seconds=1)).isoformat(),
+            f'{moment + datetime.timedelta(seconds=1):%Y%m%dT%H%M%SZ}',
+            '9999-12-31'):
+        assert find(later_moment) == both
+    assert endless['expires_at'] is None
+
+
+def test_members_of_a_group(ironic, pool, node_class):
+    group, other = str(uuid.uuid4()), str(uuid.uuid4())
+    members = [ironic.create(resource_class=node_class, group={'uuid': name})
+               for name in (group, other, group)]
+    ironic.create(resource_class=node_class)
+    assert [row['instance_uuid'] for row in ironic.list(
+        group=group.upper(), limit=1)] == [members[0]['instance_uuid']]
+    assert [row['instance_uuid'] for row in ironic.list(group=group)] == [
+        member['instance_uuid'] for member in members[::2]]
+    assert ironic.list(group=str(uuid.uuid4())) == []
 
 
 @pytest.mark.on('sqlite', 'server')

@@ -128,6 +128,16 @@ def lease(result, world, ironic):
         assert 500 < ironic.seconds_left(member) <= 600
 
 
+def changes_group(has_lease, description):
+    """Check the lease of all members of the group, and its description."""
+    def check(result, world, ironic):
+        group = ironic.show(f'groups/{world["group"]}')
+        assert group['description'] == description
+        assert {bool(member['expires_at'])
+                for member in group['reservations']} == {has_lease}
+    return check
+
+
 def is_dry_run(result, world, ironic):
     assert result['matching_nodes'] == 4
     assert len(ironic.list()) == 5
@@ -292,6 +302,10 @@ TABLE = [
         'node-1', 'node-0', 'node-2', 'node-3', 'node-4')),
     ('list --sort host,id:desc', rows(
         'node-4', 'node-3', 'node-2', 'node-0', 'node-1')),
+    ('list --group %(group)s', rows('node-3', 'node-4')),
+    ('list --expires-before 1d', rows('node-1')),
+    ('list --expires-before 10s', rows()),
+    ('list --expires-before 9999-12-31', rows('node-1')),
     ('list --long', columns(
         'Instance UUID,Node UUID,Node Name,Host,State,Provision State,'
         'Resource Class,Project ID,Description,User ID,Request Spec,Group,'
@@ -311,6 +325,10 @@ TABLE = [
     ('set %(i2)s --host host-7 --expires-in 600',
      then('i2', host='host-7')),
     ('set node-1 --description burn-in', then('i1', description='burn-in')),
+
+    ('group set %(group)s --expires-in 7d --description burn-in',
+     changes_group(True, 'burn-in')),
+    ('group set %(group)s --no-expiry', changes_group(False, None)),
 
     ('delete node-2', says(
         'Deleted reservation of instance %(i2)s, node node-2\n')),
@@ -367,6 +385,8 @@ TABLE = [
 
 #: Commands that exit with status 1, and a part of their output.
 FAILING = [
+    ('show %(group)s', 'belongs to a group'),
+    ('group set %(group)s', 'Nothing to set: give --expires-in, '),
     ('host delete host-0', 'only expired leases can be deleted'),
     (f'create --resource-class {CLASS} --group %(group)s --segment 0',
      'has no segment 0'),
@@ -379,7 +399,8 @@ FAILING = [
                          ids=[args for args, _ in TABLE])
 def test_option(ironic, world, args, expected):
     verb = args.partition(' ')[0]
-    prints = verb in ('set', 'delete') or args.startswith('group delete')
+    prints = verb in ('set', 'delete') or args.startswith((
+        'group set', 'group delete'))
     result = command.run(
         ironic.url, 'baremetal', 'reservation', *shlex.split(args % world),
         *([] if prints else ['-f', 'json']))
@@ -477,7 +498,7 @@ def completion(tmp_path_factory):
     ('baremetal', 'res', 'reservation'),
     ('baremetal reservation', 'de', 'delete'),
     ('baremetal reservation', 'g', 'group'),
-    ('baremetal reservation group', '', 'create delete list show'),
+    ('baremetal reservation group', '', 'create delete list set show'),
     ('baremetal reservation host', '', 'delete list'),
     ('baremetal reservation create', '--soft', '--soft-spread --soft-pack'),
     ('baremetal reservation group create', '--me', '--members'),

@@ -608,6 +608,15 @@ PATCHES = [
                          ('host=a&host=b', 'host'),
                          ('dry_run=true', 'dry_run'))
 ] + [
+    patch(f'patch-group-{id}', body, field, path=f'{OURS}/groups/{UNKNOWN}')
+    for id, body, field in (
+        ('empty', [], 'body'), ('host', [host('x')], '0.path'),
+        ('test', [op('test', '/description', 'x')], '0.op'),
+        ('value', [op('add', '/expires_in')], '0.value'),
+        ('lease', [lease(2592001)], 'expires_in'),
+        ('description', [op('add', '/description', 'x' * 256)],
+         'description'))
+] + [
     patch('patch-type', [], 'application/json', 415,
           {'Content-Type': 'application/json-patch+json'}),
 ]
@@ -831,6 +840,16 @@ QUERIES = [
         'state': ('state', 'state=', 'state=gone', 'state=available',
                   'state=RESERVED', 'state=reserved,active',
                   'state=reserved&state=active', 'state=%00'),
+        'group': ('group', 'group=', 'group=x', f'group={UNKNOWN}%0a',
+                  f'group={UNKNOWN}&group={UNKNOWN}'),
+        'expires_before': (
+            'expires_before', 'expires_before=', 'expires_before=-1',
+            'expires_before=1d', 'expires_before=tomorrow',
+            'expires_before=9999999999', 'expires_before=1.5',
+            'expires_before=2030-13-01T00:00:00Z',
+            'expires_before=0001-01-01T00:00:00%2B23:00',
+            'expires_before=%D9%A3', 'expires_before=' + '9' * 5000,
+            'expires_before=1&expires_before=2'),
         'sort_key': ('sort_key=', 'sort_key=x', 'sort_key=state',
                      'sort_key=node_name', 'sort_key=request_spec',
                      'sort_key=host&sort_key=id', 'sort_key=id%20desc',
@@ -935,7 +954,7 @@ METHODS = [
         ('host', HOST, ('PATCH', 'POST', 'FOO')),
         ('groups', f'{OURS}/groups', ('PUT', 'PATCH', 'DELETE', 'FOO')),
         ('group', f'{OURS}/groups/{UNKNOWN}',
-         ('PUT', 'PATCH', 'POST', 'FOO')),
+         ('PUT', 'POST', 'FOO')),
         ('capacity', f'{OURS}/capacity',
          ('PUT', 'PATCH', 'POST', 'DELETE', 'FOO')))
     for method in methods

@@ -118,8 +118,8 @@ class Service:
                 self.rows(), self.execute(
                     'SELECT host, holder, expires_at FROM reservations_hosts '
                     'ORDER BY host'), self.execute(
-                    'SELECT uuid, generation FROM reservations_groups '
-                    'ORDER BY id'))
+                    'SELECT uuid, generation, description '
+                    'FROM reservations_groups ORDER BY id'))
 
     def rows(self):
         """Return the rows of our table, with expired and stale ones."""

@@ -331,6 +331,70 @@ def test_adoption_during_tear_down_and_release(
         instance for _, instance in down}
 
 
+# A group as a whole
+
+def renew_group(url, path):
+    """Renew the leases of a group, and return the statuses.
+
+    The members without a host have the new lease, or have joined since.
+    """
+    seen = collections.Counter()
+    BARRIER.wait()
+    end = time.monotonic() + SECONDS
+    for seconds in itertools.count(1000, 1000):
+        status, group = call('PATCH', url + path, [
+            {'op': 'replace', 'path': '/expires_in',
+             'value': seconds % 100000 + 1}])
+        seen[status] += 1
+        if status == 200:
+            members = group['reservations']
+            assert len({member['expires_at'] for member in members
+                        if member['host'] is None} - {None}) <= 1, group
+            # Claimed members have the lease of the claim, which is none.
+            assert not any(member['expires_at'] for member in members
+                           if member['host'] is not None), group
+        if time.monotonic() > end and seen[200]:
+            return seen
+
+
+def use_group(url, group, spec):
+    """Join a group, leave it, and claim its members for a host."""
+    seen = collections.Counter()
+    instances = []
+    for action in until_the_end(['join', 'join', 'claim', 'release']):
+        if action == 'release' and instances:
+            status, _ = call('DELETE', f'{url}{OURS}/{instances.pop()}')
+        elif action != 'release':
+            status, body = call('POST', url + OURS, spec | (
+                {'group': {'uuid': group}} if action == 'join'
+                else {'claim': group, 'host': HOST}))
+            if status == 201:
+                instances.append(body['instance_uuid'])
+        else:
+            continue
+        seen[action, status] += 1
+    return seen
+
+
+def test_group_is_renewed_while_members_come_and_go(
+        ironic, api, node_class, clients):
+    group = str(uuid.uuid4())
+    status, _ = call('POST', f'{api.url}{OURS}/groups', {
+        'uuid': group, 'members': 8,
+        'request': {'resource_class': node_class}})
+    assert status == 201
+    renewals, *seen = clients(
+        (renew_group, api.url, f'{OURS}/groups/{group}'),
+        *((use_group, api.url, group, {'resource_class': node_class})
+          for _ in range(CLIENTS - 1)))
+    assert set(renewals) <= {200, 404, 409}, renewals
+    total = sum(seen, collections.Counter())
+    assert {status for _, status in total} <= {201, 204, 404, 409, 422}, total
+    for result in ('join', 201), ('claim', 201), ('release', 204):
+        assert total[result], total
+    agreement(ironic)
+
+
 # For a host
 
 HOST = 'compute-1'

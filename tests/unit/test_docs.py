@@ -124,6 +124,7 @@ ONE_GROUP = attributes(groups.Group) - {'members', 'domains', 'segments'}
     ('PATCH', ONE, 'query', reservations.WRITE_QUERY.schema),
     ('PATCH', ONE, 'body', reservations.PATCH_BODY.schema['items']),
     ('DELETE', ONE, 'query', reservations.WRITE_QUERY.schema),
+    ('PATCH', GROUP, 'body', groups.PATCH_BODY.schema['items']),
     ('POST', GROUPS, 'query', groups.CREATE_QUERY.schema),
     ('GET', GROUPS, 'query', groups.LIST_QUERY.schema),
     ('GET', GROUP, 'query', groups.SHOW_QUERY.schema),
@@ -249,6 +250,9 @@ def test_samples_agree_with_the_schemas():
     assert reservations.read_changes(reservations.PATCH_BODY(
         SAMPLES['reservation-update-request.json'])) == {
         'host': 'compute-2', 'lease': 3600}
+    assert reservations.read_changes(groups.PATCH_BODY(
+        SAMPLES['reservation-group-update-request.json'])) == {
+        'lease': 86400, 'description': 'Demonstration on Saturday'}
 
     for sample, fields in (
             (reservation, reservations.FIELDS),

@@ -50,7 +50,8 @@ WRITES = [
     ('release-restricted',
      node_rows.release_nodes([HELD], ('available',), True)[0]),
     ('release-untouched', node_rows.release_untouched_node(HELD)[0]),
-    ('update', reservation_rows.update_row(1, ('available',), {'lease': 60})),
+    ('update', reservation_rows.update_rows(
+        [1], ('available',), {'lease': 60})),
     ('clear-leases', reservation_rows.clear_leases(('active',))),
     ('delete-stale', reservation_rows.delete_stale_row(HELD)),
     ('delete-unmoved', reservation_rows.delete_unmoved_rows(HELD)),
