@@ -62,6 +62,13 @@ reservations_opts = [
              'refuse no node because of its health. Nodes that are not OK, '
              'but not refused, are held only after the other nodes that fit '
              'equally well.'),
+    cfg.ListOpt(
+        'dedicated_traits', default=[],
+        item_type=types.String(regex=r'^[A-Z0-9_]+\*?$'), mutable=True,
+        help='Traits, or prefixes of traits that end with an asterisk. A node '
+             'with such traits is held only for requests that require each of '
+             'them, except for claims. Placement does not know this, and '
+             'counts such nodes like any other.'),
     cfg.IntOpt(
         'max_members', default=256, min=1, max=MOST_MEMBERS, mutable=True,
         help='Maximum number of members that one request may create in a '

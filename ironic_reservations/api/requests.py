@@ -291,12 +291,13 @@ def read_membership(body: dict[str, Any],
 
 def make_matcher(caller: context.RequestContext, restricted_to: str | None,
                  project_id: str | None, spec: dict[str, Any],
-                 required: bool = True) -> matching.Matcher:
+                 is_claim: bool = False) -> matching.Matcher:
     """Return the Matcher of a validated request spec.
 
     :param restricted_to: project of a project-scoped caller.
     :param project_id: project of the reservation.
-    :param required: whether the request spec must constrain the node.
+    :param is_claim: whether the request names a reservation. It need not
+        constrain the node then, and may claim a dedicated one.
     :raises: NotAuthorized, InvalidInput.
     """
     is_restricted = restricted_to is not None
@@ -325,5 +326,7 @@ def make_matcher(caller: context.RequestContext, restricted_to: str | None,
             got=ownership)
     return matching.Matcher(
         request_spec.RequestSpec.from_dict(
-            spec, conf.CONF.reservations.match, required),
-        restricted_to, unowned, owner_filter)
+            spec, conf.CONF.reservations.match, required=not is_claim),
+        restricted_to, unowned, owner_filter,
+        dedicated=() if is_claim else tuple(
+            conf.CONF.reservations.dedicated_traits))

@@ -283,7 +283,7 @@ def _read_request(
     lease = requests.read_lease(restricted_to, body)
     matcher = requests.make_matcher(
         caller, restricted_to, assignment.project_id, select_spec(body),
-        required=body.get('claim') is None)
+        is_claim=body.get('claim') is not None)
     instance_uuid = body.get('instance_uuid') or uuidutils.generate_uuid()
     return matcher, obtain.Request(
         (instance_uuid.lower(),), assignment, lease, body.get('project_id'),

@@ -207,6 +207,8 @@ def hold_node(node: 'matching.Node', matcher: 'matching.Matcher',
       AND (SELECT COUNT(*) FROM node_traits
            WHERE node_id = nodes.id AND trait IN (...)) = <how many>
       AND NOT EXISTS (SELECT 1 FROM node_traits WHERE ... trait IN (...))
+      AND NOT EXISTS (SELECT 1 FROM node_traits WHERE ...
+                      trait LIKE ... AND trait NOT IN (...))
 
     Comparing the properties with those that were read replaces all constraints
     on them. So an UPDATE parses no JSON, where a malformed number is an error.
@@ -224,7 +226,7 @@ def hold_node(node: 'matching.Node', matcher: 'matching.Matcher',
     required = spec.required_traits.union(domain_traits.values())
     return (_hold_node(restricted_to is not None, matcher.unowned,
                   matcher.ownership is not None, bool(required),
-                  bool(spec.forbidden_traits),
+                  bool(spec.forbidden_traits), matcher.dedicated,
                   claim_id is not None, len(domain_traits)),
             {'node_id': node.id, 'instance': instance_uuid,
              'restricted_to': restricted_to,
@@ -247,7 +249,8 @@ _OWNER_GUARDS = ('owner', 'lessee')
 @functools.cache
 def _hold_node(is_restricted: bool, unowned: bool, has_ownership: bool,
                has_required: bool, has_forbidden: bool,
-               is_claim: bool, prefixes: int) -> sa.Update:
+               dedicated_patterns: tuple[str, ...], is_claim: bool,
+               prefixes: int) -> sa.Update:
     where: list[sa.ColumnElement[bool]] = [
         nodes.c.id == sa.bindparam('node_id'), expressions.UNLOCKED]
     where += ((*expressions.ELIGIBLE, expressions.CLAIMABLE_BY_ID) if is_claim
@@ -272,10 +275,23 @@ def _hold_node(is_restricted: bool, unowned: bool, has_ownership: bool,
     if has_forbidden:
         where.append(~sa.exists().where(has_node, node_traits.c.trait.in_(
             sa.bindparam('forbidden', expanding=True))))
+    if dedicated_patterns:
+        where.append(~sa.exists().where(
+            has_node, sa.or_(*map(_fits_pattern, dedicated_patterns)),
+            node_traits.c.trait.not_in(
+                sa.bindparam('required', expanding=True))))
     return sa.update(nodes).where(*where).values(
         instance_uuid=sa.bindparam('instance'),
         updated_at=functions.readable_utcnow(),
     ).with_hint('USE INDEX (PRIMARY)', dialect_name='mysql')
+
+
+def _fits_pattern(pattern: str) -> sa.ColumnElement[bool]:
+    """Return the condition that a trait is, or begins with, a pattern."""
+    trait = node_traits.c.trait
+    if pattern.endswith('*'):
+        return trait.startswith(pattern[:-1], autoescape=True)
+    return trait == pattern
 
 
 def select_carrier(instance_uuid: str) -> sa.Select[Any]:

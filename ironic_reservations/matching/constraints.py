@@ -83,6 +83,43 @@ class Constraint:
             node if self.capability is None
             else node.capabilities.get(self.capability))
 
+    def list_unmet(self, node: nodes.Node) -> list[str]:
+        """Return its name if a node does not satisfy it."""
+        return [] if self.is_satisfied_by(node) else [self.name]
+
+
+@dataclasses.dataclass(frozen=True)
+class Dedicated(Constraint):
+    """The constraint that a node has no dedicated traits but those required.
+
+    Explanations name these traits, so it has several names.
+
+    :param find_traits: function that returns such traits of a node.
+    """
+
+    find_traits: Callable[[nodes.Node], list[str]] = lambda node: []
+
+    @classmethod
+    def from_patterns(cls, patterns: tuple[str, ...],
+                      required: frozenset[str]) -> 'Dedicated':
+        """Return the constraint.
+
+        :param patterns: traits, or prefixes that end with ``*``.
+        :param required: traits that the request requires.
+        """
+        is_dedicated = re.compile('|'.join(
+            re.escape(pattern).replace(r'\*', '.*') for pattern in patterns))
+
+        def find_traits(node: nodes.Node) -> list[str]:
+            return sorted(trait for trait in node.traits - required
+                          if is_dedicated.fullmatch(trait))
+        return cls('dedicated', lambda node: not find_traits(node),
+                   find_traits=find_traits)
+
+    def list_unmet(self, node: nodes.Node) -> list[str]:
+        """Return names with the traits of a node."""
+        return [f'{self.name}:{trait}' for trait in self.find_traits(node)]
+
 
 def list_constraints(spec: request_spec.RequestSpec) -> list[Constraint]:
     """Return the constraints of a request spec, always in the same order."""

@@ -35,7 +35,8 @@ QUOTA = 'quota'
 CAUSES = (
     'candidate_nodes', 'conductor_group', 'shard', 'resource_class',
     'hypervisor_type', 'resources', 'memory_mb', 'vcpus', 'local_gb', 'image',
-    'trait', 'capabilities', 'ownership', 'group', 'members', QUOTA,
+    'trait', 'capabilities', 'dedicated', 'ownership', 'group', 'members',
+    QUOTA,
     *(reason for reason in nodes.REASONS if reason != nodes.CLAIMABLE),
     MALFORMED, NO_NODES)
 

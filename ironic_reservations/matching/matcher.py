@@ -39,6 +39,8 @@ class Matcher:
         some of the nodes that it may use.
     :param used_up: limits that the caller's project has reached.
     :param policy: policy of the group that the node is for, if it has one.
+    :param dedicated: traits, or prefixes that end with ``*``. A node with
+        such traits matches only if the request requires each of them.
     """
 
     spec: request_spec.RequestSpec
@@ -47,11 +49,15 @@ class Matcher:
     ownership: constraints.Ownership | None = None
     used_up: frozenset['quotas.UsedUp'] = frozenset()
     policy: group_policy.Policy | None = None
+    dedicated: tuple[str, ...] = ()
 
     @functools.cached_property
     def constraints(self) -> list[constraints.Constraint]:
         """Return all constraints on the node."""
         result = constraints.list_constraints(self.spec)
+        if self.dedicated:
+            result.append(constraints.Dedicated.from_patterns(
+                self.dedicated, self.spec.required_traits))
         if self.ownership is not None:
             result.append(self.ownership.constraint)
         if self.policy is not None:
@@ -126,16 +132,16 @@ class Matcher:
         for group in fleet.groups:
             if not self.is_visible(group.node):
                 continue
-            group_unmet = {constraint.name for constraint in self.constraints
+            group_unmet = {name for constraint in self.constraints
                            if constraint.capability is None
-                           and not constraint.allows(group.node)}
+                           for name in constraint.list_unmet(group.node)}
             if len(group_unmet) > 1:
                 continue
             for results, profiles in _split_group(group, checks):
                 unmet = group_unmet.union(itertools.compress(
                     names, map(operator.not_, results)))
                 if len(unmet) == 1:
-                    near_misses[unmet.pop()].append(
+                    near_misses.setdefault(unmet.pop(), []).append(
                         (group, _separate_domains(group, profiles, by)))
         return near_misses
 
@@ -218,8 +224,8 @@ class Matcher:
             # The groups of a profile, one for each reason, are consecutive.
             if node is not last:
                 last, unmet = node, list(dict.fromkeys(
-                    constraint.name for constraint in self.constraints
-                    if not constraint.is_satisfied_by(node)))
+                    name for constraint in self.constraints
+                    for name in constraint.list_unmet(node)))
             if reason == nodes.CLAIMABLE:
                 # Only a claim distinguishes these two.
                 reason = nodes.RESERVED
@@ -231,8 +237,9 @@ class Matcher:
                 matching += count
             if len(unmet) == 1 and not reason:
                 nearest[unmet[0]] += count
-        order = [*names, *sorted(counts.keys() - set(names),
-                                 key=nodes.REASONS.index)]
+        # The dedicated traits of the nodes.
+        names += sorted(counts.keys() - {*names, *nodes.REASONS})
+        order = [*names, *nodes.REASONS]
         explanation: dict[str, Any] = {
             'considered': considered,
             'eliminated': [{'by': name, 'nodes': counts[name]}

@@ -158,9 +158,10 @@ MATRIX_OF_HOSTS_AND_GROUPS = """
                    |   |           |   |   |   |  group-for
                    |   |           |   |   |   |   |  describe-group-a
                    |   |  be-      |   |   |   |   |   |  delete-group-a
-                   |   |  no-host  |   |   |   |   |   |   |  -b  join-group-a
+                   |   |  no-host  |   |   |   |   |   |   |  -b  join-
+                   |   |   |       |   |   |   |   |   |   |   |  group-a
                    |   |   |       |   |   |   |   |   |   |   |   |  claim-
-                   |   |   |       |   |   |   |   |   |   |   |   |   | group-a
+                   |   |   |       |   |   |   |   |   |   |   |   |   |
 no-token          401 401 401     401 401 401 401 401 401 401 401 401 401
 bad-token         401 401 401     401 401 401 401 401 401 401 401 401 401
 unscoped          403 403 403     403 404 404 403 403 404 404 404 403 403

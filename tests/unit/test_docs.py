@@ -566,6 +566,7 @@ QUESTIONS = {
     'How do my hosts with servers get there, and back?': 'how-to/switching',
     'How do I reserve a rack for a project until Friday?': 'how-to/set-aside',
     'How do I reserve several machines at once?': 'how-to/groups',
+    'How do I keep a machine for one purpose?': 'how-to/dedicated',
     'How do I keep two servers in different racks?': 'how-to/servers',
     'I have no Nova: how do I get a machine?': 'how-to/without-nova',
     'How much may a project reserve?': 'how-to/quota',

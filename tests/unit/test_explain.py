@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Explanations of why no node matches: counts that sum up, in order."""
 
+import dataclasses
 import itertools
 import json
 
@@ -159,6 +160,31 @@ def test_order_of_reasons(reasons):
         'power state unknown', 'child node', 'health', 'deferred action',
         'locked']
     assert 'nearest' not in explanation
+
+
+def test_dedicated_traits():
+    """They are named as the nodes have them, after all other constraints."""
+    dedicated_matcher = dataclasses.replace(
+        matcher(memory_mb=4096, extra_specs={'trait:CUSTOM_A': 'required'}),
+        dedicated=('CUSTOM_A', 'CUSTOM_POOL_*', 'CUSTOM_Z'))
+
+    def group(number, *traits, reason=None, **more):
+        return node(traits=['CUSTOM_A', 'CUSTOM_B', *traits],
+                    **more), reason, number
+
+    assert explain(
+        dedicated_matcher, group(1), group(2, 'CUSTOM_POOL_2'),
+        group(4, 'CUSTOM_POOL_1'), group(8, 'CUSTOM_POOL_1', 'CUSTOM_Z'),
+        group(16, 'CUSTOM_POOL_1', reason='reserved'),
+        group(32, 'CUSTOM_POOL_2', memory=1024),
+        group(64, 'CUSTOM_POOLS', 'CUSTOM_ZZ', 'X_CUSTOM_Z'),
+        group(128, reason='locked')) == {
+            'considered': 255,
+            'eliminated': [{'by': 'memory_mb>=4096', 'nodes': 32},
+                           {'by': 'dedicated:CUSTOM_POOL_1', 'nodes': 28},
+                           {'by': 'dedicated:CUSTOM_POOL_2', 'nodes': 2},
+                           {'by': 'locked', 'nodes': 128}],
+            'nearest': {'by': 'dedicated:CUSTOM_POOL_1', 'nodes': 69}}
 
 
 def test_nearest_is_the_only_cause_for_most_free_nodes():

@@ -53,6 +53,10 @@ def test_causes_are_few():
               for or_none in (False, True)}
     names |= {group_policy.name_policy(policy, 'resource_class')
               for policy in constants.POLICIES}
+    constraint, = matching.Matcher(
+        tables.make_spec({}), dedicated=('CUSTOM_*',)).constraints
+    names |= {*constraint.list_unmet(tables.make_node(
+        traits=frozenset(['CUSTOM_A'])))}
     names |= {'members=3', 'resources:VGPU=1', explanation.MALFORMED}
     names |= {*matching.REASONS} - {matching.CLAIMABLE}
     assert {cause((name, 1)) for name in names} | {cause()} == {
