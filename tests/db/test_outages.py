@@ -244,7 +244,7 @@ def test_commit_of_an_adoption_is_lost(fleet, caplog, after):
                                              values.Assignment())
     assert is_new == (not after) and reservation.node_id == node_id
     [line] = event_lines(caplog)
-    assert ('is replaced' if after else 'is adopted') in line
+    assert ('is changed' if after else 'is adopted') in line
 
 
 @pytest.mark.parametrize('after', [True, False])

@@ -49,6 +49,8 @@ def test_life(reservations, ironic, pool, node_class):
     renewal = reservations.renew(hold, 600, host='compute-1')
     assert renewal.expires_at > shown_hold.expires_at
     assert reservations.renew(hold, None).expires_at is None
+    for text in 'burn-in', None:
+        assert reservations.describe(hold, text).description == text
     with pytest.raises(exceptions.NotFoundException):
         reservations.renew(hold, 600, host='compute-2')
     reservations.release(hold)
@@ -143,6 +145,24 @@ def test_segments(reservations, pool, node_class):
     repair = reservations.create(resource_class=node_class, group={
         'uuid': group.uuid, 'segment': 1})
     assert repair.group['segment'] == 1
+    reservations.release_group(group)
+
+
+def test_change_of_a_group(reservations, pool, node_class):
+    group = reservations.create_group(
+        2, {'resource_class': node_class}, expires_in=60, description='old')
+    assert group.description == 'old'
+    for text in 'new', None:
+        change = reservations.describe_group(group, text)
+        assert change.description == text and len(change.reservations) == 2
+    change = reservations.renew_group(group.id, 3600)
+    assert all(member.expires_at > group.reservations[0].expires_at
+               for member in change.reservations)
+    assert len(list(reservations.list(group=group.id,
+                                      expires_before=7200))) == 2
+    assert not list(reservations.list(group=group.id, expires_before=600))
+    assert not any(member.expires_at for member in reservations.renew_group(
+        group, None).reservations)
     reservations.release_group(group)
 
 
