@@ -196,7 +196,7 @@ def _select_page(columns: Sequence[sa.ColumnElement[Any]],
 
 def hold_node(node: 'matching.Node', matcher: 'matching.Matcher',
               instance_uuid: str, claim_id: int | None = None,
-              domain_traits: Mapping[str, str] = {}
+              domain_traits: Mapping[str, str | None] = {}
               ) -> tuple[sa.Update, dict[str, Any]]:
     """Hold a node if it is unchanged and free; otherwise change no row.
 
@@ -218,16 +218,19 @@ def hold_node(node: 'matching.Node', matcher: 'matching.Matcher',
     :param node: satisfies the request.
     :param claim_id: id of the reservation to claim, which holds the node; None
         for a free node.
-    :param domain_traits: traits that are domains of the node, by their
-        prefixes. The node must have no other trait with this prefix.
+    :param domain_traits: by a prefix, the only trait of the node that has it;
+        None if none or several have it.
     :returns: the statement and its parameters.
     """
     spec, restricted_to = matcher.spec, matcher.restricted_to
-    required = spec.required_traits.union(domain_traits.values())
+    required = spec.required_traits.union(
+        filter(None, domain_traits.values()))
     return (_hold_node(restricted_to is not None, matcher.unowned,
                   matcher.ownership is not None, bool(required),
                   bool(spec.forbidden_traits), matcher.dedicated,
-                  claim_id is not None, len(domain_traits)),
+                  claim_id is not None,
+                  tuple(trait is not None
+                        for trait in domain_traits.values())),
             {'node_id': node.id, 'instance': instance_uuid,
              'restricted_to': restricted_to,
              **{f'read_{name}': getattr(node, name)
@@ -250,7 +253,7 @@ _OWNER_GUARDS = ('owner', 'lessee')
 def _hold_node(is_restricted: bool, unowned: bool, has_ownership: bool,
                has_required: bool, has_forbidden: bool,
                dedicated_patterns: tuple[str, ...], is_claim: bool,
-               prefixes: int) -> sa.Update:
+               have_domain: tuple[bool, ...]) -> sa.Update:
     where: list[sa.ColumnElement[bool]] = [
         nodes.c.id == sa.bindparam('node_id'), expressions.UNLOCKED]
     where += ((*expressions.ELIGIBLE, expressions.CLAIMABLE_BY_ID) if is_claim
@@ -266,12 +269,13 @@ def _hold_node(is_restricted: bool, unowned: bool, has_ownership: bool,
             has_node,
             node_traits.c.trait.in_(sa.bindparam('required', expanding=True))
         ).scalar_subquery() == sa.bindparam('how_many'))
-    for number in range(prefixes):
+    for number, has_domain in enumerate(have_domain):
         prefix = sa.bindparam(f'prefix_{number}', type_=sa.String)
-        where.append(sa.select(sa.func.count()).where(
+        traits = sa.select(sa.func.count()).where(
             has_node, sa.func.substr(
                 node_traits.c.trait, 1, sa.func.length(prefix)) == prefix
-        ).scalar_subquery() == 1)
+        ).scalar_subquery()
+        where.append(traits == 1 if has_domain else traits != 1)
     if has_forbidden:
         where.append(~sa.exists().where(has_node, node_traits.c.trait.in_(
             sa.bindparam('forbidden', expanding=True))))

@@ -129,10 +129,19 @@ class Latest:
         self._newest = _Count()
         self._counting: _Counting | None = None
 
-    @property
-    def newest_fleet(self) -> profiles.Fleet:
-        """The Fleet of the newest count, or of its parts so far."""
-        return self._newest.fleet
+    def record_holds(self, nodes: Iterable[matching.Node]) -> None:
+        """Store in the newest count that this process has held nodes.
+
+        A count that is too old will not be used again.
+        """
+        newest = self._newest
+        if not newest.is_old:
+            newest.fleet.holds.update((node.id, node) for node in nodes)
+
+    def record_release(self, node_id: int | None) -> None:
+        """Store in the newest count that a node is free again."""
+        if node_id is not None:
+            self._newest.fleet.holds.pop(node_id, None)
 
     def get_recent(self) -> tuple[profiles.Fleet, bool]:
         """Return a Fleet of at most ``AGE_TO_COST`` times its cost in age.
@@ -209,9 +218,14 @@ _latest = Latest()
 _latest_with_hosts = Latest(functools.partial(count_parts, with_hosts=True))
 
 
-def record_held(nodes: Iterable[matching.Node]) -> None:
-    """Store in the newest count that this process has held nodes."""
-    _latest.newest_fleet.holds.extend(nodes)
+def record_holds(nodes: Iterable[matching.Node]) -> None:
+    """See ``Latest.record_holds``."""
+    _latest.record_holds(nodes)
+
+
+def record_release(node_id: int | None) -> None:
+    """See ``Latest.record_release``."""
+    _latest.record_release(node_id)
 
 
 def get_recent_fleet() -> tuple[profiles.Fleet, bool]:

@@ -95,16 +95,18 @@ class Domains:
     """The free nodes that match a request, by domain.
 
     Threads may share it. It lasts as long as the count, which it changes in
-    two ways: nodes that this process has held since are subtracted, and a
-    domain in which a search has found fewer nodes has only those.
+    two ways: nodes that this process holds since are subtracted, and a domain
+    in which a search has found fewer nodes has only those.
     """
 
     def __init__(self, matcher: matching.Matcher, fleet: profiles.Fleet,
                  levels: group_policy.Levels) -> None:
         self._matcher, self._fleet, self._levels = matcher, fleet, levels
         self._lock = threading.Lock()
-        # Number of nodes in fleet.holds that were subtracted.
-        self._position = 0
+        # Nodes of fleet.holds by id: the domain and the resource class of
+        # which they were subtracted; None for nodes that do not match.
+        self._subtractions: dict[int, tuple[
+            group_policy.Domain, str | None] | None] = {}
         domains: dict[group_policy.Domain, _Domain] = (
             collections.defaultdict(_Domain))
         for group, batch in matcher.find_profiles(fleet, *levels.keys):
@@ -130,26 +132,48 @@ class Domains:
         :param remaining: None if there is no limit.
         """
         with self._lock:
-            self._subtract_held_nodes()
+            self._apply_holds()
             return dict(self._room) if remaining is None else {
                 name: domain.count_capacity(remaining)
                 for name, domain in self._domains.items()}
 
-    def _subtract_held_nodes(self) -> None:
-        nodes = self._fleet.holds[self._position:]
-        self._position += len(nodes)
-        for node in nodes:
-            if self._matcher.is_visible(node) and self._matcher.matches(node):
-                name = self._find_domain(node)
-                domain = self._domains.get(name)
-                if domain and domain.numbers[node.resource_class]:
-                    domain.numbers[node.resource_class] -= 1
-                    self._room[name] = domain.count_capacity(None)
+    def _apply_holds(self) -> None:
+        """Subtract nodes that were held, and add those that were released."""
+        holds = self._fleet.holds
+        for node_id in self._subtractions.keys() - holds.keys():
+            place = self._subtractions.pop(node_id)
+            if place is not None:
+                self._add(*place, 1)
+        for node_id in holds.keys() - self._subtractions.keys():
+            node = holds.get(node_id)
+            place = None if node is None else self._find_place(node)
+            self._subtractions[node_id] = place
+            if place is not None:
+                self._add(*place, -1)
+
+    def _find_place(self, node: matching.Node
+                    ) -> tuple[group_policy.Domain, str | None] | None:
+        """Return the domain and the class of a node that counts as free."""
+        if not (self._matcher.is_visible(node)
+                and self._matcher.matches(node)):
+            return None
+        name = self._find_domain(node)
+        domain = self._domains.get(name)
+        return (name, node.resource_class) if (
+            domain and domain.numbers[node.resource_class] > 0) else None
+
+    def _add(self, name: group_policy.Domain, resource_class: str | None,
+             number: int) -> None:
+        domain = self._domains[name]
+        domain.numbers[resource_class] += number
+        self._room[name] = domain.count_capacity(None)
 
     def _correct(self, name: group_policy.Domain,
                  nodes: Iterable[matching.Node]) -> None:
         """Store that a domain has only these nodes."""
         with self._lock:
+            # The nodes that this process holds are not among them.
+            self._apply_holds()
             domain = self._domains[name]
             domain.numbers = collections.Counter(
                 node.resource_class for node in nodes)
@@ -157,17 +181,20 @@ class Domains:
 
     def choose_nodes(self, plan: Mapping[group_policy.Domain, int],
                      remaining: Remaining
-                     ) -> dict[group_policy.Domain, list[matching.Node]]:
+                     ) -> dict[group_policy.Domain,
+                               list[matching.Node]] | None:
         """Read the free nodes of the domains of a plan, as they are now.
 
         :param plan: number of members by domain.
         :returns: the nodes to hold by domain, the best fit first. A domain
-            that has fewer than planned is corrected.
+            that has fewer than planned is corrected. None if the limits do
+            not allow all of them.
         """
         ids = {name: self._domains[name].list_ids() for name in plan}
         nodes: dict[group_policy.Domain, dict[int, matching.Node]] = {
             name: {} for name in plan}
         counts: collections.Counter[Any] = collections.Counter()
+        is_limited = False
         while batch := [
                 node_id for name, members in plan.items()
                 if len(nodes[name]) < members
@@ -175,10 +202,16 @@ class Domains:
             for node in search.read_nodes(self._matcher, batch):
                 name = self._find_domain(node)
                 limits = resources.limit_names(node.resource_class)
-                if (name in plan and len(nodes[name]) < plan[name]
-                        and counts[limits] < remaining(node.resource_class)):
+                if name not in plan or len(nodes[name]) == plan[name]:
+                    continue
+                if counts[limits] < remaining(node.resource_class):
                     nodes[name][node.id] = node
                     counts[limits] += 1
+                else:
+                    is_limited = True
+        if is_limited and any(len(nodes[name]) < members
+                              for name, members in plan.items()):
+            return None
         for name, members in plan.items():
             if len(nodes[name]) < members:
                 self._correct(name, nodes[name].values())

@@ -204,12 +204,13 @@ class Fleet:
     :ivar matches: cache of ``search`` for this count: by Matcher, the fits
         with the profiles that match.
     :ivar domains: cache of ``domains``.
-    :ivar holds: nodes that this process has held since the count.
+    :ivar holds: nodes that this process has held since the count, and not
+        released, by id.
     """
 
     def __init__(self, groups: Iterable[ProfileGroup]) -> None:
         self.groups = tuple(groups)
-        self.holds: list[matching.Node] = []
+        self.holds: dict[int, matching.Node] = {}
         self.domains: dict[Any, Any] = {}
         self.matches: dict[
             matching.Matcher, list[tuple[Any, list[Profile]]]] = {}

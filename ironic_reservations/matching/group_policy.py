@@ -143,7 +143,8 @@ def parse_levels(text: str) -> Levels:
 class Policy:
     """The policy of a group, which chooses a domain for the next member.
 
-    :param members: outer domains with their number of members.
+    :param members: outer domains with their number of members, or of
+        segments.
     :param room: number of matching free nodes by domain.
     :param segment: domain of the segment that the member joins; None if it
         has no members yet, or if the group has no segments.
@@ -165,7 +166,8 @@ class Policy:
         levels, result = self.levels, []
         if levels.by is not None:
             result.append(_make_constraint(
-                name_policy(levels.policy, levels.by), levels.by,
+                name_policy(levels.policy if self.segment is None
+                            else 'segment', levels.by), levels.by,
                 self._allows))
         if levels.inner_by is not None:
             result.append(_make_constraint(
@@ -191,11 +193,15 @@ class Policy:
     def rank(self, domain: Domain) -> tuple[Any, ...]:
         """Return a rank that precedes the fit. The lowest value is best."""
         outer, _ = domain
-        if self.levels.policy not in (SOFT_SPREAD, SOFT_PACK):
-            return ()
-        members = self._members.get(outer, 0)
-        return (outer is None, members if self.levels.policy == SOFT_SPREAD
-                else -members)
+        rank: tuple[Any, ...] = ()
+        if self.levels.policy in (SOFT_SPREAD, SOFT_PACK):
+            members = self._members.get(outer, 0)
+            rank = (outer is None,
+                    members if self.levels.policy == SOFT_SPREAD else -members)
+        if self.levels.inner_by is None or self.segment is not None:
+            return rank
+        # The rest of the segment should find room, too.
+        return (self.room.get(domain, 0) < self.levels.segment, *rank)
 
     def rank_among_equals(self, domain: Domain) -> tuple[int, ...]:
         """Return a rank that follows the fit. The lowest value is best.
@@ -212,7 +218,7 @@ class Policy:
 def _make_constraint(name: str, by: str,
                      allows: Callable[[str | None], bool]
                      ) -> constraints.Constraint:
-    """Return the constraint that a function allows the domain of a node."""
+    """Return a constraint that checks the domain of a node."""
     capability = find_capability(by)
     is_allowed: Callable[[Any], bool] = (
         lambda node: allows(find_domain(node, by))

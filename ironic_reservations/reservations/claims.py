@@ -113,14 +113,18 @@ class _Claim(holds.OneNode):
         """
         reservations = lookup.find_by_uuid(
             self._uuid, self.request.assignment.project_id)
+        if not reservations:
+            raise exception.NotFound(
+                f'No reservation or group {self._uuid} could be found.')
         if self._segment is not None:
             reservations = [
                 reservation for reservation in reservations
                 if reservation.group_uuid == self._uuid
                 and reservation.segment == self._segment]
-        if not reservations:
-            raise exception.NotFound(
-                f'No reservation or group {self._name} could be found.')
+            if not reservations:
+                raise exception.Conflict(
+                    f'Segment {self._segment} of {self._uuid} has no members '
+                    f'to claim.')
         claimable = [reservation for reservation in reservations
                      if reservation.host is None
                      and reservation.state == 'reserved']

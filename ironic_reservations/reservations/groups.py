@@ -139,13 +139,14 @@ class _NewGroup(obtain.Operation):
         """
         quota, instances = self.request.quota, self.request.instances
         matcher, levels = quota.narrow(self.matcher), self._group.levels
-        domains_ = domains.get_domains(matcher, self._finder.get_fleet(),
-                                       levels)
+        known = domains.get_domains(matcher, self._finder.get_fleet(), levels)
         for _ in range(MAX_LOST):
             while (plan := group_policy.plan_segments(
-                    levels, domains_.count_room(quota.limit_remaining),
+                    levels, known.count_room(quota.limit_remaining),
                     len(instances))):
-                nodes = domains_.choose_nodes(plan, quota.count_remaining)
+                nodes = known.choose_nodes(plan, quota.count_remaining)
+                if nodes is None:
+                    return
                 if all(len(nodes[name]) == number
                        for name, number in plan.items()):
                     break

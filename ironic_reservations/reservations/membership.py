@@ -192,8 +192,8 @@ class Place:
             raise exception.Conflict(
                 f'Group {group.uuid} has no segment {segment}.')
         size = group.levels.segment
-        if sum(number for (other, _), number in group.places.items()
-               if other == segment) >= size:
+        if sum(members for (number, _), members in group.places.items()
+               if number == segment) >= size:
             raise exception.Conflict(
                 f'Segment {segment} of group {group.uuid} already has '
                 f'{size} members.')
@@ -217,13 +217,22 @@ class Place:
             return matcher
         group = self._find_group_with_members()
         members: collections.Counter[str | None] = collections.Counter()
-        segment = None
-        for (other, text), number in group.places.items() if group else ():
+        others: set[tuple[int | None, str | None]] = set()
+        domains_of_segment: list[group_policy.Domain] = []
+        # The domain with the most members comes first: members that were
+        # adopted may be elsewhere.
+        for (number, text), size in (
+                group.places.most_common() if group else ()):
             domain = levels.split_domain(text)
-            if other is not None and other == request.segment:
-                segment = domain
-            else:
-                members[domain[0]] += number
+            if number is not None and number == request.segment:
+                domains_of_segment.append(domain)
+            elif levels.inner_by is None:
+                members[domain[0]] += size
+            elif (number, domain[0]) not in others:
+                others.add((number, domain[0]))
+                members[domain[0]] += 1
+        segment = next((domain for domain in domains_of_segment
+                        if domain[1] is not None), None)
         room = {}
         if fleet and group_policy.needs_room(levels, members, segment):
             room = {domain: capacity.free for domain, capacity in
@@ -268,12 +277,16 @@ class Place:
             'domain': levels.join_domain(levels.find_domain(
                 functools.partial(group_policy.find_domain, node)))}
 
-    def find_domain_traits(self, node: matching.Node) -> dict[str, str]:
-        """Return the traits that are domains of a node, by their prefixes."""
-        return {by.removeprefix(group_policy.TRAIT): trait
+    def find_domain_traits(self, node: matching.Node
+                           ) -> dict[str, str | None]:
+        """Return the traits that are domains of a node, by their prefixes.
+
+        None for a prefix without such a trait.
+        """
+        return {by.removeprefix(group_policy.TRAIT):
+                group_policy.find_domain(node, by)
                 for by in self._levels.keys
-                if by.startswith(group_policy.TRAIT) and (
-                    trait := group_policy.find_domain(node, by)) is not None}
+                if by.startswith(group_policy.TRAIT)}
 
     def describe_group(self) -> dict[str, Any]:
         """Return the attributes of a Reservation that describe its group."""

@@ -132,8 +132,8 @@ def obtain_nodes(operation: Operation) -> tuple[Any, bool]:
             except transaction.NodeLost:
                 engine.check_deadline()
                 continue
-            counts.record_held(pick.node for pick in picks
-                               if pick.source is None)
+            counts.record_holds(pick.node for pick in picks
+                                if pick.source is None)
             return result, True
         raise transaction.ConcurrentChange()
 

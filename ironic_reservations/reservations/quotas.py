@@ -217,9 +217,11 @@ class Quota:
         :param fleet: the ``profiles.Fleet`` as it was counted.
         """
         matches = self.narrow(matcher).find_profiles(fleet, *levels.keys)
-        return min(self.count_remaining(), group_policy.count_members(
+        available = min(self.count_remaining(), group_policy.count_members(
             levels, group_policy.count_room(
                 matches, levels, matcher.fit, self.count_remaining)))
+        # Only whole segments can be held.
+        return max(available, 0) // levels.segment * levels.segment
 
 
 def read_quota(project_id: str | None) -> Quota:

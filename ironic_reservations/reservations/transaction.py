@@ -35,6 +35,7 @@ from ironic_reservations import metrics
 from ironic_reservations.db import engine
 from ironic_reservations.db import host_rows
 from ironic_reservations.db import reservation_rows
+from ironic_reservations.fleet import counts
 from ironic_reservations.reservations import values
 
 LOG = log.getLogger(__name__)
@@ -205,6 +206,8 @@ def begin(run: Run) -> Iterator[Transaction]:
                     for _, reservation in transaction.events}))
         raise
     for event, reservation in transaction.events:
+        if event in (events.RELEASED, events.EXPIRED):
+            counts.record_release(reservation.node_id)
         events.emit(event, reservation)
 
 

@@ -234,6 +234,57 @@ def test_repair_of_a_segment_without_members(
     join(ironic, node_class, group, 1, 409)
 
 
+def test_repaired_segment_is_where_all_of_it_fits(ironic, node_class):
+    """That precedes the fit of its first member."""
+    def nodes(memory_mb, rack, number):
+        fields = node('p1', rack, resource_class=node_class)
+        fields['properties']['memory_mb'] = memory_mb
+        return [fields] * number
+
+    with ironic.fleet(*nodes(1000, 'r1', 3), *nodes(1000, 'r2', 1),
+                      *nodes(2000, 'r3', 3)) as fleet:
+        group = create(ironic, node_class, 6, [
+            LEVELS[0], {**LEVELS[1], 'segment': 3}])
+        victims = [row for row in group['reservations']
+                   if row['group']['domain'] == ['p1', 'r1']]
+        for row in victims:
+            ironic.delete(row['instance_uuid'])
+        ironic.set_node(fleet[0].id, maintenance=True)
+        for row in group['reservations']:
+            if row not in victims:
+                ironic.delete(row['instance_uuid'])
+                break
+        number = victims[0]['group']['segment']
+        with ironic.fleet(*nodes(4000, 'r4', 3)):
+            ironic.capacity()
+            assert [join(ironic, node_class, group, number)['group']['domain']
+                    for _ in range(3)] == [['p1', 'r4']] * 3
+
+
+def test_soft_policy_counts_segments(ironic, node_class):
+    """Not the members that they have left."""
+    with ironic.fleet(*(node(f'p{number % 2}', f'r{number % 4}',
+                             resource_class=node_class)
+                        for number in range(12))):
+        group = create(ironic, node_class, 12, [
+            {'by': POD, 'policy': 'soft-spread'},
+            {**LEVELS[1], 'segment': 3}])
+        by_pod = collections.defaultdict(set)
+        for row in group['reservations']:
+            by_pod[row['group']['domain'][0]].add(row['group']['segment'])
+        victim = min(by_pod['p0'])
+        left = collections.Counter()
+        for row in group['reservations']:
+            place = row['group']
+            left[place['segment']] += 1
+            if place['segment'] == victim or (
+                    place['domain'][0] == 'p1' and left[place['segment']] > 1):
+                ironic.delete(row['instance_uuid'])
+        ironic.capacity()
+        assert join(ironic, node_class, group, victim)[
+            'group']['domain'][0] == 'p0'
+
+
 def test_invalid_repairs(ironic, racks, node_class):
     group = create(ironic, node_class, 4)
     for segment in 2, 99:
@@ -263,7 +314,10 @@ def test_claim_of_a_segment(ironic, racks, node_class):
         assert member['group']['segment'] == 1
     assert 'can be claimed' in ironic.create(
         409, resource_class=node_class, claim=f'{uuid}:1')
-    ironic.create(404, resource_class=node_class, claim=f'{uuid}:7')
+    assert 'no members' in ironic.create(
+        409, resource_class=node_class, claim=f'{uuid}:7')
+    ironic.create(404, resource_class=node_class,
+                  claim=f'{test_groups.new_uuid()}:0')
     for claim in (f'{uuid}:', f'{uuid}:-1', f'{uuid}:x', f'{uuid}:01',
                   uuid[1:]):
         text = ironic.create(400, resource_class=node_class, claim=claim)

@@ -9,6 +9,8 @@ from ironic_reservations.db import engine
 from ironic_reservations.fleet import counts
 from ironic_reservations.fleet import domains
 from ironic_reservations.matching import group_policy
+from ironic_reservations.reservations import expiry
+from ironic_reservations.reservations import group_releases
 from tests.common import fleets
 from tests.db import test_groups
 
@@ -19,11 +21,13 @@ LEVELS = group_policy.Levels('pack', 'capability:rack')
 def count(fleet, monkeypatch):
     """Count the fleet once, as a service does at its start."""
     def count():
+        # Even a quick count is used until the end of the test.
+        monkeypatch.setattr(counts, 'AGE_TO_COST', 10 ** 6)
         latest = counts.Latest()
         monkeypatch.setattr(counts, '_latest', latest)
         new_fleet, _ = latest.get_fleet(0)
         monkeypatch.setattr(counts, 'get_recent_fleet',
-                            lambda: (latest.newest_fleet, False))
+                            lambda: (new_fleet, False))
         return new_fleet
     return engine.retry(count)
 
@@ -49,6 +53,30 @@ def test_nodes_that_this_process_holds_are_subtracted(fleet, count):
     assert room(new_fleet, **large) == {}
 
 
+def test_released_nodes_are_free_again(fleet, count):
+    test_groups.add_racks(fleet, r1=3)
+    new_fleet = count()
+    for _ in range(3):
+        test_groups.create(fleet, 2, 'pack', lease=600)
+        assert room(new_fleet) == {'r1': 1}
+        group_releases.release_group(
+            fleets.GROUP, lambda group: None, is_restricted=False)
+        assert room(new_fleet) == {'r1': 3}
+    test_groups.create(fleet, 2, 'pack', lease=600)
+    fleet.expire_leases()
+    expiry.expire_leases()
+    assert room(new_fleet) == {'r1': 3}
+
+
+def test_holds_are_not_stored_without_a_count(fleet, monkeypatch):
+    """Or in one that is too old to be used."""
+    latest = counts.Latest()
+    monkeypatch.setattr(counts, '_latest', latest)
+    fleet.add_node()
+    fleet.hold()
+    assert not counts._UNCOUNTED.holds
+
+
 def test_second_group_does_not_try_the_rack_of_the_first(fleet, count):
     test_groups.add_racks(fleet, r1=4, r2=3, r3=4)
     count()
@@ -72,6 +100,22 @@ def test_rack_with_fewer_nodes_than_counted_is_corrected(fleet, count):
     # The fleet was not counted again.
     assert not statements
     assert room(new_fleet) == {'r1': 0, 'r2': 1, 'r3': 4}
+
+
+def test_corrected_rack_does_not_lack_nodes_twice(fleet, count):
+    test_groups.add_racks(fleet, r1=4)
+    new_fleet = count()
+    rack = domains.get_domains(fleets.matcher(resource_class='gold'),
+                               new_fleet, LEVELS)
+    rack.count_room()
+    fleet.hold()
+    plan = {('r1', None): 4}
+    nodes = engine.retry(rack.choose_nodes)(plan, lambda name: 99)
+    assert len(nodes['r1', None]) == 3
+    assert room(new_fleet) == {'r1': 3}
+    # A limit of the project does not change what is free.
+    assert engine.retry(rack.choose_nodes)(plan, lambda name: 1) is None
+    assert room(new_fleet) == {'r1': 3}
 
 
 def test_count_is_repeated_only_before_a_refusal(fleet, count):
@@ -110,3 +154,36 @@ def test_domains_are_cached_for_equal_requests(fleet, count, monkeypatch):
         domains.get_domains(fleets.matcher(memory_mb=memory), new_fleet,
                             LEVELS)
         assert len(new_fleet.domains) <= 2
+
+
+@pytest.mark.on('sqlite', 'server')
+def test_node_gains_a_domain_before_the_hold(fleet):
+    node_id = fleet.add_node()
+    with fleet.before('UPDATE nodes',
+                      lambda: fleet.set_traits(node_id, 'CUSTOM_Q_1')):
+        reservation, _ = fleet.hold(group=test_groups.name_group(
+            'soft-spread', by='trait:CUSTOM_Q_'))
+    assert reservation.domain == 'CUSTOM_Q_1'
+
+
+@pytest.mark.on('sqlite', 'server')
+@pytest.mark.parametrize('policy', ['soft-spread', 'spread'])
+@pytest.mark.parametrize('before, after, domain', [
+    (['CUSTOM_Q_1'], ['CUSTOM_Q_2'], 'CUSTOM_Q_2'),
+    (['CUSTOM_Q_1'], ['CUSTOM_Q_1', 'CUSTOM_Q_2'], None),
+    (['CUSTOM_Q_1'], [], None),
+    # "_" is no wildcard.
+    (['CUSTOM_Q_1'], ['CUSTOM_Q_1', 'CUSTOM_QX1'], 'CUSTOM_Q_1')], ids=str)
+def test_traits_change_before_the_hold(fleet, before, after, domain, policy):
+    """The guard checks that the node still has its domain."""
+    is_hard = policy == 'spread'
+    node_id = fleet.add_node(traits=before)
+    group = test_groups.name_group(policy, by='trait:CUSTOM_Q_')
+    with fleet.before('UPDATE nodes',
+                      lambda: fleet.set_traits(node_id, *after)):
+        if is_hard and domain is None:
+            with pytest.raises(exception.NoMatchingNode):
+                fleet.hold(group=group)
+        else:
+            reservation, _ = fleet.hold(group=group)
+            assert reservation.domain == domain

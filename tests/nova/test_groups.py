@@ -213,7 +213,7 @@ class TestMetadata(faults.TestCase):
             self.assertEqual(nodes[segment], self.ironic.node_of(server).id)
         self.assert_fails(
             self.boot_with('ERROR', claim=f'{group}:2'),
-            f'No reservation or group {group}:2 could be found.')
+            f'Segment 2 of {group} has no members to claim.')
 
     def test_failed_claims(self):
         nothing = str(uuid.uuid4())
