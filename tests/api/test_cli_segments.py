@@ -126,7 +126,8 @@ def test_repair_and_claim(cli, group):
         'claim: must be a UUID, or the UUID of a group, ":" and ')
 
 
-def test_wrong_input(cli, fleet):
+def test_wrong_input(app, cli, fleet):
+    app.capacity()
     one, other = LEVELS[1::2]
     for args, expected in (
             (['--level', f'{one},size=2'],

@@ -141,6 +141,8 @@ def test_segments(reservations, pool, node_class):
                 (2, 2)]
     claim = reservations.claim(group, segment=1, resource_class=node_class)
     assert claim.group['segment'] == 1
+    with pytest.raises(exceptions.NotFoundException):
+        reservations.claim(group, segment=2, resource_class=node_class)
     reservations.release(claim)
     repair = reservations.create(resource_class=node_class, group={
         'uuid': group.uuid, 'segment': 1})
