@@ -39,7 +39,7 @@ _REASONS = {
 
 #: What nodes lack: a pattern of the constraint, and words after a number.
 _CONSTRAINTS = (
-    (r'candidate_nodes', gettext_lazy('not among the nodes named')),
+    (r'candidate_nodes', gettext_lazy('other than those named')),
     (r'conductor_group=(.*)', gettext_lazy('not in conductor group %s')),
     (r'shard=(.*)', gettext_lazy('not in shard %s')),
     (r'resource_class=(.*)', gettext_lazy('not of resource class %s')),
@@ -55,6 +55,8 @@ _CONSTRAINTS = (
     (r'trait:(.*)=required', gettext_lazy('without the trait %s')),
     (r'trait:(.*)=forbidden', gettext_lazy('with the trait %s')),
     (r'capabilities:(.*)', gettext_lazy('without the capability %s')),
+    (r'dedicated:(.*)',
+     gettext_lazy('dedicated to requests that require the trait %s')),
     (r'ownership=.*',
      gettext_lazy('neither owned nor leased by the project')),
 )

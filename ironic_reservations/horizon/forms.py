@@ -67,6 +67,7 @@ class Reservations(_Form):
     node = _text(_('Node (name or UUID)'))
     host = _text(_('Compute host'))
     resource_class = _text(_('Resource class'))
+    group = _text(_('Group (UUID)'))
     project_id = _text(_('Project (ID)'))
     sort_key = forms.CharField(required=False, widget=forms.HiddenInput)
     sort_dir = forms.CharField(required=False, widget=forms.HiddenInput)

@@ -162,6 +162,10 @@ class Reservations(Page):
         if not form.is_valid():
             return
         query = dict(form.cleaned_data)
+        # Also if the list cannot be read with these filters.
+        context['is_filtered'] = any(
+            value for name, value in query.items()
+            if not name.startswith('sort_'))
         # Read the previous page backwards, starting at the first row of the
         # page after it.
         before = self.request.GET.get('before')
@@ -176,9 +180,7 @@ class Reservations(Page):
             rows.reverse()
         context.update(
             columns=self._columns(key, direction),
-            rows=present_reservations(self.request, rows),
-            is_filtered=any(value for name, value in query.items()
-                            if not name.startswith('sort_')))
+            rows=present_reservations(self.request, rows))
         if not rows:
             context['similar_names'] = [
                 {'kind': kind, 'name': similar, 'link': self.make_link(

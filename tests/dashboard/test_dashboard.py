@@ -126,6 +126,18 @@ def test_groups_and_hosts(admin):
     assert len(admin.rows()) == 1
 
 
+def test_members_of_a_group(admin):
+    """The UUID of a group is a link, in both places that show it."""
+    admin.open('groups/')
+    group, = admin.rows()
+    admin.follow('link', group)
+    members = {*admin.rows()}
+    assert len(members) == 2
+    admin.follow('link', members.pop())
+    admin.follow('link', group)
+    assert len(admin.rows()) == 2
+
+
 def test_group_with_segments(admin, cloud):
     reservations = cloud.admin.baremetal_reservations
     group = reservations.create_group(
@@ -155,11 +167,58 @@ def test_one_reservation(admin, reservation):
     assert reservation.instance_uuid in text and 'candidate_nodes' in text
 
 
+# Looks
+
+@pytest.fixture
+def phone(admin):
+    """The admin, with a small screen."""
+    before = admin.page.viewport_size
+    admin.page.set_viewport_size({'width': 400, 'height': 800})
+    yield admin
+    admin.page.set_viewport_size(before)
+
+
+@pytest.mark.parametrize('path', [
+    *PAGES, '?by=owner', 'ask/?asked=yes&memory_mb=65536',
+    'reservations/?node=gpu-1'])
+def test_phone_does_not_scroll_sideways(phone, path):
+    page = phone.open(path)
+    width = page.evaluate('document.documentElement.scrollWidth')
+    assert width == 400
+    for button in phone.main.locator('.btn').all():
+        box = button.bounding_box()
+        assert box['x'] + box['width'] <= 400
+
+
+@pytest.mark.parametrize('path', ['', 'reservations/'])
+def test_filters_are_low(admin, path):
+    page = admin.open(path)
+    assert page.locator('.ir-filters').bounding_box()['height'] <= 100
+
+
+def test_kinds_of_tags_look_different(admin):
+    page = admin.open()
+    looks = {name: page.locator(f'.ir-{name}').first.evaluate(
+        """tag => ['background-color', 'border-radius', 'box-shadow'].map(
+        name => getComputedStyle(tag)[name]).join()""") for name in (
+            'trait', 'capability', 'place', 'project')}
+    assert len({*looks.values()}) == len(looks)
+    assert page.locator('.ir-project').first.inner_text() == 'lessee: team-a'
+
+
 # Releases
+
+def look_up_colour(visitor, role):
+    return visitor.page.get_by_role(role, name=re.compile('^Release')).first \
+        .evaluate('it => getComputedStyle(it).backgroundColor')
+
 
 def test_release_is_confirmed(ada, reservation, cloud):
     page = ada.open('reservations/')
+    colour = look_up_colour(ada, 'link')
     ada.follow('link', 'Release gold-1')
+    page.mouse.move(0, 0)
+    assert look_up_colour(ada, 'button') == colour
     assert reservation.instance_uuid in ada.main.inner_text()
     ada.follow('link', 'Keep it')
     assert 'gold-1' in ada.rows()
@@ -233,6 +292,12 @@ def test_explanation(admin):
     assert 'without the trait CUSTOM_FPGA' in text
     assert ('If machines without the trait CUSTOM_FPGA were allowed, '
             '2 machines could be reserved') in text
+    page.get_by_label('Required traits').fill('')
+    page.get_by_label('Only these nodes').fill('arm-1')
+    page.get_by_label('Resource class').fill('')
+    admin.follow('button', 'Ask')
+    assert 'If machines other than those named were allowed, ' in (
+        admin.main.inner_text())
     assert page.get_by_role('img', name='4 left, 12 eliminated'
                             ).is_visible()
 
@@ -311,10 +376,18 @@ def test_filters_without_a_match(admin):
         page.get_by_label(label).fill(entry)
         admin.follow('button', 'Filter')
         text = re.sub(r'\s+', ' ', admin.main.inner_text())
+        assert admin.page.get_by_role('link', name='Show all').is_visible()
         assert ('No reservations match these filters. '
                 f'Did you mean {hint}?') in text
         admin.follow('link', similar)
         assert admin.rows()
+
+
+def test_refused_filter_can_be_removed(admin):
+    page = admin.open('reservations/?group=nonsense')
+    assert 'nonsense' in page.get_by_role('alert').inner_text()
+    admin.follow('link', 'Show all')
+    assert admin.rows()
 
 
 def test_empty_request(ada):
