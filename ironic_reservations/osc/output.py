@@ -117,6 +117,11 @@ def format_headers(names: Iterable[str]) -> list[str]:
 
 def format_value(data: Any) -> Any:
     """Return data from JSON as cliff takes it in a column."""
+    if isinstance(data, dict) and 'segment' in data:
+        # A member's group, whose levels and policies are those of all members.
+        member = {'uuid': data['uuid'], 'segment': data['segment'],
+                  'domain': text.format_domain(data['domain'])}
+        return Text(data, format_columns.DictColumn(member).human_readable())
     if isinstance(data, dict):
         return format_columns.DictColumn(data)
     if isinstance(data, list):

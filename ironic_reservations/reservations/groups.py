@@ -139,12 +139,13 @@ class _NewGroup(obtain.Operation):
         """
         quota, instances = self.request.quota, self.request.instances
         matcher, levels = quota.narrow(self.matcher), self._group.levels
-        known = domains.get_domains(matcher, self._finder.get_fleet(), levels)
+        free_nodes = domains.get_domains(
+            matcher, self._finder.get_fleet(), levels)
         for _ in range(MAX_LOST):
             while (plan := group_policy.plan_segments(
-                    levels, known.count_room(quota.limit_remaining),
+                    levels, free_nodes.count_room(quota.limit_remaining),
                     len(instances))):
-                nodes = known.choose_nodes(plan, quota.count_remaining)
+                nodes = free_nodes.choose_nodes(plan, quota.count_remaining)
                 if nodes is None:
                     return
                 if all(len(nodes[name]) == number

@@ -163,3 +163,9 @@ def test_wrong_input(app, cli, fleet):
     assert 'No node has the capability rak. Did you mean rack?\n' in (
         get_error(cli(*CREATE, '--members', '2', '--level', one, '--level',
                       'by=capability:rak,policy=pack,segment=2')))
+
+
+def test_member_is_shown_without_the_levels(cli, group):
+    table = get_output(cli('create', '--resource-class', CLASS, '--claim',
+                           f'{GROUP}:2'))
+    assert re.search(rf"domain='p1 / r\d', segment='2', uuid='{GROUP}'", table)

@@ -262,7 +262,7 @@ def test_repaired_segment_is_where_all_of_it_fits(ironic, node_class):
 
 
 def test_soft_policy_counts_segments(ironic, node_class):
-    """Not the members that they have left."""
+    """Not the members that they still have."""
     with ironic.fleet(*(node(f'p{number % 2}', f'r{number % 4}',
                              resource_class=node_class)
                         for number in range(12))):
@@ -273,12 +273,13 @@ def test_soft_policy_counts_segments(ironic, node_class):
         for row in group['reservations']:
             by_pod[row['group']['domain'][0]].add(row['group']['segment'])
         victim = min(by_pod['p0'])
-        left = collections.Counter()
+        numbers = collections.Counter()
         for row in group['reservations']:
             place = row['group']
-            left[place['segment']] += 1
+            numbers[place['segment']] += 1
+            is_second = numbers[place['segment']] > 1
             if place['segment'] == victim or (
-                    place['domain'][0] == 'p1' and left[place['segment']] > 1):
+                    place['domain'][0] == 'p1' and is_second):
                 ironic.delete(row['instance_uuid'])
         ironic.capacity()
         assert join(ironic, node_class, group, victim)[
