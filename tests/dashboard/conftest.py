@@ -85,9 +85,10 @@ class Visitor:
         return self.page.locator('.ir-page')
 
     def rows(self):
-        """Return the texts of rows, by the first line of their first cell."""
-        return {re.split(r'[\t\n]', text)[0].strip(): re.sub(r'\s+', ' ', text)
-                for text in self.main.locator('tbody tr').all_inner_texts()}
+        """Return the texts of a table's rows, by their first line."""
+        return {re.split('[\t\n]', text)[0].strip():
+                re.sub(r'\s+', ' ', text) for text in
+                self.main.locator('tbody tr').all_inner_texts()}
 
 
 @pytest.fixture(scope='session')

@@ -292,14 +292,14 @@ def test_explanation(admin):
     assert 'without the trait CUSTOM_FPGA' in text
     assert ('If machines without the trait CUSTOM_FPGA were allowed, '
             '2 machines could be reserved') in text
+    assert page.get_by_role('img', name='4 left, 12 eliminated'
+                            ).is_visible()
     page.get_by_label('Required traits').fill('')
     page.get_by_label('Only these nodes').fill('arm-1')
     page.get_by_label('Resource class').fill('')
     admin.follow('button', 'Ask')
     assert 'If machines other than those named were allowed, ' in (
         admin.main.inner_text())
-    assert page.get_by_role('img', name='4 left, 12 eliminated'
-                            ).is_visible()
 
 
 def test_matching_profiles(admin, cloud):
