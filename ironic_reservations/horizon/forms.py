@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The forms of the pages."""
 
+import argparse
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,6 +10,7 @@ from django.core import validators
 from django.utils.translation import gettext_lazy as _
 
 from ironic_reservations import constants
+from ironic_reservations.osc import units
 
 #: States of a reservation in the API, with their translations.
 STATES = {name: _(name) for name in constants.STATES}
@@ -76,6 +78,25 @@ class Reservations(_Form):
         super().__init__(*args, **kwargs)
         if not is_admin:
             del self.fields['project_id']
+
+
+class Confirmation(_Form):
+    """Only a button."""
+
+
+class Change(Confirmation):
+    """The description and the lease of a reservation or a group."""
+
+    description = _text(_('Description'))
+    expires_in = _text(
+        _('New lease'), help_text=_(
+            'For example 12h or 7d from now, or "never". If empty, the lease '
+            'stays as it is.'))
+
+    def clean_expires_in(self) -> int | str | None:
+        """Return seconds, None for no expiry, or an empty text."""
+        text = self.cleaned_data['expires_in']
+        return None if text == 'never' else text and _parse_seconds(text)
 
 
 class Ask(_Form):
@@ -153,6 +174,14 @@ class Ask(_Form):
             specs['capabilities'] = ','.join(filter(None, (
                 specs.get('capabilities'), *bare)))
         return specs
+
+
+def _parse_seconds(text: str) -> int:
+    """Return the seconds of a time such as 10m or 7d."""
+    try:
+        return units.parse_seconds(text)
+    except argparse.ArgumentTypeError as error:
+        raise validators.ValidationError(str(error))
 
 
 def _split_pair(text: str) -> tuple[str, str]:

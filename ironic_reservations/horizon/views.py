@@ -321,24 +321,78 @@ class Ask(Page):
                 hints.check_request(service, spec, fleet_names, is_complete))
 
 
-class Release(Reservation):
+class _Action(Page):
+    """A page with a form that changes something.
+
+    :cvar form_class: class of the form.
+    """
+
+    form_class: type[forms.Confirmation] = forms.Confirmation
+
+    def post(self, request: http.HttpRequest, **kwargs: Any
+             ) -> http.HttpResponse:
+        """Make the change; show an error next to the form."""
+        form, error = self.form_class(request.POST), None
+        if form.is_valid():
+            try:
+                message, page, *args = self.act(
+                    api.connect(request), form.cleaned_data, **kwargs)
+            except api.ERRORS as e:
+                error = api.format_error(e)
+            else:
+                messages.success(request, message)
+                return shortcuts.redirect(
+                    f'{_namespace(self.is_admin)}:{page}', *args)
+        return self.render_to_response(self.get_context_data(
+            action=form, error=error, **kwargs))
+
+    def act(self, service: sdk.Proxy, data: dict[str, Any],
+            **kwargs: Any) -> tuple[Any, ...]:
+        """Make the change.
+
+        :param data: values of the form.
+        :returns: a message for the user, and the name of the page to show,
+            with its arguments.
+        """
+        raise NotImplementedError
+
+
+class Change(_Action, Reservation):
+    """The form that changes a reservation."""
+
+    name = 'change'
+    page_title = _('Change this reservation')
+    form_class = forms.Change
+
+    def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
+        """Read the reservation; the form begins with its description."""
+        super().read(service, context)
+        context.setdefault('action', forms.Change(initial={
+            'description': context['row']['description']}))
+
+    def act(self, service: sdk.Proxy, data: dict[str, Any],
+            **kwargs: Any) -> tuple[Any, ...]:
+        """Renew the lease if a new one is given, and set the description."""
+        instance_uuid = str(kwargs['instance_uuid'])
+        if data['expires_in'] != '':
+            service.renew(instance_uuid, data['expires_in'])
+        service.describe(instance_uuid, data['description'] or None)
+        return _('The reservation was changed.'), 'reservations'
+
+
+class Release(_Action, Reservation):
     """The question whether to release a node."""
 
     name = 'release'
     page_title = _('Release this node?')
 
-    def post(self, request: http.HttpRequest, instance_uuid: str,
-             **_kwargs: Any) -> http.HttpResponse:
-        """Release the node, and return to the list with the outcome."""
-        try:
-            api.connect(request).release(str(instance_uuid),
-                                              ignore_missing=False)
-        except api.ERRORS as error:
-            messages.error(request, api.format_error(error))
-        else:
-            messages.success(request, _(
-                'The node of instance %s was released.') % instance_uuid)
-        return shortcuts.redirect(f'{_namespace(self.is_admin)}:reservations')
+    def act(self, service: sdk.Proxy, data: dict[str, Any],
+            **kwargs: Any) -> tuple[Any, ...]:
+        """Release the node."""
+        instance_uuid = str(kwargs['instance_uuid'])
+        service.release(instance_uuid, ignore_missing=False)
+        return (_('The node of instance %s was released.') % instance_uuid,
+                'reservations')
 
 
 #: The tabs in order.
@@ -357,5 +411,7 @@ def make_urls(is_admin: bool) -> list[Any]:
           for page in PAGES if is_admin or page is not Hosts),
         path('reservations/<uuid:instance_uuid>/',
              Reservation.as_view(is_admin=is_admin), name='reservation'),
+        path('reservations/<uuid:instance_uuid>/change/',
+             Change.as_view(is_admin=is_admin), name='change'),
         path('reservations/<uuid:instance_uuid>/release/',
              Release.as_view(is_admin=is_admin), name='release')]

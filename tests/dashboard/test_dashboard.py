@@ -206,6 +206,44 @@ def test_kinds_of_tags_look_different(admin):
     assert page.locator('.ir-project').first.inner_text() == 'lessee: team-a'
 
 
+# Changes
+
+def test_reservation_is_changed(ada, reservation, cloud):
+    page = ada.open('reservations/')
+    ada.follow('link', 'Change gold-1')
+    page.get_by_label('Description').fill('Until the <b>audit</b>')
+    page.get_by_label('New lease').fill('7d')
+    ada.follow('button', 'Save')
+    assert page.get_by_text('was changed').is_visible()
+    row = ada.rows()['gold-1']
+    assert 'Until the <b>audit</b>' in row and '6 days' in row
+    ada.follow('link', 'Change gold-1')
+    field = page.get_by_label('Description')
+    assert field.input_value() == 'Until the <b>audit</b>'
+    field.fill('')
+    ada.follow('button', 'Save')
+    after = cloud.admin.baremetal_reservations.show(
+        reservation.instance_uuid)
+    assert after.description is None
+    assert after.expires_at > reservation.expires_at
+    ada.follow('link', 'Change gold-1')
+    page.get_by_label('New lease').fill('never')
+    ada.follow('button', 'Save')
+    assert 'never' in ada.rows()['gold-1']
+
+
+def test_change_is_refused(admin, reservation):
+    page = admin.open(f'reservations/{reservation.instance_uuid}/change/')
+    for entry, text in (('soon', 'not a valid time'), ('999d', '30d')):
+        page.get_by_label('Description').fill('kept')
+        page.get_by_label('New lease').fill(entry)
+        admin.follow('button', 'Save')
+        assert text in page.get_by_role('alert').inner_text()
+        assert page.get_by_label('Description').input_value() == 'kept'
+    admin.open('reservations/')
+    assert 'kept' not in admin.rows()['gold-1']
+
+
 # Releases
 
 def look_up_colour(visitor, role):
@@ -263,7 +301,7 @@ def test_release_is_refused(ada, reservation, cloud, ironic):
     try:
         ada.follow('button', 'Release')
         assert 'deploying' in page.locator('.alert-danger').inner_text()
-        assert 'gold-1' in ada.rows()
+        assert 'gold-1' in ada.main.inner_text()
         ada.open(f'reservations/{reservation.instance_uuid}/release/')
         assert page.get_by_role('button', name='Release').count() == 0
     finally:
@@ -273,7 +311,7 @@ def test_release_is_refused(ada, reservation, cloud, ironic):
 def test_reservation_of_another_project(ada, cloud):
     """It looks as if it did not exist."""
     other, = cloud.admin.baremetal_reservations.list(node='gpu-1')
-    for path in '', 'release/':
+    for path in '', 'change/', 'release/':
         page = ada.open(f'reservations/{other.instance_uuid}/{path}')
         assert 'could be found' in page.get_by_role('alert').inner_text()
         assert 'gpu-1' not in ada.main.inner_text()
@@ -469,6 +507,7 @@ def test_names_are_escaped(admin, ironic, reservation):
         for path in (*PAGES, f'?by=shard&resource_class={evil}',
                      f'reservations/?host={evil}',
                      f'reservations/{reservation.instance_uuid}/',
+                     f'reservations/{reservation.instance_uuid}/change/',
                      f'reservations/{reservation.instance_uuid}/release/',
                      f'ask/?asked=yes&resource_class={evil}',
                      f'ask/?asked=yes&vcpus=1&extra_specs={evil}%0Aa{evil}=b',
