@@ -4,6 +4,7 @@
 import argparse
 from collections.abc import Iterable
 from typing import Any
+import uuid
 
 from django import forms
 from django.core import validators
@@ -82,6 +83,10 @@ class Reservations(_Form):
 
 class Confirmation(_Form):
     """Only a button."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        # The page of a request has a second form with the same names.
+        super().__init__(*args, auto_id='ir-action-%s', **kwargs)
 
 
 class Change(Confirmation):
@@ -174,6 +179,32 @@ class Ask(_Form):
             specs['capabilities'] = ','.join(filter(None, (
                 specs.get('capabilities'), *bare)))
         return specs
+
+
+class Reserve(Confirmation):
+    """What a reservation has in addition to a request spec."""
+
+    #: Repeating the request does not reserve another node.
+    instance_uuid = forms.UUIDField(widget=forms.HiddenInput,
+                                    initial=uuid.uuid4)
+    description = _text(_('Description'))
+    expires_in = _text(_('Lease'), help_text=_(
+        'For example 12h or 7d. If empty, the default of the cloud.'))
+    project_id = _text(_('For the project (ID)'))
+
+    def __init__(self, *args: Any, is_admin: bool, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if not is_admin:
+            del self.fields['project_id']
+
+    def clean_instance_uuid(self) -> str:
+        """Return the UUID as text."""
+        return str(self.cleaned_data['instance_uuid'])
+
+    def clean_expires_in(self) -> int | str:
+        """Return seconds, or an empty text."""
+        text = self.cleaned_data['expires_in']
+        return text and _parse_seconds(text)
 
 
 def _parse_seconds(text: str) -> int:

@@ -293,11 +293,59 @@ class Hosts(Page):
         self.link_pages(context, following)
 
 
-class Ask(Page):
-    """The machines that a request matches, and why the others do not."""
+class _Action(Page):
+    """A page with a form that changes something.
+
+    :cvar form_class: class of the form.
+    """
+
+    form_class: type[forms.Confirmation] = forms.Confirmation
+
+    def post(self, request: http.HttpRequest, **kwargs: Any
+             ) -> http.HttpResponse:
+        """Make the change; show an error next to the form."""
+        form, error = self.make_form(request.POST), None
+        if form.is_valid():
+            try:
+                message, page, *args = self.act(
+                    api.connect(request), form.cleaned_data, **kwargs)
+            except api.ERRORS as e:
+                error = api.format_error(e)
+            else:
+                messages.success(request, message)
+                return shortcuts.redirect(
+                    f'{_namespace(self.is_admin)}:{page}', *args)
+        return self.render_to_response(self.get_context_data(
+            action=form, error=error, **kwargs))
+
+    def make_form(self, *args: Any, **kwargs: Any) -> forms.Confirmation:
+        """Return the form; the arguments are those of its class."""
+        return self.form_class(*args, **kwargs)
+
+    def act(self, service: sdk.Proxy, data: dict[str, Any],
+            **kwargs: Any) -> tuple[Any, ...]:
+        """Make the change.
+
+        :param data: values of the form.
+        :returns: a message for the user, and the name of the page to show,
+            with its arguments.
+        """
+        raise NotImplementedError
+
+
+class Ask(_Action):
+    """The machines that a request matches, and why the others do not.
+
+    The query of the URL has the request, and a POST reserves a machine.
+    """
 
     name = 'ask'
     page_title = title = _('What would match?')
+    form_class = forms.Reserve
+
+    def make_form(self, *args: Any, **kwargs: Any) -> forms.Confirmation:
+        """Return the form that reserves a machine."""
+        return super().make_form(*args, is_admin=self.is_admin, **kwargs)
 
     def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
         """Make a dry run, which reserves nothing."""
@@ -316,45 +364,28 @@ class Ask(Page):
                          for key in result.get('ignored', ())],
                 rows=self.name_projects(
                     bars.draw_rows(result['profiles'][:_ROWS])))
+            if result['matching_nodes']:
+                context.setdefault('action', self.make_form())
             # A user who sees no node would get a hint for every name.
             context['unknown'] = explanation['considered'] and (
                 hints.check_request(service, spec, fleet_names, is_complete))
 
-
-class _Action(Page):
-    """A page with a form that changes something.
-
-    :cvar form_class: class of the form.
-    """
-
-    form_class: type[forms.Confirmation] = forms.Confirmation
-
     def post(self, request: http.HttpRequest, **kwargs: Any
              ) -> http.HttpResponse:
-        """Make the change; show an error next to the form."""
-        form, error = self.form_class(request.POST), None
-        if form.is_valid():
-            try:
-                message, page, *args = self.act(
-                    api.connect(request), form.cleaned_data, **kwargs)
-            except api.ERRORS as e:
-                error = api.format_error(e)
-            else:
-                messages.success(request, message)
-                return shortcuts.redirect(
-                    f'{_namespace(self.is_admin)}:{page}', *args)
-        return self.render_to_response(self.get_context_data(
-            action=form, error=error, **kwargs))
+        """Reserve a machine if the query is complete."""
+        self.query = forms.Ask(request.GET, is_admin=self.is_admin)
+        if not self.query.is_valid():
+            return self.get(request, **kwargs)
+        return super().post(request, **kwargs)
 
     def act(self, service: sdk.Proxy, data: dict[str, Any],
-            **kwargs: Any) -> tuple[Any, ...]:
-        """Make the change.
-
-        :param data: values of the form.
-        :returns: a message for the user, and the name of the page to show,
-            with its arguments.
-        """
-        raise NotImplementedError
+            **_kwargs: Any) -> tuple[Any, ...]:
+        """Reserve a machine."""
+        reservation = service.create(**{
+            **{key: value for key, value in data.items() if value},
+            **self.query.make_request_spec()})
+        return (_('%s was reserved.') % reservation.node_name,
+                'reservation', reservation.id)
 
 
 class Change(_Action, Reservation):

@@ -206,6 +206,61 @@ def test_kinds_of_tags_look_different(admin):
     assert page.locator('.ir-project').first.inner_text() == 'lessee: team-a'
 
 
+# Reservations
+
+def test_machine_is_reserved(ada, cloud):
+    page = ada.open('ask/?asked=yes&candidate_nodes=gold-1')
+    page.get_by_label('Description').fill('For the audit')
+    page.get_by_label('Lease').fill('2h')
+    ada.follow('button', 'Reserve')
+    assert page.get_by_text('gold-1 was reserved').is_visible()
+    reservations = cloud.admin.baremetal_reservations
+    reservation, = reservations.list(node='gold-1')
+    try:
+        assert reservation.description == 'For the audit'
+        assert reservation.project_id == cloud.projects['team-a']
+        text = ada.main.inner_text()
+        assert reservation.instance_uuid in text and 'For the audit' in text
+        assert 'an hour from now' in text
+    finally:
+        reservations.release(reservation)
+
+
+def test_reservation_for_a_project(admin, cloud):
+    """Sending the form a second time reserves no second machine."""
+    page = admin.open('ask/?asked=yes&resource_class=baremetal.silver')
+    page.get_by_label('For the project').fill(cloud.projects['team-b'])
+    form = admin.main.locator('form[method=post]').evaluate(
+        'it => Object.fromEntries(new FormData(it))')
+    admin.follow('button', 'Reserve')
+    reservations = cloud.admin.baremetal_reservations
+    reservation_id = page.url.rstrip('/').rsplit('/', 1)[1]
+    try:
+        assert 'team-b' in admin.main.inner_text()
+        answer = page.request.post(
+            f'{admin.url}/ask/?asked=yes&resource_class=baremetal.silver',
+            headers={'Referer': admin.url}, form=form)
+        assert answer.url == page.url
+    finally:
+        reservations.release(reservation_id)
+
+
+def test_reservation_is_refused(ada, cloud):
+    """The page explains the refusal."""
+    page = ada.open('ask/?asked=yes&candidate_nodes=gold-1')
+    reservations = cloud.admin.baremetal_reservations
+    other = reservations.create(candidate_nodes=['gold-1'])
+    try:
+        ada.follow('button', 'Reserve')
+        assert 'No free node matches' in page.get_by_role('alert').inner_text()
+        text = ada.main.inner_text()
+        assert '0 of 2 machines could be reserved now' in text
+        assert '1 matching, but reserved or taken' in text
+        assert page.get_by_role('button', name='Reserve').count() == 0
+    finally:
+        reservations.release(other)
+
+
 # Changes
 
 def test_reservation_is_changed(ada, reservation, cloud):
