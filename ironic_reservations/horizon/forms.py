@@ -182,11 +182,20 @@ class Ask(_Form):
 
 
 class Reserve(Confirmation):
-    """What a reservation has in addition to a request spec."""
+    """What a reservation or a group has in addition to a request spec."""
 
-    #: Repeating the request does not reserve another node.
+    #: Also of the group. Repeating the request reserves nothing else.
     instance_uuid = forms.UUIDField(widget=forms.HiddenInput,
                                     initial=uuid.uuid4)
+    members = forms.IntegerField(label=_('Machines'), initial=1, min_value=1)
+    policy = forms.ChoiceField(
+        label=_('Group policy'), required=False, help_text=_(
+            'Whether the machines are in one domain (pack) or in different '
+            'ones (spread).'),
+        choices=[('', _('none')), *((name, name)
+                                    for name in constants.POLICIES)])
+    by = _text(_('Domains of the group'), 'by', help_text=_(
+        'For example capability:rack, conductor_group or shard.'))
     description = _text(_('Description'))
     expires_in = _text(_('Lease'), help_text=_(
         'For example 12h or 7d. If empty, the default of the cloud.'))

@@ -234,8 +234,14 @@ def _present_reservation(row: api.Row, projects: dict[str, str]) -> api.Row:
 
 
 class Reservation(Page):
-    """One reservation."""
+    """One reservation.
 
+    :cvar facts: template of what is known about it.
+    :cvar back: page of the list.
+    """
+
+    facts = 'baremetal_reservations/_facts.html'
+    back = 'reservations'
     name = 'reservation'
     page_title = _('Reservation')
 
@@ -272,6 +278,30 @@ class Groups(Page):
              'since': dateparse.parse_datetime(row['created_at'])}
             for row in rows]
         self.link_pages(context, following)
+
+
+class Group(Page):
+    """One group with its members."""
+
+    name = 'group'
+    page_title = _('Group')
+    facts = 'baremetal_reservations/_group.html'
+    back = 'groups'
+
+    def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
+        """Read the group."""
+        row = service.show_group(str(context['group_uuid'])).to_dict()
+        rows = present_reservations(self.request, row['reservations'])
+        projects = api.read_project_names(self.request, [row['project_id']])
+        context.update(
+            row={**row, 'levels': row['levels'] or [row],
+                 'project': projects.get(row['project_id']),
+                 'since': dateparse.parse_datetime(row['created_at'])},
+            rows=[{**member, 'domain': member['group']['domain']
+                   and bars.format_domain(member['group']['domain'])}
+                  for member in rows],
+            columns=[{'title': title} for column, title in _COLUMNS
+                     if self.is_admin or column != 'project_id'])
 
 
 class Hosts(Page):
@@ -351,7 +381,11 @@ class Ask(_Action):
         """Make a dry run, which reserves nothing."""
         fleet_names, is_complete = hints.read_fleet_names(service)
         form = forms.Ask(self.request.GET or None, is_admin=self.is_admin)
-        context.update(form=form, suggestions=_list_suggestions(fleet_names))
+        context.update(form=form, suggestions={
+            **_list_suggestions(fleet_names), 'by': [
+                *(f'capability:{name}'
+                  for name in sorted(fleet_names['capability'])),
+                'conductor_group', 'shard']})
         if form.is_valid():
             spec = form.make_request_spec()
             result = service.dry_run(**spec)
@@ -380,10 +414,17 @@ class Ask(_Action):
 
     def act(self, service: sdk.Proxy, data: dict[str, Any],
             **_kwargs: Any) -> tuple[Any, ...]:
-        """Reserve a machine."""
-        reservation = service.create(**{
-            **{key: value for key, value in data.items() if value},
-            **self.query.make_request_spec()})
+        """Reserve a machine or a group."""
+        spec = self.query.make_request_spec()
+        attrs = {key: value for key, value in data.items() if value}
+        members = attrs.pop('members')
+        if members > 1 or 'policy' in attrs or 'by' in attrs:
+            if 'project_id' in spec:
+                attrs['project_id'] = spec.pop('project_id')
+            group = service.create_group(
+                members, spec, uuid=attrs.pop('instance_uuid'), **attrs)
+            return _('The group was reserved.'), 'group', group.id
+        reservation = service.create(**{**attrs, **spec})
         return (_('%s was reserved.') % reservation.node_name,
                 'reservation', reservation.id)
 
@@ -426,6 +467,44 @@ class Release(_Action, Reservation):
                 'reservations')
 
 
+class ChangeGroup(_Action, Group):
+    """The form that changes a group."""
+
+    name = 'change-group'
+    template_name = 'baremetal_reservations/change.html'
+    page_title = _('Change this group')
+    form_class = forms.Change
+
+    def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
+        """Read the group; the form begins with its description."""
+        super().read(service, context)
+        context.setdefault('action', forms.Change(initial={
+            'description': context['row']['description']}))
+
+    def act(self, service: sdk.Proxy, data: dict[str, Any],
+            **kwargs: Any) -> tuple[Any, ...]:
+        """Renew the leases if a new one is given, and set the description."""
+        group_uuid = str(kwargs['group_uuid'])
+        if data['expires_in'] != '':
+            service.renew_group(group_uuid, data['expires_in'])
+        service.describe_group(group_uuid, data['description'] or None)
+        return _('The group was changed.'), 'group', group_uuid
+
+
+class ReleaseGroup(_Action, Group):
+    """The question whether to release a group."""
+
+    name = 'release-group'
+    page_title = _('Release this group?')
+
+    def act(self, service: sdk.Proxy, data: dict[str, Any],
+            **kwargs: Any) -> tuple[Any, ...]:
+        """Release the members."""
+        group_uuid = str(kwargs['group_uuid'])
+        service.release_group(group_uuid, ignore_missing=False)
+        return _('The group %s was released.') % group_uuid, 'groups'
+
+
 #: The tabs in order.
 PAGES = (Capacity, Reservations, Groups, Hosts, Ask)
 
@@ -440,6 +519,10 @@ def make_urls(is_admin: bool) -> list[Any]:
         *(path('' if page is Capacity else f'{page.name}/',
                page.as_view(is_admin=is_admin), name=page.name)
           for page in PAGES if is_admin or page is not Hosts),
+        *(path(f'groups/<uuid:group_uuid>/{end}',
+               page.as_view(is_admin=is_admin), name=page.name)
+          for end, page in (('', Group), ('change/', ChangeGroup),
+                            ('release/', ReleaseGroup))),
         path('reservations/<uuid:instance_uuid>/',
              Reservation.as_view(is_admin=is_admin), name='reservation'),
         path('reservations/<uuid:instance_uuid>/change/',

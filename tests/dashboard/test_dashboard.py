@@ -261,6 +261,52 @@ def test_reservation_is_refused(ada, cloud):
         reservations.release(other)
 
 
+def test_group_from_creation_to_release(ada, cloud):
+    page = ada.open('ask/?asked=yes&vcpus=1')
+    reservations = cloud.admin.baremetal_reservations
+    arm, = reservations.list(node='arm-1')
+    reservations.release(arm)
+    try:
+        page.get_by_label('Machines', exact=True).fill('3')
+        page.get_by_label('Description').fill('For the audit')
+        page.get_by_label('Group policy').select_option('spread')
+        page.get_by_label('Domains of the group').fill('conductor_group')
+        ada.follow('button', 'Reserve')
+        assert 'of 3 members can be held' in page.get_by_role(
+            'alert').inner_text()
+        page.get_by_label('Machines', exact=True).fill('2')
+        page.get_by_label('Group policy').select_option('soft-spread')
+        ada.follow('button', 'Reserve')
+        assert page.get_by_text('The group was reserved').is_visible()
+        assert {*ada.rows()} == {'arm-1', 'gold-1'}
+        text = ada.main.inner_text()
+        assert 'soft-spread conductor_group' in text
+        assert 'For the audit' in text
+        ada.follow('link', 'Change the group')
+        page.get_by_label('Description').fill('For the review')
+        page.get_by_label('New lease').fill('7d')
+        ada.follow('button', 'Save')
+        assert 'For the review' in ada.main.inner_text()
+        assert all('6 days' in row for row in ada.rows().values())
+        ada.follow('link', 'Release the group')
+        ada.follow('button', 'Release the group')
+        assert page.get_by_text('was released').is_visible()
+        assert not [*reservations.list(node='gold-1')]
+    finally:
+        for group in reservations.groups():
+            if group.project_id == cloud.projects['team-a']:
+                reservations.release_group(group)
+        reservations.create(candidate_nodes=['arm-1'], expires_in=7200,
+                            project_id=cloud.projects['team-a'])
+
+
+def test_group_of_another_project(ada, cloud):
+    group, = cloud.admin.baremetal_reservations.groups()
+    for path in '', 'change/', 'release/':
+        page = ada.open(f'groups/{group.uuid}/{path}')
+        assert 'could be found' in page.get_by_role('alert').inner_text()
+
+
 # Changes
 
 def test_reservation_is_changed(ada, reservation, cloud):
