@@ -99,6 +99,20 @@ def format_error(error: Exception) -> str:
     return str(error)
 
 
+def find_project_id(request: http.HttpRequest, project: str) -> str:
+    """Return the ID of a project.
+
+    :param project: name or ID. It is returned if Keystone shows no project,
+        or several, with this name.
+    """
+    try:
+        projects, _more = keystone.tenant_list(
+            request, filters={'name': project})
+    except Exception:  # several clients raise different ones
+        return project
+    return projects[0].id if len(projects) == 1 else project
+
+
 def read_project_names(request: http.HttpRequest,
                        project_ids: Iterable[str | None]) -> dict[str, str]:
     """Return the names of projects by ID, or the ID if there is no name.

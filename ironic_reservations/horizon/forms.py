@@ -67,11 +67,11 @@ class Reservations(_Form):
     state = forms.ChoiceField(
         label=_('State'), required=False,
         choices=[('', _('any')), *STATES.items()])
-    node = _text(_('Node (name or UUID)'))
-    host = _text(_('Compute host'))
-    resource_class = _text(_('Resource class'))
+    node = _text(_('Node (name or UUID)'), 'node')
+    host = _text(_('Compute host'), 'host')
+    resource_class = _text(_('Resource class'), 'resource_class')
     group = _text(_('Group (UUID)'))
-    project_id = _text(_('Project (ID)'))
+    project_id = _text(_('Project (name or ID)'), 'project')
     sort_key = forms.CharField(required=False, widget=forms.HiddenInput)
     sort_dir = forms.CharField(required=False, widget=forms.HiddenInput)
 
@@ -127,7 +127,7 @@ class Ask(_Form):
         help_text=_('One per line, as in a flavor, for example '
                     'resources:VCPU=0.'))
     project_id = _text(
-        _('Only what this project owns or leases (ID)'))
+        _('Only what this project owns or leases (name or ID)'))
 
     def __init__(self, *args: Any, is_admin: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -199,7 +199,7 @@ class Reserve(Confirmation):
     description = _text(_('Description'))
     expires_in = _text(_('Lease'), help_text=_(
         'For example 12h or 7d. If empty, the default of the cloud.'))
-    project_id = _text(_('For the project (ID)'))
+    project_id = _text(_('For the project (name or ID)'))
 
     def __init__(self, *args: Any, is_admin: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -60,23 +60,25 @@ def _check_nodes(service: sdk.Proxy, nodes: list[str]) -> list[names.Unknown]:
             for node in missing]
 
 
-def check_filters(service: sdk.Proxy,
-                  filters: Mapping[str, str]) -> list[names.Unknown]:
+def read_filter_names(service: sdk.Proxy) -> dict[str, set[str]]:
+    """Return the names that filters can have, by key."""
+    try:
+        return {key: read(service) for key, read in _READERS.items()}
+    except api.ERRORS:
+        return {}
+
+
+def check_filters(filters: Mapping[str, str],
+                  fleet_names: dict[str, set[str]]) -> list[names.Unknown]:
     """Return the names in filters that no node and no reservation has.
 
-    :param filters: the names by key. Only ``resource_class``, ``node`` and
-        ``host`` are checked.
+    :param filters: the names by key.
+    :param fleet_names: see ``read_filter_names``.
     """
-    readers = {'resource_class': _read_classes, 'node': api.read_node_names,
-               'host': _read_hosts}
-    pairs = [(key.replace('_', ' '), filters[key]) for key in readers
+    pairs = [(key.replace('_', ' '), filters[key]) for key in _READERS
              if filters.get(key)]
-    try:
-        return names.find_unknown(pairs, {
-            kind: readers[kind.replace(' ', '_')](service)
-            for kind, _name in pairs})
-    except api.ERRORS:
-        return []
+    return names.find_unknown(pairs, {
+        key.replace('_', ' '): values for key, values in fleet_names.items()})
 
 
 def _read_classes(service: sdk.Proxy) -> set[str]:
@@ -89,3 +91,8 @@ def _read_hosts(service: sdk.Proxy) -> set[str]:
     rows, _following = api.read_page(service, limit=_RESERVATIONS,
                                      fields='host')
     return {row['host'] for row in rows if row['host']}
+
+
+#: Functions that read the names of a filter, by its key.
+_READERS = {'resource_class': _read_classes, 'node': api.read_node_names,
+            'host': _read_hosts}

@@ -162,6 +162,12 @@ class Reservations(Page):
         if not form.is_valid():
             return
         query = dict(form.cleaned_data)
+        if query.get('project_id'):
+            query['project_id'] = api.find_project_id(
+                self.request, query['project_id'])
+        fleet_names = hints.read_filter_names(service)
+        context['suggestions'] = {
+            key: sorted(values) for key, values in fleet_names.items()}
         # Also if the list cannot be read with these filters.
         context['is_filtered'] = any(
             value for name, value in query.items()
@@ -181,12 +187,16 @@ class Reservations(Page):
         context.update(
             columns=self._columns(key, direction),
             rows=present_reservations(self.request, rows))
+        context['suggestions']['project'] = sorted(
+            {row['project'] for row in context['rows'] if row['project']})
         if not rows:
-            context['similar_names'] = [
-                {'kind': kind, 'name': similar, 'link': self.make_link(
-                    **{kind.replace(' ', '_'): similar})}
-                for kind, _name, similar in hints.check_filters(service, query)
-                if similar]
+            context['unknown'] = [
+                {'kind': kind, 'name': name,
+                 'similar': similar and {
+                     'name': similar, 'link': self.make_link(
+                         **{kind.replace(' ', '_'): similar})}}
+                for kind, name, similar
+                in hints.check_filters(query, fleet_names)]
         self._link_pages(context, rows, before, marker, following)
 
     def _columns(self, key: str, direction: str) -> list[dict[str, Any]]:
@@ -373,6 +383,14 @@ class Ask(_Action):
     page_title = title = _('What would match?')
     form_class = forms.Reserve
 
+    def make_spec(self, form: forms.Ask) -> dict[str, Any]:
+        """Return the request spec, with the ID of its project."""
+        spec = form.make_request_spec()
+        if 'project_id' in spec:
+            spec['project_id'] = api.find_project_id(
+                self.request, spec['project_id'])
+        return spec
+
     def make_form(self, *args: Any, **kwargs: Any) -> forms.Confirmation:
         """Return the form that reserves a machine."""
         return super().make_form(*args, is_admin=self.is_admin, **kwargs)
@@ -387,7 +405,7 @@ class Ask(_Action):
                   for name in sorted(fleet_names['capability'])),
                 'conductor_group', 'shard']})
         if form.is_valid():
-            spec = form.make_request_spec()
+            spec = self.make_spec(form)
             result = service.dry_run(**spec)
             explanation = result['explanation']
             context.update(
@@ -415,8 +433,11 @@ class Ask(_Action):
     def act(self, service: sdk.Proxy, data: dict[str, Any],
             **_kwargs: Any) -> tuple[Any, ...]:
         """Reserve a machine or a group."""
-        spec = self.query.make_request_spec()
+        spec = self.make_spec(self.query)
         attrs = {key: value for key, value in data.items() if value}
+        if 'project_id' in attrs:
+            attrs['project_id'] = api.find_project_id(
+                self.request, attrs['project_id'])
         members = attrs.pop('members')
         if members > 1 or 'policy' in attrs or 'by' in attrs:
             if 'project_id' in spec:

@@ -229,7 +229,7 @@ def test_machine_is_reserved(ada, cloud):
 def test_reservation_for_a_project(admin, cloud):
     """Sending the form a second time reserves no second machine."""
     page = admin.open('ask/?asked=yes&resource_class=baremetal.silver')
-    page.get_by_label('For the project').fill(cloud.projects['team-b'])
+    page.get_by_label('For the project').fill('team-b')
     form = admin.main.locator('form[method=post]').evaluate(
         'it => Object.fromEntries(new FormData(it))')
     admin.follow('button', 'Reserve')
@@ -507,19 +507,45 @@ def test_filters_without_a_match(admin):
             'baremetal.gold'}
     admin.follow('link', 'Show all')
     for label, entry, hint, similar in (
-            ('Compute host', 'compute1', 'host compute-1', 'compute-1'),
-            ('Node (name or UUID)', 'gpu1', 'node gpu-1', 'gpu-1'),
+            ('Compute host', 'compute1',
+             'No reservation has the compute host compute1.', 'compute-1'),
+            ('Node (name or UUID)', 'gpu1', 'No node gpu1 was found.',
+             'gpu-1'),
             ('Resource class', 'baremetal.gpus',
-             'resource class baremetal.gpu', 'baremetal.gpu')):
+             'No machine has the resource class baremetal.gpus.',
+             'baremetal.gpu')):
         page = admin.open('reservations/')
         page.get_by_label(label).fill(entry)
         admin.follow('button', 'Filter')
         text = re.sub(r'\s+', ' ', admin.main.inner_text())
         assert admin.page.get_by_role('link', name='Show all').is_visible()
         assert ('No reservations match these filters. '
-                f'Did you mean {hint}?') in text
+                f'{hint} Did you mean {similar}?') in text
         admin.follow('link', similar)
         assert admin.rows()
+    admin.open('reservations/?resource_class=plutonium')
+    assert 'No machine has the resource class plutonium.' in (
+        admin.main.inner_text())
+    # A class that machines have, without a reservation.
+    admin.open('reservations/?resource_class=baremetal.bronze')
+    assert 'No machine has' not in admin.main.inner_text()
+
+
+def test_filters_offer_known_values(admin):
+    page = admin.open('reservations/')
+    for label, value in (
+            ('Resource class', 'baremetal.gold'),
+            ('Compute host', 'compute-1'),
+            ('Node (name or UUID)', 'gpu-1'),
+            ('Project (name or ID)', 'team-b')):
+        field = page.get_by_label(label, exact=True)
+        values = page.locator(f'#{field.get_attribute("list")} option')
+        assert value in values.evaluate_all(
+            'all => all.map(each => each.value)')
+    page.get_by_label('Project (name or ID)').fill('team-b')
+    admin.follow('button', 'Filter')
+    rows = admin.rows()
+    assert rows and all('team-b' in row for row in rows.values())
 
 
 def test_refused_filter_can_be_removed(admin):
