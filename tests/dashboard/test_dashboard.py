@@ -133,6 +133,7 @@ def test_members_of_a_group(admin):
     admin.follow('link', group)
     members = {*admin.rows()}
     assert len(members) == 2
+    check_for_screen_readers(admin.page)
     admin.follow('link', members.pop())
     admin.follow('link', group)
     assert len(admin.rows()) == 2
@@ -312,6 +313,7 @@ def test_group_of_another_project(ada, cloud):
 def test_reservation_is_changed(ada, reservation, cloud):
     page = ada.open('reservations/')
     ada.follow('link', 'Change gold-1')
+    check_for_screen_readers(page)
     page.get_by_label('Description').fill('Until the <b>audit</b>')
     page.get_by_label('New lease').fill('7d')
     ada.follow('button', 'Save')
@@ -607,7 +609,10 @@ def test_panel_of_admins_is_not_for_members(ada):
 
 @pytest.mark.parametrize('path', [*PAGES, 'ask/?asked=yes&memory_mb=65536'])
 def test_screen_readers(admin, path):
-    page = admin.open(path)
+    check_for_screen_readers(admin.open(path))
+
+
+def check_for_screen_readers(page):
     # Links and buttons have the colours of Horizon's theme.
     for context, options in (
             ('.ir-page', {'rules': {'color-contrast': {'enabled': False}}}),
