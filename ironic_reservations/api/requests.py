@@ -240,7 +240,7 @@ def read_levels(levels: list[dict[str, Any]],
     :raises: InvalidInput.
     """
     *outer, inner = levels
-    size, place = inner.get('segment'), f'levels.{len(outer)}'
+    size, field = inner.get('segment'), f'levels.{len(outer)}'
     if group.policy is not None:
         raise exception.InvalidInput(
             'levels', 'cannot be combined with policy and by')
@@ -250,20 +250,20 @@ def read_levels(levels: list[dict[str, Any]],
     if size is None:
         if outer:
             raise exception.InvalidInput(
-                f'{place}.segment', 'is required with two levels')
+                f'{field}.segment', 'is required with two levels')
         return dataclasses.replace(
             group, policy=inner['policy'], by=inner['by'])
     if inner['policy'] != group_policy.PACK:
         raise exception.InvalidInput(
-            f'{place}.policy', 'must be pack with segment',
+            f'{field}.policy', 'must be pack with segment',
             got=inner['policy'])
     if members % size:
         raise exception.InvalidInput(
-            f'{place}.segment', f'must divide the number of members, '
+            f'{field}.segment', f'must divide the number of members, '
                                 f'{members}', got=size)
     if outer and outer[0]['by'] == inner['by']:
         raise exception.InvalidInput(
-            f'{place}.by', 'must differ from that of the first level',
+            f'{field}.by', 'must differ from that of the first level',
             got=inner['by'])
     return dataclasses.replace(
         group, segments=members // int(size), segment_levels=json.dumps([

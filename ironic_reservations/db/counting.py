@@ -268,14 +268,14 @@ def select_counts(candidates: Collection[Collection[str]], with_hosts: bool,
     if by_text:
         groups = _select_groups(candidates, with_hosts)
         source = groups.join(nodes, nodes.c.id == groups.c.first)
-        numbers = [*groups.c]
+        counts = [*groups.c]
     else:
         source = nodes
-        numbers = [sa.literal_column('1'), *[nodes.c.id] * 3]
+        counts = [sa.literal_column('1'), *[nodes.c.id] * 3]
     columns: list[sa.ColumnElement[Any]] = [
         functions.as_bytes(expressions.PROFILE[name])
         for name in (*FACTS, 'capabilities')]
-    columns += [_REASON, _TAKEN, *numbers]
+    columns += [_REASON, _TAKEN, *counts]
     columns += [sa.case((_is_candidate(candidates), nodes.c[name]),
                         else_=sa.null())
                 if candidates else sa.null() for name in ('uuid', 'name')]
