@@ -141,7 +141,7 @@ def test_segments(reservations, pool, node_class):
                 (2, 2)]
     claim = reservations.claim(group, segment=1, resource_class=node_class)
     assert claim.group['segment'] == 1
-    with pytest.raises(exceptions.NotFoundException):
+    with pytest.raises(exceptions.ConflictException):
         reservations.claim(group, segment=2, resource_class=node_class)
     reservations.release(claim)
     repair = reservations.create(resource_class=node_class, group={
