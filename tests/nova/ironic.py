@@ -25,7 +25,8 @@ class Ironic(service.Ironic):
         response = self.http.get('/v1/reservations', params={
             'fields': 'instance_uuid,node_uuid,node_name,host,state,'
                       'provision_state,resource_class,project_id,user_id,'
-                      'request_spec,group,expires_at,created_at,updated_at',
+                      'description,request_spec,group,expires_at,created_at,'
+                      'updated_at',
             **filters})
         response.raise_for_status()
         return response.json()['reservations']
