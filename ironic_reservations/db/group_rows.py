@@ -64,17 +64,18 @@ def select_live_groups(restricted_to: str | None, marker: int | None,
 _DOMAIN = sa.cast(reservations.c.domain, sa.LargeBinary)
 
 
-def select_domains(group_ids: Iterable[int]) -> sa.Select[Any]:
-    """Count the members of groups in each domain.
+def select_places(group_ids: Iterable[int]) -> sa.Select[Any]:
+    """Count the members of groups by segment and domain.
 
-    :returns: rows of a group's id, a domain or None, and the number.
+    :returns: rows of a group's id, a segment or None, a domain or None, and
+        the number.
     """
     return sa.select(
-        reservations.c.group_id, sa.func.min(reservations.c.domain),
-        sa.func.count()
+        reservations.c.group_id, reservations.c.segment,
+        sa.func.min(reservations.c.domain), sa.func.count()
     ).join_from(reservations, nodes, expressions.CARRIED).where(
         expressions.LIVE, reservations.c.group_id.in_(group_ids)
-    ).group_by(reservations.c.group_id, _DOMAIN)
+    ).group_by(reservations.c.group_id, reservations.c.segment, _DOMAIN)
 
 
 #: Insert a group.

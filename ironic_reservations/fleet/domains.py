@@ -6,10 +6,8 @@ since. They may be outdated: they decide only where to look first.
 """
 
 import collections
-from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
-import functools
 import random
 import threading
 from typing import Any
@@ -18,6 +16,7 @@ from ironic_reservations import matching
 from ironic_reservations import resources
 from ironic_reservations.fleet import profiles
 from ironic_reservations.fleet import search
+from ironic_reservations.matching import group_plan
 from ironic_reservations.matching import group_policy
 
 #: Number of nodes to read for each domain in addition to those to hold,
@@ -26,10 +25,6 @@ SPARE = 16
 
 #: Maximum number of requests whose domains are cached for a count.
 MAX_CACHED = 32
-
-#: Returns how many more nodes of a resource class may be held.
-Remaining = Callable[[str | None], float]
-
 
 def get_domains(matcher: matching.Matcher, fleet: profiles.Fleet,
                 levels: group_policy.Levels) -> 'Domains':
@@ -44,51 +39,6 @@ def get_domains(matcher: matching.Matcher, fleet: profiles.Fleet,
             cache.clear()
         domains = cache[key] = Domains(matcher, fleet, levels)
     return domains
-
-
-class _Pool:
-    """Nodes of one domain that were free in the count and fit equally well."""
-
-    def __init__(self) -> None:
-        self.texts: list[str | int] = []
-
-    @functools.cached_property
-    def ids(self) -> list[int]:
-        return [int(node_id) for text in self.texts
-                for node_id in str(text).split(',')]
-
-
-class _Domain:
-    """The free nodes of a domain.
-
-    :ivar numbers: number of nodes by resource class.
-    :ivar pools: pools by fit.
-    """
-
-    def __init__(self) -> None:
-        self.numbers: collections.Counter[str | None] = collections.Counter()
-        self.pools: dict[tuple[Any, ...], _Pool] = (
-            collections.defaultdict(_Pool))
-
-    def count_capacity(self, remaining: Remaining | None
-                       ) -> group_policy.Capacity:
-        return group_policy.Capacity(
-            self.numbers.total() if remaining is None else int(sum(
-                min(number, remaining(resource_class)) for
-                resource_class, number in self.numbers.items())),
-            min(self.pools))
-
-    def list_ids(self) -> list[int]:
-        """Return the ids of its nodes, the best fit first.
-
-        Equals begin at a random place, so that processes do not compete for
-        the same nodes.
-        """
-        ids: list[int] = []
-        for _, pool in sorted(self.pools.items()):
-            start = random.randrange(len(pool.ids))
-            ids += pool.ids[start:] + pool.ids[:start]
-        return ids
 
 
 class Domains:
@@ -107,35 +57,20 @@ class Domains:
         # which they were subtracted; None for nodes that do not match.
         self._subtractions: dict[int, tuple[
             group_policy.Domain, str | None] | None] = {}
-        domains: dict[group_policy.Domain, _Domain] = (
-            collections.defaultdict(_Domain))
-        for group, batch in matcher.find_profiles(fleet, *levels.keys):
-            fit = matcher.fit(group.node)
-            for profile in batch:
-                if profile.available:
-                    domain = domains[levels.find_domain(profile.find_domain)]
-                    domain.numbers[group.node.resource_class] += (
-                        profile.available)
-                    domain.pools[fit].texts += profile.ids
-        self._domains = dict(domains)
-        self._room = {name: domain.count_capacity(None)
-                      for name, domain in domains.items()}
+        self._domains = group_plan.find_free_nodes(
+            matcher.find_profiles(fleet, *levels.keys), levels, matcher.fit)
+        self._room = dict(group_plan.count_room(self._domains))
 
-    def _find_domain(self, node: matching.Node) -> group_policy.Domain:
-        return self._levels.find_domain(
-            functools.partial(group_policy.find_domain, node))
-
-    def count_room(self, remaining: Remaining | None = None
-                   ) -> dict[group_policy.Domain, group_policy.Capacity]:
+    def count_room(self, remaining: group_plan.Remaining | None = None
+                   ) -> group_plan.InnerRoom:
         """Return the capacity of each domain.
 
         :param remaining: None if there is no limit.
         """
         with self._lock:
             self._apply_holds()
-            return dict(self._room) if remaining is None else {
-                name: domain.count_capacity(remaining)
-                for name, domain in self._domains.items()}
+            return (dict(self._room) if remaining is None
+                    else group_plan.count_room(self._domains, remaining))
 
     def _apply_holds(self) -> None:
         """Subtract nodes that were held, and add those that were released."""
@@ -157,7 +92,7 @@ class Domains:
         if not (self._matcher.is_visible(node)
                 and self._matcher.matches(node)):
             return None
-        name = self._find_domain(node)
+        name = self._levels.find_domain(node)
         domain = self._domains.get(name)
         return (name, node.resource_class) if (
             domain and domain.numbers[node.resource_class] > 0) else None
@@ -179,8 +114,22 @@ class Domains:
                 node.resource_class for node in nodes)
             self._room[name] = domain.count_capacity(None)
 
+    def _list_ids(self, name: group_policy.Domain) -> list[int]:
+        """Return the ids of a domain's nodes, the best fit first.
+
+        Equals begin at a random place, so that processes do not compete for
+        the same nodes.
+        """
+        ids: list[int] = []
+        for _, texts in sorted(self._domains[name].ids.items()):
+            equals = [int(node_id) for text in texts
+                      for node_id in str(text).split(',')]
+            start = random.randrange(len(equals))
+            ids += equals[start:] + equals[:start]
+        return ids
+
     def choose_nodes(self, plan: Mapping[group_policy.Domain, int],
-                     remaining: Remaining
+                     remaining: group_plan.Remaining
                      ) -> dict[group_policy.Domain,
                                list[matching.Node]] | None:
         """Read the free nodes of the domains of a plan, as they are now.
@@ -190,7 +139,7 @@ class Domains:
             that has fewer than planned is corrected. None if the limits do
             not allow all of them.
         """
-        ids = {name: self._domains[name].list_ids() for name in plan}
+        ids = {name: self._list_ids(name) for name in plan}
         nodes: dict[group_policy.Domain, dict[int, matching.Node]] = {
             name: {} for name in plan}
         counts: collections.Counter[Any] = collections.Counter()
@@ -200,7 +149,7 @@ class Domains:
                 if len(nodes[name]) < members
                 for node_id in _pop_ids(ids[name], members + SPARE)]:
             for node in search.read_nodes(self._matcher, batch):
-                name = self._find_domain(node)
+                name = self._levels.find_domain(node)
                 limits = resources.limit_names(node.resource_class)
                 if name not in plan or len(nodes[name]) == plan[name]:
                     continue

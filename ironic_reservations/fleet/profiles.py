@@ -133,8 +133,11 @@ class Profile:
         """Return how many nodes can be held now."""
         return self.counts.get(None, 0)
 
-    def find_domain(self, by: str | None) -> str | None:
-        """Return the domain of these nodes; see ``group_policy``."""
+    def find_domain(self, levels: group_policy.Levels) -> group_policy.Domain:
+        """Return the outer and the inner domain of these nodes."""
+        return self._find_domain(levels.by), self._find_domain(levels.inner_by)
+
+    def _find_domain(self, by: str | None) -> str | None:
         name = group_policy.find_capability(by)
         return (group_policy.find_domain(self.group.node, by) if name is None
                 else group_policy.parse_domain(self.capabilities.get(name)))

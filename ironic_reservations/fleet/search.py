@@ -189,7 +189,7 @@ def _group_by_fit(matcher: matching.Matcher,
             by_fit[alone] += batch
             continue
         for profile in batch:
-            domain = matcher.policy.levels.find_domain(profile.find_domain)
+            domain = profile.find_domain(matcher.policy.levels)
             by_fit[matcher.fit_in(domain, alone)].append(profile)
     return sorted(by_fit.items(), key=operator.itemgetter(0))
 

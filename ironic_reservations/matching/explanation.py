@@ -7,6 +7,7 @@ import typing
 from typing import Any
 
 from ironic_reservations import exception
+from ironic_reservations.matching import group_plan
 from ironic_reservations.matching import group_policy
 from ironic_reservations.matching import nodes
 
@@ -74,8 +75,9 @@ def explain_group(matcher: 'matchers.Matcher', fleet: 'profiles.Fleet',
     """
     answer = explain_request(matcher, fleet)
     matches = matcher.find_profiles(fleet, *levels.keys)
-    room = group_policy.count_room(matches, levels, matcher.fit)
-    available = group_policy.count_members(levels, room)
+    room = group_plan.count_room(
+        group_plan.find_free_nodes(matches, levels, matcher.fit))
+    available = group_plan.count_members(levels, room)
     domains = [{'value': levels.show_domain(domain), 'nodes': capacity.free}
                for domain, capacity in sorted(
                    room.items(),
@@ -84,7 +86,7 @@ def explain_group(matcher: 'matchers.Matcher', fleet: 'profiles.Fleet',
                'domains': domains if levels.keys else []}
     if levels.inner_by:
         answer['segments'] = {
-            name: number // levels.segment
+            name: number // levels.segment_size
             for name, number in answer['members'].items()}
     explanation = answer['explanation']
     explanation.pop('nearest', None)
@@ -107,7 +109,7 @@ def explain_group(matcher: 'matchers.Matcher', fleet: 'profiles.Fleet',
 
 
 def _find_failing_level(levels: group_policy.Levels,
-                        room: group_policy.InnerRoom, members: int
+                        room: group_plan.InnerRoom, members: int
                         ) -> tuple[str | None, str | None]:
     """Return the policy and the key of the level that has too little room.
 
@@ -115,7 +117,7 @@ def _find_failing_level(levels: group_policy.Levels,
     """
     if levels.inner_by is None:
         return levels.policy, levels.by
-    anywhere = group_policy.count_members(
+    anywhere = group_plan.count_members(
         levels._replace(policy=group_policy.SOFT_SPREAD), room)
     if levels.by is None or anywhere < members:
         return 'segment', levels.inner_by
@@ -123,18 +125,18 @@ def _find_failing_level(levels: group_policy.Levels,
 
 
 def _find_best_domain(levels: group_policy.Levels,
-                      room: group_policy.InnerRoom) -> dict[str, Any] | None:
+                      room: group_plan.InnerRoom) -> dict[str, Any] | None:
     """Return the domain that has room for most members or segments.
 
     :returns: its key and value, and the number of members that fit; None if
         the group needs more than one domain.
     """
-    by, size = levels.by or levels.inner_by, levels.segment
+    by, size = levels.by or levels.inner_by, levels.segment_size
     if by is None or not (levels.inner_by
                           or levels.policy == group_policy.PACK):
         return None
     outer_room = (
-        group_policy.sum_segments(levels, room) if levels.by else
+        group_plan.sum_segments(levels, room) if levels.by else
         {inner: capacity._replace(free=capacity.free // size)
          for (_, inner), capacity in room.items()})
     best = min(((-capacity.free, domain)
@@ -156,9 +158,9 @@ def _find_nearest(matcher: 'matchers.Matcher', fleet: 'profiles.Fleet',
     """
     near_misses = matcher.find_near_misses(fleet, *levels.keys)
     members = {
-        name: group_policy.count_members(
-            levels, group_policy.count_room(
-                matches + more, levels, matcher.fit))
+        name: group_plan.count_members(
+            levels, group_plan.count_room(group_plan.find_free_nodes(
+                matches + more, levels, matcher.fit)))
         for name, more in near_misses.items() if more}
     best = max(members, key=members.__getitem__, default=None)
     return (None, 0) if best is None else (best, members[best])

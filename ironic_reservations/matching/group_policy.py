@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses the domains of the members of a group.
+"""Defines in which domains the members of a group may be.
 
 A *domain* is a rack, a conductor group or a shard. The policy of a group says
 whether its members share a domain. It takes precedence over the fit: a node
@@ -10,16 +10,11 @@ segment is in one inner domain, such as a rack, and the policy says whether
 segments share an outer domain, such as a pod.
 """
 
-import collections
 from collections.abc import Callable
-from collections.abc import Iterable
 from collections.abc import Mapping
 import dataclasses
 import functools
-import heapq
 import json
-import math
-import random
 import typing
 from typing import Any
 
@@ -27,9 +22,6 @@ from ironic_reservations import constants
 from ironic_reservations import text
 from ironic_reservations.matching import constraints
 from ironic_reservations.matching import nodes
-
-if typing.TYPE_CHECKING:
-    from ironic_reservations.matching import matcher
 
 SPREAD, PACK, SOFT_SPREAD, SOFT_PACK = constants.POLICIES
 
@@ -90,25 +82,22 @@ class Levels(typing.NamedTuple):
     :param by: key of the outer domains, see ``find_domain``; None without a
         policy.
     :param inner_by: key of the domains of segments; None without segments.
-    :param segment: number of members in each segment; 1 without segments.
+    :param segment_size: number of members in each segment; 1 without segments.
     """
 
     policy: str | None = None
     by: str | None = None
     inner_by: str | None = None
-    segment: int = 1
+    segment_size: int = 1
 
     @property
     def keys(self) -> tuple[str, ...]:
         """Return the keys of the domains, the outer one first."""
         return tuple(filter(None, (self.by, self.inner_by)))
 
-    def find_domain(self, find: Callable[[str | None], str | None]) -> Domain:
-        """Return the outer and the inner domain of a node or a profile.
-
-        :param find: returns the domain by a key.
-        """
-        return find(self.by), find(self.inner_by)
+    def find_domain(self, node: nodes.Node) -> Domain:
+        """Return the outer and the inner domain of a node."""
+        return find_domain(node, self.by), find_domain(node, self.inner_by)
 
     def show_domain(self, domain: Domain) -> Any:
         """Return a domain as the API shows it: a list if it has segments."""
@@ -146,15 +135,15 @@ class Policy:
     :param members: outer domains with their number of members, or of
         segments.
     :param room: number of matching free nodes by domain.
-    :param segment: domain of the segment that the member joins; None if it
-        has no members yet, or if the group has no segments.
+    :param segment_domain: domain of the segment that the member joins; None
+        if it has no members yet, or if the group has no segments.
     """
 
     levels: Levels
     members: tuple[tuple[str | None, int], ...] = ()
     room: Mapping[Domain, int] = dataclasses.field(
         default_factory=dict, compare=False)
-    segment: Domain | None = None
+    segment_domain: Domain | None = None
 
     @functools.cached_property
     def _members(self) -> dict[str | None, int]:
@@ -166,7 +155,7 @@ class Policy:
         levels, result = self.levels, []
         if levels.by is not None:
             result.append(_make_constraint(
-                name_policy(levels.policy if self.segment is None
+                name_policy(levels.policy if self.segment_domain is None
                             else 'segment', levels.by), levels.by,
                 self._allows))
         if levels.inner_by is not None:
@@ -176,8 +165,8 @@ class Policy:
         return result
 
     def _allows(self, domain: str | None) -> bool:
-        if self.segment is not None:
-            return domain == self.segment[0]
+        if self.segment_domain is not None:
+            return domain == self.segment_domain[0]
         if self.levels.policy not in HARD:
             return True
         if domain is None:
@@ -187,8 +176,8 @@ class Policy:
         return not self._members or domain in self._members
 
     def _allows_inner(self, domain: str | None) -> bool:
-        return (domain is not None if self.segment is None
-                else domain == self.segment[1])
+        return (domain is not None if self.segment_domain is None
+                else domain == self.segment_domain[1])
 
     def rank(self, domain: Domain) -> tuple[Any, ...]:
         """Return a rank that precedes the fit. The lowest value is best."""
@@ -198,10 +187,10 @@ class Policy:
             members = self._members.get(outer, 0)
             rank = (outer is None,
                     members if self.levels.policy == SOFT_SPREAD else -members)
-        if self.levels.inner_by is None or self.segment is not None:
+        if self.levels.inner_by is None or self.segment_domain is not None:
             return rank
         # The rest of the segment should find room, too.
-        return (self.room.get(domain, 0) < self.levels.segment, *rank)
+        return (self.room.get(domain, 0) < self.levels.segment_size, *rank)
 
     def rank_among_equals(self, domain: Domain) -> tuple[int, ...]:
         """Return a rank that follows the fit. The lowest value is best.
@@ -234,211 +223,14 @@ def name_policy(policy: str | None, by: str | None) -> str:
     return text.escape_controls(f'group:{policy}={by}')
 
 
-class Capacity(typing.NamedTuple):
-    """The nodes of a domain that could become members of a group.
-
-    :param free: number of matching nodes that can be held, or of segments.
-    :param fit: lowest ``matching.Matcher.fit`` of these nodes.
-    """
-
-    free: int
-    fit: tuple[Any, ...]
-
-
-#: Capacities by outer domain, in members or in segments.
-Room = Mapping[str | None, Capacity]
-
-#: Numbers of members or segments by outer domain.
-Plan = dict[str | None, int]
-
-#: Capacities by outer and inner domain, in members.
-InnerRoom = Mapping[Domain, Capacity]
-
-
 def needs_room(levels: Levels, members: object,
-               segment: Domain | None) -> bool:
+               segment_domain: Domain | None) -> bool:
     """Return whether the next member depends on the room in each domain.
 
     :param members: numbers of members by domain; false if there are none.
-    :param segment: see ``Policy``.
+    :param segment_domain: see ``Policy``.
     """
     if levels.inner_by is not None:
-        return segment is None
+        return segment_domain is None
     return (levels.policy == SOFT_PACK
             or levels.policy == PACK and not members)
-
-
-def count_room(matches: 'Iterable[matcher.Match]', levels: Levels,
-               fit: Callable[[nodes.Node], tuple[Any, ...]],
-               remaining: Callable[[str | None], float] = (
-                   lambda resource_class: math.inf)) -> InnerRoom:
-    """Return the capacity of each domain in which nodes can be held.
-
-    :param matches: result of ``Matcher.find_profiles`` for the keys of these
-        levels.
-    :param fit: function of a node, equal for the nodes of a profile group.
-    :param remaining: function that returns how many more nodes of a resource
-        class may be held.
-    """
-    by_class: collections.Counter[
-        tuple[Domain, str | None]] = collections.Counter()
-    free: collections.Counter[Domain] = collections.Counter()
-    fits: dict[Domain, tuple[Any, ...]] = {}
-    for group, profiles in matches:
-        group_fit, resource_class = fit(group.node), group.node.resource_class
-        for profile in profiles:
-            if available := profile.available:
-                domain = levels.find_domain(profile.find_domain)
-                by_class[domain, resource_class] += available
-                fits[domain] = min(fits.get(domain, group_fit), group_fit)
-    for (domain, resource_class), number in by_class.items():
-        free[domain] += int(min(number, remaining(resource_class)))
-    return {domain: Capacity(number, fits[domain])
-            for domain, number in free.items()}
-
-
-def sum_segments(levels: Levels, room: InnerRoom) -> Room:
-    """Return the capacity of each outer domain, in segments.
-
-    A segment is in one inner domain. Without segments, each member counts as
-    one.
-    """
-    if levels.inner_by is None:
-        return {outer: capacity for (outer, _), capacity in room.items()
-                if capacity.free}
-    free: collections.Counter[str | None] = collections.Counter()
-    fits: dict[str | None, tuple[Any, ...]] = {}
-    for (outer, inner), capacity in room.items():
-        number = capacity.free // levels.segment
-        if inner is not None and number > 0:
-            free[outer] += number
-            fits[outer] = min(fits.get(outer, capacity.fit), capacity.fit)
-    return {outer: Capacity(number, fits[outer])
-            for outer, number in free.items()}
-
-
-def count_available(policy: str | None, room: Room) -> int:
-    """Return how many members, or segments, a new group can have.
-
-    :param policy: one of ``constants.POLICIES``, or None.
-    """
-    numbers = [capacity.free for domain, capacity in room.items()
-               if domain is not None]
-    if policy == SPREAD:
-        return len(numbers)
-    if policy == PACK:
-        return max(numbers, default=0)
-    return sum(capacity.free for capacity in room.values())
-
-
-def count_members(levels: Levels, room: InnerRoom) -> int:
-    """Return how many members a new group can have."""
-    return levels.segment * count_available(levels.policy,
-                                            sum_segments(levels, room))
-
-
-def plan_segments(levels: Levels, room: InnerRoom, members: int
-                  ) -> dict[Domain, int] | None:
-    """Return how many members of a new group go to each domain.
-
-    Each outer domain uses its fullest inner domains that have room for a
-    segment, so that the others stay whole.
-
-    :param members: number of members, a multiple of the size of a segment.
-    :returns: None if there is not enough room.
-    """
-    size = levels.segment
-    plan = plan_members(levels.policy, sum_segments(levels, room),
-                        members // size)
-    if plan is None:
-        return None
-    if levels.inner_by is None:
-        return {(outer, None): number for outer, number in plan.items()}
-    domains = sorted(
-        (domain for domain, capacity in room.items()
-         if domain[0] in plan and domain[1] is not None
-         and capacity.free >= size),
-        key=lambda domain: (room[domain].free, room[domain].fit))
-    inner_plan: dict[Domain, int] = {}
-    for domain in domains:
-        number = min(plan[domain[0]], room[domain].free // size)
-        if number:
-            plan[domain[0]] -= number
-            inner_plan[domain] = number * size
-    return inner_plan
-
-
-def plan_members(policy: str | None, room: Room, members: int) -> Plan | None:
-    """Return how many members or segments go to each outer domain.
-
-    :param policy: one of ``constants.POLICIES``, or None.
-    :param members: number of members, at least 1.
-    :returns: None if there is not enough room.
-    """
-    if count_available(policy, room) < members:
-        return None
-    # Equally good domains are tried in random order. Otherwise all processes
-    # would compete for the same nodes.
-    domains = [domain for domain in room if domain is not None]
-    random.shuffle(domains)
-    return _PLANS[policy](domains, room, members)
-
-
-def _place_anywhere(domains: list[str], room: Room, members: int) -> Plan:
-    # Without a policy, all nodes are in the domain None.
-    return {None: members}
-
-
-def _spread(domains: list[str], room: Room, members: int) -> Plan:
-    best = sorted(domains, key=lambda domain: room[domain].fit)
-    return dict.fromkeys(best[:members], 1)
-
-
-def _pack(domains: list[str], room: Room, members: int) -> Plan:
-    """Use the domain with the fewest free nodes that has room for all."""
-    return {min((domain for domain in domains
-                 if room[domain].free >= members),
-                key=lambda domain: (room[domain].free,
-                                    room[domain].fit)): members}
-
-
-def _soft_spread(domains: list[str], room: Room, members: int) -> Plan:
-    """Add each member to a domain that has the fewest members."""
-    plan: collections.Counter[str | None] = collections.Counter()
-    heap = [(0, room[domain].fit, turn, domain)
-            for turn, domain in enumerate(domains)]
-    heapq.heapify(heap)
-    while heap and members:
-        number, fit, turn, domain = heapq.heappop(heap)
-        plan[domain] += 1
-        members -= 1
-        if plan[domain] < room[domain].free:
-            heapq.heappush(heap, (number + 1, fit, turn, domain))
-    return _add_rest(plan, members)
-
-
-def _soft_pack(domains: list[str], room: Room, members: int) -> Plan:
-    """Fill the domains with the most room, and put the rest in the tightest.
-    """
-    plan: Plan = {}
-    largest = sorted(domains, key=lambda domain: -room[domain].free)
-    for number, domain in enumerate(largest):
-        if members and room[domain].free >= members:
-            tightest = min((other for other in largest[number:]
-                            if room[other].free >= members),
-                           key=lambda other: (room[other].free,
-                                              room[other].fit))
-            return {**plan, tightest: members}
-        plan[domain] = room[domain].free
-        members -= plan[domain]
-    return _add_rest(plan, members)
-
-
-def _add_rest(plan: Plan, members: int) -> Plan:
-    """Add members without room in a domain to nodes without a domain."""
-    return {**plan, **({None: members} if members else {})}
-
-
-_PLANS: dict[str | None, Callable[[list[str], Room, int], Plan]] = {
-    None: _place_anywhere, SPREAD: _spread, PACK: _pack,
-    SOFT_SPREAD: _soft_spread, SOFT_PACK: _soft_pack}

@@ -161,8 +161,7 @@ class Matcher:
         """
         alone = self.fit_alone(node)
         return alone if self.policy is None else self.fit_in(
-            self.policy.levels.find_domain(
-                functools.partial(group_policy.find_domain, node)), alone)
+            self.policy.levels.find_domain(node), alone)
 
     def fit_alone(self, node: nodes.Node) -> tuple[Any, ...]:
         """Return the ``fit`` without the ranks of a policy.

@@ -39,7 +39,7 @@ def dry_run(matcher: matching.Matcher, quota: quotas.Quota,
         available = min(before, quota.count_available(matcher, fleet, levels))
         verdict['members']['available'] = available
         if levels.inner_by:
-            verdict['segments']['available'] = available // levels.segment
+            verdict['segments']['available'] = available // levels.segment_size
         is_refused = available < members <= before
     if is_refused:
         quota.refuse(matcher.find_profiles(fleet), members or 1)

@@ -24,7 +24,7 @@ from ironic_reservations.db import engine
 from ironic_reservations.db import group_rows
 from ironic_reservations.fleet import domains
 from ironic_reservations.matching import explanation
-from ironic_reservations.matching import group_policy
+from ironic_reservations.matching import group_plan
 from ironic_reservations.reservations import lookup
 from ironic_reservations.reservations import membership
 from ironic_reservations.reservations import obtain
@@ -81,7 +81,7 @@ class _NewGroup(obtain.Operation):
             has a node; ConcurrentChange if the group has just been deleted.
         """
         group = membership.load_group(self._group.uuid)
-        if group is not None and group.domains:
+        if group is not None and group.places:
             return self._repeat(run, group)
         self.place = membership.Place(self._group, group)
         if run.tries:
@@ -95,7 +95,7 @@ class _NewGroup(obtain.Operation):
         request = self.request
         if not (group.satisfies(self._group)
                 and group.request_digest == request.digest
-                and group.domains.total() >= len(request.instances)
+                and group.places.total() >= len(request.instances)
                 and self.matcher.restricted_to in (None, group.project_id)):
             raise membership.make_conflict(group.uuid)
         group = _read_members(group)
@@ -142,7 +142,7 @@ class _NewGroup(obtain.Operation):
         free_nodes = domains.get_domains(
             matcher, self._finder.get_fleet(), levels)
         for _ in range(MAX_LOST):
-            while (plan := group_policy.plan_segments(
+            while (plan := group_plan.plan_segments(
                     levels, free_nodes.count_room(quota.limit_remaining),
                     len(instances))):
                 nodes = free_nodes.choose_nodes(plan, quota.count_remaining)
@@ -157,7 +157,8 @@ class _NewGroup(obtain.Operation):
             members = [node for batch in nodes.values() for node in batch]
             yield sorted((
                 obtain.Pick(instance_uuid, node, segment=(
-                    number // levels.segment if levels.inner_by else None))
+                    number // levels.segment_size
+                    if levels.inner_by else None))
                 for number, (instance_uuid, node) in enumerate(
                     zip(instances, members, strict=True))),
                 key=lambda pick: pick.node.id)
@@ -243,7 +244,7 @@ def find_groups(limit: int, restricted_to: str | None = None,
     :param after: id of the last group of the page before.
     :param room: maximum number of characters of all names of domains; the
         list ends after the page that exceeds it.
-    :returns: groups with their ``domains``.
+    :returns: groups with their ``places``.
     """
     groups: list[membership.Group] = []
     length = 0
@@ -262,11 +263,12 @@ def find_groups(limit: int, restricted_to: str | None = None,
 
 
 def _count_members(rows: Sequence[sa.Row[Any]]) -> list[membership.Group]:
-    """Return those groups that have members, with their ``domains``."""
-    domains: collections.defaultdict[int, collections.Counter[str | None]] = (
+    """Return those groups that have members, with their ``places``."""
+    places: collections.defaultdict[
+        int, collections.Counter[tuple[int | None, str | None]]] = (
         collections.defaultdict(collections.Counter))
-    for group_id, domain, number in rows and engine.fetch_rows(
-            group_rows.select_domains([row.id for row in rows])):
-        domains[group_id][domain] = number
-    return [membership.Group(**row._mapping, domains=domains[row.id])
-            for row in rows if row.id in domains]
+    for group_id, segment, domain, number in rows and engine.fetch_rows(
+            group_rows.select_places([row.id for row in rows])):
+        places[group_id][segment, domain] = number
+    return [membership.Group(**row._mapping, places=places[row.id])
+            for row in rows if row.id in places]

@@ -65,10 +65,8 @@ class Group(GroupRequest):
     :param id: primary key, never used again.
     :param generation: incremented whenever a member joins or leaves.
     :param request_digest: see ``models.Group``.
-    :param domains: number of live members by domain, if it was read. The
-        domain is the text of ``Levels.join_domain``.
     :param places: number of live members by segment and domain, if it was
-        read.
+        read. The domain is the text of ``Levels.join_domain``.
     :param members: the live members without their request specs, if they were
         read.
     """
@@ -77,8 +75,6 @@ class Group(GroupRequest):
     generation: int
     request_digest: str | None
     created_at: datetime.datetime
-    domains: collections.Counter[str | None] = dataclasses.field(
-        default_factory=collections.Counter)
     places: collections.Counter[tuple[int | None, str | None]] = (
         dataclasses.field(default_factory=collections.Counter))
     members: tuple[values.Reservation, ...] = ()
@@ -86,6 +82,14 @@ class Group(GroupRequest):
     #: For the policy rules, which read it of reservations: the owner of a
     #: member's node has no rights on the group.
     node_owner = None
+
+    @functools.cached_property
+    def domains(self) -> collections.Counter[str | None]:
+        """The number of live members by domain; see ``places``."""
+        domains: collections.Counter[str | None] = collections.Counter()
+        for (_, domain), number in self.places.items():
+            domains[domain] += number
+        return domains
 
     def satisfies(self, request: GroupRequest | None) -> bool:
         """Return whether it is the group that a request names."""
@@ -95,7 +99,7 @@ class Group(GroupRequest):
 
 
 def load_group(uuid: str, remove: bool = True) -> Group | None:
-    """Return a group with the ``domains`` of its live members.
+    """Return a group with the ``places`` of its live members.
 
     An expired or stale member would count again if something began on its
     node, or if the node got its instance back, and another member could be in
@@ -103,11 +107,10 @@ def load_group(uuid: str, remove: bool = True) -> Group | None:
     a new member is chosen.
 
     :param remove: whether to do so.
-    :returns: None if the group has no row. Without a live member, the
-        ``domains`` are empty.
+    :returns: None if the group has no row. Without a live member, its
+        ``places`` are empty.
     """
     while True:
-        numbers: collections.Counter[str | None] = collections.Counter()
         places: collections.Counter[tuple[int | None, str | None]] = (
             collections.Counter())
         columns: dict[str, Any] = {}
@@ -118,13 +121,11 @@ def load_group(uuid: str, remove: bool = True) -> Group | None:
             member, domain, segment, live = map(
                 columns.pop, ('member', 'domain', 'segment', 'live'))
             if live:
-                numbers[domain] += 1
                 places[segment, domain] += 1
             elif member is not None:
                 has_dead = True
         if not (has_dead and remove):
-            return Group(**columns, domains=numbers,
-                         places=places) if columns else None
+            return Group(**columns, places=places) if columns else None
         expiry.expire_or_purge_members(columns['id'])
         engine.check_deadline()
 
@@ -191,7 +192,7 @@ class Place:
         if not group.segments or segment >= group.segments:
             raise exception.Conflict(
                 f'Group {group.uuid} has no segment {segment}.')
-        size = group.levels.segment
+        size = group.levels.segment_size
         if sum(members for (number, _), members in group.places.items()
                if number == segment) >= size:
             raise exception.Conflict(
@@ -199,7 +200,7 @@ class Place:
                 f'{size} members.')
 
     def _find_group_with_members(self) -> Group | None:
-        return self._group if self._group and self._group.domains else None
+        return self._group if self._group and self._group.places else None
 
     @property
     def _levels(self) -> group_policy.Levels:
@@ -231,15 +232,15 @@ class Place:
             elif (number, domain[0]) not in others:
                 others.add((number, domain[0]))
                 members[domain[0]] += 1
-        segment = next((domain for domain in domains_of_segment
-                        if domain[1] is not None), None)
+        segment_domain = next((domain for domain in domains_of_segment
+                               if domain[1] is not None), None)
         room = {}
-        if fleet and group_policy.needs_room(levels, members, segment):
+        if fleet and group_policy.needs_room(levels, members, segment_domain):
             room = {domain: capacity.free for domain, capacity in
                     domains.get_domains(matcher, fleet, levels)
                     .count_room().items()}
         return dataclasses.replace(matcher, policy=group_policy.Policy(
-            levels, tuple(members.items()), room, segment))
+            levels, tuple(members.items()), room, segment_domain))
 
     def join(self, tx: transaction.Transaction,
              request_digest: str | None = None) -> int | None:
@@ -274,8 +275,7 @@ class Place:
         return {} if request is None else {
             'group_id': group_id,
             'segment': request.segment if segment is None else segment,
-            'domain': levels.join_domain(levels.find_domain(
-                functools.partial(group_policy.find_domain, node)))}
+            'domain': levels.join_domain(levels.find_domain(node))}
 
     def find_domain_traits(self, node: matching.Node
                            ) -> dict[str, str | None]:

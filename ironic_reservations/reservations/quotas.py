@@ -29,6 +29,7 @@ from ironic_reservations import resources
 from ironic_reservations.db import engine
 from ironic_reservations.db import project_rows
 from ironic_reservations.matching import constraints
+from ironic_reservations.matching import group_plan
 from ironic_reservations.matching import group_policy
 from ironic_reservations.matching import request_spec
 from ironic_reservations.reservations import transaction
@@ -217,11 +218,13 @@ class Quota:
         :param fleet: the ``profiles.Fleet`` as it was counted.
         """
         matches = self.narrow(matcher).find_profiles(fleet, *levels.keys)
-        available = min(self.count_remaining(), group_policy.count_members(
-            levels, group_policy.count_room(
-                matches, levels, matcher.fit, self.count_remaining)))
+        room = group_plan.count_room(
+            group_plan.find_free_nodes(matches, levels, matcher.fit),
+            self.count_remaining)
+        available = min(self.count_remaining(),
+                        group_plan.count_members(levels, room))
         # Only whole segments can be held.
-        return max(available, 0) // levels.segment * levels.segment
+        return max(available, 0) // levels.segment_size * levels.segment_size
 
 
 def read_quota(project_id: str | None) -> Quota:

@@ -317,7 +317,7 @@ def test_samples_of_segments():
         request['members'])
     refusal = SAMPLES['reservation-group-create-levels-no-match.json']
     assert refusal['segments'] == {
-        name: number // group.levels.segment
+        name: number // group.levels.segment_size
         for name, number in refusal['members'].items()}
     assert refusal['segments']['wanted'] == group.segments
     assert refusal['level'] in group.levels.keys

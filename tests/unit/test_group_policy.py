@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import pytest
 
 from ironic_reservations import matching
+from ironic_reservations.matching import group_plan
 from ironic_reservations.matching import group_policy
 
 
@@ -75,7 +76,7 @@ def test_shards_for_one_member(policy, members, room, shards):
 domains = st.dictionaries(
     st.sampled_from(['a', 'b', 'c', 'd', None]),
     st.integers(1, 4), max_size=5).map(
-        lambda free: {where: group_policy.Capacity(number, (0,))
+        lambda free: {where: group_plan.Capacity(number, (0,))
                       for where, number in free.items()})
 
 
@@ -102,9 +103,9 @@ def is_pack(way):
     ('soft-spread', lambda way: True), ('soft-pack', lambda way: True)])
 def test_plan_exists_if_possible(policy, obeys, by_domain, members):
     possible = [way for way in list_ways(by_domain, members) if obeys(way)]
-    plan = group_policy.plan_members(policy, by_domain, members)
+    plan = group_plan.plan_members(policy, by_domain, members)
     assert (plan is not None) == bool(possible)
-    available = group_policy.count_available(policy, by_domain)
+    available = group_plan.count_available(policy, by_domain)
     assert (available >= members) == bool(possible)
     if plan is None:
         return
@@ -138,33 +139,34 @@ def count_domains(way):
 @hypothesis.given(domains, st.integers(1, 12))
 def test_without_a_policy(by_domain, members):
     free = sum(room.free for room in by_domain.values())
-    assert group_policy.plan_members(None, by_domain, members) == (
+    assert group_plan.plan_members(None, by_domain, members) == (
         {None: members} if free >= members else None)
 
 
 def test_spread_takes_the_best_fitting_domains():
-    by_domain = {name: group_policy.Capacity(1, (fit,))
+    by_domain = {name: group_plan.Capacity(1, (fit,))
                  for name, fit in (('a', 3), ('b', 1), ('c', 2), ('d', 9))}
-    assert group_policy.plan_members('spread', by_domain, 2) == {
+    assert group_plan.plan_members('spread', by_domain, 2) == {
         'b': 1, 'c': 1}
 
 
 def test_rest_goes_to_the_smallest_sufficient_domain():
-    by_domain = {name: group_policy.Capacity(free, (0,))
+    by_domain = {name: group_plan.Capacity(free, (0,))
                  for name, free in (('a', 5), ('b', 3), ('c', 2))}
-    assert group_policy.plan_members('soft-pack', by_domain, 7) == {
+    assert group_plan.plan_members('soft-pack', by_domain, 7) == {
         'a': 5, 'c': 2}
 
 
 def test_room_counts_available_nodes():
     matches = [(types.SimpleNamespace(node=node(shard=shard)), [
-        types.SimpleNamespace(find_domain=lambda by, shard=shard: by and shard,
-                              available=free)])
+        types.SimpleNamespace(
+            find_domain=lambda levels, shard=shard: (shard, None),
+            available=free, ids=[])])
                for shard, free in (('a', 2), ('a', 1), ('b', 0), (None, 4))]
-    assert group_policy.count_room(
-        matches, group_policy.Levels('pack', 'shard'), lambda node: (1,)) == {
-            ('a', None): group_policy.Capacity(3, (1,)),
-            (None, None): group_policy.Capacity(4, (1,))}
+    assert group_plan.count_room(group_plan.find_free_nodes(
+        matches, group_policy.Levels('pack', 'shard'), lambda node: (1,))) == {
+            ('a', None): group_plan.Capacity(3, (1,)),
+            (None, None): group_plan.Capacity(4, (1,))}
 
 
 # Segments
@@ -173,7 +175,7 @@ inner_rooms = st.dictionaries(
     st.tuples(st.sampled_from(['a', 'b', None]),
               st.sampled_from(['x', 'y', 'z', None])),
     st.integers(1, 5), max_size=7).map(
-        lambda free: {where: group_policy.Capacity(number, (0,))
+        lambda free: {where: group_plan.Capacity(number, (0,))
                       for where, number in free.items()})
 
 
@@ -202,9 +204,9 @@ def test_segments_compared_with_all_ways(policy, obeys, room, size, segments):
     levels = group_policy.Levels(policy, 'shard', 'conductor_group', size)
     possible = [way for way in list_segment_ways(room, size, segments)
                 if obeys(sum_outer(way))]
-    plan = group_policy.plan_segments(levels, room, segments * size)
+    plan = group_plan.plan_segments(levels, room, segments * size)
     assert (plan is not None) == bool(possible)
-    available = group_policy.count_members(levels, room)
+    available = group_plan.count_members(levels, room)
     assert available % size == 0
     assert (available >= segments * size) == bool(possible)
     if plan is None:
@@ -227,14 +229,14 @@ def test_segments_compared_with_all_ways(policy, obeys, room, size, segments):
 def test_segments_of_one_level(room, size, segments):
     room = {(None, inner): capacity for (_, inner), capacity in room.items()}
     levels = group_policy.Levels(None, None, 'shard', size)
-    plan = group_policy.plan_segments(levels, room, segments * size)
+    plan = group_plan.plan_segments(levels, room, segments * size)
     assert (plan is not None) == bool(
         [*list_segment_ways(room, size, segments)])
 
 
 def test_segments_fill_the_smallest_sufficient_domains():
-    room = {('a', name): group_policy.Capacity(free, (0,))
+    room = {('a', name): group_plan.Capacity(free, (0,))
             for name, free in (('x', 9), ('y', 4), ('z', 1))}
     levels = group_policy.Levels('pack', 'shard', 'conductor_group', 2)
-    assert group_policy.plan_segments(levels, room, 6) == {
+    assert group_plan.plan_segments(levels, room, 6) == {
         ('a', 'y'): 4, ('a', 'x'): 2}
