@@ -253,11 +253,12 @@ def test_what_is_free(cloud):
 
 
 def test_segments(cloud):
-    """Two racks of a pod, one of whose machines is replaced."""
+    """Two racks of a pod: a machine is replaced, a server claims one."""
     group = run(cloud, 'group', 'create', '--resource-class',
                 'baremetal.gold', '--members', '4', '--expires-in', '10m',
                 '--level', 'by=capability:pod,policy=pack', '--level',
-                'by=capability:rack,policy=pack,segment=2', user='system')
+                'by=capability:rack,policy=pack,segment=2', '--project',
+                'admin', user='system')
     try:
         pods, racks = zip(*(row['value'] for row in group['domains']),
                           strict=True)
@@ -270,8 +271,16 @@ def test_segments(cloud):
         again = run(cloud, 'create', '--resource-class', 'baremetal.gold',
                     '--group', group['uuid'], '--segment',
                     str(member['group']['segment']), '--expires-in', '10m',
-                    user='system')
+                    '--project', 'admin', user='system')
         assert again['group'] == member['group']
+        server = cloud.create('--property', 'reservations:claim='
+                              f'{group["uuid"]}:1')
+        claimed = run(cloud, 'show', server['id'], user='system')
+        assert claimed['group'] == {**member['group'], 'segment': 1}
+        assert claimed['node_uuid'] in {
+            row['node_uuid'] for row in group['reservations']
+            if row['group']['segment'] == 1}
+        cloud.empty()
     finally:
         cloud.act('baremetal', 'reservation', 'group', 'delete',
                   group['uuid'], user='system')
