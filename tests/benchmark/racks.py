@@ -55,10 +55,13 @@ REQUESTS = {
     'profile': fleet.exact,
 }
 
+#: In place of a policy: a group whose segments of 16 are in one rack each.
+SEGMENTS = 'segments'
+
 #: Policy, members, and a name of ``REQUESTS``.
 GROUPS = [*((policy, 8, request) for request in REQUESTS
             for policy in ('pack', 'soft-pack', 'spread')),
-          ('soft-pack', 64, 'class')]
+          ('soft-pack', 64, 'class'), (SEGMENTS, 64, 'class')]
 
 #: Clients that race, for how many racks of one class, and its class.
 CLIENTS, RACKS, CLASS = 16, 100, fleet.PROFILES[0][0]
@@ -69,7 +72,12 @@ _CONFIG = {'DEFAULT': {'default_log_levels': (
 
 
 def make_group(policy, members, spec):
-    return shapes.make_group(members, policy, shapes.RACK, spec)
+    group = shapes.make_group(members, policy, shapes.RACK, spec)
+    if policy == SEGMENTS:
+        del group['policy'], group['by']
+        group['levels'] = [
+            {'policy': 'pack', 'by': shapes.RACK, 'segment': 16}]
+    return group
 
 
 class Counters:
