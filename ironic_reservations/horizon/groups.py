@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pages of groups."""
+
+from typing import Any
+
+from django.utils import dateparse
+from django.utils.translation import gettext_lazy as _
+from horizon.utils import functions
+
+from ironic_reservations import sdk
+from ironic_reservations.horizon import api
+from ironic_reservations.horizon import bars
+from ironic_reservations.horizon import pages
+from ironic_reservations.horizon import reservations
+
+
+class Groups(pages.Page):
+    """The list of groups, with their members by domain."""
+
+    name = 'groups'
+    page_title = title = _('Groups')
+
+    def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
+        """Read one page."""
+        rows, following = api.read_page(
+            service, '/groups', limit=functions.get_page_size(self.request),
+            marker=self.request.GET.get('marker'))
+        projects = api.read_project_names(
+            self.request, (row['project_id'] for row in rows))
+        context['rows'] = [
+            {**row, 'project': projects.get(row['project_id']),
+             # A group with segments has its policies in its levels.
+             'levels': row.get('levels', [row]),
+             'domains': bars.draw_domains(row['domains']),
+             'since': dateparse.parse_datetime(row['created_at'])}
+            for row in rows]
+        self.link_pages(context, following)
+
+
+class Group(pages.Page):
+    """One group with its members."""
+
+    name = 'group'
+    page_title = _('Group')
+    facts = 'baremetal_reservations/_group.html'
+    back = 'group'
+
+    def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
+        """Read the group."""
+        row = service.show_group(str(context['uuid'])).to_dict()
+        rows = reservations.present_reservations(
+            self.request, row['reservations'])
+        projects = api.read_project_names(self.request, [row['project_id']])
+        context.update(
+            row={**row, 'levels': row['levels'] or [row],
+                 'project': projects.get(row['project_id']),
+                 'since': dateparse.parse_datetime(row['created_at'])},
+            rows=[{**member, 'domain': member['group']['domain']
+                   and bars.format_domain(member['group']['domain'])}
+                  for member in rows],
+            columns=[{'title': title} for _key, title
+                     in reservations.list_columns(self.is_admin)])
+
+
+class ChangeGroup(pages.Change, Group):
+    """The form that changes a group."""
+
+    name = 'change-group'
+    page_title = _('Change this group')
+    message = _('The group was changed.')
+    renew = staticmethod(sdk.Proxy.renew_group)
+    describe = staticmethod(sdk.Proxy.describe_group)
+
+
+class ReleaseGroup(pages.Action, Group):
+    """The question whether to release a group."""
+
+    name = 'release-group'
+    page_title = _('Release this group?')
+
+    def act(self, service: sdk.Proxy, data: dict[str, Any],
+            **kwargs: Any) -> tuple[Any, ...]:
+        """Release the members."""
+        service.release_group(str(kwargs['uuid']), ignore_missing=False)
+        return _('The group %s was released.') % kwargs['uuid'], 'groups'

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Base classes of the pages of both panels."""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+
+from django import http
+from django import shortcuts
+from horizon import messages
+from horizon import views
+
+from ironic_reservations import sdk
+from ironic_reservations.horizon import api
+from ironic_reservations.horizon import forms
+
+
+class Page(views.HorizonTemplateView):
+    """A page of either panel.
+
+    :ivar is_admin: whether it belongs to the panel under Admin.
+    :ivar tabs: classes of the pages that the panel's tabs lead to.
+    """
+
+    is_admin = False
+    tabs: Sequence[type['Page']] = ()
+    name = ''
+
+    @property
+    def template_name(self) -> str:
+        """Return the template, which is named after the page."""
+        return f'baremetal_reservations/{self.name}.html'
+
+    @property
+    def namespace(self) -> str:
+        """Return the namespace of the panel's URLs."""
+        return (f'horizon:{"admin" if self.is_admin else "project"}:'
+                f'baremetal_reservations')
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        """Read the data of the page; an error is shown instead."""
+        # Only system scope shows the whole fleet.
+        context = super().get_context_data(
+            here=self.namespace, is_admin=self.is_admin,
+            is_part=self.is_admin and not self.request.user.system_scoped,
+            page=self, **kwargs)
+        try:
+            self.read(api.connect(self.request), context)
+        except api.ERRORS as error:
+            context['error'] = api.format_error(error)
+        return context
+
+    def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
+        """Add the data of the page to the context."""
+        raise NotImplementedError
+
+    def make_link(self, **changes: Any) -> str:
+        """Return a link to this page with other values in its query."""
+        query = self.request.GET.copy()
+        for name in ('marker', 'before', *changes):
+            query.pop(name, None)
+        for name, value in changes.items():
+            if value:
+                query[name] = value
+        return f'?{query.urlencode()}'
+
+    def name_projects(self, rows: list[api.Row],
+                      by: str | None = None) -> list[api.Row]:
+        """Replace project IDs in capacity rows by names.
+
+        :param by: key that the rows are grouped by. Its value becomes
+            ``heading``.
+        """
+        projects = api.read_project_names(self.request, (
+            row.get(key) for row in rows for key in ('owner', 'lessee')))
+        rows = [{**row, **{key: projects.get(row[key], row[key])
+                           for key in ('owner', 'lessee') if key in row}}
+                for row in rows]
+        return [{**row, 'heading': row[by]} for row in rows] if by else rows
+
+    def link_pages(self, context: dict[str, Any],
+                   following: str | None) -> None:
+        """Add the links to other pages of a list."""
+        if following:
+            context['next_page'] = self.make_link(marker=following)
+        if self.request.GET.get('marker'):
+            context['first_page'] = self.make_link()
+
+
+class Action(Page):
+    """A page with a form that changes something.
+
+    :cvar form_class: class of the form.
+    """
+
+    form_class: type[forms.Confirmation] = forms.Confirmation
+
+    def post(self, request: http.HttpRequest, **kwargs: Any
+             ) -> http.HttpResponse:
+        """Make the change; show an error next to the form."""
+        form, error = self.make_form(request.POST), None
+        if form.is_valid():
+            try:
+                message, page, *args = self.act(
+                    api.connect(request), form.cleaned_data, **kwargs)
+            except api.ERRORS as e:
+                error = api.format_error(e)
+            else:
+                messages.success(request, message)
+                return shortcuts.redirect(
+                    f'{self.namespace}:{page}', *args)
+        return self.render_to_response(self.get_context_data(
+            action=form, error=error, **kwargs))
+
+    def make_form(self, *args: Any, **kwargs: Any) -> forms.Confirmation:
+        """Return the form; the arguments are those of its class."""
+        return self.form_class(*args, **kwargs)
+
+    def act(self, service: sdk.Proxy, data: dict[str, Any],
+            **kwargs: Any) -> tuple[Any, ...]:
+        """Make the change.
+
+        :param data: values of the form.
+        :returns: a message for the user, and the name of the page to show,
+            with its arguments.
+        """
+        raise NotImplementedError
+
+
+class Change(Action):
+    """The form that changes a reservation or a group.
+
+    :cvar message: what the user reads after the change.
+    :cvar renew, describe: methods of the SDK's proxy.
+    """
+
+    template_name = 'baremetal_reservations/change.html'
+    form_class = forms.Change
+    message = ''
+    renew: Callable[..., Any]
+    describe: Callable[..., Any]
+
+    def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
+        """Read the page; the form begins with the description."""
+        super().read(service, context)
+        context.setdefault('action', forms.Change(initial={
+            'description': context['row']['description']}))
+
+    def act(self, service: sdk.Proxy, data: dict[str, Any],
+            **kwargs: Any) -> tuple[Any, ...]:
+        """Renew the lease if a new one is given, and set the description."""
+        uuid = str(kwargs['uuid'])
+        if data['expires_in'] != '':
+            self.renew(service, uuid, data['expires_in'])
+        self.describe(service, uuid, data['description'] or None)
+        return self.message, self.back, uuid

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pages of reservations."""
+
+from typing import Any
+
+from django import http
+from django.utils import dateparse
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+from horizon.utils import functions
+
+from ironic_reservations import sdk
+from ironic_reservations.horizon import api
+from ironic_reservations.horizon import bars
+from ironic_reservations.horizon import forms
+from ironic_reservations.horizon import hints
+from ironic_reservations.horizon import pages
+
+#: States in which the API releases a reservation.
+_RELEASABLE = ('reserved', 'unavailable')
+
+#: Columns of the list: a sort key or None, and the header.
+_COLUMNS = ((None, _('Node')), (None, _('State')),
+            ('project_id', _('Project')), ('host', _('Compute host')),
+            ('expires_at', _('Lease expires')), ('created_at', _('Since')),
+            (None, _('Action')))
+
+
+class Reservations(pages.Page):
+    """The list of reservations."""
+
+    name = 'reservations'
+    page_title = title = _('Reservations')
+
+    def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
+        """Read one page; the server filters, sorts and paginates."""
+        form = forms.Reservations(self.request.GET, is_admin=self.is_admin)
+        context['form'] = form
+        if not form.is_valid():
+            return
+        query = dict(form.cleaned_data)
+        if query.get('project_id'):
+            query['project_id'] = api.find_project_id(
+                self.request, query['project_id'])
+        fleet_names = hints.read_filter_names(service)
+        context['suggestions'] = {
+            key: sorted(values) for key, values in fleet_names.items()}
+        # Also if the list cannot be read with these filters.
+        context['is_filtered'] = any(
+            value for name, value in query.items()
+            if not name.startswith('sort_'))
+        # Read the previous page backwards, starting at the first row of the
+        # page after it.
+        before = self.request.GET.get('before')
+        key, direction = query['sort_key'], query['sort_dir'] or 'asc'
+        if before:
+            query['sort_dir'] = {'asc': 'desc'}.get(direction, 'asc')
+        marker = before or self.request.GET.get('marker')
+        rows, following = api.read_page(
+            service, limit=functions.get_page_size(self.request),
+            marker=marker, **query)
+        if before:
+            rows.reverse()
+        context.update(
+            columns=self._list_columns(key, direction),
+            rows=present_reservations(self.request, rows))
+        context['suggestions']['project'] = sorted(
+            {row['project'] for row in context['rows'] if row['project']})
+        if not rows:
+            context['unknown'] = [
+                {'kind': kind, 'name': name,
+                 'similar': similar and {
+                     'name': similar, 'link': self.make_link(
+                         **{kind.replace(' ', '_'): similar})}}
+                for kind, name, similar
+                in hints.check_filters(query, fleet_names)]
+        self._link_pages(context, rows, before, marker, following)
+
+    def _list_columns(self, key: str, direction: str) -> list[dict[str, Any]]:
+        """Return the headers; each links to the list sorted by it."""
+        return [{'title': title, 'key': column, 'is_sorted': key == column,
+                 'direction': direction, 'link': column and self.make_link(
+                     sort_key=column, sort_dir=(
+                         'desc' if key == column and direction == 'asc'
+                         else 'asc'))}
+                for column, title in list_columns(self.is_admin)]
+
+    def _link_pages(self, context: dict[str, Any], rows: list[api.Row],
+                    before: str | None, marker: str | None,
+                    following: str | None) -> None:
+        # A marker belongs to the order in which its page was read, so the
+        # links to the other direction use UUIDs.
+        if rows and (before or following):
+            context['next_page'] = self.make_link(
+                marker=rows[-1]['instance_uuid'] if before else following)
+        if rows and (following if before else marker):
+            context['previous_page'] = self.make_link(
+                before=rows[0]['instance_uuid'])
+        if marker:
+            context['first_page'] = self.make_link()
+
+
+def list_columns(is_admin: bool) -> list[tuple[str | None, Any]]:
+    """Return the sort key, or None, and the header of each column."""
+    return [column for column in _COLUMNS
+            if is_admin or column[0] != 'project_id']
+
+
+def present_reservations(request: http.HttpRequest,
+                         rows: list[api.Row]) -> list[api.Row]:
+    """Return reservations with the values that templates show."""
+    projects = api.read_project_names(
+        request, (row['project_id'] for row in rows))
+    return [_present_reservation(row, projects) for row in rows]
+
+
+def _present_reservation(row: api.Row, projects: dict[str, str]) -> api.Row:
+    expires = row['expires_at'] and dateparse.parse_datetime(
+        row['expires_at'])
+    return {
+        **row, 'state_word': forms.STATES.get(row['state'], row['state']),
+        'project': projects.get(row['project_id']), 'expires': expires,
+        'since': dateparse.parse_datetime(row['created_at']),
+        'is_overdue': bool(expires and expires < timezone.now()),
+        'is_releasable': row['state'] in _RELEASABLE}
+
+
+class Reservation(pages.Page):
+    """One reservation.
+
+    :cvar facts: template of what is known about it.
+    :cvar back: page to which its forms lead back.
+    """
+
+    facts = 'baremetal_reservations/_facts.html'
+    back = 'reservation'
+    name = 'reservation'
+    page_title = _('Reservation')
+
+    def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
+        """Read the reservation with its request."""
+        row = service.show(str(context['uuid'])).to_dict()
+        context['row'], = present_reservations(self.request, [row])
+        group = row['group']
+        if group:
+            context['row']['group'] = {
+                'levels': [group], **group,
+                'domain': group['domain'] and bars.format_domain(
+                    group['domain'])}
+
+
+class ChangeReservation(pages.Change, Reservation):
+    """The form that changes a reservation."""
+
+    name = 'change'
+    page_title = _('Change this reservation')
+    message = _('The reservation was changed.')
+    renew = staticmethod(sdk.Proxy.renew)
+    describe = staticmethod(sdk.Proxy.describe)
+
+
+class ReleaseReservation(pages.Action, Reservation):
+    """The question whether to release a node."""
+
+    name = 'release'
+    page_title = _('Release this node?')
+
+    def act(self, service: sdk.Proxy, data: dict[str, Any],
+            **kwargs: Any) -> tuple[Any, ...]:
+        """Release the node."""
+        service.release(str(kwargs['uuid']), ignore_missing=False)
+        return (_('The node of instance %s was released.') % kwargs['uuid'],
+                'reservations')
