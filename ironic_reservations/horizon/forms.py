@@ -29,19 +29,23 @@ class _Form(forms.Form):
 
 
 def _text(label: str, suggestions: str | None = None,
-          **kwargs: Any) -> forms.CharField:
+          placeholder: str | None = None, **kwargs: Any) -> forms.CharField:
     """Return a text field.
 
     :param suggestions: name of a list of suggestions, see ``_fields.html``.
     """
-    attrs = {'list': f'ir-{suggestions}'} if suggestions else {}
+    attrs: dict[str, Any] = {}
+    if suggestions:
+        attrs['list'] = f'ir-{suggestions}'
+    if placeholder:
+        attrs['placeholder'] = placeholder
     return forms.CharField(label=label, required=False, max_length=255,
                            widget=forms.TextInput(attrs), **kwargs)
 
 
-def _number(label: str) -> forms.IntegerField:
-    return forms.IntegerField(
-        label=label, required=False, min_value=0, max_value=2 ** 31 - 1)
+def _number(label: str, **kwargs: Any) -> forms.IntegerField:
+    return forms.IntegerField(label=label, required=False, min_value=0,
+                              max_value=2 ** 31 - 1, **kwargs)
 
 
 class Capacity(_Form):
@@ -67,11 +71,11 @@ class Reservations(_Form):
     state = forms.ChoiceField(
         label=_('State'), required=False,
         choices=[('', _('any')), *STATES.items()])
-    node = _text(_('Node (name or UUID)'), 'node')
+    node = _text(_('Node'), 'node', _('name or UUID'))
     host = _text(_('Compute host'), 'host')
     resource_class = _text(_('Resource class'), 'resource_class')
-    group = _text(_('Group (UUID)'))
-    project_id = _text(_('Project (name or ID)'), 'project')
+    group = _text(_('Group'), placeholder=_('UUID'))
+    project_id = _text(_('Project'), 'project', _('name or ID'))
     sort_key = forms.CharField(required=False, widget=forms.HiddenInput)
     sort_dir = forms.CharField(required=False, widget=forms.HiddenInput)
 
@@ -120,14 +124,15 @@ class Ask(_Form):
         help_text=_('For example boot_mode=uefi, gpus=>= 4 or rack=r1.'))
     conductor_group = _text(_('Conductor group'), 'conductor_group')
     shard = _text(_('Shard'), 'shard')
-    candidate_nodes = _text(_('Only these nodes (names or UUIDs)'))
+    candidate_nodes = _text(_('Only these nodes'),
+                            placeholder=_('names or UUIDs'))
     extra_specs = forms.CharField(
         label=_('Other extra specs'), required=False, max_length=4096,
         widget=forms.Textarea({'rows': 1}),
         help_text=_('One per line, as in a flavor, for example '
                     'resources:VCPU=0.'))
     project_id = _text(
-        _('Only what this project owns or leases (name or ID)'))
+        _('Owner or lessee'), placeholder=_('project name or ID'))
 
     def __init__(self, *args: Any, is_admin: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -188,6 +193,9 @@ class Reserve(Confirmation):
     instance_uuid = forms.UUIDField(widget=forms.HiddenInput,
                                     initial=uuid.uuid4)
     members = forms.IntegerField(label=_('Machines'), initial=1, min_value=1)
+    expires_in = _text(_('Lease'), help_text=_(
+        'For example 12h or 7d. If empty, the default of the cloud.'))
+    description = _text(_('Description'))
     policy = forms.ChoiceField(
         label=_('Group policy'), required=False, help_text=_(
             'Whether the machines are in one domain (pack) or in different '
@@ -196,10 +204,12 @@ class Reserve(Confirmation):
                                     for name in constants.POLICIES)])
     by = _text(_('Domains of the group'), 'by', help_text=_(
         'For example capability:rack, conductor_group or shard.'))
-    description = _text(_('Description'))
-    expires_in = _text(_('Lease'), help_text=_(
-        'For example 12h or 7d. If empty, the default of the cloud.'))
-    project_id = _text(_('For the project (name or ID)'))
+    segment = _number(_('Machines per segment'), help_text=_(
+        'Divides the group into segments, each in one domain.'))
+    segment_by = _text(_('Domains of segments'), 'by', help_text=_(
+        'For example capability:rack. With a group policy, that policy then '
+        'applies to segments.'))
+    project_id = _text(_('For the project'), placeholder=_('name or ID'))
 
     def __init__(self, *args: Any, is_admin: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -214,6 +224,21 @@ class Reserve(Confirmation):
         """Return seconds, or an empty text."""
         text = self.cleaned_data['expires_in']
         return text and _parse_seconds(text)
+
+    def clean(self) -> dict[str, Any]:
+        """Make levels of the policy and the segments."""
+        data = super().clean()
+        policy, by, segment, segment_by = (
+            data.pop(name, None)
+            for name in ('policy', 'by', 'segment', 'segment_by'))
+        outer = {name: value for name, value in (
+            ('by', by), ('policy', policy)) if value}
+        if segment is None and not segment_by:
+            return {**data, **outer}
+        inner = {'by': segment_by, 'policy': 'pack', 'segment': segment}
+        return {**data, 'levels': [*([outer] if outer else []), {
+            name: value for name, value in inner.items()
+            if value not in (None, '')}]}
 
 
 def _parse_seconds(text: str) -> int:

@@ -44,6 +44,7 @@ class Group(pages.Page):
     page_title = _('Group')
     facts = 'baremetal_reservations/_group.html'
     back = 'group'
+    tab = 'groups'
 
     def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
         """Read the group."""
@@ -82,4 +83,4 @@ class ReleaseGroup(pages.Action, Group):
             **kwargs: Any) -> tuple[Any, ...]:
         """Release the members."""
         service.release_group(str(kwargs['uuid']), ignore_missing=False)
-        return _('The group %s was released.') % kwargs['uuid'], 'groups'
+        return _('The group %s was released.') % kwargs['uuid'], self.tab

@@ -20,11 +20,13 @@ class Page(views.HorizonTemplateView):
 
     :ivar is_admin: whether it belongs to the panel under Admin.
     :ivar tabs: classes of the pages that the panel's tabs lead to.
+    :cvar tab: name of the list to which the page belongs.
     """
 
     is_admin = False
     tabs: Sequence[type['Page']] = ()
     name = ''
+    tab = ''
 
     @property
     def template_name(self) -> str:

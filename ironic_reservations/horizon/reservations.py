@@ -134,6 +134,7 @@ class Reservation(pages.Page):
 
     facts = 'baremetal_reservations/_facts.html'
     back = 'reservation'
+    tab = 'reservations'
     name = 'reservation'
     page_title = _('Reservation')
 
@@ -158,6 +159,12 @@ class ChangeReservation(pages.Change, Reservation):
     renew = staticmethod(sdk.Proxy.renew)
     describe = staticmethod(sdk.Proxy.describe)
 
+    def read(self, service: sdk.Proxy, context: dict[str, Any]) -> None:
+        """Read the reservation; only a reserved one has a lease."""
+        super().read(service, context)
+        if context['row']['state'] != 'reserved':
+            del context['action'].fields['expires_in']
+
 
 class ReleaseReservation(pages.Action, Reservation):
     """The question whether to release a node."""
@@ -170,4 +177,4 @@ class ReleaseReservation(pages.Action, Reservation):
         """Release the node."""
         service.release(str(kwargs['uuid']), ignore_missing=False)
         return (_('The node of instance %s was released.') % kwargs['uuid'],
-                'reservations')
+                self.tab)

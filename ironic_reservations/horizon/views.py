@@ -152,7 +152,7 @@ class Ask(pages.Action):
             attrs['project_id'] = api.find_project_id(
                 self.request, attrs['project_id'])
         members = attrs.pop('members')
-        if members > 1 or 'policy' in attrs or 'by' in attrs:
+        if members > 1 or attrs.keys() & {'policy', 'by', 'levels'}:
             if 'project_id' in spec:
                 attrs['project_id'] = spec.pop('project_id')
             group = service.create_group(
