@@ -209,13 +209,14 @@ def phone(admin):
 @pytest.mark.parametrize('path', [
     *PAGES, '?by=owner', 'ask/?asked=yes&memory_mb=65536',
     'reservations/?node=gpu-1'])
-def test_phone_does_not_scroll_sideways(phone, path):
+def test_pages_do_not_scroll_sideways(phone, path):
     page = phone.open(path)
-    width = page.evaluate('document.documentElement.scrollWidth')
-    assert width == 400
-    for button in phone.main.locator('.btn').all():
-        box = button.bounding_box()
-        assert box['x'] + box['width'] <= 400
+    for width in 400, 800, 1100:
+        page.set_viewport_size({'width': width, 'height': 800})
+        assert width == page.evaluate('document.documentElement.scrollWidth')
+        for element in phone.main.locator('.btn, td').all():
+            box = element.bounding_box()
+            assert box['x'] + box['width'] <= width
 
 
 @pytest.mark.parametrize('path', ['', 'reservations/'])
