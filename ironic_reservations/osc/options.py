@@ -52,7 +52,8 @@ CHANGEABLE: dict[str, dict[str, Any]] = {
                 'reservation expires if deployment has not started'},
     'description': {
         'metavar': '<text>',
-        'help': 'What it is reserved for, at most 255 characters'},
+        'help': 'What it is reserved for, at most 255 characters; an '
+                'empty text removes it'},
 }
 
 # An option overrides extra specs of a flavor: patterns of their keys, by the
@@ -179,6 +180,8 @@ def build_patch(args: argparse.Namespace) -> list[client.Data]:
     """
     names = [name for name in CHANGEABLE if name in args]
     patch: list[client.Data] = [
+        {'op': 'remove', 'path': f'/{name}'}
+        if (name, value) == ('description', '') else
         {'op': 'add', 'path': f'/{name}', 'value': value}
         for name, value in _select_values(args, *names).items()]
     if args.no_expiry:

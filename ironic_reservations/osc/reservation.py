@@ -112,7 +112,9 @@ class ListReservation(output.Lister):
                     usage.list_usage(self, rows, auth))
         rows = suggestions.report_empty(
             self, rows, 'reservations',
-            {**filters, 'project': parsed_args.project}, auth=auth)
+            {**filters, 'project': parsed_args.project,
+             'expires_before': units.format_moment(
+                 parsed_args.expires_before)}, auth=auth)
         return output.format_headers(names), (
             [self._format_value(row, name) for name in names] for row in rows)
 

@@ -53,7 +53,18 @@ def parse_moment(text: str) -> str:
 
     :returns: seconds from now, or the date.
     """
-    return text if re.match('[0-9]{4}-', text) else str(parse_seconds(text))
+    if re.match('[0-9]{4}-', text):
+        return text
+    try:
+        return str(parse_seconds(text))
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(
+            f'{error}, or a date such as 2030-12-31')
+
+
+def format_moment(moment: str | None) -> str | None:
+    """Return the result of ``parse_moment`` for a message."""
+    return f'{moment} seconds' if moment and moment.isdigit() else moment
 
 
 def parse_name(text: str) -> str:

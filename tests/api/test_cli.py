@@ -574,6 +574,8 @@ def test_nothing_to_list(cli, args, message):
     ('list --resource-class CUSTOM_BAREMETAL_CLI --state error',
      'No reservations found with resource class CUSTOM_BAREMETAL_CLI, state '
      'error.'),
+    ('list --expires-before 1h',
+     'No reservations found with expires before 3600 seconds.'),
     ('capacity --resource-class baremetal.clii --trait CUSTOM_NVEM',
      f'No nodes found with resource class baremetal.clii (did you mean '
      f'{CLASS}?), trait CUSTOM_NVEM (did you mean CUSTOM_NVME?).'),

@@ -325,6 +325,7 @@ TABLE = [
     ('set %(i2)s --host host-7 --expires-in 600',
      then('i2', host='host-7')),
     ('set node-1 --description burn-in', then('i1', description='burn-in')),
+    ("set node-1 --description ''", then('i1', description=None)),
 
     ('group set %(group)s --expires-in 7d --description burn-in',
      changes_group(True, 'burn-in')),

@@ -50,6 +50,11 @@ MIB, GIB = 'of MiB, or a size such as 512M', 'of GiB, or a size such as 500G'
     (units.parse_seconds, '1w1d', 8 * 86400),
     # The API knows the limit.
     (units.parse_seconds, '99999999999', 99999999999),
+    (units.parse_moment, '1d', '86400'),
+    (units.parse_moment, '2030-12-31', '2030-12-31'),
+    (units.parse_moment, 'friday',
+     '"friday" is not a valid time: give seconds, or a time such as 10m, '
+     '12h, 7d or 1h30m, or a date such as 2030-12-31'),
     (units.parse_seconds, '0', '"0" must be at least 1 second'),
     (units.parse_seconds, '30m1h',
      '"30m1h" is not a valid time: give seconds, or '),
