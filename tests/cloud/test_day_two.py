@@ -275,9 +275,9 @@ def test_segments(cloud):
         assert again['group'] == member['group']
         server = cloud.create('--property', 'reservations:claim='
                               f'{group["uuid"]}:1')
-        claimed = run(cloud, 'show', server['id'], user='system')
-        assert claimed['group'] == {**member['group'], 'segment': 1}
-        assert claimed['node_uuid'] in {
+        reservation = run(cloud, 'show', server['id'], user='system')
+        assert reservation['group'] == {**member['group'], 'segment': 1}
+        assert reservation['node_uuid'] in {
             row['node_uuid'] for row in group['reservations']
             if row['group']['segment'] == 1}
         cloud.empty()
