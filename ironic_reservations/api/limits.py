@@ -92,6 +92,8 @@ class BodyLimits:
                     'body', f'must be nested at most {MAX_DEPTH} levels deep')
         environ[_BODY] = body
         request.body = b''
+        # Pecan would parse a form, and fail if its boundary is missing.
+        environ.pop('CONTENT_TYPE', None)
         # Responses are always JSON; otherwise Pecan would respond with 406 to
         # a client that prefers something else.
         environ.pop('HTTP_ACCEPT', None)

@@ -46,6 +46,17 @@ def test_refusal(ironic, same_state, row):
         response.content)['error_message'] == fault
 
 
+@pytest.mark.parametrize('content_type', [
+    'multipart/form-data', 'multipart/form-data; boundary=x',
+    'application/x-www-form-urlencoded', 'nonsense'])
+def test_type_of_no_body(ironic, same_state, content_type):
+    for method, path in ('DELETE', f'{OURS}/{bad_requests.UNKNOWN}'), (
+            'GET', f'{OURS}/{bad_requests.UNKNOWN}'):
+        response = ironic.http.request(
+            method, path, headers={'Content-Type': content_type})
+        answers.check(response, 404)
+
+
 @pytest.mark.parametrize('path, status', [
     (OURS, 200), (ITEM, 200), (f'{OURS}/hosts', 200),
     (f'{OURS}/capacity', 200), (f'{OURS}/{bad_requests.UNKNOWN}', 404),
