@@ -22,6 +22,7 @@
 ## make bench        measure the cost of a hold, and draw it (20 minutes)
 ## make lint         check style, types and words
 ## make docs         build documentation, API reference, release notes
+## make api-ref      record the samples and the OpenAPI document of the API
 ## make help         show this help
 ##
 ## PORT and DIR choose where quickstart, serve and cloud run, and PORT where
@@ -48,7 +49,7 @@ SUMMARY = $(PYTHON) tools/summary.py .tox/results
 # tox.ini), and not again by each process.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart serve cloud cloud-down dashboard test bench lint docs help \
+.PHONY: quickstart serve cloud cloud-down dashboard test bench lint docs api-ref help \
     environment environment-dashboard
 
 quickstart: environment
@@ -101,6 +102,11 @@ lint: $(TOX)
 
 docs: $(TOX)
 	@$(TOX) run -e docs
+
+# The document contains the samples, so it comes last.
+api-ref: environment
+	@IRONIC_RESERVATIONS_RECORD=1 $(IN_ENV) pytest -q \
+	    tests/api/test_samples.py tests/unit/test_openapi.py
 
 environment: $(TOX)
 	@$(TOX) run -q --notest -e py3

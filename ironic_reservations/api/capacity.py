@@ -27,28 +27,33 @@ QUERY = schema.query_validator(
 )
 
 
+# A size of a node, which operators may have set to a fraction.
+_SIZE = responses.Json(type='number', minimum=0)
+
+
 class Profile(wtypes.Base):
     """A capacity row: the numbers of nodes of a hardware profile."""
 
-    resource_class = wtypes.text
-    memory_mb = responses.Json()
-    vcpus = responses.Json()
-    local_gb = responses.Json()
-    cpu_arch = wtypes.text
-    capabilities = responses.Json()
+    resource_class = responses.NULLABLE_TEXT
+    memory_mb = _SIZE
+    vcpus = _SIZE
+    local_gb = _SIZE
+    cpu_arch = responses.NULLABLE_TEXT
+    capabilities = responses.Json(
+        type='object', additionalProperties={'type': 'string'})
     traits = [wtypes.text]
-    conductor_group = wtypes.text
-    shard = wtypes.text
-    owner = wtypes.text
-    lessee = wtypes.text
-    total = int
-    free = int
-    reserved = int
-    taken = int
-    out_of_service = int
-    claimable = int
+    conductor_group = responses.NULLABLE_TEXT
+    shard = responses.NULLABLE_TEXT
+    owner = responses.NULLABLE_TEXT
+    lessee = responses.NULLABLE_TEXT
+    total = responses.COUNT
+    free = responses.COUNT
+    reserved = responses.COUNT
+    taken = responses.COUNT
+    out_of_service = responses.COUNT
+    claimable = responses.COUNT
     # Only if the request names a host.
-    held = int
+    held = responses.COUNT
 
 
 def show_capacity() -> dict[str, Any]:

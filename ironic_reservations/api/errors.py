@@ -45,7 +45,7 @@ STATUS = (
 )
 
 #: Value of Retry-After, in seconds, by status.
-_RETRY_AFTER = {422: '1', 503: '5'}
+RETRY_AFTER = {422: '1', 503: '5'}
 
 _MESSAGES = {
     500: 'Unexpected error in the reservations service; its log has the '
@@ -83,7 +83,7 @@ def make_response(error: Exception) -> webob.Response:
         more['quota'] = error.quota
     response = make_envelope(status, message, **more)
     if status == 503 or getattr(error, 'retry', False):
-        response.retry_after = _RETRY_AFTER[status]
+        response.retry_after = RETRY_AFTER[status]
     return response
 
 

@@ -46,10 +46,7 @@ CREATE_BODY = schema.Validator(schema.closed_object({
     'by': schema.by,
     'levels': {
         'type': ['array', 'null'], 'minItems': 1, 'maxItems': 2,
-        'items': schema.closed_object({
-            'by': schema.level_by, 'policy': schema.level_policy,
-            'segment': {**schema.integer, 'minimum': 1},
-        }, required=['by', 'policy']),
+        'items': schema.level,
     },
     'request': {
         **reservations.REQUEST_SPEC,
@@ -63,19 +60,19 @@ class Group(wtypes.Base):
     """A group; see ``membership.Group``."""
 
     uuid = wtypes.text
-    policy = wtypes.text
-    by = wtypes.text
+    policy = responses.Json(**schema.policy)
+    by = responses.NULLABLE_TEXT
     # Only of a group with segments. In a list also their number.
-    levels = responses.Json()
-    segments = int
-    project_id = wtypes.text
-    description = wtypes.text
+    levels = responses.LEVELS
+    segments = responses.COUNT
+    project_id = responses.NULLABLE_TEXT
+    description = responses.NULLABLE_TEXT
     created_at = responses.Time()
     # Only in a list: the number of members, and the number in each domain.
-    members = int
-    domains = responses.Json()
+    members = responses.COUNT
+    domains = responses.DOMAINS
     # Only of a single group: a page of its members.
-    reservations = responses.Json()
+    reservations = [reservations.Reservation]
     next = wtypes.text
 
 

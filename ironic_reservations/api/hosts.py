@@ -31,10 +31,10 @@ class Host(wtypes.Base):
     live = bool
     expires_at = responses.Time()
     created_at = responses.Time()
-    updated_at = responses.Time()
+    updated_at = responses.NULLABLE_TIME
     since = responses.Time()
-    standbys = int
-    reservations = int
+    standbys = responses.COUNT
+    reservations = responses.COUNT
 
 
 def list_host_leases() -> dict[str, Any]:

@@ -173,20 +173,28 @@ class Reservation(wtypes.Base):
 
     instance_uuid = wtypes.text
     node_uuid = wtypes.text
-    node_name = wtypes.text
-    host = wtypes.text
-    state = wtypes.text
+    node_name = responses.NULLABLE_TEXT
+    host = responses.NULLABLE_TEXT
+    state = responses.Json(enum=[*constants.STATES])
     provision_state = wtypes.text
-    resource_class = wtypes.text
-    project_id = wtypes.text
-    user_id = wtypes.text
-    request_spec = responses.Json()
-    group = responses.Json()
-    expires_at = responses.Time()
-    description = wtypes.text
+    resource_class = responses.NULLABLE_TEXT
+    project_id = responses.NULLABLE_TEXT
+    user_id = responses.NULLABLE_TEXT
+    request_spec = responses.Json(
+        type='object', properties=omit_keys(*ENVELOPE))
+    # Only of a member of a group; levels and segment only with segments.
+    group = responses.Json(
+        type='object', required=['uuid', 'policy', 'by', 'domain'],
+        properties={
+            'uuid': schema.uuid, 'policy': schema.policy, 'by': schema.by,
+            'levels': responses.LEVELS.schema, 'domain': responses.DOMAIN,
+            'segment': {'type': ['integer', 'null']}})
+    expires_at = responses.NULLABLE_TIME
+    description = responses.NULLABLE_TEXT
     created_at = responses.Time()
-    updated_at = responses.Time()
-    links = responses.Json()
+    updated_at = responses.NULLABLE_TIME
+    links = responses.Json(type='array', items=responses.whole_object(
+        href={'type': 'string', 'format': 'uri'}, rel={'type': 'string'}))
 
 
 FIELDS = tuple(attribute.name
@@ -233,19 +241,19 @@ def _present_membership(reservation: values.Reservation) -> dict[str, Any]:
 class DryRun(wtypes.Base):
     """The result of a dry run; see ``dry_runs.dry_run``."""
 
-    matching_nodes = int
-    profiles = responses.Json()
-    explanation = responses.Json()
+    matching_nodes = responses.COUNT
+    profiles = [capacity.Profile]
+    explanation = responses.EXPLANATION
     # Only for a new group.
-    members = responses.Json()
-    domains = responses.Json()
+    members = responses.ROOM
+    domains = responses.DOMAINS
     # Only for a new group with segments; the level only if there are too few.
-    segments = responses.Json()
+    segments = responses.ROOM
     level = wtypes.text
     # Only if nothing but the quota prevents the hold.
-    quota = responses.Json()
+    quota = responses.QUOTA
     # Only if there are extra specs that are not compared with nodes.
-    ignored = responses.Json()
+    ignored = responses.TEXTS
 
 
 def create_reservation() -> dict[str, Any]:

@@ -15,6 +15,7 @@ from wsme import types as wtypes
 from wsme.rest import json as wsme_json
 
 from ironic_reservations import conf
+from ironic_reservations.api import schema
 from ironic_reservations.matching import request_spec
 
 Row = typing.TypeVar('Row')
@@ -56,20 +57,65 @@ def set_no_content() -> None:
 
 
 class Json(wtypes.UserType):
-    """Any JSON value, shown unchanged."""
+    """A JSON value, shown unchanged.
+
+    :param schema: keywords of its JSON schema, for the OpenAPI document.
+    """
 
     basetype = str
     name = 'json'
 
+    def __init__(self, **schema: Any) -> None:
+        self.schema = schema
 
-class Time(wtypes.UserType):
+
+class Time(Json):
     """A time as the database stores it: UTC, without a time zone."""
 
-    basetype = str
     name = 'time'
+
+    def __init__(self, type: str | list[str] = 'string') -> None:
+        super().__init__(type=type, format='date-time')
 
     def tobasetype(self, value: datetime.datetime) -> str:
         return value.replace(tzinfo=datetime.UTC).isoformat()
+
+
+def whole_object(**properties: Any) -> dict[str, Any]:
+    """Return the schema of an object that has all of these keys."""
+    return {'type': 'object', 'required': [*properties],
+            'properties': properties}
+
+
+_COUNT = {'type': 'integer', 'minimum': 0}
+
+#: Schema of a domain of a group; with segments, of its domains by level.
+DOMAIN: dict[str, Any] = {'type': ['string', 'array', 'null'],
+                          'items': {'type': ['string', 'null']}}
+
+# Values that several resources have.
+NULLABLE_TEXT = Json(type=['string', 'null'])
+NULLABLE_TIME = Time(['string', 'null'])
+COUNT = Json(**_COUNT)
+TEXTS = Json(type='array', items={'type': 'string'})
+LEVELS = Json(type='array', items=schema.level)
+DOMAINS = Json(type='array', items=whole_object(value=DOMAIN, nodes=_COUNT))
+#: How many members or segments of a new group are wanted, and there is room
+#: for.
+ROOM = Json(**whole_object(wanted=_COUNT, available=_COUNT))
+QUOTA = Json(**whole_object(resource={'type': 'string'}, limit=_COUNT,
+                            used=_COUNT, requested=_COUNT))
+#: See ``matching.explanation``.
+EXPLANATION = Json(
+    type='object', required=['considered', 'eliminated'], properties={
+        'considered': _COUNT,
+        'eliminated': {'type': 'array', 'items': whole_object(
+            by={'type': 'string'}, nodes=_COUNT)},
+        'nearest': {
+            'type': 'object', 'required': ['by', 'nodes'], 'properties': {
+                'by': {'type': 'string'}, 'value': DOMAIN, 'nodes': _COUNT,
+                'segments': _COUNT}},
+    })
 
 
 def make_json(datatype: type[wtypes.Base],

@@ -96,6 +96,13 @@ def closed_object(properties: dict[str, Any],
             'properties': properties}
 
 
+#: A level of a group; only the last one has a segment.
+level = closed_object({
+    'by': level_by, 'policy': level_policy,
+    'segment': {**integer, 'minimum': 1},
+}, required=['by', 'policy'])
+
+
 _PATTERNS = {
     _TEXT: 'be text without NUL and lone surrogates',
     _NAME: 'be text without control characters',

@@ -4,6 +4,8 @@
 import json
 import re
 
+from tests.common import openapi
+
 VERSION_HEADERS = ('X-OpenStack-Ironic-API-Version',
                    'X-OpenStack-Ironic-API-Minimum-Version',
                    'X-OpenStack-Ironic-API-Maximum-Version')
@@ -38,6 +40,7 @@ def check(response, status=None):
         assert not response.content
         return None
     assert response.headers['Content-Type'] == 'application/json'
+    openapi.check(response)
     return fault(response) if response.status_code >= 400 else None
 
 

@@ -11,6 +11,7 @@ import contextlib
 import http.client
 import io
 import os
+import pathlib
 import random
 import socket
 import time
@@ -24,8 +25,10 @@ import requests
 
 from ironic_reservations.api import limits
 from tests.common import answers
+from tests.common import programs
 from tests.common import service
 from tests.hostile import generator
+from tools import openapi
 from tools import services
 
 CREDENTIALS = 'Basic ' + base64.b64encode(b'admin:secret').decode()
@@ -38,6 +41,8 @@ SLOW = 0.02
 #: A request that is sent directly after another one.
 GET = (b'GET /v1/reservations?limit=1 HTTP/1.1\r\nHost: x\r\n'
        b'Authorization: ' + CREDENTIALS.encode() + b'\r\n\r\n')
+
+CONFIGURATION = pathlib.Path(__file__).parent / 'schemathesis.toml'
 
 #: Maximum growth of the service in bytes.
 GROWTH = 64 * 2 ** 20
@@ -73,12 +78,17 @@ def without_authentication(tmp_path):
 
 
 @pytest.fixture
-def with_passwords(tmp_path, server_url):
+def password_options(tmp_path):
     users = tmp_path / 'htpasswd'
     users.write_bytes(b'admin:' + bcrypt.hashpw(b'secret', bcrypt.gensalt(4)))
-    with services.database(server_url) as url, serving(tmp_path, url, {
-            'DEFAULT': {'auth_strategy': 'http_basic',
-                        'http_basic_auth_user_file': users}}) as ironic:
+    return {'DEFAULT': {'auth_strategy': 'http_basic',
+                        'http_basic_auth_user_file': users}}
+
+
+@pytest.fixture
+def with_passwords(tmp_path, server_url, password_options):
+    with services.database(server_url) as url, serving(
+            tmp_path, url, password_options) as ironic:
         yield ironic
 
 
@@ -288,3 +298,18 @@ def test_application_alone(alone, pick, how_many):
     workers = alone.workers()
     besiege(alone, pick, how_many, verbatim=False)
     assert alone.workers() == workers
+
+
+@pytest.mark.timeout(3600)
+def test_openapi(tmp_path, password_options, pick, how_many):
+    """Schemathesis derives requests and their responses from the document."""
+    with serving(tmp_path, f'sqlite:///{tmp_path}/ironic.sqlite',
+                 password_options) as ironic:
+        enrol(ironic)
+        print(programs.run(
+            services.program('schemathesis'), '--config-file', CONFIGURATION,
+            'run', openapi.PATH, '--url', ironic.url,
+            '--auth', 'admin:secret', '--max-examples', str(how_many // 200),
+            '--seed', str(pick.randrange(2 ** 32)), '--no-color',
+            cwd=tmp_path))
+        assert ironic.process.poll() is None

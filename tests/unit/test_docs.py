@@ -28,7 +28,6 @@ from ironic_reservations.api import capacity
 from ironic_reservations.api import errors
 from ironic_reservations.api import groups
 from ironic_reservations.api import hosts
-from ironic_reservations.api import requests
 from ironic_reservations.api import reservations
 from ironic_reservations.api import routes
 from ironic_reservations.api import version
@@ -235,95 +234,6 @@ def test_words_are_documented(word, text):
 @pytest.mark.parametrize('name', SAMPLES)
 def test_samples_are_shown(name):
     assert f'.. literalinclude:: samples/{name}\n' in REFERENCE
-
-
-def test_samples_agree_with_the_schemas():
-    request = reservations.CREATE_BODY(
-        SAMPLES['reservation-create-request.json'])
-    spec = request_spec.RequestSpec.from_dict(
-        reservations.select_spec(request))
-    reservation = {**SAMPLES['reservation-create-response.json']}
-    assert reservation['request_spec'] == json.loads(spec.canonical)
-    assert reservation.pop('ignored') == [*spec.ignored]
-
-    conf.register_opts()
-    assert reservations.read_changes(reservations.PATCH_BODY(
-        SAMPLES['reservation-update-request.json'])) == {
-        'host': 'compute-2', 'lease': 3600}
-    assert reservations.read_changes(groups.PATCH_BODY(
-        SAMPLES['reservation-group-update-request.json'])) == {
-        'lease': 86400, 'description': 'Demonstration on Saturday'}
-
-    for sample, fields in (
-            (reservation, reservations.FIELDS),
-            (SAMPLES['reservation-show-response.json'], reservations.FIELDS),
-            *((row, reservations.LIST_FIELDS) for row in SAMPLES[
-                'reservation-list-response.json']['reservations'])):
-        assert tuple(sample) == tuple(
-            name for name in fields if name != 'group')
-
-    hosts.ACQUIRE_BODY(SAMPLES['reservation-host-request.json'])
-    lease, *_ = leases = SAMPLES['reservation-hosts-response.json']['hosts']
-    for sample in leases:
-        assert sample.keys() == attributes(hosts.Host)
-    assert SAMPLES['reservation-host-response.json'].items() <= lease.items()
-
-    refusal = SAMPLES['reservation-create-no-match.json']
-    assert paths({'explanation': [refusal['explanation']]}) == EXPLANATION
-    over_quota = SAMPLES['reservation-create-quota.json']
-    assert paths({'quota': [over_quota['quota']]}) == QUOTA
-    assert str(exception.QuotaExceeded(**over_quota['quota'])) in (
-        over_quota['error_message'])
-    dry_run = SAMPLES['reservation-create-dry-run-response.json']
-    assert dry_run.keys() == attributes(
-        reservations.DryRun) - DRY_RUN_OF_GROUP - {'quota'}
-    for profile in dry_run['profiles']:
-        assert profile.keys() == attributes(capacity.Profile) - {'held'}
-    for row in SAMPLES['reservation-capacity-response.json']['capacity']:
-        assert row.keys() == attributes(capacity.Profile)
-
-
-def test_samples_of_groups():
-    request = groups.CREATE_BODY(
-        SAMPLES['reservation-group-create-request.json'])
-    group = SAMPLES['reservation-group-create-response.json']
-    assert group.keys() == ONE_GROUP - {'next', 'levels'}
-    assert len(group['reservations']) == request['members']
-    for member in group['reservations']:
-        assert tuple(member) == reservations.LIST_FIELDS
-        assert member['group'] == {**{
-            name: request[name] for name in ('uuid', 'policy', 'by')},
-            'domain': 'r3'}
-    for listing in SAMPLES['reservation-group-list-response.json']['groups']:
-        assert listing.keys() == LISTED_GROUP - (
-            set() if 'levels' in listing else {'levels', 'segments'})
-        assert listing['members'] == sum(
-            domain['nodes'] for domain in listing['domains'])
-    for name, keys_of_segments in ('no-match', set()), (
-            'levels-no-match', {'segments'}):
-        refusal = SAMPLES[f'reservation-group-create-{name}.json']
-        fault = json.loads(refusal['error_message'])['faultstring']
-        assert fault.startswith('{available} of {wanted} members'.format(
-            **refusal['members']))
-        assert refusal['explanation']['nearest'].keys() == {
-            'by', 'value', 'nodes', *keys_of_segments}
-
-
-def test_samples_of_segments():
-    request = groups.CREATE_BODY(
-        SAMPLES['reservation-group-create-levels-request.json'])
-    group = requests.read_levels(
-        request['levels'], requests.read_group(request, request['uuid'], None),
-        request['members'])
-    refusal = SAMPLES['reservation-group-create-levels-no-match.json']
-    assert refusal['segments'] == {
-        name: number // group.levels.segment_size
-        for name, number in refusal['members'].items()}
-    assert refusal['segments']['wanted'] == group.segments
-    assert refusal['level'] in group.levels.keys
-    _, listing = SAMPLES['reservation-group-list-response.json']['groups']
-    assert (listing['levels'], listing['segments']) == (
-        request['levels'], group.segments)
 
 
 @pytest.mark.parametrize('opt', conf.reservations_opts,
