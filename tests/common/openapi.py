@@ -29,16 +29,16 @@ def _close(value, is_resource=False):
         return [_close(inner) for inner in value]
     if not isinstance(value, dict):
         return value
-    closed = {}
+    copy = {}
     for key, inner in value.items():
         if key == 'properties':
-            closed[key] = {name: _close(schema)
+            copy[key] = {name: _close(schema)
                            for name, schema in inner.items()}
         else:
-            closed[key] = _close(inner)
+            copy[key] = _close(inner)
     if not is_resource and ('properties' in value or '$ref' in value):
-        closed.setdefault('unevaluatedProperties', False)
-    return closed
+        copy.setdefault('unevaluatedProperties', False)
+    return copy
 
 
 def _list_schemas():
@@ -75,7 +75,7 @@ def check(response):
     method = response.request.method.lower()
     if url is None:
         return
-    text = urllib.parse.urlsplit(url).path
+    text = urllib.parse.unquote(urllib.parse.urlsplit(url).path)
     path = next((path for path, pattern in _PATTERNS.items()
                  if pattern.fullmatch(text)), None)
     if path is None or method not in DOCUMENT['paths'][path]:
