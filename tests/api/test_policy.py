@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every request with the token of every caller."""
 
+import collections
+import re
 import uuid
 
 import pytest
 
+from ironic_reservations import policy as rules
+from ironic_reservations.api import routes
 from tests.common import answers
 from tests.common import command
 from tests.common import personas
@@ -168,3 +172,38 @@ def test_hint_about_system_scope(cloud, persona):
         persona, 'POST', OURS, json={'memory_mb': 2 ** 30}), 422)
     assert ('compute services need a user with system scope' in fault) == (
         persona == 'service-admin')
+
+
+# How often oslo.policy is asked
+
+CALLS = personas.CALLS | {
+    'adopt': ('POST', f'{OURS}?adopt=true', {'instance_uuid': str(
+        uuid.uuid4()), 'host': 'h'})}
+
+
+def find_route(method, path):
+    """Return the route of a request, as the table of routes chooses it."""
+    return method, next(route for route in routes.ROUTES if re.fullmatch(
+        re.sub(r'{\w+}', '[^/]+', route), path.partition('?')[0]))
+
+
+def test_every_route_has_a_call():
+    assert {find_route(*call[:2]) for call in CALLS.values()} == {
+        (method, route) for route, handlers in routes.ROUTES.items()
+        for method in handlers}
+
+
+@pytest.mark.parametrize('persona', ['system-member', 'a-member'])
+@pytest.mark.parametrize('call', CALLS)
+def test_each_rule_is_enforced_once(cloud, monkeypatch, persona, call):
+    enforcer, counts = rules.get_enforcer(), collections.Counter()
+    enforce = enforcer.enforce
+
+    def count(rule, *args, **kwargs):
+        counts[rule] += 1
+        return enforce(rule, *args, **kwargs)
+
+    monkeypatch.setattr(enforcer, 'enforce', count)
+    method, path, *body = CALLS[call]
+    cloud.request(persona, method, path, json=body[0] if body else None)
+    assert set(counts.values()) == {1}, counts
