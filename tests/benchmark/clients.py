@@ -41,12 +41,14 @@ class Result:
     :param worst: milliseconds of the slowest call.
     :param rate: calls per second of all clients.
     :param cpu: milliseconds of a client's processor time per call.
+    :param durations: seconds of all calls.
     """
 
     median: float
     worst: float
     rate: float
     cpu: float
+    durations: list[float]
 
 
 class Http:
@@ -113,7 +115,6 @@ def bare(url, has_guard=True):
         compares the whole node; otherwise it compares only the ID.
     """
     # The guard contains the value of an option.
-    # The guard has an option's value in it.
     conf.register_opts()
     matcher = matching.Matcher(request_spec.RequestSpec.from_dict(
         {'memory_mb': 1}))
@@ -200,4 +201,4 @@ def run(client, times, number=1):
     durations = sum(durations, [])
     return Result(statistics.median(durations) * 1000, max(durations) * 1000,
                   number * times / (max(ends) - min(begins)),
-                  sum(cpu) * 1000 / (number * times))
+                  sum(cpu) * 1000 / (number * times), durations)
