@@ -104,9 +104,7 @@ class NodeCount(typing.NamedTuple):
     :param taken: 1 if they are in use, being deployed or being torn down;
         otherwise 0.
     :param host: the compute host that holds them, if requested.
-    :param first: lowest id.
-    :param last: highest id.
-    :param ids: all ids, separated by commas; a number if it is one.
+    :param ids: their ids, separated by commas; a number if it is one.
     """
 
     facts: dict[str, str | None]
@@ -116,8 +114,6 @@ class NodeCount(typing.NamedTuple):
     taken: int
     host: str | None
     nodes: int
-    first: int
-    last: int
     ids: str | int
 
 
@@ -151,9 +147,9 @@ def count_pages(candidates: Collection[Collection[str]] = (),
         yield [NodeCount(
             make_facts(*texts), decode_text(capabilities),
             uuid and (uuid, name), reason, taken, decode_text(host), number,
-            first, last, ids,
-        ) for (*texts, capabilities, reason, taken, number, first, last, ids,
-               uuid, name, host) in rows], begin is not None
+            ids,
+        ) for (*texts, capabilities, reason, taken, number, ids, uuid, name,
+               host) in rows], begin is not None
 
 
 def _make_facts(*texts: bytes | str | None) -> dict[str, str | None]:
@@ -249,7 +245,7 @@ def select_counts(candidates: Collection[Collection[str]], with_hosts: bool,
     SELECT STRAIGHT_JOIN resource_class, ...,
            JSON_VALUE(properties, '$.cpus'), ...,
            (SELECT GROUP_CONCAT(trait ...)), ..., CASE ... END AS reason,
-           alike.nodes, alike.first, alike.last, alike.ids
+           alike.nodes, alike.ids
     FROM (<groups of equal nodes: see _select_groups()>) AS alike
     JOIN nodes ON nodes.id = alike.first
 
@@ -268,10 +264,10 @@ def select_counts(candidates: Collection[Collection[str]], with_hosts: bool,
     if by_text:
         groups = _select_groups(candidates, with_hosts)
         source = groups.join(nodes, nodes.c.id == groups.c.first)
-        counts = [*groups.c]
+        counts = [groups.c.nodes, groups.c.ids]
     else:
         source = nodes
-        counts = [sa.literal_column('1'), *[nodes.c.id] * 3]
+        counts = [sa.literal_column('1'), nodes.c.id]
     columns: list[sa.ColumnElement[Any]] = [
         functions.as_bytes(expressions.PROFILE[name])
         for name in (*FACTS, 'capabilities')]
@@ -294,8 +290,7 @@ def _select_groups(candidates: Collection[Collection[str]], with_hosts: bool
                    ) -> sa.Subquery:
     """Group nodes by their properties and by why they cannot be held.
 
-    SELECT COUNT(*) AS nodes, MIN(id) AS first, MAX(id) AS last,
-           GROUP_CONCAT(id) AS ids
+    SELECT COUNT(*) AS nodes, MIN(id) AS first, GROUP_CONCAT(id) AS ids
     FROM nodes LEFT JOIN (
         SELECT node_id, <digest of GROUP_CONCAT(trait)> AS digest
         FROM node_traits WHERE node_id BETWEEN :begin AND :end
@@ -316,7 +311,6 @@ def _select_groups(candidates: Collection[Collection[str]], with_hosts: bool
                              _NODE_TRAITS.c.node_id == nodes.c.id)
     return sa.select(
         sa.func.count().label('nodes'), sa.func.min(nodes.c.id).label('first'),
-        sa.func.max(nodes.c.id).label('last'),
         sa.func.group_concat(nodes.c.id).label('ids'),
     ).select_from(
         _join_reservations(source) if with_hosts else source

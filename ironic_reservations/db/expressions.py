@@ -13,12 +13,10 @@ from ironic_reservations.db import models
 nodes = models.nodes
 reservations = models.reservations
 
-#: The columns in which nodes of one hardware profile differ, and all columns
-#: that matching reads, by the names of ``matching.Node``.
-OWN_FACTS = (nodes.c.id, nodes.c.uuid, nodes.c.name, nodes.c.properties)
-FACTS = (*OWN_FACTS, nodes.c.resource_class, nodes.c.conductor_group,
-         nodes.c.shard, nodes.c.owner, nodes.c.lessee,
-         functions.trait_set().label('traits'))
+#: All columns that matching reads, by the names of ``matching.Node``.
+FACTS = (nodes.c.id, nodes.c.uuid, nodes.c.name, nodes.c.properties,
+         nodes.c.resource_class, nodes.c.conductor_group, nodes.c.shard,
+         nodes.c.owner, nodes.c.lessee, functions.trait_set().label('traits'))
 
 #: The facts that make a hardware profile: no request can tell apart two nodes
 #: with equal values of all of them.

@@ -68,75 +68,16 @@ def _is_visible(unowned: bool) -> sa.ColumnElement[bool]:
     return sa.or_(*owners)
 
 
-# Facts of a profile that can be long or unique.
-_LONG = ('capabilities', 'traits', 'irregular_properties')
-
-
-def is_in_profiles(profiles: Sequence[Mapping[str, Any]]
-                   ) -> sa.ColumnElement[bool]:
-    """Return the condition that a node is in some hardware profiles.
-
-    A single profile is compared in all of its facts. If there are several,
-    maybe thousands, each fact is compared with the set of its values, and a
-    long one only if it has a single value, to limit the size of the statement.
-    It then also matches nodes of other profiles, which the caller ignores.
-
-    :param profiles: see profiles.Profile.facts.
-    """
-    where = []
-    # Cheap comparisons come first, because the database compares in this order
-    # and stops at the first difference.
-    for name, column in expressions.PROFILE.items():
-        if any(name not in profile for profile in profiles):
-            continue
-        texts = {profile[name] for profile in profiles}
-        if len(texts) > 1:
-            if name not in _LONG:
-                where.append(_is_one_of(column, texts))
-        elif name == 'resource_class' and texts != {None}:
-            where.append(expressions.equals_text(
-                nodes.c.resource_class, *texts))
-        else:
-            where.append(functions.same_text(column, *texts))
-    return sa.and_(*where)
-
-
-def _is_one_of(column: sa.ColumnElement[Any],
-               texts: set[Any]) -> sa.ColumnElement[bool]:
-    condition = column.in_(texts - {None})
-    return (sa.or_(condition, column.is_(None)) if None in texts
-            else condition)
-
-
-def select_page(where: sa.ColumnElement[bool], matcher: 'matching.Matcher',
-                first: int, last: int, limit: int, is_failed: bool | None,
-                avoid_failed: int) -> tuple[sa.Select[Any], dict[str, Any]]:
-    """Select free nodes with ids from first to last, in order of id.
-
-    :param where: further condition.
-    :param matcher: restricts the nodes to those that its caller may use.
-    :param is_failed: whether to select only nodes that failed recently, or
-        only others; None for all.
-    :param avoid_failed: seconds after an error in which a node counts as
-        failed; 0 to ignore errors.
-    :returns: the statement and its parameters.
-    """
-    has_failed = _has_failed(bool(avoid_failed))
-    statement = _select_page(
-        (*expressions.FACTS, has_failed.label('failed')), where, is_failed,
-        has_failed)
-    if matcher.restricted_to is not None:
-        statement = statement.where(_is_visible(matcher.unowned))
-    return statement, {'restricted_to': matcher.restricted_to, 'first': first,
-                       'last': last, 'page': limit,
-                       'failed_since': -avoid_failed}
-
-
 def select_by_ids(ids: Iterable[int], avoid_failed: int
                   ) -> tuple[sa.Select[Any], dict[str, Any]]:
     """Select those of some nodes that are free.
 
-    :param avoid_failed: see ``select_page``.
+    SELECT <the facts>, CASE WHEN <ailing> THEN 1 ELSE ... END AS failed
+    FROM nodes WHERE id IN (...) AND <free> AND reservation IS NULL
+
+    :param avoid_failed: seconds after an error in which a node counts as
+        failed; 0 to ignore errors.
+    :returns: the statement and its parameters.
     """
     return _select_by_ids(bool(avoid_failed)), {
         'ids': list(ids), 'failed_since': -avoid_failed}
@@ -144,54 +85,28 @@ def select_by_ids(ids: Iterable[int], avoid_failed: int
 
 @functools.cache
 def _select_by_ids(with_history: bool) -> sa.Select[Any]:
+    # As parameters, the ids would take the client three times as long.
+    return _select_free(with_history, nodes.c.id.in_(sa.bindparam(
+        'ids', expanding=True, literal_execute=True)))
+
+
+def select_candidates(candidates: Iterable[Iterable[str]], avoid_failed: int
+                      ) -> tuple[sa.Select[Any], dict[str, Any]]:
+    """Select those of the candidates of a request that are free.
+
+    :param candidates: sets of UUIDs and names. A node must be in each.
+    :param avoid_failed: see ``select_by_ids``.
+    """
+    return _select_free(
+        bool(avoid_failed), *map(expressions.is_named, candidates)
+    ), {'failed_since': -avoid_failed}
+
+
+def _select_free(with_history: bool, *where: sa.ColumnElement[bool]
+                 ) -> sa.Select[Any]:
     return sa.select(
         *expressions.FACTS, _has_failed(with_history).label('failed')
-    ).where(nodes.c.id.in_(sa.bindparam('ids', expanding=True)),
-            *expressions.FREE, expressions.UNLOCKED)
-
-
-def select_profile_page(profile: Mapping[str, Any], first: int, last: int,
-                        limit: int, is_failed: bool | None, avoid_failed: int
-                        ) -> tuple[sa.Select[Any], dict[str, Any]]:
-    """Select free nodes of one hardware profile; see ``select_page``.
-
-    Returns only the columns in which they differ.
-
-    :param profile: see profiles.Profile.facts.
-    """
-    return (_select_profile_page(profile['resource_class'] is not None,
-                                 'capabilities' in profile, is_failed,
-                                 bool(avoid_failed)),
-            {'first': first, 'last': last, 'page': limit,
-             'failed_since': -avoid_failed,
-             **{f'profile_{name}': value for name, value in profile.items()}})
-
-
-@functools.cache
-def _select_profile_page(has_class: bool, has_capabilities: bool,
-                         is_failed: bool | None,
-                         with_history: bool) -> sa.Select[Any]:
-    profile: dict[str, Any] = {
-        name: sa.bindparam(f'profile_{name}', type_=sa.Text)
-        for name in expressions.PROFILE
-        if has_capabilities or name != 'capabilities'}
-    if not has_class:
-        profile['resource_class'] = None
-    return _select_page(expressions.OWN_FACTS, is_in_profiles([profile]),
-                        is_failed, _has_failed(with_history))
-
-
-def _select_page(columns: Sequence[sa.ColumnElement[Any]],
-                 where: sa.ColumnElement[bool], is_failed: bool | None,
-                 has_failed: sa.ColumnElement[int]) -> sa.Select[Any]:
-    first, last, limit = (sa.bindparam(name, type_=sa.Integer)
-                          for name in ('first', 'last', 'page'))
-    if is_failed is not None:
-        where = sa.and_(where, has_failed == int(is_failed))
-    return sa.select(*columns).where(
-        nodes.c.id.between(first, last), *expressions.FREE,
-        expressions.UNLOCKED, where,
-    ).order_by(nodes.c.id).limit(limit)
+    ).where(*where, *expressions.FREE, expressions.UNLOCKED)
 
 
 def hold_node(node: 'matching.Node', matcher: 'matching.Matcher',

@@ -122,8 +122,7 @@ class Domains:
         """
         ids: list[int] = []
         for _, texts in sorted(self._domains[name].ids.items()):
-            equals = [int(node_id) for text in texts
-                      for node_id in str(text).split(',')]
+            equals = profiles.parse_ids(texts)
             start = random.randrange(len(equals))
             ids += equals[start:] + equals[:start]
         return ids

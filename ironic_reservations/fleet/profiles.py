@@ -16,11 +16,11 @@ from collections.abc import Iterable
 import dataclasses
 import functools
 import json
-import sys
 from typing import Any
 
 from ironic_reservations import matching
 from ironic_reservations.db import counting
+from ironic_reservations.fleet import shelf
 from ironic_reservations.matching import group_policy
 
 
@@ -39,7 +39,7 @@ def classify_node(reason: str | None, taken: int | bool) -> str:
     return 'free' if reason in (None, matching.LOCKED) else 'out_of_service'
 
 
-@dataclasses.dataclass(eq=False, slots=True, weakref_slot=True)
+@dataclasses.dataclass(eq=False, slots=True)
 class Profile:
     """Nodes that no request can tell apart.
 
@@ -51,10 +51,8 @@ class Profile:
     :param reserved: number of nodes with a reservation or an allocation on
         which no work has begun.
     :param taken: number of nodes in use, being deployed or being torn down.
-    :param first: lowest id of these nodes. Nodes that were enrolled together
-        have similar ids.
-    :param last: highest id.
-    :param ids: ids of the nodes that can be held, as texts such as ``3,4``.
+    :param ids: ids of the nodes that can be held; see ``parse_ids``.
+    :param other_ids: ids of the other nodes.
     :param held: numbers of nodes by host and ``classify_node``, if the count
         includes hosts.
     """
@@ -65,9 +63,8 @@ class Profile:
     counts: dict[str | None, int]
     reserved: int
     taken: int
-    first: int
-    last: int
     ids: list[str | int]
+    other_ids: list[str | int]
     held: dict[tuple[str, str], int]
 
     def add_count(self, count: counting.NodeCount) -> None:
@@ -75,22 +72,21 @@ class Profile:
         reason, number = count.reason, count.nodes
         state = classify_node(reason, count.taken)
         self.add({reason: number}, number if state == 'reserved' else 0,
-                 number if state == 'taken' else 0, count.first, count.last,
-                 [count.ids] if reason is None else [])
+                 number if state == 'taken' else 0,
+                 *([count.ids], []) if reason is None else ([], [count.ids]))
         if count.host is not None:
             key = count.host, state
             self.held[key] = self.held.get(key, 0) + number
 
     def add(self, counts: dict[str | None, int], reserved: int, taken: int,
-            first: int, last: int, ids: list[str | int]) -> None:
+            ids: list[str | int], other_ids: list[str | int]) -> None:
         """Add nodes; the parameters are those of the class."""
         for reason, number in counts.items():
             self.counts[reason] = self.counts.get(reason, 0) + number
         self.reserved += reserved
         self.taken += taken
-        self.first = min(self.first, first)
-        self.last = max(self.last, last)
         self.ids += ids
+        self.other_ids += other_ids
 
     @property
     def is_whole(self) -> bool:
@@ -132,6 +128,10 @@ class Profile:
     def available(self) -> int:
         """Return how many nodes can be held now."""
         return self.counts.get(None, 0)
+
+    def list_free(self) -> list[int]:
+        """Return the ids of the nodes that can be held."""
+        return parse_ids(self.ids)
 
     def find_domain(self, levels: group_policy.Levels) -> group_policy.Domain:
         """Return the outer and the inner domain of these nodes."""
@@ -195,7 +195,7 @@ class ProfileGroup:
         whole = _make_empty_profile(self, None, self.node.capabilities)
         for profile in self.profiles:
             whole.add(profile.counts, profile.reserved, profile.taken,
-                      profile.first, profile.last, profile.ids)
+                      profile.ids, profile.other_ids)
             for key, number in profile.held.items():
                 whole.held[key] = whole.held.get(key, 0) + number
         return whole
@@ -206,6 +206,7 @@ class Fleet:
 
     :ivar matches: cache of ``search`` for this count: by Matcher, the fits
         with the profiles that match.
+    :ivar shelves: nodes that ``search`` has read.
     :ivar domains: cache of ``domains``.
     :ivar holds: nodes that this process has held since the count, and not
         released, by id.
@@ -214,6 +215,7 @@ class Fleet:
     def __init__(self, groups: Iterable[ProfileGroup]) -> None:
         self.groups = tuple(groups)
         self.holds: dict[int, matching.Node] = {}
+        self.shelves = shelf.Shelves()
         self.domains: dict[Any, Any] = {}
         self.matches: dict[
             matching.Matcher, list[tuple[Any, list[Profile]]]] = {}
@@ -254,6 +256,11 @@ class Fleet:
         return sum(group.whole.total for group in self.groups)
 
 
+def parse_ids(texts: Iterable[str | int]) -> list[int]:
+    """Return the ids in texts such as ``3,4``; a single id may be a number."""
+    return [int(number) for text in texts for number in str(text).split(',')]
+
+
 def _parse_capabilities(text: str | None, irregular: str | None
                         ) -> tuple[dict[str, str], frozenset[str]]:
     """Return the capabilities in a text, and their names."""
@@ -265,4 +272,4 @@ def _parse_capabilities(text: str | None, irregular: str | None
 
 def _make_empty_profile(group: ProfileGroup, text: str | None,
                         capabilities: dict[str, str]) -> Profile:
-    return Profile(group, text, capabilities, {}, 0, 0, sys.maxsize, 0, [], {})
+    return Profile(group, text, capabilities, {}, 0, 0, [], [], {})

@@ -1,122 +1,136 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps free nodes of a hardware profile between reading and holding them.
+"""Keeps free nodes of hardware profiles between reading and holding them.
 
-Reading a page of free nodes takes longer than holding one of them. So a page
-is read once for several requests of a process, and each of them takes a node
-from the shelf. A node on a shelf may no longer be free: the guarded update
+Reading nodes takes a round trip to the database. So a page of them is read
+once for several requests of a process, and each of them takes a node from the
+shelf of a profile. A node on a shelf may no longer be free: the guarded update
 that holds it decides.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Sequence
+import itertools
 import random
 import threading
-import time
-import weakref
+import typing
 
 from ironic_reservations import matching
-from ironic_reservations.db import engine
-from ironic_reservations.fleet import profiles
+
+if typing.TYPE_CHECKING:
+    from ironic_reservations.fleet import profiles
 
 #: How many nodes are read at once.
 PAGE = 16
 
-#: A function of the first id, the last id and the maximum number of nodes. It
-#: returns free nodes in order of id.
-Reader = Callable[[int, int, int], list[matching.Node]]
+#: Returns those of some nodes that are free, in random order.
+Reader = Callable[[Iterable[int]], list[matching.Node]]
 
 
-class Shelf:
-    """Free nodes of one hardware profile.
+class _Shelf:
+    """The nodes of one profile that no request has taken yet.
 
-    The ids of the profile are read like a ring: each page begins where the
-    last one stopped. Threads may share a shelf.
-
-    :param first: lowest id that a node of the profile may have.
-    :param last: highest id.
-    :param few: whether a page has room for all free nodes of the profile.
-        They are read from the first id on, because a page that is not full
-        ends the search. Otherwise reading begins at a random id, so that
-        processes do not compete for the same nodes.
+    :ivar unread: ids of nodes that were not read since they were counted.
+    :ivar nodes: nodes that were read, by whether they failed recently.
     """
 
-    def __init__(self, first: int, last: int, few: bool = False) -> None:
-        self.first, self.last = first, last
-        self._next = first if few else random.randint(first, last)
-        # Number of ids that were read since the beginning.
-        self._position = 0
-        self._nodes: list[matching.Node] = []
+    def __init__(self, unread: list[int]) -> None:
+        self.unread = unread
+        self.nodes: dict[bool, list[matching.Node]] = {False: [], True: []}
+
+    def choose_ids(self, number: int) -> Iterator[int]:
+        """Yield random unread ids, and remove them."""
+        ids = self.unread
+        for _ in range(min(number, len(ids))):
+            place = random.randrange(len(ids))
+            ids[place], ids[-1] = ids[-1], ids[place]
+            yield ids.pop()
+
+
+class Shelves:
+    """The nodes of a counted fleet that were free when it was counted.
+
+    Those of a profile are read in random order, so that processes do not
+    compete for the same nodes, and each of them once. Threads may share it.
+    """
+
+    def __init__(self) -> None:
+        self._shelves: dict[profiles.Profile, _Shelf] = {}
         self._lock = threading.Lock()
-        self._empty_until = -float('inf')
 
-    @property
-    def in_stock(self) -> bool:
-        """Return whether the shelf has a node, so that none must be read."""
-        return bool(self._nodes)
+    def _get_shelf(self, profile: 'profiles.Profile') -> _Shelf:
+        shelf = self._shelves.get(profile)
+        return shelf or self._shelves.setdefault(
+            profile, _Shelf(profile.list_free()))
 
-    @property
-    def empty(self) -> bool:
-        """Return whether a recent search found nothing; see ``rest``."""
-        return not self._nodes and time.monotonic() < self._empty_until
+    def list_stock(self, equals: Sequence['profiles.Profile']
+                   ) -> list['profiles.Profile']:
+        """Return the profiles that are not used up, in random order.
 
-    def nodes(self, read: Reader) -> Iterator[matching.Node]:
-        """Yield nodes, each of them to one request only.
-
-        Ends when all ids were read once since the first node was requested,
-        by this request or by concurrent ones.
-
-        :param read: called under the shelf's lock, so the request must have
-            its connection already: see ``engine.retry``.
-        :raises: DeadlineExceeded when another request is still reading.
+        Those come first whose nodes were read, so that a page serves several
+        requests.
         """
-        end = self._position + self.last - self.first + 1
-        while (node := self._take_node(read, end)) is not None:
-            yield node
+        in_stock, unread = [], []
+        for profile in random.sample(equals, len(equals)):
+            if profile.ids:
+                shelf = self._get_shelf(profile)
+                if shelf.nodes[False]:
+                    in_stock.append(profile)
+                elif shelf.unread or shelf.nodes[True]:
+                    unread.append(profile)
+        return in_stock + unread
 
-    def _take_node(self, read: Reader, end: int) -> matching.Node | None:
-        with engine.acquire_lock(self._lock):
-            while not self._nodes and self._position < end:
-                self._read_page(read, end - self._position)
-            return self._nodes.pop() if self._nodes else None
+    def take_nodes(self, equals: Iterable['profiles.Profile'],
+                   worse: Callable[[], Iterable['profiles.Profile']],
+                   read: Reader) -> Iterator[matching.Node]:
+        """Yield nodes of some profiles, those that failed recently last.
 
-    def _read_page(self, read: Reader, ids: int) -> None:
-        """Read a page of free nodes among the next ids, or up to the last."""
-        last = min(self._next + ids - 1, self.last)
-        page = read(self._next, last, PAGE)
-        # A page that is not full reaches the last of these ids.
-        after = page[-1].id + 1 if len(page) == PAGE else last + 1
-        self._position += after - self._next
-        self._next = after if after <= self.last else self.first
-        # Nodes that were enrolled together are in the same page, and other
-        # processes may read it at the same time.
-        self._nodes = random.sample(page, len(page))
+        Each node goes to one request only.
 
-    def rest(self, seconds: float) -> None:
-        """Count as empty for some time, unless another request reads nodes."""
-        self._empty_until = time.monotonic() + seconds
+        :param worse: returns profiles to read in the same statement if the
+            others have few nodes.
+        """
+        for is_failed in False, True:
+            for profile in equals:
+                while (node := self._take_node(profile, worse, read,
+                                               is_failed)) is not None:
+                    yield node
 
+    def _take_node(self, profile: 'profiles.Profile',
+                   worse: Callable[[], Iterable['profiles.Profile']],
+                   read: Reader, is_failed: bool) -> matching.Node | None:
+        shelf, size = self._get_shelf(profile), PAGE
+        page: dict[int, _Shelf] = {}
+        nodes: list[matching.Node] = []
+        while True:
+            with self._lock:
+                for node in nodes:
+                    page[node.id].nodes[bool(node.failed)].append(node)
+                if shelf.nodes[is_failed]:
+                    return shelf.nodes[is_failed].pop()
+                page = self._choose_page(profile, worse, size)
+            if not page:
+                return None
+            # Other threads may read further pages at the same time.
+            nodes = read(page)
+            # Other processes have taken most of the nodes.
+            size *= 2
 
-# A shelf lasts as long as the count of the fleet to which its profile belongs.
-_shelves: weakref.WeakKeyDictionary[
-    profiles.Profile, dict[bool | None, Shelf]] = weakref.WeakKeyDictionary()
+    def _choose_page(self, profile: 'profiles.Profile',
+                     worse: Callable[[], Iterable['profiles.Profile']],
+                     size: int) -> dict[int, _Shelf]:
+        """Return the shelves of the nodes to read, by id.
 
-
-def get_shelf(profile: profiles.Profile,
-              is_failed: bool | None = None) -> Shelf:
-    """Return the shelf of a profile in this process.
-
-    :param is_failed: whether it is for nodes that failed recently, which
-        have their own shelf; None for all nodes.
-    """
-    shelves = _shelves.setdefault(profile, {})
-    if is_failed not in shelves:
-        shelves[is_failed] = Shelf(profile.first, profile.last,
-                                few=profile.free <= PAGE)
-    return shelves[is_failed]
-
-
-def has_stock(profile: profiles.Profile,
-              is_failed: bool | None = None) -> bool:
-    """Return whether the shelf of a profile exists and has a node."""
-    shelves = _shelves.get(profile, {})
-    return is_failed in shelves and shelves[is_failed].in_stock
+        :returns: an empty dict if all nodes of the profile were read.
+        """
+        page: dict[int, _Shelf] = {}
+        if self._get_shelf(profile).unread:
+            for other in itertools.chain([profile], worse()):
+                if len(page) >= size:
+                    break
+                if other.ids:
+                    shelf = self._get_shelf(other)
+                    page |= dict.fromkeys(
+                        shelf.choose_ids(size - len(page)), shelf)
+        return page

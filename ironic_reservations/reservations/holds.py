@@ -135,8 +135,7 @@ class _Hold(OneNode):
         self.place = membership.Place.load(self.request.group)
         finder.prepare(self._judge)
         in_vain = True
-        for node in search.find_nodes(self._narrow_matcher(), finder.fleet,
-                                  thorough=finder.is_fresh):
+        for node in search.find_nodes(self._narrow_matcher(), finder.fleet):
             in_vain = False
             yield [obtain.Pick(self.instance_uuid, node)]
         finder.in_vain = in_vain

@@ -9,7 +9,6 @@ import pytest
 from ironic_reservations import exception
 from ironic_reservations.fleet import counts
 from ironic_reservations.fleet import profiles
-from ironic_reservations.fleet import shelf
 from ironic_reservations.reservations import expiry
 
 
@@ -71,7 +70,7 @@ def test_node_changed_after_the_count(fleet, after_count):
     def edit():
         fleet.set_node(node_id, properties={'memory_mb': 1025})
 
-    remaining = after_count(edit, edit)
+    remaining = after_count(edit)
     assert fleet.hold(memory_mb=1000)[0].node_id == node_id
     assert remaining == []
 
@@ -97,19 +96,16 @@ def test_malformed_properties_are_explained(fleet):
         entry['nodes'] for entry in explanation['eliminated'])
 
 
-def test_node_on_the_shelf_of_another_request(fleet, monkeypatch):
+def test_node_on_the_shelf_of_another_request(fleet, use_count):
     """A repeat takes a node from the shelf, but does not hold it."""
     fleet.add({}, {})
-    fleet.hold()
-    fresh = counts.get_fresh_fleet()
-    monkeypatch.setattr(counts, 'get_recent_fleet', lambda: (fresh, False))
-    monkeypatch.setattr(
-        counts, 'get_fresh_fleet', lambda candidates, since: fresh)
-    [profile] = fresh.profiles
+    use_count(counts.get_fresh_fleet())
+    instance = fleet.hold()[0].instance_uuid
+    assert not fleet.hold(instance)[1]
     # The shelf has no node for this request.
-    monkeypatch.setattr(shelf.Shelf, 'nodes', lambda *_: iter(()))
-    assert shelf.get_shelf(profile)
-    assert fleet.hold()[1]
+    with fleet.statements('AS column_0') as statements:
+        assert fleet.hold()[1]
+    assert statements == []
 
 
 def test_request_with_the_text_of_an_error_of_the_database(fleet):

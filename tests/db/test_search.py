@@ -2,7 +2,6 @@
 """The choice of a node, with current, outdated and wrong counts."""
 
 import json
-import time
 
 import pytest
 
@@ -80,11 +79,11 @@ WRONG = {
     'reversed': lambda fleet: setattr(fleet, 'groups', fleet.groups[::-1]),
     'nothing free': lambda fleet: _change(
         fleet, counts=lambda profile: {'reserved': profile.total}),
-    'other ids': lambda fleet: _change(
-        fleet, first=lambda profile: profile.first + 10 ** 6,
-        last=lambda profile: profile.last + 10 ** 6),
-    'few ids': lambda fleet: _change(
-        fleet, last=lambda profile: profile.first),
+    'other ids': lambda fleet: _change(fleet, ids=lambda profile: [10 ** 6]),
+    'no ids': lambda fleet: _change(fleet, ids=lambda profile: []),
+    'taken': lambda fleet: _change(
+        fleet, other_ids=lambda profile: profile.ids,
+        ids=lambda profile: []),
     'other facts': _mix_up,
 }
 
@@ -153,81 +152,107 @@ def test_best_fit_behind_many_exhausted_profiles(fleet, use_count, make,
 
 
 @pytest.fixture
-def large_fleet(fleet, use_count, monkeypatch):
-    """The node that fits best is held; five others are too large."""
-    monkeypatch.setattr(search, 'SMALL_FLEET', 5)
-    monkeypatch.setattr(search, 'REST_TO_COST', 10 ** 6)
-    fleet.best, *fleet.others = fleet.add(
-        make_node(1024), *[make_node(65536)] * 5)
-    fleet.best_hold = fleet.hold(memory_mb=1024)[0]
-    assert fleet.best_hold.node_id == fleet.best
+def used_up(fleet, use_count):
+    """The nodes that fit best are held; others are too large."""
+    fleet.best = fleet.add(*[make_node(1024)] * 6)
+    fleet.others = fleet.add(*[make_node(65536)] * 3)
+    fleet.best_holds = [fleet.hold(memory_mb=1024)[0] for _ in fleet.best]
+    assert {one.node_id for one in fleet.best_holds} == {*fleet.best}
     use_count(counts.get_fresh_fleet())
     return fleet
 
 
-def hold_small(fleet):
-    """Hold a node, and return whether it is the one that fits best."""
-    node_id = fleet.hold(memory_mb=1024)[0].node_id
-    assert node_id in (fleet.best, *fleet.others)
-    return node_id == fleet.best
+def test_used_up_profiles_take_one_statement(used_up):
+    """With the page of the next profile, which serves further holds."""
+    reads = []
+    for _ in used_up.others:
+        with used_up.statements('SELECT nodes') as statements:
+            assert used_up.hold(memory_mb=1024)[0].node_id in used_up.others
+        reads.append(len(statements))
+    assert reads == [2, 1, 1]
 
 
-def test_large_fleet_remembers_exhausted_profiles(large_fleet, use_count):
-    """Otherwise each hold would read past their nodes."""
-    with large_fleet.statements('SELECT nodes') as first:
-        assert not hold_small(large_fleet)
-    releases.release_reservation(large_fleet.best_hold.instance_uuid)
-    with large_fleet.statements('SELECT nodes') as second:
-        assert not hold_small(large_fleet)
-    # The first reads the exhausted profile, and a page for both.
-    assert (len(first), len(second)) == (2, 0)
-    # The memory is part of the count.
-    use_count(counts.get_fresh_fleet())
-    assert hold_small(large_fleet)
+def test_part_of_a_large_profile_is_read_before_worse_ones(
+        used_up, monkeypatch):
+    """Otherwise each hold would read all nodes that fit better."""
+    monkeypatch.setattr(search, 'LARGE_PAGE', 1)
+    for reservation in used_up.best_holds:
+        releases.release_reservation(reservation.instance_uuid)
+    # One of them is read before the others.
+    assert used_up.hold(memory_mb=1024)[0].node_id in used_up.best
+    used_up.release_all()
+    for node_id in used_up.best[1:]:
+        used_up.set_node(node_id, maintenance=True)
+    node_ids = [used_up.hold(memory_mb=1024)[0].node_id for _ in range(4)]
+    # The rest is read before the fleet is counted again.
+    assert {*node_ids} == {used_up.best[0], *used_up.others}
 
 
-def test_exhausted_profile_is_remembered_for_a_limited_time(
-        large_fleet, monkeypatch):
-    monkeypatch.setattr(search, 'LONGEST_REST', 0.1)
-    hold_small(large_fleet)
-    releases.release_reservation(large_fleet.best_hold.instance_uuid)
-    time.sleep(0.11)
-    assert hold_small(large_fleet)
-
-
-def test_small_fleet_does_not_remember_exhausted_profiles(
-        large_fleet, monkeypatch):
-    monkeypatch.setattr(search, 'SMALL_FLEET', 6)
-    assert not hold_small(large_fleet)
-    releases.release_reservation(large_fleet.best_hold.instance_uuid)
-    assert hold_small(large_fleet)
-
-
-def test_exhausted_profiles_come_last(large_fleet):
-    """They are searched before the fleet is counted again."""
-    for _ in large_fleet.others:
-        hold_small(large_fleet)
-    releases.release_reservation(large_fleet.best_hold.instance_uuid)
-    with large_fleet.statements('AS column_0') as statements:
-        assert hold_small(large_fleet)
+def test_nodes_that_are_free_since_the_count_need_no_other_count(used_up):
+    for _ in used_up.others:
+        used_up.hold(memory_mb=1024)
+    with used_up.statements('AS column_0') as statements:
+        for reservation in used_up.best_holds:
+            releases.release_reservation(reservation.instance_uuid)
+            assert (used_up.hold(memory_mb=1024)[0].node_id
+                    == reservation.node_id)
     assert statements == []
+
+
+def test_refusal_reads_one_page_of_taken_nodes(
+        used_up, use_count, monkeypatch):
+    """A fleet in which all nodes are taken may be large."""
+    monkeypatch.setattr(search, 'LARGE_PAGE', 2)
+    for _ in used_up.others:
+        used_up.hold(memory_mb=1024)
+    use_count(counts.get_fresh_fleet())
+    with used_up.statements('AS failed') as statements:
+        with pytest.raises(exception.NoMatchingNode):
+            used_up.hold(memory_mb=1024)
+    assert len(statements) == 1
+
+
+def test_node_that_is_enrolled_after_the_count(fleet, use_count):
+    fleet.add(make_node(1024))
+    use_count(counts.get_fresh_fleet())
+    fleet.hold()
+    node_id = fleet.add_node(**make_node(4096))
+    assert fleet.hold()[0].node_id == node_id
+
+
+def test_node_that_fits_worse_since_the_count(fleet, use_count):
+    """It is compared with the current rows of the others."""
+    changed = fleet.add(*[make_node(1024)] * 2)
+    good = fleet.add_node(**make_node(1024))
+    worse = fleet.add(*[make_node(2048)] * 3)
+    use_count(counts.get_fresh_fleet())
+    for node_id in changed:
+        fleet.set_node(node_id, properties={'memory_mb': 4096})
+    node_ids = [fleet.hold(memory_mb=1024)[0].node_id for _ in range(6)]
+    assert node_ids[0] == good
+    assert {*node_ids[1:4]} == {*worse} and {*node_ids[4:]} == {*changed}
 
 
 @pytest.mark.on('sqlite', 'server')
 def test_best_fit_of_many_candidates(fleet):
-    names = [f'n{number}' for number in range(search.LARGE_PAGE + 2)]
+    names = [f'n{number}' for number in range(1000)]
     ids = fleet.add(*[{**make_node(4096 - (number == len(names) - 1)),
                        'name': name} for number, name in enumerate(names)])
     reservation, _ = fleet.hold(memory_mb=1000, candidate_nodes=names)
     assert reservation.node_id == ids[-1]
 
 
-@pytest.mark.parametrize('places, number', [
-    # The best profile is read alone, because others need it, too.
-    ([0], 1), ([0, 4, 7], 1),
-    # All other rare profiles are read together.
-    ([1], 2), ([7], 2), ([4, 5, 6], 2)], ids=str)
-def test_rare_profiles_are_read_together(fleet, use_count, places, number):
+def test_candidate_that_has_failed_comes_last(fleet):
+    names = [f'n{number}' for number in range(6)]
+    ids = fleet.add(*[{'name': name} for name in names])
+    for node_id in ids[:5]:
+        fleet.set_node(node_id, health='Warning')
+    reservation, _ = fleet.hold(candidate_nodes=names)
+    assert reservation.node_id == ids[5]
+
+
+@pytest.mark.parametrize('places', [[0], [0, 4, 7], [7], [4, 5, 6]], ids=str)
+def test_rare_profiles_are_read_together(fleet, use_count, places):
     """Most nodes are no longer free since the count."""
     ids = fleet.add(*[make_node(1024 * size) for size in range(1, 9)])
     use_count(counts.get_fresh_fleet())
@@ -235,7 +260,7 @@ def test_rare_profiles_are_read_together(fleet, use_count, places, number):
         fleet.set_node(node_id, maintenance=True)
     with fleet.statements('SELECT nodes') as statements:
         assert fleet.hold()[0].node_id == ids[places[0]]
-    assert len(statements) == number
+    assert len(statements) == 1
 
 
 def test_rare_nodes_in_order_of_fit_and_failures(fleet, use_count):
@@ -258,8 +283,7 @@ def test_page_serves_several_holds(fleet, use_count):
         with fleet.statements('SELECT nodes') as statements:
             fleet.hold()
         reads.append(len(statements))
-    # Reading starts at a random node, which may divide a page.
-    assert sum(reads) <= 3 and reads[0] == 1
+    assert sum(reads) == 2 and reads[0] == 1
     assert len(fleet.holds) == 2 * shelf.PAGE
 
 

@@ -259,7 +259,7 @@ def profile(**fields):
     capabilities = facts.pop('capabilities')
     return counting.NodeCount(
         _FACTS.setdefault(str(facts), facts), capabilities,
-        None, None, 0, None, 1, 1, 1, 1)
+        None, None, 0, None, 1, 1)
 
 
 #: Each property in which profiles differ, compared with the first one.

@@ -2,7 +2,6 @@
 """Shelves: which nodes they yield, and when they read further ones."""
 
 import threading
-import time
 import types
 
 import pytest
@@ -10,17 +9,34 @@ import pytest
 from ironic_reservations.fleet import shelf
 
 
-class Free:
-    """The IDs of the free nodes of a profile, and how they were read."""
+class Profile:
+    """A profile whose nodes have some ids."""
 
     def __init__(self, *ids):
         self.ids = list(ids)
+
+    def list_free(self):
+        return [*self.ids]
+
+
+class Free:
+    """The ids of the nodes that are free, and those that were read."""
+
+    def __init__(self, *ids, failures=()):
+        self.ids, self.failures = ids, failures
         self.reads = []
 
-    def __call__(self, first, last, limit):
-        self.reads.append((first, last))
-        return [types.SimpleNamespace(id=node_id) for node_id in
-                sorted(self.ids) if first <= node_id <= last][:limit]
+    def __call__(self, ids):
+        page = {*ids}
+        self.reads.append(page)
+        return [types.SimpleNamespace(id=node_id, failed=node_id in
+                                      self.failures)
+                for node_id in self.ids if node_id in page]
+
+
+@pytest.fixture
+def shelves():
+    return shelf.Shelves()
 
 
 @pytest.fixture(autouse=True)
@@ -28,154 +44,110 @@ def small_page(monkeypatch):
     monkeypatch.setattr(shelf, 'PAGE', 2)
 
 
-def ids(nodes):
-    return [node.id for node in nodes]
+def take(shelves, read, *batch, worse=()):
+    """Return the ids of the nodes of some profiles."""
+    return [node.id for node in shelves.take_nodes(
+        batch, lambda: [*batch, *worse], read)]
 
 
-def make_shelf(first, last, start):
-    """Return a shelf whose reading starts at an ID."""
-    while True:
-        new, free = shelf.Shelf(first, last), Free()
-        list(new.nodes(free))
-        if free.reads[0][0] == start:
-            return new
+def take_one(shelves, read, *batch, worse=()):
+    return next(shelves.take_nodes(
+        batch, lambda: [*batch, *worse], read)).id
 
 
-@pytest.mark.parametrize('free, first, last, start, reads', [
-    # Without free nodes: one turn, in two parts.
-    ((), 1, 9, 4, [(4, 9), (1, 3)]),
-    ((), 1, 9, 1, [(1, 9)]),
-    ((), 5, 5, 5, [(5, 5)]),
-    # A page that is not full has reached the last ID.
-    ((5,), 1, 9, 4, [(4, 9), (1, 3)]),
-    # The next read starts after a full page.
-    ((5, 6), 1, 9, 4, [(4, 9), (7, 9), (1, 3)]),
-    ((1, 5, 6, 9), 1, 9, 4, [(4, 9), (7, 9), (1, 3)]),
-    ((8, 9), 1, 9, 4, [(4, 9), (1, 3)]),
-    # Nodes before the start come last.
-    ((1, 2, 3), 1, 9, 4, [(4, 9), (1, 3), (3, 3)]),
-])
-def test_one_turn(free, first, last, start, reads):
-    full_shelf, free = make_shelf(first, last, start), Free(*free)
-    assert sorted(ids(full_shelf.nodes(free))) == sorted(free.ids)
-    assert free.reads == reads
+@pytest.mark.parametrize('ids, free, reads', [
+    ((), (), []),
+    ((1,), (1,), [1]),
+    ((1, 2, 3), (1, 2, 3), [2, 1]),
+    # A page without a free node doubles the next one.
+    (range(20), (), [2, 4, 8, 6]),
+], ids=str)
+def test_each_node_is_read_once(shelves, ids, free, reads):
+    read = Free(*free)
+    assert sorted(take(shelves, read, Profile(*ids))) == sorted(free)
+    assert [len(page) for page in read.reads] == reads
+    assert set().union(*read.reads) == {*ids}
 
 
-def test_next_request_takes_the_rest_of_the_page():
-    one_shelf, free = make_shelf(1, 9, 1), Free(3, 4, 7, 8)
-    node_ids = [next(one_shelf.nodes(free)).id for _ in range(4)]
-    assert {*node_ids[:2]} == {3, 4} and {*node_ids[2:]} == {7, 8}
-    assert free.reads == [(1, 9), (5, 9)]
+def test_next_request_takes_the_rest_of_the_page(shelves):
+    profile, read = Profile(*range(4)), Free(*range(4))
+    node_ids = [take_one(shelves, read, profile) for _ in range(4)]
+    assert sorted(node_ids) == [0, 1, 2, 3]
+    assert read.reads == [{*node_ids[:2]}, {*node_ids[2:]}]
+    assert take(shelves, read, profile) == []
 
 
-def test_reading_continues_where_it_stopped():
-    one_shelf, free = make_shelf(1, 9, 1), Free(3, 4, 7, 8)
-    next(one_shelf.nodes(free))
-    free.ids = [2, 9]
-    # The rest of the first page, then one turn that starts after it.
-    first, *others = ids(one_shelf.nodes(free))
-    assert first in (3, 4) and others == [9, 2]
-    assert free.reads == [(1, 9), (5, 9), (1, 4)]
+def test_profiles_with_few_nodes_are_read_together(shelves):
+    one, two, three, none = (
+        Profile(1), Profile(2), Profile(3, 4), Profile())
+    read = Free(2, 3, 4)
+    assert take(shelves, read, one, worse=[none, two, three]) == []
+    assert read.reads == [{1, 2}]
+    assert take(shelves, read, two) == [2]
+    assert len(read.reads) == 1
 
 
-def test_concurrent_reads_count_for_the_turn_of_a_request():
-    """Otherwise each request would read all IDs by itself."""
-    one_shelf, free = make_shelf(1, 9, 1), Free(1, 2)
-    one, two = one_shelf.nodes(free), one_shelf.nodes(free)
-    assert {next(one).id, next(two).id} == {1, 2}
-    free.ids = []
-    assert ids(one) == []
-    assert ids(two) == []
-    # The second request started after the first page, and reads up to it.
-    assert free.reads == [(1, 9), (3, 9), (1, 2)]
+def test_failed_nodes_come_after_all_equals(shelves):
+    one, two = Profile(1, 2), Profile(3, 4)
+    assert take(shelves, Free(1, 2, 3, 4, failures=[1, 2, 3]), one, two)[
+        0] == 4
+    assert shelves.list_stock([one, two]) == []
 
 
-def test_few_nodes_are_read_from_the_first_id():
-    """One page has room for all of them and completes the turn."""
-    for _ in range(20):
-        one_shelf, free = shelf.Shelf(1, 1000, few=True), Free(700)
-        assert ids(one_shelf.nodes(free)) == [700]
-        assert free.reads == [(1, 1000)]
+def test_order_of_equals(shelves):
+    """Profiles with a node on the shelf come first, others at random."""
+    batch = [Profile(*range(number, number + 3))
+             for number in range(0, 30, 3)]
+    firsts = {shelves.list_stock(batch)[0] for _ in range(50)}
+    assert len(firsts) > 3
+    take_one(shelves, Free(*range(30)), batch[4])
+    assert {shelves.list_stock(batch)[0] for _ in range(20)} == {batch[4]}
 
 
-def test_reading_starts_at_a_random_id():
-    starts = set()
+def test_used_up_profiles(shelves):
+    one, two, none = Profile(1), Profile(2), Profile()
+    assert {*shelves.list_stock([one, two, none])} == {one, two}
+    take(shelves, Free(1), one)
+    assert shelves.list_stock([one, two, none]) == [two]
+    # One that has only nodes that failed is not used up.
+    take_one(shelves, Free(3, 4, failures=[3, 4]), both := Profile(3, 4))
+    assert shelves.list_stock([both]) == [both]
+
+
+def test_nodes_are_read_in_random_order():
+    """Another process may read the same profile."""
+    pages = set()
     for _ in range(50):
-        free = Free()
-        list(shelf.Shelf(1, 1000).nodes(free))
-        starts.add(free.reads[0][0])
-    assert len(starts) > 10
+        read = Free(*range(1000))
+        take_one(shelf.Shelves(), read, Profile(*range(1000)))
+        pages |= read.reads[0]
+    assert len(pages) > 50
 
 
-def test_page_is_in_random_order(monkeypatch):
-    """Another process may have read the same page."""
-    monkeypatch.setattr(shelf, 'PAGE', 8)
-    free = Free(*range(1, 8))
-    orders = {tuple(ids(shelf.Shelf(1, 9, few=True).nodes(free)))
-              for _ in range(10)}
-    assert len(orders) > 1
-
-
-def test_rest():
-    one_shelf = shelf.Shelf(1, 9)
-    assert not one_shelf.empty
-    one_shelf.rest(1000)
-    assert one_shelf.empty
-    one_shelf.rest(0)
-    assert not one_shelf.empty
-
-
-def test_rest_takes_a_limited_time():
-    one_shelf = shelf.Shelf(1, 9)
-    one_shelf.rest(0.5)
-    assert one_shelf.empty
-    time.sleep(0.51)
-    assert not one_shelf.empty
-
-
-def test_nodes_of_a_concurrent_read_end_a_rest():
-    one_shelf, free = shelf.Shelf(1, 9, few=True), Free(1, 2)
-    next(one_shelf.nodes(free))
-    one_shelf.rest(1000)
-    assert not one_shelf.empty
-    next(one_shelf.nodes(free))
-    assert one_shelf.empty
-
-
-def test_error_of_a_read_leaves_the_shelf_usable():
-    def fail(*_):
+def test_error_of_a_read_leaves_the_shelf_usable(shelves):
+    def fail(_):
         raise ZeroDivisionError
 
-    one_shelf = shelf.Shelf(1, 9, few=True)
+    profile = Profile(1, 2, 3)
     with pytest.raises(ZeroDivisionError):
-        next(one_shelf.nodes(fail))
-    assert ids(one_shelf.nodes(Free(5))) == [5]
+        take(shelves, fail, profile)
+    assert len(take(shelves, Free(1, 2, 3), profile)) == 1
 
 
-def test_each_node_goes_to_one_thread(monkeypatch):
+def test_each_node_goes_to_one_thread(shelves, monkeypatch):
     monkeypatch.setattr(shelf, 'PAGE', 16)
-    one_shelf, free = shelf.Shelf(1, 2000), Free(*range(1, 2001))
+    profile, read = Profile(*range(2000)), Free(*range(2000))
     barrier, node_ids = threading.Barrier(8), []
 
-    def take():
+    def work():
         barrier.wait(60)
         for _ in range(200):
-            node_ids.append(next(one_shelf.nodes(free)).id)
+            node_ids.append(take_one(shelves, read, profile))
 
-    threads = [threading.Thread(target=take) for _ in range(8)]
+    threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
     assert len(node_ids) == len(set(node_ids)) == 1600
-    # A page for sixteen of them, and one more where the IDs start again.
-    assert len(free.reads) <= 1600 // 16 + 1
-
-
-def test_shelf_belongs_to_its_profile():
-    class Profile:
-        first, last, free = 1, 9, 5
-
-    one, two = Profile(), Profile()
-    assert shelf.get_shelf(one) is shelf.get_shelf(one)
-    assert shelf.get_shelf(one) is not shelf.get_shelf(two)
+    assert len(read.reads) <= 2000 // 16
