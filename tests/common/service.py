@@ -197,7 +197,8 @@ class Ironic(Service):
             traits = fields.pop('traits', None)
             # Without authentication, Ironic creates no node with an owner.
             owner = fields.pop('owner', None)
-            node = self.baremetal.create_node(driver='fake-hardware', **fields)
+            node = self.baremetal.create_node(
+                **{'driver': 'fake-hardware', **fields})
             if owner:
                 self.baremetal.update_node(node, owner=owner)
             if traits:
