@@ -18,7 +18,7 @@
 ##     galera        the same on a cluster; on an idle machine
 ##     hostile       malicious requests, shortened
 ##     install       installation next to several releases of Ironic
-##     redfish       Ironic's redfish driver with emulated BMCs
+##     redfish       Ironic's redfish driver with an emulated BMC
 ##     dashboard     the panels of Horizon, in a browser
 ## make bench        measure the cost of a hold, and draw it (20 minutes)
 ## make lint         check style, types and words
