@@ -101,6 +101,8 @@ class Cloud:
         self.quick = True
         self.scheduler = scheduler
         self.auth_url = self.url('keystone', '/v3')
+        #: Socket of uWSGI's statistics of Ironic's API.
+        self.stats = self.folder / 'ironic' / 'stats.sock'
 
     @property
     def computes(self) -> dict[str, str]:
@@ -301,8 +303,8 @@ class Cloud:
         yield 'ironic-conductor', *daemon('ironic-conductor',
                                           'ironic/ironic.conf')
         yield 'ironic', *uwsgi(
-            'ironic', 'ironic.wsgi:application', '--pyargv',
-            f'--config-file {self.folder}/ironic/ironic.conf')
+            'ironic', 'ironic.wsgi:application', '--stats', str(self.stats),
+            '--pyargv', f'--config-file {self.folder}/ironic/ironic.conf')
         yield 'nova-conductor', *daemon('nova-conductor', 'nova/nova.conf')
         yield 'nova-scheduler', *daemon('nova-scheduler', 'nova/nova.conf')
         yield 'nova', *uwsgi('nova', 'nova.wsgi.osapi_compute:application',
