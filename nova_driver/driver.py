@@ -27,6 +27,7 @@ from nova.compute import vm_states
 from nova.virt import hardware
 from nova.virt.ironic import driver as ironic_driver
 from openstack import exceptions as sdk_exc
+from openstack.baremetal.v1 import node as sdk_node
 from oslo_log import log as logging
 import tenacity
 
@@ -90,6 +91,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         self.fence = fence.Fence(self.reservations)
         # None forbids writes to Ironic; _bind() sets it on a copy.
         self._binding: fence.Binding | None = None
+        self._known_node: sdk_node.Node | None = None
         self.host_lease: host_lease.HostLease | None = None
         self.migration: migration.Migration | None = None
         self.completer: restart.Completer | None = None
@@ -244,9 +246,14 @@ class ReservationsDriver(ironic_driver.IronicDriver):
         return self.fence.wrap_connection(
             super().ironic_connection, self._binding)
 
+    def _validate_instance_and_node(
+            self, instance: objects.Instance) -> sdk_node.Node:
+        node, self._known_node = self._known_node, None
+        return node or super()._validate_instance_and_node(instance)
+
     @contextlib.contextmanager
-    def _bind(self, instance: objects.Instance,
-              building: bool = False) -> Iterator[Any]:
+    def _bind(self, instance: objects.Instance, building: bool = False,
+              node: sdk_node.Node | None = None) -> Iterator[Any]:
         """Yield the parent's methods, which write to Ironic for an instance.
 
         These are the methods of a copy of this object, because they start
@@ -254,13 +261,15 @@ class ReservationsDriver(ironic_driver.IronicDriver):
 
         :param instance: an ownership.OnNode, unless there is no reservation.
         :param building: see fence.Held.
+        :param node: the node of the instance, as far as the parent needs it;
+            the first lookup returns it instead of a request's response.
         :raises: fence.Refused when the host no longer holds the node.
         """
         clone, binding = copy.copy(self), fence.NO_RESERVATION
         if (isinstance(instance, ownership.OnNode)
                 and not isinstance(instance, ownership.Unheld)):
             binding = fence.Held(instance, instance.node, building)
-        clone._binding = binding
+        clone._binding, clone._known_node = binding, node
         self.power_states.forget(instance)
         try:
             yield super(ReservationsDriver, clone)
@@ -390,11 +399,10 @@ class ReservationsDriver(ironic_driver.IronicDriver):
 
     def prepare_networks_before_block_device_mapping(
             self, instance: objects.Instance, network_info: Any) -> None:
-        if self.ownership.is_ours(instance):
-            # Neutron may take long to create the ports. Wait for it before
-            # renewing the lease, because the node is changed only after that.
-            network_info.wait()
-            instance = self._renew(instance)
+        if not self.ownership.is_ours(instance):
+            with self._bind(instance, building=True) as parent:
+                return parent.prepare_networks_before_block_device_mapping(
+                    instance, network_info)
         self._attach_networks(instance, network_info)
 
     def _renew(self, instance: objects.Instance) -> objects.Instance:
@@ -406,9 +414,14 @@ class ReservationsDriver(ironic_driver.IronicDriver):
 
     def _attach_networks(self, instance: objects.Instance,
                          network_info: Any) -> None:
+        # Neutron may take long to create the ports. Wait for it before
+        # renewing the lease, because the node is changed only after that.
+        network_info.wait()
+        instance = self._renew(instance)
         with self._bind(instance, building=True) as parent:
-            parent.prepare_networks_before_block_device_mapping(
-                instance, network_info)
+            # The method above would read the node first, only for its UUID.
+            parent._plug_vifs(sdk_node.Node(id=instance.node), instance,
+                              network_info)
 
     def spawn(self, context: nova_context.RequestContext,
               instance: objects.Instance, image_meta: objects.ImageMeta,
@@ -430,8 +443,7 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                 # In an unshelve Nova does not call the two methods above.
                 self._hold(instance)
                 if network_info is not None:
-                    network_info.wait()
-                    self._attach_networks(self._renew(instance), network_info)
+                    self._attach_networks(instance, network_info)
             deploy(self._renew(instance))
         except Exception as e:
             if is_unshelve:
@@ -477,8 +489,9 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                 instance: objects.Instance, network_info: Any,
                 block_device_info: Any = None, destroy_disks: bool = True,
                 destroy_secrets: bool = True) -> None:
-        def tear_down(instance: objects.Instance) -> None:
-            with self._bind(instance) as parent:
+        def tear_down(instance: objects.Instance,
+                      node: sdk_node.Node | None = None) -> None:
+            with self._bind(instance, node=node) as parent:
                 parent.destroy(context, instance, network_info,
                                block_device_info, destroy_disks,
                                destroy_secrets)
@@ -504,18 +517,23 @@ class ReservationsDriver(ironic_driver.IronicDriver):
                 reason='its node may not have been released')
 
     def _destroy(self, instance: objects.Instance,
-                 tear_down: Callable[[objects.Instance], None]) -> None:
+                 tear_down: Callable[..., None]) -> None:
         """Tear down the node that is held for an instance, and release it.
 
-        :param tear_down: its parameter is the view of the instance.
+        :param tear_down: its parameters are the view of the instance, and the
+            node if it is known.
         """
         reservation = self.reservations.get(instance.uuid)
         if not self.ownership.may_destroy(
                 instance, reservation, not self._start.is_set()):
             return
         view = self.ownership.view(instance, reservation)
-        if reservation is None or reservation['state'] != 'releasing':
+        if reservation is None:
             tear_down(view)
+        elif reservation['state'] != 'releasing':
+            tear_down(view, sdk_node.Node(
+                id=reservation['node_uuid'],
+                provision_state=reservation['provision_state']))
         if view is instance:
             # It was built when the host had a row per node.
             self.row.left_behind.discard(instance.uuid)

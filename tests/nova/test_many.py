@@ -2,6 +2,7 @@
 """Costs do not grow with the number of servers of a host."""
 
 import contextlib
+import itertools
 import threading
 import time
 import types
@@ -74,6 +75,44 @@ class TestCalls(faults.TestCase):
             self.assertNotEqual(sorted(set(counts)), list(counts), rounds)
         least = [min(counts) for counts in zip(*rounds, strict=True)]
         self.assertEqual((2, 0), (least[0], least[2]), rounds)
+
+    def test_requests_of_one_life(self):
+        self.start_compute('compute-1')
+        flavor, port = self.flavor(), self.port()
+        self.delete(self.boot(flavor))
+        self.wait_for_free_nodes()
+        self.wire.requests.clear()
+        server = self.boot(flavor, networks=[{'port': port}])
+        reservation, = self.ironic.reservations()
+        self.delete(server)
+        self.wait_for(lambda: self.assertEqual('DELETE',
+                                               self.wire.requests[-1][0]))
+        names = {server['id']: 'SERVER', reservation['node_uuid']: 'NODE'}
+        requests = [
+            f'{method} ' + '/'.join(
+                names.get(part, part)
+                for part in path.removeprefix('/v1').split('/'))
+            for method, path, _ in self.wire.requests]
+        # Nova's driver polls the node several times.
+        self.assertEqual([
+            'POST /reservations',
+            'PATCH /reservations/SERVER',
+            'POST /nodes/NODE/vifs',
+            'PATCH /reservations/SERVER',
+            'GET /nodes/NODE',
+            'PATCH /nodes/NODE',
+            'GET /nodes/NODE/validate',
+            'PUT /nodes/NODE/states/provision',
+            'GET /nodes/NODE',
+            'GET /nodes',  # until it is active
+            'GET /reservations/SERVER',
+            'GET /nodes',  # the power state, for Nova's record
+            'GET /reservations/SERVER',
+            'PUT /nodes/NODE/states/provision',
+            'GET /nodes/NODE',
+            'GET /nodes',  # until it is available
+            'DELETE /reservations/SERVER',
+        ], [request for request, _ in itertools.groupby(requests)])
 
 
 class TestCase(faults.TestCase):

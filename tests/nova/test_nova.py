@@ -54,7 +54,8 @@ class TestAssumptions(testtools.TestCase):
 
     def test_private_overrides(self):
         """The parent still calls the private methods that we override."""
-        for name in '_cleanup_deploy', '_unprovision':
+        for name in ('_cleanup_deploy', '_unprovision',
+                     '_validate_instance_and_node'):
             self.assertIn(f'self.{name}(', inspect.getsource(PARENT))
             self.assertIn(name, vars(ours.ReservationsDriver))
 
