@@ -22,8 +22,10 @@
 ##     dashboard     the panels of Horizon, in a browser
 ## make bench        measure the cost of a hold, and draw it (20 minutes)
 ## make lint         check style, types and words
-## make docs         build documentation, API reference, release notes
+## make docs         build documentation, API reference, release notes, and
+##                   a manual page
 ## make api-ref      record the samples and the OpenAPI document of the API
+## make dist         build the sdist and the wheel of the current commit
 ## make help         show this help
 ##
 ## PORT and DIR choose where quickstart, serve and cloud run, and PORT where
@@ -50,7 +52,8 @@ SUMMARY = $(PYTHON) tools/summary.py .tox/results
 # tox.ini), and not again by each process.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart serve cloud cloud-down dashboard test bench lint docs api-ref help \
+.PHONY: quickstart serve cloud cloud-down dashboard test bench lint docs \
+    api-ref dist help \
     environment environment-dashboard
 
 quickstart: environment
@@ -108,6 +111,9 @@ docs: $(TOX)
 api-ref: environment
 	@IRONIC_RESERVATIONS_RECORD=1 $(IN_ENV) pytest -q \
 	    tests/api/test_samples.py tests/unit/test_openapi.py
+
+dist: $(TOX)
+	@$(TOX) run -e dist
 
 environment: $(TOX)
 	@$(TOX) run -q --notest -e py3

@@ -2,6 +2,7 @@
 
 from docutils import nodes
 from docutils.parsers import rst
+import pbr.version
 
 from ironic_reservations.osc.audit import kinds
 
@@ -16,8 +17,7 @@ extensions = [
 
 project = 'ironic-reservations'
 copyright = 'ironic-reservations contributors'
-# Not tagged yet.
-release = '1.0.0'
+release = pbr.version.VersionInfo(project).version_string()
 # Included by another page.
 exclude_patterns = ['api-ref/*.inc']
 
@@ -31,6 +31,9 @@ html_css_files = ['site.css']
 html_copy_source = False
 
 autoprogram_cliff_application = 'openstack'
+
+man_pages = [
+    ('reference/cli', project, 'reserve bare metal nodes', [], 1)]
 
 #: Tables that are generated from the classes of the audit's kinds.
 TABLES = {

@@ -45,6 +45,8 @@ for entry_point in distribution.entry_points:
     assert file.startswith(folder), f'{entry_point.name} is from {file}'
     print(entry_point.group, entry_point.name)
 """
+# The tools of the build are programs of the environment.
+PATH = f'{pathlib.Path(sys.executable).parent}:{os.environ["PATH"]}'
 # Loads the client without the libraries of the server.
 CLIENT = """
 import pkgutil
@@ -106,12 +108,41 @@ def test_wheel_contains_the_tree(wheel):
         pathlib.PurePath(name).name for name in shared_files.split()}
 
 
-def test_version_of_the_wheel(wheel):
-    """In a clone, the version counts the commits since the last release."""
-    final = version.parse(SETUP['metadata']['version'])
-    built = version.parse(wheel.name.split('-')[1])
-    assert built.base_version.startswith(final.base_version)
-    assert built <= final
+def test_releases_are_reproducible(tmp_path):
+    """Two builds of a tag are equal, and their version is the tag."""
+    def git(*args):
+        return programs.run('git', '-c', 'user.name=t', '-c', 'user.email=t',
+                            *args)
+
+    def build(name, **kwargs):
+        clone, dist = tmp_path / name, tmp_path / f'{name}.dist'
+        git('clone', '--quiet', '--no-tags', ROOT, clone)
+        git('-C', clone, 'tag', '--annotate', '--message=', '1.0.0')
+        programs.run(clone / 'tools/dist.sh', dist, env={
+            **os.environ, 'PATH': PATH}, **kwargs)
+        return {path.name: path.read_bytes() for path in dist.iterdir()}
+
+    files = build('one')
+    assert files.keys() == {
+        f'ironic_reservations-1.0.0{suffix}'
+        for suffix in ('.tar.gz', '-py3-none-any.whl')}
+    assert build('another/path', umask=0o077) == files
+    # The commits after a release can be built, too.
+    git('-C', tmp_path / 'one', 'commit', '--quiet', '--allow-empty',
+        '--message=next')
+    assert programs.run(
+        sys.executable, 'setup.py', '--version', cwd=tmp_path / 'one'
+    ).split()[-1] == '1.0.1.dev1'
+
+
+def test_version_without_git():
+    """Releases are also downloaded as archives of the tree."""
+    tags = re.findall(r'^\d+\.\d+\.\d+$', programs.run(
+        'git', '-C', ROOT, 'tag', '--merged'), re.MULTILINE)
+    constant, = re.findall(r"'PBR_VERSION', '(.*)'",
+                           (ROOT / 'setup.py').read_text())
+    assert version.parse(constant) >= max(map(version.parse, tags),
+                                          default=version.parse('0'))
 
 
 def test_entry_points_load_from_the_wheel(lib, tmp_path):
