@@ -2,7 +2,7 @@
 """Check that code and pages are written in plain English.
 
 Fails on phrases that engineers do not use, and on variables that are named
-with a bare participle. CONTRIBUTING.rst says what to write instead.
+with a bare participle. doc/source/contributor.rst says what to write instead.
 """
 
 import argparse

@@ -272,9 +272,9 @@ def test_modules_are_listed(package):
 
 
 def test_modules_of_the_contributor_guide_exist():
-    paths = [f'/{path}' for folder in (
+    paths = ['/setup.py', *(f'/{path}' for folder in (
         'ironic_reservations', 'migrations', 'nova_driver', 'tests', 'tools')
-        for path in (ROOT / folder).rglob('*.py')]
+        for path in (ROOT / folder).rglob('*.py'))]
     assert [name for name in re.findall(
         r'``([\w/]+\.py)``', PAGES['contributor'])
         if not any(path.endswith(f'/{name}') for path in paths)] == []
@@ -459,6 +459,36 @@ def test_options_of_the_exporter(opt):
     assert f'--{opt.name} {opt.default}' in PAGES['reference/cli']
 
 
+def test_extras():
+    """The page lists all of them, and no page or file names another."""
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / 'setup.cfg')
+    extras = sorted(setup['options.extras_require'])
+    _, _, section = PAGES['how-to/install'].partition('\nExtras\n')
+    assert re.findall(r'^``(\w+)``$', section, re.MULTILINE) == extras
+    texts = '\n'.join(path.read_text() for path in [
+        *SOURCE.rglob('*.rst'), *SOURCE.rglob('*.yml'), *SOURCE.rglob('*.j2'),
+        ROOT / 'README.rst', ROOT / 'devstack/plugin.sh'])
+    names = ','.join(re.findall(
+        r'(?:ironic-reservations|(?<!\S)["\'`]*\.)\[([\w,]+)\]', texts))
+    assert {*names.split(',')} == {*extras}
+
+
+def test_planned_removals():
+    """The page names all options and policies that are deprecated."""
+    names = [
+        *re.findall(r"'(\w+)',[^()]*\bDeprecated\b",
+                    (ROOT / 'nova_driver/conf.py').read_text()),
+        *(opt.name for opt in conf.reservations_opts
+          if opt.deprecated_for_removal),
+        *(rule.name for rule in policy.rules
+          if rule.deprecated_rule or rule.deprecated_for_removal)]
+    assert names
+    for name in names:
+        assert re.search(rf'``[^`]*\b{name}\b[^`]*``',
+                         PAGES['reference/removals'])
+
+
 def test_tables_on_the_installation_page():
     tables = [table.name for table in models.Base.metadata.sorted_tables]
     number = ['no', 'one', 'two', 'three', 'four', 'five', 'six'][len(tables)]
@@ -488,6 +518,7 @@ QUESTIONS = {
     'Do Nova, Placement and Ironic agree?': 'how-to/audit',
     'I restored a backup of the database: what now?': 'how-to/restore',
     'How do I upgrade, and which versions fit?': 'how-to/upgrade',
+    'What will a later release remove?': 'reference/removals',
     'How do I get rid of it?': 'how-to/uninstall',
     'What do I monitor, and what alerts are there?': 'how-to/monitor',
     'Which extra specs are compared with a node?': 'reference/matching',
