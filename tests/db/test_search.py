@@ -222,15 +222,15 @@ def test_node_that_is_enrolled_after_the_count(fleet, use_count):
 
 def test_node_that_fits_worse_since_the_count(fleet, use_count):
     """It is compared with the current rows of the others."""
-    changed = fleet.add(*[make_node(1024)] * 2)
+    large = fleet.add(*[make_node(1024)] * 2)
     good = fleet.add_node(**make_node(1024))
     worse = fleet.add(*[make_node(2048)] * 3)
     use_count(counts.get_fresh_fleet())
-    for node_id in changed:
+    for node_id in large:
         fleet.set_node(node_id, properties={'memory_mb': 4096})
     node_ids = [fleet.hold(memory_mb=1024)[0].node_id for _ in range(6)]
     assert node_ids[0] == good
-    assert {*node_ids[1:4]} == {*worse} and {*node_ids[4:]} == {*changed}
+    assert {*node_ids[1:4]} == {*worse} and {*node_ids[4:]} == {*large}
 
 
 @pytest.mark.on('sqlite', 'server')
