@@ -52,6 +52,12 @@ FOLDER = '.tox/cloud-run'
 QUICK = {'report_interval': 5, 'service_down_time': 20,
          'periodic_fuzzy_delay': 0, 'update_resources_interval': 5,
          'running_deleted_instance_poll_interval': 30}
+#: Options of ironic.conf. Nodes have the first interface of each kind, but
+#: "noop" for the network; others can be set.
+FAKE_INTERFACES = {
+    **{f'enabled_{kind}_interfaces': f'fake,no-{kind}' for kind in (
+        'bios', 'console', 'inspect', 'raid', 'rescue', 'vendor')},
+    'enabled_network_interfaces': 'noop,flat'}
 USERS = {
     'admin': {'OS_USERNAME': 'admin', 'OS_PROJECT_NAME': 'admin',
               'OS_PROJECT_DOMAIN_NAME': 'Default'},
@@ -174,13 +180,15 @@ class Cloud:
                         'notify_nova_on_port_status_changes': 'false',
                         'notify_nova_on_port_data_changes': 'false'},
             # Ports remain unbound, because fake machines need no switch.
-            'ml2': {'type_drivers': 'flat', 'tenant_network_types': '',
+            'ml2': {'type_drivers': 'flat,vxlan',
+                    'tenant_network_types': 'vxlan',
                     'mechanism_drivers': 'logger'},
             'ml2_type_flat': {'flat_networks': 'physical'},
+            'ml2_type_vxlan': {'vni_ranges': '1:1000'},
             'database': database('neutron'), **tokens('neutron')})
         write('ironic/ironic.conf', {
-            'DEFAULT': {**services.FAKE_HARDWARE, 'my_ip': '127.0.0.1',
-                        'auth_strategy': 'keystone',
+            'DEFAULT': {**services.FAKE_HARDWARE, **FAKE_INTERFACES,
+                        'my_ip': '127.0.0.1', 'auth_strategy': 'keystone',
                         'rpc_transport': 'oslo', 'transport_url': bus,
                         'rbac_service_role_elevated_access': 'true'},
             'api': {'middleware': 'reservations'},
@@ -189,12 +197,15 @@ class Cloud:
             'fake': {'deploy_delay': self.deploy_delay},
             # To read whether an image is a whole disk.
             'glance': user('ironic'),
+            # For the interface "flat", which attaches ports of Neutron.
+            'neutron': {**user('ironic'), 'cleaning_network': NETWORK},
             'database': database('ironic'), **tokens('ironic')})
         nova: dict[str, Any] = {
             'DEFAULT': {'transport_url': bus, 'my_ip': '127.0.0.1',
                         **(QUICK if self.quick else {})},
             'api': {'auth_strategy': 'keystone'},
-            'quota': {'driver': 'nova.quota.NoopQuotaDriver'},
+            # Nova's default quotas do not allow a single one of the nodes.
+            'quota': {'instances': -1, 'cores': -1, 'ram': -1},
             'glance': {'api_servers': self.url('glance')},
             'placement': user('placement'),
             'neutron': user('neutron'),
@@ -630,16 +641,26 @@ class Cloud:
                             f'rack:r{number % RACKS + 1}'}}
             for number in range(self.nodes)])
 
-    def _create_resources(self) -> None:
-        cloud = self.connect()
-        cloud.image.create_image(
-            IMAGE, data=b'nothing', disk_format='raw',
+    def create_image(self, name: str) -> Any:
+        """Create an image that all projects can use."""
+        return self.connect().image.create_image(
+            name, data=b'nothing', disk_format='raw',
             container_format='bare', visibility='public')
-        flavor = cloud.compute.create_flavor(
-            name=FLAVOR, ram=65536, vcpus=32, disk=1000)
-        cloud.compute.create_flavor_extra_specs(flavor, {
+
+    def create_flavor(self, name: str) -> Any:
+        """Create a flavor that all nodes match."""
+        compute = self.connect().compute
+        flavor = compute.create_flavor(
+            name=name, ram=65536, vcpus=32, disk=1000)
+        compute.create_flavor_extra_specs(flavor, {
             'resources:CUSTOM_BAREMETAL_GOLD': '1', 'resources:VCPU': '0',
             'resources:MEMORY_MB': '0', 'resources:DISK_GB': '0'})
+        return flavor
+
+    def _create_resources(self) -> None:
+        self.create_image(IMAGE)
+        self.create_flavor(FLAVOR)
+        cloud = self.connect()
         network = cloud.network.create_network(
             name=NETWORK, is_shared=True, provider_network_type='flat',
             provider_physical_network='physical')
