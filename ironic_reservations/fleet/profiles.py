@@ -89,24 +89,9 @@ class Profile:
         self.other_ids += other_ids
 
     @property
-    def is_whole(self) -> bool:
-        """Return whether it stands for its whole profile group."""
-        return self is self.group.whole
-
-    @property
-    def facts(self) -> dict[str, str | None]:
-        """Return the facts of its nodes, as the database spells them.
-
-        :returns: values by the names of ``expressions.PROFILE``; without
-            ``capabilities`` for a whole profile group.
-        """
-        facts = self.group.facts
-        return facts if self.is_whole else {**facts, 'capabilities': self.text}
-
-    @property
     def node(self) -> matching.Node:
         """Return a Node that stands for each of its nodes."""
-        return (self.group.node if self.is_whole
+        return (self.group.node if self is self.group.whole
                 else self.group.make_node(self.text))
 
     @property
