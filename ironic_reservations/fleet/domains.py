@@ -59,6 +59,8 @@ class Domains:
             group_policy.Domain, str | None] | None] = {}
         self._domains = group_plan.find_free_nodes(
             matcher.find_profiles(fleet, *levels.keys), levels, matcher.fit)
+        # Ids of nodes that fit equally well, best fit first.
+        self._ids: dict[group_policy.Domain, list[list[int]]] = {}
         self._room = dict(group_plan.count_room(self._domains))
 
     def count_room(self, remaining: group_plan.Remaining | None = None
@@ -120,9 +122,12 @@ class Domains:
         Equals begin at a random place, so that processes do not compete for
         the same nodes.
         """
+        if name not in self._ids:
+            self._ids[name] = [
+                profiles.parse_ids(texts) for _, texts in
+                sorted(self._domains[name].ids.items())]
         ids: list[int] = []
-        for _, texts in sorted(self._domains[name].ids.items()):
-            equals = profiles.parse_ids(texts)
+        for equals in self._ids[name]:
             start = random.randrange(len(equals))
             ids += equals[start:] + equals[:start]
         return ids

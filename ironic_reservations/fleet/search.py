@@ -9,10 +9,10 @@ an outdated count, and leaves nodes that it has read to the next request: see
 
 import collections
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
-import functools
 import itertools
 import operator
 import random
@@ -27,15 +27,13 @@ from ironic_reservations import matching
 from ironic_reservations.db import engine
 from ironic_reservations.db import node_rows
 from ironic_reservations.fleet import profiles
+from ironic_reservations.fleet import shelf
 
 if typing.TYPE_CHECKING:
     from ironic_reservations.matching import matcher as matchers
 
 #: Maximum number of requests whose matching profiles are cached per count.
 MAX_CACHED_MATCHES = 256
-
-#: Maximum number of nodes to read again at once, which takes 1 to 2 ms.
-LARGE_PAGE = 256
 
 #: Pairs of a fit and the profiles that fit equally well, best fit first.
 ByFit = list[tuple[tuple[Any, ...], list[profiles.Profile]]]
@@ -59,9 +57,9 @@ def find_nodes(matcher: matching.Matcher, fleet: profiles.Fleet | None
 
 
 def read_nodes(matcher: matching.Matcher,
-               ids: Iterable[int]) -> list[matching.Node]:
+               ids: Collection[int]) -> list[matching.Node]:
     """Return those of some nodes that are free and match, best fit first."""
-    return _sort_nodes(matcher, _read_page(ids))
+    return _sort_nodes(matcher, _read_page(ids)) if ids else []
 
 
 def _search_fleet(matcher: matching.Matcher,
@@ -73,27 +71,33 @@ def _search_fleet(matcher: matching.Matcher,
     that were free are read again, and some of the others.
     """
     by_fit, is_first = _get_matches(matcher, fleet), True
+    current: set[int] = set()
+
+    def read(ids: Iterable[int]) -> list[matching.Node]:
+        current.update(ids)
+        return _read_page(ids)
+
     for number, (fit, equals) in enumerate(by_fit):
         stock = fleet.shelves.list_stock(equals)
         if not stock:
             continue
-        if is_first and number:
-            for node in read_nodes(matcher, itertools.islice(itertools.chain(
-                    _list_ids(by_fit[:number], 'ids'),
-                    _list_ids(by_fit[:number], 'other_ids')), LARGE_PAGE)):
+        if number and is_first:
+            is_first = False
+            better = itertools.islice(itertools.chain(
+                _list_ids(by_fit[:number], 'ids'),
+                _list_ids(by_fit[:number], 'other_ids')), shelf.LARGE_PAGE)
+            for node in read_nodes(matcher, {*better} - current):
                 if matcher.fit(node) < fit:
                     yield node
-        is_first = False
         for node in fleet.shelves.take_nodes(
-                stock, functools.partial(_list_profiles, by_fit, number),
-                _read_page):
+                stock, _list_profiles(by_fit, number), read):
             # A node that has changed may fit worse than when it was counted.
             if matcher.matches(node) and matcher.fit(node) <= fit:
                 yield node
     ids = itertools.chain(
         _list_ids(by_fit, 'ids'),
-        itertools.islice(_list_ids(by_fit, 'other_ids'), LARGE_PAGE))
-    while page := list(itertools.islice(ids, LARGE_PAGE)):
+        itertools.islice(_list_ids(by_fit, 'other_ids'), shelf.LARGE_PAGE))
+    while page := list(itertools.islice(ids, shelf.LARGE_PAGE)):
         yield from read_nodes(matcher, page)
 
 
@@ -131,11 +135,13 @@ def _get_matches(matcher: matching.Matcher, fleet: profiles.Fleet) -> ByFit:
         return _group_by_fit(
             matcher, matcher.find_profiles(fleet, *matcher.policy.levels.keys))
     cache = fleet.matches
-    if matcher not in cache:
+    by_fit = cache.get(matcher)
+    if by_fit is None:
         if len(cache) >= MAX_CACHED_MATCHES:
             cache.clear()
-        cache[matcher] = _group_by_fit(matcher, matcher.find_profiles(fleet))
-    return cache[matcher]
+        by_fit = cache[matcher] = _group_by_fit(
+            matcher, matcher.find_profiles(fleet))
+    return by_fit
 
 
 def _group_by_fit(matcher: matching.Matcher,
@@ -160,6 +166,8 @@ def _read_page(ids: Iterable[int]) -> list[matching.Node]:
 
 def _fetch_nodes(select: Callable[..., tuple[sa.Select[Any], dict[str, Any]]],
                  names: Iterable[Any]) -> list[matching.Node]:
+    # A search may read many pages of nodes that are taken by now.
+    engine.check_deadline()
     nodes = [make_node(row._mapping) for row in engine.fetch_rows(
         *select(names, conf.CONF.reservations.avoid_failed))]
     random.shuffle(nodes)

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
-import itertools
 import random
 import threading
 import typing
@@ -21,8 +20,8 @@ from ironic_reservations import matching
 if typing.TYPE_CHECKING:
     from ironic_reservations.fleet import profiles
 
-#: How many nodes are read at once.
-PAGE = 16
+#: Number of nodes to read at first, and at most.
+PAGE, LARGE_PAGE = 16, 256
 
 #: Returns those of some nodes that are free, in random order.
 Reader = Callable[[Iterable[int]], list[matching.Node]]
@@ -73,64 +72,73 @@ class Shelves:
         """
         in_stock, unread = [], []
         for profile in random.sample(equals, len(equals)):
-            if profile.ids:
-                shelf = self._get_shelf(profile)
-                if shelf.nodes[False]:
-                    in_stock.append(profile)
-                elif shelf.unread or shelf.nodes[True]:
-                    unread.append(profile)
+            shelf = self._shelves.get(profile)
+            if shelf is not None and shelf.nodes[False]:
+                in_stock.append(profile)
+            elif (profile.ids if shelf is None
+                  else shelf.unread or shelf.nodes[True]):
+                unread.append(profile)
         return in_stock + unread
 
     def take_nodes(self, equals: Iterable['profiles.Profile'],
-                   worse: Callable[[], Iterable['profiles.Profile']],
+                   others: Iterator['profiles.Profile'],
                    read: Reader) -> Iterator[matching.Node]:
         """Yield nodes of some profiles, those that failed recently last.
 
         Each node goes to one request only.
 
-        :param worse: returns profiles to read in the same statement if the
-            others have few nodes.
+        :param others: profiles to read in the same statement if these have
+            few nodes. Each is considered once, because there may be
+            thousands.
         """
+        size = PAGE
         for is_failed in False, True:
-            for profile in equals:
-                while (node := self._take_node(profile, worse, read,
-                                               is_failed)) is not None:
-                    yield node
+            for shelf in map(self._get_shelf, equals):
+                while True:
+                    with self._lock:
+                        nodes = shelf.nodes[is_failed]
+                        node = nodes.pop() if nodes else None
+                        page = {} if node else self._choose_page(
+                            shelf, is_failed, others, size)
+                    if node is not None:
+                        yield node
+                    elif page:
+                        self._read_page(page, read)
+                        # Other processes have taken most of the nodes.
+                        size = min(2 * size, LARGE_PAGE)
+                    else:
+                        break
 
-    def _take_node(self, profile: 'profiles.Profile',
-                   worse: Callable[[], Iterable['profiles.Profile']],
-                   read: Reader, is_failed: bool) -> matching.Node | None:
-        shelf, size = self._get_shelf(profile), PAGE
-        page: dict[int, _Shelf] = {}
-        nodes: list[matching.Node] = []
-        while True:
-            with self._lock:
-                for node in nodes:
-                    page[node.id].nodes[bool(node.failed)].append(node)
-                if shelf.nodes[is_failed]:
-                    return shelf.nodes[is_failed].pop()
-                page = self._choose_page(profile, worse, size)
-            if not page:
-                return None
-            # Other threads may read further pages at the same time.
-            nodes = read(page)
-            # Other processes have taken most of the nodes.
-            size *= 2
-
-    def _choose_page(self, profile: 'profiles.Profile',
-                     worse: Callable[[], Iterable['profiles.Profile']],
+    def _choose_page(self, shelf: _Shelf, is_failed: bool,
+                     others: Iterator['profiles.Profile'],
                      size: int) -> dict[int, _Shelf]:
         """Return the shelves of the nodes to read, by id.
 
-        :returns: an empty dict if all nodes of the profile were read.
+        :returns: an empty dict if nothing is to be read for this shelf: it has
+            no unread nodes, or so many that failed that others are unlikely.
         """
-        page: dict[int, _Shelf] = {}
-        if self._get_shelf(profile).unread:
-            for other in itertools.chain([profile], worse()):
-                if len(page) >= size:
-                    break
-                if other.ids:
-                    shelf = self._get_shelf(other)
-                    page |= dict.fromkeys(
-                        shelf.choose_ids(size - len(page)), shelf)
+        if not is_failed and len(shelf.nodes[True]) >= LARGE_PAGE:
+            return {}
+        page = dict.fromkeys(shelf.choose_ids(size), shelf)
+        while page and len(page) < size:
+            other = next(others, None)
+            if other is None:
+                break
+            if other.ids:
+                shelf = self._get_shelf(other)
+                page |= dict.fromkeys(
+                    shelf.choose_ids(size - len(page)), shelf)
         return page
+
+    def _read_page(self, page: dict[int, _Shelf], read: Reader) -> None:
+        """Read nodes without the lock: other threads may read more of them."""
+        try:
+            nodes = read(page)
+        except Exception:
+            with self._lock:
+                for node_id, shelf in page.items():
+                    shelf.unread.append(node_id)
+            raise
+        with self._lock:
+            for node in nodes:
+                page[node.id].nodes[bool(node.failed)].append(node)

@@ -175,7 +175,7 @@ def test_used_up_profiles_take_one_statement(used_up):
 def test_part_of_a_large_profile_is_read_before_worse_ones(
         used_up, monkeypatch):
     """Otherwise each hold would read all nodes that fit better."""
-    monkeypatch.setattr(search, 'LARGE_PAGE', 1)
+    monkeypatch.setattr(shelf, 'LARGE_PAGE', 1)
     for reservation in used_up.best_holds:
         releases.release_reservation(reservation.instance_uuid)
     # One of them is read before the others.
@@ -202,7 +202,7 @@ def test_nodes_that_are_free_since_the_count_need_no_other_count(used_up):
 def test_refusal_reads_one_page_of_taken_nodes(
         used_up, use_count, monkeypatch):
     """A fleet in which all nodes are taken may be large."""
-    monkeypatch.setattr(search, 'LARGE_PAGE', 2)
+    monkeypatch.setattr(shelf, 'LARGE_PAGE', 2)
     for _ in used_up.others:
         used_up.hold(memory_mb=1024)
     use_count(counts.get_fresh_fleet())
@@ -218,6 +218,30 @@ def test_node_that_is_enrolled_after_the_count(fleet, use_count):
     fleet.hold()
     node_id = fleet.add_node(**make_node(4096))
     assert fleet.hold()[0].node_id == node_id
+
+
+def test_better_node_that_is_free_since_the_count(fleet, use_count):
+    """Also if the count names another one, which is taken by now."""
+    busy = fleet.add_node(**make_node(1024))
+    other, _ = fleet.add(make_node(1024), make_node(4096))
+    fleet.set_node(busy, maintenance=True)
+    use_count(counts.get_fresh_fleet())
+    fleet.set_node(other, maintenance=True)
+    fleet.set_node(busy, maintenance=False)
+    assert fleet.hold()[0].node_id == busy
+
+
+def test_search_ends_at_the_deadline(fleet, use_count, monkeypatch):
+    fleet.add(*[make_node(1024)] * 40)
+    use_count(counts.get_fresh_fleet())
+    pages = []
+    monkeypatch.setattr(search.engine, 'fetch_rows',
+                        lambda *args: pages.append(args) or [])
+    monkeypatch.setattr(search.engine, 'check_deadline',
+                        lambda: pages and 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        fleet.hold()
+    assert len(pages) == 1
 
 
 def test_node_that_fits_worse_since_the_count(fleet, use_count):

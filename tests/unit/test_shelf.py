@@ -47,20 +47,21 @@ def small_page(monkeypatch):
 def take(shelves, read, *batch, worse=()):
     """Return the ids of the nodes of some profiles."""
     return [node.id for node in shelves.take_nodes(
-        batch, lambda: [*batch, *worse], read)]
+        batch, iter([*batch, *worse]), read)]
 
 
 def take_one(shelves, read, *batch, worse=()):
     return next(shelves.take_nodes(
-        batch, lambda: [*batch, *worse], read)).id
+        batch, iter([*batch, *worse]), read)).id
 
 
 @pytest.mark.parametrize('ids, free, reads', [
     ((), (), []),
     ((1,), (1,), [1]),
     ((1, 2, 3), (1, 2, 3), [2, 1]),
-    # A page without a free node doubles the next one.
+    # Each further page is twice as large, up to a maximum.
     (range(20), (), [2, 4, 8, 6]),
+    (range(1000), (), [2, 4, 8, 16, 32, 64, 128, 256, 256, 234]),
 ], ids=str)
 def test_each_node_is_read_once(shelves, ids, free, reads):
     read = Free(*free)
@@ -94,6 +95,37 @@ def test_failed_nodes_come_after_all_equals(shelves):
     assert shelves.list_stock([one, two]) == []
 
 
+def test_few_of_many_failed_nodes_are_read(shelves):
+    """Others are unlikely if so many are free, and all have failed."""
+    read = Free(*range(2000), failures=range(2000))
+    take_one(shelves, read, Profile(*range(2000)))
+    assert sum(map(len, read.reads)) == 2 + 4 + 8 + 16 + 32 + 64 + 128 + 256
+
+
+def test_cost_grows_with_the_number_of_profiles(shelves):
+    """Not with its square: each is considered once for a page of another."""
+    profiles = [Profile(number) for number in range(500)]
+    others = Counted(profiles)
+    assert [*shelves.take_nodes(profiles, others, read := Free())] == []
+    assert others.number <= len(profiles)
+    assert len(read.reads) < 20
+
+
+class Counted:
+    """An iterator that counts its items."""
+
+    def __init__(self, items):
+        self._items, self.number = iter(items), 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        item = next(self._items)
+        self.number += 1
+        return item
+
+
 def test_order_of_equals(shelves):
     """Profiles with a node on the shelf come first, others at random."""
     batch = [Profile(*range(number, number + 3))
@@ -124,14 +156,14 @@ def test_nodes_are_read_in_random_order():
     assert len(pages) > 50
 
 
-def test_error_of_a_read_leaves_the_shelf_usable(shelves):
+def test_nodes_are_read_again_after_an_error(shelves):
     def fail(_):
         raise ZeroDivisionError
 
     profile = Profile(1, 2, 3)
     with pytest.raises(ZeroDivisionError):
         take(shelves, fail, profile)
-    assert len(take(shelves, Free(1, 2, 3), profile)) == 1
+    assert sorted(take(shelves, Free(1, 2, 3), profile)) == [1, 2, 3]
 
 
 def test_each_node_goes_to_one_thread(shelves, monkeypatch):
