@@ -115,7 +115,7 @@ class Shelves:
         """Return the shelves of the nodes to read, by id.
 
         :returns: an empty dict if nothing is to be read for this shelf: it has
-            no unread nodes, or so many that failed that others are unlikely.
+            no unread nodes, or a full page of free nodes that all failed.
         """
         if not is_failed and len(shelf.nodes[True]) >= LARGE_PAGE:
             return {}

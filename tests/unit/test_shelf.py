@@ -96,7 +96,7 @@ def test_failed_nodes_come_after_all_equals(shelves):
 
 
 def test_few_of_many_failed_nodes_are_read(shelves):
-    """Others are unlikely if so many are free, and all have failed."""
+    """Others are unlikely if a full page of free nodes has failed."""
     read = Free(*range(2000), failures=range(2000))
     take_one(shelves, read, Profile(*range(2000)))
     assert sum(map(len, read.reads)) == 2 + 4 + 8 + 16 + 32 + 64 + 128 + 256
