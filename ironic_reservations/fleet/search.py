@@ -74,6 +74,9 @@ def _search_fleet(matcher: matching.Matcher,
     current: set[int] = set()
 
     def read(ids: Iterable[int]) -> list[matching.Node]:
+        # A search may read many pages of nodes that are taken by now.
+        if current:
+            engine.check_deadline()
         current.update(ids)
         return _read_page(ids)
 
@@ -98,7 +101,7 @@ def _search_fleet(matcher: matching.Matcher,
         _list_ids(by_fit, 'ids'),
         itertools.islice(_list_ids(by_fit, 'other_ids'), shelf.LARGE_PAGE))
     while page := list(itertools.islice(ids, shelf.LARGE_PAGE)):
-        yield from read_nodes(matcher, page)
+        yield from _sort_nodes(matcher, read(page))
 
 
 def _list_profiles(by_fit: ByFit, number: int) -> Iterator[profiles.Profile]:
@@ -166,8 +169,6 @@ def _read_page(ids: Iterable[int]) -> list[matching.Node]:
 
 def _fetch_nodes(select: Callable[..., tuple[sa.Select[Any], dict[str, Any]]],
                  names: Iterable[Any]) -> list[matching.Node]:
-    # A search may read many pages of nodes that are taken by now.
-    engine.check_deadline()
     nodes = [make_node(row._mapping) for row in engine.fetch_rows(
         *select(names, conf.CONF.reservations.avoid_failed))]
     random.shuffle(nodes)

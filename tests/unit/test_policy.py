@@ -4,10 +4,10 @@
 import inspect
 import types
 
+from oslo_config import cfg
 from oslo_policy import policy as oslo_policy
 import pytest
 
-from ironic_reservations import conf
 from ironic_reservations import policy
 
 
@@ -27,10 +27,10 @@ class Current(oslo_policy.Check):
 
 @pytest.fixture
 def enforcer():
-    conf.register_opts()
-    conf.CONF([], project='ironic', default_config_files=[])
-    yield policy.get_enforcer()
-    conf.CONF.reset()
+    policy.get_enforcer()
+    config = cfg.ConfigOpts()
+    config([], default_config_files=[])
+    return oslo_policy.Enforcer(config)
 
 
 def test_each_kind_of_check_is_inspected_once(enforcer, monkeypatch):
