@@ -162,7 +162,7 @@ def test_cut_at_every_statement(api, proxy, fleet, prepare, how):
         assert fleet.holds() == nodes(again)
         assert {*nodes(again)} == {*instances}
     assert answer.status_code == 201
-    # A hold may need no page, so that the statements shift and some are not cut.
+    # A hold that needs no page has fewer statements, so some are not cut.
     assert {b'SELECT', b'COMMIT', b'ROLLBACK'} <= seen
 
 
