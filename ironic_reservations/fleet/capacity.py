@@ -14,6 +14,7 @@ import typing
 from typing import Any
 
 from ironic_reservations import constants
+from ironic_reservations import garbage
 from ironic_reservations import matching
 from ironic_reservations import resources
 from ironic_reservations.fleet import counts
@@ -106,6 +107,7 @@ class Filter:
                 *host_total)
 
 
+@garbage.pause_collection
 def list_rows(max_age: float, node_filter: Filter, limit: int | None = None,
               after: list[Any] | None = None,
               by: Sequence[str] = ()) -> tuple[list[Row], float]:
@@ -129,6 +131,7 @@ def list_rows(max_age: float, node_filter: Filter, limit: int | None = None,
     return list(itertools.islice(rows, limit)), age
 
 
+@garbage.pause_collection
 def list_matching_rows(matches: 'list[matcher.Match]',
                        fit: Callable[[matching.Node], tuple[Any, ...]]
                        ) -> list[dict[str, Any]]:

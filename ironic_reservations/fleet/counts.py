@@ -12,6 +12,7 @@ import time
 
 from oslo_log import log
 
+from ironic_reservations import garbage
 from ironic_reservations import matching
 from ironic_reservations.db import counting
 from ironic_reservations.db import engine
@@ -171,6 +172,7 @@ class Latest:
             engine.check_deadline()
         return True
 
+    @garbage.pause_collection
     def _count_more(self) -> bool:
         """Continue the count in progress, or start one.
 

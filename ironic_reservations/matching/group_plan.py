@@ -10,6 +10,7 @@ import random
 import typing
 from typing import Any
 
+from ironic_reservations import garbage
 from ironic_reservations.matching import group_policy
 from ironic_reservations.matching import nodes
 
@@ -66,6 +67,7 @@ class FreeNodes:
             min(self.ids))
 
 
+@garbage.pause_collection
 def find_free_nodes(matches: 'Iterable[matcher.Match]',
                     levels: group_policy.Levels,
                     fit: Callable[[nodes.Node], tuple[Any, ...]]

@@ -55,7 +55,8 @@ REQUESTS = {
     'profile': fleet.exact,
 }
 
-#: In place of a policy: a group whose segments of 16 are in one rack each.
+#: In place of a policy: a group whose segments of 16 are in one rack each. A
+#: mixed rack has no room for one.
 SEGMENTS = 'segments'
 
 #: Policy, members, and a name of ``REQUESTS``.
@@ -103,12 +104,15 @@ class Counters:
 class Calls(shapes.Calls):
     """Calls to one worker on a fleet.
 
+    :ivar groups: the items of ``GROUPS`` for which the racks have room.
     :ivar durations: milliseconds of each call, by its name.
     :ivar numbers: see ``Counters``, of each call.
     """
 
-    def __init__(self, service, ironic, connection):
+    def __init__(self, service, ironic, connection, is_mixed):
         super().__init__(service, ironic.database_url)
+        self.groups = [kind for kind in GROUPS
+                       if not (is_mixed and kind[0] == SEGMENTS)]
         self._cursor = connection.cursor()
         self._counters = Counters(connection, service.log)
         self.durations = collections.defaultdict(list)
@@ -143,7 +147,7 @@ class Calls(shapes.Calls):
         :param length: number of equal groups of eight in a row.
         """
         for _ in range(times):
-            for kind in random.sample(GROUPS, len(GROUPS)):
+            for kind in random.sample(self.groups, len(self.groups)):
                 policy, members, request = kind
                 spec = REQUESTS[request](random.choice(fleet.PROFILES))
                 self.reset()
@@ -172,7 +176,7 @@ def show(name, calls):
     output = table.Table(
         name, 'ms', 'worst', 'holds', 'worst', 'SELECTs', 'most', 'counts',
         title=f'hold: {hold:.2f} ms, smallest scan: {scan:.1f} ms')
-    for kind in GROUPS:
+    for kind in calls.groups:
         durations = calls.durations[kind]
         selects, counts = zip(*calls.numbers[kind], strict=True)
         median, worst = statistics.median(durations), max(durations)
@@ -262,7 +266,7 @@ def main():
                 fleet.stop(ironic)
                 with shapes.run_api(ironic, 1) as service, fleet.connect(
                         ironic.database_url) as connection:
-                    calls = Calls(service, ironic, connection)
+                    calls = Calls(service, ironic, connection, is_mixed)
                     calls.count(5)
                     ids = fleet.find_in_use(args.nodes, racks)
                     fleet.execute(

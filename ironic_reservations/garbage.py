@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pauses Python's garbage collector."""
+
+from collections.abc import Callable
+import functools
+import gc
+from typing import ParamSpec
+from typing import TypeVar
+
+_P = ParamSpec('_P')
+_R = TypeVar('_R')
+
+
+def pause_collection(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Pause the garbage collector of the process while a function runs.
+
+    The collector visits all objects again and again while a function creates
+    many that stay: in a fleet with 55,000 hardware profiles that takes as long
+    as all else. Apply the decorator to functions that do not wait for other
+    requests.
+    """
+    @functools.wraps(function)
+    def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        is_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            # If threads overlap, the first one that ends enables it for all.
+            if is_enabled:
+                gc.enable()
+    return wrapper
