@@ -276,10 +276,10 @@ def test_segments(cloud):
         server = cloud.create('--property', 'reservations:claim='
                               f'{group["uuid"]}:1')
         reservation = run(cloud, 'show', server['id'], user='system')
-        assert reservation['group'] == {**member['group'], 'segment': 1}
-        assert reservation['node_uuid'] in {
-            row['node_uuid'] for row in group['reservations']
-            if row['group']['segment'] == 1}
+        places = {row['node_uuid']: row['group']
+                  for row in [*group['reservations'], again]}
+        assert reservation['group'] == places[reservation['node_uuid']]
+        assert reservation['group']['segment'] == 1
         cloud.empty()
     finally:
         cloud.act('baremetal', 'reservation', 'group', 'delete',
