@@ -118,7 +118,8 @@ class NodeCount(typing.NamedTuple):
 
 
 def count_pages(candidates: Collection[Collection[str]] = (),
-                with_hosts: bool = False
+                with_hosts: bool = False, resource_class: str | None = None,
+                page_size: int | None = None
                 ) -> Iterator[tuple[list[NodeCount], bool]]:
     """Count the nodes of each hardware profile, one page of ids at a time.
 
@@ -129,20 +130,24 @@ def count_pages(candidates: Collection[Collection[str]] = (),
     :param candidates: sets of UUIDs and names. A node in one of them is
         counted separately.
     :param with_hosts: whether to count the nodes of each host separately.
+    :param resource_class: in normal form; count only the nodes of this class.
+    :param page_size: number of ids in a page; by default ``PAGE``.
     :returns: iterator of pairs: counts, of which several may differ only in
         their nodes; and whether there is another page.
     """
-    statement = select_counts(candidates, with_hosts, texts_repeat())
+    statement = select_counts(candidates, with_hosts, texts_repeat(),
+                              _find_spellings(resource_class))
     make_facts = functools.cache(_make_facts)
     decode_text = functools.cache(functions.decode_text)
+    size = page_size or PAGE
     begin = 1
     while begin is not None:
         rows = engine.fetch_rows(statement, {'begin': begin,
-                                             'end': begin + PAGE - 1})
+                                             'end': begin + size - 1})
         # Ids may have wide gaps.
         [(begin,)] = engine.fetch_rows(
             sa.select(sa.func.min(nodes.c.id)).where(
-                nodes.c.id >= begin + PAGE))
+                nodes.c.id >= begin + size))
         # Attributes of the rows would take three times as long.
         yield [NodeCount(
             make_facts(*texts), decode_text(capabilities),
@@ -150,6 +155,18 @@ def count_pages(candidates: Collection[Collection[str]] = (),
             ids,
         ) for (*texts, capabilities, reason, taken, number, ids, uuid, name,
                host) in rows], begin is not None
+
+
+def _find_spellings(resource_class: str | None) -> list[str] | None:
+    """Return the spellings of a class in the fleet; None for no class.
+
+    SELECT DISTINCT resource_class FROM nodes
+    """
+    if resource_class is None:
+        return None
+    return [name for (name,) in engine.fetch_rows(
+        sa.select(nodes.c.resource_class).distinct())
+        if matching.has_class(name, resource_class)]
 
 
 def _make_facts(*texts: bytes | str | None) -> dict[str, str | None]:
@@ -239,7 +256,8 @@ def texts_repeat() -> bool:
 
 
 def select_counts(candidates: Collection[Collection[str]], with_hosts: bool,
-                  by_text: bool) -> sa.Select[Any]:
+                  by_text: bool, classes: Collection[str] | None = None
+                  ) -> sa.Select[Any]:
     """Count a page; see ``count_pages``.
 
     SELECT STRAIGHT_JOIN resource_class, ...,
@@ -259,10 +277,14 @@ def select_counts(candidates: Collection[Collection[str]], with_hosts: bool,
     :param by_text: whether to group nodes by the text of their properties. It
         is faster, because less JSON is parsed, unless most texts are unique.
         Otherwise each node has a row.
+    :param classes: count only the nodes of these classes; None for all.
     """
     source: sa.FromClause
+    where = _is_in_page(nodes.c.id)
+    if classes is not None:
+        where = sa.and_(nodes.c.resource_class.in_(classes), where)
     if by_text:
-        groups = _select_groups(candidates, with_hosts)
+        groups = _select_groups(candidates, with_hosts, where, classes)
         source = groups.join(nodes, nodes.c.id == groups.c.first)
         counts = [groups.c.nodes, groups.c.ids]
     else:
@@ -283,11 +305,12 @@ def select_counts(candidates: Collection[Collection[str]], with_hosts: bool,
         column.label(f'column_{number}')
         for number, column in enumerate(columns)
     )).prefix_with('STRAIGHT_JOIN', dialect='mysql').select_from(source)
-    return statement if by_text else statement.where(_is_in_page(nodes.c.id))
+    return statement if by_text else statement.where(where)
 
 
-def _select_groups(candidates: Collection[Collection[str]], with_hosts: bool
-                   ) -> sa.Subquery:
+def _select_groups(candidates: Collection[Collection[str]], with_hosts: bool,
+                   where: sa.ColumnElement[bool],
+                   classes: Collection[str] | None) -> sa.Subquery:
     """Group nodes by their properties and by why they cannot be held.
 
     SELECT COUNT(*) AS nodes, MIN(id) AS first, GROUP_CONCAT(id) AS ids
@@ -299,22 +322,22 @@ def _select_groups(candidates: Collection[Collection[str]], with_hosts: bool
     GROUP BY <digest of resource_class, ..., node_digests.digest, the reason,
               and the properties>
     """
+    digests = _select_digests(where, classes)
     columns = [*(nodes.c[name] for name in _COLUMN_FACTS),
-               sa.func.hex(_NODE_TRAITS.c.digest), _REASON, _TAKEN,
+               sa.func.hex(digests.c.digest), _REASON, _TAKEN,
                nodes.c.properties]
     if candidates:
         columns.append(sa.case((_is_candidate(candidates), nodes.c.uuid),
                                else_=sa.null()))
     if with_hosts:
         columns.append(reservations.c.host)
-    source = nodes.outerjoin(_NODE_TRAITS,
-                             _NODE_TRAITS.c.node_id == nodes.c.id)
+    source = nodes.outerjoin(digests, digests.c.node_id == nodes.c.id)
     return sa.select(
         sa.func.count().label('nodes'), sa.func.min(nodes.c.id).label('first'),
         sa.func.group_concat(nodes.c.id).label('ids'),
     ).select_from(
         _join_reservations(source) if with_hosts else source
-    ).where(_is_in_page(nodes.c.id)).group_by(
+    ).where(where).group_by(
         functions.digest(*columns)).subquery('alike')
 
 
@@ -328,14 +351,26 @@ def _is_in_page(node_id: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
                            sa.bindparam('end', type_=sa.Integer))
 
 
-_NODE_TRAITS = sa.select(
-    node_traits.c.node_id,
-    functions.digest(
-        sa.func.group_concat(node_traits.c.trait)).label('digest'),
-    # Otherwise MariaDB sorts the traits for a plan that it then drops.
-).with_hint(node_traits, 'IGNORE INDEX FOR JOIN (PRIMARY)', 'mysql').where(
-    _is_in_page(node_traits.c.node_id)
-).group_by(node_traits.c.node_id).subquery('node_digests')
+def _select_digests(where: sa.ColumnElement[bool],
+                    classes: Collection[str] | None) -> sa.Subquery:
+    """Select the digest of the traits of each node.
+
+    :param where: condition of the nodes.
+    :param classes: see ``select_counts``.
+    """
+    statement = sa.select(node_traits.c.node_id, functions.digest(
+        sa.func.group_concat(node_traits.c.trait)).label('digest')
+    ).group_by(node_traits.c.node_id)
+    if classes is None:
+        # Otherwise MariaDB sorts the traits for a plan that it then drops.
+        statement = statement.with_hint(
+            node_traits, 'IGNORE INDEX FOR JOIN (PRIMARY)', 'mysql'
+        ).where(_is_in_page(node_traits.c.node_id))
+    else:
+        # Traits of other classes are not read.
+        statement = statement.join(
+            nodes, nodes.c.id == node_traits.c.node_id).where(where)
+    return statement.subquery('node_digests')
 
 
 def _is_candidate(

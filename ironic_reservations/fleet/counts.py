@@ -28,6 +28,9 @@ AGE_TO_COST = 50
 #: request. It finishes the current part first.
 AT_ONCE = 1
 
+#: Number of ids that a request counts for later requests.
+IN_PASSING = 10_000
+
 #: Seconds between the checks of a request that waits for the first part of
 #: the first count.
 WAIT = 0.1
@@ -38,15 +41,19 @@ Parts = Iterator[tuple[Callable[[], profiles.Fleet], bool]]
 
 
 def count_parts(candidates: Collection[Collection[str]] = (),
-                with_hosts: bool = False) -> Parts:
+                with_hosts: bool = False, resource_class: str | None = None,
+                page_size: int | None = None) -> Parts:
     """Count the fleet, part by part; see ``db.counting``.
 
     :param candidates: sets of UUIDs and names. A node in one of them becomes a
         profile with its UUID and name.
     :param with_hosts: whether to count the nodes that each host holds.
+    :param resource_class: in normal form; count only the nodes of this class.
+    :param page_size: number of ids in a part; by default ``counting.PAGE``.
     """
     rows: list[counting.NodeCount] = []
-    for page, more in counting.count_pages(candidates, with_hosts):
+    for page, more in counting.count_pages(candidates, with_hosts,
+                                           resource_class, page_size):
         rows += page
         yield functools.partial(profiles.Fleet.from_counts, rows), more
 
@@ -83,8 +90,9 @@ class _Counting:
         self._parts = parts
         self._began, self._cost = time.monotonic(), 0.0
 
-    def count_more(self) -> bool:
-        """Count at least one part, for at most the time of a request.
+    @garbage.pause_collection
+    def count_more(self, seconds: float) -> bool:
+        """Count at least one part, and more until a time has passed.
 
         :returns: whether the count is complete.
         """
@@ -92,12 +100,13 @@ class _Counting:
         try:
             for make_fleet, more in self._parts:
                 self._make_fleet = make_fleet
-                if more and time.monotonic() - began > AT_ONCE:
+                if more and time.monotonic() - began > seconds:
                     return False
             return True
         finally:
             self._cost += time.monotonic() - began
 
+    @garbage.pause_collection
     def finish(self) -> _Count:
         """Return the complete count."""
         began = time.monotonic()
@@ -109,9 +118,9 @@ class _Counting:
                                       'seconds': cost})
         return _Count(fleet, self._began, cost)
 
-    def make_part(self) -> _Count:
+    def make_part(self) -> profiles.Fleet:
         """Return the part of the fleet that was counted so far."""
-        return _Count(self._make_fleet())
+        return self._make_fleet()
 
 
 class Latest:
@@ -124,70 +133,104 @@ class Latest:
     :param parts: see ``count_parts``.
     """
 
-    def __init__(self, parts: Callable[[], Parts] = count_parts) -> None:
+    def __init__(self, parts: Callable[..., Parts] = count_parts) -> None:
         self._parts = parts
         self._lock = threading.Lock()
         self._newest = _Count()
         self._counting: _Counting | None = None
+        # Counts of one resource class each, until all nodes are counted. The
+        # dict is replaced, not changed: other threads read it.
+        self._classes: dict[str | None, profiles.Fleet] = {}
 
     def record_holds(self, nodes: Iterable[matching.Node]) -> None:
-        """Store in the newest count that this process has held nodes.
+        """Store in the counts that this process has held nodes.
 
         A count that is too old will not be used again.
         """
-        newest = self._newest
+        newest, holds = self._newest, {node.id: node for node in nodes}
+        for fleet in self._classes.values():
+            fleet.holds.update(holds)
         if not newest.is_old:
-            newest.fleet.holds.update((node.id, node) for node in nodes)
+            newest.fleet.holds.update(holds)
 
     def record_release(self, node_id: int | None) -> None:
-        """Store in the newest count that a node is free again."""
+        """Store in the counts that a node is free again."""
         if node_id is not None:
-            self._newest.fleet.holds.pop(node_id, None)
+            for fleet in (self._newest.fleet, *self._classes.values()):
+                fleet.holds.pop(node_id, None)
 
-    def get_recent(self) -> tuple[profiles.Fleet, bool]:
+    def get_recent(self, resource_class: str | None = None
+                   ) -> tuple[profiles.Fleet, bool]:
         """Return a Fleet of at most ``AGE_TO_COST`` times its cost in age.
 
         While one request recounts, others use the old count. If a recount
         takes longer than ``AT_ONCE``, the request uses the old count, too, and
-        the next request continues. Until the first count is complete, the
-        parts that were counted are used.
+        the next request continues.
 
+        Until the first count is complete, a request that names a resource
+        class counts the nodes of that class. Each of the next requests for it
+        uses these, and counts a part of the fleet. Requests without a class
+        use the parts that were counted.
+
+        :param resource_class: the class of all nodes that match the request,
+            in normal form, or None.
         :returns: Fleet, and whether this request has completed its count.
         """
         complete = False
-        if self._newest.is_old and self._acquire_turn():
+        if self._newest.is_old and self._acquire_turn(resource_class):
             try:
                 # Another request may have counted before this one's turn.
-                complete = self._newest.is_old and self._count_more()
+                if self._newest.is_old:
+                    complete = self._count_for(resource_class)
             finally:
                 self._lock.release()
-        return self._newest.fleet, complete
+        return self._find_fleet(resource_class), complete
 
-    def _acquire_turn(self) -> bool:
+    def _find_fleet(self, resource_class: str | None) -> profiles.Fleet:
+        return self._classes.get(resource_class, self._newest.fleet)
+
+    def _acquire_turn(self, resource_class: str | None) -> bool:
         """Acquire the lock. Wait for it only if nothing was counted yet."""
         while not self._lock.acquire(timeout=(
-                WAIT if self._newest.fleet is _UNCOUNTED else 0)):
-            if self._newest.fleet is not _UNCOUNTED:
+                WAIT if self._find_fleet(resource_class) is _UNCOUNTED
+                else 0)):
+            if self._find_fleet(resource_class) is not _UNCOUNTED:
                 return False
             engine.check_deadline()
         return True
 
-    @garbage.pause_collection
-    def _count_more(self) -> bool:
+    def _count_for(self, resource_class: str | None) -> bool:
+        """Count what a request needs first, and then more of the fleet.
+
+        :returns: whether a count of the fleet is complete.
+        """
+        if resource_class in self._classes:
+            return self._count_more(in_passing=True)
+        if resource_class is None or self._newest.began != _Count.began:
+            return self._count_more()
+        count = _Counting(self._parts(resource_class=resource_class))
+        count.count_more(AT_ONCE)
+        self._classes = {**self._classes, resource_class: count.make_part()}
+        return False
+
+    def _count_more(self, in_passing: bool = False) -> bool:
         """Continue the count in progress, or start one.
 
+        :param in_passing: whether this request does not use the result.
         :returns: whether the count is complete.
         """
-        count = self._counting or _Counting(self._parts())
+        count = self._counting or _Counting(
+            self._parts(page_size=IN_PASSING) if in_passing
+            else self._parts())
         # A count that raises an exception is not continued.
         self._counting = None
-        complete = count.count_more()
+        complete = count.count_more(0 if in_passing else AT_ONCE)
         if complete:
-            self._newest = count.finish()
+            self._newest, self._classes = count.finish(), {}
         else:
             self._counting = count
-            if self._newest.began == _Count.began:
-                self._newest = count.make_part()
+            if not in_passing and self._newest.began == _Count.began:
+                self._newest = _Count(count.make_part())
         return complete
 
     def get_fleet(self, max_age: float) -> tuple[profiles.Fleet, float]:
@@ -230,9 +273,10 @@ def record_release(node_id: int | None) -> None:
     _latest.record_release(node_id)
 
 
-def get_recent_fleet() -> tuple[profiles.Fleet, bool]:
+def get_recent_fleet(resource_class: str | None = None
+                     ) -> tuple[profiles.Fleet, bool]:
     """Return a Fleet that may be outdated; see ``Latest.get_recent``."""
-    return _latest.get_recent()
+    return _latest.get_recent(resource_class)
 
 
 @engine.retry

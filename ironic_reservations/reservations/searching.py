@@ -61,7 +61,8 @@ class Finder:
             # A search that an error ends early is not in vain.
             self.in_vain = False
         elif self.fleet is None and not self._matcher.spec.candidate_nodes:
-            self.fleet, is_new = counts.get_recent_fleet()
+            self.fleet, is_new = counts.get_recent_fleet(
+                self._matcher.spec.resource_class)
             if is_new:
                 expiry.expire_leases(EXPIRED_AT_ONCE)
 

@@ -280,7 +280,7 @@ def test_segments(cloud):
                   for row in [*group['reservations'], again]}
         assert reservation['group'] == places[reservation['node_uuid']]
         assert reservation['group']['segment'] == 1
-        cloud.empty()
+        cloud.act('server', 'delete', '--wait', server['id'])
     finally:
         cloud.act('baremetal', 'reservation', 'group', 'delete',
                   group['uuid'], user='system')

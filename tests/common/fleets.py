@@ -73,7 +73,7 @@ def connect(url):
     return engine
 
 
-def recount():
+def recount(resource_class=None):
     """Count the fleet on each request instead of using the cache."""
     return counts.Latest().get_fleet(0)[0], True
 

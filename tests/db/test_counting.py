@@ -28,19 +28,19 @@ from tests.db import strategies
 pytestmark = pytest.mark.on('sqlite', 'server')
 
 
-def count_pages(candidates=(), with_hosts=False):
+def count_pages(*args):
     """Count the nodes, page by page, and return all rows."""
-    return [row for page, _ in counting.count_pages(candidates, with_hosts)
-            for row in page]
+    return [row for page, _ in counting.count_pages(*args) for row in page]
 
 
 @engine.retry
-def count_nodes(candidates=(), with_hosts=False):
+def count_nodes(candidates=(), with_hosts=False, resource_class=None):
     """Count the nodes in both ways, which must agree."""
     results = []
     for way in (True, False):
         with mock.patch.object(counting, 'texts_repeat', lambda way=way: way):
-            results.append(merge(count_pages(candidates, with_hosts)))
+            results.append(merge(count_pages(
+                candidates, with_hosts, resource_class)))
     by_text, by_facts = results
     assert sorted(by_text, key=repr) == sorted(by_facts, key=repr)
     return by_text
@@ -282,6 +282,29 @@ def test_pages_of_ids(fleet, page, monkeypatch):
     rows = count_nodes(with_hosts=True)
     assert sorted(rows, key=repr) == sorted(whole, key=repr)
     assert sum(row.nodes for row in rows) == 7
+
+
+@pytest.mark.parametrize('page', [1, 2, 100])
+@pytest.mark.parametrize('resource_class, names', [
+    ('CUSTOM_BAREMETAL_GOLD', {'baremetal.gold', 'CUSTOM_BAREMETAL_GOLD',
+                               'Baremetal-Gold', 'BAREMETAL.GOLD'}),
+    ('CUSTOM_SILVER', {'silver'}),
+    ('CUSTOM_COPPER', set()),
+])
+def test_class_in_all_its_spellings(
+        fleet, page, resource_class, names, monkeypatch):
+    monkeypatch.setattr(counting, 'PAGE', page)
+    for name in ('baremetal.gold', 'silver', 'CUSTOM_BAREMETAL_GOLD', None,
+                 'Baremetal-Gold', 'baremetal.golden', '', 'BAREMETAL.GOLD'):
+        for cpus in 4, 8:
+            fleet.add_node(resource_class=name, properties={'cpus': cpus},
+                           traits=['CUSTOM_A'])
+    rows = count_nodes(resource_class=resource_class)
+    assert {row.facts['resource_class'] for row in rows} == names
+    assert sum(row.nodes for row in rows) == 2 * len(names)
+    assert sorted(rows, key=repr) == sorted(
+        (row for row in count_nodes()
+         if row.facts['resource_class'] in names), key=repr)
 
 
 def test_gaps_between_ids_are_not_read(fleet):

@@ -27,7 +27,7 @@ def count(fleet, monkeypatch):
         monkeypatch.setattr(counts, '_latest', latest)
         new_fleet, _ = latest.get_fleet(0)
         monkeypatch.setattr(counts, 'get_recent_fleet',
-                            lambda: (new_fleet, False))
+                            lambda *_: (new_fleet, False))
         return new_fleet
     return engine.retry(count)
 

@@ -293,7 +293,7 @@ def test_nodes_taken_during_each_search(fleet, monkeypatch):
     # The first search uses an outdated count.
     recent = iter([profiles.Fleet(())])
     monkeypatch.setattr(counts, 'get_recent_fleet',
-                        lambda: (next(recent, None) or recount(), True))
+                        lambda *_: (next(recent, None) or recount(), True))
 
 
 def test_conflict_does_not_repeat_the_count(fleet, use_count, monkeypatch):

@@ -27,7 +27,7 @@ def after_count(monkeypatch):
         monkeypatch.setattr(counts, 'get_fresh_fleet', count_and_act)
         # The first search has no count.
         monkeypatch.setattr(counts, 'get_recent_fleet',
-                            lambda: (profiles.Fleet(()), False))
+                            lambda *_: (profiles.Fleet(()), False))
         return remaining
     return set_
 
@@ -35,7 +35,7 @@ def after_count(monkeypatch):
 def test_fresh_count_is_not_repeated(fleet, monkeypatch):
     fleet.add_node()
     monkeypatch.setattr(counts, 'get_recent_fleet',
-                        lambda: (counts.get_fleet(0)[0], True))
+                        lambda *_: (counts.get_fleet(0)[0], True))
     with fleet.statements('AS column_0') as statements:
         with pytest.raises(exception.NoMatchingNode):
             fleet.hold(memory_mb=10 ** 9)

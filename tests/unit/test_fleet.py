@@ -165,12 +165,13 @@ class Parts:
     def __init__(self, number, seconds=0):
         self.number, self.seconds, self.calls = number, seconds, 0
 
-    def __call__(self):
+    def __call__(self, resource_class=None, page_size=None):
         rows = []
         for number in range(self.number):
             time.sleep(self.seconds)
             self.calls += 1
-            rows.append(profile(resource_class=f'c{number}'))
+            if resource_class in (None, f'c{number}'):
+                rows.append(profile(resource_class=f'c{number}'))
             yield (functools.partial(profiles.Fleet.from_counts, list(rows)),
                    number + 1 < self.number)
 
@@ -243,6 +244,102 @@ def test_hold_does_not_wait_for_the_whole_count_of_another_request(share):
     assert not results
     wait_for(threads, gate)
     assert results[0][0].total == 2
+
+
+# Resource classes
+
+def list_classes(fleet):
+    return sorted(group.node.resource_class for group in fleet.groups)
+
+
+ALL = ['c0', 'c1', 'c2']
+
+
+@pytest.mark.parametrize('requests', [
+    # The class that each request names, the classes of the nodes that it
+    # searches, and whether it has completed the count.
+    pytest.param([
+        ('c1', ['c1'], False), ('c1', ['c1'], False), ('c1', ['c1'], False),
+        ('c1', ALL, True), ('c0', ALL, False)], id='one class'),
+    pytest.param([
+        ('c1', ['c1'], False), ('c0', ['c0'], False), ('c1', ['c1'], False),
+        ('c0', ['c0'], False), ('c0', ALL, True)], id='two classes'),
+    pytest.param([
+        (None, ['c0'], False), ('c2', ['c2'], False),
+        (None, ['c0', 'c1'], False), ('c2', ALL, True)], id='no class, first'),
+    pytest.param([
+        ('c2', ['c2'], False), ('c2', ['c2'], False),
+        (None, ['c0', 'c1'], False), (None, ALL, True)],
+        id='no class, later'),
+    pytest.param([
+        ('c9', [], False), ('c0', ['c0'], False)], id='unknown class'),
+])
+def test_first_request_for_a_class_counts_only_that(
+        requests, share, monkeypatch):
+    latest = counts.Latest(Parts(3, 0.001))
+    results = []
+    for resource_class, *_ in requests:
+        # All nodes of a class are counted at once.
+        monkeypatch.setattr(counts, 'AT_ONCE', 60 if resource_class else 0)
+        fleet, complete = latest.get_recent(resource_class)
+        results.append((resource_class, list_classes(fleet), complete))
+    assert results == requests
+
+
+def test_class_is_not_counted_where_the_fleet_was(share):
+    parts = Parts(3, 0.001)
+    latest = counts.Latest(parts)
+    latest.get_fleet(0)
+    assert list_classes(latest.get_recent('c1')[0]) == ALL
+    assert parts.calls == 3
+
+
+def test_old_count_of_a_class_is_not_used_after_a_fresh_count(share):
+    latest = counts.Latest(Parts(3, 0.001))
+    latest.get_recent('c1')
+    fresh, _ = latest.get_fleet(0)
+    assert latest.get_recent('c1') == (fresh, False)
+
+
+def test_holds_are_stored_in_the_counts_of_classes(share, monkeypatch):
+    monkeypatch.setattr(counts, 'AT_ONCE', 60)
+    latest = counts.Latest(Parts(3, 0.001))
+    fleets = [latest.get_recent(name)[0] for name in ('c0', 'c1')]
+    latest.record_holds([matching.Node(7, 'x')])
+    assert [list(fleet.holds) for fleet in fleets] == [[7], [7]]
+    latest.record_release(7)
+    assert [list(fleet.holds) for fleet in fleets] == [[], []]
+
+
+def test_class_that_cannot_be_counted(share):
+    parts, failures = Parts(3, 0.001), [ZeroDivisionError()]
+
+    def fail_once(resource_class=None):
+        if failures:
+            raise failures.pop()
+        return parts(resource_class)
+
+    latest = counts.Latest(fail_once)
+    with pytest.raises(ZeroDivisionError):
+        latest.get_recent('c0')
+    assert list_classes(latest.get_recent('c0')[0]) == ['c0']
+
+
+def test_other_requests_for_a_class_wait_for_its_count():
+    gate, calls = threading.Event(), []
+
+    def slow(resource_class=None):
+        calls.append(resource_class)
+        assert gate.wait(60)
+        yield (functools.partial(profiles.Fleet.from_counts, [profile(
+            resource_class=resource_class)]), False)
+
+    latest = counts.Latest(slow)
+    threads, results = start_threads(4, lambda: latest.get_recent('c0'))
+    threads[0].join(0.2)
+    assert results == [] and calls == ['c0']
+    wait_for(threads, gate)
+    assert [fleet.total for fleet, _ in results] == [1] * 4
 
 
 # Profile groups
