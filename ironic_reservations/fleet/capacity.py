@@ -97,7 +97,7 @@ class Filter:
             profile.held.get((self.host, state), 0)
             for state in constants.NODE_STATES]
         host_total = () if self.host is None else (sum(by_state),)
-        if not self.is_inside(profile.group.node):
+        if not self.is_inside(profile.facts.node):
             # Only the nodes that the host holds are counted here.
             return ((*host_total, *by_state, 0, *host_total)
                     if any(host_total) else None)

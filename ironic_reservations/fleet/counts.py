@@ -118,6 +118,7 @@ class _Counting:
                                       'seconds': cost})
         return _Count(fleet, self._began, cost)
 
+    @garbage.pause_collection
     def make_part(self) -> profiles.Fleet:
         """Return the part of the fleet that was counted so far."""
         return self._make_fleet()

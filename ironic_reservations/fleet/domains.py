@@ -51,7 +51,9 @@ class Domains:
 
     def __init__(self, matcher: matching.Matcher, fleet: profiles.Fleet,
                  levels: group_policy.Levels) -> None:
-        self._matcher, self._fleet, self._levels = matcher, fleet, levels
+        self._matcher, self._levels = matcher, levels
+        # Not the fleet, which refers to this object.
+        self._holds = fleet.holds
         self._lock = threading.Lock()
         # Nodes of fleet.holds by id: the domain and the resource class of
         # which they were subtracted; None for nodes that do not match.
@@ -76,7 +78,7 @@ class Domains:
 
     def _apply_holds(self) -> None:
         """Subtract nodes that were held, and add those that were released."""
-        holds = self._fleet.holds
+        holds = self._holds
         for node_id in self._subtractions.keys() - holds.keys():
             place = self._subtractions.pop(node_id)
             if place is not None:

@@ -39,10 +39,52 @@ def classify_node(reason: str | None, taken: int | bool) -> str:
     return 'free' if reason in (None, matching.LOCKED) else 'out_of_service'
 
 
+class SharedFacts:
+    """The facts that are equal for all nodes of a profile group.
+
+    Profiles refer to these, and not to their group: Python frees a fleet
+    without such a cycle when the next one replaces it, and does not wait for
+    the garbage collector.
+
+    :param facts: as the database spells them, by the names of
+        ``expressions.PROFILE`` without ``capabilities``.
+    :param candidate: UUID and name, if it is a single node.
+    :param text: capabilities of one of the nodes.
+    :ivar node: a Node that stands for all nodes, but for capabilities.
+    """
+
+    def __init__(self, facts: dict[str, str | None],
+                 candidate: tuple[str, str | None] | None,
+                 text: str | None) -> None:
+        self._facts, self._candidate = facts, candidate or (None, None)
+        self.node = self.make_node(text)
+
+    def make_node(self, text: str | None) -> matching.Node:
+        """Return a Node with these facts.
+
+        :param text: its capabilities.
+        """
+        facts, (uuid, name) = self._facts, self._candidate
+        spelling = {**facts, 'capabilities': text}
+        properties = facts['irregular_properties'] or json.dumps(
+            {key: spelling[key] for key in ('memory_mb', 'cpus', 'local_gb',
+                                            'cpu_arch', 'capabilities')
+             if spelling[key] is not None})
+        columns: dict[str, Any] = {'uuid': uuid, **{
+            key: facts[key] for key in ('resource_class', 'conductor_group',
+                                        'shard', 'owner', 'lessee')}}
+        return matching.Node(
+            id=0, name=name, properties=properties,
+            traits=frozenset(
+                facts['traits'].split(',') if facts['traits'] else ()),
+            **columns)
+
+
 @dataclasses.dataclass(eq=False, slots=True)
 class Profile:
     """Nodes that no request can tell apart.
 
+    :param facts: those of its profile group.
     :param text: their capabilities as the database spells them; None if they
         have none.
     :param capabilities: values by name. Profiles may share this dict.
@@ -57,7 +99,7 @@ class Profile:
         includes hosts.
     """
 
-    group: 'ProfileGroup'
+    facts: SharedFacts
     text: str | None
     capabilities: dict[str, str]
     counts: dict[str | None, int]
@@ -91,8 +133,7 @@ class Profile:
     @property
     def node(self) -> matching.Node:
         """Return a Node that stands for each of its nodes."""
-        return (self.group.node if self is self.group.whole
-                else self.group.make_node(self.text))
+        return self.facts.make_node(self.text)
 
     @property
     def total(self) -> int:
@@ -124,46 +165,22 @@ class Profile:
 
     def _find_domain(self, by: str | None) -> str | None:
         name = group_policy.find_capability(by)
-        return (group_policy.find_domain(self.group.node, by) if name is None
+        return (group_policy.find_domain(self.facts.node, by) if name is None
                 else group_policy.parse_domain(self.capabilities.get(name)))
 
 
 class ProfileGroup:
-    """Profiles that differ only in the values of capabilities.
+    """Profiles that differ only in the values of capabilities."""
 
-    :param facts: facts of their nodes as the database spells them, by the
-        names of ``expressions.PROFILE`` without ``capabilities``.
-    :param candidate: UUID and name, if it is a single node.
-    :param text: capabilities of the first profile.
-    """
-
-    def __init__(self, facts: dict[str, str | None],
-                 candidate: tuple[str, str | None] | None,
-                 text: str | None) -> None:
-        self.facts, self._candidate = facts, candidate or (None, None)
-        self.node = self.make_node(text)
+    def __init__(self, facts: SharedFacts) -> None:
+        self.facts = facts
         self.profiles: list[Profile] = []
         self._values: dict[str, set[str | None]] = {}
 
-    def make_node(self, text: str | None) -> matching.Node:
-        """Return a Node with these facts.
-
-        :param text: its capabilities.
-        """
-        facts, (uuid, name) = self.facts, self._candidate
-        spelling = {**facts, 'capabilities': text}
-        properties = facts['irregular_properties'] or json.dumps(
-            {key: spelling[key] for key in ('memory_mb', 'cpus', 'local_gb',
-                                            'cpu_arch', 'capabilities')
-             if spelling[key] is not None})
-        columns: dict[str, Any] = {'uuid': uuid, **{
-            key: facts[key] for key in ('resource_class', 'conductor_group',
-                                        'shard', 'owner', 'lessee')}}
-        return matching.Node(
-            id=0, name=name, properties=properties,
-            traits=frozenset(
-                facts['traits'].split(',') if facts['traits'] else ()),
-            **columns)
+    @property
+    def node(self) -> matching.Node:
+        """Return a Node that stands for all nodes, but for capabilities."""
+        return self.facts.node
 
     def values(self, name: str) -> set[str | None]:
         """Return the values of a capability that its nodes have."""
@@ -177,7 +194,8 @@ class ProfileGroup:
     @functools.cached_property
     def whole(self) -> Profile:
         """Return all nodes as one Profile, for requests that fit them all."""
-        whole = _make_empty_profile(self, None, self.node.capabilities)
+        first = self.profiles[0]
+        whole = _make_empty_profile(self.facts, first.text, first.capabilities)
         for profile in self.profiles:
             whole.add(profile.counts, profile.reserved, profile.taken,
                       profile.ids, profile.other_ids)
@@ -223,9 +241,9 @@ class Fleet:
                 group = groups.get(group_key)
                 if group is None:
                     group = groups[group_key] = ProfileGroup(
-                        facts, count.candidate, text)
+                        SharedFacts(facts, count.candidate, text))
                 profile = profiles[key] = _make_empty_profile(
-                    group, text, capabilities)
+                    group.facts, text, capabilities)
                 group.profiles.append(profile)
             profile.add_count(count)
         return cls(groups.values())
@@ -255,6 +273,6 @@ def _parse_capabilities(text: str | None, irregular: str | None
     return capabilities, frozenset(capabilities)
 
 
-def _make_empty_profile(group: ProfileGroup, text: str | None,
+def _make_empty_profile(facts: SharedFacts, text: str | None,
                         capabilities: dict[str, str]) -> Profile:
-    return Profile(group, text, capabilities, {}, 0, 0, [], [], {})
+    return Profile(facts, text, capabilities, {}, 0, 0, [], [], {})

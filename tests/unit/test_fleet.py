@@ -3,15 +3,19 @@
 
 import dataclasses
 import functools
+import gc
 import threading
 import time
+import weakref
 
 import pytest
 
 from ironic_reservations import matching
 from ironic_reservations.db import counting
 from ironic_reservations.fleet import counts
+from ironic_reservations.fleet import domains
 from ironic_reservations.fleet import profiles
+from ironic_reservations.fleet import search
 from ironic_reservations.matching import group_policy
 from tests.unit import tables
 
@@ -328,18 +332,39 @@ def test_class_that_cannot_be_counted(share):
 def test_other_requests_for_a_class_wait_for_its_count():
     gate, calls = threading.Event(), []
 
-    def slow(resource_class=None):
+    def slow(resource_class=None, page_size=None):
         calls.append(resource_class)
         assert gate.wait(60)
-        yield (functools.partial(profiles.Fleet.from_counts, [profile(
-            resource_class=resource_class)]), False)
+        yield (functools.partial(profiles.Fleet.from_counts, [
+            profile(resource_class='c0')]), False)
 
     latest = counts.Latest(slow)
     threads, results = start_threads(4, lambda: latest.get_recent('c0'))
     threads[0].join(0.2)
     assert results == [] and calls == ['c0']
     wait_for(threads, gate)
-    assert [fleet.total for fleet, _ in results] == [1] * 4
+    assert [list_classes(fleet) for fleet, _ in results] == [['c0']] * 4
+
+
+# Memory
+
+def test_fleet_is_freed_without_the_garbage_collector():
+    """It is large, and the collector may run much later."""
+    fleet = profiles.Fleet.from_counts([
+        profile(capabilities='rack:r1'), profile(capabilities='rack:r2')])
+    matcher = matching.Matcher(tables.make_spec({'resource_class': 'c1'}))
+    levels = group_policy.Levels('pack', 'capability:rack')
+    domains.get_domains(matcher, fleet, levels).count_room()
+    assert [*search.find_nodes(matcher, fleet)] == []
+    assert fleet.total == 2
+    matcher.explain_fleet(fleet)
+    weak = [weakref.ref(fleet), *map(weakref.ref, fleet.groups)]
+    gc.disable()
+    try:
+        del fleet
+        assert [reference() for reference in weak] == [None, None]
+    finally:
+        gc.enable()
 
 
 # Profile groups
