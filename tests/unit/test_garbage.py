@@ -32,3 +32,16 @@ def test_collector_is_paused_and_restored(is_enabled, error):
         work()
     assert states == [False]
     assert gc.isenabled() == is_enabled
+
+
+@pytest.mark.parametrize('number, is_visited', [(100, False), (2000, True)])
+def test_many_new_objects_are_visited_once(number, is_visited, monkeypatch):
+    monkeypatch.setattr(garbage, 'MANY', 1000)
+    gc.collect()
+    before = [generation['collections'] for generation in gc.get_stats()]
+    objects = garbage.pause_collection(
+        lambda: [[None] for _ in range(number)])()
+    after = [generation['collections'] for generation in gc.get_stats()]
+    assert [new - old for new, old in zip(after, before, strict=True)] == [
+        0, 0, is_visited]
+    assert len(objects) == number
