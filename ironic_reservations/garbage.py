@@ -17,23 +17,23 @@ MANY = 100_000
 def pause_collection(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Pause the garbage collector of the process while a function runs.
 
-    The collector visits all objects again and again while a function creates
-    many that stay: in a fleet with 55,000 hardware profiles that takes as long
-    as all else. If there are ``MANY`` in the end, it visits them once, so that
-    later requests need not wait for that.
+    The collector would visit the new objects of the function several times.
+    If they are more than ``MANY``, collect once at the end: otherwise a later
+    request would wait for that.
 
     Apply the decorator to functions that do not wait for other requests.
     """
     @functools.wraps(function)
     def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        is_enabled = gc.isenabled()
+        if not gc.isenabled():
+            # Another thread has paused it, and will enable it for all.
+            return function(*args, **kwargs)
         gc.disable()
         try:
             return function(*args, **kwargs)
         finally:
-            # If threads overlap, the first one that ends enables it for all.
-            if is_enabled:
-                gc.enable()
-                if gc.get_count()[0] > MANY:
-                    gc.collect()
+            is_large = gc.get_count()[0] > MANY
+            gc.enable()
+            if is_large:
+                gc.collect()
     return wrapper

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 import functools
 import random
+import re
 import typing
 from typing import Any
 
@@ -118,8 +119,7 @@ class NodeCount(typing.NamedTuple):
 
 
 def count_pages(candidates: Collection[Collection[str]] = (),
-                with_hosts: bool = False, resource_class: str | None = None,
-                page_size: int | None = None
+                with_hosts: bool = False, resource_class: str | None = None
                 ) -> Iterator[tuple[list[NodeCount], bool]]:
     """Count the nodes of each hardware profile, one page of ids at a time.
 
@@ -131,7 +131,6 @@ def count_pages(candidates: Collection[Collection[str]] = (),
         counted separately.
     :param with_hosts: whether to count the nodes of each host separately.
     :param resource_class: in normal form; count only the nodes of this class.
-    :param page_size: number of ids in a page; by default ``PAGE``.
     :returns: iterator of pairs: counts, of which several may differ only in
         their nodes; and whether there is another page.
     """
@@ -139,15 +138,14 @@ def count_pages(candidates: Collection[Collection[str]] = (),
                               _find_spellings(resource_class))
     make_facts = functools.cache(_make_facts)
     decode_text = functools.cache(functions.decode_text)
-    size = page_size or PAGE
     begin = 1
     while begin is not None:
         rows = engine.fetch_rows(statement, {'begin': begin,
-                                             'end': begin + size - 1})
+                                             'end': begin + PAGE - 1})
         # Ids may have wide gaps.
         [(begin,)] = engine.fetch_rows(
             sa.select(sa.func.min(nodes.c.id)).where(
-                nodes.c.id >= begin + size))
+                nodes.c.id >= begin + PAGE))
         # Attributes of the rows would take three times as long.
         yield [NodeCount(
             make_facts(*texts), decode_text(capabilities),
@@ -158,15 +156,21 @@ def count_pages(candidates: Collection[Collection[str]] = (),
 
 
 def _find_spellings(resource_class: str | None) -> list[str] | None:
-    """Return the spellings of a class in the fleet; None for no class.
+    """Return the spellings of a class in the fleet.
 
     SELECT DISTINCT resource_class FROM nodes
+
+    :returns: None if no class is given. Names with spaces or accents are
+        always included: the database may regard them as equal to others, of
+        which it then returns only one.
     """
     if resource_class is None:
         return None
     return [name for (name,) in engine.fetch_rows(
         sa.select(nodes.c.resource_class).distinct())
-        if matching.has_class(name, resource_class)]
+        if name is not None and (
+            matching.has_class(name, resource_class)
+            or not re.fullmatch(r'[\w.-]+', name, re.ASCII))]
 
 
 def _make_facts(*texts: bytes | str | None) -> dict[str, str | None]:
@@ -280,11 +284,8 @@ def select_counts(candidates: Collection[Collection[str]], with_hosts: bool,
     :param classes: count only the nodes of these classes; None for all.
     """
     source: sa.FromClause
-    where = _is_in_page(nodes.c.id)
-    if classes is not None:
-        where = sa.and_(nodes.c.resource_class.in_(classes), where)
     if by_text:
-        groups = _select_groups(candidates, with_hosts, where, classes)
+        groups = _select_groups(candidates, with_hosts, classes)
         source = groups.join(nodes, nodes.c.id == groups.c.first)
         counts = [groups.c.nodes, groups.c.ids]
     else:
@@ -305,11 +306,10 @@ def select_counts(candidates: Collection[Collection[str]], with_hosts: bool,
         column.label(f'column_{number}')
         for number, column in enumerate(columns)
     )).prefix_with('STRAIGHT_JOIN', dialect='mysql').select_from(source)
-    return statement if by_text else statement.where(where)
+    return statement if by_text else statement.where(_is_counted(classes))
 
 
 def _select_groups(candidates: Collection[Collection[str]], with_hosts: bool,
-                   where: sa.ColumnElement[bool],
                    classes: Collection[str] | None) -> sa.Subquery:
     """Group nodes by their properties and by why they cannot be held.
 
@@ -318,11 +318,11 @@ def _select_groups(candidates: Collection[Collection[str]], with_hosts: bool,
         SELECT node_id, <digest of GROUP_CONCAT(trait)> AS digest
         FROM node_traits WHERE node_id BETWEEN :begin AND :end
         GROUP BY node_id) AS node_digests ON node_id = id
-    WHERE id BETWEEN :begin AND :end
+    WHERE [resource_class IN (...) AND] id BETWEEN :begin AND :end
     GROUP BY <digest of resource_class, ..., node_digests.digest, the reason,
               and the properties>
     """
-    digests = _select_digests(where, classes)
+    digests = _select_digests(classes)
     columns = [*(nodes.c[name] for name in _COLUMN_FACTS),
                sa.func.hex(digests.c.digest), _REASON, _TAKEN,
                nodes.c.properties]
@@ -337,7 +337,7 @@ def _select_groups(candidates: Collection[Collection[str]], with_hosts: bool,
         sa.func.group_concat(nodes.c.id).label('ids'),
     ).select_from(
         _join_reservations(source) if with_hosts else source
-    ).where(where).group_by(
+    ).where(_is_counted(classes)).group_by(
         functions.digest(*columns)).subquery('alike')
 
 
@@ -351,11 +351,19 @@ def _is_in_page(node_id: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
                            sa.bindparam('end', type_=sa.Integer))
 
 
-def _select_digests(where: sa.ColumnElement[bool],
-                    classes: Collection[str] | None) -> sa.Subquery:
+def _is_counted(classes: Collection[str] | None) -> sa.ColumnElement[bool]:
+    """Return the condition that a node is in the page, and of these classes.
+
+    :param classes: see ``select_counts``.
+    """
+    in_page = _is_in_page(nodes.c.id)
+    return in_page if classes is None else sa.and_(
+        nodes.c.resource_class.in_(classes), in_page)
+
+
+def _select_digests(classes: Collection[str] | None) -> sa.Subquery:
     """Select the digest of the traits of each node.
 
-    :param where: condition of the nodes.
     :param classes: see ``select_counts``.
     """
     statement = sa.select(node_traits.c.node_id, functions.digest(
@@ -369,7 +377,8 @@ def _select_digests(where: sa.ColumnElement[bool],
     else:
         # Traits of other classes are not read.
         statement = statement.join(
-            nodes, nodes.c.id == node_traits.c.node_id).where(where)
+            nodes, nodes.c.id == node_traits.c.node_id
+        ).where(_is_counted(classes))
     return statement.subquery('node_digests')
 
 

@@ -107,7 +107,6 @@ class Filter:
                 *host_total)
 
 
-@garbage.pause_collection
 def list_rows(max_age: float, node_filter: Filter, limit: int | None = None,
               after: list[Any] | None = None,
               by: Sequence[str] = ()) -> tuple[list[Row], float]:
@@ -122,13 +121,19 @@ def list_rows(max_age: float, node_filter: Filter, limit: int | None = None,
     """
     fleet, age = counts.get_fleet(
         max_age, with_hosts=node_filter.host is not None)
+    return _list_page(fleet, node_filter, limit, after, by), age
+
+
+@garbage.pause_collection
+def _list_page(fleet: profiles.Fleet, node_filter: Filter, limit: int | None,
+               after: list[Any] | None, by: Sequence[str]) -> list[Row]:
     groups = [group for group in fleet.groups
               if node_filter.matches(group.node)]
     rows = (_yield_sums(groups, by, node_filter.count_nodes) if by
             else _yield_rows(groups, node_filter.count_nodes))
     if after is not None:
         rows = (row for row in rows if row.position > after)
-    return list(itertools.islice(rows, limit)), age
+    return list(itertools.islice(rows, limit))
 
 
 @garbage.pause_collection

@@ -28,9 +28,6 @@ AGE_TO_COST = 50
 #: request. It finishes the current part first.
 AT_ONCE = 1
 
-#: Number of ids that a request counts for later requests.
-IN_PASSING = 10_000
-
 #: Seconds between the checks of a request that waits for the first part of
 #: the first count.
 WAIT = 0.1
@@ -41,19 +38,18 @@ Parts = Iterator[tuple[Callable[[], profiles.Fleet], bool]]
 
 
 def count_parts(candidates: Collection[Collection[str]] = (),
-                with_hosts: bool = False, resource_class: str | None = None,
-                page_size: int | None = None) -> Parts:
+                with_hosts: bool = False, resource_class: str | None = None
+                ) -> Parts:
     """Count the fleet, part by part; see ``db.counting``.
 
     :param candidates: sets of UUIDs and names. A node in one of them becomes a
         profile with its UUID and name.
     :param with_hosts: whether to count the nodes that each host holds.
     :param resource_class: in normal form; count only the nodes of this class.
-    :param page_size: number of ids in a part; by default ``counting.PAGE``.
     """
     rows: list[counting.NodeCount] = []
     for page, more in counting.count_pages(candidates, with_hosts,
-                                           resource_class, page_size):
+                                           resource_class):
         rows += page
         yield functools.partial(profiles.Fleet.from_counts, rows), more
 
@@ -90,9 +86,8 @@ class _Counting:
         self._parts = parts
         self._began, self._cost = time.monotonic(), 0.0
 
-    @garbage.pause_collection
-    def count_more(self, seconds: float) -> bool:
-        """Count at least one part, and more until a time has passed.
+    def count_more(self) -> bool:
+        """Count at least one part, for at most the time of a request.
 
         :returns: whether the count is complete.
         """
@@ -100,13 +95,12 @@ class _Counting:
         try:
             for make_fleet, more in self._parts:
                 self._make_fleet = make_fleet
-                if more and time.monotonic() - began > seconds:
+                if more and time.monotonic() - began > AT_ONCE:
                     return False
             return True
         finally:
             self._cost += time.monotonic() - began
 
-    @garbage.pause_collection
     def finish(self) -> _Count:
         """Return the complete count."""
         began = time.monotonic()
@@ -118,10 +112,9 @@ class _Counting:
                                       'seconds': cost})
         return _Count(fleet, self._began, cost)
 
-    @garbage.pause_collection
-    def make_part(self) -> profiles.Fleet:
+    def make_part(self) -> _Count:
         """Return the part of the fleet that was counted so far."""
-        return self._make_fleet()
+        return _Count(self._make_fleet())
 
 
 class Latest:
@@ -139,99 +132,104 @@ class Latest:
         self._lock = threading.Lock()
         self._newest = _Count()
         self._counting: _Counting | None = None
-        # Counts of one resource class each, until all nodes are counted. The
-        # dict is replaced, not changed: other threads read it.
-        self._classes: dict[str | None, profiles.Fleet] = {}
+        # The class that the first request named, and its count, which is used
+        # until the fleet is counted.
+        self._class: str | None = None
+        self._count_of_class = _Count()
 
     def record_holds(self, nodes: Iterable[matching.Node]) -> None:
-        """Store in the counts that this process has held nodes.
+        """Store in the newest count that this process has held nodes.
 
         A count that is too old will not be used again.
         """
-        newest, holds = self._newest, {node.id: node for node in nodes}
-        for fleet in self._classes.values():
-            fleet.holds.update(holds)
-        if not newest.is_old:
-            newest.fleet.holds.update(holds)
+        holds = {node.id: node for node in nodes}
+        for count in self._newest, self._count_of_class:
+            if not count.is_old:
+                count.fleet.holds.update(holds)
 
     def record_release(self, node_id: int | None) -> None:
-        """Store in the counts that a node is free again."""
+        """Store in the newest count that a node is free again."""
         if node_id is not None:
-            for fleet in (self._newest.fleet, *self._classes.values()):
-                fleet.holds.pop(node_id, None)
+            for count in self._newest, self._count_of_class:
+                count.fleet.holds.pop(node_id, None)
 
     def get_recent(self, resource_class: str | None = None
                    ) -> tuple[profiles.Fleet, bool]:
         """Return a Fleet of at most ``AGE_TO_COST`` times its cost in age.
 
+        The first request counts only the nodes of the class that it names.
+        Others for this class use that count, until it is too old.
+
         While one request recounts, others use the old count. If a recount
         takes longer than ``AT_ONCE``, the request uses the old count, too, and
-        the next request continues.
-
-        Until the first count is complete, a request that names a resource
-        class counts the nodes of that class. Each of the next requests for it
-        uses these, and counts a part of the fleet. Requests without a class
-        use the parts that were counted.
+        the next request continues. Until the first count is complete, the
+        parts that were counted are used.
 
         :param resource_class: the class of all nodes that match the request,
             in normal form, or None.
         :returns: Fleet, and whether this request has completed its count.
         """
         complete = False
-        if self._newest.is_old and self._acquire_turn(resource_class):
+        if (self._find_count(resource_class).is_old
+                and self._acquire_turn(resource_class)):
             try:
                 # Another request may have counted before this one's turn.
-                if self._newest.is_old:
+                if self._find_count(resource_class).is_old:
                     complete = self._count_for(resource_class)
             finally:
                 self._lock.release()
-        return self._find_fleet(resource_class), complete
+        return self._find_count(resource_class).fleet, complete
 
-    def _find_fleet(self, resource_class: str | None) -> profiles.Fleet:
-        return self._classes.get(resource_class, self._newest.fleet)
+    def _find_count(self, resource_class: str | None) -> _Count:
+        """Return the newest count that has all nodes of a class."""
+        # In this order, because another thread may replace both.
+        count, newest = self._count_of_class, self._newest
+        return (count if newest.began < count.began
+                and resource_class == self._class else newest)
 
     def _acquire_turn(self, resource_class: str | None) -> bool:
         """Acquire the lock. Wait for it only if nothing was counted yet."""
-        while not self._lock.acquire(timeout=(
-                WAIT if self._find_fleet(resource_class) is _UNCOUNTED
-                else 0)):
-            if self._find_fleet(resource_class) is not _UNCOUNTED:
+        def is_counted() -> bool:
+            return self._find_count(resource_class).fleet is not _UNCOUNTED
+
+        while not self._lock.acquire(timeout=0 if is_counted() else WAIT):
+            if is_counted():
                 return False
             engine.check_deadline()
         return True
 
+    @garbage.pause_collection
     def _count_for(self, resource_class: str | None) -> bool:
-        """Count what a request needs first, and then more of the fleet.
+        """Count the class of the first request, or more of the fleet.
 
-        :returns: whether a count of the fleet is complete.
-        """
-        if resource_class in self._classes:
-            return self._count_more(in_passing=True)
-        if resource_class is None or self._newest.began != _Count.began:
-            return self._count_more()
-        count = _Counting(self._parts(resource_class=resource_class))
-        count.count_more(AT_ONCE)
-        self._classes = {**self._classes, resource_class: count.make_part()}
-        return False
-
-    def _count_more(self, in_passing: bool = False) -> bool:
-        """Continue the count in progress, or start one.
-
-        :param in_passing: whether this request does not use the result.
         :returns: whether the count is complete.
         """
-        count = self._counting or _Counting(
-            self._parts(page_size=IN_PASSING) if in_passing
-            else self._parts())
+        is_first = (self._newest.fleet is _UNCOUNTED
+                    and self._counting is None and self._class is None)
+        if is_first and resource_class is not None:
+            self._class = resource_class
+            count = _Counting(self._parts(resource_class=resource_class))
+            # Otherwise it has nearly all nodes.
+            if count.count_more():
+                self._count_of_class = count.finish()
+                return True
+        return self._count_more()
+
+    def _count_more(self) -> bool:
+        """Continue the count in progress, or start one.
+
+        :returns: whether the count is complete.
+        """
+        count = self._counting or _Counting(self._parts())
         # A count that raises an exception is not continued.
         self._counting = None
-        complete = count.count_more(0 if in_passing else AT_ONCE)
+        complete = count.count_more()
         if complete:
-            self._newest, self._classes = count.finish(), {}
+            self._newest, self._count_of_class = count.finish(), _Count()
         else:
             self._counting = count
-            if not in_passing and self._newest.began == _Count.began:
-                self._newest = _Count(count.make_part())
+            if self._newest.began == _Count.began:
+                self._newest = count.make_part()
         return complete
 
     def get_fleet(self, max_age: float) -> tuple[profiles.Fleet, float]:
@@ -249,6 +247,7 @@ class Latest:
         newest = self._newest
         return newest.fleet, max(start - newest.began, 0)
 
+    @garbage.pause_collection
     def _count_all(self) -> None:
         # The count in progress may have begun too early.
         self._counting = None

@@ -15,7 +15,6 @@ other load of the machine. Compare the eight holds of the same run.
 
 import argparse
 import contextlib
-import functools
 import logging
 import pathlib
 import random
@@ -166,11 +165,8 @@ class Calls:
 
         :param by: the domain of groups.
         """
-        first = functools.partial(
-            self.hold, resource_class=fleet.PROFILES[0][0])
-        self.time('first hold of a process', 1, first)
-        # Each of the next ones counts a part of the fleet.
-        self.time('the next hold', 3, first)
+        self.time('first hold of a process', 1, self.hold)
+        # The first hold has counted only a part of the fleet.
         self.capacity(headers=NOW)()
         for _ in range(3):
             self.eight_holds()

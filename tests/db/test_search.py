@@ -376,3 +376,60 @@ def test_better_fit_comes_before_a_node_on_the_shelf(fleet, use_count):
     sizes = [json.loads(fleet[fleet.hold(memory_mb=1024)[0].node_id]
                         .properties)['memory_mb'] for _ in range(4)]
     assert sizes == [1024, 1024, 65536, 65536]
+
+
+# The first request of a worker
+
+@pytest.fixture
+def new_worker(fleet, monkeypatch):
+    """A worker that has counted nothing."""
+    latest = counts.Latest()
+    monkeypatch.setattr(counts, '_latest', latest)
+    monkeypatch.setattr(counts, 'get_recent_fleet', latest.get_recent)
+    monkeypatch.setattr(counts, 'AGE_TO_COST', 10 ** 6)
+
+
+@pytest.mark.on('sqlite', 'server')
+def test_first_request_counts_its_class(fleet, new_worker):
+    fleet.add({'resource_class': 'silver'}, {'resource_class': 'gold '})
+    ids = fleet.add(*[{'resource_class': name} for name in (
+        'baremetal.gold', 'CUSTOM_BAREMETAL_GOLD')])
+    with fleet.statements('AS column_0') as statements:
+        node_ids = [fleet.hold(resource_class='baremetal-gold')[0].node_id
+                    for _ in range(2)]
+    assert sorted(node_ids) == ids
+    [statement] = statements
+    assert 'nodes.resource_class IN' in statement
+    with fleet.statements('AS column_0') as statements:
+        fleet.hold(resource_class='silver')
+    [statement] = statements
+    assert 'nodes.resource_class IN' not in statement
+
+
+def test_first_request_is_refused_after_a_count_of_all(fleet, new_worker):
+    fleet.add({'resource_class': 'silver'}, {'resource_class': 'gold'})
+    with pytest.raises(exception.NoMatchingNode) as caught:
+        fleet.hold(resource_class='gold', memory_mb=2 ** 30)
+    assert caught.value.explanation['considered'] == 2
+
+
+def test_first_request_expires_leases(fleet, new_worker):
+    _, exact = fleet.add(make_node(4096), make_node(1024))
+    assert fleet.hold(resource_class='gold', memory_mb=1024)[
+        0].node_id == exact
+    fleet.expire_leases()
+    counts._latest.__init__()
+    assert fleet.hold(resource_class='gold', memory_mb=1024)[
+        0].node_id == exact
+
+
+@pytest.mark.on('server')
+@pytest.mark.parametrize('name', ['gold ', 'göld', 'GOLD'])
+def test_spellings_that_are_equal_for_the_database(fleet, new_worker, name):
+    """It returns only one of them, whichever that is."""
+    *_, exact = fleet.add(
+        {'resource_class': name, **make_node(4096)},
+        {'resource_class': 'CUSTOM_GOLD', **make_node(2048)},
+        {'resource_class': 'gold', **make_node(1024)})
+    assert fleet.hold(resource_class='gold', memory_mb=1024)[
+        0].node_id == exact

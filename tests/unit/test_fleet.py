@@ -169,7 +169,7 @@ class Parts:
     def __init__(self, number, seconds=0):
         self.number, self.seconds, self.calls = number, seconds, 0
 
-    def __call__(self, resource_class=None, page_size=None):
+    def __call__(self, resource_class=None):
         rows = []
         for number in range(self.number):
             time.sleep(self.seconds)
@@ -252,6 +252,22 @@ def test_hold_does_not_wait_for_the_whole_count_of_another_request(share):
 
 # Resource classes
 
+class Classes(Parts):
+    """A fleet of c0, c1 and c2, counted in one part or by class.
+
+    :ivar counted: the class of each count; None for all.
+    """
+
+    def __init__(self, seconds=0.001, number=3):
+        super().__init__(number, seconds)
+        self.counted = []
+
+    def __call__(self, resource_class=None):
+        self.counted.append(resource_class)
+        *_, (make_fleet, _) = super().__call__(resource_class)
+        yield make_fleet, False
+
+
 def list_classes(fleet):
     return sorted(group.node.resource_class for group in fleet.groups)
 
@@ -260,83 +276,101 @@ ALL = ['c0', 'c1', 'c2']
 
 
 @pytest.mark.parametrize('requests', [
-    # The class that each request names, the classes of the nodes that it
-    # searches, and whether it has completed the count.
+    # Seconds since the start, the class that a request names, the classes of
+    # the nodes that it searches, and whether it has completed a count. A count
+    # is used for 5 seconds.
     pytest.param([
-        ('c1', ['c1'], False), ('c1', ['c1'], False), ('c1', ['c1'], False),
-        ('c1', ALL, True), ('c0', ALL, False)], id='one class'),
+        (0, 'c1', ['c1'], True), (4, 'c1', ['c1'], False),
+        (6, 'c1', ALL, True), (7, 'c1', ALL, False), (12, 'c1', ALL, True)],
+        id='one class'),
     pytest.param([
-        ('c1', ['c1'], False), ('c0', ['c0'], False), ('c1', ['c1'], False),
-        ('c0', ['c0'], False), ('c0', ALL, True)], id='two classes'),
+        (0, 'c1', ['c1'], True), (1, 'c0', ALL, True), (2, 'c1', ALL, False),
+        (7, 'c2', ALL, True)], id='two classes'),
     pytest.param([
-        (None, ['c0'], False), ('c2', ['c2'], False),
-        (None, ['c0', 'c1'], False), ('c2', ALL, True)], id='no class, first'),
+        (0, 'c1', ['c1'], True), (1, None, ALL, True), (2, 'c1', ALL, False),
+        (3, None, ALL, False)], id='no class, later'),
     pytest.param([
-        ('c2', ['c2'], False), ('c2', ['c2'], False),
-        (None, ['c0', 'c1'], False), (None, ALL, True)],
-        id='no class, later'),
+        (0, None, ALL, True), (1, 'c1', ALL, False), (6, 'c1', ALL, True)],
+        id='no class, first'),
     pytest.param([
-        ('c9', [], False), ('c0', ['c0'], False)], id='unknown class'),
+        (0, 'c9', [], True), (1, 'c9', [], False), (2, 'c0', ALL, True)],
+        id='unknown class'),
 ])
-def test_first_request_for_a_class_counts_only_that(
-        requests, share, monkeypatch):
-    latest = counts.Latest(Parts(3, 0.001))
-    results = []
-    for resource_class, *_ in requests:
-        # All nodes of a class are counted at once.
-        monkeypatch.setattr(counts, 'AT_ONCE', 60 if resource_class else 0)
+def test_first_request_counts_only_its_class(requests, monkeypatch):
+    monkeypatch.setattr(counts, 'AGE_TO_COST', 50)
+    clock = [0.0]
+    monkeypatch.setattr(counts.time, 'monotonic', lambda: clock[0])
+    latest, results = counts.Latest(Classes()), []
+    monkeypatch.setattr(time, 'sleep', lambda _: clock.append(
+        clock.pop() + 0.1 / 3))
+    for second, resource_class, *_ in requests:
+        clock[0] = second
         fleet, complete = latest.get_recent(resource_class)
-        results.append((resource_class, list_classes(fleet), complete))
+        results.append((second, resource_class, list_classes(fleet),
+                        complete))
     assert results == requests
 
 
-def test_class_is_not_counted_where_the_fleet_was(share):
-    parts = Parts(3, 0.001)
-    latest = counts.Latest(parts)
+def test_class_is_not_counted_where_the_fleet_was(monkeypatch):
+    monkeypatch.setattr(counts, 'AGE_TO_COST', 10 ** 6)
+    fleet = Classes()
+    latest = counts.Latest(fleet)
     latest.get_fleet(0)
     assert list_classes(latest.get_recent('c1')[0]) == ALL
-    assert parts.calls == 3
+    assert fleet.counted == [None]
 
 
-def test_old_count_of_a_class_is_not_used_after_a_fresh_count(share):
-    latest = counts.Latest(Parts(3, 0.001))
+def test_count_of_a_class_is_not_used_after_a_fresh_count(monkeypatch):
+    monkeypatch.setattr(counts, 'AGE_TO_COST', 10 ** 6)
+    latest = counts.Latest(Classes())
     latest.get_recent('c1')
     fresh, _ = latest.get_fleet(0)
     assert latest.get_recent('c1') == (fresh, False)
 
 
-def test_holds_are_stored_in_the_counts_of_classes(share, monkeypatch):
-    monkeypatch.setattr(counts, 'AT_ONCE', 60)
-    latest = counts.Latest(Parts(3, 0.001))
-    fleets = [latest.get_recent(name)[0] for name in ('c0', 'c1')]
+def test_holds_are_stored_in_the_count_of_a_class(monkeypatch):
+    monkeypatch.setattr(counts, 'AGE_TO_COST', 10 ** 6)
+    latest = counts.Latest(Classes())
+    fleet, _ = latest.get_recent('c1')
     latest.record_holds([matching.Node(7, 'x')])
-    assert [list(fleet.holds) for fleet in fleets] == [[7], [7]]
+    assert list(fleet.holds) == [7]
     latest.record_release(7)
-    assert [list(fleet.holds) for fleet in fleets] == [[], []]
+    assert not fleet.holds
 
 
-def test_class_that_cannot_be_counted(share):
-    parts, failures = Parts(3, 0.001), [ZeroDivisionError()]
+def test_large_class_is_counted_with_the_fleet(share):
+    """A part of a class would hide the other nodes for a long time."""
+    latest = counts.Latest(Parts(3, 0.001))
+    results = [latest.get_recent('c2') for _ in range(4)]
+    assert [(list_classes(fleet), complete) for fleet, complete in results
+            ] == [(['c0'], False), (['c0', 'c1'], False), (ALL, True),
+                  (ALL, False)]
+
+
+def test_class_that_cannot_be_counted(monkeypatch):
+    monkeypatch.setattr(counts, 'AGE_TO_COST', 10 ** 6)
+    fleet, failures = Classes(), [ZeroDivisionError()]
 
     def fail_once(resource_class=None):
         if failures:
             raise failures.pop()
-        return parts(resource_class)
+        return fleet(resource_class)
 
     latest = counts.Latest(fail_once)
     with pytest.raises(ZeroDivisionError):
         latest.get_recent('c0')
-    assert list_classes(latest.get_recent('c0')[0]) == ['c0']
+    assert [list_classes(latest.get_recent('c0')[0]) for _ in range(2)] == [
+        ALL] * 2
 
 
-def test_other_requests_for_a_class_wait_for_its_count():
+def test_other_requests_for_the_class_wait_for_its_count(monkeypatch):
+    monkeypatch.setattr(counts, 'AGE_TO_COST', 10 ** 6)
     gate, calls = threading.Event(), []
 
-    def slow(resource_class=None, page_size=None):
+    def slow(resource_class=None):
         calls.append(resource_class)
         assert gate.wait(60)
-        yield (functools.partial(profiles.Fleet.from_counts, [
-            profile(resource_class='c0')]), False)
+        return Classes()(resource_class)
 
     latest = counts.Latest(slow)
     threads, results = start_threads(4, lambda: latest.get_recent('c0'))
@@ -344,6 +378,7 @@ def test_other_requests_for_a_class_wait_for_its_count():
     assert results == [] and calls == ['c0']
     wait_for(threads, gate)
     assert [list_classes(fleet) for fleet, _ in results] == [['c0']] * 4
+    assert calls == ['c0']
 
 
 # Memory
