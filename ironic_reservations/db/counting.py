@@ -170,7 +170,7 @@ def _find_spellings(resource_class: str | None) -> list[str] | None:
         sa.select(nodes.c.resource_class).distinct())
         if name is not None and (
             matching.has_class(name, resource_class)
-            or not re.fullmatch(r'[\w.-]+', name, re.ASCII))]
+            or not re.fullmatch(r'[\w.-]*', name, re.ASCII))]
 
 
 def _make_facts(*texts: bytes | str | None) -> dict[str, str | None]:

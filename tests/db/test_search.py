@@ -408,9 +408,9 @@ def test_first_request_counts_its_class(fleet, new_worker):
 
 def test_first_request_is_refused_after_a_count_of_all(fleet, new_worker):
     fleet.add({'resource_class': 'silver'}, {'resource_class': 'gold'})
-    with pytest.raises(exception.NoMatchingNode) as caught:
+    with pytest.raises(exception.NoMatchingNode) as refusal:
         fleet.hold(resource_class='gold', memory_mb=2 ** 30)
-    assert caught.value.explanation['considered'] == 2
+    assert refusal.value.explanation['considered'] == 2
 
 
 def test_first_request_expires_leases(fleet, new_worker):

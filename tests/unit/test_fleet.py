@@ -255,15 +255,15 @@ def test_hold_does_not_wait_for_the_whole_count_of_another_request(share):
 class Classes(Parts):
     """A fleet of c0, c1 and c2, counted in one part or by class.
 
-    :ivar counted: the class of each count; None for all.
+    :ivar calls_by_class: the class of each count; None for all.
     """
 
     def __init__(self, seconds=0.001, number=3):
         super().__init__(number, seconds)
-        self.counted = []
+        self.calls_by_class = []
 
     def __call__(self, resource_class=None):
-        self.counted.append(resource_class)
+        self.calls_by_class.append(resource_class)
         *_, (make_fleet, _) = super().__call__(resource_class)
         yield make_fleet, False
 
@@ -317,7 +317,7 @@ def test_class_is_not_counted_where_the_fleet_was(monkeypatch):
     latest = counts.Latest(fleet)
     latest.get_fleet(0)
     assert list_classes(latest.get_recent('c1')[0]) == ALL
-    assert fleet.counted == [None]
+    assert fleet.calls_by_class == [None]
 
 
 def test_count_of_a_class_is_not_used_after_a_fresh_count(monkeypatch):

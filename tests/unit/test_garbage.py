@@ -38,22 +38,22 @@ def test_collector_is_paused_and_restored(is_enabled, error):
 
 def test_threads_that_overlap_leave_the_collector_on():
     """A thread that begins while it is paused must not pause it for good."""
-    begun, ended = threading.Event(), threading.Event()
+    start, end = threading.Event(), threading.Event()
 
     @garbage.pause_collection
     def wait():
-        begun.set()
-        assert ended.wait(60)
+        start.set()
+        assert end.wait(60)
 
     def check_and_end():
         # The first thread ends between the check and what follows it.
-        ended.set()
+        end.set()
         thread.join(60)
         return False
 
     thread = threading.Thread(target=wait)
     thread.start()
-    assert begun.wait(60)
+    assert start.wait(60)
     with mock.patch.object(garbage.gc, 'isenabled', check_and_end):
         garbage.pause_collection(list)()
     assert gc.isenabled()
