@@ -21,7 +21,7 @@ def pause_collection(function: Callable[_P, _R]) -> Callable[_P, _R]:
     If they are more than ``MANY``, collect once at the end: otherwise a later
     request would wait for that.
 
-    Apply the decorator to functions that do not wait for other requests.
+    Apply the decorator to functions that do not wait for a lock.
     """
     @functools.wraps(function)
     def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -32,7 +32,8 @@ def pause_collection(function: Callable[_P, _R]) -> Callable[_P, _R]:
         try:
             return function(*args, **kwargs)
         finally:
-            is_large = gc.get_count()[0] > MANY
+            # gc.get_count() is less by all objects that were freed.
+            is_large = len(gc.get_objects(generation=0)) > MANY
             gc.enable()
             if is_large:
                 gc.collect()

@@ -209,7 +209,7 @@ class Latest:
         if is_first and resource_class is not None:
             self._class = resource_class
             count = _Counting(self._parts(resource_class=resource_class))
-            # A class that takes longer is most of the fleet: count that.
+            # If that takes too long, count the fleet: it can be continued.
             if count.count_more():
                 self._count_of_class = count.finish()
                 return True

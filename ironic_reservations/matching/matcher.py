@@ -193,7 +193,9 @@ class Matcher:
             for group in fleet.groups if self.is_visible(group.node)
             for _, profiles in _split_group(group, checks)
             # The constraints are equal for all of these profiles.
-            for node in [profiles[0].node] for profile in profiles
+            for node in [group.node if profiles[0] is group.whole
+                         else profiles[0].node]
+            for profile in profiles
             for reason, number in profile.counts.items())
 
     def explain(self, groups: Iterable[tuple[nodes.Node, str | None, int]]

@@ -69,7 +69,8 @@ def fleet(database, monkeypatch):
 def use_count(monkeypatch):
     """Let all searches use a count: use_count(counts.get_fresh_fleet())."""
     def set_(count):
-        monkeypatch.setattr(counts, 'get_recent_fleet', lambda *_: (count, False))
+        monkeypatch.setattr(counts, 'get_recent_fleet',
+                            lambda *_: (count, False))
     return set_
 
 

@@ -62,11 +62,18 @@ def test_threads_that_overlap_leave_the_collector_on():
 @pytest.mark.parametrize('number, is_visited', [(100, False), (2000, True)])
 def test_many_new_objects_are_visited_once(number, is_visited, monkeypatch):
     monkeypatch.setattr(garbage, 'MANY', 1000)
+    old = [[[None] for _ in range(number)]]
     gc.collect()
     before = [generation['collections'] for generation in gc.get_stats()]
-    objects = garbage.pause_collection(
-        lambda: [[None] for _ in range(number)])()
+
+    @garbage.pause_collection
+    def replace():
+        new = [[None] for _ in range(number)]
+        old.clear()
+        return new
+
+    objects = replace()
     after = [generation['collections'] for generation in gc.get_stats()]
-    assert [new - old for new, old in zip(after, before, strict=True)] == [
+    assert [end - start for end, start in zip(after, before, strict=True)] == [
         0, 0, is_visited]
     assert len(objects) == number
